@@ -7,26 +7,26 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from domain.model import WHEN_WRITTEN, Chunk, Landing, Tally
+from domain.model import AT_WRITE_TIME, Chunk, TargetLanding, TargetTally
 from domain.ports import Inventory
 
-PAUSE_SECONDS = 0.1  # how long a landing waits for others
-FULL = 500
+GATHER_SECONDS = 0.1  # how long a landing waits for others
+MAX_WAITING = 500
 
 
-class ResultBuffer:
+class LandingBuffer:
     """Collects the landings of one chunk; on exit it writes the rest, whatever the reason for the exit."""
 
     def __init__(self, inventory: Inventory, chunk: Chunk) -> None:
         self._inventory = inventory
         self._chunk = chunk
-        self._waiting: list[Landing] = []
+        self._waiting: list[TargetLanding] = []
         self._some = asyncio.Event()
         self._closing = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
-        self.tally = Tally()
+        self.tally = TargetTally()
 
-    def add(self, landing: Landing) -> None:
+    def add_landing(self, landing: TargetLanding) -> None:
         self._waiting.append(landing)
         self._some.set()
 
@@ -50,13 +50,13 @@ class ResultBuffer:
         while self._waiting or not self._closing.is_set():
             await self._some.wait()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), PAUSE_SECONDS)
-            await self._write()
+                await asyncio.wait_for(self._closing.wait(), GATHER_SECONDS)
+            await self._write_waiting()
 
-    async def _write(self) -> None:
+    async def _write_waiting(self) -> None:
         self._some.clear()
-        while group := self._waiting[:FULL]:
-            await self._inventory.land(self._chunk, group, WHEN_WRITTEN)
+        while group := self._waiting[:MAX_WAITING]:
+            await self._inventory.land_targets(self._chunk, group, AT_WRITE_TIME)
             del self._waiting[: len(group)]
             bad = sum(1 for landing in group if landing.error)
-            self.tally = Tally(done=self.tally.done + len(group) - bad, failed=self.tally.failed + bad)
+            self.tally = TargetTally(done=self.tally.done + len(group) - bad, failed=self.tally.failed + bad)

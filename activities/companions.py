@@ -15,30 +15,30 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.runs import is_open
-from domain.companions import OVERDUE, Companion, CompanionRow
+from activities.runs import is_workflow_open
+from domain.companions import OVERDUE_AFTER, Companion, CompanionType
 from domain.limits import TASK_TIMEOUT
-from domain.model import BrokenPromise
+from domain.model import InvariantViolation
 from domain.wire import ACTIONS_QUEUE
 
 T = TypeVar("T")
 
-AT_ONCE = 20  # calls to Temporal
-SETTLE = 1.0  # seconds until the second look: a start may be under way
-PAGE = 1_000  # open workflows in one answer of Temporal
+CONCURRENT_CALLS = 20  # calls to Temporal
+SECOND_LOOK_AFTER = 1.0  # seconds until the second look: a start may be under way
+PAGE_SIZE = 1_000  # open workflows in one answer of Temporal
 
 
 @dataclass(frozen=True)
-class ScheduleRow:
+class ExpectedSchedule:
     """A Temporal schedule that must exist, and the function that creates it."""
 
     id: str
     title: str
-    make: Callable[[], Awaitable[None]]
+    create_schedule: Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingCompanion:
     """A companion or schedule that should exist and does not."""
 
     id: str
@@ -47,64 +47,70 @@ class Missing:
 
 
 @dataclass(eq=False)
-class Companions:
+class CompanionKeeper:
     """Finds missing companions: lists open workflows in pages, and describes those not listed one by one."""
 
     client: Client
-    rows: Sequence[CompanionRow] = ()
-    schedules: Sequence[ScheduleRow] = ()
+    rows: Sequence[CompanionType] = ()
+    schedules: Sequence[ExpectedSchedule] = ()
 
-    async def missing(self) -> list[Missing]:
+    async def list_missing(self) -> list[MissingCompanion]:
         """Returns companions and schedules that should exist and do not. Changes nothing."""
-        found = [Missing(each.id, each.path, row.title) for row in self.rows for each in await self._missing_of(row)]
-        return found + [Missing(each.id, each.id, each.title) for each in await self._unscheduled()]
+        found = [
+            MissingCompanion(companion.id, companion.path, row.title)
+            for row in self.rows
+            for companion in await self._missing_of_type(row)
+        ]
+        return found + [
+            MissingCompanion(schedule.id, schedule.id, schedule.title) for schedule in await self._missing_schedules()
+        ]
 
-    async def overdue(self, prefix: str, at: datetime) -> list[BrokenPromise]:
+    async def list_overdue(self, prefix: str, at: datetime) -> list[InvariantViolation]:
         """Returns violations of I12: events at or below a path that are overdue by more than OVERDUE."""
         told = "should have been done at {}: its {} does not run, or cannot do it"
         return [
-            BrokenPromise("I12", path, told.format(since, row.title))
+            InvariantViolation("I12", path, told.format(since, row.title))
             for row in self.rows
-            if row.overdue
-            for path, since in (await row.overdue(prefix, at - OVERDUE)).items()
+            if row.list_overdue
+            for path, since in (await row.list_overdue(prefix, at - OVERDUE_AFTER)).items()
         ]
 
-    async def ensure(self, at: datetime) -> list[Missing]:
+    async def start_missing(self, at: datetime) -> list[MissingCompanion]:
         """Starts missing companions and schedules, and wakes overdue clocks. Returns what was started."""
-        started: list[Missing] = []
+        started: list[MissingCompanion] = []
         for row in self.rows:
-            absent = await self._missing_of(row)
-            runs = await _for_all(partial(self._start, row), absent)
-            begun = [(each, run) for each, run in zip(absent, runs, strict=True) if run]
-            await self._stop_if_unneeded(row, {each.id: run for each, run in begun})
-            started += [Missing(each.id, each.path, row.title) for each, _ in begun]
-            await self._wake(row, at)
-        for schedule in await self._unscheduled():
-            await schedule.make()
-            started.append(Missing(schedule.id, schedule.id, schedule.title))
+            absent = await self._missing_of_type(row)
+            runs = await _for_all(partial(self._start_companion, row), absent)
+            begun = [(companion, run) for companion, run in zip(absent, runs, strict=True) if run]
+            await self._stop_if_unneeded(row, {companion.id: run for companion, run in begun})
+            started += [MissingCompanion(companion.id, companion.path, row.title) for companion, _ in begun]
+            await self._wake_overdue(row, at)
+        for schedule in await self._missing_schedules():
+            await schedule.create_schedule()
+            started.append(MissingCompanion(schedule.id, schedule.id, schedule.title))
         return started
 
-    async def _missing_of(self, row: CompanionRow) -> list[Companion]:
+    async def _missing_of_type(self, row: CompanionType) -> list[Companion]:
         """Returns expected companions without an open run, after a second look."""
         running = f"WorkflowType = '{row.workflow}' AND ExecutionStatus = 'Running'"
-        listed = {found.id async for found in self.client.list_workflows(running, page_size=PAGE)}
-        doubtful = [each async for each in row.expected() if each.id not in listed]
-        if doubtful := await self._closed(doubtful):
-            await asyncio.sleep(SETTLE)
-            expected = {each.id async for each in row.expected()}
-            doubtful = await self._closed([each for each in doubtful if each.id in expected])
+        listed = {found.id async for found in self.client.list_workflows(running, page_size=PAGE_SIZE)}
+        doubtful = [companion async for companion in row.list_expected() if companion.id not in listed]
+        if doubtful := await self._filter_closed(doubtful):
+            await asyncio.sleep(SECOND_LOOK_AFTER)
+            expected = {companion.id async for companion in row.list_expected()}
+            doubtful = await self._filter_closed([companion for companion in doubtful if companion.id in expected])
         return doubtful
 
-    async def _closed(self, doubtful: Sequence[Companion]) -> list[Companion]:
-        answers = await _for_all(lambda each: is_open(self.client, each.id), doubtful)
-        return [each for each, alive in zip(doubtful, answers, strict=True) if not alive]
+    async def _filter_closed(self, doubtful: Sequence[Companion]) -> list[Companion]:
+        answers = await _for_all(lambda companion: is_workflow_open(self.client, companion.id), doubtful)
+        return [companion for companion, alive in zip(doubtful, answers, strict=True) if not alive]
 
-    async def _start(self, row: CompanionRow, companion: Companion) -> str:
+    async def _start_companion(self, row: CompanionType, companion: Companion) -> str:
         """Starts a companion and returns its run; empty if one runs already."""
         try:
             handle = await self.client.start_workflow(
                 row.workflow,
-                companion.start,
+                companion.start_input,
                 id=companion.id,
                 task_queue=ACTIONS_QUEUE,
                 task_timeout=TASK_TIMEOUT,
@@ -115,27 +121,27 @@ class Companions:
             return ""
         return handle.first_execution_run_id or ""
 
-    async def _stop_if_unneeded(self, row: CompanionRow, started: dict[str, str]) -> None:
+    async def _stop_if_unneeded(self, row: CompanionType, started: dict[str, str]) -> None:
         """Terminates companions whose object was removed while they were started."""
         if not started:
             return
-        expected = {each.id async for each in row.expected()}
+        expected = {companion.id async for companion in row.list_expected()}
         for workflow_id, run in started.items():
             if workflow_id not in expected:
                 with suppress(RPCError):  # it has ended by itself
                     handle = self.client.get_workflow_handle(workflow_id, run_id=run)
                     await handle.terminate("what it was started for has gone meanwhile")
 
-    async def _wake(self, row: CompanionRow, at: datetime) -> None:
+    async def _wake_overdue(self, row: CompanionType, at: datetime) -> None:
         """Signals clocks whose next event is overdue: they may have missed the signal that announced it."""
-        if not row.wake:
+        if not row.wake_signal:
             return
-        async for each in row.expected():
-            if each.due and each.due < at - OVERDUE:
+        async for companion in row.list_expected():
+            if companion.due and companion.due < at - OVERDUE_AFTER:
                 with suppress(RPCError):  # it has just ended
-                    await self.client.get_workflow_handle(each.id).signal(row.wake)
+                    await self.client.get_workflow_handle(companion.id).signal(row.wake_signal)
 
-    async def _unscheduled(self) -> list[ScheduleRow]:
+    async def _missing_schedules(self) -> list[ExpectedSchedule]:
         found = []
         for row in self.schedules:
             try:
@@ -148,7 +154,7 @@ class Companions:
 
 
 async def _for_all(call: Callable[[Companion], Awaitable[T]], companions: Sequence[Companion]) -> list[T]:
-    room = asyncio.Semaphore(AT_ONCE)
+    room = asyncio.Semaphore(CONCURRENT_CALLS)
 
     async def one(companion: Companion) -> T:
         async with room:

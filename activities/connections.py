@@ -12,12 +12,12 @@ from domain.connections import ConnectionsQuery, ConnectionsView, ConnectionView
 class ConnectionInspector(Protocol):
     """Lists the connections of this process, and checks them."""
 
-    def names(self) -> list[ConnectionView]: ...
+    def list_connections(self) -> list[ConnectionView]: ...
 
-    async def inspect(self, csp: str, ask: bool) -> list[ConnectionView]: ...
+    async def inspect_cloud(self, csp: str, ask: bool) -> list[ConnectionView]: ...
 
 
-class ConnectionReading:
+class ConnectionActivities:
     """The activity behind `starter connections`. It runs on a cloud's own queue, as the credentials are there."""
 
     def __init__(self, inspector: ConnectionInspector) -> None:
@@ -27,5 +27,5 @@ class ConnectionReading:
     async def read_connections(self, query: ConnectionsQuery) -> ConnectionsView:
         """Returns the names of all connections, or one cloud's connections with a check. Never a secret."""
         if not query.csp:
-            return ConnectionsView(connections=self._inspector.names())
-        return ConnectionsView(connections=await self._inspector.inspect(query.csp, query.check))
+            return ConnectionsView(connections=self._inspector.list_connections())
+        return ConnectionsView(connections=await self._inspector.inspect_cloud(query.csp, query.check))

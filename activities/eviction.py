@@ -16,16 +16,16 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.reads import refusal_as_answer
-from activities.runs import described
+from activities.runs import describe_run
 from domain import registry, wire
 from domain.errors import Category, Refused
 from domain.model import Request
 from domain.requests import EvictRun
 
-GRACE = 60.0  # seconds in which a run may make way, whoever asks
+GRACE_SECONDS = 60.0  # seconds in which a run may make way, whoever asks
 
 
-class EvictActivities:
+class EvictionActivities:
     """Ends runs that block a forced action. `allowed` raises Refused if the requester may not force."""
 
     def __init__(self, client: Client, allowed: Callable[[Request], None] | None = None) -> None:
@@ -35,19 +35,19 @@ class EvictActivities:
     @activity.defn
     async def make_way(self, order: EvictRun) -> EvictRun:
         """Cancels a run, waits out its grace period, then terminates it. A run that has ended is left alone."""
-        return await refusal_as_answer(self._make_way(order))
+        return await refusal_as_answer(self._evict_run(order))
 
-    async def _make_way(self, order: EvictRun) -> EvictRun:
+    async def _evict_run(self, order: EvictRun) -> EvictRun:
         request = order.request
-        if not registry.takes_over(request):
+        if not registry.may_take_over(request):
             raise Refused(Category.INVALID, "only force on the same object may take over, and never a creation")
         if self._allowed:
             self._allowed(request)
         run: WorkflowHandle[object, object] = self._client.get_workflow_handle(request.path, run_id=order.run)
         try:
-            if (left := GRACE - await self._had(run)) > 0:
+            if (left := GRACE_SECONDS - await self._seconds_since_asked(run)) > 0:
                 await run.cancel()
-                await _ended(run, left)
+                await _wait_until_ended(run, left)
             await run.terminate(
                 reason=f"did not make way for {request.action} by {request.requested_by or 'nobody named'}"
             )
@@ -56,21 +56,21 @@ class EvictActivities:
                 raise
         return order
 
-    async def _had(self, run: WorkflowHandle[object, object]) -> float:
+    async def _seconds_since_asked(self, run: WorkflowHandle[object, object]) -> float:
         """Returns for how many seconds the run was blocked, or had accepted the preemption."""
-        found = await described(self._client, run.id, run.run_id or "")
+        found = await describe_run(self._client, run.id, run.run_id or "")
         since: list[datetime] = []
         if found and found.pending_workflow_task.HasField("original_scheduled_time"):
             since.append(found.pending_workflow_task.original_scheduled_time.ToDatetime(UTC))
         async for event in run.fetch_history_events():
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
                 accepted = event.workflow_execution_update_accepted_event_attributes
-                if accepted.accepted_request.input.name == wire.PREEMPT:
+                if accepted.accepted_request.input.name == wire.PREEMPT_UPDATE:
                     since.append(event.event_time.ToDatetime(UTC))
         return (datetime.now(UTC) - min(since)).total_seconds() if since else 0.0
 
 
-async def _ended(run: WorkflowHandle[object, object], seconds: float) -> None:
+async def _wait_until_ended(run: WorkflowHandle[object, object], seconds: float) -> None:
     """Waits until the run has ended, or the time is over."""
     end = asyncio.ensure_future(run.result(follow_runs=False))
     await asyncio.wait({end}, timeout=seconds)

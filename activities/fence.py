@@ -29,11 +29,11 @@ from domain.ports import Inventory
 
 T = TypeVar("T")
 
-BEAT_SECONDS = 1.5  # a heartbeat timeout must hold several
-BEAT_PATIENCE = timedelta(seconds=2)  # for the answer to one heartbeat
-PROOF_SECONDS = 1.0  # how long an answer of the inventory counts
+HEARTBEAT_SECONDS = 1.5  # a heartbeat timeout must hold several
+HEARTBEAT_TIMEOUT = timedelta(seconds=2)  # for the answer to one heartbeat
+PROOF_VALID_SECONDS = 1.0  # how long an answer of the inventory counts
 # Also counts the time for which the machine was suspended.
-CLOCK = time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
+BOOT_CLOCK = time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
 
 ReadClock = Callable[[], float]
 SendHeartbeat = Callable[
@@ -41,12 +41,12 @@ SendHeartbeat = Callable[
 ]  # one heartbeat: was it acknowledged? False: Temporal knows no such activity
 
 
-def boot_time() -> float:
+def seconds_since_boot() -> float:
     """Returns seconds since boot, including the time for which the machine was suspended."""
-    return time.clock_gettime(CLOCK)
+    return time.clock_gettime(BOOT_CLOCK)
 
 
-def acknowledged_heartbeats(client: Client) -> SendHeartbeat:
+def acknowledged_heartbeat(client: Client) -> SendHeartbeat:
     """Returns a function that sends a heartbeat and awaits Temporal's answer; the SDK does not report it."""
 
     async def beat() -> bool:
@@ -55,7 +55,7 @@ def acknowledged_heartbeats(client: Client) -> SendHeartbeat:
             namespace=client.namespace, task_token=info.task_token, identity=client.identity
         )
         try:
-            answer = await client.workflow_service.record_activity_task_heartbeat(request, timeout=BEAT_PATIENCE)
+            answer = await client.workflow_service.record_activity_task_heartbeat(request, timeout=HEARTBEAT_TIMEOUT)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
@@ -76,57 +76,57 @@ class OrderRight:
     path: str
     epoch: int
     timeout: float  # seconds without an acknowledged heartbeat after which Temporal gives the work to another worker
-    clock: ReadClock = boot_time
-    heard: float = 0.0  # time of the last acknowledged heartbeat, or of the start
-    proven: float = float("-inf")  # time of the last read that had the action open
-    gone: bool = False  # Temporal does not know this activity any more
+    clock: ReadClock = seconds_since_boot
+    acknowledged_at: float = 0.0  # time of the last acknowledged heartbeat, or of the start
+    proven_at: float = float("-inf")  # time of the last read that had the action open
+    is_lost: bool = False  # Temporal does not know this activity any more
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        self.heard = self.clock()
+        self.acknowledged_at = self.clock()
 
     async def prove(self) -> None:
         """Proves the right; call it just before an order. Raises Superseded if no order may be given."""
         self._send_heartbeats()
-        if self.clock() - self.proven >= PROOF_SECONDS:
+        if self.clock() - self.proven_at >= PROOF_VALID_SECONDS:
             async with self._asking:
-                if self.clock() - self.proven >= PROOF_SECONDS:  # unless a concurrent order has asked
-                    await self._ask()
+                if self.clock() - self.proven_at >= PROOF_VALID_SECONDS:  # unless a concurrent order has asked
+                    await self._ask_inventory()
             self._send_heartbeats()  # the read may have taken long
 
-    async def order(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def order_with_proof(self, call: Callable[[], Awaitable[T]]) -> T:
         """Proves the right, then makes the call."""
         await self.prove()
         return await call()
 
-    def shown(self, asked: float) -> None:
+    def note_action_open(self, asked: float) -> None:
         """Counts another read of the inventory, made at that boot time, as proof that the action is open."""
-        self.proven = max(self.proven, asked)
+        self.proven_at = max(self.proven_at, asked)
 
-    async def keep(self, beat: SendHeartbeat) -> None:
+    async def keep_heartbeating(self, beat: SendHeartbeat) -> None:
         """Sends heartbeats until cancelled. Failed ones are not counted, so the right expires by itself."""
         while True:
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
             sent = self.clock()
             try:
                 if await beat():
-                    self.heard = sent
+                    self.acknowledged_at = sent
                 else:
-                    self.gone = True
+                    self.is_lost = True
                     return
             except RPCError:
                 continue
 
-    async def _ask(self) -> None:
+    async def _ask_inventory(self) -> None:
         asked = self.clock()
-        if not await self.inventory.is_open(self.path, self.epoch):
+        if not await self.inventory.is_action_open(self.path, self.epoch):
             raise Superseded(f"the action {self.epoch} on {self.path} is over", final=True)
-        self.shown(asked)
+        self.note_action_open(asked)
 
     def _send_heartbeats(self) -> None:
-        if self.gone:
+        if self.is_lost:
             raise Superseded("Temporal has given this work to another worker")
-        if (silence := self.clock() - self.heard) >= self.timeout:
+        if (silence := self.clock() - self.acknowledged_at) >= self.timeout:
             raise Superseded(f"Temporal has not heard of this worker for {silence:.0f} s")
 
 
@@ -138,27 +138,27 @@ class Fence:
         self._beat = beat
 
     @asynccontextmanager
-    async def right(self, path: str, epoch: int) -> AsyncIterator[OrderRight]:
+    async def right_to_order(self, path: str, epoch: int) -> AsyncIterator[OrderRight]:
         """Yields the right to give orders and sends heartbeats meanwhile. A lost right fails the activity."""
         info = activity.info()
         timeout = (info.heartbeat_timeout or TASK_TIMEOUT).total_seconds()  # of a local activity: the task's
         right = OrderRight(self._inventory, path, epoch, timeout)
-        beating = None if info.is_local else asyncio.create_task(right.keep(self._beat))
+        beating = None if info.is_local else asyncio.create_task(right.keep_heartbeating(self._beat))
         try:
             yield right
         except Superseded as lost:
-            raise _failure(lost) from lost
+            raise _to_application_error(lost) from lost
         except BaseExceptionGroup as group:
             lost_rights = group.subgroup(Superseded)
             if lost_rights is None:
                 raise
-            raise _failure(_first_error(lost_rights)) from group
+            raise _to_application_error(_first_superseded(lost_rights)) from group
         finally:
             if beating:
                 beating.cancel()
 
 
-def _first_error(group: BaseExceptionGroup[Superseded]) -> Superseded:
+def _first_superseded(group: BaseExceptionGroup[Superseded]) -> Superseded:
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -166,6 +166,6 @@ def _first_error(group: BaseExceptionGroup[Superseded]) -> Superseded:
     return error
 
 
-def _failure(lost: Superseded) -> ApplicationError:
+def _to_application_error(lost: Superseded) -> ApplicationError:
     """Converts a lost right into an activity failure: final if the action has ended, else retried by another worker."""
     return ApplicationError(f"no order was given: {lost}", type=Superseded.__name__, non_retryable=lost.final)

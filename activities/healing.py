@@ -11,13 +11,13 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from activities.companions import Companions
-from activities.heartbeat import heartbeat
+from activities.companions import CompanionKeeper
+from activities.heartbeat import keep_heartbeat
 from activities.leftovers import FindLeftovers, LeftoverCleaner
-from activities.measuring import count
-from activities.reads import reads_store
-from activities.retention import Retention
-from activities.runs import RunState, state_of
+from activities.measuring import add_to_counter
+from activities.reads import answered_from_store
+from activities.retention import RetentionSweep
+from activities.runs import RunState, read_run_state
 from domain import metrics
 from domain.errors import RatchetError, one_line
 from domain.healing import (
@@ -25,26 +25,26 @@ from domain.healing import (
     HealFinding,
     HealReport,
     HealReports,
-    ReportQuery,
+    HealReportsQuery,
     Suspect,
-    Sweep,
-    limit_for,
+    SweepOptions,
+    limit_seconds_for,
 )
-from domain.model import WHEN_WRITTEN, Holder, Holders, ObjectView
+from domain.model import AT_WRITE_TIME, LockHolder, LockHolders, ObjectView
 from domain.ports import Inventory
 from domain.statetable import NONE
 
-AT_ONCE = 20  # concurrent calls to Temporal
-HOLDERS_PATIENCE = 7.0  # seconds to ask about all holders; less than the activity's timeout
-CUT_OFF = "the action was cut off; restored to its status before, without asking the cloud"
-ABANDONED = "abandoned: its workflow was not running; restored to its status before"
-CAME_TO_REST = "it came to rest while the sweep looked; nothing was changed"
-DEAD = (RunState.CLOSED, RunState.UNKNOWN)
+CONCURRENT_CALLS = 20  # concurrent calls to Temporal
+HOLDERS_TIMEOUT = 7.0  # seconds to ask about all holders; less than the activity's timeout
+CUT_OFF_MESSAGE = "the action was cut off; restored to its status before, without asking the cloud"
+ABANDONED_MESSAGE = "abandoned: its workflow was not running; restored to its status before"
+CAME_TO_REST_MESSAGE = "it came to rest while the sweep looked; nothing was changed"
+DEAD_STATES = (RunState.CLOSED, RunState.UNKNOWN)
 
 InspectObject = Callable[[ObjectView], Awaitable[str]]  # returns an object's state at its provider
 
 
-class HealActivities:
+class HealingActivities:
     """Sweeps, and checks of lock holders. `inspectors` report an object's state at its provider, by kind."""
 
     def __init__(
@@ -53,97 +53,102 @@ class HealActivities:
         inventory: Inventory,
         limits: Mapping[str, float] | None = None,
         inspectors: Mapping[str, InspectObject] | None = None,
-        companions: Companions | None = None,
+        companions: CompanionKeeper | None = None,
         searches: Sequence[FindLeftovers] = (),
-        retention: Retention | None = None,
+        retention: RetentionSweep | None = None,
         order_life: float = 0.0,
     ) -> None:
         self._client = client
         self._inventory = inventory
         self._limits = limits or {}
         self._inspectors = inspectors or {}
-        self._companions = companions or Companions(client)
+        self._companions = companions or CompanionKeeper(client)
         self._retention = retention
         self._leftovers = LeftoverCleaner(client, inventory, self._limits, searches, order_life)
 
     @activity.defn
-    async def heal_holders(self, suspects: Holders) -> int:
+    async def heal_holders(self, suspects: LockHolders) -> int:
         """Abandons the actions of lock holders whose run is closed. Returns how many.
 
         A holder for which Temporal did not answer in time counts as alive, and is logged.
         """
-        states = await self._run_states(suspects.holders)
-        dead = [holder for holder, state in zip(suspects.holders, states, strict=True) if state in DEAD]
+        states = await self._read_run_states(suspects.holders)
+        dead = [holder for holder, state in zip(suspects.holders, states, strict=True) if state in DEAD_STATES]
         for holder in dead:
-            await self._inventory.abandon(holder.owner, holder.run, WHEN_WRITTEN, CUT_OFF)
+            await self._inventory.abandon_run(holder.owner, holder.run, AT_WRITE_TIME, CUT_OFF_MESSAGE)
         if unasked := [holder.owner for holder, state in zip(suspects.holders, states, strict=True) if state is None]:
             activity.logger.warning("Temporal did not say whether these run: %s", ", ".join(unasked))
-            count(metrics.HEALS, len(unasked), result="unasked")
-        count(metrics.HEALS, len(dead), result="abandoned")
-        count(metrics.HEALS, len(suspects.holders) - len(dead) - len(unasked), result="alive")
+            add_to_counter(metrics.HEALS, len(unasked), result="unasked")
+        add_to_counter(metrics.HEALS, len(dead), result="abandoned")
+        add_to_counter(metrics.HEALS, len(suspects.holders) - len(dead) - len(unasked), result="alive")
         return len(dead)
 
     @activity.defn
-    async def sweep(self, order: Sweep) -> HealReport:
+    async def sweep(self, order: SweepOptions) -> HealReport:
         """Runs one sweep: checks everything under way, leftovers, companions and retention. Safe to repeat."""
         at = order.at or datetime.now(UTC)
-        async with heartbeat():
-            left = await self._leftovers.due(order, at)  # first: objects restored below are still in their grace period
-            under_way = await self._inventory.suspects(at)
-            room = asyncio.Semaphore(AT_ONCE)
+        async with keep_heartbeat():
+            left = await self._leftovers.list_due_leftovers(
+                order, at
+            )  # first: objects restored below are still in their grace period
+            under_way = await self._inventory.list_suspects(at)
+            room = asyncio.Semaphore(CONCURRENT_CALLS)
             looks = await asyncio.gather(
-                *(self._judge_suspect(each, order, at, room) for each in under_way),
-                *(self._leftovers.clear(each, order.dry_run, room) for each in left),
+                *(self._judge_suspect(suspect, order, at, room) for suspect in under_way),
+                *(self._leftovers.remove_leftover(leftover, order.dry_run, room) for leftover in left),
             )
-            lost = await (self._companions.missing() if order.dry_run else self._companions.ensure(at))
-            pruned = await self._retention.prune(at, order.dry_run) if self._retention else None
+            lost = await (self._companions.list_missing() if order.dry_run else self._companions.start_missing(at))
+            pruned = await self._retention.prune_old_actions(at, order.dry_run) if self._retention else None
         started = HealFinding.WOULD_START if order.dry_run else HealFinding.STARTED
-        found = [each for each in looks if each] + [
-            HealEntry(path=each.id, action=each.title, since=at, status="missing", finding=started) for each in lost
+        found = [look for look in looks if look] + [
+            HealEntry(path=companion.id, action=companion.title, since=at, status="missing", finding=started)
+            for companion in lost
         ]
-        counts, looked = Counter(each.finding.value for each in found), len(looks)
+        counts, looked = Counter(entry.finding.value for entry in found), len(looks)
         report = HealReport(
             at=at, dry_run=order.dry_run, looked=looked, counts=dict(counts), found=found, pruned=pruned
         )
         return await self._inventory.save_report(report)
 
-    @reads_store
+    @answered_from_store
     @activity.defn
-    async def read_reports(self, query: ReportQuery) -> HealReports:
+    async def read_reports(self, query: HealReportsQuery) -> HealReports:
         """Returns the reports of earlier sweeps, newest first."""
-        return HealReports(reports=await self._inventory.reports(query.limit))
+        return HealReports(reports=await self._inventory.read_reports(query.limit))
 
     async def _judge_suspect(
-        self, suspect: Suspect, order: Sweep, at: datetime, room: asyncio.Semaphore
+        self, suspect: Suspect, order: SweepOptions, at: datetime, room: asyncio.Semaphore
     ) -> HealEntry | None:
         """Heals a suspect whose run is closed, or unknown and late. Returns None if nothing is wrong with it."""
         limits = self._limits if order.limits is None else order.limits
-        late = (at - suspect.since).total_seconds() >= limit_for(limits, suspect.path, suspect.action)
+        late = (at - suspect.since).total_seconds() >= limit_seconds_for(limits, suspect.path, suspect.action)
         async with room:
-            state = await state_of(self._client, suspect.owner, suspect.run) if suspect.run else RunState.UNKNOWN
+            state = await read_run_state(self._client, suspect.owner, suspect.run) if suspect.run else RunState.UNKNOWN
             if state is RunState.OPEN:
-                return _entry(suspect, HealFinding.SLOW, message="its workflow runs: left alone") if late else None
+                return _make_entry(suspect, HealFinding.SLOW, message="its workflow runs: left alone") if late else None
             if state is RunState.UNKNOWN and not late:
                 return None
             if order.dry_run:
-                return _entry(suspect, HealFinding.WOULD_HEAL, message="its workflow is not running")
-            return await self._heal(suspect, at)
+                return _make_entry(suspect, HealFinding.WOULD_HEAL, message="its workflow is not running")
+            return await self._heal_suspect(suspect, at)
 
-    async def _heal(self, suspect: Suspect, at: datetime) -> HealEntry:
+    async def _heal_suspect(self, suspect: Suspect, at: datetime) -> HealEntry:
         """Heals, and builds the report entry with the object's status now and its state at the provider.
 
         An object that was never created has no record any more; its state at the provider is reported all the same.
         """
-        before = await self._seen(suspect)
-        healed = await self._inventory.heal(suspect, at, ABANDONED)
-        now = await self._seen(suspect)
-        outside = await self._provider_state(found) if (found := now or before) else ""
-        finding, message = (HealFinding.HEALED, ABANDONED) if healed else (HealFinding.ENDED, CAME_TO_REST)
-        return _entry(suspect, finding, to=now.status if now else NONE, message=message, provider=outside)
+        before = await self._read_object(suspect)
+        healed = await self._inventory.heal_suspect(suspect, at, ABANDONED_MESSAGE)
+        now = await self._read_object(suspect)
+        outside = await self._provider_state(view) if (view := now or before) else ""
+        finding, message = (
+            (HealFinding.HEALED, ABANDONED_MESSAGE) if healed else (HealFinding.ENDED, CAME_TO_REST_MESSAGE)
+        )
+        return _make_entry(suspect, finding, to=now.status if now else NONE, message=message, provider=outside)
 
-    async def _seen(self, suspect: Suspect) -> ObjectView | None:
+    async def _read_object(self, suspect: Suspect) -> ObjectView | None:
         try:
-            return await self._inventory.get(suspect.path)
+            return await self._inventory.read_object(suspect.path)
         except RatchetError:  # there is none
             return None
 
@@ -156,24 +161,26 @@ class HealActivities:
         except RatchetError as error:
             return f"cannot be asked: {one_line(error, 200)}"
 
-    async def _run_states(self, holders: Sequence[Holder]) -> list[RunState | None]:
+    async def _read_run_states(self, holders: Sequence[LockHolder]) -> list[RunState | None]:
         """Asks Temporal for the state of each holder's run; None if it did not answer in time."""
-        room = asyncio.Semaphore(AT_ONCE)
+        room = asyncio.Semaphore(CONCURRENT_CALLS)
 
-        async def ask(holder: Holder) -> RunState | None:
+        async def ask(holder: LockHolder) -> RunState | None:
             async with room:
                 try:
-                    return await state_of(self._client, holder.owner, holder.run)
+                    return await read_run_state(self._client, holder.owner, holder.run)
                 except RPCError:
                     return None
 
         asked = [asyncio.ensure_future(ask(holder)) for holder in holders]
-        await asyncio.wait(asked, timeout=HOLDERS_PATIENCE)
+        await asyncio.wait(asked, timeout=HOLDERS_TIMEOUT)
         for question in asked:
             question.cancel()
         return [question.result() if question.done() else None for question in asked]
 
 
-def _entry(suspect: Suspect, finding: HealFinding, to: str = "", message: str = "", provider: str = "") -> HealEntry:
+def _make_entry(
+    suspect: Suspect, finding: HealFinding, to: str = "", message: str = "", provider: str = ""
+) -> HealEntry:
     told = suspect.model_dump(include={"path", "action", "since", "status", "run"})
     return HealEntry(**told, finding=finding, to=to, message=message, provider=provider)

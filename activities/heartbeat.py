@@ -8,20 +8,20 @@ from contextlib import asynccontextmanager
 
 from temporalio import activity
 
-BEAT_SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0
 
 
 @asynccontextmanager
-async def heartbeat() -> AsyncIterator[None]:
+async def keep_heartbeat() -> AsyncIterator[None]:
     """Sends heartbeats while the body runs."""
-    task = asyncio.create_task(_beat())
+    task = asyncio.create_task(_heartbeat_loop())
     try:
         yield
     finally:
         task.cancel()
 
 
-async def _beat() -> None:
+async def _heartbeat_loop() -> None:
     while True:
-        await asyncio.sleep(BEAT_SECONDS)
+        await asyncio.sleep(HEARTBEAT_SECONDS)
         activity.heartbeat()

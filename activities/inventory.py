@@ -10,24 +10,24 @@ from datetime import timedelta
 
 from temporalio import activity
 
-from activities.measuring import timed
+from activities.measuring import time_block
 from domain import metrics
 from domain.errors import Refused
 from domain.model import (
+    ActionEnding,
+    ActionResult,
     Admission,
     Claim,
-    Done,
-    Ending,
     Grant,
-    Holders,
+    LockHolders,
     Outcome,
-    Query,
     QueueCommand,
+    ReadQuery,
     Refusal,
     Request,
-    Result,
     Step,
-    Stepped,
+    StepResult,
+    WorkReport,
 )
 from domain.paths import kind_of
 from domain.ports import InlineWork, Inventory
@@ -37,7 +37,7 @@ _log = logging.getLogger("ratchet.actions")
 
 
 @dataclass(eq=False)
-class ActionWrites:
+class ActionActivities:
     """The inventory writes of every action, whatever its family.
 
     `at_once`, by kind and action: work that is mostly short. It is tried right after begin; if it completes, finish
@@ -49,31 +49,31 @@ class ActionWrites:
     at_once: Mapping[tuple[str, str], InlineWork] = field(default_factory=dict)
     serves: list[str] | None = None  # the real places that this worker reaches
 
-    @activity.defn
-    async def permit(self, request: Request) -> Refusal | None:
+    @activity.defn(name="permit")
+    async def check_access(self, request: Request) -> Refusal | None:
         """Returns the access policy's refusal, or None. begin checks the policy too."""
         try:
             return self.allowed(request) if self.allowed else None
         except Refused as refused:
-            return Refusal.of(refused)
+            return Refusal.from_error(refused)
 
-    @activity.defn
-    async def begin(self, claim: Claim) -> Admission:
+    @activity.defn(name="begin")
+    async def begin_action(self, claim: Claim) -> Admission:
         """Admits an action or returns the refusal; runs its inline work if it has any."""
         began = time.monotonic()
-        with timed(metrics.STORE_LATENCY, operation="begin"):
-            admission = await self.inventory.begin(claim.model_copy(update={"serves": self.serves}))
+        with time_block(metrics.STORE_LATENCY, operation="begin"):
+            admission = await self.inventory.begin_action(claim.model_copy(update={"serves": self.serves}))
         if admission.grant is None or admission.outcome:
             return admission
-        done = await self._work(admission.grant)
+        done = await self._try_inline_work(admission.grant)
         if isinstance(done, Grant):
             return admission.model_copy(update={"grant": done})
         at = claim.at + timedelta(seconds=time.monotonic() - began)  # the server's clock plus the time spent here
-        result = Result.FAILED if done.failed else Result.SUCCEEDED
-        outcome = await self.finish(Ending.of(admission.grant, result, done, at))
+        result = ActionResult.FAILED if done.failed else ActionResult.SUCCEEDED
+        outcome = await self.finish_action(ActionEnding.of_grant(admission.grant, result, done, at))
         return admission.model_copy(update={"outcome": outcome})
 
-    async def _work(self, grant: Grant) -> Done | Grant:
+    async def _try_inline_work(self, grant: Grant) -> WorkReport | Grant:
         """Runs the action's inline work. Returns its result, or the grant for the workflow to continue from."""
         work = self.at_once.get((kind_of(grant.path), grant.action))
         if work is None or grant.ruling is not Ruling.GO or grant.behind:
@@ -84,38 +84,38 @@ class ActionWrites:
             _log.warning("%s of %s cannot be done at once", grant.action, grant.path, exc_info=True)
             return grant
 
-    @activity.defn
-    async def advance(self, step: Step) -> Stepped:
+    @activity.defn(name="advance")
+    async def apply_step(self, step: Step) -> StepResult:
         """Applies a step: all of its moves or none."""
-        with timed(metrics.STORE_LATENCY, operation="advance"):
-            return await self.inventory.advance(step)
+        with time_block(metrics.STORE_LATENCY, operation="advance"):
+            return await self.inventory.apply_step(step)
 
-    @activity.defn
-    async def finish(self, ending: Ending) -> Outcome:
+    @activity.defn(name="finish")
+    async def finish_action(self, ending: ActionEnding) -> Outcome:
         """Ends an action and releases its locks."""
-        with timed(metrics.STORE_LATENCY, operation="finish"):
-            return await self.inventory.finish(ending)
+        with time_block(metrics.STORE_LATENCY, operation="finish"):
+            return await self.inventory.finish_action(ending)
 
-    @activity.defn
-    async def has_ended(self, query: Query) -> bool:
+    @activity.defn(name="has_ended")
+    async def has_run_ended(self, query: ReadQuery) -> bool:
         """Tells whether finish has committed for this run; Temporal may not know it yet."""
         try:
-            await self.inventory.outcome(query.run)
+            await self.inventory.read_outcome(query.run)
         except Refused:
             return False
         return True
 
-    @activity.defn
-    async def still_held(self, behind: Holders) -> Holders:
+    @activity.defn(name="still_held")
+    async def filter_unreleased(self, behind: LockHolders) -> LockHolders:
         """Returns those holders that have not released their locks."""
-        return Holders(holders=await self.inventory.still_held(behind.holders))
+        return LockHolders(holders=await self.inventory.filter_unreleased(behind.holders))
 
     @activity.defn(name="close_line")
-    async def close_queue(self, order: QueueCommand) -> Holders:
+    async def close_wait_queue(self, order: QueueCommand) -> LockHolders:
         """Closes an object's wait queue to new requests. Returns who is in it."""
-        return Holders(holders=await self.inventory.close_queue(order))
+        return LockHolders(holders=await self.inventory.close_wait_queue(order))
 
     @activity.defn(name="open_line")
-    async def open_queue(self, order: QueueCommand) -> None:
+    async def open_wait_queue(self, order: QueueCommand) -> None:
         """Opens an object's wait queue to requests again."""
-        await self.inventory.open_queue(order)
+        await self.inventory.open_wait_queue(order)

@@ -8,7 +8,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from domain import registry, wire
 from domain.limits import TASK_TIMEOUT
 from domain.model import Model, Outcome, Request
-from domain.paths import kind_of, short
+from domain.paths import kind_of, short_path
 
 
 async def wake_clock(client: Client, workflow: str, start: Model, clock_id: str, title: str) -> None:
@@ -24,21 +24,21 @@ async def wake_clock(client: Client, workflow: str, start: Model, clock_id: str,
     )
 
 
-async def launch(client: Client, request: Request) -> WorkflowHandle[object, Outcome]:
+async def start_action(client: Client, request: Request) -> WorkflowHandle[object, Outcome]:
     """Starts an action. Raises WorkflowAlreadyStartedError if one runs on the object."""
-    verb = registry.kind_at(request.path).verb(request.action)
+    verb = registry.kind_at(request.path).find_verb(request.action)
     told = {"ObjectPath": request.path, "ObjectKind": kind_of(request.path), "Action": request.action}
     pairs = [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in told.items()]
     started: WorkflowHandle[object, Outcome] = await client.start_workflow(
         verb.workflow,
         request,
-        id=registry.owner_of(request.path, request.action),
+        id=registry.workflow_id_of(request.path, request.action),
         task_queue=wire.ACTIONS_QUEUE,
         result_type=Outcome,
         id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
         task_timeout=TASK_TIMEOUT,
         search_attributes=TypedSearchAttributes(pairs),
-        static_summary=f"{request.action} {short(request.path)}",
+        static_summary=f"{request.action} {short_path(request.path)}",
         request_eager_start=True,  # the first workflow task comes with the response
     )
     return started

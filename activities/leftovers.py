@@ -10,11 +10,11 @@ from datetime import datetime
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 
-from activities.launching import launch
+from activities.launching import start_action
 from domain import registry
 from domain.errors import one_line
-from domain.healing import HealEntry, HealFinding, Leftover, Sweep, limit_for
-from domain.kinds import Program
+from domain.healing import HealEntry, HealFinding, Leftover, SweepOptions, limit_seconds_for
+from domain.kinds import InternalProgram
 from domain.model import Request
 from domain.paths import kind_of
 from domain.ports import Inventory
@@ -39,20 +39,24 @@ class LeftoverCleaner:
     searches: Sequence[FindLeftovers] = ()
     order_life: float = 0.0
 
-    async def due(self, order: Sweep, at: datetime) -> list[Leftover]:
+    async def list_due_leftovers(self, order: SweepOptions, at: datetime) -> list[Leftover]:
         """Returns leftovers whose grace period is over: no call of the action that made them can be on its way."""
 
         def grace(path: str) -> float:
-            usual = max(limit_for(self.limits, path, _discard_action(path)), self.order_life)
+            usual = max(limit_seconds_for(self.limits, path, _discard_action_at(path)), self.order_life)
             return usual if order.grace is None else order.grace
 
-        left = await self.inventory.leftovers()
-        found = {each.path: each for each in left if (at - each.since).total_seconds() >= grace(each.path)}
+        left = await self.inventory.list_leftovers()
+        found = {
+            leftover.path: leftover
+            for leftover in left
+            if (at - leftover.since).total_seconds() >= grace(leftover.path)
+        }
         for some in await asyncio.gather(*(search(at, order.dry_run) for search in self.searches)):
-            found |= {each.path: each for each in some}
+            found |= {leftover.path: leftover for leftover in some}
         return list(found.values())
 
-    async def clear(self, left: Leftover, dry_run: bool, room: asyncio.Semaphore) -> HealEntry:
+    async def remove_leftover(self, left: Leftover, dry_run: bool, room: asyncio.Semaphore) -> HealEntry:
         """Removes a leftover by a normal action, whose locks exclude all others. Returns the report entry."""
         told = {"path": left.path, "action": left.action, "since": left.since, "status": NONE, "to": NONE}
         if dry_run:
@@ -60,18 +64,18 @@ class LeftoverCleaner:
         reason = f"{left.action} did not succeed, and may have left it at the provider"
         request = Request(
             path=left.path,
-            action=_discard_action(left.path),
-            requested_by=Program.SELF_HEALING,
+            action=_discard_action_at(left.path),
+            requested_by=InternalProgram.SELF_HEALING,
             reason=reason,
             spec=left.spec,
         )
         async with room:
-            finding, said = await self._removed(request)
+            finding, said = await self._run_removal(request)
         return HealEntry(**told, finding=finding, message=said, provider=said)
 
-    async def _removed(self, request: Request) -> tuple[HealFinding, str]:
+    async def _run_removal(self, request: Request) -> tuple[HealFinding, str]:
         try:
-            ending = asyncio.ensure_future((await launch(self.client, request)).result())
+            ending = asyncio.ensure_future((await start_action(self.client, request)).result())
             if not (await asyncio.wait({ending}, timeout=REMOVAL_SECONDS))[0]:
                 ending.cancel()
                 return HealFinding.LEFT, f"{request.action} is under way"
@@ -83,5 +87,5 @@ class LeftoverCleaner:
             return HealFinding.LEFT, one_line(cause.message if isinstance(cause, FailureError) else cause, 200)
 
 
-def _discard_action(path: str) -> str:
-    return registry.kind(kind_of(path)).table.discard
+def _discard_action_at(path: str) -> str:
+    return registry.find_kind(kind_of(path)).table.discard_action

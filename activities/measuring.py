@@ -27,14 +27,14 @@ def no_span(_name: str, _facts: Mapping[str, str]) -> AbstractContextManager[obj
     return nullcontext()
 
 
-def count(name: str, number: int = 1, **told: str) -> None:
+def add_to_counter(name: str, number: int = 1, **told: str) -> None:
     """Adds to a counter of `domain.metrics`."""
     if activity.in_activity():
-        activity.metric_meter().create_counter(name, metrics.COUNTERS[name]).add(number, told)
+        activity.metric_meter().create_counter(name, metrics.COUNTER_HELP[name]).add(number, told)
 
 
 @contextmanager
-def timed(name: str, **told: str) -> Iterator[None]:
+def time_block(name: str, **told: str) -> Iterator[None]:
     """Records how long the block takes, however it ends."""
     began = time.monotonic()
     try:
@@ -42,47 +42,47 @@ def timed(name: str, **told: str) -> Iterator[None]:
     finally:
         if activity.in_activity():
             took = timedelta(seconds=time.monotonic() - began)
-            activity.metric_meter().create_histogram_timedelta(name, metrics.TIMERS[name]).record(took, told)
+            activity.metric_meter().create_histogram_timedelta(name, metrics.TIMER_HELP[name]).record(took, told)
 
 
 class MeasuredCloud:
     """A cloud whose calls are counted, timed and traced."""
 
     def __init__(self, csp: str, cloud: Cloud, span: Span = no_span) -> None:
-        self.bulk = cloud.bulk
+        self.orders_per_call = cloud.orders_per_call
         self._csp = csp
         self._cloud = cloud
         self._span = span
 
-    async def perform(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
-        return await self._measure(verb, region, self._cloud.perform(verb, region, orders), len(orders))
+    async def perform_orders(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
+        return await self._measure(verb, region, self._cloud.perform_orders(verb, region, orders), len(orders))
 
-    async def describe(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
-        return await self._measure("describe", region, self._cloud.describe(region, orders), len(orders))
+    async def describe_vms(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
+        return await self._measure("describe", region, self._cloud.describe_vms(region, orders), len(orders))
 
-    async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
-        return await self._measure("list", region, self._cloud.list_tagged(region, prefix), 1)
+    async def list_tagged_vms(self, region: str, prefix: str) -> list[VmFacts]:
+        return await self._measure("list", region, self._cloud.list_tagged_vms(region, prefix), 1)
 
     def __getattr__(self, name: str) -> Any:
         """Passes other methods through, measured if they are coroutines."""
         found = getattr(self._cloud, name)
-        return partial(self._other, name, found) if inspect.iscoroutinefunction(found) else found
+        return partial(self._measure_plain_call, name, found) if inspect.iscoroutinefunction(found) else found
 
-    async def _other(self, name: str, call: Callable[..., Awaitable[T]], *args: Any, **more: Any) -> T:
+    async def _measure_plain_call(self, name: str, call: Callable[..., Awaitable[T]], *args: Any, **more: Any) -> T:
         region = inspect.signature(call).bind(*args, **more).arguments.get("region", "")
         return await self._measure(name, str(region), call(*args, **more), 1)
 
     async def _measure(self, call: str, region: str, work: Awaitable[T], vms: int) -> T:
         where = {"csp": self._csp, "region": region, "call": call}
-        with self._span(f"{self._csp} {call}", where), timed(metrics.PROVIDER_LATENCY, **where):
+        with self._span(f"{self._csp} {call}", where), time_block(metrics.PROVIDER_LATENCY, **where):
             try:
                 answer = await work
             except (ProviderError, TimeoutError, asyncio.CancelledError) as error:
-                count(metrics.PROVIDER_CALLS, vms, outcome=_outcome_label(error), **where)
+                add_to_counter(metrics.PROVIDER_CALLS, vms, outcome=_outcome_label(error), **where)
                 raise
         outcomes = Counter(map(_outcome_label, answer)) if isinstance(answer, list) else {"ok": 1}
         for word, number in outcomes.items():
-            count(metrics.PROVIDER_CALLS, number, outcome=word, **where)
+            add_to_counter(metrics.PROVIDER_CALLS, number, outcome=word, **where)
         return answer
 
 

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator
 from domain.model import ObjectView
 from domain.ports import Inventory
 
-PAGE = 1_000
+PAGE_SIZE = 1_000
 
 
-async def list_all(inventory: Inventory, kind: str, prefix: str) -> AsyncIterator[ObjectView]:
+async def list_all_objects(inventory: Inventory, kind: str, prefix: str) -> AsyncIterator[ObjectView]:
     """Yields every object of a kind at or below a path."""
     after = ""
     while True:
-        page = await inventory.list_objects(kind, prefix, after, PAGE)
+        page = await inventory.list_objects(kind, prefix, after, PAGE_SIZE)
         for view in page:
             yield view
-        if len(page) < PAGE:
+        if len(page) < PAGE_SIZE:
             return
         after = page[-1].path

@@ -16,18 +16,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from activities.fence import OrderRight, boot_time
+from activities.fence import OrderRight, seconds_since_boot
 from domain.errors import StoreUnavailable
 from domain.limits import ConcurrencyCaps
 from domain.permits import (
-    SECONDS,
+    SHARE_SECONDS,
     PermitLease,
     PermitLimits,
     PermitRequest,
     PermitShare,
     PermitStore,
     PermitTerms,
-    settle,
+    settle_shares,
 )
 
 Requested = TypeVar("Requested")
@@ -37,24 +37,24 @@ RENEW_SECONDS = 1.0
 CONTESTED_SECONDS = 0.25  # while a request waits for more
 
 
-class Permits:
+class PermitPool:
     """This worker's permits. One instance per process, shared by all activities."""
 
     def __init__(self, limits: ConcurrencyCaps, office: PermitStore | None = None) -> None:
         self._limits = limits
-        self._office = office or LocalPermitStore()
+        self._store = office or LocalPermitStore()
         self._worker = uuid.uuid4().hex
         self._clouds: dict[str, _CloudLeases] = {}
 
     def vm_cap(self, csp: str, region: str) -> int:
         """Returns how many VMs of a region all workers together may work on at once."""
-        return self._cloud(csp).limits.vms(region)
+        return self._leases_of_cloud(csp).limits.vms(region)
 
-    def region(self, csp: str, region: str) -> Permit[str]:
+    def enter_region(self, csp: str, region: str) -> Permit[str]:
         """Returns a permit to work in a region. An active region is entered freely, unless others are in the queue."""
-        return Permit(self._cloud(csp).regions, region)
+        return Permit(self._leases_of_cloud(csp).regions, region)
 
-    def vms(self, csp: str, region: str, n: int = 1, right: OrderRight | None = None) -> Permit[int]:
+    def take_vm_slots(self, csp: str, region: str, n: int = 1, right: OrderRight | None = None) -> Permit[int]:
         """Returns a permit to work on up to `n` VMs of a region; `async with` yields the number granted, at least one.
 
         With a right, it is proven once the permits are granted.
@@ -62,9 +62,9 @@ class Permits:
         cap = self.vm_cap(csp, region)
         if not 1 <= n <= cap:
             raise ValueError(f"{n} VMs at once in {csp}/{region}: the cap is {cap}")
-        return Permit(self._cloud(csp).place(region), n, right)
+        return Permit(self._leases_of_cloud(csp).slots_of_region(region), n, right)
 
-    def in_use(self) -> dict[str, int]:
+    def slots_in_use(self) -> dict[str, int]:
         """Returns the VM permits in use, per cloud/region; empty at rest."""
         return {
             f"{csp}/{region}": place.used
@@ -73,15 +73,15 @@ class Permits:
             if place.used
         }
 
-    async def close(self) -> None:
+    async def return_all(self) -> None:
         """Returns all leases to the store."""
         for cloud in self._clouds.values():
             await cloud.close()
 
-    def _cloud(self, csp: str) -> _CloudLeases:
+    def _leases_of_cloud(self, csp: str) -> _CloudLeases:
         cloud = self._clouds.get(csp)
         if cloud is None:
-            cloud = self._clouds[csp] = _CloudLeases(csp, self._worker, self._limits.for_cloud(csp), self._office)
+            cloud = self._clouds[csp] = _CloudLeases(csp, self._worker, self._limits.limits_of_cloud(csp), self._store)
         return cloud
 
 
@@ -93,71 +93,71 @@ class _FifoQueue(ABC, Generic[Requested]):
         self.waiting: deque[tuple[Requested, asyncio.Future[int]]] = deque()
 
     @abstractmethod
-    def _size(self, wanted: Requested) -> int:
+    def _available_size(self, wanted: Requested) -> int:
         """Returns how much of the request can be granted now; 0 if none."""
 
     @abstractmethod
-    def _leased(self, wanted: Requested) -> bool:
+    def _is_leased(self, wanted: Requested) -> bool:
         """Tells whether the lease exists and only room in it is missing."""
 
     @abstractmethod
-    def _take(self, wanted: Requested, size: int) -> None: ...
+    def _take_slots(self, wanted: Requested, size: int) -> None: ...
 
     @abstractmethod
-    def _give(self, wanted: Requested, size: int) -> None: ...
+    def _return_slots(self, wanted: Requested, size: int) -> None: ...
 
-    async def enter(self, wanted: Requested) -> int:
+    async def wait_and_take(self, wanted: Requested) -> int:
         while True:
-            if not self.waiting and self.cloud.is_covered() and (size := self._size(wanted)):
-                self._take(wanted, size)
+            if not self.waiting and self.cloud.are_leases_valid() and (size := self._available_size(wanted)):
+                self._take_slots(wanted, size)
                 return size
-            size = await self._turn(wanted)
-            if self.cloud.is_covered():  # the lease may have expired since, if the process was frozen
+            size = await self._wait_for_turn(wanted)
+            if self.cloud.are_leases_valid():  # the lease may have expired since, if the process was frozen
                 return size
-            self._give(wanted, size)
+            self._return_slots(wanted, size)
 
-    async def _turn(self, wanted: Requested) -> int:
+    async def _wait_for_turn(self, wanted: Requested) -> int:
         turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.waiting.append((wanted, turn))
-        self.cloud.ask(at_once=not self._leased(wanted))
+        self.cloud.request_exchange(at_once=not self._is_leased(wanted))
         try:
             return await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and not turn.exception():  # granted just now: pass it on
-                self._give(wanted, turn.result())
-            self.serve()
+                self._return_slots(wanted, turn.result())
+            self.serve_waiting()
             if self.waiting:
-                self.cloud.ask(at_once=True)  # the next request may not have been sent to the store
+                self.cloud.request_exchange(at_once=True)  # the next request may not have been sent to the store
             raise
 
-    def leave(self, wanted: Requested, size: int) -> None:
-        self._give(wanted, size)
-        self.serve()
+    def give_back(self, wanted: Requested, size: int) -> None:
+        self._return_slots(wanted, size)
+        self.serve_waiting()
 
-    def serve(self) -> None:
+    def serve_waiting(self) -> None:
         """Serves the queue from its head until a request does not fit."""
         while self.waiting:
             wanted, turn = self.waiting[0]
             if not turn.done():
-                size = self._size(wanted) if self.cloud.is_covered() else 0
+                size = self._available_size(wanted) if self.cloud.are_leases_valid() else 0
                 if not size:
                     return
-                self._take(wanted, size)
+                self._take_slots(wanted, size)
                 turn.set_result(size)
             self.waiting.popleft()
 
-    def queue(self) -> Iterator[Requested]:
+    def waiting_requests(self) -> Iterator[Requested]:
         """Yields the requests that are still waiting."""
         return (wanted for wanted, turn in self.waiting if not turn.done())
 
-    def fail(self, error: BaseException) -> None:
+    def fail_waiting(self, error: BaseException) -> None:
         while self.waiting:
             _, turn = self.waiting.popleft()
             if not turn.done():
                 turn.set_exception(error)
 
 
-class _RegionVms(_FifoQueue[int]):
+class _RegionSlots(_FifoQueue[int]):
     """The VM permits of one region."""
 
     lease: PermitLease | None = None
@@ -166,81 +166,81 @@ class _RegionVms(_FifoQueue[int]):
     touched = False  # since the last exchange
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         return not (self.used or self.holders)
 
     @property
-    def wanted(self) -> bool:
+    def is_wanted(self) -> bool:
         """Whether a request waits for VMs of this region."""
-        return any(self.queue())
+        return any(self.waiting_requests())
 
-    def wants(self) -> int:
-        return max(1, self.used + sum(self.queue()))
+    def wanted_amount(self) -> int:
+        return max(1, self.used + sum(self.waiting_requests()))
 
-    def _size(self, wanted: int) -> int:
+    def _available_size(self, wanted: int) -> int:
         if not self.lease:
             return 0
         size = min(wanted, self.lease.amount)
         return size if self.used + size <= self.lease.amount else 0
 
-    def _leased(self, wanted: int) -> bool:
-        return self.lease is not None and self.cloud.is_covered()
+    def _is_leased(self, wanted: int) -> bool:
+        return self.lease is not None and self.cloud.are_leases_valid()
 
-    def _take(self, wanted: int, size: int) -> None:
+    def _take_slots(self, wanted: int, size: int) -> None:
         self.used += size
         self.touched = True
 
-    def _give(self, wanted: int, size: int) -> None:
+    def _return_slots(self, wanted: int, size: int) -> None:
         self.used -= size
 
 
-class _Regions(_FifoQueue[str]):
+class _RegionQueue(_FifoQueue[str]):
     """The active regions of one cloud, each with any number of holders."""
 
-    def fits(self, wanted: str) -> bool:
-        lease = self.cloud.place(wanted).lease
-        return lease is not None and not lease.closing and self.cloud.is_covered()
+    def has_room_for(self, wanted: str) -> bool:
+        lease = self.cloud.slots_of_region(wanted).lease
+        return lease is not None and not lease.closing and self.cloud.are_leases_valid()
 
-    def _size(self, wanted: str) -> int:
-        return int(self.fits(wanted))
+    def _available_size(self, wanted: str) -> int:
+        return int(self.has_room_for(wanted))
 
-    def _leased(self, wanted: str) -> bool:
-        return self.cloud.place(wanted).lease is not None and self.cloud.is_covered()
+    def _is_leased(self, wanted: str) -> bool:
+        return self.cloud.slots_of_region(wanted).lease is not None and self.cloud.are_leases_valid()
 
-    def _take(self, wanted: str, size: int) -> None:
-        place = self.cloud.place(wanted)
+    def _take_slots(self, wanted: str, size: int) -> None:
+        place = self.cloud.slots_of_region(wanted)
         place.holders += 1
         place.touched = True
 
-    def _give(self, wanted: str, size: int) -> None:
-        place = self.cloud.place(wanted)
+    def _return_slots(self, wanted: str, size: int) -> None:
+        place = self.cloud.slots_of_region(wanted)
         place.holders -= 1
-        if place.idle and self.waiting:
-            self.cloud.ask(at_once=True)  # the next region may become active
+        if place.is_idle and self.waiting:
+            self.cloud.request_exchange(at_once=True)  # the next region may become active
 
 
 class _CloudLeases:
     """The leases of one cloud, exchanged with the store while anything is held or waited for."""
 
     def __init__(self, csp: str, worker: str, limits: PermitLimits, office: PermitStore) -> None:
-        self._csp, self._worker, self.limits, self._office = csp, worker, limits, office
-        self.regions = _Regions(self)
-        self.places: dict[str, _RegionVms] = {}
+        self._csp, self._worker, self.limits, self._store = csp, worker, limits, office
+        self.regions = _RegionQueue(self)
+        self.places: dict[str, _RegionSlots] = {}
         self._until = 0.0  # expiry of all leases, by `boot_time`
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def place(self, region: str) -> _RegionVms:
+    def slots_of_region(self, region: str) -> _RegionSlots:
         place = self.places.get(region)
         if place is None:
-            place = self.places[region] = _RegionVms(self)
+            place = self.places[region] = _RegionSlots(self)
         return place
 
-    def is_covered(self) -> bool:
+    def are_leases_valid(self) -> bool:
         """Tells whether the leases of the last exchange have not expired."""
-        return boot_time() < self._until
+        return seconds_since_boot() < self._until
 
-    def ask(self, at_once: bool) -> None:
+    def request_exchange(self, at_once: bool) -> None:
         """Starts the exchange loop; a request that needs a new lease triggers an exchange at once."""
         if self._task is None or self._task.done():
             self._news = asyncio.Event()
@@ -250,11 +250,11 @@ class _CloudLeases:
 
     async def close(self) -> None:
         if self._task and not self._task.done():
-            await self.abandon()
+            await self.let_leases_expire()
             with suppress(StoreUnavailable):
-                await self._office.exchange(self._csp, self._worker, [], self.limits)
+                await self._store.exchange_permits(self._csp, self._worker, [], self.limits)
 
-    async def abandon(self) -> None:
+    async def let_leases_expire(self) -> None:
         """Stops without returning the leases, like a worker that dies; they expire."""
         self._until = 0.0
         if self._task:
@@ -267,31 +267,31 @@ class _CloudLeases:
             while True:
                 await asyncio.sleep(0)  # collects requests of the same moment
                 self._news.clear()
-                wishes = self._wishes()
-                pause = await self._exchange(wishes)
-                if not wishes and not self._in_demand():
+                wishes = self._permit_requests()
+                pause = await self._exchange_permits(wishes)
+                if not wishes and not self._is_in_demand():
                     return
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._news.wait()
         except Exception as error:
-            self.regions.fail(error)
+            self.regions.fail_waiting(error)
             for place in self.places.values():
-                place.fail(error)
+                place.fail_waiting(error)
             raise
 
-    def _wishes(self) -> list[PermitRequest]:
+    def _permit_requests(self) -> list[PermitRequest]:
         """Returns the leases to request: what is held, then what is waited for, in queue order. Drops the rest."""
-        line = list(dict.fromkeys(self.regions.queue()))
+        line = list(dict.fromkeys(self.regions.waiting_requests()))
         wishes: list[PermitRequest] = []
         given_back: set[str] = set()
         for region, place in self.places.items():
             if self._blocks_others(region, place, line):
                 given_back.add(region)
                 place.lease = None
-            elif place.wanted or not place.idle or (place.lease and (place.touched or region in line)):
-                holds = max(place.used, place.lease.amount if place.lease and self.is_covered() else 0)
-                wishes.append(PermitRequest(region, holds, place.wants()))
+            elif place.is_wanted or not place.is_idle or (place.lease and (place.touched or region in line)):
+                holds = max(place.used, place.lease.amount if place.lease and self.are_leases_valid() else 0)
+                wishes.append(PermitRequest(region, holds, place.wanted_amount()))
             else:
                 place.lease = None
             place.touched = False
@@ -303,29 +303,31 @@ class _CloudLeases:
             *(PermitRequest(region, 0, 1) for region in line[: self.limits.regions] if region not in named),
         ]
 
-    def _blocks_others(self, region: str, place: _RegionVms, line: Sequence[str]) -> bool:
+    def _blocks_others(self, region: str, place: _RegionSlots, line: Sequence[str]) -> bool:
         """Tells whether the region's lease is idle while another region is at the head of the queue."""
-        if not line or self.regions.fits(line[0]) or not place.lease or not place.idle:
+        if not line or self.regions.has_room_for(line[0]) or not place.lease or not place.is_idle:
             return False
         return place.lease.closing or region != line[0]
 
-    def _in_demand(self) -> bool:
-        return any(self.regions.queue()) or any(place.wanted or not place.idle for place in self.places.values())
+    def _is_in_demand(self) -> bool:
+        return any(self.regions.waiting_requests()) or any(
+            place.is_wanted or not place.is_idle for place in self.places.values()
+        )
 
-    async def _exchange(self, wishes: Sequence[PermitRequest]) -> float:
+    async def _exchange_permits(self, wishes: Sequence[PermitRequest]) -> float:
         """Exchanges leases with the store. Returns the seconds until the next exchange."""
-        asked = boot_time()
+        asked = seconds_since_boot()
         try:
-            terms = await self._office.exchange(self._csp, self._worker, wishes, self.limits)
+            terms = await self._store.exchange_permits(self._csp, self._worker, wishes, self.limits)
         except StoreUnavailable as error:
             _log.warning("permits of %s cannot be renewed: %s", self._csp, error)
             return CONTESTED_SECONDS
-        self._until = asked + SECONDS
+        self._until = asked + SHARE_SECONDS
         for region, place in self.places.items():
             place.lease = terms.leases.get(region)
-        self.regions.serve()
+        self.regions.serve_waiting()
         for place in self.places.values():
-            place.serve()
+            place.serve_waiting()
         return CONTESTED_SECONDS if terms.contested else RENEW_SECONDS
 
 
@@ -335,11 +337,11 @@ class LocalPermitStore:
     def __init__(self) -> None:
         self._shares: dict[str, list[PermitShare]] = {}
 
-    async def exchange(
+    async def exchange_permits(
         self, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits
     ) -> PermitTerms:
         shares = self._shares.get(cloud, [])
-        mine, terms = settle(shares, worker, wishes, limits, boot_time())
+        mine, terms = settle_shares(shares, worker, wishes, limits, seconds_since_boot())
         self._shares[cloud] = [*(share for share in shares if share.worker != worker), *mine]
         return terms
 
@@ -359,17 +361,17 @@ class Permit(Generic[Requested]):
         """Acquires the permits and proves the right, just before a call."""
         line = self._line
         while True:
-            self._size = await line.enter(self._wanted)
+            self._size = await line.wait_and_take(self._wanted)
             if self._right is None:
                 return self._size
             try:
                 await self._right.prove()
             except BaseException:
-                line.leave(self._wanted, self._size)
+                line.give_back(self._wanted, self._size)
                 raise
-            if line.cloud.is_covered():  # proving the right may have taken long
+            if line.cloud.are_leases_valid():  # proving the right may have taken long
                 return self._size
-            line.leave(self._wanted, self._size)
+            line.give_back(self._wanted, self._size)
 
     async def __aexit__(self, *_: object) -> None:
-        self._line.leave(self._wanted, self._size)
+        self._line.give_back(self._wanted, self._size)

@@ -12,37 +12,37 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-PATIENCE = 2.0  # seconds; a worker that has just started is not listed at once
-AGAIN = 0.2
-CALL = timedelta(seconds=3)
+ANSWER_SECONDS = 2.0  # seconds; a worker that has just started is not listed at once
+ASK_AGAIN_SECONDS = 0.2
+CALL_TIMEOUT = timedelta(seconds=3)
 
 
-class Pollers:
+class PollerCheck:
     """Checks queues for activity pollers. `own` are the queues of this process, which need no check."""
 
     def __init__(self, client: Client, own: Collection[str] = ()) -> None:
         self._client = client
         self._own = own
 
-    async def missing(self, queues: Sequence[str]) -> list[str]:
+    async def queues_without_workers(self, queues: Sequence[str]) -> list[str]:
         """Returns queues that no worker has polled lately; none if Temporal does not answer."""
         others = sorted(set(queues).difference(self._own))
-        polled = await asyncio.gather(*(self._polled(queue) for queue in others))
+        polled = await asyncio.gather(*(self._is_polled(queue) for queue in others))
         return [queue for queue, seen in zip(others, polled, strict=True) if not seen]
 
-    async def _polled(self, queue: str) -> bool:
+    async def _is_polled(self, queue: str) -> bool:
         request = DescribeTaskQueueRequest(
             namespace=self._client.namespace,
             task_queue=TaskQueue(name=queue),
             task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
         )
         clock = asyncio.get_running_loop().time
-        until = clock() + PATIENCE
+        until = clock() + ANSWER_SECONDS
         try:
-            while not (await self._client.workflow_service.describe_task_queue(request, timeout=CALL)).pollers:
+            while not (await self._client.workflow_service.describe_task_queue(request, timeout=CALL_TIMEOUT)).pollers:
                 if clock() > until:
                     return False
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(ASK_AGAIN_SECONDS)
         except RPCError:
             return True  # harmless: an order that no worker takes waits
         return True

@@ -27,7 +27,7 @@ from domain.model import (
     ObjectsView,
     ObjectView,
     Outcome,
-    Query,
+    ReadQuery,
     Refusal,
     Request,
     StoreView,
@@ -39,10 +39,12 @@ from domain.statetable import NONE
 
 T = TypeVar("T")
 Read = TypeVar("Read", bound=Callable[..., Any])
-Examiner = Callable[[Request], Awaitable[Request]]  # returns the request as it would be carried out, or raises Refused
+ExamineRequest = Callable[
+    [Request], Awaitable[Request]
+]  # returns the request as it would be carried out, or raises Refused
 
 
-def reads_store(read: Read) -> Read:
+def answered_from_store(read: Read) -> Read:
     """Mark an activity that needs nothing but the store: whoever has the store can answer it without a worker."""
     read.reads_store = True  # type: ignore[attr-defined]
     return read
@@ -50,7 +52,7 @@ def reads_store(read: Read) -> Read:
 
 def store_reads(activities: Iterable[Callable[..., Any]]) -> dict[str, Callable[..., Awaitable[Any]]]:
     """The activities marked with `reads_store`, by their names."""
-    return {each.__name__: each for each in activities if getattr(each, "reads_store", False)}
+    return {activity.__name__: activity for activity in activities if getattr(activity, "reads_store", False)}
 
 
 @dataclass(eq=False)
@@ -60,102 +62,104 @@ class ReadActivities:
     inventory: Inventory
     describe_store: Callable[[], Awaitable[StoreView]]
     allowed: Callable[[Request], None] | None = None
-    dry_run_checks: Mapping[tuple[str, str], Examiner] = field(default_factory=dict)
+    dry_run_checks: Mapping[tuple[str, str], ExamineRequest] = field(default_factory=dict)
     serves: list[str] | None = None  # the real places that this worker reaches
 
-    @reads_store
+    @answered_from_store
     @activity.defn
-    async def read_object(self, query: Query) -> ObjectView:
-        return _worded(await refusal_as_answer(self.inventory.get(query.path)))
+    async def read_object(self, query: ReadQuery) -> ObjectView:
+        return _view_in_source_words(await refusal_as_answer(self.inventory.read_object(query.path)))
 
-    @reads_store
+    @answered_from_store
     @activity.defn
-    async def read_tree(self, query: Query) -> TreeView:
-        return await refusal_as_answer(self.inventory.tree(query.path, query.limit))
+    async def read_tree(self, query: ReadQuery) -> TreeView:
+        return await refusal_as_answer(self.inventory.read_tree(query.path, query.limit))
 
-    @reads_store
+    @answered_from_store
     @activity.defn
-    async def read_outcome(self, query: Query) -> Outcome:
-        return await refusal_as_answer(self.inventory.outcome(query.run))
+    async def read_outcome(self, query: ReadQuery) -> Outcome:
+        return await refusal_as_answer(self.inventory.read_outcome(query.run))
 
-    @reads_store
+    @answered_from_store
     @activity.defn
-    async def read_action(self, query: Query) -> ActionView:
-        return await refusal_as_answer(self.inventory.action_of_run(query.run))
+    async def read_action(self, query: ReadQuery) -> ActionView:
+        return await refusal_as_answer(self.inventory.read_action(query.run))
 
-    @reads_store
+    @answered_from_store
     @activity.defn
     async def read_events(self, query: EventQuery) -> EventPage:
         """The events after a position, in an order in which none is missed."""
-        events = await refusal_as_answer(self._events(query))
+        events = await refusal_as_answer(self._read_events(query))
         return EventPage(events=events, cursor=events[-1].id if events else query.after)
 
-    async def _events(self, query: EventQuery) -> list[Event]:
-        found = await self.inventory.events_after(parse_cursor(query.after), query.limit)
+    async def _read_events(self, query: EventQuery) -> list[Event]:
+        found = await self.inventory.list_events_after(parse_cursor(query.after), query.limit)
         return [
-            event.model_copy(update={"line": _worded_line(registry.kind_at(event.line.path), event.line)})
+            event.model_copy(update={"line": _line_in_source_words(registry.kind_at(event.line.path), event.line)})
             for event in found
         ]
 
-    @reads_store
+    @answered_from_store
     @activity.defn
     async def read_newest_event(self, query: EventQuery) -> EventPage:
         """The position after the newest event."""
-        return EventPage(cursor=str(await refusal_as_answer(self.inventory.newest_event())))
+        return EventPage(cursor=str(await refusal_as_answer(self.inventory.read_newest_event())))
 
-    @reads_store
+    @answered_from_store
     @activity.defn
-    async def read_objects(self, query: Query) -> ObjectsView:
+    async def read_objects(self, query: ReadQuery) -> ObjectsView:
         found = await refusal_as_answer(self.inventory.list_objects(query.kind, query.path, query.after, query.limit))
-        return ObjectsView(objects=[_worded(view) for view in found])
+        return ObjectsView(objects=[_view_in_source_words(view) for view in found])
 
-    @reads_store
+    @answered_from_store
     @activity.defn
-    async def read_history(self, query: Query) -> HistoryView:
-        lines = await refusal_as_answer(self.inventory.history(query.path, query.limit))
-        return HistoryView(lines=[_worded_line(registry.kind_at(query.path), line) for line in lines])
+    async def read_history(self, query: ReadQuery) -> HistoryView:
+        lines = await refusal_as_answer(self.inventory.read_history(query.path, query.limit))
+        return HistoryView(lines=[_line_in_source_words(registry.kind_at(query.path), line) for line in lines])
 
-    @reads_store
+    @answered_from_store
     @activity.defn
-    async def read_locks(self, query: Query) -> LocksView:
-        holds = await refusal_as_answer(self.inventory.holds(query.path))
+    async def read_locks(self, query: ReadQuery) -> LocksView:
+        holds = await refusal_as_answer(self.inventory.list_locks(query.path))
         return LocksView(locks=[LockView(**vars(hold)) for hold in holds])
 
     @activity.defn
     async def read_check(self, request: Request) -> Admission:
         """Dry run: returns what policy, examination and begin would answer now. Changes nothing."""
-        found = await refusal_as_answer(self._checked(request))
-        if not found.grant:
-            return found
-        shown, grant = registry.kind_at(request.path).shown, found.grant
+        admission = await refusal_as_answer(self._check_request(request))
+        if not admission.grant:
+            return admission
+        shown, grant = registry.kind_at(request.path).shown_status, admission.grant
         words = {"came_from": shown(grant.came_from), "then": shown(grant.then)}
-        return found.model_copy(update={"grant": grant.model_copy(update=words)})
+        return admission.model_copy(update={"grant": grant.model_copy(update=words)})
 
-    async def _checked(self, request: Request) -> Admission:
+    async def _check_request(self, request: Request) -> Admission:
         if self.allowed:
             self.allowed(request)
         if examine := self.dry_run_checks.get((registry.kind_at(request.path).name, request.action)):
             request = await examine(request)
         run = f"check-{activity.info().activity_id}"
-        return await self.inventory.check(Claim(request=request, run=run, at=datetime.now(UTC), serves=self.serves))
+        return await self.inventory.check_admission(
+            Claim(request=request, run=run, at=datetime.now(UTC), serves=self.serves)
+        )
 
-    @reads_store
+    @answered_from_store
     @activity.defn
-    async def read_store(self, query: Query) -> StoreView:
+    async def read_store(self, query: ReadQuery) -> StoreView:
         """Returns the store's identity and schema version."""
         return await refusal_as_answer(self.describe_store())
 
 
-def _worded(view: ObjectView) -> ObjectView:
-    kind = registry.kind(view.kind)
-    words = {"previous_status": kind.shown(view.previous_status)}
+def _view_in_source_words(view: ObjectView) -> ObjectView:
+    kind = registry.find_kind(view.kind)
+    words = {"previous_status": kind.shown_status(view.previous_status)}
     if view.target_action != NONE:  # at rest the target is `None` in another sense
-        words["target_status"] = kind.shown(view.target_status)
+        words["target_status"] = kind.shown_status(view.target_status)
     return view.model_copy(update=words)
 
 
-def _worded_line(kind: registry.Kind, line: HistoryLine) -> HistoryLine:
-    return line.model_copy(update={"source": kind.shown(line.source), "to": kind.shown(line.to)})
+def _line_in_source_words(kind: registry.Kind, line: HistoryLine) -> HistoryLine:
+    return line.model_copy(update={"source": kind.shown_status(line.source), "to": kind.shown_status(line.to)})
 
 
 async def refusal_as_answer(work: Awaitable[T]) -> T:
@@ -163,6 +167,6 @@ async def refusal_as_answer(work: Awaitable[T]) -> T:
     try:
         return await work
     except Refused as refused:
-        raise refusals.refused(Refusal.of(refused)) from refused
+        raise refusals.refusal_as_error(Refusal.from_error(refused)) from refused
     except StoreUnavailable as error:
         raise ApplicationError(str(error), type="StoreUnavailable") from error

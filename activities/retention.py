@@ -14,10 +14,10 @@ from temporalio import activity
 from temporalio.client import Client
 
 from domain.errors import one_line
-from domain.healing import Pruned
+from domain.healing import PruneResult
 from domain.ports import Inventory
 
-BATCHES = 50  # per sweep
+MAX_BATCHES = 50  # per sweep
 
 
 class Archive:
@@ -26,7 +26,7 @@ class Archive:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def append(self, rows: Sequence[dict[str, Any]]) -> None:
+    def append_rows(self, rows: Sequence[dict[str, Any]]) -> None:
         """Appends rows and syncs them to disk."""
         text = "".join(f"{json.dumps(row, default=datetime.isoformat)}\n" for row in rows)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ class Archive:
             os.close(folder)
 
 
-class Retention:
+class RetentionSweep:
     """Prunes old actions in a sweep; does nothing if `days` is 0."""
 
     def __init__(self, client: Client, inventory: Inventory, archive: Archive, days: float) -> None:
@@ -54,23 +54,23 @@ class Retention:
         self._archive = archive
         self._days = days
 
-    async def prune(self, at: datetime, dry_run: bool) -> Pruned | None:
+    async def prune_old_actions(self, at: datetime, dry_run: bool) -> PruneResult | None:
         """Prunes from where the last sweep stopped. If the archive cannot be written, nothing is removed."""
         if not self._days:
             return None
-        last = await self._inventory.reports(1)
+        last = await self._inventory.read_reports(1)
         done = last[0].pruned if last else None
         if dry_run:
-            return Pruned(after=done.after if done else 0)
-        busy = {each.id async for each in self._client.list_workflows("CloseTime IS NULL", page_size=1_000)}
-        before, total = at - timedelta(days=self._days), Pruned(after=done.after if done else 0)
-        for _ in range(BATCHES):
+            return PruneResult(after=done.after if done else 0)
+        busy = {workflow.id async for workflow in self._client.list_workflows("CloseTime IS NULL", page_size=1_000)}
+        before, total = at - timedelta(days=self._days), PruneResult(after=done.after if done else 0)
+        for _ in range(MAX_BATCHES):
             try:
-                part = await self._inventory.prune(before, total.after, busy, self._archive.append)
+                part = await self._inventory.prune_batch(before, total.after, busy, self._archive.append_rows)
             except OSError as error:
                 activity.logger.error("the archive cannot be written, so nothing is pruned: %s", error)
                 return total.model_copy(update={"problem": one_line(f"the archive cannot be written: {error}", 300)})
-            total = Pruned(actions=total.actions + part.actions, lines=total.lines + part.lines, after=part.after)
+            total = PruneResult(actions=total.actions + part.actions, lines=total.lines + part.lines, after=part.after)
             if not part.after:
                 break
         return total

@@ -30,8 +30,8 @@ UNANSWERED: tuple[type[ProviderError], ...] = (Throttled, Unavailable, UnknownOu
 class ProviderRetry:
     """Timeouts and pauses of provider calls: for one call, for all tries together, between tries."""
 
-    call: float = 300.0
-    total: float = 900.0
+    call_seconds: float = 300.0
+    total_seconds: float = 900.0
     first_pause: float = 0.2
     longest_pause: float = 20.0
 
@@ -46,24 +46,24 @@ class ProviderRetry:
 
         `room` is entered for each try; waiting for it does not count towards the call's timeout.
         """
-        deadline, pauses = now() + (self.total if total is None else total), self.pauses()
+        deadline, pauses = monotonic_now() + (self.total_seconds if total is None else total), self.pauses()
         while True:
             try:
                 async with room():
                     return await self.call_once(call)
             except again as error:
-                wait = jittered(next(pauses), [error])
-                if now() + wait > deadline:
+                wait = jittered_pause(next(pauses), [error])
+                if monotonic_now() + wait > deadline:
                     raise
             await asyncio.sleep(wait)
 
     async def call_once(self, call: Callable[[], Awaitable[T]]) -> T:
         """Makes one call; without an answer in time, raises UnknownOutcome."""
         try:
-            async with asyncio.timeout(self.call):
+            async with asyncio.timeout(self.call_seconds):
                 return await call()
         except TimeoutError as error:
-            raise UnknownOutcome(f"no answer within {self.call:g} s") from error
+            raise UnknownOutcome(f"no answer within {self.call_seconds:g} s") from error
 
     def next_pause(self, pause: float) -> float:
         """Returns the pause after the next failure."""
@@ -84,12 +84,12 @@ def growing_pauses(first: float, longest: float) -> Iterator[float]:
         first = min(first * 2, longest)
 
 
-def jittered(pause: float, answers: Iterable[object]) -> float:
+def jittered_pause(pause: float, answers: Iterable[object]) -> float:
     """Returns the pause with random jitter, and never less than the provider asked for."""
     asked = [answer.retry_after or 0.0 for answer in answers if isinstance(answer, Throttled)]
     return max([0.0, *asked]) + random.uniform(pause / 2, pause)  # noqa: S311  spreads load, guards nothing
 
 
-def now() -> float:
+def monotonic_now() -> float:
     """Returns the event loop's time, by which deadlines are computed."""
     return asyncio.get_running_loop().time()

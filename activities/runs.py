@@ -12,8 +12,8 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, 
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-PATIENCE = timedelta(seconds=3)  # for one call
-_OVER = (  # a running or paused run is open
+ANSWER_TIMEOUT = timedelta(seconds=3)  # for one call
+_CLOSED_STATUSES = (  # a running or paused run is open
     Status.WORKFLOW_EXECUTION_STATUS_COMPLETED,
     Status.WORKFLOW_EXECUTION_STATUS_FAILED,
     Status.WORKFLOW_EXECUTION_STATUS_CANCELED,
@@ -21,7 +21,7 @@ _OVER = (  # a running or paused run is open
     Status.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
     Status.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW,
 )
-_NO_SUCH_RUN = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
+_NO_SUCH_RUN_CODES = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 
 
 class RunState(Enum):
@@ -32,44 +32,44 @@ class RunState(Enum):
     UNKNOWN = "unknown"  # not known to Temporal, or forgotten
 
 
-async def state_of(client: Client, workflow_id: str, run: str) -> RunState:
+async def read_run_state(client: Client, workflow_id: str, run: str) -> RunState:
     """Returns the state of a run, or of the newest run of its chain after a reset or continue-as-new.
 
     Every run of a chain names the first one. Temporal forgets closed runs, so the run itself may be unknown.
     """
-    asked = await _describe(client, workflow_id, run)
-    if asked and asked.status not in _OVER:
+    asked = await _describe_execution(client, workflow_id, run)
+    if asked and asked.status not in _CLOSED_STATUSES:
         return RunState.OPEN
-    newest = await _describe(client, workflow_id, "")
+    newest = await _describe_execution(client, workflow_id, "")
     if newest and newest.first_run_id == (asked.first_run_id if asked else run):
-        return RunState.CLOSED if newest.status in _OVER else RunState.OPEN
+        return RunState.CLOSED if newest.status in _CLOSED_STATUSES else RunState.OPEN
     return RunState.CLOSED if asked else RunState.UNKNOWN
 
 
-async def reset_to(client: Client, workflow_id: str, run: str | None) -> str:
+async def find_reset_run(client: Client, workflow_id: str, run: str | None) -> str:
     """Returns the run that continues a run that was reset; empty if it was not reset, or Temporal has forgotten it."""
-    found = await described(client, workflow_id, run or "")
+    found = await describe_run(client, workflow_id, run or "")
     return found.workflow_extended_info.reset_run_id if found else ""
 
 
-async def is_open(client: Client, workflow_id: str) -> bool:
+async def is_workflow_open(client: Client, workflow_id: str) -> bool:
     """Tells whether a run is open under this workflow ID."""
-    newest = await _describe(client, workflow_id, "")
-    return newest is not None and newest.status not in _OVER
+    newest = await _describe_execution(client, workflow_id, "")
+    return newest is not None and newest.status not in _CLOSED_STATUSES
 
 
-async def _describe(client: Client, workflow_id: str, run: str) -> WorkflowExecutionInfo | None:
-    found = await described(client, workflow_id, run)
+async def _describe_execution(client: Client, workflow_id: str, run: str) -> WorkflowExecutionInfo | None:
+    found = await describe_run(client, workflow_id, run)
     return found.workflow_execution_info if found else None
 
 
-async def described(client: Client, workflow_id: str, run: str) -> DescribeWorkflowExecutionResponse | None:
+async def describe_run(client: Client, workflow_id: str, run: str) -> DescribeWorkflowExecutionResponse | None:
     """Returns Temporal's raw description of a run: the SDK's fails on unknown statuses, such as paused."""
     which = WorkflowExecution(workflow_id=workflow_id, run_id=run)
     asked = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=which)
     try:
-        return await client.workflow_service.describe_workflow_execution(asked, retry=True, timeout=PATIENCE)
+        return await client.workflow_service.describe_workflow_execution(asked, retry=True, timeout=ANSWER_TIMEOUT)
     except RPCError as error:
-        if error.status in _NO_SUCH_RUN:
+        if error.status in _NO_SUCH_RUN_CODES:
             return None
         raise

@@ -10,8 +10,8 @@ with suppress(ModuleNotFoundError):  # without it no cloudlet can have a key; a 
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-UNPROVEN = "it does not prove that it is from the CRM: it has no proof, and the cloudlet has a token"
-FORGED = "its proof does not fit: another token, another object, or a message that was changed"
+NO_PROOF_MESSAGE = "it does not prove that it is from the CRM: it has no proof, and the cloudlet has a token"
+WRONG_PROOF_MESSAGE = "its proof does not fit: another token, another object, or a message that was changed"
 
 
 def why_unproven(key: str, text: str, proof: str) -> str:
@@ -19,8 +19,8 @@ def why_unproven(key: str, text: str, proof: str) -> str:
     if not key:
         return ""
     if not proof:
-        return UNPROVEN
-    return "" if is_signed_by(key, text, proof) else FORGED
+        return NO_PROOF_MESSAGE
+    return "" if is_signed_by(key, text, proof) else WRONG_PROOF_MESSAGE
 
 
 def is_signed_by(key: str, text: str, proof: str) -> bool:

@@ -13,7 +13,7 @@ from domain.errors import Category, Refused
 from domain.faults import Fault, FaultScript
 from domain.model import Refusal
 
-ANY = "*"
+ANY_CLOUD = "*"
 
 
 class FaultInjectable(Protocol):
@@ -23,7 +23,7 @@ class FaultInjectable(Protocol):
 
     async def add_fault(self, fault: Fault) -> None: ...
 
-    async def faults(self) -> list[Fault]: ...
+    async def list_faults(self) -> list[Fault]: ...
 
 
 class FaultActivities:
@@ -34,26 +34,26 @@ class FaultActivities:
         self._simulated = simulated
 
     @activity.defn(name=wire.CLOUD_FAULTS)
-    async def faults(self, script: FaultScript) -> FaultScript:
+    async def change_fault_script(self, script: FaultScript) -> FaultScript:
         """Replaces the fault script or adds rules. Returns the script; refuses a rule that can never match."""
         try:
             for fault in script.faults:
-                self._check(fault)
+                self._check_fault(fault)
         except Refused as refused:
-            raise refusals.refused(Refusal.of(refused)) from refused
+            raise refusals.refusal_as_error(Refusal.from_error(refused)) from refused
         if script.replace:
             await self._cloud.set_faults(script.faults)
         else:
             for fault in script.faults:
                 await self._cloud.add_fault(fault)
-        return FaultScript(faults=await self._cloud.faults())
+        return FaultScript(faults=await self._cloud.list_faults())
 
-    def _check(self, fault: Fault) -> None:
-        if fault.csp != ANY and fault.csp not in self._simulated:
+    def _check_fault(self, fault: Fault) -> None:
+        if fault.csp != ANY_CLOUD and fault.csp not in self._simulated:
             hint = f"simulated here are: {', '.join(self._simulated)}"
             raise Refused(Category.INVALID, f"nothing simulated is called {fault.csp!r}: it would never fail", hint)
-        named = [self._simulated[fault.csp]] if fault.csp != ANY else self._simulated.values()
+        named = [self._simulated[fault.csp]] if fault.csp != ANY_CLOUD else self._simulated.values()
         verbs = dict.fromkeys(verb for some in named for verb in some)
-        if fault.verb != ANY and fault.verb not in verbs:
-            who = fault.csp if fault.csp != ANY else "whatever is simulated"
+        if fault.verb != ANY_CLOUD and fault.verb not in verbs:
+            who = fault.csp if fault.csp != ANY_CLOUD else "whatever is simulated"
             raise Refused(Category.INVALID, f"{who} knows no verb {fault.verb!r}", f"verbs are: {', '.join(verbs)}")

@@ -9,85 +9,94 @@ from datetime import UTC, datetime
 from temporalio import activity
 from temporalio.client import Client
 
-from activities.busy import BusyPaths
-from activities.companions import Companions
-from activities.heartbeat import heartbeat
-from activities.runs import RunState, state_of
+from activities.busypaths import BusyPaths
+from activities.companions import CompanionKeeper
+from activities.heartbeat import keep_heartbeat
+from activities.runs import RunState, read_run_state
 from domain import registry
-from domain.invariants import AuditSnapshot, accepted_is_finished, rest_is_stable
-from domain.model import BrokenPromise, Query, Verification
+from domain.invariants import AuditSnapshot, find_open_without_run, find_unowned_transitions
+from domain.model import InvariantViolation, ReadQuery, VerificationReport
 from domain.ports import Inventory
 
-Audit = Callable[
-    [str], Awaitable[tuple[list[BrokenPromise], int]]
+AuditFunction = Callable[
+    [str], Awaitable[tuple[list[InvariantViolation], int]]
 ]  # path -> violations at or below it, and the number of objects checked
 
-LISTED = 200
-AT_ONCE = 20  # concurrent calls to Temporal
+MAX_LISTED = 200
+CONCURRENT_CALLS = 20  # concurrent calls to Temporal
 
 
 class VerifyActivities:
     """The activity behind `starter verify`."""
 
     def __init__(
-        self, client: Client, inventory: Inventory, audits: Sequence[Audit], companions: Companions | None = None
+        self,
+        client: Client,
+        inventory: Inventory,
+        audits: Sequence[AuditFunction],
+        companions: CompanionKeeper | None = None,
     ) -> None:
         self._client = client
         self._inventory = inventory
         self._audits = audits
-        self._companions = companions or Companions(client)
+        self._companions = companions or CompanionKeeper(client)
 
     @activity.defn
-    async def verify(self, query: Query) -> Verification:
+    async def verify(self, query: ReadQuery) -> VerificationReport:
         """Checks everything at or below a path. Findings about objects of open actions are left out."""
-        async with heartbeat():
-            kept = await self._inventory.kept(query.path)
-            dead = await self._dead(kept)
+        async with keep_heartbeat():
+            snapshot = await self._inventory.read_audit_snapshot(query.path)
+            dead = await self._find_dead_runs(snapshot)
             books = [await audit(query.path) for audit in self._audits]
-            late = await self._late(query.path)
-            begun = await self._inventory.begun_since(kept.last)
-        alive = [each for each in kept.open if each.run not in dead]
-        runs = {each.run for each in alive} | {run for _, _, run in kept.held if run not in dead}
-        here = [each for each in kept.open if not query.path or _is_below(query.path, each.path)]
+            late = await self._find_late_companions(query.path)
+            begun = await self._inventory.paths_begun_since(snapshot.last)
+        alive = [record for record in snapshot.open if record.run not in dead]
+        runs = {record.run for record in alive} | {run for _, _, run in snapshot.held if run not in dead}
+        here = [record for record in snapshot.open if not query.path or _is_below(query.path, record.path)]
         findings = [
-            *accepted_is_finished(here, runs),
-            *rest_is_stable(kept.under_way, kept.held, {each.epoch for each in alive}, runs),
-            *kept.findings,
+            *find_open_without_run(here, runs),
+            *find_unowned_transitions(snapshot.under_way, snapshot.held, {record.epoch for record in alive}, runs),
+            *snapshot.findings,
             *(finding for wrong, _ in books for finding in wrong),
             *late,
         ]
-        busy = BusyPaths([*(each.path for each in alive), *begun])
-        sure = [finding for finding in findings if not busy.about(finding.path)]
-        looked_at = {"actions": kept.actions, "objects": kept.objects, "lines": kept.lines, "locks": len(kept.held)}
+        busy = BusyPaths([*(record.path for record in alive), *begun])
+        sure = [finding for finding in findings if not busy.is_busy(finding.path)]
+        looked_at = {
+            "actions": snapshot.actions,
+            "objects": snapshot.objects,
+            "lines": snapshot.lines,
+            "locks": len(snapshot.held),
+        }
         looked_at["outside"] = sum(size for _, size in books)
-        more = max(0, len(sure) - LISTED) + kept.more
-        return Verification(findings=sure[:LISTED], more=more, looked_at=looked_at)
+        more = max(0, len(sure) - MAX_LISTED) + snapshot.more
+        return VerificationReport(findings=sure[:MAX_LISTED], more=more, looked_at=looked_at)
 
-    async def _late(self, prefix: str) -> list[BrokenPromise]:
+    async def _find_late_companions(self, prefix: str) -> list[InvariantViolation]:
         """Checks I12: missing companions and overdue timers."""
         told = "its {} does not run ({}); start it with: starter heal"
         missing = [
-            BrokenPromise("I12", each.path, told.format(each.title, each.id))
-            for each in await self._companions.missing()
-            if not prefix or _is_below(prefix, each.path)
+            InvariantViolation("I12", companion.path, told.format(companion.title, companion.id))
+            for companion in await self._companions.list_missing()
+            if not prefix or _is_below(prefix, companion.path)
         ]
-        return missing + await self._companions.overdue(prefix, datetime.now(UTC))
+        return missing + await self._companions.list_overdue(prefix, datetime.now(UTC))
 
-    async def _dead(self, kept: AuditSnapshot) -> set[str]:
+    async def _find_dead_runs(self, kept: AuditSnapshot) -> set[str]:
         """Returns closed runs whose action is still open or whose lock is still held."""
-        room = asyncio.Semaphore(AT_ONCE)
+        room = asyncio.Semaphore(CONCURRENT_CALLS)
 
         async def is_open(owner: str, run: str) -> bool:
             async with room:
-                return await state_of(self._client, owner, run) is RunState.OPEN
+                return await read_run_state(self._client, owner, run) is RunState.OPEN
 
-        owners = {each.run: registry.owner_of(each.path, each.action) for each in kept.open}
+        owners = {record.run: registry.workflow_id_of(record.path, record.action) for record in kept.open}
         owners |= {run: owner for _, owner, run in kept.held}
         answers = await asyncio.gather(*(is_open(owner, run) for run, owner in owners.items()))
         closed = {run for run, alive in zip(owners, answers, strict=True) if not alive}
         if not closed:
             return closed
-        return closed & {each.run for each in await self._inventory.suspects(datetime.now(UTC))}
+        return closed & {suspect.run for suspect in await self._inventory.list_suspects(datetime.now(UTC))}
 
 
 def _is_below(prefix: str, path: str) -> bool:

@@ -14,14 +14,14 @@ from bench import bare
 from bench.rig import run, timed
 from client.actions import ActionClient
 from domain.model import Request
-from workers.plugin import plugin
+from workers.plugin import temporal_plugin
 
 PATH = "ns:bench:mci:one"
 TIMES = 60
 
 
 async def main(address: str) -> None:
-    client = await Client.connect(address, plugins=[plugin()])
+    client = await Client.connect(address, plugins=[temporal_plugin()])
     asking = ActionClient(client)
     times: dict[str, list[float]] = {}
     for n in range(TIMES):
@@ -31,9 +31,9 @@ async def main(address: str) -> None:
             ("new", f"account:bench-{n}", "create", {}, f"answer-{n}"),
         ):
             start = time.perf_counter()
-            ticket = await asking.ask(Request(path=path, action=action, spec=spec))
+            ticket = await asking.request_action(Request(path=path, action=action, spec=spec))
             times.setdefault(which, []).append(time.perf_counter() - start)
-            await asking.outcome(path, ticket.run)
+            await asking.wait_for_outcome(path, ticket.run)
             times.setdefault(f"bare {which}", []).append(await timed(_answered(client, bare_id, n)))
             await client.get_workflow_handle(bare_id).result()
     sys.stdout.write(json.dumps({name: statistics.median(each) for name, each in times.items()}))

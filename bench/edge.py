@@ -16,10 +16,10 @@ from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
 from bench import signalled as bare
 from bench.rig import Rig, head, in_turns, rig, row, run
-from providers.edge.agent import Agent
-from providers.edge.handover import Handover
-from providers.edge.platform import Platform
-from providers.edge.token import Token
+from providers.edge.agent import ReferenceCrm
+from providers.edge.handover import CrmHandover
+from providers.edge.platform import SimulatedPlatform
+from providers.edge.token import CrmToken
 
 CLOUDLETS, APPS = 20, 10
 TURNS = 5
@@ -30,20 +30,20 @@ async def cloudlets(rig: Rig) -> AsyncIterator[list[str]]:
     """Creates twenty cloudlets with a cluster each, and reference CRMs whose work takes no time."""
     paths = [f"org:bench:cloudlet:c{n}" for n in range(CLOUDLETS)]
     with tempfile.TemporaryDirectory() as folder:
-        platforms = [Platform(Path(folder) / f"{n}.db") for n in range(CLOUDLETS)]
+        platforms = [SimulatedPlatform(Path(folder) / f"{n}.db") for n in range(CLOUDLETS)]
         agents = [
-            Agent(
+            ReferenceCrm(
                 rig.client,
                 path,
                 "v1",
                 platform,
-                Handover(platform, "v1", ["false"]),
-                Token(platform.file.with_suffix(".token")),
+                CrmHandover(platform, "v1", ["false"]),
+                CrmToken(platform.file.with_suffix(".token")),
                 latency=0,
             )
             for path, platform in zip(paths, platforms, strict=True)
         ]
-        serving = [asyncio.create_task(agent.run()) for agent in agents]
+        serving = [asyncio.create_task(agent.serve_until_stopped()) for agent in agents]
         try:
             await asyncio.gather(*(rig.do(path, "create") for path in paths))
             await asyncio.gather(*(rig.do(f"{path}:cluster:k", "create") for path in paths))

@@ -12,16 +12,16 @@ _STATE = {"suspend": VmState.STOPPED, "terminate": VmState.TERMINATED}
 class InstantCloud:
     """`domain.ports.Cloud` without latency, memory or faults; a call carries a few VMs, as real clouds' calls do."""
 
-    bulk = 5
+    orders_per_call = 5
 
-    async def perform(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
+    async def perform_orders(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
         state = _STATE.get(verb, VmState.RUNNING)
         return [VmFacts(order.path, order.cloud_id or order.token, state) for order in orders]
 
-    async def describe(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
+    async def describe_vms(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
         return [None for _ in orders]
 
-    async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
+    async def list_tagged_vms(self, region: str, prefix: str) -> list[VmFacts]:
         return []
 
     async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:

@@ -8,11 +8,11 @@ import sys
 from datetime import UTC, datetime
 from itertools import islice
 
-from activities.mci.vms import token_of
+from activities.mci.vms import order_token
 from bench import bare, client
 from bench.rig import Rig, head, in_turns, mci, more_workers, rig, row, run
-from domain.limits import CLOUDS
-from domain.model import Chunk, Claim, Done, Ending, Landing, Request, Result, Target
+from domain.limits import CAPS_BY_CLOUD
+from domain.model import ActionEnding, ActionResult, Chunk, Claim, Request, Target, TargetLanding, WorkReport
 from domain.ports import VmFacts, VmOrder
 from domain.wire import split_placement
 
@@ -75,31 +75,33 @@ async def _plain(rig: Rig, path: str, n: int) -> None:
     inventory = rig.service.inventory
     action, to = VERBS[n % 2], ("Suspended", "Running")[n % 2]
     request = Request(path=path, action=action)
-    admission = await inventory.begin(Claim(request=request, run=f"{path}{n}", at=datetime.now(UTC)))
+    admission = await inventory.begin_action(Claim(request=request, run=f"{path}{n}", at=datetime.now(UTC)))
     assert admission.grant
     await asyncio.gather(*(_plain_chunk(rig, chunk, to) for chunk in admission.grant.chunks))
-    await inventory.finish(Ending.of(admission.grant, Result.SUCCEEDED, Done(), datetime.now(UTC)))
+    await inventory.finish_action(
+        ActionEnding.of_grant(admission.grant, ActionResult.SUCCEEDED, WorkReport(), datetime.now(UTC))
+    )
 
 
 async def _plain_chunk(rig: Rig, chunk: Chunk, to: str) -> None:
     inventory, permits = rig.service.inventory, rig.service.context.permits
     csp, region = split_placement(chunk.placement)
-    cloud, todo = rig.service.context.clouds[csp], iter(await inventory.targets(chunk))
-    landed: list[Landing] = []
+    cloud, todo = rig.service.context.clouds[csp], iter(await inventory.list_targets(chunk))
+    landed: list[TargetLanding] = []
 
     async def lane() -> None:
-        while batch := list(islice(todo, cloud.bulk)):
-            orders = [VmOrder(each.path, _token(each, chunk), each.info["cloud_id"]) for each in batch]
-            async with permits.vms(csp, region, len(orders)):
-                answers = await cloud.perform(chunk.action, region, orders)
-            landed.extend(Landing(answer.path, to) for answer in answers if isinstance(answer, VmFacts))
+        while batch := list(islice(todo, cloud.orders_per_call)):
+            orders = [VmOrder(target.path, _token(target, chunk), target.info["cloud_id"]) for target in batch]
+            async with permits.take_vm_slots(csp, region, len(orders)):
+                answers = await cloud.perform_orders(chunk.action, region, orders)
+            landed.extend(TargetLanding(answer.path, to) for answer in answers if isinstance(answer, VmFacts))
 
     await asyncio.gather(*(lane() for _ in range(permits.vm_cap(csp, region))))
-    await inventory.land(chunk, landed, datetime.now(UTC))
+    await inventory.land_targets(chunk, landed, datetime.now(UTC))
 
 
 def _token(target: Target, chunk: Chunk) -> str:
-    return token_of(target.path, target.info["generation"], chunk.action, chunk.epoch)
+    return order_token(target.path, target.info["generation"], chunk.action, chunk.epoch)
 
 
 async def simulated_size() -> None:
@@ -123,7 +125,7 @@ async def makespan(latency: float, vms: int, workers: int = 1) -> None:
         await slow.do(path, "create", mci(regions, vms))
         (took,) = await in_turns(2, lambda n: slow.do(path, VERBS[n % 2]))
     places = [(group["csp"], group["subGroupSize"]) for group in mci(regions, vms)["subGroups"]]
-    bound = max(size / CLOUDS[csp].vms * latency for csp, size in places)
+    bound = max(size / CAPS_BY_CLOUD[csp].vms * latency for csp, size in places)
     head(f"Makespan with clouds that take {latency * 1e3:.0f} ms ± 50 % per VM", "ours", "lower bound")
     label = f"{vms:,} VMs in {regions} regions under the caps, {workers} worker{'s' if workers > 1 else ''}"
     row(label, f"{took:.2f} s", f"{bound:.2f} s", took / bound, "<= 1.15 (goal 1.05)")

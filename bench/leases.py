@@ -15,8 +15,8 @@ from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
 from bench import timers
 from bench.rig import Rig, head, memory, rig, row, run
-from domain.leases.dates import stamp
-from domain.model import Ending, Outcome, Result
+from domain.leases.dates import format_date
+from domain.model import ActionEnding, ActionResult, Outcome
 
 PENDING, TOGETHER = 5_000, 500
 AT_ONCE = 50  # requests in flight
@@ -49,9 +49,15 @@ def _window(n: int, hosts: int) -> tuple[datetime, datetime]:
 
 
 async def _create(site: Rig, name: str, start: datetime, end: datetime) -> None:
-    spec = {"hosts": 1, "pool": "bench", "start": stamp(start), "end": stamp(end), "before_end": stamp(end)}
+    spec = {
+        "hosts": 1,
+        "pool": "bench",
+        "start": format_date(start),
+        "end": format_date(end),
+        "before_end": format_date(end),
+    }
     outcome = await site.do(f"project:bench:lease:{name}", "create", spec)
-    assert outcome.result is Result.SUCCEEDED
+    assert outcome.result is ActionResult.SUCCEEDED
 
 
 async def _add_host(site: Rig, n: int) -> None:
@@ -76,19 +82,19 @@ async def _ours(site: Rig, number: int, turn: int) -> tuple[float, float]:
     ended: dict[str, float] = {}
 
     inventory = site.service.inventory
-    plain = inventory.finish
+    plain = inventory.finish_action
 
-    async def finish(ending: Ending) -> Outcome:
+    async def finish(ending: ActionEnding) -> Outcome:
         outcome = await plain(ending)
         ended[ending.path] = (datetime.now(UTC) - due).total_seconds()
         return outcome
 
-    with mock.patch.object(inventory, "finish", finish):
+    with mock.patch.object(inventory, "finish_action", finish):
         async with asyncio.timeout(120):
             while len(ended) < number:  # noqa: ASYNC110  there is no event for it
                 await asyncio.sleep(0.2)
     for name in names:
-        assert (await site.service.inventory.get(f"project:bench:lease:{name}")).status == "ACTIVE"
+        assert (await site.service.inventory.read_object(f"project:bench:lease:{name}")).status == "ACTIVE"
     await _each(range(number), lambda n: _forget(site, names[n]))
     return statistics.median(ended.values()), max(ended.values())
 

@@ -25,8 +25,8 @@ from bench.rig import Rig, head, mci, memory, rig, row, run
 from client.actions import Ticket
 from client.errors import Unanswered
 from domain.errors import Refused
-from domain.model import Query, Request, Verification
-from domain.wire import VERIFY
+from domain.model import ReadQuery, Request, VerificationReport
+from domain.wire import VERIFY_ACTIVITY
 
 USERS, SECONDS, RUSH = 100, 60.0, 20.0
 THINKING = 10.0  # mean pause of a user between requests, in seconds
@@ -188,7 +188,7 @@ async def _answer(site: Rig, request: Request, log: Log) -> str:
     if refusal := ticket.admission.refusal:
         return f"refused: {refusal.category}"
     try:
-        outcome = ticket.admission.outcome or await site.asking.outcome(ticket.path, ticket.run)
+        outcome = ticket.admission.outcome or await site.asking.wait_for_outcome(ticket.path, ticket.run)
     except Refused as refused:  # it took over, and the object was gone
         return f"refused: {refused.category}"
     return outcome.result.value
@@ -199,7 +199,7 @@ async def _ticket(site: Rig, request: Request, log: Log) -> Ticket:
     until = time.perf_counter() + PATIENCE
     while True:
         try:
-            return await site.asking.ask(request)
+            return await site.asking.request_action(request)
         except Unanswered:
             if time.perf_counter() > until:
                 raise
@@ -227,9 +227,9 @@ async def main() -> None:
     async with rig(simulated=True) as site, world(site, LoadSize()) as picks:
         rush = await users(site, picks, USERS, RUSH, seed + 1)
         log = await users(site, picks, USERS, SECONDS, seed, Habits(thinking=THINKING))
-        found = await site.asking.read(VERIFY, Query(), Verification, seconds=120)
-    seen = ", ".join(f"{number:,} {what}" for what, number in found.looked_at.items())
-    print(f"\nRATCHET_CHAOS_SEED={seed}: looked at {seen}; promises broken: {len(found.findings)}")
+        report = await site.asking.run_query(VERIFY_ACTIVITY, ReadQuery(), VerificationReport, seconds=120)
+    seen = ", ".join(f"{number:,} {what}" for what, number in report.looked_at.items())
+    print(f"\nRATCHET_CHAOS_SEED={seed}: looked at {seen}; promises broken: {len(report.findings)}")
     _tell(rush, f"{USERS} users without a pause, for {RUSH:g} s")
     _tell(log, f"{USERS} users who think for {THINKING:g} s on average, for {SECONDS:g} s")
     head("From the request to its end", "ours", "bare")

@@ -32,14 +32,14 @@ async def estate(rig: Rig) -> list[str]:
     await asyncio.gather(*(rig.do(f"node:bench-{n}", "create", {"memory": 1000}) for n in (1, 2)))
     await rig.do(SPACE, "create")
     machines = [f"{SPACE}:machine:m{n}" for n in range(AT_ONCE)]
-    await asyncio.gather(*(rig.do(each, "create", {"image": "bench", "node": "bench-1"}) for each in machines))
+    await asyncio.gather(*(rig.do(machine, "create", {"image": "bench", "node": "bench-1"}) for machine in machines))
     return machines
 
 
 async def ask(rig: Rig, path: str, action: str, spec: dict[str, object] | None = None) -> Ticket:
-    ticket = await rig.asking.ask(Request(path=path, action=action, spec=spec))
+    ticket = await rig.asking.request_action(Request(path=path, action=action, spec=spec))
     if ticket.admission.refusal:
-        raise ticket.admission.refusal.error()
+        raise ticket.admission.refusal.to_error()
     return ticket
 
 
@@ -47,14 +47,14 @@ async def one_by_one(rig: Rig, path: str, n: int, user: str) -> None:
     """Migrates the machine, and then carries out the user's action."""
     for action, spec in (("migrate", _there(n)), (user, None)):
         ticket = await ask(rig, path, action, spec)
-        await rig.asking.outcome(ticket.path, ticket.run)
+        await rig.asking.wait_for_outcome(ticket.path, ticket.run)
 
 
 async def in_line(rig: Rig, path: str, n: int, user: str) -> None:
     """Requests migration and user's action at once: the latter waits for the former."""
     first = await ask(rig, path, "migrate", _there(n))
     second = await ask(rig, path, user)
-    await asyncio.gather(*(rig.asking.outcome(each.path, each.run) for each in (first, second)))
+    await asyncio.gather(*(rig.asking.wait_for_outcome(ticket.path, ticket.run) for ticket in (first, second)))
 
 
 def _there(n: int) -> dict[str, object]:
@@ -77,16 +77,16 @@ async def throughput(rig: Rig, machines: list[str]) -> None:
 async def latency(rig: Rig, path: str) -> None:
     """Measures the time from a request to its first order, and from the end of the action ahead in the queue."""
     alone, behind = [], []
-    if (await rig.service.inventory.get(path)).status == "PAUSED":
+    if (await rig.service.inventory.read_object(path)).status == "PAUSED":
         await rig.do(path, "resume")
     for _ in range(12):
         ticket = await ask(rig, path, "pause")
-        await rig.asking.outcome(ticket.path, ticket.run)
+        await rig.asking.wait_for_outcome(ticket.path, ticket.run)
         alone.append(await _between(rig, ticket, await _at(rig, ticket, STARTED)))
-        here = (await rig.service.inventory.get(path)).info["node"]
+        here = (await rig.service.inventory.read_object(path)).info["node"]
         first = await ask(rig, path, "migrate", {"node": {"bench-1": "bench-2", "bench-2": "bench-1"}[here]})
         second = await ask(rig, path, "resume")
-        await asyncio.gather(*(rig.asking.outcome(each.path, each.run) for each in (first, second)))
+        await asyncio.gather(*(rig.asking.wait_for_outcome(ticket.path, ticket.run) for ticket in (first, second)))
         over, asked = await _at(rig, first, COMPLETED), await _at(rig, second, STARTED)
         behind.append(await _between(rig, second, max(asked, over)))
     ours, theirs = statistics.median(behind), statistics.median(alone)

@@ -15,9 +15,9 @@ import sqlalchemy as sa
 
 from bench.rig import Rig, mci, rig, run, timed
 from domain.faults import Fault, FaultKind
-from domain.mci.messages import Survey
-from domain.model import Outcome, Result
-from starter.mci import steering
+from domain.mci.messages import SurveyOrder
+from domain.model import ActionResult, Outcome
+from starter.mci import requests
 
 CSPS = ("aws", "azure", "gcp", "alibaba", "tencent")
 REGIONS = 20
@@ -30,7 +30,7 @@ async def act(bench: Rig, path: str, action: str, spec: dict[str, Any] | None = 
 
     async def do() -> None:
         outcome: Outcome = await bench.do(path, action, spec)
-        assert outcome.result is Result.SUCCEEDED, outcome
+        assert outcome.result is ActionResult.SUCCEEDED, outcome
 
     return await timed(do())
 
@@ -43,8 +43,8 @@ async def life(bench: Rig, size: int, events: Counter[str]) -> dict[str, float]:
         took[action] = await act(bench, path, action, mci(REGIONS, size, CSPS) if action == "create" else None)
         await weigh(bench, path, f"{action} {size}", events)
         if action == "create":
-            took["status"] = await timed(bench.asking.get(path))
-            took["refresh"] = await timed(steering.survey(bench.asking, Survey(path=path)))
+            took["status"] = await timed(bench.asking.read_object(path))
+            took["refresh"] = await timed(requests.run_survey(bench.asking, SurveyOrder(path=path)))
     return took
 
 
@@ -79,10 +79,10 @@ async def half_suspended(bench: Rig, size: int) -> None:
             statements.append(statement)
 
     sa.event.listen(bench.service.database.engine, "before_cursor_execute", count)
-    seconds = await timed(bench.asking.get(path))
+    seconds = await timed(bench.asking.read_object(path))
     counted = len(statements)
     statements.clear()
-    report = await steering.survey(bench.asking, Survey(path=path))
+    report = await requests.run_survey(bench.asking, SurveyOrder(path=path))
     print(f"\nA status read of {size:,} VMs, half of them suspended")
     print(f"  the MCI's status and counts: {counted} queries, no cloud call, {seconds * 1e3:.0f} ms")
     print(f"  with --refresh: {len(statements)} queries, {report.calls} cloud calls about {report.asked:,} VMs;")

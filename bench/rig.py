@@ -22,27 +22,27 @@ from bench import bare
 from bench.instant import InstantCloud
 from client.actions import ActionClient
 from client.connection import connect_temporal
-from domain.limits import CLOUDS
+from domain.limits import CAPS_BY_CLOUD
 from domain.model import Outcome, Request
 from domain.wire import ACTIONS_QUEUE
 from workers import embedded, logs
-from workers.plugin import plugin
-from workers.service import Service
-from workers.settings import Settings
+from workers.plugin import temporal_plugin
+from workers.service import WorkerService
+from workers.settings import WorkerSettings
 
 
 @dataclass
 class Rig:
     client: Client
-    service: Service
+    service: WorkerService
     asking: ActionClient
 
     async def do(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Outcome:
         """Carries out one action, from the request to the outcome."""
-        ticket = await self.asking.ask(Request(path=path, action=action, spec=spec))
+        ticket = await self.asking.request_action(Request(path=path, action=action, spec=spec))
         if ticket.admission.refusal:
-            raise ticket.admission.refusal.error()
-        return await self.asking.outcome(path, ticket.run)
+            raise ticket.admission.refusal.to_error()
+        return await self.asking.wait_for_outcome(path, ticket.run)
 
     async def events(self, path: str) -> int:
         """Returns the number of history events of the newest run on a path."""
@@ -52,23 +52,23 @@ class Rig:
 @asynccontextmanager
 async def rig(latency: float = 0.0, jitter: float = 0.0, simulated: bool = True) -> AsyncIterator[Rig]:
     """Starts a rig on simulated clouds, or on clouds that answer at once, so that only our own time is measured."""
-    logs.configure("error", "console")
+    logs.configure_logging("error", "console")
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        server = await embedded.start(home)
+        server = await embedded.start_server(home)
         try:
-            async with _serving(home, latency, jitter, simulated) as found:
-                yield found
+            async with _serving(home, latency, jitter, simulated) as rig:
+                yield rig
         finally:
-            await server.stop()  # also when a benchmark fails
+            await server.stop_server()  # also when a benchmark fails
 
 
 @asynccontextmanager
 async def _serving(home: Path, latency: float, jitter: float, simulated: bool) -> AsyncIterator[Rig]:
-    client = await connect_temporal(home, plugin())
-    settings = Settings(home=home, simulated_latency=latency, simulated_jitter=jitter)
-    service = Service(client, settings, None if simulated else dict.fromkeys(CLOUDS, InstantCloud()))
-    service.prepare()
+    client = await connect_temporal(home, temporal_plugin())
+    settings = WorkerSettings(home=home, simulated_latency=latency, simulated_jitter=jitter)
+    service = WorkerService(client, settings, None if simulated else dict.fromkeys(CAPS_BY_CLOUD, InstantCloud()))
+    service.prepare_databases()
     baseline = Worker(
         client,
         task_queue=bare.QUEUE,
@@ -79,7 +79,7 @@ async def _serving(home: Path, latency: float, jitter: float, simulated: bool) -
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
         activity_task_poller_behavior=PollerBehaviorAutoscaling(),
     )
-    async with service.serve(), baseline:
+    async with service.serve_queues(), baseline:
         yield Rig(client, service, ActionClient(client))
     await service.close()
 
@@ -96,10 +96,10 @@ async def more_workers(rig: Rig, number: int) -> AsyncIterator[None]:
         "RATCHET_LOG_LEVEL": "error",
     }
     command = (sys.executable, "-m", "workers")
-    there = await rig.asking.pollers(ACTIONS_QUEUE)
+    there = await rig.asking.count_pollers(ACTIONS_QUEUE)
     started = [await asyncio.create_subprocess_exec(*command, env=environment) for _ in range(number)]
     try:
-        while await rig.asking.pollers(ACTIONS_QUEUE) < there + number:  # noqa: ASYNC110  another process
+        while await rig.asking.count_pollers(ACTIONS_QUEUE) < there + number:  # noqa: ASYNC110  another process
             await asyncio.sleep(0.1)
         yield
     finally:

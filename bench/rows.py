@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from bench.rig import head, row, run
 from bench.verify import Store
-from domain.model import Ending, Grant, Move, Result
+from domain.model import ActionEnding, ActionResult, Grant, Move
 from store.machines import hooks as machines
 
 VMS = 100  # of each MCI
@@ -93,11 +93,13 @@ class Rows:
 
     async def one_object(self) -> float:
         """Reads a row by its key: what it loses by many rows is the machine's, not the statement's."""
-        return await timed(partial(self._store.inventory.get, "ns:bench:mci:m0:vm:g-1"))
+        return await timed(partial(self._store.inventory.read_object, "ns:bench:mci:m0:vm:g-1"))
 
     async def room_of_a_node(self) -> float:
         return await timed(
-            lambda: self._store.database.run(lambda connection: machines._check_room(connection, "n0", 1))
+            lambda: self._store.database.run_transaction(
+                lambda connection: machines._check_node_room(connection, "n0", 1)
+            )
         )
 
     async def lease_start(self) -> float:
@@ -118,8 +120,10 @@ class Rows:
         await self._end(await self._store.begin(self._lease, action, spec), moves)
 
     async def _end(self, grant: Grant, moves: list[Move] | None = None) -> None:
-        end = {"result": Result.SUCCEEDED, "at": datetime.now(UTC), "moves": moves or []}
-        await self._store.inventory.finish(Ending(epoch=grant.epoch, run=grant.run, path=grant.path, **end))
+        end = {"result": ActionResult.SUCCEEDED, "at": datetime.now(UTC), "moves": moves or []}
+        await self._store.inventory.finish_action(
+            ActionEnding(epoch=grant.epoch, run=grant.run, path=grant.path, **end)
+        )
 
     async def prepare(self) -> None:
         """One MCI, one node, one host."""
@@ -151,7 +155,9 @@ async def main(objects: int) -> None:
         await rows.prepare()
         few = await rows.medians()
         for what in FILL:
-            await store.database.run(partial(fill, what=what, rows=objects if what == "vms" else objects // 10))
+            await store.database.run_transaction(
+                partial(fill, what=what, rows=objects if what == "vms" else objects // 10)
+            )
         loads.append(os.getloadavg()[0])
         many = await rows.medians()
         loads.append(os.getloadavg()[0])
@@ -160,7 +166,7 @@ async def main(objects: int) -> None:
         for what, now in many.items():
             limit = f"< {LIST_LIMIT:g} ms" if what.startswith("list") else "-" if what.startswith("control") else "<= 2"
             row(what, f"{now:.1f} ms", f"{few[what]:.1f} ms", now / few[what], limit)
-        print(f"load of the machine before, between and after: {', '.join(f'{each:.1f}' for each in loads)}")
+        print(f"load of the machine before, between and after: {', '.join(f'{load:.1f}' for load in loads)}")
         store.database.close()
 
 

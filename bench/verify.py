@@ -26,14 +26,14 @@ from temporalio.testing import ActivityEnvironment
 from activities.verify import VerifyActivities
 from bench.rig import head, memory, row, run
 from domain.mci.messages import AddVms
-from domain.model import Claim, Ending, Grant, Landing, Query, Request, Result
+from domain.model import ActionEnding, ActionResult, Claim, Grant, ReadQuery, Request, TargetLanding
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.mci.inventory import SqlMciStore
-from store.migrate import migrate
-from store.queries import below
+from store.migrate import migrate_schema
+from store.queries import is_at_or_below
 from store.schema import actions, history, objects
-from workers.families import FAMILIES, hooks_of
+from workers.families import FAMILIES, merge_hooks
 
 NS = "ns:bench"
 SIZE = 199  # VMs of an MCI; with the MCI 200 objects
@@ -48,28 +48,30 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.database = Database(url)
-        migrate(self.database)
-        self.inventory, self._book = SqlInventory(self.database, hooks_of(FAMILIES)), SqlMciStore(self.database)
+        migrate_schema(self.database)
+        self.inventory, self._book = SqlInventory(self.database, merge_hooks(FAMILIES)), SqlMciStore(self.database)
 
     async def make(self, path: str, size: int) -> None:
         """Creates a running MCI."""
         spec = {"subGroups": [{"name": "g", "subGroupSize": size, "csp": "aws", "region": "r0"}]}
         grant = await self.begin(path, "create", spec)
-        enrolled = await self._book.enrol(AddVms(path=path, epoch=grant.epoch, action="create", at=_now()))
+        enrolled = await self._book.add_vms_to_action(AddVms(path=path, epoch=grant.epoch, action="create", at=_now()))
         await self.finish(grant.model_copy(update={"chunks": enrolled.chunks}))
 
     async def begin(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Grant:
         request = Request(path=path, action=action, spec=spec)
-        admission = await self.inventory.begin(Claim(request=request, run=f"run-{next(_runs)}", at=_now()))
+        admission = await self.inventory.begin_action(Claim(request=request, run=f"run-{next(_runs)}", at=_now()))
         assert admission.grant, admission.refusal
         return admission.grant
 
     async def finish(self, grant: Grant) -> None:
         for chunk in grant.chunks:
-            targets = await self.inventory.targets(chunk)
-            await self.inventory.land(chunk, [Landing(each.path, "Running") for each in targets], _now())
-        await self.inventory.finish(
-            Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=Result.SUCCEEDED, at=_now())
+            targets = await self.inventory.list_targets(chunk)
+            await self.inventory.land_targets(
+                chunk, [TargetLanding(target.path, "Running") for target in targets], _now()
+            )
+        await self.inventory.finish_action(
+            ActionEnding(epoch=grant.epoch, run=grant.run, path=grant.path, result=ActionResult.SUCCEEDED, at=_now())
         )
 
     async def fill(self, mcis: int) -> None:
@@ -78,7 +80,7 @@ class Store:
         for n in range(1, SIZE + 1):
             for _ in range(REBOOTS):
                 await self.finish(await self.begin(f"{NS}:mci:m0:vm:g-{n}", "reboot"))
-        await self.database.run(lambda connection: _copy(connection, mcis))
+        await self.database.run_transaction(lambda connection: _copy(connection, mcis))
 
 
 def _copy(connection: sa.Connection, mcis: int) -> None:
@@ -89,7 +91,7 @@ def _copy(connection: sa.Connection, mcis: int) -> None:
     for n in range(1, mcis):
         for table in (objects, actions, history):
             copied = {column.name: _shifted(column, n, shifts.get(column.name, 0)) for column in table.c}
-            mine = below(table.c.path, f"{NS}:mci:m0")
+            mine = is_at_or_below(table.c.path, f"{NS}:mci:m0")
             connection.execute(sa.insert(table).from_select([*copied], sa.select(*copied.values()).where(mine)))
     if connection.dialect.name == "postgresql":  # its sequence does not count explicit numbers
         counter = sa.func.pg_get_serial_sequence(history.name, history.c.seq.name)
@@ -175,21 +177,21 @@ async def main(mcis: int) -> None:
 async def measure(store: Store) -> None:
     """Prints the table: begins alone, begins during a verify, and a verify of one MCI."""
     verifying = VerifyActivities(RunningStack(), store.inventory, [])  # type: ignore[arg-type]
-    await store.inventory.kept(f"{NS}:mci:m1")  # warm
+    await store.inventory.read_audit_snapshot(f"{NS}:mci:m1")  # warm
     loads = [os.getloadavg()[0]]
     alone = await during(store, asyncio.ensure_future(asyncio.sleep(SECONDS)))
     with Peak() as peak:
         began = time.perf_counter()
-        work = asyncio.ensure_future(ActivityEnvironment().run(verifying.verify, Query()))
+        work = asyncio.ensure_future(ActivityEnvironment().run(verifying.verify, ReadQuery()))
         beside = await during(store, work)
-        took, found = time.perf_counter() - began, work.result()
+        took, report = time.perf_counter() - began, work.result()
     loads.append(os.getloadavg()[0])
     alone += await during(store, asyncio.ensure_future(asyncio.sleep(SECONDS)))
     loads.append(os.getloadavg()[0])
     began = time.perf_counter()
-    one = await ActivityEnvironment().run(verifying.verify, Query(path=f"{NS}:mci:m1"))
+    one = await ActivityEnvironment().run(verifying.verify, ReadQuery(path=f"{NS}:mci:m1"))
     took_one = time.perf_counter() - began
-    looked = ", ".join(f"{number:,} {what}" for what, number in found.looked_at.items() if number)
+    looked = ", ".join(f"{number:,} {what}" for what, number in report.looked_at.items() if number)
     head(f"verify of {looked}, on {store.database.engine.dialect.name}", "beside verify", "alone")
     for what, of, limit in (("median", statistics.median, "-"), ("95 of 100", _p95, "<= 2")):
         a, b = of(alone) * 1e3, of(beside) * 1e3
@@ -197,8 +199,8 @@ async def measure(store: Store) -> None:
     print(f"{'memory grown by':<58} {f'{peak.grown:.0f} MB':>14}   required: < 100 MB")
     print(f"{'verify of one MCI of 199 VMs':<58} {f'{took_one * 1e3:.0f} ms':>14}   required: < 1 s")
     print(f"{'verify of everything':<58} {f'{took:.0f} s':>14}")
-    print(f"{len(beside):,} begins beside it; {len(found.findings)} findings, {len(one.findings)} in the MCI")
-    print(f"load of the machine before, during and after: {', '.join(f'{each:.1f}' for each in loads)}")
+    print(f"{len(beside):,} begins beside it; {len(report.findings)} findings, {len(one.findings)} in the MCI")
+    print(f"load of the machine before, during and after: {', '.join(f'{load:.1f}' for load in loads)}")
 
 
 def _p95(seconds: list[float]) -> float:

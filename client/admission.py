@@ -11,18 +11,18 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client.errors import NoWorker, Unanswered
 from client.launching import (
-    MARK,
-    OVERDUE,
-    STARTED_ANYWAY,
-    USED_UP,
+    MARK_MEMO,
+    STARTED_ANYWAY_ERRORS,
+    TASK_OVERDUE_ERROR,
+    UPDATE_LIMIT_ERROR,
     Ticket,
-    run_of,
-    said,
-    with_start,
-    within,
+    message_contains,
+    run_of_start,
+    run_within,
+    start_operation,
     workflow_id,
 )
-from client.outcomes import action_of, conflict
+from client.outcomes import action_of_run, conflict_refusal
 from client.queries import WorkerQueries
 from domain import registry, wire
 from domain.model import Admission, Refusal, Request
@@ -34,7 +34,7 @@ ADMISSION_SECONDS = 15
 class ActionStarter(WorkerQueries):
     """Starts actions. `client/takeover.py` uses it to take over from a running one."""
 
-    async def newest(self, path: str) -> WorkflowExecutionDescription | None:
+    async def newest_run(self, path: str) -> WorkflowExecutionDescription | None:
         """Returns the newest action on a path, running or not; None if there never was one."""
         try:
             return await self.client.get_workflow_handle(path).describe()
@@ -43,77 +43,79 @@ class ActionStarter(WorkerQueries):
                 return None
             raise
 
-    async def start(self, request: Request) -> Ticket:
+    async def start_action(self, request: Request) -> Ticket:
         """Starts the action and waits until it is admitted or refused. Raises if the object has a running action."""
         mark = uuid.uuid4().hex
-        operation = with_start(request, mark)
+        operation = start_operation(request, mark)
         try:
-            admission = await within(
+            admission = await run_within(
                 ADMISSION_SECONDS,
                 self.client.execute_update_with_start_workflow(
-                    wire.ADMIT,
+                    wire.ADMIT_UPDATE,
                     request,
-                    id=_question(mark),
+                    id=_admission_update_id(mark),
                     result_type=Admission,
                     start_workflow_operation=operation,
                 ),
             )
         except TimeoutError as error:
-            raise _unanswered(request) from error
+            raise _unanswered_error(request) from error
         except RPCError as error:
-            if not said(error, *STARTED_ANYWAY):
+            if not message_contains(error, *STARTED_ANYWAY_ERRORS):
                 raise
-            return await self._ask_again(request, mark)
+            return await self._resend_admission_update(request, mark)
         finally:
-            run = await run_of(operation)
+            run = await run_of_start(operation)
         return Ticket(workflow_id(request), run, admission)
 
-    async def _ask_again(self, request: Request, mark: str) -> Ticket:
+    async def _resend_admission_update(self, request: Request, mark: str) -> Ticket:
         """Sends the admission update again: the start succeeded, but the update that came with it got lost."""
         newest = await self.client.get_workflow_handle(workflow_id(request)).describe()
-        if (await newest.memo()).get(MARK) != mark:  # ours has ended, and another action has begun since
+        if (await newest.memo()).get(MARK_MEMO) != mark:  # ours has ended, and another action has begun since
             why = f"{request.path} was asked for and is over, but its answer got lost"
             raise Unanswered(why, f"starter history {request.path}")
-        return await self.ticket(request, newest.run_id, _question(mark))
+        return await self.wait_for_admission(request, newest.run_id, _admission_update_id(mark))
 
-    async def ticket(self, request: Request, run: str, question: str = "") -> Ticket:
+    async def wait_for_admission(self, request: Request, run: str, question: str = "") -> Ticket:
         """Asks a run whether it was admitted. Temporal accepts no update while the run's last task is overdue."""
         handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(workflow_id(request), run_id=run)
-        question = question or update_id(wire.ADMIT, request)
+        question = question or update_id(wire.ADMIT_UPDATE, request)
         clock = asyncio.get_running_loop().time
         deadline = clock() + ADMISSION_SECONDS
         while True:
             try:
-                asked = handle.execute_update(wire.ADMIT, request, id=question, result_type=Admission)
-                return Ticket(workflow_id(request), run, await within(ADMISSION_SECONDS, asked))
+                asked = handle.execute_update(wire.ADMIT_UPDATE, request, id=question, result_type=Admission)
+                return Ticket(workflow_id(request), run, await run_within(ADMISSION_SECONDS, asked))
             except TimeoutError as error:
-                raise _unanswered(request) from error
+                raise _unanswered_error(request) from error
             except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND or said(error, USED_UP):
+                if error.status is RPCStatusCode.NOT_FOUND or message_contains(error, UPDATE_LIMIT_ERROR):
                     return Ticket(workflow_id(request), run, Admission())  # it has ended, or was admitted long ago
-                if not said(error, OVERDUE):
+                if not message_contains(error, TASK_OVERDUE_ERROR):
                     raise
                 if clock() > deadline:
-                    raise _unanswered(request) from error
+                    raise _unanswered_error(request) from error
             await asyncio.sleep(0.2)
 
-    async def conflict(self, request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
+    async def conflict_refusal(self, request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
         """Returns the 409 that names the running action; only the inventory knows actions with a name of their own."""
         verbs = registry.kind_at(request.path).verbs
-        if running and any(verb.named for verb in verbs if verb.action == action_of(running)):
+        if running and any(verb.has_own_name for verb in verbs if verb.action == action_of_run(running)):
             with suppress(Unanswered, NoWorker):  # then the refusal says what Temporal knows
-                admission = await self.read(wire.READ_CHECK, request.model_copy(update={"force": False}), Admission)
+                admission = await self.run_query(
+                    wire.READ_CHECK, request.model_copy(update={"force": False}), Admission
+                )
                 if admission.refusal and admission.refusal.holders:  # none: the action is about to begin, or has ended
                     return admission.refusal
-        return conflict(request, running)
+        return conflict_refusal(request, running)
 
 
-def _question(mark: str) -> str:
+def _admission_update_id(mark: str) -> str:
     """Returns the update ID of one start. Each start has its own, so that each is judged anew."""
-    return f"{wire.ADMIT}-{mark}"
+    return f"{wire.ADMIT_UPDATE}-{mark}"
 
 
-def _unanswered(request: Request) -> Unanswered:
+def _unanswered_error(request: Request) -> Unanswered:
     return Unanswered(
         f"{request.path} was asked for, but no worker could answer within {ADMISSION_SECONDS} s; "
         "the request stays, and is carried out when one can",

@@ -14,64 +14,68 @@ from client.payloads import UnreadablePayload
 from domain import wire
 from domain.errors import Category, Refused, one_line
 
-START = "start everything with: starter up (or set TEMPORAL_ADDRESS to a server that runs elsewhere)"
-STANDALONE = "activity.enableStandalone: true in the server's dynamic configuration, as in deploy/dynamicconfig.yaml"
-RIGHTS = "a key or a certificate with the right to write there: see the profile, or TEMPORAL_API_KEY"
-PROFILE = "look at the profile in temporal.toml (--profile), or at the TEMPORAL_* variables"
+START_HINT = "start everything with: starter up (or set TEMPORAL_ADDRESS to a server that runs elsewhere)"
+STANDALONE_HINT = (
+    "activity.enableStandalone: true in the server's dynamic configuration, as in deploy/dynamicconfig.yaml"
+)
+RIGHTS_HINT = "a key or a certificate with the right to write there: see the profile, or TEMPORAL_API_KEY"
+PROFILE_HINT = "look at the profile in temporal.toml (--profile), or at the TEMPORAL_* variables"
 
 
 @dataclass(frozen=True)
-class Sign:
+class ErrorPattern:
     """Words in an error message, what they mean, and the hint."""
 
     words: tuple[str, ...]
-    why: str
-    next: str
+    explanation: str
+    hint: str
     there: bool = True  # True: a server answered and turned us away; False: no server answered
 
 
 # The first match wins.
-SIGNS = (
-    Sign(("Connection refused", "ConnectionRefused"), "connection refused", START, there=False),
-    Sign(("dns error", "failed to lookup"), "unknown host", PROFILE, there=False),
-    Sign(
+ERROR_PATTERNS = (
+    ErrorPattern(("Connection refused", "ConnectionRefused"), "connection refused", START_HINT, there=False),
+    ErrorPattern(("dns error", "failed to lookup"), "unknown host", PROFILE_HINT, there=False),
+    ErrorPattern(
         ("Unauthenticated", "PermissionDenied"),
         "it does not accept our API key or certificate",
         "a new key in TEMPORAL_API_KEY or in the profile; and is it for this namespace?",
     ),
-    Sign(
+    ErrorPattern(
         ("InconsistentKeys", "KeyMismatch"),
         "the client certificate and its key do not belong together",
         "client_cert_path and client_key_path of the profile, or TEMPORAL_TLS_CLIENT_*",
     ),
-    Sign(
+    ErrorPattern(
         ("PrivateKeyParseError", "CertificateParseError", "NoCertificatesPresented", "InvalidPem"),
         "the client certificate or its key is no PEM file",
         "client_cert_path and client_key_path of the profile, or TEMPORAL_TLS_CLIENT_*",
     ),
-    Sign(
+    ErrorPattern(
         ("ExpiredContext", "InvalidCertificate(Expired"),
         "its certificate has expired",
         "the server's operator must renew its certificate",
     ),
-    Sign(
+    ErrorPattern(
         ("UnknownIssuer", "InvalidCertificate(BadSignature"),
         "its certificate is signed by nobody whom we trust",
         "server_ca_cert_path of the profile, or TEMPORAL_TLS_SERVER_CA_CERT_PATH: the authority that signed it",
     ),
-    Sign(
+    ErrorPattern(
         ("NotValidForName",),
         "its certificate is for another name",
         "the address by that name, or server_name of the profile (TEMPORAL_TLS_SERVER_NAME)",
     ),
-    Sign(("InvalidCertificate",), "its certificate is not valid", PROFILE),
-    Sign(("InvalidContentType",), "it does not speak TLS, and we do", "no [tls] in the profile, or TEMPORAL_TLS=false"),
-    Sign(
+    ErrorPattern(("InvalidCertificate",), "its certificate is not valid", PROFILE_HINT),
+    ErrorPattern(
+        ("InvalidContentType",), "it does not speak TLS, and we do", "no [tls] in the profile, or TEMPORAL_TLS=false"
+    ),
+    ErrorPattern(
         ("fatal alert", "AlertReceived"),
         "it does not accept our certificate",
         "a client certificate that it trusts and that has not expired: client_cert_path of the profile",
     ),
-    Sign(
+    ErrorPattern(
         (
             "ConnectionReset",
             "UnexpectedEof",
@@ -86,16 +90,16 @@ SIGNS = (
 )
 
 
-def unreachable_at(address: str, said: str) -> Unreachable:
+def unreachable_at_address(address: str, said: str) -> Unreachable:
     """Returns the error for a connection that failed with this message."""
-    for sign in SIGNS:
+    for sign in ERROR_PATTERNS:
         if any(words in said for words in sign.words):
             why = f"Temporal at {address}: " if sign.there else f"no Temporal server at {address}: "
-            return Unreachable(why + sign.why, sign.next)
-    return Unreachable(f"no Temporal server at {address}: {one_line(said, 160)}", START)
+            return Unreachable(why + sign.explanation, sign.hint)
+    return Unreachable(f"no Temporal server at {address}: {one_line(said, 160)}", START_HINT)
 
 
-def unreachable(error: RPCError, namespace: str) -> Unreachable:
+def to_unreachable(error: RPCError, namespace: str) -> Unreachable:
     """Returns an Unreachable with Temporal's message and a hint."""
     said = one_line(error.message, 200)
     if "has no mapping defined" in said or "search attribute" in said.lower():
@@ -103,23 +107,23 @@ def unreachable(error: RPCError, namespace: str) -> Unreachable:
     if "namespace" in said.lower() and "not found" in said.lower():
         return Unreachable(f"Temporal has no namespace {namespace!r}", "create it, or set TEMPORAL_NAMESPACE")
     if "standalone activity" in said.lower():
-        return Unreachable("Temporal's server runs no standalone activities, and every read is one", STANDALONE)
+        return Unreachable("Temporal's server runs no standalone activities, and every read is one", STANDALONE_HINT)
     if error.status.name in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
-        return Unreachable(f"Temporal does not let us do this in the namespace {namespace!r}: {said}", RIGHTS)
+        return Unreachable(f"Temporal does not let us do this in the namespace {namespace!r}: {said}", RIGHTS_HINT)
     return Unreachable(f"Temporal answered {error.status.name}: {said}")
 
 
 @contextmanager
-def translated(namespace: str) -> Iterator[None]:
+def translate_errors(namespace: str) -> Iterator[None]:
     """Raises Temporal's errors as ours: Unreachable, or Refused for a request that is too large."""
     try:
         yield
     except RPCError as error:
-        raise unreachable(error, namespace) from error
+        raise to_unreachable(error, namespace) from error
     except UnreadablePayload as error:
         why, hint = f"what a worker answered cannot be read: {error}", "set RATCHET_KEYS_FILE to the workers' keys"
         raise Unreachable(why, hint) from error
     except ApplicationError as error:
-        if error.type != wire.TOO_LARGE:
+        if error.type != wire.TOO_LARGE_ERROR_TYPE:
             raise
         raise Refused(Category.INVALID, f"the request is too large: {error.message}", "ask for less at once") from error

@@ -24,17 +24,17 @@ EMBEDDED_FILE = "embedded.json"
 KEEP_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=10_000)
 
 
-def connection(home: Path, profile: str | None = None) -> dict[str, Any]:
+def connection_options(home: Path, profile: str | None = None) -> dict[str, Any]:
     """Returns the keyword arguments for `Client.connect`."""
-    config = configured(profile)
+    config = read_configured_options(profile)
     if not config.get("target_host"):
-        config["target_host"] = embedded(home).get("address", DEFAULT_ADDRESS)
+        config["target_host"] = read_embedded_options(home).get("address", DEFAULT_ADDRESS)
     config.setdefault("namespace", "default")
     config.setdefault("keep_alive_config", KEEP_ALIVE)
     return config
 
 
-def configured(profile: str | None = None) -> dict[str, Any]:
+def read_configured_options(profile: str | None = None) -> dict[str, Any]:
     """Reads profiles and TEMPORAL_* variables. A profile that is named must exist and have an address."""
     named = profile or os.environ.get("TEMPORAL_PROFILE", "")
     try:
@@ -47,11 +47,11 @@ def configured(profile: str | None = None) -> dict[str, Any]:
     except (RuntimeError, ValueError) as error:
         # Only the first line: the next ones quote the file, which may hold a key.
         why = f"Temporal's configuration cannot be used: {str(error).splitlines()[0]}"
-        raise Refused(Category.INVALID, why, f"look at {_file()}, or see: temporal config list") from error
+        raise Refused(Category.INVALID, why, f"look at {_config_file()}, or see: temporal config list") from error
     _check_certificate(config)
     if named and not config.get("target_host"):
         why = f"the profile {named!r} has no address"
-        raise Refused(Category.INVALID, why, f"put `address` into it, in {_file()}, or set TEMPORAL_ADDRESS")
+        raise Refused(Category.INVALID, why, f"put `address` into it, in {_config_file()}, or set TEMPORAL_ADDRESS")
     return config
 
 
@@ -73,11 +73,11 @@ def _check_certificate(config: dict[str, Any]) -> None:
         )
 
 
-def _file() -> str:
+def _config_file() -> str:
     return os.environ.get("TEMPORAL_CONFIG_FILE") or "temporal.toml (TEMPORAL_CONFIG_FILE)"
 
 
-def embedded(home: Path) -> dict[str, Any]:
+def read_embedded_options(home: Path) -> dict[str, Any]:
     """Returns the address and Web UI that the embedded server wrote to its file; empty if there is none."""
     try:
         document: dict[str, Any] = json.loads((home / EMBEDDED_FILE).read_text())
@@ -90,4 +90,4 @@ async def connect_temporal(
     home: Path, *plugins: Plugin, profile: str | None = None, lazy: bool = False, runtime: Runtime | None = None
 ) -> Client:
     """Connects a client. `lazy`: the first call connects."""
-    return await Client.connect(**connection(home, profile), plugins=plugins, lazy=lazy, runtime=runtime)
+    return await Client.connect(**connection_options(home, profile), plugins=plugins, lazy=lazy, runtime=runtime)

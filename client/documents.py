@@ -11,48 +11,48 @@ from domain.limits import MAX_SPEC_BYTES
 MAX_NODES = 100_000  # with every alias expanded: a few lines of them can expand to a thousand million
 
 
-class Unreadable(Exception):
+class UnreadableDocument(Exception):
     """Why a file cannot be used; the caller puts the file's name before it."""
 
 
-def read(file: Path) -> object:
+def read_document(file: Path) -> object:
     """Parses the file, or raises Unreadable with line and column: YAML's own messages may quote a secret."""
     try:
         if file.stat().st_size > MAX_SPEC_BYTES:
-            raise Unreadable(f"is larger than {MAX_SPEC_BYTES // 1024} KiB")
-        return _parsed(file.read_text())
+            raise UnreadableDocument(f"is larger than {MAX_SPEC_BYTES // 1024} KiB")
+        return _parse_yaml(file.read_text())
     except OSError as error:
-        raise Unreadable(f"cannot be read: {error.strerror}") from error
+        raise UnreadableDocument(f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise Unreadable("is not text") from None
+        raise UnreadableDocument("is not text") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise Unreadable(f"is not YAML{where}") from None
+        raise UnreadableDocument(f"is not YAML{where}") from None
     except RecursionError:
-        raise Unreadable("is nested too deep") from None
+        raise UnreadableDocument("is nested too deep") from None
     except ValueError:  # such as February 30, or a number of five thousand digits
-        raise Unreadable("has a value that means nothing") from None
+        raise UnreadableDocument("has a value that means nothing") from None
 
 
-def _parsed(text: str) -> object:
+def _parse_yaml(text: str) -> object:
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return None
-        if _size(node, {}) > MAX_NODES:
-            raise Unreadable("has aliases that make too much of it")
+        if _count_nodes(node, {}) > MAX_NODES:
+            raise UnreadableDocument("has aliases that make too much of it")
         return loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+def _count_nodes(node: yaml.Node, sizes: dict[int, int]) -> int:
     """Counts the nodes with every alias expanded; an alias inside itself counts as infinite."""
     if id(node) not in sizes:
         sizes[id(node)] = MAX_NODES + 1  # for a node that contains itself
         inner = [child for pair in node.value for child in pair] if isinstance(node, yaml.MappingNode) else node.value
         nodes = inner if isinstance(inner, list) else []
-        sizes[id(node)] = 1 + sum(_size(child, sizes) for child in nodes)
+        sizes[id(node)] = 1 + sum(_count_nodes(child, sizes) for child in nodes)
     return sizes[id(node)]

@@ -11,7 +11,7 @@ from domain.errors import RatchetError
 class Unreachable(RatchetError):
     """Temporal or a worker cannot be reached. `hint` says what to do about it."""
 
-    what = "Temporal cannot be used"
+    headline = "Temporal cannot be used"
     hint = "check with: starter doctor"
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -22,7 +22,7 @@ class Unreachable(RatchetError):
 class NoWorker(Unreachable):
     """No worker polls the queue, so nothing was started."""
 
-    what = "no worker: nothing was started"
+    headline = "no worker: nothing was started"
     hint = "start one with: starter worker (or everything at once: starter up)"
 
     def __init__(self, queue: str) -> None:
@@ -32,11 +32,11 @@ class NoWorker(Unreachable):
 class Unanswered(Unreachable):
     """The request was sent, and no answer came: whether it will be carried out is not known."""
 
-    what = "no answer yet"
+    headline = "no answer yet"
 
 
-class TooMuch(Unreachable):
+class AnswerTooLarge(Unreachable):
     """The answer is larger than Temporal's limit for payloads."""
 
-    what = "no answer"
+    headline = "no answer"
     hint = "ask for less at once, such as with --limit or --prefix"

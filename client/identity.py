@@ -19,21 +19,21 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from domain import wire
 from domain.errors import Category, Refused
-from domain.healing import Sweep
+from domain.healing import SweepOptions
 
-MEMO = "store"
-_NOTE = "Tells workers which store this namespace uses. It never runs. See docs/operations.md."
+STORE_MEMO = "store"
+_SCHEDULE_NOTE = "Tells workers which store this namespace uses. It never runs. See docs/operations.md."
 
 
-async def agree(client: Client, store: str, where: str) -> None:
+async def register_store(client: Client, store: str, where: str) -> None:
     """Registers this store; refuses if the workers of this namespace use another one."""
-    registered = await known_store(client)
+    registered = await read_registered_store(client)
     if registered is None:
         try:
-            await client.create_schedule(wire.STORE_SCHEDULE, _never(), memo={MEMO: store})
+            await client.create_schedule(wire.STORE_SCHEDULE, _inert_schedule(), memo={STORE_MEMO: store})
             return
         except ScheduleAlreadyRunningError:  # another worker registered first
-            registered = await known_store(client)
+            registered = await read_registered_store(client)
     if registered != store:
         raise Refused(
             Category.INVALID,
@@ -42,11 +42,11 @@ async def agree(client: Client, store: str, where: str) -> None:
         )
 
 
-async def known_store(client: Client) -> str | None:
+async def read_registered_store(client: Client) -> str | None:
     """Returns the ID of the store registered for this namespace; None if none is."""
     try:
         described = await client.get_schedule_handle(wire.STORE_SCHEDULE).describe()
-        return str(await described.memo_value(MEMO, default="", type_hint=str))
+        return str(await described.memo_value(STORE_MEMO, default="", type_hint=str))
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return None
@@ -59,7 +59,7 @@ async def known_store(client: Client) -> str | None:
         ) from error
 
 
-async def forget(client: Client) -> bool:
+async def forget_registered_store(client: Client) -> bool:
     """Deletes the registration; the next worker registers its store. Returns False if there was none."""
     try:
         await client.get_schedule_handle(wire.STORE_SCHEDULE).delete()
@@ -70,12 +70,12 @@ async def forget(client: Client) -> bool:
     return True
 
 
-def _never() -> Schedule:
+def _inert_schedule() -> Schedule:
     """Returns the schedule's action; triggered by hand, it runs a sweep that changes nothing."""
     return Schedule(
         action=ScheduleActionStartWorkflow(
-            wire.HEAL, Sweep(dry_run=True), id=wire.STORE_SCHEDULE, task_queue=wire.ACTIONS_QUEUE
+            wire.HEAL_WORKFLOW, SweepOptions(dry_run=True), id=wire.STORE_SCHEDULE, task_queue=wire.ACTIONS_QUEUE
         ),
         spec=ScheduleSpec(),
-        state=ScheduleState(paused=True, note=_NOTE),
+        state=ScheduleState(paused=True, note=_SCHEDULE_NOTE),
     )

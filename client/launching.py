@@ -20,19 +20,23 @@ from temporalio.service import RPCError
 from domain import registry, wire
 from domain.limits import TASK_TIMEOUT
 from domain.model import Admission, Request
-from domain.paths import kind_of, short
+from domain.paths import kind_of, short_path
 
 R = TypeVar("R")
 
-MARK = "asked"  # the memo's key that tells our own start from another client's
+MARK_MEMO = "asked"  # the memo's key that tells our own start from another client's
 
 # Temporal's messages for an update without an answer: a workflow task failed just then, or keeps failing, or is
 # overdue (its worker died or is overloaded), or the call was sent twice on the way.
-TASK_FAILED = "unexpected workflow task failure"
-OVERDUE = "Workflow Task in failed state"
-DEAF = (TASK_FAILED, OVERDUE)
-STARTED_ANYWAY = (TASK_FAILED, "StartDeduped", OVERDUE)  # the workflow was started, its update was not answered
-USED_UP = "total number of distinct updates"  # a run accepts 2,000 updates
+TASK_FAILED_ERROR = "unexpected workflow task failure"
+TASK_OVERDUE_ERROR = "Workflow Task in failed state"
+DEAF_ERRORS = (TASK_FAILED_ERROR, TASK_OVERDUE_ERROR)
+STARTED_ANYWAY_ERRORS = (
+    TASK_FAILED_ERROR,
+    "StartDeduped",
+    TASK_OVERDUE_ERROR,
+)  # the workflow was started, its update was not answered
+UPDATE_LIMIT_ERROR = "total number of distinct updates"  # a run accepts 2,000 updates
 
 
 @dataclass(frozen=True)
@@ -47,12 +51,12 @@ class Ticket:
     admission: Admission
 
 
-def said(error: RPCError, *signs: str) -> bool:
+def message_contains(error: RPCError, *signs: str) -> bool:
     """Tells whether Temporal's message contains one of these texts."""
     return any(sign in error.message for sign in signs)
 
 
-async def within(seconds: float, work: Awaitable[R]) -> R:
+async def run_within(seconds: float, work: Awaitable[R]) -> R:
     """Awaits work with a timeout. Not asyncio.timeout, as the SDK turns a cancel into an error."""
     task = asyncio.ensure_future(work)
     try:
@@ -67,12 +71,12 @@ async def within(seconds: float, work: Awaitable[R]) -> R:
 
 def workflow_id(request: Request) -> str:
     """Returns the ID of the workflow that carries out a request."""
-    return registry.owner_of(request.path, request.action)
+    return registry.workflow_id_of(request.path, request.action)
 
 
-def with_start(request: Request, mark: str) -> WithStartWorkflowOperation[object, object]:
+def start_operation(request: Request, mark: str) -> WithStartWorkflowOperation[object, object]:
     """Returns the start operation of the action's workflow, for an update-with-start."""
-    verb = registry.kind_at(request.path).verb(request.action)
+    verb = registry.kind_at(request.path).find_verb(request.action)
     return WithStartWorkflowOperation(
         verb.workflow,
         request,
@@ -80,14 +84,14 @@ def with_start(request: Request, mark: str) -> WithStartWorkflowOperation[object
         task_queue=wire.ACTIONS_QUEUE,
         id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
         task_timeout=TASK_TIMEOUT,
-        memo={**wire.memo(request), MARK: mark},
-        search_attributes=_attributes(request),
-        static_summary=f"{request.action} {short(request.path)}",
+        memo={**wire.request_memo(request), MARK_MEMO: mark},
+        search_attributes=_search_attributes(request),
+        static_summary=f"{request.action} {short_path(request.path)}",
         static_details=f"Requested by **{request.requested_by or 'nobody named'}**\n\n{request.reason}",
     )
 
 
-def _attributes(request: Request) -> TypedSearchAttributes:
+def _search_attributes(request: Request) -> TypedSearchAttributes:
     rows = registry.kind_at(request.path).table.rows
     during = next((str(row.during) for row in rows if row.action == request.action and row.during), request.action)
     attributes = {
@@ -101,7 +105,7 @@ def _attributes(request: Request) -> TypedSearchAttributes:
     )
 
 
-async def run_of(operation: WithStartWorkflowOperation[object, object]) -> str:
+async def run_of_start(operation: WithStartWorkflowOperation[object, object]) -> str:
     """Returns the ID of the run that was started. Call it always: asyncio logs a failure that nobody retrieves."""
     try:
         return (await operation.workflow_handle()).first_execution_run_id or ""

@@ -6,48 +6,50 @@ from temporalio.client import WorkflowExecutionDescription
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
 
-from activities.refusals import refusal_in
+from activities.refusals import refusal_of_error
 from domain import registry, wire
 from domain.errors import Category
-from domain.model import Holder, Outcome, Refusal, Request, Result
+from domain.model import ActionResult, LockHolder, Outcome, Refusal, Request
 
-_ACTION = SearchAttributeKey.for_keyword("Action")
+_ACTION_ATTRIBUTE = SearchAttributeKey.for_keyword("Action")
 
 
-def action_of(run: WorkflowExecutionDescription) -> str:
+def action_of_run(run: WorkflowExecutionDescription) -> str:
     """Returns the action that a run was started for; empty for a workflow started by hand, until it ends."""
-    return run.typed_search_attributes.get(_ACTION) or "an action"
+    return run.typed_search_attributes.get(_ACTION_ATTRIBUTE) or "an action"
 
 
-def conflict(request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
+def conflict_refusal(request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
     """Returns the 409 that names the running action. Its hint offers --force where that would take over."""
-    path = registry.owner_of(request.path, request.action)
-    forced = registry.takes_over(request.model_copy(update={"force": True}))
+    path = registry.workflow_id_of(request.path, request.action)
+    forced = registry.may_take_over(request.model_copy(update={"force": True}))
     take_over = "; or take over: add --force" if forced and not request.force else ""
     since = f" since {running.start_time:%Y-%m-%d %H:%M:%SZ}" if running else ""
-    action = action_of(running) if running else "an action"
-    holders = [Holder(owner=path, action=action, run=running.run_id, since=running.start_time)] if running else []
+    action = action_of_run(running) if running else "an action"
+    holders = [LockHolder(owner=path, action=action, run=running.run_id, since=running.start_time)] if running else []
     return Refusal(
         category=Category.CONFLICT,
         message=f"409 Conflict: other action currently happening on {path}: {action}{since}",
-        hint=f"{registry.busy(path)}wait for it: starter wait {path}{take_over}",
+        hint=f"{registry.busy_hint(path)}wait for it: starter wait {path}{take_over}",
         holders=holders,
     )
 
 
-def failed(path: str, cause: BaseException | None) -> Outcome:
+def outcome_of_failure(path: str, cause: BaseException | None) -> Outcome:
     """Returns the outcome of an action that did not complete. Raises if it was refused."""
-    if isinstance(cause, ApplicationError) and cause.type == wire.ACTION_FAILED and cause.details:
+    if isinstance(cause, ApplicationError) and cause.type == wire.ACTION_FAILED_ERROR_TYPE and cause.details:
         return Outcome.model_validate(cause.details[0])
-    if (refusal := refusal_in(cause)) is not None:
-        raise refusal.error()
+    if (refusal := refusal_of_error(cause)) is not None:
+        raise refusal.to_error()
     if isinstance(cause, CancelledError):
-        return ended(path, Result.CANCELLED, "cancelled")
+        return minimal_outcome(path, ActionResult.CANCELLED, "cancelled")
     if isinstance(cause, TerminatedError):
-        return ended(path, Result.FAILED, "terminated from outside; the next action repairs what it left")
-    return ended(path, Result.FAILED, str(cause))
+        return minimal_outcome(
+            path, ActionResult.FAILED, "terminated from outside; the next action repairs what it left"
+        )
+    return minimal_outcome(path, ActionResult.FAILED, str(cause))
 
 
-def ended(path: str, result: Result, message: str) -> Outcome:
+def minimal_outcome(path: str, result: ActionResult, message: str) -> Outcome:
     """Returns a minimal outcome for an action that recorded none."""
     return Outcome(path=path, action="", result=result, status="", message=message)

@@ -20,16 +20,16 @@ from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_
 from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
 from temporalio.exceptions import ApplicationError
 
-from client.documents import Unreadable, read
+from client.documents import UnreadableDocument, read_document
 from client.settings import ClientSettings
 from domain import wire
 from domain.errors import Category, Refused
 from domain.fields import refuse_invalid
 from domain.limits import MAX_PAYLOAD_BYTES
 
-ENCODING = b"binary/encrypted"
-KEY_ID = "encryption-key-id"
-WHY = "unreadable-because"  # metadata of a payload that a worker could not decrypt; never sent
+ENCRYPTED_ENCODING = b"binary/encrypted"
+KEY_ID_METADATA = "encryption-key-id"
+UNREADABLE_METADATA = "unreadable-because"  # metadata of a payload that a worker could not decrypt; never sent
 NONCE_BYTES = 12
 KEY_BYTES = 32
 
@@ -45,23 +45,27 @@ class BoundedConverter(PydanticPayloadConverter):
             if len(payload.data) > MAX_PAYLOAD_BYTES:
                 raise ApplicationError(
                     f"{len(payload.data):,} bytes are too many: Temporal takes {MAX_PAYLOAD_BYTES:,} at a time",
-                    type=wire.TOO_LARGE,
+                    type=wire.TOO_LARGE_ERROR_TYPE,
                     non_retryable=True,
                 )
         return payloads
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         """Decodes payloads. One that cannot be decrypted raises, or is an UnreadableMessage if no type is declared."""
-        sealed = [payload for payload in payloads if payload.metadata.get("encoding") == ENCODING]
+        sealed = [payload for payload in payloads if payload.metadata.get("encoding") == ENCRYPTED_ENCODING]
         if not sealed:
             return super().from_payloads(payloads, type_hints)
-        why = sealed[0].metadata.get(WHY, b"it is encrypted, and RATCHET_KEYS_FILE is not set here").decode()
+        why = (
+            sealed[0]
+            .metadata.get(UNREADABLE_METADATA, b"it is encrypted, and RATCHET_KEYS_FILE is not set here")
+            .decode()
+        )
         if type_hints == [Any]:
             return [wire.UnreadableMessage(why)]
         raise UnreadablePayload(why)
 
 
-class Keys(BaseModel):
+class EncryptionKeys(BaseModel):
     """The keys file. The active key encrypts new payloads; the others only decrypt."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -70,48 +74,49 @@ class Keys(BaseModel):
     keys: dict[KeyName, SecretBytes]
 
     @model_validator(mode="after")
-    def _usable(self) -> Keys:
+    def _check_keys(self) -> EncryptionKeys:
         if self.active not in self.keys:
             raise ValueError(f"the active key {self.active!r} is not among the keys")
         for name in self.keys:
-            if len(self.secret(name)) != KEY_BYTES:
+            if len(self.key_bytes(name)) != KEY_BYTES:
                 raise ValueError(f"key {name!r} must be {KEY_BYTES} bytes in base64")
         return self
 
-    def secret(self, name: str) -> bytes:
+    def key_bytes(self, name: str) -> bytes:
         try:
             return base64.b64decode(self.keys[name].get_secret_value(), validate=True)
         except binascii.Error:
             return b""
 
 
-class Encryption(PayloadCodec):
+class EncryptionCodec(PayloadCodec):
     """The payload codec that encrypts by AES-256-GCM, with a new nonce for every payload."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: EncryptionKeys) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         self._active = keys.active
-        self._ciphers = {name: AESGCM(keys.secret(name)) for name in keys.keys}
+        self._ciphers = {name: AESGCM(keys.key_bytes(name)) for name in keys.keys}
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [self._sealed(payload) for payload in payloads]
+        return [self._encrypt(payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Decrypts payloads. Plain ones pass: a workflow may be started by hand, or before there was a key."""
         return [
-            self._opened(payload) if payload.metadata.get("encoding") == ENCODING else payload for payload in payloads
+            self._decrypt(payload) if payload.metadata.get("encoding") == ENCRYPTED_ENCODING else payload
+            for payload in payloads
         ]
 
-    def _sealed(self, payload: Payload) -> Payload:
+    def _encrypt(self, payload: Payload) -> Payload:
         nonce, name = os.urandom(NONCE_BYTES), self._active.encode()
         data = nonce + self._ciphers[self._active].encrypt(nonce, payload.SerializeToString(), name)
-        return Payload(metadata={"encoding": ENCODING, KEY_ID: name}, data=data)
+        return Payload(metadata={"encoding": ENCRYPTED_ENCODING, KEY_ID_METADATA: name}, data=data)
 
-    def _opened(self, payload: Payload) -> Payload:
+    def _decrypt(self, payload: Payload) -> Payload:
         from cryptography.exceptions import InvalidTag
 
-        name = payload.metadata.get(KEY_ID, b"").decode(errors="replace")
+        name = payload.metadata.get(KEY_ID_METADATA, b"").decode(errors="replace")
         if name not in self._ciphers:
             raise UnreadablePayload(
                 f"it was encrypted with the key {name[:63]!r}, which RATCHET_KEYS_FILE does not have"
@@ -123,7 +128,7 @@ class Encryption(PayloadCodec):
             raise UnreadablePayload(f"the key {name!r} does not fit; is RATCHET_KEYS_FILE the workers' own?") from error
 
 
-class Patient(PayloadCodec):
+class TolerantCodec(PayloadCodec):
     """A codec for workers: it passes on what it cannot decrypt, and the reader of the value reports it.
 
     An error here would fail the workflow task again and again: anybody who may send signals could stop an action.
@@ -136,42 +141,42 @@ class Patient(PayloadCodec):
         return await self._strict.encode(payloads)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [await self._opened(payload) for payload in payloads]
+        return [await self._decrypt_or_mark(payload) for payload in payloads]
 
-    async def _opened(self, payload: Payload) -> Payload:
+    async def _decrypt_or_mark(self, payload: Payload) -> Payload:
         try:
             [opened] = await self._strict.decode([payload])
             return opened
         except UnreadablePayload as error:
-            return Payload(metadata={**payload.metadata, WHY: str(error).encode()}, data=payload.data)
+            return Payload(metadata={**payload.metadata, UNREADABLE_METADATA: str(error).encode()}, data=payload.data)
 
 
 class UnreadablePayload(ValueError):
     """A payload that this process cannot decrypt. It says why; a person has to correct the keys."""
 
 
-def converter(settings: ClientSettings) -> DataConverter:
+def data_converter(settings: ClientSettings) -> DataConverter:
     """Returns the data converter of clients and workers."""
     bounded = replace(pydantic_data_converter, payload_converter_class=BoundedConverter)
     if not settings.keys_file:
         return bounded
     return replace(
         bounded,
-        payload_codec=Encryption(load(settings.keys_file)),
+        payload_codec=EncryptionCodec(load_keys(settings.keys_file)),
         failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
     )
 
 
-def patient(payloads: DataConverter) -> DataConverter:
+def tolerant_converter(payloads: DataConverter) -> DataConverter:
     """Returns the converter for workers, which passes on what it cannot decrypt."""
     codec = payloads.payload_codec
-    return replace(payloads, payload_codec=Patient(codec)) if codec else payloads
+    return replace(payloads, payload_codec=TolerantCodec(codec)) if codec else payloads
 
 
 KEYS_HINT = "write `active: NAME` and `keys: {NAME: KEY}`, each key from: openssl rand -base64 32"
 
 
-def load(name: str) -> Keys:
+def load_keys(name: str) -> EncryptionKeys:
     """Reads the keys file, or raises Refused, which says what is wrong and quotes nothing."""
     try:
         import cryptography  # noqa: F401  only whether it is there
@@ -180,14 +185,14 @@ def load(name: str) -> Keys:
     file = Path(name)
     try:
         if file.stat().st_mode & 0o077:
-            raise _wrong(name, "can be read by others", f"chmod 600 {name}")
+            raise _unusable_keys(name, "can be read by others", f"chmod 600 {name}")
         with refuse_invalid(f"the keys file {name} is not valid", KEYS_HINT):
-            return Keys.model_validate(read(file) or {})
+            return EncryptionKeys.model_validate(read_document(file) or {})
     except OSError as error:
-        raise _wrong(name, f"cannot be read: {error.strerror}") from error
-    except Unreadable as error:
-        raise _wrong(name, str(error)) from error
+        raise _unusable_keys(name, f"cannot be read: {error.strerror}") from error
+    except UnreadableDocument as error:
+        raise _unusable_keys(name, str(error)) from error
 
 
-def _wrong(name: str, why: str, hint: str = "") -> Refused:
+def _unusable_keys(name: str, why: str, hint: str = "") -> Refused:
     return Refused(Category.INVALID, f"the keys file {name} {why}", hint or KEYS_HINT)

@@ -19,17 +19,17 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import ActivityFailureError, Client
 from temporalio.exceptions import ApplicationError, TimeoutError
 
-from activities.refusals import refusal_in
+from activities.refusals import refusal_of_error
 from activities.retry import READ_RETRY
-from client.errors import NoWorker, TooMuch, Unanswered
+from client.errors import AnswerTooLarge, NoWorker, Unanswered
 from domain import wire
-from domain.model import HistoryLine, HistoryView, ObjectsView, ObjectView, Query
+from domain.model import HistoryLine, HistoryView, ObjectsView, ObjectView, ReadQuery
 
 T = TypeVar("T", bound=BaseModel)
 
 READ_SECONDS = 10
-PAGE = 500  # objects in one answer: Temporal's limit is 2 MB
-POLLERS_TRUSTED = 10  # how long a worker counts as polling once seen: the check costs a tenth of a request
+PAGE_SIZE = 500  # objects in one answer: Temporal's limit is 2 MB
+POLLERS_TRUSTED_SECONDS = 10  # how long a worker counts as polling once seen: the check costs a tenth of a request
 POLLERS_SECONDS = 2  # Temporal lists a new worker only after a while
 
 
@@ -41,7 +41,7 @@ class WorkerQueries:
         self._polled_until: dict[str, float] = {}
         self._looking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def read(
+    async def run_query(
         self,
         activity: str,
         query: BaseModel,
@@ -53,7 +53,7 @@ class WorkerQueries:
 
         It is sent a second time if no answer comes: a frozen or dead worker may have taken the first.
         """
-        await self.someone_polls(queue)
+        await self.check_polled(queue)
         asked = partial(
             self.client.execute_activity,
             activity,
@@ -64,31 +64,31 @@ class WorkerQueries:
             retry_policy=READ_RETRY,
         )
         try:
-            result: T = await _once_more(lambda: asked(id=f"{activity}-{uuid.uuid4().hex[:12]}"))
+            result: T = await _retry_once(lambda: asked(id=f"{activity}-{uuid.uuid4().hex[:12]}"))
             return result
         except ActivityFailureError as failure:
-            if (refusal := refusal_in(failure.cause)) is not None:
-                raise refusal.error() from failure
-            if isinstance(failure.cause, ApplicationError) and failure.cause.type == wire.TOO_LARGE:
-                raise TooMuch(f"the answer is too large: {failure.cause.message}") from failure
+            if (refusal := refusal_of_error(failure.cause)) is not None:
+                raise refusal.to_error() from failure
+            if isinstance(failure.cause, ApplicationError) and failure.cause.type == wire.TOO_LARGE_ERROR_TYPE:
+                raise AnswerTooLarge(f"the answer is too large: {failure.cause.message}") from failure
             raise Unanswered(f"the worker could not answer: {failure.cause}") from failure
 
-    async def get(self, path: str) -> ObjectView:
+    async def read_object(self, path: str) -> ObjectView:
         """Reads one object; Refused if it does not exist."""
-        return await self.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+        return await self.run_query(wire.READ_OBJECT, ReadQuery(path=path), ObjectView)
 
-    async def history(self, path: str, limit: int = 100) -> list[HistoryLine]:
+    async def read_history(self, path: str, limit: int = 100) -> list[HistoryLine]:
         """Reads the last changes of an object, oldest first."""
-        return (await self.read(wire.READ_HISTORY, Query(path=path, limit=limit), HistoryView)).lines
+        return (await self.run_query(wire.READ_HISTORY, ReadQuery(path=path, limit=limit), HistoryView)).lines
 
-    async def everything(self, kind: str, prefix: str = "") -> AsyncIterator[ObjectView]:
+    async def iterate_objects(self, kind: str, prefix: str = "") -> AsyncIterator[ObjectView]:
         """Iterates over all objects of a kind at or below a path, page by page."""
-        after, size = "", PAGE
+        after, size = "", PAGE_SIZE
         while True:
-            query = Query(kind=kind, path=prefix, after=after, limit=size)
+            query = ReadQuery(kind=kind, path=prefix, after=after, limit=size)
             try:
-                page = (await self.read(wire.READ_OBJECTS, query, ObjectsView)).objects
-            except TooMuch:
+                page = (await self.run_query(wire.READ_OBJECTS, query, ObjectsView)).objects
+            except AnswerTooLarge:
                 if size == 1:
                     raise
                 size = max(1, size // 8)
@@ -99,24 +99,24 @@ class WorkerQueries:
                 return
             after = page[-1].path
 
-    async def someone_polls(self, queue: str) -> None:
+    async def check_polled(self, queue: str) -> None:
         """Raises NoWorker if no worker polls the queue: better than waiting for ever."""
         clock = asyncio.get_running_loop().time
         async with self._looking[queue]:  # concurrent callers share one check
             if clock() < self._polled_until.get(queue, 0):
                 return
             deadline = clock() + POLLERS_SECONDS
-            while not await self.pollers(queue):
+            while not await self.count_pollers(queue):
                 if clock() > deadline:
                     raise NoWorker(queue)
                 await asyncio.sleep(0.1)
-            self._polled_until[queue] = clock() + POLLERS_TRUSTED
+            self._polled_until[queue] = clock() + POLLERS_TRUSTED_SECONDS
 
-    async def pollers(self, queue: str) -> int:
+    async def count_pollers(self, queue: str) -> int:
         """Returns how many workers polled a queue lately."""
-        return len(await self.identities(queue))
+        return len(await self.read_poller_identities(queue))
 
-    async def identities(self, queue: str, seconds: float = math.inf) -> list[str]:
+    async def read_poller_identities(self, queue: str, seconds: float = math.inf) -> list[str]:
         """Returns the identities of the workers that polled a queue within that time."""
         workflows, activities = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
         polled = workflows if queue == wire.ACTIONS_QUEUE else activities
@@ -129,7 +129,7 @@ class WorkerQueries:
         return [poller.identity for poller in pollers if time.time() - poller.last_access_time.seconds < seconds]
 
 
-async def _once_more(ask: Callable[[], Awaitable[T]]) -> T:
+async def _retry_once(ask: Callable[[], Awaitable[T]]) -> T:
     try:
         return await ask()
     except ActivityFailureError as failure:

@@ -11,10 +11,10 @@ from temporalio.plugin import SimplePlugin
 
 from client import tracing
 from client.actions import ActionClient
-from client.connect_errors import translated, unreachable_at
-from client.connection import connect_temporal, connection, embedded
-from client.payloads import converter
-from client.settings import ClientSettings, load
+from client.connect_errors import translate_errors, unreachable_at_address
+from client.connection import connect_temporal, connection_options, read_embedded_options
+from client.payloads import data_converter
+from client.settings import ClientSettings, load_settings
 
 CONNECT_SECONDS = 5
 
@@ -25,27 +25,27 @@ async def connect(settings: ClientSettings | None = None, trace: str = "client")
 
     Temporal's errors leave the block as ours. `trace` names the block in a trace.
     """
-    settings = settings or load(ClientSettings)
-    temporal = await _connected(settings)
-    with translated(temporal.namespace), tracing.traced(settings, trace):
-        yield ActionClient(temporal, web_ui(settings, temporal.service_client.config.target_host))
+    settings = settings or load_settings(ClientSettings)
+    temporal = await _connect_client(settings)
+    with translate_errors(temporal.namespace), tracing.trace_command(settings, trace):
+        yield ActionClient(temporal, find_web_ui(settings, temporal.service_client.config.target_host))
 
 
-def web_ui(settings: ClientSettings, address: str) -> str:
+def find_web_ui(settings: ClientSettings, address: str) -> str:
     """Returns the Web UI's address: the setting, or the embedded server's if that is connected; else empty."""
-    server = embedded(settings.home)
+    server = read_embedded_options(settings.home)
     own = str(server.get("ui", "")) if server.get("address") == address else ""
     return (settings.ui_url or own).rstrip("/")
 
 
-async def _connected(settings: ClientSettings) -> Client:
-    address = connection(settings.home)["target_host"]
+async def _connect_client(settings: ClientSettings) -> Client:
+    address = connection_options(settings.home)["target_host"]
     # Only the converter, not the workers' plugin: that would import every workflow.
-    plugin = SimplePlugin("ratchet-client", data_converter=converter(settings))
+    plugin = SimplePlugin("ratchet-client", data_converter=data_converter(settings))
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            return await connect_temporal(settings.home, *tracing.plugins(settings), plugin)
+            return await connect_temporal(settings.home, *tracing.tracing_plugins(settings), plugin)
     except TimeoutError as error:
-        raise unreachable_at(address, f"no answer in {CONNECT_SECONDS} s") from error
+        raise unreachable_at_address(address, f"no answer in {CONNECT_SECONDS} s") from error
     except (RuntimeError, ValueError) as error:
-        raise unreachable_at(address, str(error)) from error
+        raise unreachable_at_address(address, str(error)) from error

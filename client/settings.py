@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from domain.fields import refuse_invalid
 
-Word = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")]
+SettingWord = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")]
 
 
 class ClientSettings(BaseSettings):
@@ -20,7 +20,7 @@ class ClientSettings(BaseSettings):
 
     home: Path = Path(".ratchet")
     ui_url: str = ""  # Temporal's Web UI, for links; not needed with the embedded server
-    deployment: Word = ""  # a name makes workers versioned: an action ends on the build that it began on
+    deployment: SettingWord = ""  # a name makes workers versioned: an action ends on the build that it began on
     keys_file: str = ""  # encrypts every payload
     traces: str = ""  # an OpenTelemetry collector, such as http://127.0.0.1:4318
 
@@ -28,7 +28,7 @@ class ClientSettings(BaseSettings):
 S = TypeVar("S", bound=ClientSettings)
 
 
-def load(model: type[S]) -> S:
+def load_settings(model: type[S]) -> S:
     """Reads the settings from the environment; refuses a wrong one, and names it."""
     with refuse_invalid("a setting is wrong", "see the RATCHET_* variables"):
         return model()

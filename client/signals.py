@@ -6,7 +6,7 @@ import asyncio
 import signal
 
 
-def stopped() -> asyncio.Event:
+def stop_event() -> asyncio.Event:
     """Returns an event that SIGTERM or SIGINT sets."""
     event = asyncio.Event()
     for word in (signal.SIGTERM, signal.SIGINT):

@@ -17,9 +17,9 @@ from temporalio.client import (
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.refusals import refusal_in
+from activities.refusals import refusal_of_error
 from client.admission import ActionStarter
-from client.launching import DEAF, USED_UP, Ticket, said, within
+from client.launching import DEAF_ERRORS, UPDATE_LIMIT_ERROR, Ticket, message_contains, run_within
 from domain import wire
 from domain.errors import Refused
 from domain.model import Admission, Refusal, Request
@@ -28,70 +28,72 @@ from domain.requests import EvictRun, update_id
 PREEMPT_SECONDS = 60.0  # for the running action to make way
 END_SECONDS = 75.0  # for a worker to end it: only then does the minute of a run that never answered begin
 PREEMPT_TRIES = 3  # another request may take the object as soon as the run ends
-PAUSE = 0.5
+RETRY_PAUSE = 0.5
 
 
-async def take_over(starter: ActionStarter, request: Request, run: str, tries: int = PREEMPT_TRIES) -> Ticket:
+async def take_over_run(starter: ActionStarter, request: Request, run: str, tries: int = PREEMPT_TRIES) -> Ticket:
     """Replaces the running action by our request. Returns the ticket, which says whether it was admitted."""
     try:
-        if ticket := await _continued(starter, request, run):
+        if ticket := await _ask_to_continue(starter, request, run):
             return ticket
-        return await starter.start(request)  # the run has ended
+        return await starter.start_action(request)  # the run has ended
     except Refused as refused:
-        return Ticket(request.path, "", Admission(refusal=Refusal.of(refused)))
+        return Ticket(request.path, "", Admission(refusal=Refusal.from_error(refused)))
     except WorkflowAlreadyStartedError:  # another request was faster
-        running = await starter.newest(request.path)
+        running = await starter.newest_run(request.path)
         if running and tries > 1:
-            return await take_over(starter, request, running.run_id, tries - 1)
-        return Ticket(request.path, "", Admission(refusal=await starter.conflict(request, running)))
+            return await take_over_run(starter, request, running.run_id, tries - 1)
+        return Ticket(request.path, "", Admission(refusal=await starter.conflict_refusal(request, running)))
 
 
-async def _continued(starter: ActionStarter, request: Request, run: str) -> Ticket | None:
+async def _ask_to_continue(starter: ActionStarter, request: Request, run: str) -> Ticket | None:
     """Asks the run to make way, for up to a minute, then has it ended. Returns None if the run has ended."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + PREEMPT_SECONDS
     while (left := deadline - clock()) > 0:
         try:
-            return await within(left, _make_way(starter, request, run))
+            return await run_within(left, _send_preempt(starter, request, run))
         except TimeoutError:
             break
         except WorkflowUpdateFailedError as error:
-            if refusal := refusal_in(error.cause):
-                raise refusal.error() from error
-            return await _found(starter, request)  # it was terminated while it made way
+            if refusal := refusal_of_error(error.cause):
+                raise refusal.to_error() from error
+            return await _find_own_ticket(starter, request)  # it was terminated while it made way
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:  # it has ended, or continues as ours already
-                return await _found(starter, request)
-            if said(error, USED_UP):
-                await _end(starter, request, run)
+                return await _find_own_ticket(starter, request)
+            if message_contains(error, UPDATE_LIMIT_ERROR):
+                await _end_run(starter, request, run)
                 return None
-            if not said(error, *DEAF):
+            if not message_contains(error, *DEAF_ERRORS):
                 raise
-        await asyncio.sleep(PAUSE)  # its workflow task failed, and our update with it: the next one may succeed
-    await _end(starter, request, run)
+        await asyncio.sleep(RETRY_PAUSE)  # its workflow task failed, and our update with it: the next one may succeed
+    await _end_run(starter, request, run)
     return None
 
 
-async def _make_way(starter: ActionStarter, request: Request, run: str) -> Ticket | None:
+async def _send_preempt(starter: ActionStarter, request: Request, run: str) -> Ticket | None:
     handle: WorkflowHandle[object, object] = starter.client.get_workflow_handle(request.path, run_id=run)
-    await handle.execute_update(wire.PREEMPT, request, id=update_id(wire.PREEMPT, request), result_type=str)
+    await handle.execute_update(
+        wire.PREEMPT_UPDATE, request, id=update_id(wire.PREEMPT_UPDATE, request), result_type=str
+    )
     try:
         await handle.result(follow_runs=False)
     except WorkflowContinuedAsNewError as continued:
-        return await starter.ticket(request, continued.new_execution_run_id)
+        return await starter.wait_for_admission(request, continued.new_execution_run_id)
     except WorkflowFailureError:  # it was ended before it could continue
         return None
     return None
 
 
-async def _found(starter: ActionStarter, request: Request) -> Ticket | None:
+async def _find_own_ticket(starter: ActionStarter, request: Request) -> Ticket | None:
     """Returns the ticket of our own run, if the old run has already continued as it."""
-    newest = await starter.newest(request.path)
+    newest = await starter.newest_run(request.path)
     if newest and (await newest.memo()).get("request_id") == request.request_id:
-        return await starter.ticket(request, newest.run_id)
+        return await starter.wait_for_admission(request, newest.run_id)
     return None
 
 
-async def _end(starter: ActionStarter, request: Request, run: str) -> None:
+async def _end_run(starter: ActionStarter, request: Request, run: str) -> None:
     """Makes a worker end the run; it checks the policy, and waits until the run had its minute."""
-    await starter.read(wire.MAKE_WAY, EvictRun(request=request, run=run), EvictRun, seconds=END_SECONDS)
+    await starter.run_query(wire.MAKE_WAY_ACTIVITY, EvictRun(request=request, run=run), EvictRun, seconds=END_SECONDS)

@@ -17,21 +17,21 @@ FLUSH_MILLISECONDS = 2_000  # a command waits no longer for a collector that doe
 EXPORT_SECONDS = 2
 
 
-def plugins(settings: ClientSettings) -> list[Plugin]:
+def tracing_plugins(settings: ClientSettings) -> list[Plugin]:
     """Returns the SDK's tracing plugin; none if RATCHET_TRACES is not set."""
     if not settings.traces:
         return []
-    _provider(settings.traces)
+    _tracer_provider(settings.traces)
     from temporalio.contrib.opentelemetry import OpenTelemetryPlugin
 
     return [OpenTelemetryPlugin(add_temporal_spans=True)]
 
 
-def span(settings: ClientSettings) -> Span:
+def span_function(settings: ClientSettings) -> Span:
     """Returns a function by which activities open spans; without RATCHET_TRACES it does nothing."""
     if not settings.traces:
         return no_span
-    tracer = _provider(settings.traces).get_tracer("ratchet")
+    tracer = _tracer_provider(settings.traces).get_tracer("ratchet")
 
     @contextmanager
     def marked(name: str, facts: Mapping[str, str]) -> Iterator[object]:
@@ -42,23 +42,23 @@ def span(settings: ClientSettings) -> Span:
 
 
 @contextmanager
-def traced(settings: ClientSettings, name: str) -> Iterator[None]:
+def trace_command(settings: ClientSettings, name: str) -> Iterator[None]:
     """Opens the root span of a command. At its end, pending spans are sent."""
     try:
-        with span(settings)(name, {}):
+        with span_function(settings)(name, {}):
             yield
     finally:
-        flush(settings)
+        flush_spans(settings)
 
 
-def flush(settings: ClientSettings) -> None:
+def flush_spans(settings: ClientSettings) -> None:
     """Sends pending spans, if RATCHET_TRACES is set."""
     if settings.traces:
-        _provider(settings.traces).force_flush(FLUSH_MILLISECONDS)
+        _tracer_provider(settings.traces).force_flush(FLUSH_MILLISECONDS)
 
 
 @cache
-def _provider(address: str) -> Any:
+def _tracer_provider(address: str) -> Any:
     """Returns the process's one tracer provider: OpenTelemetry accepts no second one."""
     try:
         from opentelemetry import trace

@@ -30,9 +30,9 @@ from domain.model import Request
 from domain.statetable import NONE, Actor, Ruling, StateTable
 from gateway.settings import GatewaySettings
 from starter import spec
-from starter.actions import Options
-from starter.app import build
-from starter.errors import OF_CATEGORY, Exit
+from starter.actions import ActionOptions
+from starter.app import build_app
+from starter.errors import EXIT_OF_CATEGORY, Exit
 from store.schema import metadata
 from tests.test_layers import MAY_IMPORT
 from workers import embedded
@@ -63,7 +63,7 @@ def layers() -> str:
 def settings() -> str:
     """Every RATCHET_* variable."""
     usual = GatewaySettings.model_construct()
-    derived = {"store_url": usual.store(), "cloud_url": usual.cloud()}
+    derived = {"store_url": usual.store_database_url(), "cloud_url": usual.cloud_database_url()}
     lines = []
     for name in GatewaySettings.model_fields:
         value = derived.get(name, str(getattr(usual, name)))
@@ -77,7 +77,7 @@ def exit_codes() -> str:
 
 def caps() -> str:
     """The rate limits of each cloud."""
-    lines = [(f"`{csp}`", str(each.regions), str(each.vms)) for csp, each in limits.CLOUDS.items()]
+    lines = [(f"`{csp}`", str(caps.regions), str(caps.vms)) for csp, caps in limits.CAPS_BY_CLOUD.items()]
     return _table(("cloud", "regions at once", "VMs of a region at once"), lines)
 
 
@@ -94,13 +94,16 @@ def sizes() -> str:
                 "bytes in any payload: a request, an answer, a signal",
             ),
             (f"{paths.MAX_NAME}", f"characters in a name; {paths.MAX_PATH} in a path"),
-            (f"{limits.CHUNK_VMS}", f"VMs in one activity; {action.CHUNKS_AT_ONCE} activities run at once in a place"),
+            (
+                f"{limits.VMS_PER_CHUNK}",
+                f"VMs in one activity; {action.CHUNKS_AT_ONCE} activities run at once in a place",
+            ),
             (f"{limits.FAILURES_SHOWN}", "failed VMs listed in an outcome; the inventory has all of them"),
             (f"{client_admission.ADMISSION_SECONDS} s", "until the CLI reports that no worker has answered a request"),
             (f"{calls.HEARTBEAT.seconds} s", "until Temporal notices that a worker died during a call"),
             (f"{queries.READ_SECONDS} s", "until a read that a frozen or dead worker took is sent once more"),
             (
-                f"{admission.FORCE_PATIENCE.seconds} s",
+                f"{admission.FORCE_TIMEOUT.seconds} s",
                 "that `--force` waits for the actions below the object to clean up",
             ),
             (
@@ -108,7 +111,7 @@ def sizes() -> str:
                 "that `--force` waits for the object's own action; then a worker terminates it",
             ),
             (
-                f"{embedded.RETENTION[:-1]} days",
+                f"{embedded.HISTORY_RETENTION[:-1]} days",
                 "that the embedded server keeps closed workflows; the inventory has its own retention",
             ),
         ],
@@ -121,15 +124,15 @@ def fault_kinds() -> str:
 
 def vm_actions() -> str:
     """The rows of the VM's table that a user may take."""
-    return rendering.markdown(_users(VM))
+    return rendering.markdown_table(_users(VM))
 
 
 def verdicts(name: str) -> str:
     """What each action leads to, from each stable status of a kind."""
     kind = registry.KINDS[name]
     births = {row.action for row in kind.table.rows if row.source == NONE}
-    verbs = [verb.action for verb in kind.verbs if verb.action not in births and not verb.hidden]
-    lines = [(status, *(_verdict(kind.table, status, verb) for verb in verbs)) for status in kind.table.stable]
+    verbs = [verb.action for verb in kind.verbs if verb.action not in births and not verb.is_internal]
+    lines = [(status, *(_verdict(kind.table, status, verb) for verb in verbs)) for status in kind.table.stable_statuses]
     return _table((f"{kind.table.label} is", *verbs), lines)
 
 
@@ -141,25 +144,25 @@ def refusals_of(family: str) -> str:
 
 def states(kind: str) -> str:
     """The state table of a kind."""
-    return rendering.markdown(registry.KINDS[kind].table)
+    return rendering.markdown_table(registry.KINDS[kind].table)
 
 
 def diagram(kind: str) -> str:
-    return _fenced("mermaid", rendering.mermaid(registry.KINDS[kind].table))
+    return _fenced("mermaid", rendering.mermaid_diagram(registry.KINDS[kind].table))
 
 
 def commands(name: str) -> str:
     """Every command of a noun, with the first sentence of its help."""
-    return _table(("command", "what it does"), [_command(each) for each in _below(build()[name])])
+    return _table(("command", "what it does"), [_command(each) for each in _below(build_app()[name])])
 
 
 def options() -> str:
     """The options of every action."""
-    hints = get_type_hints(Options, include_extras=True)
+    hints = get_type_hints(ActionOptions, include_extras=True)
     lines = []
-    for each in fields(Options):
-        told = next(item for item in hints[each.name].__metadata__ if isinstance(item, Parameter))
-        names = [told.name] if isinstance(told.name, str) else list(told.name or [f"--{each.name.replace('_', '-')}"])
+    for field in fields(ActionOptions):
+        told = next(item for item in hints[field.name].__metadata__ if isinstance(item, Parameter))
+        names = [told.name] if isinstance(told.name, str) else list(told.name or [f"--{field.name.replace('_', '-')}"])
         names += [word for word in _words(told.negative) if word]
         lines.append((", ".join(f"`{name}`" for name in names), told.help or ""))
     return _table(("option", "what it does"), lines)
@@ -181,10 +184,10 @@ def refusals() -> str:
         ("two subgroups with the same name", lambda: registry.parse_spec(_create(twice))),
         ("create without subgroups", lambda: registry.parse_spec(_create({"subGroups": []}))),
         ("a spec for an action that takes none", lambda: registry.parse_spec(_create(twice, "suspend"))),
-        ("a bad name", lambda: paths.expand("default/-web", ("ns", "mci"))),
-        ("a VM where an MCI is wanted", lambda: paths.expand("default/web/front-1", ("ns", "mci"))),
-        ("an unknown action", lambda: registry.kind("vm").verb("fly")),
-        ("an unknown kind", lambda: registry.kind("rocket")),
+        ("a bad name", lambda: paths.expand_path("default/-web", ("ns", "mci"))),
+        ("a VM where an MCI is wanted", lambda: paths.expand_path("default/web/front-1", ("ns", "mci"))),
+        ("an unknown action", lambda: registry.find_kind("vm").find_verb("fly")),
+        ("an unknown kind", lambda: registry.find_kind("rocket")),
     ]
     return _table(("request", "exit", "refused with"), [(what, *_refused(ask)) for what, ask in asked])
 
@@ -226,10 +229,10 @@ def request_schema() -> str:
 
 def measured() -> str:
     """Our own Prometheus metrics."""
-    told = {**metrics.COUNTERS, **metrics.TIMERS}
+    told = {**metrics.COUNTER_HELP, **metrics.TIMER_HELP}
     lines = []
-    for name, labels in metrics.LABELS.items():
-        shown = metrics.in_prometheus(name).replace("_count", "")
+    for name, labels in metrics.LABELS_OF_METRIC.items():
+        shown = metrics.prometheus_name(name).replace("_count", "")
         lines.append((f"`{shown}`", told[name], ", ".join(labels)))
     return _table(("metric", "what it is", "labels"), lines)
 
@@ -331,7 +334,7 @@ def _refused(ask: Callable[[], object]) -> tuple[str, str]:
         ask()
     except Refused as refused:
         hint = f"<br>`{refused.hint}`" if refused.hint else ""
-        return str(int(OF_CATEGORY[refused.category])), f"`{refused.message}`{hint}"
+        return str(int(EXIT_OF_CATEGORY[refused.category])), f"`{refused.message}`{hint}"
     raise AssertionError("this request should have been refused")
 
 

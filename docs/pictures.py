@@ -22,12 +22,12 @@ from client.actions import ActionClient, Ticket
 from docs.generate import ROOT
 from domain import wire
 from domain.faults import Fault, FaultKind, FaultScript
-from domain.model import Query, Request, TreeView
+from domain.model import ReadQuery, Request, TreeView
 from starter import tree
 from starter.tui import Tui
 from tests.browser import chromium, installed
-from workers.process import stack
-from workers.settings import Settings
+from workers.process import run_stack
+from workers.settings import WorkerSettings
 
 FOLDER = ROOT / "docs"
 WEB, LAUNCH = "ns:default:mci:web", "ns:default:mci:launch"
@@ -35,36 +35,36 @@ WEB, LAUNCH = "ns:default:mci:web", "ns:default:mci:launch"
 
 async def main() -> None:
     with tempfile.TemporaryDirectory() as home:
-        async with stack(Settings(home=Path(home), simulated_latency=1)) as running:
-            asking = ActionClient(running.client, running.ui)
-            await prepare(asking)
-            await full_screen(asking)
+        async with run_stack(WorkerSettings(home=Path(home), simulated_latency=1)) as running:
+            client = ActionClient(running.client, running.ui)
+            await prepare(client)
+            await full_screen(client)
             if installed():
                 await web_ui(running.ui)
             else:
                 sys.stdout.write("no Chromium here: the pictures of the Web UI stay as they are\n")
-            await line_by_line(asking)
+            await line_by_line(client)
 
 
-async def prepare(asking: ActionClient) -> None:
+async def prepare(client: ActionClient) -> None:
     """An MCI with a past, and one that holds."""
-    await ended(asking, WEB, "create", reason="the shop opens", spec=example("mci-demo"))
-    await ended(asking, WEB, "suspend", reason="closed for the night")
-    await ask(asking, LAUNCH, "create", reason="the release of nine o'clock", spec=example("mci-hold"))
-    await ended(asking, WEB, "resume", reason="good morning")
+    await ended(client, WEB, "create", reason="the shop opens", spec=example("mci-demo"))
+    await ended(client, WEB, "suspend", reason="closed for the night")
+    await ask(client, LAUNCH, "create", reason="the release of nine o'clock", spec=example("mci-hold"))
+    await ended(client, WEB, "resume", reason="good morning")
     async with asyncio.timeout(60):
-        while (await asking.progress(LAUNCH)).phase != "Prepared":  # noqa: ASYNC110  there is no event to wait for
+        while (await client.read_progress(LAUNCH)).phase != "Prepared":  # noqa: ASYNC110  there is no event to wait for
             await asyncio.sleep(0.1)
 
 
-async def ask(asking: ActionClient, path: str, action: str, **more: Any) -> Ticket:
-    ticket = await asking.ask(Request(path=path, action=action, requested_by="eve", **more))
+async def ask(client: ActionClient, path: str, action: str, **more: Any) -> Ticket:
+    ticket = await client.request_action(Request(path=path, action=action, requested_by="eve", **more))
     assert ticket.admission.refusal is None, ticket.admission.refusal
     return ticket
 
 
-async def ended(asking: ActionClient, path: str, action: str, **more: Any) -> None:
-    await asking.outcome(path, (await ask(asking, path, action, **more)).run)
+async def ended(client: ActionClient, path: str, action: str, **more: Any) -> None:
+    await client.wait_for_outcome(path, (await ask(client, path, action, **more)).run)
 
 
 def example(name: str) -> dict[str, Any]:
@@ -72,9 +72,9 @@ def example(name: str) -> dict[str, Any]:
     return found
 
 
-async def full_screen(asking: ActionClient) -> None:
+async def full_screen(client: ActionClient) -> None:
     """`starter tui`, drawn by Textual itself."""
-    app = Tui(asking)
+    app = Tui(client)
     async with app.run_test(size=(150, 22)) as pilot:
         async with asyncio.timeout(60):
             while not app.query_one("#objects-table", DataTable).row_count:
@@ -84,30 +84,30 @@ async def full_screen(asking: ActionClient) -> None:
         (FOLDER / "tui.svg").write_text(app.export_screenshot(title="starter tui"))
 
 
-async def line_by_line(asking: ActionClient) -> None:
+async def line_by_line(client: ActionClient) -> None:
     """What a command shows while its action runs, drawn by rich itself."""
     faults = [
         Fault(kind=FaultKind.FAIL, vm="*front-1", verb="suspend", message="instance is under maintenance"),
         Fault(kind=FaultKind.HANG, csp="gcp", verb="suspend", seconds=8),
     ]
-    await asking.read(wire.CLOUD_FAULTS, FaultScript(faults=faults, replace=True), FaultScript)
+    await client.run_query(wire.CLOUD_FAULTS, FaultScript(faults=faults, replace=True), FaultScript)
     began = time.monotonic()
-    ticket = await ask(asking, WEB, "suspend", reason="closed for the night")
-    seen = await tree_of(asking)
+    ticket = await ask(client, WEB, "suspend", reason="closed for the night")
+    seen = await tree_of(client)
     async with asyncio.timeout(60):
         while len(seen.troubles) == 0 or tree.count_done(seen, 6)[0] < 4:
             await asyncio.sleep(0.2)
-            seen = await tree_of(asking)
-    seconds = max(time.monotonic() - began, tree.FEWEST)
+            seen = await tree_of(client)
+    seconds = max(time.monotonic() - began, tree.MIN_PLACES)
     console = Console(record=True, width=96, file=io.StringIO())
     console.print("[bold]$[/] starter mci suspend default/web", highlight=False)
-    console.print(tree.draw(seen, 6, seconds, "", (96, 20)))
+    console.print(tree.draw_tree(seen, 6, seconds, "", (96, 20)))
     console.save_svg(str(FOLDER / "terminal.svg"), title="while it runs")
-    await asking.outcome(WEB, ticket.run)
+    await client.wait_for_outcome(WEB, ticket.run)
 
 
-async def tree_of(asking: ActionClient) -> TreeView:
-    return await asking.read(wire.READ_TREE, Query(path=WEB, limit=5), TreeView)
+async def tree_of(client: ActionClient) -> TreeView:
+    return await client.run_query(wire.READ_TREE, ReadQuery(path=WEB, limit=5), TreeView)
 
 
 async def web_ui(ui: str) -> None:

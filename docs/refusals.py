@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from domain.errors import Category
-from starter.errors import OF_CATEGORY
+from starter.errors import EXIT_OF_CATEGORY
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ("domain", "store", "activities", "workflows")
@@ -50,7 +50,7 @@ def _of_module(module: ast.Module) -> Iterator[RefusalRow]:
             category, *words_given = [helpers[call.func.id], *call.args] if call.func.id in helpers else call.args
             message, hint = (_told(each, said) for each in [*words_given, ast.Constant(""), ast.Constant("")][:2])
             if message and isinstance(category, ast.Attribute):
-                yield str(int(OF_CATEGORY[Category[category.attr]])), message, hint
+                yield str(int(EXIT_OF_CATEGORY[Category[category.attr]])), message, hint
 
 
 def _calls(function: ast.AST, names: set[str]) -> list[ast.Call]:

@@ -95,7 +95,7 @@ GROUP_FIELDS = {
     "name": "the group's name; its VMs are `{name}-1`, `{name}-2` and so on",
     "subGroupSize": "how many VMs",
     "connectionName": "the place, as the name of a connection; or give `csp` and `region`",
-    "csp": "the cloud: " + ", ".join(limits.CLOUDS) + ", or a cloud that a connection names",
+    "csp": "the cloud: " + ", ".join(limits.CAPS_BY_CLOUD) + ", or a cloud that a connection names",
     "region": "the region of that cloud",
     "provider": "filled in for real clouds; if given, it must be the provider that serves the place",
     "specId": "the VM size, in the cloud's own name",

@@ -1,6 +1,6 @@
 """Companions: long-running workflows beside objects, such as lease clocks and CRM links.
 
-The stored objects decide which companions should run. A family declares each type of companion in one `CompanionRow`;
+The stored objects decide which companions should run. A family declares each type of companion in one `CompanionType`;
 sweeps and starting workers start the missing ones, and `verify` reports them.
 """
 
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from domain.model import Model
 
-OVERDUE = timedelta(minutes=10)  # grace period: a younger event may still be under way, or wait for a busy object
+OVERDUE_AFTER = timedelta(minutes=10)  # grace period: a younger event may still be under way, or wait for a busy object
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +21,17 @@ class Companion:
 
     id: str
     path: str  # what it serves: an object, a pool, a tenant
-    start: Model  # the argument of its start
+    start_input: Model  # the argument of its start
     due: datetime | None = None  # its next event, if it has a timer
 
 
 @dataclass(frozen=True)
-class CompanionRow:
+class CompanionType:
     """The declaration of one type of companion by its family."""
 
     workflow: str  # the workflow type
     title: str  # in reports: `lease clock`
-    expected: Callable[[], AsyncIterator[Companion]]  # all that should run, by what is stored
-    wake: str = ""  # the signal that makes a companion read the store again
-    overdue: Callable[[str, datetime], Awaitable[Mapping[str, str]]] | None = None
+    list_expected: Callable[[], AsyncIterator[Companion]]  # all that should run, by what is stored
+    wake_signal: str = ""  # the signal that makes a companion read the store again
+    list_overdue: Callable[[str, datetime], Awaitable[Mapping[str, str]]] | None = None
     # (path, moment) -> events at or below the path that were due before the moment: path -> since when, as text.

@@ -14,18 +14,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from domain.errors import Category, Refused
 from domain.fields import Name
-from domain.limits import CLOUDS, NO_CAP, Caps
+from domain.limits import CAPS_BY_CLOUD, NO_CAP, CloudCaps
 from domain.model import Model
-from domain.wire import SIMULATED, placement, split_placement, split_region
+from domain.wire import SIMULATED, make_placement, split_placement, split_region
 
 
-class ConnectionModel(BaseModel):
+class ConnectionsFileModel(BaseModel):
     """A part of the connections file. An error does not repeat what was written: it may be a secret."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_by_name=True)
 
 
-def check_served(places: Iterable[str], served: Iterable[str]) -> None:
+def check_places_served(places: Iterable[str], served: Iterable[str]) -> None:
     """Refuses real places that this worker does not serve."""
     known = set(served)
     for place in sorted(places):
@@ -40,14 +40,14 @@ def check_served(places: Iterable[str], served: Iterable[str]) -> None:
         )
 
 
-class LowerLimits(ConnectionModel):
+class LowerLimits(ConnectionsFileModel):
     """A connection's limits on concurrent calls, which may only lower the cloud's built-in caps."""
 
     regions: int | None = Field(None, ge=1, le=1_000)  # of the cloud at once; the lowest number of its connections
     vms: int | None = Field(None, ge=1, le=1_000)  # of this connection's region at once
 
 
-class Connection(ConnectionModel):
+class Connection(ConnectionsFileModel):
     """A region of a cloud, and the provider that serves it. Each provider's own model adds its options."""
 
     provider: str
@@ -60,16 +60,16 @@ class Connection(ConnectionModel):
         return self.provider
 
     @property
-    def identity(self) -> str:
+    def owner_identity(self) -> str:
         """The provider's name in placements, which VMs carry."""
         return self.provider
 
     @property
     def place(self) -> str:
-        return placement(self.csp, self.region, self.identity)
+        return make_placement(self.csp, self.region, self.owner_identity)
 
     @property
-    def simulated(self) -> bool:
+    def is_simulated(self) -> bool:
         return self.provider == SIMULATED
 
 
@@ -103,59 +103,65 @@ class ConnectionsView(Model):
 class Connections:
     """The connections by name, and the clouds (csps) that the file names: those have no other regions."""
 
-    named: Mapping[str, Connection] = field(default_factory=dict)
-    filed: frozenset[str] = frozenset()
+    by_name: Mapping[str, Connection] = field(default_factory=dict)
+    clouds_in_file: frozenset[str] = frozenset()
 
-    def beside(self, usual: Mapping[str, Connection]) -> Connections:
+    def with_defaults(self, usual: Mapping[str, Connection]) -> Connections:
         """Returns these connections together with default ones for clouds that the file does not name."""
-        others = {name: each for name, each in usual.items() if each.csp not in self.filed and name not in self.named}
-        return Connections({**others, **self.named}, self.filed)
+        others = {
+            name: connection
+            for name, connection in usual.items()
+            if connection.csp not in self.clouds_in_file and name not in self.by_name
+        }
+        return Connections({**others, **self.by_name}, self.clouds_in_file)
 
-    def find(self, name: str) -> tuple[str, str] | None:
+    def find_place(self, name: str) -> tuple[str, str] | None:
         """Returns the cloud and the region of a connection, or None if there is none of that name."""
-        found = self.named.get(name)
-        return (found.csp, found.region) if found else None
+        connection = self.by_name.get(name)
+        return (connection.csp, connection.region) if connection else None
 
-    def names(self) -> list[str]:
-        return sorted(self.named)
+    def connection_names(self) -> list[str]:
+        return sorted(self.by_name)
 
-    def provider(self, csp: str, region: str) -> str:
+    def provider_of_region(self, csp: str, region: str) -> str:
         """Returns the provider that serves a region of a cloud."""
-        for _, each in self.of(csp):
-            if each.region == region and not each.simulated:
-                return each.identity
+        for _, connection in self.connections_of_cloud(csp):
+            if connection.region == region and not connection.is_simulated:
+                return connection.owner_identity
         return SIMULATED
 
-    def clouds(self) -> list[str]:
+    def served_clouds(self) -> list[str]:
         """Returns the clouds (csps) that a worker with these connections serves: built-in ones, and the file's."""
-        return list(dict.fromkeys((*CLOUDS, *(each.csp for each in self.named.values()))))
+        return list(dict.fromkeys((*CAPS_BY_CLOUD, *(connection.csp for connection in self.by_name.values()))))
 
-    def places(self) -> list[str]:
+    def real_places(self) -> list[str]:
         """Returns the real (not simulated) places."""
-        return sorted(each.place for _, each in self.real_connections())
+        return sorted(connection.place for _, connection in self.real_connections())
 
     @property
     def fingerprint(self) -> str:
         """A short hash of the real places and their providers; workers that share a queue must agree in it."""
-        places = self.places()
+        places = self.real_places()
         return sha256("\n".join(places).encode()).hexdigest()[:8] if places else SIMULATED
 
-    def partly_simulated(self, csp: str) -> bool:
+    def is_partly_simulated(self, csp: str) -> bool:
         """Tells whether a region of the cloud is simulated."""
-        return any(each.simulated for _, each in self.of(csp))
+        return any(connection.is_simulated for _, connection in self.connections_of_cloud(csp))
 
-    def of(self, csp: str) -> Iterator[tuple[str, Connection]]:
+    def connections_of_cloud(self, csp: str) -> Iterator[tuple[str, Connection]]:
         """Returns the connections of a cloud, by name."""
-        yield from ((name, each) for name, each in self.named.items() if each.csp == csp)
+        yield from ((name, connection) for name, connection in self.by_name.items() if connection.csp == csp)
 
-    def limits(self) -> dict[tuple[str, str], Caps]:
+    def caps_by_region(self) -> dict[tuple[str, str], CloudCaps]:
         """Returns the lowered concurrency limits, by cloud and region."""
         return {
-            split_placement(each.place): Caps(each.limits.regions or NO_CAP, each.limits.vms or NO_CAP)
-            for each in self.named.values()
-            if each.limits != LowerLimits()
+            split_placement(connection.place): CloudCaps(
+                connection.limits.regions or NO_CAP, connection.limits.vms or NO_CAP
+            )
+            for connection in self.by_name.values()
+            if connection.limits != LowerLimits()
         }
 
     def real_connections(self) -> Iterator[tuple[str, Connection]]:
         """Returns the connections that lead to a real cloud."""
-        yield from ((name, each) for name, each in self.named.items() if not each.simulated)
+        yield from ((name, connection) for name, connection in self.by_name.items() if not connection.is_simulated)

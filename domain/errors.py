@@ -94,7 +94,7 @@ def one_line(error: BaseException | str, limit: int = MAX_ERROR_TEXT) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def join_first(texts: Sequence[str], most: int = 5, between: str = "; ") -> str:
+def join_first_texts(texts: Sequence[str], most: int = 5, between: str = "; ") -> str:
     """Joins the first `most` texts, and says how many more there are."""
     more = f"{between}and {len(texts) - most} more" if len(texts) > most else ""
     return between.join(texts[:most]) + more

@@ -11,8 +11,8 @@ from domain.model import HistoryLine, Model
 READ_EVENTS = "read_events"
 READ_NEWEST_EVENT = "read_newest_event"
 
-_CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})", re.ASCII)
-_LARGEST = 2**63 - 1
+_CURSOR_PATTERN = re.compile(r"(\d{1,19})\.(\d{1,19})", re.ASCII)
+_LARGEST_NUMBER = 2**63 - 1
 
 
 class EventCursor(NamedTuple):
@@ -25,14 +25,14 @@ class EventCursor(NamedTuple):
         return f"{self.xid}.{self.seq}"
 
 
-BEGINNING = EventCursor(0, 0)
+FIRST_CURSOR = EventCursor(0, 0)
 
 
 def parse_cursor(text: str) -> EventCursor:
     """Parse an event's ID; `0` is the position before the first event."""
     if text == "0":
-        return BEGINNING
-    if not (found := _CURSOR.fullmatch(text)) or max(map(int, found.groups())) > _LARGEST:
+        return FIRST_CURSOR
+    if not (found := _CURSOR_PATTERN.fullmatch(text)) or max(map(int, found.groups())) > _LARGEST_NUMBER:
         raise Refused(Category.INVALID, f"{text[:50]!r} is no event ID", "pass the ID of an event, or 0 for all events")
     return EventCursor(*map(int, found.groups()))
 

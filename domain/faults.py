@@ -18,7 +18,13 @@ from pydantic import Field, model_validator
 from domain.model import Model, ShortText, ShortWord
 from domain.paths import name_of
 
-APART = ("describe", "list", "validate", "prepare", "release")  # verbs that a rule for `*` does not match by itself
+VERBS_OUTSIDE_WILDCARD = (
+    "describe",
+    "list",
+    "validate",
+    "prepare",
+    "release",
+)  # verbs that a rule for `*` does not match by itself
 
 
 class FaultKind(StrEnum):
@@ -35,9 +41,9 @@ class FaultKind(StrEnum):
     LIE = "lie"  # terminate reports success, but the VM keeps running
 
 
-_DELAYS = (FaultKind.HANG, FaultKind.SLOW)
-_OUTAGES = (FaultKind.THROTTLE, FaultKind.UNAVAILABLE)
-_ONLY_VERB = {FaultKind.LIE: "terminate", FaultKind.UNKNOWN_STATUS: "describe", FaultKind.CAPACITY: "create"}
+_DELAY_KINDS = (FaultKind.HANG, FaultKind.SLOW)
+_OUTAGE_KINDS = (FaultKind.THROTTLE, FaultKind.UNAVAILABLE)
+_ONLY_VERB_OF_KIND = {FaultKind.LIE: "terminate", FaultKind.UNKNOWN_STATUS: "describe", FaultKind.CAPACITY: "create"}
 
 
 class Fault(Model):
@@ -54,24 +60,28 @@ class Fault(Model):
     message: ShortText = ""
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
-        only = _ONLY_VERB.get(self.kind)
+    def _check_combination(self) -> Self:
+        only = _ONLY_VERB_OF_KIND.get(self.kind)
         if only and self.verb not in ("*", only):
             raise ValueError(f"{self.kind} is about {only}, not {self.verb}")
         return self
 
-    def meets(self, verb: str, region: str, path: str) -> bool:
+    def matches(self, verb: str, region: str, path: str) -> bool:
         """Tells whether the rule matches a call of `verb` for the VM at `path` in `region`."""
-        return self._about(verb) and fnmatchcase(region, self.region) and self._covers(path)
+        return self._matches_verb(verb) and fnmatchcase(region, self.region) and self._matches_path(path)
 
-    def _about(self, verb: str) -> bool:
+    def _matches_verb(self, verb: str) -> bool:
         if self.verb != "*":
             return self.verb == verb
-        if only := _ONLY_VERB.get(self.kind):
+        if only := _ONLY_VERB_OF_KIND.get(self.kind):
             return verb == only
-        return verb not in APART or self.kind in _DELAYS or (self.kind in _OUTAGES and self.vm == "*")
+        return (
+            verb not in VERBS_OUTSIDE_WILDCARD
+            or self.kind in _DELAY_KINDS
+            or (self.kind in _OUTAGE_KINDS and self.vm == "*")
+        )
 
-    def _covers(self, path: str) -> bool:
+    def _matches_path(self, path: str) -> bool:
         return self.vm == "*" or fnmatchcase(name_of(path), self.vm) or fnmatchcase(path, self.vm)
 
 

@@ -8,11 +8,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ValidationError
 
-from domain.errors import Category, Refused, join_first
+from domain.errors import Category, Refused, join_first_texts
 from domain.paths import check_name, check_path
 
 
-def validator(check: Callable[[str], str]) -> AfterValidator:
+def as_pydantic_validator(check: Callable[[str], str]) -> AfterValidator:
     """Wraps a check that raises Refused as a pydantic validator, which must raise ValueError."""
 
     def validate(text: str) -> str:
@@ -24,8 +24,8 @@ def validator(check: Callable[[str], str]) -> AfterValidator:
     return AfterValidator(validate)
 
 
-Name = Annotated[str, validator(check_name)]
-ObjectPath = Annotated[str, validator(check_path)]
+Name = Annotated[str, as_pydantic_validator(check_name)]
+ObjectPath = Annotated[str, as_pydantic_validator(check_path)]
 
 
 @contextmanager
@@ -34,13 +34,13 @@ def refuse_invalid(what: str, hint: str = "", whole: str = "spec") -> Iterator[N
     try:
         yield
     except ValidationError as error:
-        raise Refused(Category.INVALID, f"{what}: {describe_errors(error, whole)}", hint) from None
+        raise Refused(Category.INVALID, f"{what}: {describe_validation_errors(error, whole)}", hint) from None
 
 
-def describe_errors(error: ValidationError, whole: str = "spec") -> str:
+def describe_validation_errors(error: ValidationError, whole: str = "spec") -> str:
     """Formats validation errors as `field: message`. The input is never quoted: it may hold secrets."""
     problems = [
         f"{'.'.join(map(str, problem['loc'])) or whole}: {problem['msg'].removeprefix('Value error, ')}"
         for problem in error.errors(include_url=False, include_input=False, include_context=False)
     ]
-    return join_first(problems)
+    return join_first_texts(problems)

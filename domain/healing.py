@@ -16,9 +16,9 @@ from pydantic import Field
 from domain.model import Model
 from domain.paths import kind_of
 
-DEFAULT_LIMIT = 600.0  # seconds
-ANY = "*"
-FINDINGS_KEPT = 500  # in one report; all are counted
+DEFAULT_LIMIT_SECONDS = 600.0  # seconds
+ANY_ACTION = "*"
+MAX_FINDINGS_REPORTED = 500  # in one report; all are counted
 
 
 class HealFinding(StrEnum):
@@ -73,7 +73,7 @@ class HealEntry(Model):
     provider: str = ""
 
 
-class Sweep(Model):
+class SweepOptions(Model):
     """Options of one sweep. `limits` are seconds by `kind.action`, by `kind`, or for all as `*`."""
 
     dry_run: bool = False
@@ -82,7 +82,7 @@ class Sweep(Model):
     grace: float | None = None  # seconds until leftovers are removed, instead of the worker's own
 
 
-class Pruned(Model):
+class PruneResult(Model):
     """How much retention exported and removed from the store."""
 
     actions: int = 0
@@ -100,10 +100,10 @@ class HealReport(Model):
     looked: int = 0
     counts: dict[str, int] = {}
     found: list[HealEntry] = []
-    pruned: Pruned | None = None
+    pruned: PruneResult | None = None
 
 
-class ReportQuery(Model):
+class HealReportsQuery(Model):
     """Asks for the reports of the newest sweeps; `limit` says how many."""
 
     limit: int = Field(1, ge=1, le=50)
@@ -115,10 +115,10 @@ class HealReports(Model):
     reports: list[HealReport]
 
 
-def limit_for(limits: Mapping[str, float], path: str, action: str) -> float:
+def limit_seconds_for(limits: Mapping[str, float], path: str, action: str) -> float:
     """Returns how many seconds an action on this object may take before a sweep reports it."""
     kind = kind_of(path)
-    for word in (f"{kind}.{action}", kind, ANY):
+    for word in (f"{kind}.{action}", kind, ANY_ACTION):
         if word in limits:
             return limits[word]
-    return DEFAULT_LIMIT
+    return DEFAULT_LIMIT_SECONDS

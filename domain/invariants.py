@@ -13,15 +13,15 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from domain.model import BrokenPromise
+from domain.model import InvariantViolation
 from domain.statetable import NONE, Actor, LineEffect, Row, StateTable
 
-MOST_FINDINGS = 5_000
-HEAL = "heal"
+MAX_FINDINGS = 5_000
+HEAL_ACTION = "heal"
 
 
 @dataclass(slots=True)
-class ActionFacts:
+class ActionRecord:
     """One admitted action, as it is stored. `first` and `last` are its lines in the history of its object."""
 
     epoch: int
@@ -35,7 +35,7 @@ class ActionFacts:
     last: int = 0
 
 
-class AuditLine(NamedTuple):
+class AuditedLine(NamedTuple):
     """One history line, with the fields that the invariants check."""
 
     seq: int
@@ -53,65 +53,65 @@ class AuditSnapshot:
     """The facts that the invariants are checked against at or below a path, from one snapshot of the store."""
 
     last: int = 0  # the highest epoch in the snapshot
-    open: list[ActionFacts] = field(default_factory=list)  # actions that have not ended, everywhere
+    open: list[ActionRecord] = field(default_factory=list)  # actions that have not ended, everywhere
     under_way: list[tuple[str, str, int]] = field(default_factory=list)  # path, status, epoch
     held: list[tuple[str, str, str]] = field(default_factory=list)  # locks: path, owner, run
-    findings: list[BrokenPromise] = field(default_factory=list)
+    findings: list[InvariantViolation] = field(default_factory=list)
     more: int = 0  # findings that are not listed
     actions: int = 0
     objects: int = 0
     lines: int = 0
 
-    def note(self, findings: Iterable[BrokenPromise]) -> None:
+    def add_findings(self, findings: Iterable[InvariantViolation]) -> None:
         """Adds findings, up to MOST_FINDINGS, and counts the rest."""
         for finding in findings:
-            if len(self.findings) < MOST_FINDINGS:
+            if len(self.findings) < MAX_FINDINGS:
                 self.findings.append(finding)
             else:
                 self.more += 1
 
 
-def ended_with_an_outcome(actions: Iterable[ActionFacts]) -> list[BrokenPromise]:
+def find_ended_without_outcome(actions: Iterable[ActionRecord]) -> list[InvariantViolation]:
     """Checks I1 for actions that have ended: each has an outcome."""
     return [
-        BrokenPromise("I1", action.path, f"{action.action} has ended without an outcome")
+        InvariantViolation("I1", action.path, f"{action.action} has ended without an outcome")
         for action in actions
         if action.ended and not action.has_outcome
     ]
 
 
-def accepted_is_finished(open_actions: Iterable[ActionFacts], open_runs: set[str]) -> list[BrokenPromise]:
+def find_open_without_run(open_actions: Iterable[ActionRecord], open_runs: set[str]) -> list[InvariantViolation]:
     """Checks I1 for actions that have not ended: each has an open workflow run."""
     return [
-        BrokenPromise("I1", action.path, f"{action.action} was admitted, but no run carries it out: {action.run}")
+        InvariantViolation("I1", action.path, f"{action.action} was admitted, but no run carries it out: {action.run}")
         for action in open_actions
         if action.run not in open_runs
     ]
 
 
-def rest_is_stable(
+def find_unowned_transitions(
     under_way: Iterable[tuple[str, str, int]],
     held: Iterable[tuple[str, str, str]],
     open_epochs: set[int],
     open_runs: set[str],
-) -> list[BrokenPromise]:
+) -> list[InvariantViolation]:
     """Checks I2: every object in transition (path, status, epoch) and lock (path, owner, run) has an open action."""
     broken = [
-        BrokenPromise("I2", path, f"is {status}, but no action on it is open")
+        InvariantViolation("I2", path, f"is {status}, but no action on it is open")
         for path, status, epoch in under_way
         if epoch not in open_epochs
     ]
     return broken + [
-        BrokenPromise("I2", path, f"is locked by a run that is over: {run}")
+        InvariantViolation("I2", path, f"is locked by a run that is over: {run}")
         for path, _, run in held
         if run not in open_runs
     ]
 
 
-JudgedChange = tuple[str, str, str, str, str, str]  # action, actor, from, to, where it came from, what it was doing
+ChangeKey = tuple[str, str, str, str, str, str]  # action, actor, from, to, where it came from, what it was doing
 
 
-class WalkPosition(NamedTuple):
+class HistoryPosition(NamedTuple):
     """How far a HistoryWalk has come; another walk can resume from it."""
 
     status: str = NONE
@@ -120,78 +120,80 @@ class WalkPosition(NamedTuple):
     epoch: int = 0
 
 
-class HistoryWalk:
+class HistoryChecker:
     """I4: an object's history follows its state table, ends in the object's status, and its epochs never fall.
 
     It takes one line at a time, as a history may be long.
     """
 
-    def __init__(self, table: StateTable, path: str, judged: dict[JudgedChange, bool] | None = None) -> None:
+    def __init__(self, table: StateTable, path: str, judged: dict[ChangeKey, bool] | None = None) -> None:
         self._table, self._path = table, path
         self._judged = {} if judged is None else judged  # earlier answers, shared by all objects of a kind
-        self.wrong = ""
-        self.resume(WalkPosition())
+        self.violation = ""
+        self.resume_from(HistoryPosition())
 
-    def resume(self, reached: WalkPosition) -> None:
+    def resume_from(self, reached: HistoryPosition) -> None:
         """Continues from this position, because the lines before it were pruned."""
         self._now, self._came_from, self._doing, self._epoch = reached
 
     @property
-    def reached(self) -> WalkPosition:
+    def position(self) -> HistoryPosition:
         """The position from which another walk can resume."""
-        return WalkPosition(self._now, self._came_from, self._doing, self._epoch)
+        return HistoryPosition(self._now, self._came_from, self._doing, self._epoch)
 
-    def check(self, line: AuditLine) -> None:
+    def check_line(self, line: AuditedLine) -> None:
         """Checks the next line of the history. After the first violation, later lines are not checked."""
         table = self._table
-        if self.wrong or line.effect == LineEffect.IGNORED or line.action in table.hidden_actions:
+        if self.violation or line.effect == LineEffect.IGNORED or line.action in table.hidden_actions:
             return  # a hidden action changes no status, and waits for those that do
-        if line.source == NONE and self._now in table.vacant:
+        if line.source == NONE and self._now in table.vacant_statuses:
             self._now = NONE  # the name is used again
-        self.wrong = self._complaint(line)
+        self.violation = self._describe_violation(line)
         # From a status that is both resting and passing, only the row can tell whether an action begins here.
-        begins = line.source not in table.resting or table.entry_row(line.action, line.source, line.to) is not None
-        if line.source not in table.moving and begins:
+        begins = (
+            line.source not in table.resting_statuses or table.entry_row(line.action, line.source, line.to) is not None
+        )
+        if line.source not in table.moving_statuses and begins:
             self._came_from, self._doing = line.source, line.action
         self._now, self._epoch = line.to, line.epoch
 
-    def end(self, status: str) -> list[BrokenPromise]:
+    def check_end(self, status: str) -> list[InvariantViolation]:
         """Compares the end of the history with the object's current status. Returns all violations."""
-        if not self.wrong and self._now != status:
-            self.wrong = f"is {status}, but its history ends in {self._now}"
-        return [BrokenPromise("I4", self._path, self.wrong)] if self.wrong else []
+        if not self.violation and self._now != status:
+            self.violation = f"is {status}, but its history ends in {self._now}"
+        return [InvariantViolation("I4", self._path, self.violation)] if self.violation else []
 
-    def _complaint(self, line: AuditLine) -> str:
+    def _describe_violation(self, line: AuditedLine) -> str:
         if line.source != self._now:
             return f"line {line.seq} leaves {line.source}, but it was {self._now}"
         if line.epoch < self._epoch:
             return f"line {line.seq} was written by an older action than the one before"
         case = (line.action, line.actor, line.source, line.to, self._came_from, self._doing)
         if case not in self._judged:
-            self._judged[case] = _legal(self._table, line, self._came_from, self._doing)
+            self._judged[case] = _is_legal_change(self._table, line, self._came_from, self._doing)
         if not self._judged[case]:
             return f"no row leads from {line.source} to {line.to} ({line.action}, {line.actor})"
         return ""
 
 
-def _legal(table: StateTable, line: AuditLine, came_from: str, doing: str) -> bool:
-    if line.action == HEAL:
+def _is_legal_change(table: StateTable, line: AuditedLine, came_from: str, doing: str) -> bool:
+    if line.action == HEAL_ACTION:
         return line.to == table.recovery_status(doing, came_from)
     if line.source == line.to:
         return True
-    return any(_row_allows(table, row, line, came_from) for row in table.rows)
+    return any(_row_allows_line(table, row, line, came_from) for row in table.rows)
 
 
-def _row_allows(table: StateTable, row: Row, line: AuditLine, came_from: str) -> bool:
+def _row_allows_line(table: StateTable, row: Row, line: AuditedLine, came_from: str) -> bool:
     """Tells whether this row allows the line: as the begin or the end of its action, or as a step."""
     begins = row.during == line.to and (row.source == line.source or (line.actor == Actor.USER and line.source != NONE))
-    ends = bool(row.during) and line.source in (row.during, *table.passing)
+    ends = bool(row.during) and line.source in (row.during, *table.passing_statuses)
     lands = ends and line.to in (row.success_status(came_from), row.failure_status(came_from))
     steps = row.during is None and row.source == line.source and row.success_status(line.source) == line.to
     return begins or lands or steps
 
 
-class Overlaps:
+class OverlapChecker:
     """I5: no two actions on the same object, or on an object and one below it, were under way at the same time.
 
     Decided by the order of the history lines: an action's first line is written with its locks, its last line with
@@ -199,36 +201,36 @@ class Overlaps:
     """
 
     def __init__(self) -> None:
-        self._above: list[tuple[str, list[ActionFacts], list[int]]] = []  # path, its actions, their first lines
+        self._above: list[tuple[str, list[ActionRecord], list[int]]] = []  # path, its actions, their first lines
 
-    def check(self, path: str, actions: Iterable[ActionFacts]) -> list[BrokenPromise]:
+    def check_actions_at(self, path: str, actions: Iterable[ActionRecord]) -> list[InvariantViolation]:
         """Checks all actions of the next path."""
         while self._above and path >= f"{self._above[-1][0]};":  # `;` comes after `:`, which everything below has
             self._above.pop()
         mine = sorted((action for action in actions if action.first), key=attrgetter("first"))
-        overlaps = [finding for earlier, later in pairwise(mine) for finding in _overlap(earlier, later)]
+        overlaps = [finding for earlier, later in pairwise(mine) for finding in _find_overlaps(earlier, later)]
         for above, theirs, firsts in self._above:
             if path.startswith(f"{above}:"):
                 for action in mine:
                     at = bisect(firsts, action.first)
-                    overlaps += _overlap(theirs[at - 1], action) if at else []
-                    overlaps += _overlap(action, theirs[at]) if at < len(theirs) else []
+                    overlaps += _find_overlaps(theirs[at - 1], action) if at else []
+                    overlaps += _find_overlaps(action, theirs[at]) if at < len(theirs) else []
         if mine:
             self._above.append((path, mine, [action.first for action in mine]))
         return overlaps
 
 
-def _overlap(earlier: ActionFacts, later: ActionFacts) -> list[BrokenPromise]:
+def _find_overlaps(earlier: ActionRecord, later: ActionRecord) -> list[InvariantViolation]:
     if earlier.ended and earlier.last < later.first:
         return []
     what = f"{later.action} began while {earlier.action} on {earlier.path} was under way"
-    return [BrokenPromise("I5", later.path, what)]
+    return [InvariantViolation("I5", later.path, what)]
 
 
-def every_change_is_accounted_for(lines: Iterable[AuditLine], epochs: Container[int]) -> list[BrokenPromise]:
+def find_unaccounted_changes(lines: Iterable[AuditedLine], epochs: Container[int]) -> list[InvariantViolation]:
     """Checks I11: every change in the history belongs to an admitted action."""
     return [
-        BrokenPromise("I11", line.path, f"line {line.seq} ({line.source} to {line.to}) belongs to no action")
+        InvariantViolation("I11", line.path, f"line {line.seq} ({line.source} to {line.to}) belongs to no action")
         for line in lines
         if line.epoch not in epochs and line.effect != LineEffect.IGNORED
     ]

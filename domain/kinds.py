@@ -16,7 +16,7 @@ from domain.statetable import NONE, StateTable
 from domain.wire import REMOVE_ORPHAN
 
 
-class Program(StrEnum):
+class InternalProgram(StrEnum):
     """Our own programs that request actions, as `requested_by` names them; objects give their path."""
 
     CLOCK = "clock"
@@ -32,16 +32,16 @@ class Verb:
     workflow: str
     help: str
     spec: type[BaseModel] | None = None
-    named: bool = False  # each run of it has its own name, found in the grant's details
-    alone: bool = False  # it begins on the object only; its workflow picks the members later
-    hidden: bool = False  # requested by our own programs, or by another command; not offered as a word of its own
+    has_own_name: bool = False  # each run of it has its own name, found in the grant's details
+    takes_no_members: bool = False  # it begins on the object only; its workflow picks the members later
+    is_internal: bool = False  # requested by our own programs, or by another command; not offered as a word of its own
     programs: tuple[str, ...] = ()  # programs, and kinds of objects, that may request it without a role
     preempts: bool = False  # it takes over from the action on the object and cancels those below, even without force
 
 
 def orphan_verb(text: str, programs: tuple[str, ...] = (), workflow: str = REMOVE_ORPHAN) -> Verb:
     """The verb of the row that removes an orphan. `starter orphans remove` requests it, under its own name."""
-    return Verb("discard", workflow, text, OrphanSpec, hidden=True, programs=programs)
+    return Verb("discard", workflow, text, OrphanSpec, is_internal=True, programs=programs)
 
 
 @dataclass(frozen=True)
@@ -53,40 +53,40 @@ class Kind:
     verbs: tuple[Verb, ...]
     help: str
     member: str | None = None  # the kind of its members, which its actions apply to
-    births: Callable[[str, Any], Iterable[NewObject]] | None = None
+    new_members: Callable[[str, Any], Iterable[NewObject]] | None = None
     aggregate: Callable[[str, Mapping[str, int]], str] | None = None  # (status, members by status) -> the status shown
-    counts: str | None = None  # count objects of this kind at any depth, instead of members
-    place: str = ""  # the key of `info` that says where it is, if it has no placement
-    titled: bool = False  # its source system capitalizes a TargetAction: `Create`
-    absent: str = NONE  # its source system's word for an object that does not exist
-    apart: bool = False  # its family has its own command for it: the kind's noun is not shown
-    busy: str = ""  # what the source system also says of an object in transition
+    counted_kind: str | None = None  # count objects of this kind at any depth, instead of members
+    place_key: str = ""  # the key of `info` that says where it is, if it has no placement
+    title_case: bool = False  # its source system capitalizes a TargetAction: `Create`
+    absent_word: str = NONE  # its source system's word for an object that does not exist
+    has_own_command: bool = False  # its family has its own command for it: the kind's noun is not shown
+    busy_hint: str = ""  # what the source system also says of an object in transition
 
     @property
     def name(self) -> str:
         return self.table.kind
 
-    def shown(self, status: str) -> str:
+    def shown_status(self, status: str) -> str:
         """Returns a status as people read it: a removed object has the source system's word for that."""
-        return self.absent if status == NONE else status
+        return self.absent_word if status == NONE else status
 
-    def target_action(self, action: str) -> str:
+    def target_action_word(self, action: str) -> str:
         """Returns a TargetAction as the source system spells it."""
-        return action.title() if self.titled else action
+        return action.title() if self.title_case else action
 
     @property
-    def offered(self) -> tuple[str, ...]:
+    def offered_actions(self) -> tuple[str, ...]:
         """The actions that people may request: without hidden actions and those that only our programs request."""
         return tuple(
-            verb.action for verb in self.verbs if not verb.hidden and verb.action not in self.table.hidden_actions
+            verb.action for verb in self.verbs if not verb.is_internal and verb.action not in self.table.hidden_actions
         )
 
-    def verb(self, action: str) -> Verb:
+    def find_verb(self, action: str) -> Verb:
         """Returns the verb for an action; Refused, naming the known actions, if there is none."""
         for verb in self.verbs:
             if verb.action == action:
                 return verb
-        offered = ", ".join(self.offered)
+        offered = ", ".join(self.offered_actions)
         raise Refused(
             Category.INVALID, f"unknown action {action[:40]!r} for {self.table.label}", f"actions are: {offered}"
         )

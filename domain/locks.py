@@ -18,7 +18,7 @@ from domain.model import Model
 from domain.paths import ancestors
 
 
-class Mode(StrEnum):
+class LockMode(StrEnum):
     """The modes in which a path is locked."""
 
     X = "X"
@@ -28,11 +28,11 @@ class Mode(StrEnum):
     CLOSED = "closed"  # the wait queue at this path admits nobody until it is empty
 
 
-EXCLUSIVE = (Mode.X, Mode.HIDDEN_X)
-HIDDEN = (Mode.HIDDEN_X, Mode.HIDDEN_IX)
-_SHARED = (Mode.IX, Mode.HIDDEN_IX)
-COMPATIBLE: frozenset[tuple[Mode, Mode]] = frozenset(
-    (one, other) for one in _SHARED for other in (*_SHARED, Mode.CLOSED)
+EXCLUSIVE_MODES = (LockMode.X, LockMode.HIDDEN_X)
+HIDDEN_MODES = (LockMode.HIDDEN_X, LockMode.HIDDEN_IX)
+_SHARED_MODES = (LockMode.IX, LockMode.HIDDEN_IX)
+COMPATIBLE_MODES: frozenset[tuple[LockMode, LockMode]] = frozenset(
+    (one, other) for one in _SHARED_MODES for other in (*_SHARED_MODES, LockMode.CLOSED)
 )
 
 
@@ -41,7 +41,7 @@ class HeldLock:
     """A lock: who holds it, on which path, for which action, since when."""
 
     path: str
-    mode: Mode
+    mode: LockMode
     owner: str
     run: str
     action: str
@@ -65,10 +65,10 @@ class LocksView(Model):
     locks: list[LockView]
 
 
-def locks_for(paths: Iterable[str], hidden: bool = False) -> dict[str, Mode]:
+def locks_needed_for(paths: Iterable[str], hidden: bool = False) -> dict[str, LockMode]:
     """Returns the locks that an action on these paths needs, in the one order in which everybody acquires them."""
-    exclusive, shared = (Mode.HIDDEN_X, Mode.HIDDEN_IX) if hidden else (Mode.X, Mode.IX)
-    modes: dict[str, Mode] = {}
+    exclusive, shared = (LockMode.HIDDEN_X, LockMode.HIDDEN_IX) if hidden else (LockMode.X, LockMode.IX)
+    modes: dict[str, LockMode] = {}
     for path in paths:
         for above in ancestors(path):
             modes.setdefault(above, shared)
@@ -76,19 +76,19 @@ def locks_for(paths: Iterable[str], hidden: bool = False) -> dict[str, Mode]:
     return dict(sorted(modes.items()))
 
 
-def conflicts(want: Mapping[str, Mode], held: Iterable[HeldLock]) -> list[HeldLock]:
+def conflicting_locks(want: Mapping[str, LockMode], held: Iterable[HeldLock]) -> list[HeldLock]:
     """Returns the held locks that conflict with the wanted ones."""
-    return [hold for hold in _overlapping(want, held) if not _queue_together(want[hold.path], hold.mode)]
+    return [hold for hold in _incompatible_locks(want, held) if not _waits_in_queue(want[hold.path], hold.mode)]
 
 
-def queued_behind(want: Mapping[str, Mode], held: Iterable[HeldLock]) -> list[HeldLock]:
+def locks_to_wait_for(want: Mapping[str, LockMode], held: Iterable[HeldLock]) -> list[HeldLock]:
     """Returns the held locks that the wanted ones must wait for, because one side of each pair is hidden."""
-    return [hold for hold in _overlapping(want, held) if _queue_together(want[hold.path], hold.mode)]
+    return [hold for hold in _incompatible_locks(want, held) if _waits_in_queue(want[hold.path], hold.mode)]
 
 
-def _overlapping(want: Mapping[str, Mode], held: Iterable[HeldLock]) -> list[HeldLock]:
-    return [hold for hold in held if hold.path in want and (want[hold.path], hold.mode) not in COMPATIBLE]
+def _incompatible_locks(want: Mapping[str, LockMode], held: Iterable[HeldLock]) -> list[HeldLock]:
+    return [hold for hold in held if hold.path in want and (want[hold.path], hold.mode) not in COMPATIBLE_MODES]
 
 
-def _queue_together(one: Mode, other: Mode) -> bool:
-    return other is not Mode.CLOSED and (one in HIDDEN or other in HIDDEN)
+def _waits_in_queue(one: LockMode, other: LockMode) -> bool:
+    return other is not LockMode.CLOSED and (one in HIDDEN_MODES or other in HIDDEN_MODES)

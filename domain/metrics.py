@@ -11,19 +11,19 @@ PROVIDER_CALLS = "ratchet_provider_calls"
 PROVIDER_LATENCY = "ratchet_provider_latency"
 HEALS = "ratchet_heals"
 
-COUNTERS = {
+COUNTER_HELP = {
     ACTIONS: "actions that ended",
     REFUSALS: "requests that were refused",
     PROVIDER_CALLS: "provider answers, one for each VM of a call",
     HEALS: "lock holders that blocked a request: dead ones are removed",
 }
-TIMERS = {
+TIMER_HELP = {
     ACTION_LATENCY: "seconds from the request to the end of an action",
     LOCK_WAIT: "seconds that forced actions waited for those below them to clean up",
     STORE_LATENCY: "seconds of a transaction on the inventory, waiting included",
     PROVIDER_LATENCY: "seconds of a call to a cloud, for any number of VMs",
 }
-LABELS = {
+LABELS_OF_METRIC = {
     ACTIONS: ("kind", "action", "outcome"),
     ACTION_LATENCY: ("kind", "action"),
     REFUSALS: ("kind", "action", "category"),
@@ -35,6 +35,6 @@ LABELS = {
 }
 
 
-def in_prometheus(name: str) -> str:
+def prometheus_name(name: str) -> str:
     """Returns the metric's name in Prometheus: a counter, or the count of a timer."""
-    return f"{name}_total" if name in COUNTERS else f"{name}_seconds_count"
+    return f"{name}_total" if name in COUNTER_HELP else f"{name}_seconds_count"

@@ -21,7 +21,7 @@ ShortWord = Annotated[str, StringConstraints(max_length=100)]
 ActionWord = Annotated[str, StringConstraints(max_length=40, to_lower=True)]
 
 # Stands for the database's time at the write: a worker's clock may be wrong.
-WHEN_WRITTEN = datetime.min.replace(tzinfo=UTC)
+AT_WRITE_TIME = datetime.min.replace(tzinfo=UTC)
 
 
 class Model(BaseModel):
@@ -65,7 +65,7 @@ class Chunk(Model):
     count: int
 
 
-class Holder(Model):
+class LockHolder(Model):
     """An action that holds a conflicting lock, or that is ahead in the wait queue."""
 
     owner: str
@@ -74,7 +74,7 @@ class Holder(Model):
     since: datetime
 
 
-ACTION_NAME = "name"  # the key in a grant's details of the action's own name, if it has one
+ACTION_NAME_KEY = "name"  # the key in a grant's details of the action's own name, if it has one
 
 
 class Grant(Model):
@@ -92,13 +92,13 @@ class Grant(Model):
     targets: int = 0
     skipped: dict[str, int] = {}
     details: dict[str, Any] = {}  # what the family's hooks decided at begin
-    behind: list[Holder] = []  # the holders that must end before the work begins
+    behind: list[LockHolder] = []  # the holders that must end before the work begins
 
 
-class Holders(Model):
+class LockHolders(Model):
     """A list of holders, as the single argument of an activity."""
 
-    holders: list[Holder]
+    holders: list[LockHolder]
 
 
 class QueuedWorkflow(Model):
@@ -121,14 +121,14 @@ class Refusal(Model):
     category: Category
     message: str
     hint: str = ""
-    holders: list[Holder] = []
+    holders: list[LockHolder] = []
 
     @classmethod
-    def of(cls, refused: Refused) -> Refusal:
+    def from_error(cls, refused: Refused) -> Refusal:
         """Converts a Refused error into a message."""
         return cls(category=refused.category, message=refused.message, hint=refused.hint)
 
-    def error(self) -> Refused:
+    def to_error(self) -> Refused:
         """Converts the message back into a Refused error."""
         return Refused(self.category, self.message, self.hint)
 
@@ -142,7 +142,7 @@ class TargetFailure(Model):
     at: datetime
 
 
-class Tally(Model):
+class TargetTally(Model):
     """How many targets of a chunk succeeded and failed, as this attempt of the activity saw it."""
 
     done: int = 0
@@ -171,14 +171,14 @@ class Step(Model):
     moves: list[Move]
 
 
-class Stepped(Model):
+class StepResult(Model):
     """The result of a Step: whether its moves were made, and if not, why."""
 
     made: bool
     refusals: list[str] = []
 
 
-class Done(Model):
+class WorkReport(Model):
     """What an action's workflow reports when its work is over. `to` overrides the row's *then* or *else*."""
 
     message: ShortText = ""
@@ -191,7 +191,7 @@ class Done(Model):
     troubles: list[TargetFailure] = []  # their errors, for the outcome
 
 
-class Result(StrEnum):
+class ActionResult(StrEnum):
     """The ways in which an action can end."""
 
     SUCCEEDED = "succeeded"
@@ -201,20 +201,20 @@ class Result(StrEnum):
     ALREADY = "already"
 
 
-class Ending(Done):
+class ActionEnding(WorkReport):
     """How an action ended, as `finish` stores it: a result and a Done, with the epoch, run and path of the grant."""
 
     epoch: int
     run: str
     path: str
     action: str = ""
-    result: Result
+    result: ActionResult
     at: datetime
 
     @classmethod
-    def of(cls, grant: Grant, result: Result, done: Done, at: datetime) -> Ending:
+    def of_grant(cls, grant: Grant, result: ActionResult, done: WorkReport, at: datetime) -> ActionEnding:
         """Returns the Ending of a granted action."""
-        left = {name: getattr(done, name) for name in Done.model_fields}
+        left = {name: getattr(done, name) for name in WorkReport.model_fields}
         which = {"epoch": grant.epoch, "run": grant.run, "path": grant.path, "action": grant.action}
         return cls(**which, result=result, at=at, **left)
 
@@ -224,7 +224,7 @@ class Outcome(Model):
 
     path: str
     action: str
-    result: Result
+    result: ActionResult
     status: str
     done: int = 0
     failed: int = 0
@@ -269,7 +269,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class TargetLanding:
     """The result for one target: its new status, its new info (None: unchanged), and its error."""
 
     path: str
@@ -309,7 +309,7 @@ class ObjectView(Model):
     members: list[ObjectView] = []
 
 
-class PlaceView(Model):
+class PlacementCounts(Model):
     """The members of a group in one placement, counted by status."""
 
     placement: str
@@ -320,7 +320,7 @@ class TreeView(Model):
     """A group with its members counted by placement, and the first few errors of members."""
 
     object: ObjectView
-    places: list[PlaceView]
+    places: list[PlacementCounts]
     troubles: list[TargetFailure]
 
 
@@ -343,7 +343,7 @@ class HistoryLine(Model):
     run: str = ""
 
 
-class Query(Model):
+class ReadQuery(Model):
     """The argument of every read of the inventory; each uses the fields that it needs."""
 
     path: str = ""
@@ -376,7 +376,7 @@ class StoreView(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokenPromise:
+class InvariantViolation:
     """An invariant that does not hold: which one, for which object, and how."""
 
     invariant: str
@@ -384,9 +384,9 @@ class BrokenPromise:
     what: str
 
 
-class Verification(Model):
+class VerificationReport(Model):
     """The result of `verify`: the violations found, and how much was checked."""
 
-    findings: list[BrokenPromise] = []
+    findings: list[InvariantViolation] = []
     more: int = 0  # findings that are not listed
     looked_at: dict[str, int] = {}

@@ -14,7 +14,7 @@ FIRST_EPOCH = 10**15  # 2001 in microseconds: a lower number is not a time
 
 # The order in which things are listed: provider, path, id.
 ThingKey = tuple[str, str, str]
-START: ThingKey = ("", "", "")
+FIRST_KEY: ThingKey = ("", "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class LivingThing:
     since: datetime | None = None
 
     @property
-    def key(self) -> ThingKey:
+    def sort_key(self) -> ThingKey:
         return self.provider, self.path, self.id
 
 
@@ -51,7 +51,7 @@ class Orphan(Model):
     instead: str = ""
 
     @property
-    def key(self) -> ThingKey:
+    def sort_key(self) -> ThingKey:
         """Its place among the orphans of its family."""
         return self.provider, self.path, self.id
 
@@ -72,7 +72,7 @@ class OrphanQuery(Model):
     limit: int = Field(500, ge=1, le=1_000)
 
 
-class Orphans(Model):
+class OrphansPage(Model):
     """A page of orphans. `after` is set if there may be more; `silent` are the providers that did not answer."""
 
     orphans: list[Orphan] = []
@@ -88,6 +88,6 @@ class OrphanSpec(Model):
     )
 
 
-def begun_at(epoch: int) -> datetime | None:
+def begin_time_of_epoch(epoch: int) -> datetime | None:
     """About when an action of this number began: numbers are at least the clock in microseconds."""
     return datetime.fromtimestamp(epoch / 1_000_000, UTC) if epoch >= FIRST_EPOCH else None

@@ -17,16 +17,16 @@ from domain.errors import Category, Refused
 
 MAX_NAME = 63
 MAX_PATH = 600  # Temporal takes IDs of 1,000 characters; the rest is room for suffixes
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-_KIND = re.compile(r"[a-z]{1,20}")
-TREES = {"system": "part"}  # the kinds that are roots of trees, and the kind of everything in the tree
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_KIND_PATTERN = re.compile(r"[a-z]{1,20}")
+PART_KIND_OF_TREE = {"system": "part"}  # the kinds that are roots of trees, and the kind of everything in the tree
 _NAME_RULE = "a name is 1 to 63 letters, digits, dots, dashes or underscores; first and last a letter or digit"
 
 
 def check_name(name: str) -> str:
     """Returns the name, or refuses a malformed one."""
-    if not _NAME.fullmatch(name):
-        raise Refused(Category.INVALID, f"bad name {_shown(name)}: {_NAME_RULE}")
+    if not _NAME_PATTERN.fullmatch(name):
+        raise Refused(Category.INVALID, f"bad name {_escape_text(name)}: {_NAME_RULE}")
     return name
 
 
@@ -34,11 +34,11 @@ def check_path(path: str) -> str:
     """Returns the path, or refuses one that is not well-formed pairs of kind and name."""
     if len(path) > MAX_PATH:
         raise Refused(Category.INVALID, f"path of {len(path)} characters is too long: the limit is {MAX_PATH}")
-    words, parts = path.split(":"), _walk(path)
-    if parts[-1].end != len(words) or not all(_KIND.fullmatch(part.kind) for part in parts):
+    words, parts = path.split(":"), _objects_on_path(path)
+    if parts[-1].end != len(words) or not all(_KIND_PATTERN.fullmatch(part.kind) for part in parts):
         raise Refused(
             Category.INVALID,
-            f"bad path {_shown(path)}: a path is kind:name pairs",
+            f"bad path {_escape_text(path)}: a path is kind:name pairs",
             "an example is ns:default:mci:web",
         )
     for part in parts:
@@ -54,7 +54,7 @@ class _PathPart(NamedTuple):
     in_tree: bool
 
 
-def _walk(path: str) -> list[_PathPart]:
+def _objects_on_path(path: str) -> list[_PathPart]:
     """Returns the objects on the path, root first."""
     words = path.split(":")
     parts: list[_PathPart] = []
@@ -66,49 +66,49 @@ def _walk(path: str) -> list[_PathPart]:
             continue
         at += 1 if tree else 0  # the empty word that ends a tree
         kind = words[at] if at < len(words) else ""
-        at, tree = at + 2, TREES.get(kind, "")
+        at, tree = at + 2, PART_KIND_OF_TREE.get(kind, "")
         parts.append(_PathPart(kind, at, False))
     return parts
 
 
-def make(scope: Sequence[str], names: Sequence[str]) -> str:
+def build_path(scope: Sequence[str], names: Sequence[str]) -> str:
     """Builds a path from kinds and names, one name per kind; a tree takes all names that are left over."""
-    root = next((at for at, kind in enumerate(scope[:-1]) if kind in TREES), None)
+    root = next((at for at, kind in enumerate(scope[:-1]) if kind in PART_KIND_OF_TREE), None)
     if root is None:
         return ":".join(f"{kind}:{check_name(name)}" for kind, name in zip(scope, names, strict=True))
-    after = [kind for kind in scope[root + 1 :] if kind != TREES[scope[root]]]
+    after = [kind for kind in scope[root + 1 :] if kind != PART_KIND_OF_TREE[scope[root]]]
     tail = len(names) - len(after)
-    path = ":".join([make(scope[: root + 1], names[: root + 1]), *map(check_name, names[root + 1 : tail])])
-    return f"{path}::{make(after, names[tail:])}" if after else path
+    path = ":".join([build_path(scope[: root + 1], names[: root + 1]), *map(check_name, names[root + 1 : tail])])
+    return f"{path}::{build_path(after, names[tail:])}" if after else path
 
 
-def expand(text: str, scope: Sequence[str]) -> str:
+def expand_path(text: str, scope: Sequence[str]) -> str:
     """Parses a path as a person types it: the whole path, or the short form `default/web` for the kinds in `scope`."""
     if ":" in text:
         path = check_path(text)
-        if shape(path) != tuple(scope):
-            raise _not_a(text, scope)
+        if kinds_on_path(path) != tuple(scope):
+            raise _wrong_path(text, scope)
         return path
     names = text.replace("//", "/", 1).split("/")
-    deeper = len(names) > len(scope) and any(kind in TREES for kind in scope[:-1])
+    deeper = len(names) > len(scope) and any(kind in PART_KIND_OF_TREE for kind in scope[:-1])
     if len(names) != len(scope) and not deeper:
-        raise _not_a(text, scope)
-    path = make(scope, names)
-    if short(path) != text:
-        raise _not_a(text, scope)
+        raise _wrong_path(text, scope)
+    path = build_path(scope, names)
+    if short_path(path) != text:
+        raise _wrong_path(text, scope)
     return path
 
 
-def shape(path: str) -> tuple[str, ...]:
+def kinds_on_path(path: str) -> tuple[str, ...]:
     """Returns the kinds on the path. A tree's kind counts once, at any depth, and only if the path ends in the tree."""
-    places = _walk(path)
+    places = _objects_on_path(path)
     return tuple(place.kind for place in places if not place.in_tree or place is places[-1])
 
 
-def short(path: str) -> str:
+def short_path(path: str) -> str:
     """Returns the short form that people type: names only, with slashes; two slashes where a tree ends."""
     words, text, before = path.split(":"), "", 0
-    for _, end, _ in _walk(path):
+    for _, end, _ in _objects_on_path(path):
         text += ("//" if end - before > 2 else "/") + words[end - 1]
         before = end
     return text[1:]
@@ -116,7 +116,7 @@ def short(path: str) -> str:
 
 def kind_of(path: str) -> str:
     """Returns the kind of the object: the last kind on the path."""
-    return _walk(path)[-1].kind
+    return _objects_on_path(path)[-1].kind
 
 
 def name_of(path: str) -> str:
@@ -127,7 +127,7 @@ def name_of(path: str) -> str:
 def ancestors(path: str) -> list[str]:
     """Returns every path above this one, root first."""
     words = path.split(":")
-    return [":".join(words[: place.end]) for place in _walk(path)[:-1]]
+    return [":".join(words[: place.end]) for place in _objects_on_path(path)[:-1]]
 
 
 def parent_of(path: str) -> str | None:
@@ -136,11 +136,13 @@ def parent_of(path: str) -> str | None:
     return above[-1] if above else None
 
 
-def _not_a(text: str, scope: Sequence[str]) -> Refused:
+def _wrong_path(text: str, scope: Sequence[str]) -> Refused:
     example = "/".join(f"<{kind}>" for kind in scope)
-    return Refused(Category.INVALID, f"{_shown(text)} does not name an object of kind {scope[-1]}", f"write {example}")
+    return Refused(
+        Category.INVALID, f"{_escape_text(text)} does not name an object of kind {scope[-1]}", f"write {example}"
+    )
 
 
-def _shown(text: str) -> str:
+def _escape_text(text: str) -> str:
     """Makes hostile text safe to print: escaped and cut."""
     return ascii(text if len(text) <= 80 else text[:77] + "...")

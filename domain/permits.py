@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-SECONDS = 4.0  # a share's lifetime: shorter than a heartbeat timeout, so permits are free before work is retried
-APART = 1e-5  # requests of one exchange are this far apart in time: the earlier one goes first
-GRACE = 0.5  # a region that has just become active is not closed: the worker it was opened for must get in
+SHARE_SECONDS = 4.0  # a share's lifetime: shorter than a heartbeat timeout, so permits are free before work is retried
+REQUEST_SPACING = 1e-5  # requests of one exchange are this far apart in time: the earlier one goes first
+NEW_REGION_GRACE = 0.5  # a region that has just become active is not closed: the worker it was opened for must get in
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,47 +64,50 @@ class PermitTerms:
 class PermitStore(Protocol):
     """The protocol of the store of all workers' permit shares."""
 
-    async def exchange(
+    async def exchange_permits(
         self, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits
     ) -> PermitTerms:
         """Replaces a worker's shares of a cloud. Regions that it no longer names are given back."""
         ...
 
 
-def settle(
+def settle_shares(
     shares: Collection[PermitShare], worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits, now: float
 ) -> tuple[list[PermitShare], PermitTerms]:
     """Computes a worker's new permit shares in a cloud, and the leases that they give it."""
     others = [share for share in shares if share.worker != worker and share.until > now]
     before = {share.region: share for share in shares if share.worker == worker and share.until > now}
-    mine = [_renewed(wish, worker, before.get(wish.region), now + n * APART) for n, wish in enumerate(wishes)]
-    active, waiting = _regions([*others, *mine])
+    mine = [
+        _renewed_share(wish, worker, before.get(wish.region), now + n * REQUEST_SPACING)
+        for n, wish in enumerate(wishes)
+    ]
+    active, waiting = _active_and_waiting_regions([*others, *mine])
     free = max(0, limits.regions - len(active))
     for region in _oldest_first(waiting)[:free]:
         if any(share.region == region for share in mine):  # a slot whose turn is another worker's region stays free
             active[region] = now
             del waiting[region]
-    settled = {region: since for region, since in active.items() if since + GRACE <= now}
+    settled = {region: since for region, since in active.items() if since + NEW_REGION_GRACE <= now}
     closing = set(_oldest_first(settled)[: len(waiting)])
     made: list[PermitShare] = []
     leases: dict[str, PermitLease] = {}
     for wish, share in zip(wishes, mine, strict=True):
         if wish.region in active:
             there = [other for other in others if other.region == wish.region]
-            amount, allowed = _amount_of(wish, worker, there, limits.vms(wish.region))
+            amount, allowed = _share_amount(wish, worker, there, limits.vms(wish.region))
             leases[wish.region] = PermitLease(allowed, wish.region in closing)
             share = replace(share, amount=amount, since=share.since if share.amount else now)
-        made.append(replace(share, until=now + SECONDS))
+        made.append(replace(share, until=now + SHARE_SECONDS))
     return made, PermitTerms(leases, bool(waiting) or _is_contested([*others, *made], active, limits))
 
 
-def _renewed(wish: PermitRequest, worker: str, before: PermitShare | None, now: float) -> PermitShare:
+def _renewed_share(wish: PermitRequest, worker: str, before: PermitShare | None, now: float) -> PermitShare:
     if before:
         return replace(before, wants=wish.wants)
     return PermitShare(wish.region, worker, 0, wish.wants, now, now)
 
 
-def _regions(shares: Iterable[PermitShare]) -> tuple[dict[str, float], dict[str, float]]:
+def _active_and_waiting_regions(shares: Iterable[PermitShare]) -> tuple[dict[str, float], dict[str, float]]:
     """Returns the active regions and the waiting ones, each with the time since when."""
     active: dict[str, float] = {}
     waiting: dict[str, float] = {}
@@ -118,12 +121,12 @@ def _oldest_first(regions: Mapping[str, float]) -> list[str]:
     return sorted(regions, key=lambda region: (regions[region], region))
 
 
-def _amount_of(wish: PermitRequest, worker: str, there: Sequence[PermitShare], cap: int) -> tuple[int, int]:
+def _share_amount(wish: PermitRequest, worker: str, there: Sequence[PermitShare], cap: int) -> tuple[int, int]:
     """Returns the worker's share of a region, and how much of it the worker may use; others keep their fair parts."""
     room = max(0, cap - sum(other.amount for other in there))
     entitled = cap
     if there:
-        fair = _fair([worker, *(other.worker for other in there)], cap)
+        fair = _fair_parts([worker, *(other.worker for other in there)], cap)
         left_over = cap - sum(min(other.wants, fair[other.worker]) for other in there)
         enough = wish.wants + sum(other.wants for other in there) <= cap
         entitled = max(fair[worker], left_over) if enough else min(max(fair[worker], left_over), wish.wants)
@@ -131,7 +134,7 @@ def _amount_of(wish: PermitRequest, worker: str, there: Sequence[PermitShare], c
     return amount, min(amount, entitled)
 
 
-def _fair(workers: Sequence[str], cap: int) -> dict[str, int]:
+def _fair_parts(workers: Sequence[str], cap: int) -> dict[str, int]:
     """Splits the cap into equal parts, each at least one."""
     part, rest = divmod(cap, len(workers))
     return {worker: max(1, part + (n < rest)) for n, worker in enumerate(sorted(workers))}
@@ -141,7 +144,7 @@ def _is_contested(shares: Sequence[PermitShare], active: Collection[str], limits
     """Tells whether any worker has less than its fair part of what it wants."""
     for region in active:
         there = [share for share in shares if share.region == region]
-        fair = _fair([share.worker for share in there], limits.vms(region)) if there else {}
+        fair = _fair_parts([share.worker for share in there], limits.vms(region)) if there else {}
         if any(share.amount < min(share.wants, fair[share.worker]) for share in there):
             return True
     return False

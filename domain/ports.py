@@ -10,26 +10,26 @@ from typing import Any, Protocol, TypeVar
 
 from domain.errors import ProviderError, Superseded
 from domain.events import Event, EventCursor
-from domain.healing import HealReport, Leftover, Pruned, Suspect
+from domain.healing import HealReport, Leftover, PruneResult, Suspect
 from domain.invariants import AuditSnapshot
 from domain.locks import HeldLock
 from domain.model import (
+    ActionEnding,
     Admission,
     Chunk,
     Claim,
-    Done,
-    Ending,
     Grant,
     HistoryLine,
-    Holder,
-    Landing,
+    LockHolder,
     ObjectView,
     Outcome,
     QueueCommand,
     Step,
-    Stepped,
+    StepResult,
     Target,
+    TargetLanding,
     TreeView,
+    WorkReport,
 )
 from domain.runs import ActionView
 
@@ -37,117 +37,117 @@ T = TypeVar("T")
 
 # Inline work, done in the activity that admits an action. It is quick, and may run again, even after the action's end.
 # Returns the action's result (`failed`: for good), or the grant from which the workflow continues.
-InlineWork = Callable[[Grant], Awaitable[Done | Grant]]
+InlineWork = Callable[[Grant], Awaitable[WorkReport | Grant]]
 
 
-class Transactions(Protocol):
+class TransactionRunner(Protocol):
     """A database that runs a function of a connection as one transaction."""
 
-    async def run(self, work: Callable[[Any], T]) -> T: ...
+    async def run_transaction(self, work: Callable[[Any], T]) -> T: ...
 
 
 class Inventory(Protocol):
     """The store of objects, locks and history. Every method is one transaction; the writers are idempotent."""
 
-    async def begin(self, claim: Claim) -> Admission:
+    async def begin_action(self, claim: Claim) -> Admission:
         """Admits an action, with its locks and status, or returns the refusal."""
         ...
 
-    async def check(self, claim: Claim) -> Admission:
+    async def check_admission(self, claim: Claim) -> Admission:
         """Dry run of begin: returns its answer, and changes nothing."""
         ...
 
-    async def advance(self, step: Step) -> Stepped:
+    async def apply_step(self, step: Step) -> StepResult:
         """Applies moves within an action: all or none. Refused if a table forbids one, or the action has ended."""
         ...
 
-    async def targets(self, chunk: Chunk) -> list[Target]:
+    async def list_targets(self, chunk: Chunk) -> list[Target]:
         """Returns the targets of a chunk that have not landed yet."""
         ...
 
-    async def is_open(self, path: str, epoch: int) -> bool:
+    async def is_action_open(self, path: str, epoch: int) -> bool:
         """Tells whether the action with this epoch, on the path or above it, is open. Asked just before an order."""
         ...
 
-    async def land(self, chunk: Chunk, landings: Sequence[Landing], at: datetime) -> int:
+    async def land_targets(self, chunk: Chunk, landings: Sequence[TargetLanding], at: datetime) -> int:
         """Writes the statuses that targets reached, in bulk. Returns how many; a stale epoch writes none."""
         ...
 
-    async def finish(self, ending: Ending) -> Outcome:
+    async def finish_action(self, ending: ActionEnding) -> Outcome:
         """Ends an action and releases its locks. A second finish returns the stored outcome."""
         ...
 
-    async def still_held(self, holders: Sequence[Holder]) -> list[Holder]:
+    async def filter_unreleased(self, holders: Sequence[LockHolder]) -> list[LockHolder]:
         """Returns those holders that have not released their locks."""
         ...
 
-    async def close_queue(self, order: QueueCommand) -> list[Holder]:
+    async def close_wait_queue(self, order: QueueCommand) -> list[LockHolder]:
         """Closes a path's wait queue to new requests. Returns who is in it; refused if it is closed already."""
         ...
 
-    async def open_queue(self, order: QueueCommand) -> None:
+    async def open_wait_queue(self, order: QueueCommand) -> None:
         """Opens a path's wait queue again."""
         ...
 
-    async def abandon(self, owner: str, run: str, at: datetime, message: str) -> int:
+    async def abandon_run(self, owner: str, run: str, at: datetime, message: str) -> int:
         """Ends a dead run's action: restores its objects, releases its locks. Returns how many were restored."""
         ...
 
-    async def suspects(self, before: datetime) -> list[Suspect]:
+    async def list_suspects(self, before: datetime) -> list[Suspect]:
         """Returns actions, locks and objects that are under way since before that time."""
         ...
 
-    async def heal(self, suspect: Suspect, at: datetime, message: str) -> bool:
+    async def heal_suspect(self, suspect: Suspect, at: datetime, message: str) -> bool:
         """Abandons a suspect that the caller knows to be dead. Returns False if it had come to rest by itself."""
         ...
 
-    async def leftovers(self) -> list[Leftover]:
+    async def list_leftovers(self) -> list[Leftover]:
         """Returns objects that unsuccessful actions may have created outside, and that nothing has touched since."""
         ...
 
-    async def prune(
+    async def prune_batch(
         self, before: datetime, after: int, busy: Set[str], export: Callable[[list[dict[str, Any]]], None]
-    ) -> Pruned:
+    ) -> PruneResult:
         """Removes a batch of actions that ended before a time, after epoch `after`; `export` gets the rows first."""
         ...
 
     async def save_report(self, report: HealReport) -> HealReport: ...
 
-    async def reports(self, limit: int) -> list[HealReport]: ...
+    async def read_reports(self, limit: int) -> list[HealReport]: ...
 
-    async def get(self, path: str, members: bool = False) -> ObjectView: ...
+    async def read_object(self, path: str, members: bool = False) -> ObjectView: ...
 
-    async def tree(self, path: str, troubles: int) -> TreeView: ...
+    async def read_tree(self, path: str, troubles: int) -> TreeView: ...
 
-    async def outcome(self, run: str) -> Outcome:
+    async def read_outcome(self, run: str) -> Outcome:
         """Returns the outcome of a run's action; refuses as not found if it has not ended or never began."""
         ...
 
-    async def action_of_run(self, run: str) -> ActionView: ...
+    async def read_action(self, run: str) -> ActionView: ...
 
-    async def newest_event(self) -> EventCursor: ...
+    async def read_newest_event(self) -> EventCursor: ...
 
-    async def events_after(self, cursor: EventCursor, limit: int) -> list[Event]: ...
+    async def list_events_after(self, cursor: EventCursor, limit: int) -> list[Event]: ...
 
     async def list_objects(self, kind: str, prefix: str, after: str, limit: int) -> list[ObjectView]: ...
 
-    async def records(self, paths: Sequence[str]) -> dict[str, ObjectView]:
+    async def read_objects(self, paths: Sequence[str]) -> dict[str, ObjectView]:
         """The objects at these paths, by path; those that exist."""
         ...
 
-    async def history(self, path: str, limit: int) -> list[HistoryLine]: ...
+    async def read_history(self, path: str, limit: int) -> list[HistoryLine]: ...
 
-    async def holds(self, prefix: str) -> list[HeldLock]: ...
+    async def list_locks(self, prefix: str) -> list[HeldLock]: ...
 
-    async def kept(self, prefix: str) -> AuditSnapshot:
+    async def read_audit_snapshot(self, prefix: str) -> AuditSnapshot:
         """Checks the invariants that need the inventory only, at or below a path. Returns violations and open work."""
         ...
 
-    async def last_epoch(self) -> int:
+    async def read_last_epoch(self) -> int:
         """The number of the last action that has begun; 0 if there was none."""
         ...
 
-    async def begun_since(self, epoch: int) -> list[str]:
+    async def paths_begun_since(self, epoch: int) -> list[str]:
         """Returns the objects on which an action has begun after the one with this epoch."""
         ...
 
@@ -194,7 +194,7 @@ class VmFacts:
 VmAnswer = VmFacts | ProviderError | Superseded
 
 # Shared resources of a region, in the order of their creation; each needs those before it.
-SHARED = ("vnet", "securityGroup", "sshKey")
+SHARED_RESOURCE_TYPES = ("vnet", "securityGroup", "sshKey")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,20 +213,20 @@ class SharedResource:
 class Cloud(Protocol):
     """One cloud. A failed VM has an error in its place of the answer; the other VMs of the call are unaffected."""
 
-    bulk: int  # VMs per call
+    orders_per_call: int  # VMs per call
 
-    async def perform(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
+    async def perform_orders(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
         """Carries out `create`, `suspend`, `resume`, `reboot` or `terminate`; answers in the order of the orders.
 
         Returns when the cloud has done it, not when it has accepted it.
         """
         ...
 
-    async def describe(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
+    async def describe_vms(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
         """Describes VMs, found by cloud id or else by token; None for a VM that the cloud does not know."""
         ...
 
-    async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
+    async def list_tagged_vms(self, region: str, prefix: str) -> list[VmFacts]:
         """Lists the VMs that carry a path of ours at or below `prefix`; all of ours if it is empty."""
         ...
 

@@ -9,12 +9,23 @@ from pydantic import BaseModel
 from domain import edge, leases, machines, mci, systems
 from domain.errors import Category, Refused
 from domain.fields import refuse_invalid
-from domain.kinds import Kind, Program, Verb
+from domain.kinds import InternalProgram, Kind, Verb
 from domain.model import Request
-from domain.paths import TREES, check_path, expand, kind_of
-from domain.wire import companion, object_of
+from domain.paths import PART_KIND_OF_TREE, check_path, expand_path, kind_of
+from domain.wire import companion_id, object_path_of
 
-__all__ = ["FAMILIES", "KINDS", "Kind", "Verb", "busy", "kind", "kind_at", "owner_of", "parse_spec", "takes_over"]
+__all__ = [
+    "FAMILIES",
+    "KINDS",
+    "Kind",
+    "Verb",
+    "busy_hint",
+    "find_kind",
+    "kind_at",
+    "may_take_over",
+    "parse_spec",
+    "workflow_id_of",
+]
 
 FAMILIES: dict[str, tuple[Kind, ...]] = {
     "mci": mci.KINDS,
@@ -26,7 +37,7 @@ FAMILIES: dict[str, tuple[Kind, ...]] = {
 KINDS = {kind.name: kind for kinds in FAMILIES.values() for kind in kinds}
 
 
-def kind(name: str) -> Kind:
+def find_kind(name: str) -> Kind:
     """Returns the kind of that name; refuses an unknown name, and lists the known kinds."""
     if name not in KINDS:
         raise Refused(Category.INVALID, f"unknown kind {name[:40]!r}", f"kinds are: {', '.join(KINDS)}")
@@ -34,66 +45,72 @@ def kind(name: str) -> Kind:
 
 
 @cache
-def reaches_others(name: str) -> bool:
+def can_move_others(name: str) -> bool:
     """Tells whether actions on this kind can move objects below it other than its targets, which are group members."""
-    above = {word for other in KINDS.values() for word in other.scope[:-1]}.union(TREES.values())
+    above = {word for other in KINDS.values() for word in other.scope[:-1]}.union(PART_KIND_OF_TREE.values())
     return KINDS[name].member is None and name in above
 
 
 def kind_at(path: str) -> Kind:
     """Returns the kind of the object at a path; refuses a path that does not have that kind's scope."""
-    own = kind(kind_of(check_path(path)))
-    expand(path, own.scope)
+    own = find_kind(kind_of(check_path(path)))
+    expand_path(path, own.scope)
     return own
 
 
 @cache
-def is_target(name: str) -> bool:
+def is_member_kind(name: str) -> bool:
     """Tells whether this kind is a member of a group, whose objects land one by one; others end with their action."""
     return any(other.member == name for other in KINDS.values())
 
 
 @cache
-def is_swept(name: str) -> bool:
+def may_sweep_leftovers(name: str) -> bool:
     """May self-healing remove, at the provider, what creations of this kind left there without a record?"""
     own = KINDS[name]
-    return bool(own.table.discard) and Program.SELF_HEALING in own.verb(own.table.discard).programs
+    return (
+        bool(own.table.discard_action)
+        and InternalProgram.SELF_HEALING in own.find_verb(own.table.discard_action).programs
+    )
 
 
 @cache
-def meets_hidden(name: str) -> bool:
+def can_meet_hidden(name: str) -> bool:
     """Tells whether an object of this kind can meet a hidden action, on itself or on a relative."""
     root = KINDS[name].scope[0]
     return any(other.table.hidden_actions for other in KINDS.values() if other.scope[0] == root)
 
 
-def busy(workflow_id: str) -> str:
+def busy_hint(workflow_id: str) -> str:
     """Returns the source system's words for an object in transition, as the beginning of a hint."""
-    words = kind_at(object_of(workflow_id)).busy
+    words = kind_at(object_path_of(workflow_id)).busy_hint
     return f"{words}; " if words else ""
 
 
-def owner_of(path: str, action: str) -> str:
+def workflow_id_of(path: str, action: str) -> str:
     """Returns the workflow ID of an action: the object's path, or a companion's ID for a hidden action."""
-    return companion(path, action) if action in kind_at(path).table.hidden_actions else path
+    return companion_id(path, action) if action in kind_at(path).table.hidden_actions else path
 
 
-def takes_over(request: Request) -> bool:
+def may_take_over(request: Request) -> bool:
     """Tells whether this request may end the actions on its object and below: with force, or if its verb preempts.
 
     Not for a creation, as force never makes it act on an existing object. Nor for a hidden action, nor for the removal
     of an orphan: what an action may own is none.
     """
     own = kind_at(request.path)
-    verb = own.verb(request.action)
-    harmless = own.table.creates(request.action) or request.action in (*own.table.hidden_actions, own.table.discard)
+    verb = own.find_verb(request.action)
+    harmless = own.table.is_creation(request.action) or request.action in (
+        *own.table.hidden_actions,
+        own.table.discard_action,
+    )
     return (request.force or verb.preempts) and not harmless
 
 
 def parse_spec(request: Request) -> BaseModel | None:
     """Parses the request's spec with the model of its action; refuses an invalid one."""
     own = kind_at(request.path)
-    verb = own.verb(request.action)
+    verb = own.find_verb(request.action)
     if verb.spec is None:
         if request.spec:
             raise Refused(Category.INVALID, f"{request.action} takes no spec")

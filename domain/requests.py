@@ -23,7 +23,7 @@ def spec_digest(request: Request) -> str:
 
 def is_same_request(request: Request, other: Request) -> bool:
     """Tells whether both ask for the same thing; force and reason may differ, as they say how, not what."""
-    return _identity(request) == _identity(other)
+    return _request_identity(request) == _request_identity(other)
 
 
 def update_id(update: str, request: Request) -> str:
@@ -31,11 +31,11 @@ def update_id(update: str, request: Request) -> str:
 
     Not for a start: Temporal would return the stored answer of a run that has ended, but a start is judged anew.
     """
-    identity = "\n".join(_identity(request))
+    identity = "\n".join(_request_identity(request))
     return f"{update}-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
 
 
-def request_id_conflict(request: Request, action: str, requested_by: str) -> Refusal:
+def reused_request_id_refusal(request: Request, action: str, requested_by: str) -> Refusal:
     """Returns the refusal of a request whose id belongs to another request."""
     was = action if action != request.action else f"{action} with another spec"
     if requested_by != request.requested_by:
@@ -47,5 +47,5 @@ def request_id_conflict(request: Request, action: str, requested_by: str) -> Ref
     )
 
 
-def _identity(request: Request) -> tuple[str, ...]:
+def _request_identity(request: Request) -> tuple[str, ...]:
     return (request.path, request.action, request.requested_by, spec_digest(request), request.request_id)

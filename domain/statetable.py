@@ -86,11 +86,11 @@ class StateTable:
     kind: str
     label: str  # what messages call the object: "VM"
     rows: tuple[Row, ...]
-    passing: tuple[str, ...] = ()  # statuses between *while* and the end: transitional as well
-    vacant: tuple[str, ...] = ()  # the object is gone for good, and its name may be reused
+    passing_statuses: tuple[str, ...] = ()  # statuses between *while* and the end: transitional as well
+    vacant_statuses: tuple[str, ...] = ()  # the object is gone for good, and its name may be reused
 
     @cached_property
-    def actions(self) -> tuple[str, ...]:
+    def user_actions(self) -> tuple[str, ...]:
         """The actions that a user can request, in table order."""
         return tuple(dict.fromkeys(row.action for row in self.rows if row.actor == Actor.USER))
 
@@ -101,19 +101,19 @@ class StateTable:
         return tuple(dict.fromkeys(word for word in words if word not in (None, NONE, SAME)))
 
     @cached_property
-    def transitional(self) -> tuple[str, ...]:
+    def transitional_statuses(self) -> tuple[str, ...]:
         """The statuses in which an action is under way."""
-        return tuple(dict.fromkeys((*(row.during for row in self.rows if row.during), *self.passing)))
+        return tuple(dict.fromkeys((*(row.during for row in self.rows if row.during), *self.passing_statuses)))
 
     @cached_property
-    def resting(self) -> tuple[str, ...]:
+    def resting_statuses(self) -> tuple[str, ...]:
         """The transitional statuses that an object may also rest in; its TargetAction tells which it is."""
         return tuple(dict.fromkeys(row.then for row in self.rows if row.rests))
 
     @cached_property
-    def moving(self) -> tuple[str, ...]:
+    def moving_statuses(self) -> tuple[str, ...]:
         """The statuses that an object has only while an action is under way."""
-        return tuple(status for status in self.transitional if status not in self.resting)
+        return tuple(status for status in self.transitional_statuses if status not in self.resting_statuses)
 
     @cached_property
     def hidden_actions(self) -> tuple[str, ...]:
@@ -121,15 +121,15 @@ class StateTable:
         return tuple(dict.fromkeys(row.action for row in self.rows if row.hidden))
 
     @cached_property
-    def stable(self) -> tuple[str, ...]:
+    def stable_statuses(self) -> tuple[str, ...]:
         """The statuses that an object may rest in."""
-        return tuple(status for status in self.statuses if status not in self.moving)
+        return tuple(status for status in self.statuses if status not in self.moving_statuses)
 
     @cached_property
-    def final(self) -> tuple[str, ...]:
+    def final_statuses(self) -> tuple[str, ...]:
         """The stable statuses that no action leaves, except to remove the object."""
         left = {row.source for row in self.rows if row.during and row.then not in (NONE, SAME)}
-        return tuple(status for status in self.stable if status not in left)
+        return tuple(status for status in self.stable_statuses if status not in left)
 
     @cached_property
     def failure_statuses(self) -> tuple[str, ...]:
@@ -138,21 +138,23 @@ class StateTable:
         return tuple(dict.fromkeys(word for word in words if word not in (None, NONE, SAME)))
 
     @cached_property
-    def discard(self) -> str:
+    def discard_action(self) -> str:
         """The action that removes, at the provider, an object without a record; empty if there can be none."""
         return next((row.action for row in self.rows if row.source == NONE and row.then == NONE), "")
 
-    def creates(self, action: str) -> bool:
+    def is_creation(self, action: str) -> bool:
         """Tells whether users create objects with this action; rows from other statuses only repeat the creation."""
         rows = [row for row in self.rows if row.action == action and row.actor == Actor.USER]
         births = {row.during for row in rows if row.source == NONE and row.then != NONE}
         return bool(births) and all(row.during in births for row in rows)
 
-    def allowed(self, status: str, force: bool = False) -> tuple[str, ...]:
+    def allowed_actions(self, status: str, force: bool = False) -> tuple[str, ...]:
         """Returns the actions that a user may request in this status."""
-        return tuple(action for action in self.actions if self.judge(status, action, force=force).ruling is Ruling.GO)
+        return tuple(
+            action for action in self.user_actions if self.judge(status, action, force=force).ruling is Ruling.GO
+        )
 
-    def needs_force(self, status: str) -> tuple[str, ...]:
+    def actions_needing_force(self, status: str) -> tuple[str, ...]:
         """Returns the actions that a user may request in this status with force only, because a row says so."""
         rows = (row for row in self.rows if row.source == status and row.actor == Actor.USER and row.force)
         return tuple(dict.fromkeys(row.action for row in rows))
@@ -165,17 +167,17 @@ class StateTable:
         """
         rows = [row for row in self.rows if row.action == action]
         if not rows:
-            actions = ", ".join(self.actions)
+            actions = ", ".join(self.user_actions)
             raise Refused(Category.INVALID, f"unknown action {action!r} for {self.label}", f"actions are: {actions}")
         for row in rows:
             if row.source == status and row.actor == actor and (force or not row.force):
-                return self._go(row, status)
-        skips = force and actor == Actor.USER and not self.creates(action)
-        if skips and status != NONE and status not in self.final:
+                return self._allow(row, status)
+        skips = force and actor == Actor.USER and not self.is_creation(action)
+        if skips and status != NONE and status not in self.final_statuses:
             for row in rows:
                 if row.source != NONE and row.actor == actor and row.during:
                     return Verdict(Ruling.GO, row)
-        return Verdict(Ruling.REFUSED, reason=self._why_not(rows, status, action, actor))
+        return Verdict(Ruling.REFUSED, reason=self._refusal_reason(rows, status, action, actor))
 
     def judge_member(self, status: str, action: str, force: bool = False) -> Verdict:
         """Judges whether an action on the group may include this member."""
@@ -188,10 +190,10 @@ class StateTable:
             if row.during is not None or row.hidden:
                 continue
             if row.actor == actor and row.source == status and row.success_status(status) == to:
-                return self._go(row, status)
+                return self._allow(row, status)
         return Verdict(Ruling.REFUSED, reason=f"no row lets {actor} move {self.label} from {status} to {to}")
 
-    def may_land(self, action: str, during: str, came_from: str, to: str) -> bool:
+    def can_land(self, action: str, during: str, came_from: str, to: str) -> bool:
         """Tells whether a target under `during` may end as `to`: by its row, or because the cloud may report it."""
         return self.landing_row(action, during, came_from, to) is not None
 
@@ -200,7 +202,7 @@ class StateTable:
         here = [
             row
             for row in self.rows
-            if row.action == action and (row.during == during or (row.during and during in self.passing))
+            if row.action == action and (row.during == during or (row.during and during in self.passing_statuses))
         ]
         own = [row for row in here if row.source == came_from]
         for row in own or here:
@@ -221,16 +223,16 @@ class StateTable:
 
     def recovery_status(self, action: str, came_from: str) -> str:
         """Returns an object's status after its action died: where it came from if it may rest there, else *else*."""
-        if came_from != NONE and came_from not in self.moving:
+        if came_from != NONE and came_from not in self.moving_statuses:
             return came_from  # even if force took it out of a status that no row names: it is still in that status
         rows = (row for row in self.rows if row.action == action and row.source == came_from)
         return next((row.failure_status(came_from) for row in rows), came_from)
 
-    def _go(self, row: Row, status: str) -> Verdict:
+    def _allow(self, row: Row, status: str) -> Verdict:
         nothing_to_do = row.during is None and row.success_status(status) == status and not row.hidden
         return Verdict(Ruling.ALREADY if nothing_to_do else Ruling.GO, row)
 
-    def _why_not(self, rows: list[Row], status: str, action: str, actor: str) -> str:
+    def _refusal_reason(self, rows: list[Row], status: str, action: str, actor: str) -> str:
         here = [row for row in rows if row.source == status]
         if any(row.actor != actor for row in here) and (status != NONE or actor != Actor.USER):
             return f"{action} is not for {actor} on {self.label} under {status}"
@@ -238,6 +240,6 @@ class StateTable:
             return f"{action} is not allowed for {self.label} under {status} without force"
         if status == NONE:
             return f"there is no such {self.label}"
-        if all(row.source == NONE for row in rows) or self.creates(action):
+        if all(row.source == NONE for row in rows) or self.is_creation(action):
             return f"{self.label} exists already, under {status}"
         return f"{action} is not allowed for {self.label} under {status}"

@@ -18,28 +18,28 @@ class UnreadableMessage(str):
 
 
 # Updates and queries that every action answers.
-ADMIT = "admit"
-PREEMPT = "preempt"
-PROGRESS = "progress"
+ADMIT_UPDATE = "admit"
+PREEMPT_UPDATE = "preempt"
+PROGRESS_QUERY = "progress"
 
 # Failure types of a closed action.
-REFUSED = "Refused"
-ACTION_FAILED = "ActionFailed"
-TOO_LARGE = "TooLarge"  # of a payload over Temporal's size limit
+REFUSED_ERROR_TYPE = "Refused"
+ACTION_FAILED_ERROR_TYPE = "ActionFailed"
+TOO_LARGE_ERROR_TYPE = "TooLarge"  # of a payload over Temporal's size limit
 
 # Terminates a run that does not make way for a request that takes over.
-MAKE_WAY = "make_way"
+MAKE_WAY_ACTIVITY = "make_way"
 
 # The wait queue: an action that ends signals those behind it.
-PASSED = "passed"
+PASSED_SIGNAL = "passed"
 DRAIN = "drain"
-DRAIN_LINE = "DrainLine"
+DRAIN_QUEUE = "DrainLine"
 
 # The signal to a clock: something may be due earlier than planned.
 LOOK_AGAIN = "look_again"
 
 # Self-healing: the sweep, its schedule, and the reports that are kept.
-HEAL = "Heal"
+HEAL_WORKFLOW = "Heal"
 HEAL_SCHEDULE = "self-healing"
 STORE_SCHEDULE = "store-identity"  # never runs: its memo says which store the namespace uses
 READ_REPORTS = "read_reports"
@@ -61,7 +61,7 @@ READ_OUTCOME = "read_outcome"
 READ_ACTION = "read_action"
 READ_STORE = "read_store"
 READ_ORPHANS = "read_orphans"
-VERIFY = "verify"
+VERIFY_ACTIVITY = "verify"
 CLOUD_FAULTS = "cloud_faults"
 READ_CONNECTIONS = "read_connections"
 
@@ -81,7 +81,7 @@ def worker_identity(process: str, serves: str) -> str:
     return f"{process}/clouds:{serves}"
 
 
-def serves(identity: str) -> str:
+def served_clouds_of(identity: str) -> str:
     """Returns the clouds that a worker's identity names, or an empty string."""
     return identity.partition("/clouds:")[2]
 
@@ -91,22 +91,22 @@ def cloud_queue(csp: str) -> str:
     return f"cloud-{csp}"
 
 
-def memo(request: Request) -> dict[str, str]:
+def request_memo(request: Request) -> dict[str, str]:
     """Returns the workflow memo that lets a repeated request find its own action."""
     return {"request_id": request.request_id} if request.request_id else {}
 
 
-def companion(path: str, role: str) -> str:
+def companion_id(path: str, role: str) -> str:
     """Returns the workflow ID of a companion of an object. Names are never empty, so it is never an object's path."""
     return f"{path}::{role}"
 
 
-def object_of(workflow_id: str) -> str:
+def object_path_of(workflow_id: str) -> str:
     """Returns the path of the object that a workflow belongs to: its ID without a companion's role."""
     return workflow_id.partition("::")[0]
 
 
-def placement(csp: str, region: str, provider: str = "") -> str:
+def make_placement(csp: str, region: str, provider: str = "") -> str:
     """Returns an object's placement: cloud and region, and the provider unless it is simulated.
 
     So a simulated region and a real one of the same name are two placements, and cannot be confused.

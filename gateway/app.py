@@ -12,18 +12,18 @@ from gateway import native, openapi, page, problems
 from gateway.context import Gateway, Ratchet, TranslatedRoute
 from gateway.limits import RequestLimits
 
-DESCRIPTION = (
+API_DESCRIPTION = (
     "Durable lifecycle actions on infrastructure. An action is requested once, survives crashes, and ends with an "
     "outcome; an object has one action at a time."
 )
 
 
-def build(gateway: Gateway) -> FastAPI:
+def build_app(gateway: Gateway) -> FastAPI:
     """Build the application of one gateway."""
     app = FastAPI(
         title="Ratchet",
         version=version("ratchet"),
-        description=DESCRIPTION,
+        description=API_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
@@ -31,26 +31,28 @@ def build(gateway: Gateway) -> FastAPI:
     )
     app.state.gateway = gateway
     app.router.route_class = TranslatedRoute
-    problems.install(app)
-    _add_probes(app)
+    problems.install_handlers(app)
+    _add_health_probes(app)
     app.include_router(native.router)
-    app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]
+    app.openapi = lambda: openapi.build_document(app)  # type: ignore[method-assign]
     app.add_middleware(RequestLimits, hosts=gateway.hosts)
     return app
 
 
-def _add_probes(app: FastAPI) -> None:
+def _add_health_probes(app: FastAPI) -> None:
     @app.get("/healthz", tags=["probes"])
     async def check_health() -> dict[str, str]:
         """The gateway answers."""
         return {"status": "ok"}
 
-    @app.get("/readyz", tags=["probes"], responses=openapi.PROBLEMS)
+    @app.get("/readyz", tags=["probes"], responses=openapi.PROBLEM_RESPONSES)
     async def check_readiness(ratchet: Ratchet) -> dict[str, str]:
         """The gateway reaches Temporal, and a worker serves actions."""
-        await ratchet.someone_polls(ACTIONS_QUEUE)
+        await ratchet.check_polled(ACTIONS_QUEUE)
         return {"status": "ready"}
 
     @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
     async def show_docs() -> HTMLResponse:
-        return HTMLResponse(page.render(app.openapi()), headers={"Content-Security-Policy": page.POLICY})
+        return HTMLResponse(
+            page.render_page(app.openapi()), headers={"Content-Security-Policy": page.CONTENT_SECURITY_POLICY}
+        )

@@ -10,8 +10,8 @@ from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
 
 from client.actions import ActionClient
-from client.connect_errors import translated
-from gateway.events import STORE_SECONDS, WORKER_SECONDS, EventFeed
+from client.connect_errors import translate_errors
+from gateway.events import STORE_POLL_SECONDS, WORKER_POLL_SECONDS, EventFeed
 from gateway.reads import GatewayClient
 from gateway.tokens import TokenFile
 
@@ -30,7 +30,7 @@ class Gateway:
     feed: EventFeed = field(init=False)
 
     def __post_init__(self) -> None:
-        self.feed = EventFeed(self.ratchet, STORE_SECONDS if self.ratchet.store_reads else WORKER_SECONDS)
+        self.feed = EventFeed(self.ratchet, STORE_POLL_SECONDS if self.ratchet.store_reads else WORKER_POLL_SECONDS)
 
 
 def gateway_of(request: Request) -> Gateway:
@@ -46,13 +46,13 @@ class TranslatedRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_translated(request: Request) -> Response:
-            with translated(gateway_of(request).ratchet.client.namespace):
+            with translate_errors(gateway_of(request).ratchet.client.namespace):
                 return await handle(request)
 
         return handle_translated
 
 
-def authenticate(request: Request) -> str:
+def authenticate_caller(request: Request) -> str:
     """Who asks: the name of the token, or nobody in particular if there are no tokens."""
     tokens = gateway_of(request).tokens
     return tokens.authenticate(request.headers.get("authorization")) if tokens else ANONYMOUS
@@ -63,5 +63,5 @@ def client_of(request: Request) -> ActionClient:
     return gateway_of(request).ratchet
 
 
-Caller = Annotated[str, Depends(authenticate)]
+Caller = Annotated[str, Depends(authenticate_caller)]
 Ratchet = Annotated[ActionClient, Depends(client_of)]

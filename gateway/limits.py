@@ -11,11 +11,11 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.problems import answer
+from gateway.problems import problem_response
 
-MAX_BODY = 256 * 1024
+MAX_BODY_BYTES = 256 * 1024
 BODY_SECONDS = 10.0
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class RequestLimits:
@@ -23,7 +23,7 @@ class RequestLimits:
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str] = frozenset()) -> None:
         self._app = app
-        self._hosts = LOOPBACK | hosts
+        self._hosts = LOOPBACK_HOSTS | hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -33,22 +33,24 @@ class RequestLimits:
         host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
         origin = headers.get("origin")
         if host not in self._hosts:
-            refused = answer(
+            refused = problem_response(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "unknown-host",
                 f"this gateway does not answer for the host {host[:100]!r}",
                 "add the name to RATCHET_GATEWAY_HOSTS",
             )
         elif origin and urlsplit(origin).netloc != headers.get("host"):
-            refused = answer(HTTPStatus.FORBIDDEN, "foreign-origin", "requests of other sites' pages are refused")
-        elif (length := headers.get("content-length", "0")).isdigit() and int(length) > MAX_BODY:
+            refused = problem_response(
+                HTTPStatus.FORBIDDEN, "foreign-origin", "requests of other sites' pages are refused"
+            )
+        elif (length := headers.get("content-length", "0")).isdigit() and int(length) > MAX_BODY_BYTES:
             refused = _too_large()
         else:
-            await self._limited(scope, receive, send)
+            await self._pass_bounded(scope, receive, send)
             return
         await refused(scope, receive, send)
 
-    async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _pass_bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with a body of bounded size and time. What broke a bound is answered by us.
 
         Whoever reads the body turns errors into answers of its own, which are dropped.
@@ -87,10 +89,10 @@ class BoundedBody:
                 message = await self._receive()
         except TimeoutError:
             why = f"the body took more than {BODY_SECONDS:g} s"
-            self.refusal = answer(HTTPStatus.REQUEST_TIMEOUT, "slow-body", why)
+            self.refusal = problem_response(HTTPStatus.REQUEST_TIMEOUT, "slow-body", why)
             raise BodyRefused from None
         self._size += len(message.get("body", b""))
-        if self._size > MAX_BODY:
+        if self._size > MAX_BODY_BYTES:
             self.refusal = _too_large()
             raise BodyRefused
         self._complete = not message.get("more_body", False)
@@ -98,6 +100,9 @@ class BoundedBody:
 
 
 def _too_large() -> JSONResponse:
-    return answer(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"a body may have {MAX_BODY // 1024} KiB", "send less at once"
+    return problem_response(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "too-large",
+        f"a body may have {MAX_BODY_BYTES // 1024} KiB",
+        "send less at once",
     )

@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from client.launching import within
+from client.launching import run_within
 from domain import registry, wire
 from domain.errors import Category, RatchetError, Refused
 from domain.events import EventCursor, parse_cursor
@@ -29,23 +29,25 @@ from domain.model import (
     ShortText,
     TreeView,
 )
-from domain.model import Query as StoreQuery
+from domain.model import ReadQuery as StoreQuery
 from domain.model import Request as ActionRequest
 from domain.paths import kind_of
 from domain.runs import ActionView
-from gateway.context import MAX_STREAMS, Caller, Gateway, Ratchet, TranslatedRoute, authenticate, gateway_of
-from gateway.openapi import PROBLEMS
-from gateway.problems import answer, refusal_answer
+from gateway.context import MAX_STREAMS, Caller, Gateway, Ratchet, TranslatedRoute, authenticate_caller, gateway_of
+from gateway.openapi import PROBLEM_RESPONSES
+from gateway.problems import problem_response, refusal_response
 
-DEFAULT_WAIT = 30.0  # seconds until an action's outcome is asked for again
-MAX_WAIT = 60.0
-HEARTBEAT = 15.0  # seconds between comments in a silent stream: proxies cut off what says nothing
-PAGES = 40  # read at most for one answer when a status is asked for
+DEFAULT_WAIT_SECONDS = 30.0  # seconds until an action's outcome is asked for again
+MAX_WAIT_SECONDS = 60.0
+HEARTBEAT_SECONDS = 15.0  # seconds between comments in a silent stream: proxies cut off what says nothing
+MAX_PAGES = 40  # read at most for one answer when a status is asked for
 
-router = APIRouter(prefix="/v1", dependencies=[Depends(authenticate)], responses=PROBLEMS, route_class=TranslatedRoute)
-ObjectPath = Annotated[str, Path(description="The object's path.", examples=["ns:default:mci:web"], max_length=500)]
-RunId = Annotated[str, Path(description="The run that `Location` names.", max_length=100)]
-Limit = Annotated[int, Query(ge=1, le=1_000)]
+router = APIRouter(
+    prefix="/v1", dependencies=[Depends(authenticate_caller)], responses=PROBLEM_RESPONSES, route_class=TranslatedRoute
+)
+PathParameter = Annotated[str, Path(description="The object's path.", examples=["ns:default:mci:web"], max_length=500)]
+RunParameter = Annotated[str, Path(description="The run that `Location` names.", max_length=100)]
+LimitParameter = Annotated[int, Query(ge=1, le=1_000)]
 
 
 class KindView(Model):
@@ -114,14 +116,14 @@ async def get_state_table(kind: str) -> list[StateRow]:
             otherwise=row.otherwise,
             force=row.force,
         )
-        for row in _known_kind(kind).table.rows
+        for row in _find_kind(kind).table.rows
     ]
 
 
 @router.get("/kinds/{kind}/schema")
 async def get_schemas(kind: str) -> dict[str, dict[str, Any]]:
     """The JSON Schema of each action's spec; an action that takes none is left out."""
-    verbs = (verb for verb in _known_kind(kind).verbs if verb.spec and not verb.hidden)
+    verbs = (verb for verb in _find_kind(kind).verbs if verb.spec and not verb.is_internal)
     return {verb.action: verb.spec.model_json_schema() for verb in verbs if verb.spec}
 
 
@@ -132,58 +134,58 @@ async def list_objects(
     kind: Annotated[str, Query(examples=["mci"], max_length=100)],
     prefix: Annotated[str, Query(description="Only objects at or below this path.", max_length=500)] = "",
     after: Annotated[str, Query(description="The `next` of the page before.", max_length=500)] = "",
-    limit: Limit = 100,
+    limit: LimitParameter = 100,
     status: Annotated[str, Query(description="Only objects in this status.", max_length=100)] = "",
 ) -> Response:
     """Objects of a kind, a page at a time, in the order of their paths."""
     found: list[ObjectView] = []
-    for _ in range(PAGES):
+    for _ in range(MAX_PAGES):
         query = StoreQuery(kind=kind, path=prefix, after=after, limit=limit)
-        page = (await ratchet.read(wire.READ_OBJECTS, query, ObjectsView)).objects
+        page = (await ratchet.run_query(wire.READ_OBJECTS, query, ObjectsView)).objects
         found += [view for view in page if not status or view.status == status][: limit - len(found)]
         after = page[-1].path if len(page) == limit else ""
         if len(found) == limit or not after:
             break
     if len(found) == limit and status:
         after = found[-1].path
-    return _conditional(request, ObjectPage(objects=found, next=after))
+    return _etag_response(request, ObjectPage(objects=found, next=after))
 
 
 @router.get("/objects/{path}")
-async def get_object(request: Request, ratchet: Ratchet, path: ObjectPath) -> Response:
+async def get_object(request: Request, ratchet: Ratchet, path: PathParameter) -> Response:
     """One object: its status, spec and info."""
-    return _conditional(request, await ratchet.get(path))
+    return _etag_response(request, await ratchet.read_object(path))
 
 
 @router.get("/objects/{path}/tree")
-async def get_tree(ratchet: Ratchet, path: ObjectPath, limit: Limit = 20) -> TreeView:
+async def get_tree(ratchet: Ratchet, path: PathParameter, limit: LimitParameter = 20) -> TreeView:
     """A group with its members counted by placement and status, and the first errors."""
-    return await ratchet.read(wire.READ_TREE, StoreQuery(path=path, limit=limit), TreeView)
+    return await ratchet.run_query(wire.READ_TREE, StoreQuery(path=path, limit=limit), TreeView)
 
 
 @router.get("/objects/{path}/history")
 async def get_history(
     ratchet: Ratchet,
-    path: ObjectPath,
+    path: PathParameter,
     after: Annotated[int, Query(description="Only lines with a higher `seq`.", ge=0, le=2**63 - 1)] = 0,
-    limit: Limit = 100,
+    limit: LimitParameter = 100,
 ) -> HistoryView:
     """The last status changes of an object, oldest first."""
-    lines = (await ratchet.read(wire.READ_HISTORY, StoreQuery(path=path, limit=limit), HistoryView)).lines
+    lines = (await ratchet.run_query(wire.READ_HISTORY, StoreQuery(path=path, limit=limit), HistoryView)).lines
     return HistoryView(lines=[line for line in lines if line.seq > after])
 
 
 @router.get("/objects/{path}/locks")
-async def get_locks(ratchet: Ratchet, path: ObjectPath) -> LocksView:
+async def get_locks(ratchet: Ratchet, path: PathParameter) -> LocksView:
     """The locks at or below a path: which action holds what, since when."""
-    return await ratchet.read(wire.READ_LOCKS, StoreQuery(path=path), LocksView)
+    return await ratchet.run_query(wire.READ_LOCKS, StoreQuery(path=path), LocksView)
 
 
 @router.post("/objects/{path}/actions/{action}")
 async def request_action(
     ratchet: Ratchet,
     caller: Caller,
-    path: ObjectPath,
+    path: PathParameter,
     action: Annotated[str, Path(examples=["suspend"], max_length=40)],
     body: ActionBody | None = None,
     dry_run: Annotated[bool, Query(description="Only say what the answer would be; change nothing.")] = False,
@@ -201,41 +203,43 @@ async def request_action(
     try:
         request = ActionRequest(path=path, action=action, requested_by=caller, request_id=idempotency_key, **given)
     except ValidationError as error:
-        raise RequestValidationError([{**each, "loc": ("path", *each["loc"])} for each in error.errors()]) from error
+        raise RequestValidationError([{**error, "loc": ("path", *error["loc"])} for error in error.errors()]) from error
     if dry_run:
-        return _admission_answer(await ratchet.check(request))
-    ticket = await ratchet.ask(request)
+        return _admission_response(await ratchet.check_request(request))
+    ticket = await ratchet.request_action(request)
     if ticket.admission.refusal:
-        return refusal_answer(ticket.admission.refusal)
+        return refusal_response(ticket.admission.refusal)
     if ticket.admission.outcome:
-        return _json(ticket.admission.outcome)
+        return _json_response(ticket.admission.outcome)
     location = f"/v1/actions/{ticket.run}"
     try:
-        outcome = await within(_wait_seconds(prefer), ratchet.outcome(ticket.path, ticket.run))
+        outcome = await run_within(_wait_seconds(prefer), ratchet.wait_for_outcome(ticket.path, ticket.run))
     except TimeoutError:
         progress = Progress(path=path, action=action, phase="running")
-        return _json(progress, HTTPStatus.ACCEPTED, {"Location": location, "Retry-After": "1"})
-    return _json(outcome, headers={"Content-Location": location})
+        return _json_response(progress, HTTPStatus.ACCEPTED, {"Location": location, "Retry-After": "1"})
+    return _json_response(outcome, headers={"Content-Location": location})
 
 
 @router.get("/actions/{run}")
-async def get_action(ratchet: Ratchet, run: RunId) -> RunView:
+async def get_action(ratchet: Ratchet, run: RunParameter) -> RunView:
     """An action: its progress while it runs, its outcome afterwards."""
-    view = await ratchet.read(wire.READ_ACTION, StoreQuery(run=run), ActionView)
+    view = await ratchet.run_query(wire.READ_ACTION, StoreQuery(run=run), ActionView)
     if view.outcome:
         return RunView(action=view)
-    return RunView(action=view, progress=await ratchet.glimpse(registry.owner_of(view.path, view.action), run))
+    return RunView(
+        action=view, progress=await ratchet.try_read_progress(registry.workflow_id_of(view.path, view.action), run)
+    )
 
 
 @router.delete("/actions/{run}", status_code=HTTPStatus.ACCEPTED)
-async def cancel_action(ratchet: Ratchet, run: RunId) -> RunView:
+async def cancel_action(ratchet: Ratchet, run: RunParameter) -> RunView:
     """Ask a running action to clean up and end. Its outcome tells what became of it."""
-    view = await ratchet.read(wire.READ_ACTION, StoreQuery(run=run), ActionView)
+    view = await ratchet.run_query(wire.READ_ACTION, StoreQuery(run=run), ActionView)
     if view.outcome:
         raise Refused(
             Category.NOT_ALLOWED, f"the action has ended: {view.outcome.result}", "there is nothing to cancel"
         )
-    await ratchet.client.get_workflow_handle(registry.owner_of(view.path, view.action), run_id=run).cancel()
+    await ratchet.client.get_workflow_handle(registry.workflow_id_of(view.path, view.action), run_id=run).cancel()
     return RunView(action=view)
 
 
@@ -251,30 +255,32 @@ async def follow_events(
     """Status changes as server-sent events. `Last-Event-ID` resumes with no event lost or doubled."""
     gateway = gateway_of(request)
     if gateway.streams >= MAX_STREAMS:
-        return answer(
+        return problem_response(
             HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", f"{MAX_STREAMS} event streams are open", "try again"
         )
     if kind:
-        registry.kind(kind)
-    cursor = parse_cursor(last_event_id) if last_event_id else await gateway.feed.newest()
+        registry.find_kind(kind)
+    cursor = parse_cursor(last_event_id) if last_event_id else await gateway.feed.newest_position()
     try:
-        await gateway.feed.page(cursor)  # a position that is gone is an error now, not a stream that breaks off
+        await gateway.feed.read_page(cursor)  # a position that is gone is an error now, not a stream that breaks off
     except Refused as refused:
         if refused.category is not Category.NOT_FOUND:
             raise
-        return answer(HTTPStatus.GONE, "gone", refused.message, refused.hint)
+        return problem_response(HTTPStatus.GONE, "gone", refused.message, refused.hint)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_stream(gateway, cursor, prefix, kind), headers=headers, media_type="text/event-stream")
+    return StreamingResponse(
+        _stream_events(gateway, cursor, prefix, kind), headers=headers, media_type="text/event-stream"
+    )
 
 
-async def _stream(gateway: Gateway, cursor: EventCursor, prefix: str, kind: str) -> AsyncIterator[str]:
+async def _stream_events(gateway: Gateway, cursor: EventCursor, prefix: str, kind: str) -> AsyncIterator[str]:
     gateway.streams += 1
     try:
-        async with gateway.feed.following():
+        async with gateway.feed.poll_while_following():
             yield f"retry: 1000\nid: {cursor}\n\n"
             while True:
                 try:
-                    events = await gateway.feed.after(cursor, HEARTBEAT)
+                    events = await gateway.feed.wait_for_events(cursor, HEARTBEAT_SECONDS)
                 except RatchetError:
                     return  # the reader connects again, after the last event that it got
                 for event in events:
@@ -288,9 +294,9 @@ async def _stream(gateway: Gateway, cursor: EventCursor, prefix: str, kind: str)
         gateway.streams -= 1
 
 
-def _known_kind(name: str) -> Kind:
+def _find_kind(name: str) -> Kind:
     try:
-        return registry.kind(name)
+        return registry.find_kind(name)
     except Refused as refused:
         raise Refused(Category.NOT_FOUND, refused.message, refused.hint) from refused
 
@@ -302,7 +308,7 @@ def _kind_view(kind: Kind) -> KindView:
         scope=list(kind.scope),
         member=kind.member,
         statuses=list(kind.table.statuses),
-        actions=list(kind.offered),
+        actions=list(kind.offered_actions),
     )
 
 
@@ -310,18 +316,20 @@ def _wait_seconds(prefer: str) -> float:
     if "respond-async" in prefer:
         return 0
     wished = re.search(r"\bwait=(\d{1,6})\b", prefer)
-    return min(float(wished[1]), MAX_WAIT) if wished else DEFAULT_WAIT
+    return min(float(wished[1]), MAX_WAIT_SECONDS) if wished else DEFAULT_WAIT_SECONDS
 
 
-def _admission_answer(admission: Admission) -> Response:
-    return refusal_answer(admission.refusal) if admission.refusal else _json(admission)
+def _admission_response(admission: Admission) -> Response:
+    return refusal_response(admission.refusal) if admission.refusal else _json_response(admission)
 
 
-def _json(model: BaseModel, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
+def _json_response(
+    model: BaseModel, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None
+) -> Response:
     return Response(model.model_dump_json(), status, headers, "application/json")
 
 
-def _conditional(request: Request, model: BaseModel) -> Response:
+def _etag_response(request: Request, model: BaseModel) -> Response:
     """The model with its ETag, or 304 if the caller has it already."""
     body = model.model_dump_json()
     tag = f'"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'

@@ -14,13 +14,13 @@ from pydantic.json_schema import models_json_schema
 from domain import registry
 from domain.kinds import Kind, Verb
 from domain.model import Admission, Outcome, Progress
-from domain.paths import make
+from domain.paths import build_path
 from gateway.problems import MEDIA_TYPE, Problem
 
-GENERIC = "/v1/objects/{path}/actions/{action}"
+GENERIC_PATH = "/v1/objects/{path}/actions/{action}"
 _REFERENCE = "#/components/schemas/{model}"
 _BODY = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-_MEANINGS = {
+_MEANING_OF_STATUS = {
     400: "The request is malformed.",
     401: "The gateway wants a token.",
     403: "Refused for good: a quota, or a page of another site.",
@@ -30,12 +30,12 @@ _MEANINGS = {
     422: "A field is wrong; `errors` names it.",
     503: "Temporal, a worker or the store does not answer.",
 }
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"description": meaning, "content": _BODY} for status, meaning in _MEANINGS.items()
+PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": meaning, "content": _BODY} for status, meaning in _MEANING_OF_STATUS.items()
 }
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
+def build_document(app: FastAPI) -> dict[str, Any]:
     """The document of an app; made once."""
     if app.openapi_schema:
         return app.openapi_schema
@@ -50,28 +50,28 @@ def describe(app: FastAPI) -> dict[str, Any]:
     schemas.pop("HTTPValidationError", None)
     schemas.pop("ValidationError", None)
     references = _add_models(schemas)
-    generic = document["paths"].pop(GENERIC)["post"]
-    for action, offers in _offers().items():
-        document["paths"][GENERIC.replace("{action}", action)] = {
+    generic = document["paths"].pop(GENERIC_PATH)["post"]
+    for action, offers in _kinds_by_action().items():
+        document["paths"][GENERIC_PATH.replace("{action}", action)] = {
             "post": _operation(generic, action, offers, references)
         }
     app.openapi_schema = document
     return document
 
 
-def _offers() -> dict[str, list[tuple[Kind, Verb]]]:
+def _kinds_by_action() -> dict[str, list[tuple[Kind, Verb]]]:
     """The kinds that offer each action."""
     offers: defaultdict[str, list[tuple[Kind, Verb]]] = defaultdict(list)
     for kind in registry.KINDS.values():
         for verb in kind.verbs:
-            if verb.action in kind.offered:
+            if verb.action in kind.offered_actions:
                 offers[verb.action].append((kind, verb))
     return offers
 
 
 def _add_models(schemas: dict[str, Any]) -> dict[type[BaseModel], str]:
     """Add the schemas of specs and answers; returns the reference of each spec."""
-    specs = {verb.spec for offers in _offers().values() for _, verb in offers if verb.spec}
+    specs = {verb.spec for offers in _kinds_by_action().values() for _, verb in offers if verb.spec}
     models: list[type[BaseModel]] = [
         *sorted(specs, key=lambda spec: spec.__name__),
         Outcome,
@@ -112,4 +112,4 @@ def _operation(
 
 
 def _example_path(kind: Kind) -> str:
-    return make(kind.scope, [f"my-{word}" for word in kind.scope])
+    return build_path(kind.scope, [f"my-{word}" for word in kind.scope])

@@ -6,7 +6,7 @@ import json
 from html import escape
 from typing import Any
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1c2330 }
 summary { cursor: pointer; padding: .4rem .2rem } details { border-bottom: 1px solid #d8dee8 }
@@ -21,11 +21,11 @@ td, th { text-align: left; padding: .2rem .8rem .2rem 0; vertical-align: top }
 """
 
 
-def render(document: dict[str, Any]) -> str:
+def render_page(document: dict[str, Any]) -> str:
     """Render the page."""
     info = document["info"]
     operations = [
-        _operation(method, path, operation)
+        _render_operation(method, path, operation)
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     ]
@@ -42,7 +42,7 @@ def render(document: dict[str, Any]) -> str:
     )
 
 
-def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
+def _render_operation(method: str, path: str, operation: dict[str, Any]) -> str:
     parameters = operation.get("parameters", [])
     rows = "".join(
         f"<tr><td><code>{escape(each['name'])}</code><td>{escape(each['in'])}<td>{escape(each.get('description', ''))}"

@@ -11,14 +11,14 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from client.errors import TooMuch, Unreachable
+from client.errors import AnswerTooLarge, Unreachable
 from domain.errors import Category, Refused, StoreUnavailable, one_line
-from domain.model import Holder, Refusal
+from domain.model import LockHolder, Refusal
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 2
 
-STATUS = {
+STATUS_OF_CATEGORY = {
     Category.CONFLICT: HTTPStatus.CONFLICT,
     Category.NOT_ALLOWED: HTTPStatus.CONFLICT,
     Category.NOT_FOUND: HTTPStatus.NOT_FOUND,
@@ -42,7 +42,7 @@ class Problem(BaseModel):
     status: int
     detail: str
     hint: str = ""
-    holders: list[Holder] = []
+    holders: list[LockHolder] = []
     errors: list[FieldError] = []
 
 
@@ -54,12 +54,12 @@ class TokensUnusable(Exception):
     """Nobody can prove who they are, because the file of tokens is wrong."""
 
 
-def answer(
+def problem_response(
     status: HTTPStatus,
     kind: str,
     detail: str,
     hint: str = "",
-    holders: list[Holder] | None = None,
+    holders: list[LockHolder] | None = None,
     errors: list[FieldError] | None = None,
 ) -> JSONResponse:
     """The response for one problem."""
@@ -76,35 +76,41 @@ def answer(
     return JSONResponse(body.model_dump(mode="json"), status, headers, MEDIA_TYPE)
 
 
-def refusal_answer(refusal: Refusal) -> JSONResponse:
+def refusal_response(refusal: Refusal) -> JSONResponse:
     """The response for a request that was refused."""
-    return answer(
-        STATUS[refusal.category], refusal.category.value, refusal.message, refusal.hint, holders=refusal.holders
+    return problem_response(
+        STATUS_OF_CATEGORY[refusal.category],
+        refusal.category.value,
+        refusal.message,
+        refusal.hint,
+        holders=refusal.holders,
     )
 
 
-def install(app: FastAPI) -> None:
+def install_handlers(app: FastAPI) -> None:
     """Answer every error of the app with a problem."""
 
     @app.exception_handler(Refused)
     async def _refused(_request: Request, error: Refused) -> JSONResponse:
-        return refusal_answer(Refusal.of(error))
+        return refusal_response(Refusal.from_error(error))
 
-    @app.exception_handler(TooMuch)
-    async def _too_much(_request: Request, error: TooMuch) -> JSONResponse:
-        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, "too-much", str(error), "pass a smaller limit, or a prefix")
+    @app.exception_handler(AnswerTooLarge)
+    async def _too_much(_request: Request, error: AnswerTooLarge) -> JSONResponse:
+        return problem_response(
+            HTTPStatus.UNPROCESSABLE_ENTITY, "too-much", str(error), "pass a smaller limit, or a prefix"
+        )
 
     @app.exception_handler(Unreachable)
     async def _unreachable(_request: Request, error: Unreachable) -> JSONResponse:
-        return answer(HTTPStatus.SERVICE_UNAVAILABLE, "unreachable", f"{error.what}: {error}", error.hint)
+        return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, "unreachable", f"{error.headline}: {error}", error.hint)
 
     @app.exception_handler(StoreUnavailable)
     async def _store(_request: Request, error: StoreUnavailable) -> JSONResponse:
-        return answer(HTTPStatus.SERVICE_UNAVAILABLE, "store-unavailable", str(error), "try again")
+        return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, "store-unavailable", str(error), "try again")
 
     @app.exception_handler(Unauthorized)
     async def _unauthorized(_request: Request, error: Unauthorized) -> JSONResponse:
-        response = answer(
+        response = problem_response(
             HTTPStatus.UNAUTHORIZED, "unauthorized", str(error), "send: Authorization: Bearer TOKEN; see: starter token"
         )
         response.headers["WWW-Authenticate"] = "Bearer"
@@ -112,18 +118,22 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(TokensUnusable)
     async def _unusable(_request: Request, error: TokensUnusable) -> JSONResponse:
-        return answer(HTTPStatus.SERVICE_UNAVAILABLE, "tokens-unusable", str(error), "the gateway's log says why")
+        return problem_response(
+            HTTPStatus.SERVICE_UNAVAILABLE, "tokens-unusable", str(error), "the gateway's log says why"
+        )
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
-        errors = [_field_error(each) for each in error.errors()]
-        detail = "; ".join(f"{each.field}: {each.message}" for each in errors[:5])
-        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", one_line(detail), "see /docs", errors=errors[:50])
+        errors = [_field_error(error) for error in error.errors()]
+        detail = "; ".join(f"{error.field}: {error.message}" for error in errors[:5])
+        return problem_response(
+            HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", one_line(detail), "see /docs", errors=errors[:50]
+        )
 
     @app.exception_handler(HTTPException)
     async def _http(_request: Request, error: HTTPException) -> JSONResponse:
         status = HTTPStatus(error.status_code)
-        response = answer(status, status.phrase.lower().replace(" ", "-"), str(error.detail), "see /docs")
+        response = problem_response(status, status.phrase.lower().replace(" ", "-"), str(error.detail), "see /docs")
         response.headers.update(error.headers or {})
         return response
 

@@ -6,51 +6,53 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from client.identity import known_store
+from client.identity import read_registered_store
 from client.session import connect
 from domain.errors import Category, Refused
-from gateway.app import build
+from gateway.app import build_app
 from gateway.context import Gateway
-from gateway.limits import LOOPBACK
+from gateway.limits import LOOPBACK_HOSTS
 from gateway.reads import GatewayClient
-from gateway.server import serving
+from gateway.server import serve_app
 from gateway.settings import GatewaySettings
 from gateway.tokens import TokenFile
-from store.identity import identity
-from store.migrate import newest, version
-from workers.service import Service
-from workers.settings import redacted
+from store.identity import read_identity
+from store.migrate import newest_version, read_version
+from workers.service import WorkerService
+from workers.settings import redact_url
 
 
 @asynccontextmanager
-async def beside_worker(service: Service, settings: GatewaySettings, ui: str) -> AsyncIterator[str]:
+async def serve_beside_worker(service: WorkerService, settings: GatewaySettings, ui: str) -> AsyncIterator[str]:
     """Serve in a worker's process while the block lasts, on another port if its own is taken; yields the URL."""
     client = GatewayClient(service.client, service.store_reads(), ui)
-    async with _serving(client, settings, or_any_port=True) as url:
+    async with _serve_gateway(client, settings, or_any_port=True) as url:
         yield url
 
 
 @asynccontextmanager
-async def alone(settings: GatewaySettings) -> AsyncIterator[tuple[str, str]]:
+async def serve_alone(settings: GatewaySettings) -> AsyncIterator[tuple[str, str]]:
     """Serve in a process of its own while the block lasts; yields the URL, and where reads are answered."""
     async with connect(settings, "gateway") as ratchet:
         if not _has_store(settings):
-            async with _serving(GatewayClient(ratchet.client, ui=ratchet.ui), settings) as url:
+            async with _serve_gateway(GatewayClient(ratchet.client, ui=ratchet.ui), settings) as url:
                 yield url, "a worker"
             return
-        service = Service(ratchet.client, settings)
+        service = WorkerService(ratchet.client, settings)
         try:
             await _check_store(service)
             client = GatewayClient(ratchet.client, service.store_reads(), ratchet.ui)
-            async with _serving(client, settings) as url:
-                yield url, redacted(settings.store())
+            async with _serve_gateway(client, settings) as url:
+                yield url, redact_url(settings.store_database_url())
         finally:
             await service.close()
 
 
 @asynccontextmanager
-async def _serving(ratchet: GatewayClient, settings: GatewaySettings, or_any_port: bool = False) -> AsyncIterator[str]:
-    if settings.gateway_host not in LOOPBACK and settings.gateway_tokens is None:
+async def _serve_gateway(
+    ratchet: GatewayClient, settings: GatewaySettings, or_any_port: bool = False
+) -> AsyncIterator[str]:
+    if settings.gateway_host not in LOOPBACK_HOSTS and settings.gateway_tokens is None:
         raise Refused(
             Category.INVALID,
             f"the gateway would answer anybody who reaches {settings.gateway_host}",
@@ -58,8 +60,8 @@ async def _serving(ratchet: GatewayClient, settings: GatewaySettings, or_any_por
         )
     tokens = TokenFile(settings.gateway_tokens) if settings.gateway_tokens else None
     hosts = frozenset({*settings.gateway_hosts, settings.gateway_host})
-    app = build(Gateway(ratchet, tokens, hosts))
-    async with serving(app, settings.gateway_host, settings.gateway_port, or_any_port) as url:
+    app = build_app(Gateway(ratchet, tokens, hosts))
+    async with serve_app(app, settings.gateway_host, settings.gateway_port, or_any_port) as url:
         yield url
 
 
@@ -67,19 +69,20 @@ def _has_store(settings: GatewaySettings) -> bool:
     return bool(settings.store_url) or (settings.home / "inventory.db").exists()
 
 
-async def _check_store(service: Service) -> None:
+async def _check_store(service: WorkerService) -> None:
     """Refuse a store of another schema, or one that the workers do not use: its answers would be wrong."""
-    found = await asyncio.to_thread(version, service.database)
-    if found != newest():
+    found = await asyncio.to_thread(read_version, service.database)
+    if found != newest_version():
         raise Refused(
             Category.INVALID,
-            f"the store is at schema {found or 'none'}, this gateway knows {newest()}",
+            f"the store is at schema {found or 'none'}, this gateway knows {newest_version()}",
             "starter migrate, or use the gateway of the workers' version",
         )
-    own, used = (await service.database.run(identity)).id, await known_store(service.client)
+    own, used = (await service.database.run_transaction(read_identity)).id, await read_registered_store(service.client)
     if used not in (None, own):
         raise Refused(
             Category.INVALID,
-            f"the workers use the store {used}, but {redacted(service.settings.store())} is the store {own}",
+            f"the workers use the store {used}, but {redact_url(service.settings.store_database_url())} is "
+            f"the store {own}",
             "set RATCHET_STORE_URL as on the workers",
         )

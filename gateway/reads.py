@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from activities.refusals import refusal_in
+from activities.refusals import refusal_of_error
 from client.actions import ActionClient
 from client.queries import READ_SECONDS
 from domain import wire
@@ -27,7 +27,7 @@ class GatewayClient(ActionClient):
         super().__init__(client, ui)
         self.store_reads = store_reads or {}
 
-    async def read(
+    async def run_query(
         self,
         activity: str,
         query: BaseModel,
@@ -37,11 +37,11 @@ class GatewayClient(ActionClient):
     ) -> T:
         read = self.store_reads.get(activity)
         if read is None or queue != wire.ACTIONS_QUEUE:
-            return await super().read(activity, query, answer, seconds, queue)
+            return await super().run_query(activity, query, answer, seconds, queue)
         try:
             result: T = await read(query)
             return result
         except ApplicationError as error:
-            if (refusal := refusal_in(error)) is not None:
-                raise refusal.error() from error
+            if (refusal := refusal_of_error(error)) is not None:
+                raise refusal.to_error() from error
             raise StoreUnavailable(error.message) from error

@@ -42,12 +42,12 @@ class DeadlineProtocol(H11Protocol):
         """Start the deadline when headers begin, stop it when they are complete."""
         waits = self.cycle is None or self.cycle.response_complete
         if waits and self._deadline is None:
-            self._deadline = self.loop.call_later(HEADER_SECONDS, self._give_up)
+            self._deadline = self.loop.call_later(HEADER_SECONDS, self._close_late)
         elif not waits and self._deadline:
             self._deadline.cancel()
             self._deadline = None
 
-    def _give_up(self) -> None:
+    def _close_late(self) -> None:
         self._deadline = None
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
@@ -62,9 +62,9 @@ class QuietServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(app: FastAPI, host: str, port: int, or_any_port: bool = False) -> AsyncIterator[str]:
+async def serve_app(app: FastAPI, host: str, port: int, or_any_port: bool = False) -> AsyncIterator[str]:
     """Serve the app while the block lasts; yields its URL. Refused if the port cannot be had. Port 0: any free one."""
-    listener = _listen(host, port, or_any_port)
+    listener = _open_socket(host, port, or_any_port)
     options: dict[str, Any] = {"h11_max_incomplete_event_size": MAX_HEADERS, "timeout_keep_alive": 30}
     config = uvicorn.Config(
         app,
@@ -89,7 +89,7 @@ async def serving(app: FastAPI, host: str, port: int, or_any_port: bool = False)
         listener.close()
 
 
-def _listen(host: str, port: int, or_any_port: bool) -> socket.socket:
+def _open_socket(host: str, port: int, or_any_port: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from workers.settings import Settings
+from workers.settings import WorkerSettings
 
 USUAL_PORT = 8787
 
 
-class GatewaySettings(Settings):
+class GatewaySettings(WorkerSettings):
     """`RATCHET_GATEWAY_PORT=9000 starter gateway` and so on."""
 
     gateway_host: str = "127.0.0.1"  # loopback: TLS and other machines are a proxy's work

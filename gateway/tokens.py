@@ -12,14 +12,14 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from client.documents import Unreadable, read
+from client.documents import UnreadableDocument, read_document
 from domain.errors import Category, Refused
-from domain.fields import describe_errors
+from domain.fields import describe_validation_errors
 from gateway.problems import TokensUnusable, Unauthorized
 
 PREFIX = "ratchet_"
 _log = logging.getLogger("ratchet.gateway")
-HINT = "mend RATCHET_GATEWAY_TOKENS; `starter token NAME` prints a line for it"
+TOKENS_FILE_HINT = "mend RATCHET_GATEWAY_TOKENS; `starter token NAME` prints a line for it"
 
 
 class Token(BaseModel):
@@ -81,20 +81,20 @@ class TokenFile:
         try:
             seen = self._file.stat()
         except OSError as error:
-            raise _wrong(self._file, f"cannot be read: {error.strerror}") from error
+            raise _unusable_file(self._file, f"cannot be read: {error.strerror}") from error
         if (version := (seen.st_mtime_ns, seen.st_ino)) == self._version:
             return
         if seen.st_mode & 0o077:
-            raise _wrong(self._file, "can be read or changed by others: chmod 600")
+            raise _unusable_file(self._file, "can be read or changed by others: chmod 600")
         try:
-            found = TokenList.model_validate(read(self._file) or {"tokens": []})
-        except Unreadable as error:
-            raise _wrong(self._file, str(error)) from error
+            found = TokenList.model_validate(read_document(self._file) or {"tokens": []})
+        except UnreadableDocument as error:
+            raise _unusable_file(self._file, str(error)) from error
         except ValidationError as error:
-            raise _wrong(self._file, f"is not valid: {describe_errors(error, 'file')}") from error
+            raise _unusable_file(self._file, f"is not valid: {describe_validation_errors(error, 'file')}") from error
         self._tokens = {token.hash: token for token in found.tokens}
         self._version = version
 
 
-def _wrong(file: Path, why: str) -> Refused:
-    return Refused(Category.INVALID, f"the token file {file} {why}", HINT)
+def _unusable_file(file: Path, why: str) -> Refused:
+    return Refused(Category.INVALID, f"the token file {file} {why}", TOKENS_FILE_HINT)

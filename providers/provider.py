@@ -15,11 +15,11 @@ C = TypeVar("C", bound=Connection)
 class RealCloud(Cloud, Protocol):
     """A cloud outside this program: it needs credentials, and may not answer."""
 
-    async def credentials(self) -> str:
+    async def describe_credentials(self) -> str:
         """Returns where the credentials were found, never the credentials; raises Refused if there are none."""
         ...
 
-    async def check(self) -> str:
+    async def check_credentials(self) -> str:
         """Checks the credentials with a harmless read. Returns a short text, or raises a ProviderError."""
         ...
 
@@ -27,10 +27,10 @@ class RealCloud(Cloud, Protocol):
 
 
 @dataclass(frozen=True)
-class Access(Generic[C]):
+class CloudAccess(Generic[C]):
     """How a real cloud is opened and its credentials are checked."""
 
-    open: Callable[[C, float], RealCloud]  # with the timeout of a call; makes no call
+    open_cloud: Callable[[C, float], RealCloud]  # with the timeout of a call; makes no call
     check_offline: Callable[[C], None]  # refuses missing credentials; makes no call
 
 
@@ -40,7 +40,7 @@ class Provider(Generic[C]):
 
     name: str  # its name in the connections file
     connection: type[C]  # the model of a connection in the file
-    access: Access[C] | None = None  # None: simulated
-    page: str = ""  # docs page
-    extra: str = ""  # its extra in pyproject.toml
-    loggers: tuple[str, ...] = ()  # loggers to silence: they would log requests with their authorisation
+    cloud_access: CloudAccess[C] | None = None  # None: simulated
+    docs_page: str = ""  # docs page
+    install_extra: str = ""  # its extra in pyproject.toml
+    logger_names: tuple[str, ...] = ()  # loggers to silence: they would log requests with their authorisation

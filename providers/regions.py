@@ -26,40 +26,42 @@ class RegionRouter:
         self._regions = regions
         self._simulated = simulated
         self._closed = closed
-        self.bulk = min(cloud.bulk for cloud in (regions.values() or [simulated]) if cloud)
+        self.orders_per_call = min(cloud.orders_per_call for cloud in (regions.values() or [simulated]) if cloud)
 
-    async def perform(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
+    async def perform_orders(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
         try:
-            cloud, name = self._at(region, making=verb == "create")
+            cloud, name = self._cloud_of_region(region, making=verb == "create")
         except (Rejected, Superseded) as error:
             return [error for _ in orders]
-        parts = [orders[first : first + cloud.bulk] for first in range(0, len(orders), cloud.bulk)]
-        return [answer for part in parts for answer in await cloud.perform(verb, name, part)]
+        parts = [
+            orders[first : first + cloud.orders_per_call] for first in range(0, len(orders), cloud.orders_per_call)
+        ]
+        return [answer for part in parts for answer in await cloud.perform_orders(verb, name, part)]
 
-    async def describe(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
-        cloud, name = self._at(region)
-        return await cloud.describe(name, orders)
+    async def describe_vms(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
+        cloud, name = self._cloud_of_region(region)
+        return await cloud.describe_vms(name, orders)
 
-    async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
-        cloud, name = self._at(region)
-        return await cloud.list_tagged(name, prefix)
+    async def list_tagged_vms(self, region: str, prefix: str) -> list[VmFacts]:
+        cloud, name = self._cloud_of_region(region)
+        return await cloud.list_tagged_vms(name, prefix)
 
     async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
         try:
-            cloud, name = self._at(region, making=True)
+            cloud, name = self._cloud_of_region(region, making=True)
         except Rejected as error:
             return [str(error)]
         return await cloud.validate(name, specs, images)
 
     async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
-        cloud, name = self._at(region, making=True)
+        cloud, name = self._cloud_of_region(region, making=True)
         return await cloud.prepare(name, resource, made)
 
     async def release(self, region: str, resource: SharedResource) -> None:
-        cloud, name = self._at(region)
+        cloud, name = self._cloud_of_region(region)
         await cloud.release(name, resource)
 
-    def _at(self, region: str, making: bool = False) -> tuple[Cloud, str]:
+    def _cloud_of_region(self, region: str, making: bool = False) -> tuple[Cloud, str]:
         """Returns the cloud that serves a region, and the region's name there."""
         name, provider = split_region(region)
         if cloud := self._regions.get(region):

@@ -7,12 +7,12 @@ import socket
 
 # Below the ephemeral range (Linux 32768, others 49152): a client that connects to a stopped server could otherwise
 # get the server's own port, and the server could not return to it.
-OURS = range(18_000, 32_000)
+OUR_PORTS = range(18_000, 32_000)
 
 
 def free_port(preferred: int = 0) -> int:
     """Returns the preferred port if it is free, else a random free one, so that concurrent starts rarely collide."""
-    chance = random.sample(OURS, 100)
+    chance = random.sample(OUR_PORTS, 100)
     for port in (preferred, *chance) if preferred else chance:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -24,7 +24,7 @@ def free_port(preferred: int = 0) -> int:
     raise OSError("no free port on 127.0.0.1")
 
 
-def listens(port: int) -> bool:
+def is_port_open(port: int) -> bool:
     """Tells whether a process listens on this port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

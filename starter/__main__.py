@@ -14,9 +14,9 @@ INTERRUPTED = 130
 def main() -> NoReturn:
     """Runs the `starter` command and exits with its code."""
     try:
-        from starter.command import run  # inside `try`: Ctrl-C during the import is quiet too
+        from starter.command import run_command  # inside `try`: Ctrl-C during the import is quiet too
 
-        code = asyncio.run(run(sys.argv[1:]))
+        code = asyncio.run(run_command(sys.argv[1:]))
     except KeyboardInterrupt:
         code = INTERRUPTED
     for stream in (sys.stdout, sys.stderr):

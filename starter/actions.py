@@ -10,16 +10,16 @@ from cyclopts import Parameter
 
 from domain import registry
 from domain.errors import Category, Refused
-from domain.model import Admission, Outcome, Request, Result
-from domain.paths import short
+from domain.model import ActionResult, Admission, Outcome, Request
+from domain.paths import short_path
 from domain.statetable import NONE
-from domain.wire import object_of
+from domain.wire import object_path_of
 from starter import terminal
-from starter.errors import OF_RESULT, Exit, Problem
-from starter.naming import compose
-from starter.output import Output, Sheet, show
-from starter.progress import follow, patience
-from starter.session import session
+from starter.errors import EXIT_OF_RESULT, Exit, PrintedError
+from starter.naming import compose_request
+from starter.output import Output, Sheet, print_sheet
+from starter.progress import follow_action, wait_patiently
+from starter.session import open_client
 
 if TYPE_CHECKING:
     from client.actions import ActionClient, Ticket
@@ -30,7 +30,7 @@ _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ActionOptions:
     """The command-line options of every action."""
 
     wait: Annotated[bool, Parameter(negative="--no-wait", help="Wait for the end of the action.")] = True
@@ -43,85 +43,89 @@ class Options:
     output: Annotated[Output, Parameter(name=["--output", "-o"], help="How to print the outcome.")] = "table"
 
 
-async def act(kind: registry.Kind, path: str, action: str, options: Options, spec: dict[str, object] | None) -> Exit:
+async def run_action(
+    kind: registry.Kind, path: str, action: str, options: ActionOptions, spec: dict[str, object] | None
+) -> Exit:
     """Carries out one action, from the options to the exit code."""
-    seconds = duration(options.timeout)
-    request = compose(
+    seconds = parse_duration(options.timeout)
+    request = compose_request(
         path, action, spec=spec, force=options.force, reason=options.reason, request_id=options.request_id
     )
     if options.dry_run:
-        return await check(request, options.output)
-    if not _meant(kind, path, action, options.yes):
-        terminal.say("not confirmed: nothing was changed")
+        return await dry_run_action(request, options.output)
+    if not _is_confirmed(kind, path, action, options.yes):
+        terminal.print_message("not confirmed: nothing was changed")
         return Exit.FAILED
-    async with session() as asking, patience(path, seconds):
-        ticket = await asking.ask(request)
+    async with open_client() as client, wait_patiently(path, seconds):
+        ticket = await client.request_action(request)
         if ticket.admission.refusal:
-            raise ticket.admission.refusal.error()
-        return await _see_through(asking, ticket, options)
+            raise ticket.admission.refusal.to_error()
+        return await _follow_ticket(client, ticket, options)
 
 
-async def check(request: Request, output: Output) -> Exit:
+async def dry_run_action(request: Request, output: Output) -> Exit:
     """Dry run: prints what would happen, or the refusal that the action would get. Changes nothing."""
-    async with session() as asking:
-        admission = await asking.check(request)
+    async with open_client() as client:
+        admission = await client.check_request(request)
     if admission.refusal:
-        raise admission.refusal.error()
-    show(_prospect(request, admission), output)
+        raise admission.refusal.to_error()
+    print_sheet(_dry_run_sheet(request, admission), output)
     return Exit.DONE
 
 
-async def wait(path: str, seconds: float | None, output: Output) -> Exit:
+async def wait_for_action(path: str, seconds: float | None, output: Output) -> Exit:
     """Waits for the action that runs on an object; without one, prints the outcome of the last."""
-    async with session() as asking, patience(path, seconds):
-        run, runs = await _newest(asking, path)
-        _link(asking, path, run)
-        seen = await asking.glimpse(path, run) if runs else None
+    async with open_client() as client, wait_patiently(path, seconds):
+        run, runs = await _newest_run(client, path)
+        _print_web_ui_url(client, path, run)
+        seen = await client.try_read_progress(path, run) if runs else None
         targets = seen.targets if seen else 0
-        outcome = await follow(asking, path, run, targets)
-    return conclude(outcome, output)
+        outcome = await follow_action(client, path, run, targets)
+    return print_outcome(outcome, output)
 
 
-async def cancel(path: str, seconds: float | None, output: Output) -> Exit:
+async def cancel_action(path: str, seconds: float | None, output: Output) -> Exit:
     """Asks the running action to clean up and end, and waits for it."""
-    async with session() as asking, patience(path, seconds):
-        run, runs = await _newest(asking, path)
+    async with open_client() as client, wait_patiently(path, seconds):
+        run, runs = await _newest_run(client, path)
         if not runs:
             raise Refused(Category.NOT_ALLOWED, f"no action runs on {path}", f"starter history {path}")
-        _link(asking, path, run)
-        await asking.cancel(path)
-        outcome = await follow(asking, path, run, 0)
-    if outcome.result is not Result.CANCELLED:  # it ended before the cancel arrived
-        return conclude(outcome, output)
-    show(_ending(outcome), output)
-    if told := _without_result(outcome):
-        terminal.say(f"  {told}")
+        _print_web_ui_url(client, path, run)
+        await client.cancel_action(path)
+        outcome = await follow_action(client, path, run, 0)
+    if outcome.result is not ActionResult.CANCELLED:  # it ended before the cancel arrived
+        return print_outcome(outcome, output)
+    print_sheet(_outcome_sheet(outcome), output)
+    if told := _message_without_result(outcome):
+        terminal.print_message(f"  {told}")
     return Exit.DONE
 
 
-def conclude(outcome: Outcome, output: Output) -> Exit:
+def print_outcome(outcome: Outcome, output: Output) -> Exit:
     """Prints the outcome; failures and the reason go to stderr. Returns the exit code."""
-    show(_ending(outcome), output)
-    if outcome.message and output == "table" and outcome.result is Result.SUCCEEDED:
-        terminal.say(f"  {outcome.message}")
+    print_sheet(_outcome_sheet(outcome), output)
+    if outcome.message and output == "table" and outcome.result is ActionResult.SUCCEEDED:
+        terminal.print_message(f"  {outcome.message}")
     for trouble in outcome.troubles:
-        terminal.say(f"  {short(trouble.path)} is {trouble.status}: {trouble.error}", "red")
+        terminal.print_message(f"  {short_path(trouble.path)} is {trouble.status}: {trouble.error}", "red")
     if outcome.failed > len(outcome.troubles):
-        terminal.say(f"  and {outcome.failed - len(outcome.troubles)} more: see the status of each")
-    if (code := OF_RESULT[outcome.result]) is not Exit.DONE:
-        reason = _without_result(outcome) or f"{outcome.failed} of {outcome.done + outcome.failed} failed"
-        terminal.tell(Problem(f"{outcome.action} {outcome.result}", reason, f"starter history {outcome.path}", code))
+        terminal.print_message(f"  and {outcome.failed - len(outcome.troubles)} more: see the status of each")
+    if (code := EXIT_OF_RESULT[outcome.result]) is not Exit.DONE:
+        reason = _message_without_result(outcome) or f"{outcome.failed} of {outcome.done + outcome.failed} failed"
+        terminal.print_error(
+            PrintedError(f"{outcome.action} {outcome.result}", reason, f"starter history {outcome.path}", code)
+        )
     return code
 
 
-def _without_result(outcome: Outcome) -> str:
+def _message_without_result(outcome: Outcome) -> str:
     """Returns the message without its leading result, which is printed already."""
     if outcome.message == outcome.result:
         return ""
     return outcome.message.removeprefix(f"{outcome.result}; ")
 
 
-def duration(text: str, option: str = "--timeout") -> float | None:
+def parse_duration(text: str, option: str = "--timeout") -> float | None:
     """Parses `90`, `90s`, `5m` or `1h` into seconds; empty means no limit."""
     if not text:
         return None
@@ -131,55 +135,55 @@ def duration(text: str, option: str = "--timeout") -> float | None:
     return float(found[1]) * _UNITS[found[2] or "s"]
 
 
-async def _see_through(asking: ActionClient, ticket: Ticket, options: Options) -> Exit:
+async def _follow_ticket(client: ActionClient, ticket: Ticket, options: ActionOptions) -> Exit:
     path, grant = ticket.path, ticket.admission.grant
-    link = _link(asking, path, ticket.run)
+    link = _print_web_ui_url(client, path, ticket.run)
     if ticket.admission.outcome:
         if grant is None:  # with a grant, the action ended within its admission
-            terminal.say("this request was carried out before; this is what became of it")
-        return conclude(ticket.admission.outcome, options.output)
+            terminal.print_message("this request was carried out before; this is what became of it")
+        return print_outcome(ticket.admission.outcome, options.output)
     if not options.wait:
-        show(_receipt(ticket, link), options.output)
-        terminal.say(f"under way; wait for it with: {terminal.command(f'starter wait {path}')}")
+        print_sheet(_ticket_sheet(ticket, link), options.output)
+        terminal.print_message(f"under way; wait for it with: {terminal.as_typed(f'starter wait {path}')}")
         return Exit.DONE
-    outcome = await follow(asking, path, ticket.run, grant.targets if grant else 0)
-    return conclude(outcome, options.output)
+    outcome = await follow_action(client, path, ticket.run, grant.targets if grant else 0)
+    return print_outcome(outcome, options.output)
 
 
-def _link(asking: ActionClient, path: str, run: str) -> str:
+def _print_web_ui_url(client: ActionClient, path: str, run: str) -> str:
     """Prints and returns the action's URL in the Web UI."""
-    if link := asking.link(path, run):
-        terminal.say(link, "dim")
+    if link := client.web_ui_url(path, run):
+        terminal.print_message(link, "dim")
     return link
 
 
-async def _newest(asking: ActionClient, path: str) -> tuple[str, bool]:
+async def _newest_run(client: ActionClient, path: str) -> tuple[str, bool]:
     """Returns the run of the newest action on a path, and whether it is running."""
-    found = await asking.newest(path)
+    found = await client.newest_run(path)
     if found is None:
         raise Refused(Category.NOT_FOUND, f"there was no action on {path} that Temporal remembers", "starter list KIND")
     return found.run_id, bool(found.status and found.status.name == "RUNNING")
 
 
-def _meant(kind: registry.Kind, path: str, action: str, yes: bool) -> bool:
+def _is_confirmed(kind: registry.Kind, path: str, action: str, yes: bool) -> bool:
     """Asks for confirmation of an action that cannot be undone, if a person is at the terminal."""
-    if yes or not _for_good(kind, action) or not terminal.interactive():
+    if yes or not _is_irreversible(kind, action) or not terminal.is_interactive():
         return True
-    return terminal.confirmed(f"{action} {short(path)}? This cannot be undone.")
+    return terminal.ask_confirmation(f"{action} {short_path(path)}? This cannot be undone.")
 
 
-def _for_good(kind: registry.Kind, action: str) -> bool:
+def _is_irreversible(kind: registry.Kind, action: str) -> bool:
     """Tells whether the action leads to a final status or removes the object."""
-    tables = [kind.table, *([registry.kind(kind.member).table] if kind.member else [])]
+    tables = [kind.table, *([registry.find_kind(kind.member).table] if kind.member else [])]
     rows = [(row, table) for table in tables for row in table.rows if row.action == action and row.during]
-    return any(row.then in (*table.final, NONE) for row, table in rows)
+    return any(row.then in (*table.final_statuses, NONE) for row, table in rows)
 
 
-def _ending(outcome: Outcome) -> Sheet:
+def _outcome_sheet(outcome: Outcome) -> Sheet:
     """Formats the outcome as a table; with counts only if the action had targets besides the object."""
-    shown = registry.kind_at(outcome.path).shown(outcome.status)
+    shown = registry.kind_at(outcome.path).shown_status(outcome.status)
     outcome = outcome.model_copy(update={"status": shown})
-    cells = {"OBJECT": short(outcome.path), "ACTION": outcome.action}
+    cells = {"OBJECT": short_path(outcome.path), "ACTION": outcome.action}
     cells |= {"RESULT": outcome.result, "STATUS": outcome.status}
     if outcome.done or outcome.failed or outcome.skipped:
         skipped = ", ".join(f"{number} {status}" for status, number in outcome.skipped.items())
@@ -187,22 +191,22 @@ def _ending(outcome: Outcome) -> Sheet:
     return Sheet(outcome.model_dump(mode="json"), tuple(cells), [tuple(cells.values())], [outcome.path])
 
 
-def _receipt(ticket: Ticket, link: str) -> Sheet:
+def _ticket_sheet(ticket: Ticket, link: str) -> Sheet:
     action = ticket.admission.grant.action if ticket.admission.grant else ""
-    path = object_of(ticket.path)
+    path = object_path_of(ticket.path)
     data = {"path": path, "workflow": ticket.path, "action": action, "run": ticket.run, "link": link}
-    return Sheet(data, ("OBJECT", "ACTION", "RUN"), [(short(path), action, ticket.run)], [path])
+    return Sheet(data, ("OBJECT", "ACTION", "RUN"), [(short_path(path), action, ticket.run)], [path])
 
 
-def _prospect(request: Request, admission: Admission) -> Sheet:
+def _dry_run_sheet(request: Request, admission: Admission) -> Sheet:
     """Formats a dry run as a table: statuses, number of targets, places."""
     grant = admission.grant
     if grant is None:
-        return _ending(admission.outcome) if admission.outcome else Sheet({}, (), [], [])
+        return _outcome_sheet(admission.outcome) if admission.outcome else Sheet({}, (), [], [])
     places = sorted({chunk.placement for chunk in grant.chunks})
     data = grant.model_dump(mode="json", include={"path", "action", "ruling", "came_from", "during", "then", "targets"})
     data |= {"places": places, "skipped": grant.skipped}
     headings = ("OBJECT", "ACTION", "RULING", "FROM", "WHILE", "THEN", "TARGETS", "SKIPPED", "PLACES")
-    line = (short(request.path), grant.action, grant.ruling, grant.came_from, grant.during, grant.then)
+    line = (short_path(request.path), grant.action, grant.ruling, grant.came_from, grant.during, grant.then)
     skipped = ", ".join(f"{number} {status}" for status, number in grant.skipped.items())
     return Sheet(data, headings, [(*line, str(grant.targets), skipped, ", ".join(places))], [request.path])

@@ -16,7 +16,7 @@ from starter import (
     actions,
     builds,
     codec,
-    completing,
+    completion,
     connections,
     doctor,
     explain,
@@ -33,15 +33,15 @@ from starter import (
 from starter.errors import Exit
 from starter.extensions import LOOKING, OBJECTS, RUNNING, STEERING
 from starter.families import EXTENSIONS
-from starter.kinds import DEFAULT_LIMIT, Limit, ObjectArg, Prefix, SpecFile, noun, spec_in
-from starter.naming import compose
-from starter.output import OutputOption, aligned, as_json
-from starter.watching import WatchOption, watching
+from starter.kinds import DEFAULT_LIMIT, Limit, ObjectArg, Prefix, SpecFile, kind_app, read_spec_file
+from starter.naming import compose_request
+from starter.output import OutputOption, align_columns, as_json
+from starter.watch import WatchOption, run_and_watch
 
 if TYPE_CHECKING:
     from cyclopts.help.protocols import HelpFormatter
 
-FOLD = 30  # the widest list of *from* statuses in one line
+FOLD_WIDTH = 30  # the widest list of *from* statuses in one line
 _DEMOS = {name: extension.demo for name, extension in EXTENSIONS.items() if extension.demo}
 Timeout = Annotated[str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m.")]
 KindName = Annotated[
@@ -49,9 +49,9 @@ KindName = Annotated[
 ]
 
 
-def build() -> App:
+def build_app() -> App:
     """Builds the app, once. It imports nothing of Temporal, so that help is quick."""
-    return _build(terminal.typed())
+    return _build(terminal.typed_command())
 
 
 @cache
@@ -68,12 +68,12 @@ def _build(typed: str) -> App:
         print_error=False,
         suppress_keyboard_interrupt=False,
         help_format="plaintext",  # markdown would cost a quarter of a second
-        help_formatter=_formatter(typed),
+        help_formatter=_help_formatter(typed),
     )
     for family, kinds in registry.FAMILIES.items():
         for kind in kinds:
-            app.command(noun(kind, OBJECTS, EXTENSIONS[family]))
-    for group, commands in _COMMANDS.items():
+            app.command(kind_app(kind, OBJECTS, EXTENSIONS[family]))
+    for group, commands in _COMMANDS_BY_GROUP.items():
         for command in commands:
             app.command(command, group=group)
     app.command(wait, name="attach", show=False)  # the old name, kept for one version
@@ -82,7 +82,7 @@ def _build(typed: str) -> App:
         if extension.extend:
             extension.extend(app)
     for name in registry.KINDS:
-        completing.aim(app[name], name)
+        completion.complete_kind(app[name], name)
     for steering in (heal.app, orphans.app):
         steering.group = (STEERING,)
         app.command(steering)
@@ -97,13 +97,13 @@ def _build(typed: str) -> App:
     return app
 
 
-def _formatter(typed: str) -> HelpFormatter | None:
+def _help_formatter(typed: str) -> HelpFormatter | None:
     """Returns our help formatter if users call us `python3 run.py`, else cyclopts' own: ours takes ten ms to import."""
     if typed == terminal.PROGRAM:
         return None
-    from starter.manual import AsTyped
+    from starter.helpformat import TypedNameFormatter
 
-    return AsTyped()
+    return TypedNameFormatter()
 
 
 async def get(path: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
@@ -111,8 +111,8 @@ async def get(path: ObjectArg, /, *, watch: WatchOption = False, output: OutputO
 
     Example: starter get ns:default:mci:web -o yaml
     """
-    where = await reads.locate(path)
-    return await watching(watch, lambda: reads.get(where, output))
+    where = await reads.locate_object(path)
+    return await run_and_watch(watch, lambda: reads.print_object(where, output))
 
 
 async def list_kind(
@@ -128,8 +128,8 @@ async def list_kind(
 
     Example: starter list vm --prefix default/web
     """
-    found = registry.kind(kind)
-    return await watching(watch, lambda: reads.list_objects(found, prefix, limit, output))
+    found = registry.find_kind(kind)
+    return await run_and_watch(watch, lambda: reads.print_objects(found, prefix, limit, output))
 
 
 async def history(
@@ -139,8 +139,8 @@ async def history(
 
     Example: starter history default/web
     """
-    where = await reads.locate(path)
-    return await watching(watch, lambda: reads.history(where, limit, output))
+    where = await reads.locate_object(path)
+    return await run_and_watch(watch, lambda: reads.print_history(where, limit, output))
 
 
 async def locks(
@@ -154,8 +154,8 @@ async def locks(
 
     Example: starter locks default/web
     """
-    where = await reads.locate(path) if path else ""
-    return await watching(watch, lambda: reads.locks(where, output))
+    where = await reads.locate_object(path) if path else ""
+    return await run_and_watch(watch, lambda: reads.print_locks(where, output))
 
 
 async def states(
@@ -170,25 +170,27 @@ async def states(
 
     Example: starter states vm -o mermaid
     """
-    table = registry.kind(kind).table
+    table = registry.find_kind(kind).table
     if output == "mermaid":
-        terminal.out(rendering.mermaid(table))
+        terminal.print_data(rendering.mermaid_diagram(table))
     elif output == "markdown":
-        terminal.out(rendering.markdown(table))
+        terminal.print_data(rendering.markdown_table(table))
     elif output == "json":
-        terminal.out(as_json([dict(zip(rendering.HEADINGS, rendering.cells(row), strict=True)) for row in table.rows]))
+        terminal.print_data(
+            as_json([dict(zip(rendering.HEADINGS, rendering.row_cells(row), strict=True)) for row in table.rows])
+        )
     else:
-        lines = rendering.merged(table)
-        if terminal.width() is not None:
-            lines = list(_folded(lines))
-        terminal.out("\n".join(aligned([[word.upper() for word in rendering.HEADINGS], *lines])))
+        lines = rendering.merged_rows(table)
+        if terminal.terminal_width() is not None:
+            lines = list(_folded_rows(lines))
+        terminal.print_data("\n".join(align_columns([[word.upper() for word in rendering.HEADINGS], *lines])))
     return Exit.DONE
 
 
-def _folded(lines: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+def _folded_rows(lines: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
     """Puts long lists of *from* statuses on several lines, to fit a terminal."""
     for action, sources, *rest in lines:
-        first, *others = wrap(sources, FOLD)
+        first, *others = wrap(sources, FOLD_WIDTH)
         yield (action, first, *rest)
         yield from ((" ", each, *(" " for _ in rest)) for each in others)
 
@@ -200,11 +202,11 @@ async def schema(
 
     Example: starter schema mci
     """
-    found = registry.kind(kind)
-    verbs = [found.verb(action)] if action else [verb for verb in found.verbs if verb.spec]
+    found = registry.find_kind(kind)
+    verbs = [found.find_verb(action)] if action else [verb for verb in found.verbs if verb.spec]
     if not verbs or verbs[0].spec is None:
         raise Refused(Category.INVALID, f"{action or kind} takes no spec", f"starter {kind} --help")
-    terminal.out(as_json(verbs[0].spec.model_json_schema()))
+    terminal.print_data(as_json(verbs[0].spec.model_json_schema()))
     return Exit.DONE
 
 
@@ -221,7 +223,9 @@ async def check(
 
     Example: starter check default/web suspend
     """
-    return await actions.check(compose(await reads.locate(path), action, force=force, spec=spec_in(file)), output)
+    return await actions.dry_run_action(
+        compose_request(await reads.locate_object(path), action, force=force, spec=read_spec_file(file)), output
+    )
 
 
 async def demo(family: Annotated[str, Parameter(help=f"One of: {', '.join(_DEMOS)}.")] = next(iter(_DEMOS)), /) -> Exit:
@@ -239,7 +243,7 @@ async def wait(path: ObjectArg, /, *, within: Timeout = "", output: OutputOption
 
     Example: starter wait default/web
     """
-    return await actions.wait(await reads.locate(path), actions.duration(within), output)
+    return await actions.wait_for_action(await reads.locate_object(path), actions.parse_duration(within), output)
 
 
 async def cancel(path: ObjectArg, /, *, within: Timeout = "", output: OutputOption = "table") -> Exit:
@@ -247,10 +251,10 @@ async def cancel(path: ObjectArg, /, *, within: Timeout = "", output: OutputOpti
 
     Example: starter cancel default/web
     """
-    return await actions.cancel(await reads.locate(path), actions.duration(within), output)
+    return await actions.cancel_action(await reads.locate_object(path), actions.parse_duration(within), output)
 
 
-_COMMANDS = {
+_COMMANDS_BY_GROUP = {
     LOOKING: (get, history, locks, states, schema, explain.explain, screen.tui, verify.verify),
     STEERING: (check, wait, cancel),
     RUNNING: (

@@ -9,15 +9,15 @@ from cyclopts import Parameter
 from domain.errors import Category, Refused
 from starter import terminal
 from starter.errors import Exit
-from starter.output import Output, OutputOption, Sheet, show, when
-from starter.session import load_settings, session
-from starter.watching import WatchOption, watching
+from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
+from starter.session import load_settings, open_client
+from starter.watch import WatchOption, run_and_watch
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
 HEADINGS = ("BUILD", "STATUS", "SINCE")
-UNVERSIONED = "set RATCHET_DEPLOYMENT to the name that the workers have, or leave the workers unversioned"
+UNVERSIONED_HINT = "set RATCHET_DEPLOYMENT to the name that the workers have, or leave the workers unversioned"
 
 
 async def list_builds(*, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
@@ -25,16 +25,16 @@ async def list_builds(*, watch: WatchOption = False, output: OutputOption = "tab
 
     Example: starter build list
     """
-    name = _deployment()
-    return await watching(watch, lambda: _list(name, output))
+    name = _deployment_name()
+    return await run_and_watch(watch, lambda: _print_builds(name, output))
 
 
-async def _list(name: str, output: Output) -> Exit:
-    async with session() as asking:
-        found = await _describe(asking, name)
-    builds = [_told(each) for each in found.worker_deployment_info.version_summaries]
-    cells = [(each["build"], each["status"], each["since"]) for each in builds]
-    show(Sheet(builds, HEADINGS, cells, [each["build"] for each in builds]), output)
+async def _print_builds(name: str, output: Output) -> Exit:
+    async with open_client() as client:
+        found = await _describe_deployment(client, name)
+    builds = [_build_row(summary) for summary in found.worker_deployment_info.version_summaries]
+    cells = [(build["build"], build["status"], build["since"]) for build in builds]
+    print_sheet(Sheet(builds, HEADINGS, cells, [build["build"] for build in builds]), output)
     return Exit.DONE
 
 
@@ -43,47 +43,49 @@ async def promote(build: Annotated[str, Parameter(help="The build, as `starter b
 
     Example: starter build promote 0.2.0
     """
-    name = _deployment()
-    async with session() as asking:
-        await make_current(asking, name, build)
-    terminal.story(f"new actions begin on build {build}; those in flight end where they began")
-    terminal.story(f"stop older workers when this says that they are drained: {terminal.command('starter build list')}")
+    name = _deployment_name()
+    async with open_client() as client:
+        await make_build_current(client, name, build)
+    terminal.print_story(f"new actions begin on build {build}; those in flight end where they began")
+    terminal.print_story(
+        f"stop older workers when this says that they are drained: {terminal.as_typed('starter build list')}"
+    )
     return Exit.DONE
 
 
-async def make_current(asking: ActionClient, deployment: str, build: str) -> None:
+async def make_build_current(client: ActionClient, deployment: str, build: str) -> None:
     """Makes a build current. Refuses, with a list of builds, if no worker of it ever polled."""
     from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 
-    found = await _describe(asking, deployment)
-    known = [each.deployment_version.build_id for each in found.worker_deployment_info.version_summaries]
+    found = await _describe_deployment(client, deployment)
+    known = [summary.deployment_version.build_id for summary in found.worker_deployment_info.version_summaries]
     if build not in known:
         raise Refused(
             Category.NOT_FOUND, f"no worker of build {build[:100]!r} was seen", f"builds are: {', '.join(known)}"
         )
     request = SetWorkerDeploymentCurrentVersionRequest(
-        namespace=asking.client.namespace,
+        namespace=client.client.namespace,
         deployment_name=deployment,
         build_id=build,
         conflict_token=found.conflict_token,
-        identity=asking.client.identity,
+        identity=client.client.identity,
     )
-    await asking.client.workflow_service.set_worker_deployment_current_version(request)
+    await client.client.workflow_service.set_worker_deployment_current_version(request)
 
 
-def _deployment() -> str:
+def _deployment_name() -> str:
     if name := load_settings().deployment:
         return name
-    raise Refused(Category.INVALID, "no deployment is named", UNVERSIONED)
+    raise Refused(Category.INVALID, "no deployment is named", UNVERSIONED_HINT)
 
 
-async def _describe(asking: ActionClient, deployment: str) -> Any:
+async def _describe_deployment(client: ActionClient, deployment: str) -> Any:
     from temporalio.api.workflowservice.v1 import DescribeWorkerDeploymentRequest
     from temporalio.service import RPCError, RPCStatusCode
 
-    request = DescribeWorkerDeploymentRequest(namespace=asking.client.namespace, deployment_name=deployment)
+    request = DescribeWorkerDeploymentRequest(namespace=client.client.namespace, deployment_name=deployment)
     try:
-        return await asking.client.workflow_service.describe_worker_deployment(request)
+        return await client.client.workflow_service.describe_worker_deployment(request)
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
@@ -91,12 +93,12 @@ async def _describe(asking: ActionClient, deployment: str) -> Any:
         raise Refused(Category.NOT_FOUND, why, "start one with that RATCHET_DEPLOYMENT: starter worker") from error
 
 
-def _told(summary: Any) -> dict[str, str]:
+def _build_row(summary: Any) -> dict[str, str]:
     from temporalio.api.enums.v1 import WorkerDeploymentVersionStatus
 
     word = WorkerDeploymentVersionStatus.Name(summary.status).removeprefix("WORKER_DEPLOYMENT_VERSION_STATUS_")
     return {
         "build": summary.deployment_version.build_id,
         "status": word.lower(),
-        "since": when(summary.create_time.ToDatetime()),
+        "since": format_time(summary.create_time.ToDatetime()),
     }

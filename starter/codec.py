@@ -23,20 +23,20 @@ async def codec(*, port: CodecPort = 8234, origin: Origin = "") -> Exit:
     Example: starter codec --origin http://127.0.0.1:8233
     """
     from client import payloads
-    from client.codec import CodecServer, serving
-    from client.connection import embedded
-    from client.signals import stopped
+    from client.codec import CodecServer, serve_in_threads
+    from client.connection import read_embedded_options
+    from client.signals import stop_event
 
     settings = load_settings()
     if not settings.keys_file:
         raise Refused(Category.INVALID, "there are no keys to decrypt with", "set RATCHET_KEYS_FILE")
-    known = origin or settings.ui_url or str(embedded(settings.home).get("ui", ""))
+    known = origin or settings.ui_url or str(read_embedded_options(settings.home).get("ui", ""))
     if not known:
         raise Refused(Category.INVALID, "it is not known where the Web UI is", "say it with --origin or RATCHET_UI_URL")
-    server = CodecServer(port, payloads.Encryption(payloads.load(settings.keys_file)), [known])
-    with serving(server):
-        terminal.story(f"decrypting for {known} at {server.url}", "bold green")
-        terminal.story("  in the Web UI: the glasses at the top right, *Codec Server*, this address")
-        terminal.story("  stop           Ctrl-C")
-        await stopped().wait()
+    server = CodecServer(port, payloads.EncryptionCodec(payloads.load_keys(settings.keys_file)), [known])
+    with serve_in_threads(server):
+        terminal.print_story(f"decrypting for {known} at {server.url}", "bold green")
+        terminal.print_story("  in the Web UI: the glasses at the top right, *Codec Server*, this address")
+        terminal.print_story("  stop           Ctrl-C")
+        await stop_event().wait()
     return Exit.DONE

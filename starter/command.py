@@ -12,48 +12,48 @@ from cyclopts.exceptions import CycloptsError, MissingArgumentError
 
 from domain.errors import Category, RatchetError, Refused
 from starter import terminal
-from starter.app import build
-from starter.errors import Exit, Problem, problem
-from starter.session import COMMAND
+from starter.app import build_app
+from starter.errors import Exit, PrintedError, to_printed_error
+from starter.session import COMMAND_NAME
 
-DEBUG = "--debug"
-PROFILE = "--profile"
+DEBUG_FLAG = "--debug"
+PROFILE_FLAG = "--profile"
 
 
-async def run(argv: Sequence[str]) -> int:
+async def run_command(argv: Sequence[str]) -> int:
     """Runs one command and returns its exit code. Errors are printed, not raised."""
-    debug, words = DEBUG in argv, [word for word in argv if word != DEBUG]
+    debug, words = DEBUG_FLAG in argv, [word for word in argv if word != DEBUG_FLAG]
     try:
-        profile, words = profile_in(words)
-        COMMAND.set(" ".join(("starter", *takewhile(str.isalpha, words))))
-        with _using(profile):
-            code: int | None = await build().run_async(words)
+        profile, words = take_profile_option(words)
+        COMMAND_NAME.set(" ".join(("starter", *takewhile(str.isalpha, words))))
+        with _profile_environment(profile):
+            code: int | None = await build_app().run_async(words)
         return int(code or Exit.DONE)
     except CycloptsError as error:
-        return _told(_misused(error), debug)
+        return _print_error(_usage_error(error), debug)
     except RatchetError as error:
-        return _told(problem(error), debug)
+        return _print_error(to_printed_error(error), debug)
     except BrokenPipeError:  # the reader of our output closed the pipe
         return Exit.DONE
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
-        return _told(Problem("a bug in this program", told, f"again with {DEBUG}", Exit.FAILED), debug)
+        return _print_error(PrintedError("a bug in this program", told, f"again with {DEBUG_FLAG}", Exit.FAILED), debug)
 
 
-def profile_in(words: list[str]) -> tuple[str, list[str]]:
+def take_profile_option(words: list[str]) -> tuple[str, list[str]]:
     """Takes `--profile NAME` (a profile of Temporal) from before the command; later words belong to the command."""
     first = words[0] if words else ""
-    if first.startswith(f"{PROFILE}="):
+    if first.startswith(f"{PROFILE_FLAG}="):
         return first.partition("=")[2], words[1:]
-    if first != PROFILE:
+    if first != PROFILE_FLAG:
         return "", words
     if len(words) < 2:
-        raise Refused(Category.INVALID, f"{PROFILE} needs a name", "starter --profile prod doctor")
+        raise Refused(Category.INVALID, f"{PROFILE_FLAG} needs a name", "starter --profile prod doctor")
     return words[1], words[2:]
 
 
 @contextmanager
-def _using(profile: str) -> Iterator[None]:
+def _profile_environment(profile: str) -> Iterator[None]:
     """Sets TEMPORAL_PROFILE for this command; every connection reads it."""
     before = os.environ.get("TEMPORAL_PROFILE")
     if profile:
@@ -66,16 +66,16 @@ def _using(profile: str) -> Iterator[None]:
             os.environ.update({"TEMPORAL_PROFILE": before} if before is not None else {})
 
 
-def _misused(error: CycloptsError) -> Problem:
+def _usage_error(error: CycloptsError) -> PrintedError:
     help_words = " ".join(("starter", *(error.command_chain or ()), "--help"))
     why = " ".join(str(error).split())
     if isinstance(error, MissingArgumentError) and error.argument and not error.tokens_so_far:
         why = f"{error.argument.name} {'is missing' if error.argument.required else 'needs a value'}"
-    return Problem("bad usage: nothing was changed", why, help_words, Exit.USAGE)
+    return PrintedError("bad usage: nothing was changed", why, help_words, Exit.USAGE)
 
 
-def _told(found: Problem, debug: bool) -> int:
+def _print_error(found: PrintedError, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    terminal.tell(found)
+    terminal.print_error(found)
     return found.exit

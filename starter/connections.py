@@ -10,9 +10,9 @@ from domain import wire
 from domain.connections import ConnectionsQuery, ConnectionsView, ConnectionView
 from domain.errors import RatchetError
 from starter import terminal
-from starter.errors import Exit, problem
-from starter.output import OutputOption, Sheet, show
-from starter.session import session
+from starter.errors import Exit, to_printed_error
+from starter.output import OutputOption, Sheet, print_sheet
+from starter.session import open_client
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -30,45 +30,49 @@ async def connections(
 
     Example: starter connections --check
     """
-    async with session() as asking:
-        views = await list_connections(asking, check)
-    cells = [(view.name, view.provider, view.csp, view.region, view.credentials, _state(view)) for view in views]
+    async with open_client() as client:
+        views = await list_connections(client, check)
+    cells = [
+        (view.name, view.provider, view.csp, view.region, view.credentials, _state_of_view(view)) for view in views
+    ]
     data = [view.model_dump(mode="json") for view in views]
-    show(Sheet(data, HEADINGS, cells, [view.name for view in views]), output)
-    return _told([view for view in views if view.trouble])
+    print_sheet(Sheet(data, HEADINGS, cells, [view.name for view in views]), output)
+    return _exit_code([view for view in views if view.trouble])
 
 
-async def list_connections(asking: ActionClient, check: bool) -> list[ConnectionView]:
+async def list_connections(client: ActionClient, check: bool) -> list[ConnectionView]:
     """Returns all connections; those of real clouds as their workers report them."""
-    named = (await asking.read(wire.READ_CONNECTIONS, ConnectionsQuery(), ConnectionsView)).connections
+    named = (await client.run_query(wire.READ_CONNECTIONS, ConnectionsQuery(), ConnectionsView)).connections
     real = sorted({view.csp for view in named if view.provider != "simulated"})
-    looked = {view.name: view for csp in real for view in await _look(asking, csp, check, named)}
+    looked = {view.name: view for csp in real for view in await _inspect_cloud(client, csp, check, named)}
     return [looked.get(view.name, view) for view in named]
 
 
-async def _look(asking: ActionClient, csp: str, check: bool, named: list[ConnectionView]) -> list[ConnectionView]:
+async def _inspect_cloud(
+    client: ActionClient, csp: str, check: bool, named: list[ConnectionView]
+) -> list[ConnectionView]:
     """Asks the cloud's own worker about its connections; reports it as trouble if none answers."""
     query = ConnectionsQuery(csp=csp, check=check)
     try:
-        found = await asking.read(
+        view = await client.run_query(
             wire.READ_CONNECTIONS, query, ConnectionsView, seconds=LOOK_SECONDS, queue=wire.cloud_queue(csp)
         )
     except RatchetError as error:
-        why = problem(error).why
+        why = to_printed_error(error).why
         return [view.model_copy(update={"trouble": why}) for view in named if view.csp == csp]
-    return found.connections
+    return view.connections
 
 
-def _state(view: ConnectionView) -> str:
+def _state_of_view(view: ConnectionView) -> str:
     if view.provider == "simulated":
         return "needs none"
     return view.trouble or view.answer or "found; --check asks the cloud"
 
 
-def _told(ill: list[ConnectionView]) -> Exit:
+def _exit_code(ill: list[ConnectionView]) -> Exit:
     for view in ill:
-        terminal.say(f"{view.name}: {view.trouble}", "red")
+        terminal.print_message(f"{view.name}: {view.trouble}", "red")
     if ill:
         pages = " and ".join(sorted({view.page for view in ill if view.page}))
-        terminal.say(f"  hint: correct the file, the credentials, or the network; {pages} describes them")
+        terminal.print_message(f"  hint: correct the file, the credentials, or the network; {pages} describes them")
     return Exit.FAILED if ill else Exit.DONE

@@ -13,12 +13,12 @@ from client.errors import NoWorker
 from domain import wire
 from domain.connections import Connections
 from domain.errors import RatchetError
-from domain.model import Query, StoreView
+from domain.model import ReadQuery, StoreView
 from starter import terminal
 from starter.connections import list_connections
-from starter.errors import Exit, problem
-from starter.output import Output, OutputOption, Sheet, show
-from starter.session import session
+from starter.errors import Exit, to_printed_error
+from starter.output import Output, OutputOption, Sheet, print_sheet
+from starter.session import open_client
 from starter.stack import missing_attributes, mistyped_attributes, worker_settings
 
 if TYPE_CHECKING:
@@ -44,98 +44,98 @@ async def doctor(*, output: OutputOption = "table") -> Exit:
 
     Example: starter doctor
     """
-    findings = [_versions()]
+    findings = [_check_versions()]
     try:
-        findings += _settings()
-        async with session() as asking:
-            await _examine(asking, findings)
+        findings += _check_settings()
+        async with open_client() as client:
+            await _run_checks(client, findings)
     except RatchetError as error:
-        findings.append(_ill("temporal", error))
-    return _report(findings, output)
+        findings.append(_failed_check("temporal", error))
+    return _print_checks(findings, output)
 
 
-async def _examine(asking: ActionClient, findings: list[DoctorCheck]) -> None:
+async def _run_checks(client: ActionClient, findings: list[DoctorCheck]) -> None:
     """Appends each check to `findings`, so that an error halfway loses none of them."""
-    findings.append(await _server(asking))
-    findings.append(await _namespace(asking))
-    findings.append(await _attributes(asking))
-    names = _names()
-    queues, builds = await _queues(asking, names), await _builds(asking)
-    findings += [*queues, *await _agreeing(asking, names), *builds]
-    if not any(each.mend for each in builds):  # else no worker would get the query
-        findings.append(await _store(asking))
+    findings.append(await _check_server(client))
+    findings.append(await _check_namespace(client))
+    findings.append(await _check_attributes(client))
+    names = _expected_queues()
+    queues, builds = await _check_queues(client, names), await _check_builds(client)
+    findings += [*queues, *await _check_workers_agree(client, names), *builds]
+    if not any(build.mend for build in builds):  # else no worker would get the query
+        findings.append(await _check_store(client))
         if not findings[-1].mend:
-            findings += await _clouds(asking)
+            findings += await _check_clouds(client)
 
 
-def _ill(about: str, error: RatchetError) -> DoctorCheck:
-    found = problem(error)
+def _failed_check(about: str, error: RatchetError) -> DoctorCheck:
+    found = to_printed_error(error)
     return DoctorCheck(about, found.why, found.next)
 
 
-def _settings() -> list[DoctorCheck]:
+def _check_settings() -> list[DoctorCheck]:
     """Checks the settings of this process; those of the workers cannot be seen from here."""
     from client import payloads
-    from workers import connections, crm, policies, process
+    from workers import access, connections, crm, process
 
-    settings = _first(worker_settings)
+    settings = _value_or_failed_check(worker_settings)
     if isinstance(settings, DoctorCheck):
         return [settings]
 
     def credentials() -> None:
-        connections.check(settings.connections, process.checked_queues(settings))
+        connections.check_connections(settings.connections, process.checked_queues(settings))
 
     looks: list[tuple[str, object, Callable[[], object]]] = [
-        ("policy", settings.policy_file, lambda: policies.load(settings.policy_file)),
-        ("keys", settings.keys_file, lambda: payloads.load(settings.keys_file)),
+        ("policy", settings.policy_file, lambda: access.load_policy(settings.policy_file)),
+        ("keys", settings.keys_file, lambda: payloads.load_keys(settings.keys_file)),
         (
             "connections",
             settings.connections,
             credentials,
         ),
-        ("CRM's token", settings.crm_token_file, lambda: crm.token_file_of(settings, "").key()),
+        ("CRM's token", settings.crm_token_file, lambda: crm.token_of_cloudlet(settings, "").public_key()),
         ("store from here", settings.store_url, lambda: process.check_store(settings)),
     ]
     found = []
     for about, given, look in looks:
         if given:
-            ill = _first(look, about)
+            ill = _value_or_failed_check(look, about)
             found.append(ill if isinstance(ill, DoctorCheck) else DoctorCheck(about, "as it should be"))
     return found
 
 
-def _first(look: Callable[[], T], about: str = "settings") -> T | DoctorCheck:
+def _value_or_failed_check(look: Callable[[], T], about: str = "settings") -> T | DoctorCheck:
     try:
         return look()
     except RatchetError as error:
-        return _ill(about, error)
+        return _failed_check(about, error)
 
 
-def _versions() -> DoctorCheck:
+def _check_versions() -> DoctorCheck:
     names = ("ratchet", "temporalio", "pydantic", "sqlalchemy")
     told = ", ".join(f"{name} {version(name)}" for name in names)
     return DoctorCheck("versions", f"{told}, Python {platform.python_version()}")
 
 
-async def _server(asking: ActionClient) -> DoctorCheck:
+async def _check_server(client: ActionClient) -> DoctorCheck:
     from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 
-    info = await asking.client.workflow_service.get_system_info(GetSystemInfoRequest())
-    return DoctorCheck("server", f"{asking.client.service_client.config.target_host}, Temporal {info.server_version}")
+    info = await client.client.workflow_service.get_system_info(GetSystemInfoRequest())
+    return DoctorCheck("server", f"{client.client.service_client.config.target_host}, Temporal {info.server_version}")
 
 
-async def _namespace(asking: ActionClient) -> DoctorCheck:
+async def _check_namespace(client: ActionClient) -> DoctorCheck:
     from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 
-    name = asking.client.namespace
-    found = await asking.client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=name))
+    name = client.client.namespace
+    found = await client.client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=name))
     days = found.config.workflow_execution_retention_ttl.seconds // 86_400
     return DoctorCheck("namespace", f"{name}, keeps closed actions for {days} days")
 
 
-async def _attributes(asking: ActionClient) -> DoctorCheck:
-    missing = await missing_attributes(asking)
-    if wrong := await mistyped_attributes(asking):
+async def _check_attributes(client: ActionClient) -> DoctorCheck:
+    missing = await missing_attributes(client)
+    if wrong := await mistyped_attributes(client):
         told = ", ".join(f"{name} should be {wire.SEARCH_ATTRIBUTES[name]}" for name in wrong)
         mend = f"remove it: temporal operator search-attribute remove --name {wrong[0]}; then: starter setup"
         return DoctorCheck("search attributes", f"of another type: {told}", mend)
@@ -144,29 +144,34 @@ async def _attributes(asking: ActionClient) -> DoctorCheck:
     return DoctorCheck("search attributes", f"all {len(wire.SEARCH_ATTRIBUTES)} are registered")
 
 
-def _names() -> list[str]:
+def _expected_queues() -> list[str]:
     """Returns the queues that workers should poll, by this process's connections file; its errors are another check."""
     from workers import connections
     from workers.service import all_queues
 
     try:
-        return all_queues(connections.load(worker_settings().connections))
+        return all_queues(connections.load_connections(worker_settings().connections))
     except RatchetError:
         return all_queues(Connections())
 
 
-async def _queues(asking: ActionClient, names: list[str]) -> list[DoctorCheck]:
+async def _check_queues(client: ActionClient, names: list[str]) -> list[DoctorCheck]:
     """Checks that each queue has a worker: work waits on a queue without one."""
-    idle = [name for name, polled in zip(names, await _polled(asking, names), strict=True) if not polled]
+    idle = [name for name, polled in zip(names, await _are_polled(client, names), strict=True) if not polled]
     if not idle:
         return [DoctorCheck("workers", f"all {len(names)} queues are polled")]
     return [DoctorCheck("workers", f"nobody polls {name}", f"starter worker --queues {name}") for name in idle]
 
 
-async def _agreeing(asking: ActionClient, names: list[str]) -> list[DoctorCheck]:
+async def _check_workers_agree(client: ActionClient, names: list[str]) -> list[DoctorCheck]:
     """Finds workers that serve different clouds under one name: one would not find the VMs of the other."""
-    named = await asyncio.gather(*(asking.identities(queue, POLL_SECONDS) for queue in names))
-    told = {identity: wire.serves(identity) for some in named for identity in some if wire.serves(identity)}
+    named = await asyncio.gather(*(client.read_poller_identities(queue, POLL_SECONDS) for queue in names))
+    told = {
+        identity: wire.served_clouds_of(identity)
+        for some in named
+        for identity in some
+        if wire.served_clouds_of(identity)
+    }
     if len(set(told.values())) < 2:
         return []
     differing = "; ".join(f"{identity.partition('/')[0]} serves {clouds}" for identity, clouds in sorted(told.items()))
@@ -174,10 +179,10 @@ async def _agreeing(asking: ActionClient, names: list[str]) -> list[DoctorCheck]
     return [DoctorCheck("workers", f"they do not serve the same clouds: {differing}", mend)]
 
 
-async def _polled(asking: ActionClient, names: list[str]) -> list[bool]:
+async def _are_polled(client: ActionClient, names: list[str]) -> list[bool]:
     async def one(name: str) -> bool:
         try:
-            await asking.someone_polls(name)  # wait a little: Temporal lists a new worker only after a while
+            await client.check_polled(name)  # wait a little: Temporal lists a new worker only after a while
         except NoWorker:
             return False
         return True
@@ -185,33 +190,33 @@ async def _polled(asking: ActionClient, names: list[str]) -> list[bool]:
     return await asyncio.gather(*map(one, names))
 
 
-async def _builds(asking: ActionClient) -> list[DoctorCheck]:
+async def _check_builds(client: ActionClient) -> list[DoctorCheck]:
     """Checks that a build of versioned workers is current: else they get no new actions."""
     from temporalio.api.workflowservice.v1 import ListWorkerDeploymentsRequest
 
-    request = ListWorkerDeploymentsRequest(namespace=asking.client.namespace)
+    request = ListWorkerDeploymentsRequest(namespace=client.client.namespace)
     found = []
-    for each in (await asking.client.workflow_service.list_worker_deployments(request)).worker_deployments:
-        current = each.routing_config.current_deployment_version.build_id
-        latest = each.latest_version_summary.deployment_version.build_id or "BUILD"  # not known yet
-        mend = "" if current else f"RATCHET_DEPLOYMENT={each.name} starter build promote {latest}"
+    for deployment in (await client.client.workflow_service.list_worker_deployments(request)).worker_deployments:
+        current = deployment.routing_config.current_deployment_version.build_id
+        latest = deployment.latest_version_summary.deployment_version.build_id or "BUILD"  # not known yet
+        mend = "" if current else f"RATCHET_DEPLOYMENT={deployment.name} starter build promote {latest}"
         told = f"new actions begin on {current}" if current else "no build is current: nothing new can begin"
-        found.append(DoctorCheck("builds", f"{each.name}: {told}", mend))
+        found.append(DoctorCheck("builds", f"{deployment.name}: {told}", mend))
     return found
 
 
-async def _store(asking: ActionClient) -> DoctorCheck:
+async def _check_store(client: ActionClient) -> DoctorCheck:
     """Checks the store through a worker: the CLI has neither its address nor a credential."""
     from temporalio.service import RPCError
 
-    from client.connect_errors import unreachable
+    from client.connect_errors import to_unreachable
 
     try:
-        seen = await asking.read(wire.READ_STORE, Query(), StoreView, seconds=READ_SECONDS)
+        seen = await client.run_query(wire.READ_STORE, ReadQuery(), StoreView, seconds=READ_SECONDS)
     except RPCError as error:
-        return _ill("reads", unreachable(error, asking.client.namespace))
+        return _failed_check("reads", to_unreachable(error, client.client.namespace))
     except RatchetError as error:
-        found = problem(error)
+        found = to_printed_error(error)
         return DoctorCheck("store", f"{found.what}: {found.why}", found.next)
     if seen.version != seen.newest:
         found_version = seen.version or "none"
@@ -219,35 +224,37 @@ async def _store(asking: ActionClient) -> DoctorCheck:
     told = f"{seen.url}, schema {seen.version}, store {seen.id}"
     if seen.incarnation > 1:
         told += f", restored {seen.incarnation - 1} time{'s' if seen.incarnation > 2 else ''}"
-    if (known := await _known_store(asking)) not in (None, seen.id):
+    if (known := await _read_registered_store(client)) not in (None, seen.id):
         mend = "set RATCHET_STORE_URL alike on all workers; if that store is lost: starter setup --forget-store"
         return DoctorCheck("store", f"{told}; but the namespace's store is {known}", mend)
     return DoctorCheck("store", told)
 
 
-async def _known_store(asking: ActionClient) -> str | None:
-    from client.identity import known_store
+async def _read_registered_store(client: ActionClient) -> str | None:
+    from client.identity import read_registered_store
 
-    return await known_store(asking.client)
+    return await read_registered_store(client.client)
 
 
-async def _clouds(asking: ActionClient) -> list[DoctorCheck]:
+async def _check_clouds(client: ActionClient) -> list[DoctorCheck]:
     """Checks each real cloud through its worker: whether it has credentials, and the cloud accepts them."""
-    real = [view for view in await list_connections(asking, check=True) if view.provider != "simulated"]
+    real = [view for view in await list_connections(client, check=True) if view.provider != "simulated"]
     mend = "correct the file, the credentials, or the network; then: starter connections --check"
     return [
         DoctorCheck(f"cloud {view.name}", view.trouble or view.answer, mend if view.trouble else "") for view in real
     ]
 
 
-def _report(findings: list[DoctorCheck], output: Output) -> Exit:
-    lines = [("wrong" if each.mend else "ok", each.about, each.found) for each in findings]
-    show(
-        Sheet([asdict(each) for each in findings], ("STATE", "WHAT", "FOUND"), lines, [f.about for f in findings]),
+def _print_checks(findings: list[DoctorCheck], output: Output) -> Exit:
+    lines = [("wrong" if finding.mend else "ok", finding.about, finding.found) for finding in findings]
+    print_sheet(
+        Sheet(
+            [asdict(finding) for finding in findings], ("STATE", "WHAT", "FOUND"), lines, [f.about for f in findings]
+        ),
         output,
     )
-    ill = [each for each in findings if each.mend]
-    for each in ill:
-        terminal.say(f"{each.about}: {each.found}", "red")
-        terminal.say(f"  hint: {terminal.command(each.mend)}")
+    ill = [finding for finding in findings if finding.mend]
+    for check in ill:
+        terminal.print_message(f"{check.about}: {check.found}", "red")
+        terminal.print_message(f"  hint: {terminal.as_typed(check.mend)}")
     return Exit.UNREACHABLE if ill else Exit.DONE

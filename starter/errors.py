@@ -7,7 +7,7 @@ from enum import IntEnum
 
 from client.errors import Unreachable
 from domain.errors import Category, RatchetError, Refused, StoreUnavailable
-from domain.model import Result
+from domain.model import ActionResult
 
 
 class Exit(IntEnum):
@@ -24,7 +24,7 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-OF_CATEGORY = {
+EXIT_OF_CATEGORY = {
     Category.CONFLICT: Exit.REFUSED,
     Category.NOT_ALLOWED: Exit.REFUSED,
     Category.QUOTA: Exit.REFUSED,
@@ -32,15 +32,15 @@ OF_CATEGORY = {
     Category.INVALID: Exit.USAGE,
 }
 
-OF_RESULT = {
-    Result.SUCCEEDED: Exit.DONE,
-    Result.ALREADY: Exit.DONE,
-    Result.PARTIAL: Exit.PARTLY,
-    Result.FAILED: Exit.FAILED,
-    Result.CANCELLED: Exit.FAILED,
+EXIT_OF_RESULT = {
+    ActionResult.SUCCEEDED: Exit.DONE,
+    ActionResult.ALREADY: Exit.DONE,
+    ActionResult.PARTIAL: Exit.PARTLY,
+    ActionResult.FAILED: Exit.FAILED,
+    ActionResult.CANCELLED: Exit.FAILED,
 }
 
-WHAT = {
+HEADLINE_OF_CATEGORY = {
     Category.CONFLICT: "busy: nothing was changed",
     Category.NOT_ALLOWED: "not allowed now: nothing was changed",
     Category.QUOTA: "over a quota: nothing was changed",
@@ -48,7 +48,7 @@ WHAT = {
     Category.INVALID: "bad input: nothing was changed",
 }
 
-FIRST_STEP = {
+HINT_OF_CATEGORY = {
     Category.INVALID: "starter --help",
     Category.NOT_FOUND: "starter list KIND",
 }
@@ -63,7 +63,7 @@ class StillWaiting(RatchetError):
 
 
 @dataclass(frozen=True)
-class Problem:
+class PrintedError:
     """An error as it is printed: what, why, what to run next, and the exit code."""
 
     what: str
@@ -72,16 +72,16 @@ class Problem:
     exit: Exit
 
 
-def problem(error: RatchetError) -> Problem:
+def to_printed_error(error: RatchetError) -> PrintedError:
     """Translates an exception into what, why, next, and the exit code."""
     if isinstance(error, Refused):
-        hint = error.hint or FIRST_STEP.get(error.category, "starter doctor")
-        return Problem(WHAT[error.category], error.message, hint, OF_CATEGORY[error.category])
+        hint = error.hint or HINT_OF_CATEGORY.get(error.category, "starter doctor")
+        return PrintedError(HEADLINE_OF_CATEGORY[error.category], error.message, hint, EXIT_OF_CATEGORY[error.category])
     if isinstance(error, Unreachable):
-        return Problem(error.what, str(error), error.hint, Exit.UNREACHABLE)
+        return PrintedError(error.headline, str(error), error.hint, Exit.UNREACHABLE)
     if isinstance(error, StillWaiting):
-        return Problem("stopped waiting", str(error), f"starter wait {error.path}", Exit.STILL_WAITING)
+        return PrintedError("stopped waiting", str(error), f"starter wait {error.path}", Exit.STILL_WAITING)
     if isinstance(error, StoreUnavailable):
         hint = "is another process at it, or is RATCHET_STORE_URL wrong? then try again"
-        return Problem("the store cannot be used", str(error), hint, Exit.UNREACHABLE)
-    return Problem("failed", str(error), "starter doctor", Exit.FAILED)
+        return PrintedError("the store cannot be used", str(error), hint, Exit.UNREACHABLE)
+    return PrintedError("failed", str(error), "starter doctor", Exit.FAILED)

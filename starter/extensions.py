@@ -10,7 +10,7 @@ from cyclopts import App, Group
 
 from domain.kinds import Kind
 from domain.model import ObjectView
-from domain.paths import make, short
+from domain.paths import build_path, short_path
 from starter.errors import Exit
 
 if TYPE_CHECKING:
@@ -21,20 +21,20 @@ OBJECTS, LOOKING, STEERING, RUNNING = (
     Group(name, sort_key=index) for index, name in enumerate(("Objects", "Looking", "Steering", "Running"))
 )
 
-Document = Callable[[ObjectView, Sequence[ObjectView]], dict[str, Any]]
-Remarks = Callable[["ActionClient", ObjectView], Awaitable[list[tuple[str, str]]]]
+FormatDocument = Callable[[ObjectView, Sequence[ObjectView]], dict[str, Any]]
+ListRemarks = Callable[["ActionClient", ObjectView], Awaitable[list[tuple[str, str]]]]
 
 
 @dataclass(frozen=True)
 class CliExtension:
     """A family's additions to the CLI; by kind, `documents` format a status and `remarks` extend `explain`."""
 
-    documents: Mapping[str, Document] = field(default_factory=dict)
-    remarks: Mapping[str, Remarks] = field(default_factory=dict)
+    documents: Mapping[str, FormatDocument] = field(default_factory=dict)
+    remarks: Mapping[str, ListRemarks] = field(default_factory=dict)
     extend: Callable[[App], None] | None = None  # adds commands of its own
     demo: Callable[[], Awaitable[Exit]] | None = None
     examples: Mapping[str, str] = field(default_factory=dict)  # names and values for examples in help texts
 
     def example(self, kind: Kind) -> str:
         """An example path of this kind, in the short form that users type."""
-        return short(make(kind.scope, [self.examples.get(word, f"{word}-1") for word in kind.scope]))
+        return short_path(build_path(kind.scope, [self.examples.get(word, f"{word}-1") for word in kind.scope]))

@@ -10,9 +10,9 @@ from domain import wire
 from domain.faults import Fault, FaultScript
 from domain.fields import refuse_invalid
 from starter.errors import Exit
-from starter.kinds import SpecFile, spec_in
-from starter.output import Output, OutputOption, Sheet, show
-from starter.session import session
+from starter.kinds import SpecFile, read_spec_file
+from starter.output import Output, OutputOption, Sheet, print_sheet
+from starter.session import open_client
 
 HEADINGS = ("KIND", "CSP", "REGION", "VM", "VERB", "TIMES", "MESSAGE")
 
@@ -27,7 +27,7 @@ async def add(fault: Annotated[Fault, Parameter(name="*")], *, output: OutputOpt
 
     Example: starter cloud fault add fail --vm front-1 --verb suspend --times 1
     """
-    return await _send(FaultScript(faults=[fault]), output)
+    return await _send_script(FaultScript(faults=[fault]), output)
 
 
 @app.command(name="set")
@@ -37,8 +37,8 @@ async def set_script(*, file: SpecFile, output: OutputOption = "table") -> Exit:
     Example: starter cloud fault set -f examples/faults.yaml
     """
     with refuse_invalid("the script is not valid", "there is an example in examples/faults.yaml"):
-        script = FaultScript.model_validate(spec_in(file))
-    return await _send(script.model_copy(update={"replace": True}), output)
+        script = FaultScript.model_validate(read_spec_file(file))
+    return await _send_script(script.model_copy(update={"replace": True}), output)
 
 
 @app.command(name="list")
@@ -47,7 +47,7 @@ async def list_rules(*, output: OutputOption = "table") -> Exit:
 
     Example: starter cloud fault list -o yaml
     """
-    return await _send(FaultScript(), output)
+    return await _send_script(FaultScript(), output)
 
 
 @app.command
@@ -56,16 +56,16 @@ async def clear(*, output: OutputOption = "table") -> Exit:
 
     Example: starter cloud fault clear
     """
-    return await _send(FaultScript(replace=True), output)
+    return await _send_script(FaultScript(replace=True), output)
 
 
-async def _send(script: FaultScript, output: Output) -> Exit:
-    async with session() as asking:
-        now = await asking.read(wire.CLOUD_FAULTS, script, FaultScript)
+async def _send_script(script: FaultScript, output: Output) -> Exit:
+    async with open_client() as client:
+        now = await client.run_query(wire.CLOUD_FAULTS, script, FaultScript)
     cells = [
         (rule.kind, rule.csp, rule.region, rule.vm, rule.verb, str(rule.times or "always"), rule.message)
         for rule in now.faults
     ]
     data = now.model_dump(mode="json", include={"faults"}, exclude_defaults=True)
-    show(Sheet(data or {"faults": []}, HEADINGS, cells, [rule.kind for rule in now.faults]), output)
+    print_sheet(Sheet(data or {"faults": []}, HEADINGS, cells, [rule.kind for rule in now.faults]), output)
     return Exit.DONE

@@ -23,18 +23,20 @@ async def gateway(*, port: GatewayPort | None = None) -> Exit:
 
     Example: starter gateway --port 9000
     """
-    from client.signals import stopped
-    from gateway.process import alone
+    from client.signals import stop_event
+    from gateway.process import serve_alone
 
     settings = gateway_settings()
     if port is not None:
         settings = settings.model_copy(update={"gateway_port": port})
-    async with alone(settings) as (url, reads):
-        stop = stopped()
-        terminal.story(f"Gateway   {url}/docs")
-        terminal.story(f"  reads     are answered by {reads}")
+    async with serve_alone(settings) as (url, reads):
+        stop = stop_event()
+        terminal.print_story(f"Gateway   {url}/docs")
+        terminal.print_story(f"  reads     are answered by {reads}")
         if settings.gateway_tokens is None:
-            terminal.story("  callers   are not proven: anybody on this machine may ask; see: starter token --help")
+            terminal.print_story(
+                "  callers   are not proven: anybody on this machine may ask; see: starter token --help"
+            )
         await stop.wait()
     return Exit.DONE
 
@@ -49,20 +51,22 @@ async def token(name: TokenName, /) -> Exit:
 
     made = new_token()
     line = Token(name=name, hash=hash_token(made))
-    terminal.out(made)
-    terminal.story("This is the only time that the token is shown. Callers send it as: Authorization: Bearer TOKEN")
-    terminal.story("Put this line below `tokens:` in the file that RATCHET_GATEWAY_TOKENS names, with mode 600:")
-    terminal.story(f"  - {{name: {line.name}, hash: {line.hash}}}")
+    terminal.print_data(made)
+    terminal.print_story(
+        "This is the only time that the token is shown. Callers send it as: Authorization: Bearer TOKEN"
+    )
+    terminal.print_story("Put this line below `tokens:` in the file that RATCHET_GATEWAY_TOKENS names, with mode 600:")
+    terminal.print_story(f"  - {{name: {line.name}, hash: {line.hash}}}")
     return Exit.DONE
 
 
 def gateway_settings() -> GatewaySettings:
     """Read the gateway's settings from the environment, or raise Refused."""
     installed()
-    from client.settings import load
+    from client.settings import load_settings
     from gateway.settings import GatewaySettings
 
-    return load(GatewaySettings)
+    return load_settings(GatewaySettings)
 
 
 def installed() -> None:

@@ -7,13 +7,13 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from domain import wire
-from domain.healing import ANY, HealEntry, HealFinding, HealReport, HealReports, ReportQuery, Sweep
-from domain.paths import short
+from domain.healing import ANY_ACTION, HealEntry, HealFinding, HealReport, HealReports, HealReportsQuery, SweepOptions
+from domain.paths import short_path
 from starter import terminal
-from starter.actions import duration
+from starter.actions import parse_duration
 from starter.errors import Exit
-from starter.output import Output, OutputOption, Sheet, show, when
-from starter.session import session
+from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
+from starter.session import open_client
 
 HEADINGS = ("OBJECT", "ACTION", "SINCE", "STATUS", "FINDING", "NOW", "PROVIDER")
 
@@ -35,11 +35,11 @@ async def heal(
 
     Example: starter heal --dry-run
     """
-    seconds = duration(older_than, "--older-than")
-    order = Sweep(dry_run=dry_run, limits=None if seconds is None else {ANY: seconds})
-    async with session() as asking:
-        report = await asking.heal(order)
-    return _tell([report], output)
+    seconds = parse_duration(older_than, "--older-than")
+    order = SweepOptions(dry_run=dry_run, limits=None if seconds is None else {ANY_ACTION: seconds})
+    async with open_client() as client:
+        report = await client.run_sweep(order)
+    return _print_reports([report], output)
 
 
 @app.command(name="report")
@@ -52,17 +52,17 @@ async def report(
 
     Example: starter heal report -n 5
     """
-    async with session() as asking:
-        kept = await asking.read(wire.READ_REPORTS, ReportQuery(limit=limit), HealReports)
-    return _tell(kept.reports, output)
+    async with open_client() as client:
+        reports = await client.run_query(wire.READ_REPORTS, HealReportsQuery(limit=limit), HealReports)
+    return _print_reports(reports.reports, output)
 
 
-def _name(found: HealEntry) -> str:
+def _name_of_entry(found: HealEntry) -> str:
     """Returns a companion's workflow ID, or an object's short path."""
-    return found.path if found.finding in (HealFinding.STARTED, HealFinding.WOULD_START) else short(found.path)
+    return found.path if found.finding in (HealFinding.STARTED, HealFinding.WOULD_START) else short_path(found.path)
 
 
-def _pruned(report: HealReport) -> str:
+def _describe_pruned(report: HealReport) -> str:
     """Tells how much retention removed, or why it could not."""
     pruned = report.pruned
     if not pruned or not (pruned.actions or pruned.lines or pruned.problem):
@@ -71,19 +71,29 @@ def _pruned(report: HealReport) -> str:
     return f"{told}; {pruned.problem}" if pruned.problem else told
 
 
-def _tell(reports: list[HealReport], output: Output) -> Exit:
+def _print_reports(reports: list[HealReport], output: Output) -> Exit:
     lines = [
-        (_name(each), each.action, when(each.since), each.status, each.finding.value, each.to, each.provider)
+        (
+            _name_of_entry(entry),
+            entry.action,
+            format_time(entry.since),
+            entry.status,
+            entry.finding.value,
+            entry.to,
+            entry.provider,
+        )
         for report in reports
-        for each in report.found
+        for entry in report.found
     ]
     for report in reports:
         counts = ", ".join(f"{number} {finding}" for finding, number in report.counts.items()) or "nothing to heal"
         dry = ", dry run" if report.dry_run else ""
-        terminal.say(f"sweep {report.number} at {when(report.at)}{dry}: {counts}{_pruned(report)}")
+        terminal.print_message(
+            f"sweep {report.number} at {format_time(report.at)}{dry}: {counts}{_describe_pruned(report)}"
+        )
     if not reports:
-        terminal.say(terminal.command("there was no sweep yet; begin one with: starter heal"))
+        terminal.print_message(terminal.as_typed("there was no sweep yet; begin one with: starter heal"))
     data = [report.model_dump(mode="json") for report in reports]
-    paths = [each.path for report in reports for each in report.found]
-    show(Sheet(data, HEADINGS, lines, paths, empty=""), output)  # the lines above have the errors
+    paths = [entry.path for report in reports for entry in report.found]
+    print_sheet(Sheet(data, HEADINGS, lines, paths, empty=""), output)  # the lines above have the errors
     return Exit.DONE

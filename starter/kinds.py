@@ -9,19 +9,19 @@ from cyclopts import App, Group, Parameter
 from pydantic import BaseModel
 
 from domain import registry
-from domain.paths import expand
-from starter import actions, completing, reads
-from starter.actions import Options
+from domain.paths import expand_path
+from starter import actions, completion, reads
+from starter.actions import ActionOptions
 from starter.errors import Exit
 from starter.extensions import CliExtension
-from starter.options import flag, needed, needs_file, spec_options, with_options
+from starter.options import flag_name, needs_file, required_fields, spec_options, with_options
 from starter.output import OutputOption
-from starter.watching import WatchOption, watching
+from starter.watch import WatchOption, run_and_watch
 
 CliCommand = Callable[..., Awaitable[Exit]]
 
 ObjectArg = Annotated[
-    str, Parameter(help="The object: a path, or its names with slashes.", completer=completing.objects())
+    str, Parameter(help="The object: a path, or its names with slashes.", completer=completion.object_completer())
 ]
 SpecFile = Annotated[
     str, Parameter(name=["--file", "-f"], allow_leading_hyphen=True, help="A YAML or JSON file; - is stdin.")
@@ -32,27 +32,27 @@ Limit = Annotated[int, Parameter(name=["--limit", "-n"], help="At most so many."
 DEFAULT_LIMIT = 1_000
 
 
-def noun(kind: registry.Kind, group: Group, extension: CliExtension) -> App:
+def kind_app(kind: registry.Kind, group: Group, extension: CliExtension) -> App:
     """The commands of one kind. Its family's extension formats a printed status, and has names for examples."""
-    app = App(name=kind.name, help=kind.help, group=group, show=not kind.apart)
+    app = App(name=kind.name, help=kind.help, group=group, show=not kind.has_own_command)
     for verb in kind.verbs:
-        app.command(_acting(kind, verb, extension), name=verb.action, show=not verb.hidden)
-    app.command(_status(kind, extension), name="status")
-    app.command(_list(kind, extension), name="list")
+        app.command(_action_command(kind, verb, extension), name=verb.action, show=not verb.is_internal)
+    app.command(_status_command(kind, extension), name="status")
+    app.command(_list_command(kind, extension), name="list")
     return app
 
 
-def _acting(kind: registry.Kind, verb: registry.Verb, extension: CliExtension) -> CliCommand:
-    async def act_on(target: ObjectArg, /, *, options: Options = Options()) -> Exit:  # noqa: B008  frozen
-        return await actions.act(kind, expand(target, kind.scope), verb.action, options, None)
+def _action_command(kind: registry.Kind, verb: registry.Verb, extension: CliExtension) -> CliCommand:
+    async def act_on(target: ObjectArg, /, *, options: ActionOptions = ActionOptions()) -> Exit:  # noqa: B008  frozen
+        return await actions.run_action(kind, expand_path(target, kind.scope), verb.action, options, None)
 
     words = f"{kind.name} {verb.action} {extension.example(kind)}"
     if verb.spec is None:
-        return described(act_on, verb.help, words)
-    return _acting_with_spec(kind, verb, verb.spec, words, extension.examples)
+        return with_help(act_on, verb.help, words)
+    return _action_command_with_spec(kind, verb, verb.spec, words, extension.examples)
 
 
-def _acting_with_spec(
+def _action_command_with_spec(
     kind: registry.Kind, verb: registry.Verb, spec: type[BaseModel], words: str, examples: Mapping[str, str]
 ) -> CliCommand:
     async def act_with_spec(
@@ -60,18 +60,18 @@ def _acting_with_spec(
         /,
         *,
         file: SpecFile = "",
-        options: Options = Options(),  # noqa: B008  frozen
+        options: ActionOptions = ActionOptions(),  # noqa: B008  frozen
         **given: Any,
     ) -> Exit:
-        told = {**(spec_in(file) or {}), **{name: value for name, value in given.items() if value is not None}}
-        return await actions.act(kind, expand(target, kind.scope), verb.action, options, told or None)
+        told = {**(read_spec_file(file) or {}), **{name: value for name, value in given.items() if value is not None}}
+        return await actions.run_action(kind, expand_path(target, kind.scope), verb.action, options, told or None)
 
     async def act_with_file(
         target: ObjectArg,
         /,
         *,
         file: SpecFile,
-        options: Options = Options(),  # noqa: B008
+        options: ActionOptions = ActionOptions(),  # noqa: B008
         **given: Any,
     ) -> Exit:
         return await act_with_spec(target, file=file, options=options, **given)
@@ -80,39 +80,41 @@ def _acting_with_spec(
         command, words = act_with_file, f"{words} -f examples/{kind.name}-demo.yaml"
     else:
         command = act_with_spec
-        words += "".join(f" {flag(name)} {examples.get(name, '...')}" for name in needed(spec))
-    return described(with_options(command, spec_options(spec)), verb.help, words)
+        words += "".join(f" {flag_name(name)} {examples.get(name, '...')}" for name in required_fields(spec))
+    return with_help(with_options(command, spec_options(spec)), verb.help, words)
 
 
-def _status(kind: registry.Kind, extension: CliExtension) -> CliCommand:
+def _status_command(kind: registry.Kind, extension: CliExtension) -> CliCommand:
     async def status(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
-        path = expand(target, kind.scope)
-        return await watching(watch, lambda: reads.status(kind, path, output, extension.documents.get(kind.name)))
+        path = expand_path(target, kind.scope)
+        return await run_and_watch(
+            watch, lambda: reads.print_status(kind, path, output, extension.documents.get(kind.name))
+        )
 
-    parts = f" and of each {registry.kind(kind.member).table.label}" if kind.member else ""
+    parts = f" and of each {registry.find_kind(kind.member).table.label}" if kind.member else ""
     words = f"{kind.name} status {extension.example(kind)} -o json"
-    return described(status, f"The status of one {kind.table.label}{parts}.", words)
+    return with_help(status, f"The status of one {kind.table.label}{parts}.", words)
 
 
-def _list(kind: registry.Kind, extension: CliExtension) -> CliCommand:
+def _list_command(kind: registry.Kind, extension: CliExtension) -> CliCommand:
     async def list_them(
         *, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, watch: WatchOption = False, output: OutputOption = "table"
     ) -> Exit:
-        return await watching(watch, lambda: reads.list_objects(kind, prefix, limit, output))
+        return await run_and_watch(watch, lambda: reads.print_objects(kind, prefix, limit, output))
 
     first, inner, _ = extension.example(kind).partition("/")
     words = f"{kind.name} list --prefix {first}" if inner else f"{kind.name} list"
-    return described(list_them, f"Every {kind.table.label} there is.", words)
+    return with_help(list_them, f"Every {kind.table.label} there is.", words)
 
 
-def spec_in(file: str) -> dict[str, Any] | None:
+def read_spec_file(file: str) -> dict[str, Any] | None:
     """Returns the spec in a file; None without a file."""
     from starter.spec import read_spec  # imported late: help does not need YAML
 
     return read_spec(file) if file else None
 
 
-def described(command: CliCommand, what: str, words: str) -> CliCommand:
+def with_help(command: CliCommand, what: str, words: str) -> CliCommand:
     """Sets a command's help: a description and an example."""
     command.__doc__ = f"{what}\n\nExample: starter {words}"
     return command

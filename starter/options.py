@@ -15,34 +15,34 @@ from pydantic.fields import FieldInfo
 
 from starter.errors import Exit
 
-_PLAIN = (str, int, float, bool)
+_PLAIN_TYPES = (str, int, float, bool)
 
 
 def spec_options(model: type[BaseModel]) -> dict[str, inspect.Parameter]:
     """Returns an optional option for each field that is a string, a number, a choice or a list of strings."""
     found = {}
     for name, field in model.model_fields.items():
-        if (word := _type(field.annotation)) is not None:
-            given = Annotated[word | None, Parameter(name=flag(name), negative="", help=_help(field))]  # type: ignore[valid-type]
+        if (word := _option_type(field.annotation)) is not None:
+            given = Annotated[word | None, Parameter(name=flag_name(name), negative="", help=_help_of_field(field))]  # type: ignore[valid-type]
             found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=given)
     return found
 
 
-def needed(model: type[BaseModel]) -> list[str]:
+def required_fields(model: type[BaseModel]) -> list[str]:
     """Returns the required fields."""
     return [name for name, field in model.model_fields.items() if field.is_required()]
 
 
 def needs_file(model: type[BaseModel]) -> bool:
     """Tells whether a required field fits into no option."""
-    return not spec_options(model).keys() >= set(needed(model))
+    return not spec_options(model).keys() >= set(required_fields(model))
 
 
-def wanted(model: type[BaseModel]) -> str:
+def required_options(model: type[BaseModel]) -> str:
     """Returns the required options, as part of an example command line."""
     if needs_file(model):
         return "--file FILE"
-    return " ".join(f"{flag(name)} {flag(name)[2:].upper()}" for name in needed(model))
+    return " ".join(f"{flag_name(name)} {flag_name(name)[2:].upper()}" for name in required_fields(model))
 
 
 def with_options(
@@ -50,35 +50,37 @@ def with_options(
 ) -> Callable[..., Awaitable[Exit]]:
     """Replaces the command's `**given` by these options."""
     signature = inspect.signature(command, eval_str=True)
-    fixed = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    fixed = [
+        parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
     command.__signature__ = signature.replace(parameters=[*fixed, *options.values()])  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in (*fixed, *options.values())}
     return command
 
 
-def _type(annotation: Any) -> Any:
+def _option_type(annotation: Any) -> Any:
     """Returns the type of an option for a field of this type, or None if it needs a file."""
     origin, inner = get_origin(annotation), [each for each in get_args(annotation) if each is not NoneType]
     if origin in (Union, UnionType) and len(inner) == 1:
-        return _type(inner[0])
+        return _option_type(inner[0])
     if origin is Annotated:
-        return _type(inner[0])
+        return _option_type(inner[0])
     if origin is Literal:
         return annotation
-    if origin in (list, tuple) and inner and _type(inner[0]) is str:
+    if origin in (list, tuple) and inner and _option_type(inner[0]) is str:
         return list[str]
     if not isinstance(annotation, type):
         return None
     if issubclass(annotation, Enum):
         return Literal[tuple(str(each.value) for each in annotation)]
-    return annotation if annotation in _PLAIN else None
+    return annotation if annotation in _PLAIN_TYPES else None
 
 
-def flag(name: str) -> str:
+def flag_name(name: str) -> str:
     """Returns the option of a field: `subGroup` and `sub_group` are both --sub-group."""
     return "--" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).replace("_", "-").lower()
 
 
-def _help(field: FieldInfo) -> str:
+def _help_of_field(field: FieldInfo) -> str:
     usual = "" if field.is_required() or field.default in (None, "", False) else f" Usually {field.default}."
     return f"{field.description or ''}{usual}"

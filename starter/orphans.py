@@ -8,20 +8,20 @@ from cyclopts import App, Parameter
 
 from domain import registry
 from domain.errors import Category, Refused
-from domain.orphans import Orphan, OrphanQuery, Orphans
+from domain.orphans import Orphan, OrphanQuery, OrphansPage
 from domain.wire import READ_ORPHANS
 from starter import reads, terminal
-from starter.actions import Options, act
+from starter.actions import ActionOptions, run_action
 from starter.errors import Exit
-from starter.output import OutputOption, Sheet, show, when
-from starter.session import session
+from starter.output import OutputOption, Sheet, format_time, print_sheet
+from starter.session import open_client
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
 HEADINGS = ("PATH", "PROVIDER", "ID", "STATE", "SINCE", "ORDER", "RECORD")
-SECONDS = 600.0
-Names = Annotated[tuple[str, ...], Parameter(help="The ids or paths of orphans, as the list shows them.")]
+READ_SECONDS = 600.0
+OrphanNames = Annotated[tuple[str, ...], Parameter(help="The ids or paths of orphans, as the list shows them.")]
 
 app = App(name="orphans", help="What lives outside and no record knows: VMs, machines, disks, hosts, services.")
 
@@ -41,22 +41,30 @@ async def list_orphans(
 
     Example: starter orphans list default/web -o json
     """
-    where = await reads.locate(path) if path else ""
-    async with session() as asking:
-        found, silent = await every_orphan(asking, where)
+    where = await reads.locate_object(path) if path else ""
+    async with open_client() as client:
+        found, silent = await list_all_orphans(client, where)
     for provider in silent:
-        terminal.say(f"not asked: {provider}")
+        terminal.print_message(f"not asked: {provider}")
     cells = [
-        (each.path, each.provider, each.id, each.state, when(each.since) if each.since else "", each.token, each.record)
-        for each in found
+        (
+            orphan.path,
+            orphan.provider,
+            orphan.id,
+            orphan.state,
+            format_time(orphan.since) if orphan.since else "",
+            orphan.token,
+            orphan.record,
+        )
+        for orphan in found
     ]
-    data = {"orphans": [each.model_dump(mode="json") for each in found], "silent": silent}
-    show(Sheet(data, HEADINGS, cells, [each.path for each in found], "there are no orphans"), output)
+    data = {"orphans": [orphan.model_dump(mode="json") for orphan in found], "silent": silent}
+    print_sheet(Sheet(data, HEADINGS, cells, [orphan.path for orphan in found], "there are no orphans"), output)
     return Exit.FAILED if found or silent else Exit.DONE
 
 
 @app.command
-async def remove(names: Names, /, *, options: Options = Options()) -> Exit:  # noqa: B008
+async def remove(names: OrphanNames, /, *, options: ActionOptions = ActionOptions()) -> Exit:  # noqa: B008
     """Remove orphans at their providers, one action for each, under the locks of the path that it carries.
 
     Refused if a record calls it its own, or while an action runs on that path or above it.
@@ -66,17 +74,19 @@ async def remove(names: Names, /, *, options: Options = Options()) -> Exit:  # n
     Example: starter orphans remove account:acme:cloudspace:dev:machine:db
     """
     ends = []
-    for orphan in await _named(names, options):
+    for orphan in await _find_named_orphans(names, options):
         kind = registry.kind_at(orphan.target)
-        if not kind.table.discard:
+        if not kind.table.discard_action:
             message = f"nothing removes a {kind.table.label} that no record knows: {orphan.path}"
             raise Refused(Category.NOT_ALLOWED, message, f"remove it at its provider, {orphan.provider}")
-        ends.append(await act(kind, orphan.target, kind.table.discard, options, {"place": orphan.provider}))
+        ends.append(
+            await run_action(kind, orphan.target, kind.table.discard_action, options, {"place": orphan.provider})
+        )
     return max(ends, default=Exit.DONE)
 
 
 @app.command
-async def adopt(names: Names, /, *, options: Options = Options()) -> Exit:  # noqa: B008
+async def adopt(names: OrphanNames, /, *, options: ActionOptions = ActionOptions()) -> Exit:  # noqa: B008
     """Give orphans to the records of the paths that they carry, one action for each. The providers are told nothing.
 
     Only a VM can be adopted. A record that is Failed or Undefined gets the VM, if its own is gone; one that is missing
@@ -85,46 +95,51 @@ async def adopt(names: Names, /, *, options: Options = Options()) -> Exit:  # no
 
     Example: starter orphans adopt gcp-i-0a1b2c3d4e5f60718
     """
-    orphans = await _named(names, options)
+    orphans = await _find_named_orphans(names, options)
     for orphan in orphans:
         if orphan.instead:
             message = f"{orphan.path} cannot be adopted: {orphan.instead}"
             raise Refused(Category.NOT_ALLOWED, message, f"to remove it: starter orphans remove {orphan.id}")
     ends = [
-        await act(registry.kind_at(orphan.target), orphan.target, "adopt", options, {"place": orphan.provider})
+        await run_action(registry.kind_at(orphan.target), orphan.target, "adopt", options, {"place": orphan.provider})
         for orphan in orphans
     ]
     return max(ends, default=Exit.DONE)
 
 
-async def _named(names: tuple[str, ...], options: Options) -> list[Orphan]:
+async def _find_named_orphans(names: tuple[str, ...], options: ActionOptions) -> list[Orphan]:
     """The orphans that a person names, one for each target; Refused if a name fits none, or several targets."""
     if options.force:
         message = "an orphan takes no --force: whatever an action or a record may own is none"
         raise Refused(Category.INVALID, message, "wait for the action, or end it: starter cancel PATH")
-    async with session() as asking:
-        found, _ = await every_orphan(asking, "")
+    async with open_client() as client:
+        found, _ = await list_all_orphans(client, "")
     orphans: dict[str, Orphan] = {}
     for name in names:
-        fitting = {each.target: each for each in found if name in (each.id, each.path)}
+        fitting = {orphan.target: orphan for orphan in found if name in (orphan.id, orphan.path)}
         if not fitting:
             message = f"no orphan is called {name[:200]}"
             raise Refused(Category.NOT_FOUND, message, "see them with: starter orphans list")
         if len(fitting) > 1:
             message = f"{len(fitting)} orphans are called {name[:200]}"
-            hint = f"name one: {', '.join(each.id if each.path == name else each.path for each in fitting.values())}"
+            hint = (
+                f"name one: "
+                f"{', '.join(orphan.id if orphan.path == name else orphan.path for orphan in fitting.values())}"
+            )
             raise Refused(Category.INVALID, message, hint)
         orphans |= fitting
     return list(orphans.values())
 
 
-async def every_orphan(asking: ActionClient, path: str) -> tuple[list[Orphan], list[str]]:
+async def list_all_orphans(client: ActionClient, path: str) -> tuple[list[Orphan], list[str]]:
     """All orphans at or below a path, page by page, and the providers that did not answer."""
     found: list[Orphan] = []
     silent: list[str] = []
     after: Orphan | None = Orphan()
     while after is not None:
-        page = await asking.read(READ_ORPHANS, OrphanQuery(path=path, after=after), Orphans, seconds=SECONDS)
+        page = await client.run_query(
+            READ_ORPHANS, OrphanQuery(path=path, after=after), OrphansPage, seconds=READ_SECONDS
+        )
         found, after = [*found, *page.orphans], page.after
         silent += [provider for provider in page.silent if provider not in silent]
     return found, silent

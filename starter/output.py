@@ -27,37 +27,37 @@ class Sheet:
     empty: str = "none"  # printed instead of an empty table
 
 
-def show(sheet: Sheet, output: Output) -> None:
+def print_sheet(sheet: Sheet, output: Output) -> None:
     """Prints a sheet on stdout."""
     if output == "json":
-        terminal.out(as_json(sheet.data))
+        terminal.print_data(as_json(sheet.data))
     elif output == "yaml":
-        terminal.out(as_yaml(sheet.data))
+        terminal.print_data(as_yaml(sheet.data))
     elif output == "name":
         for name in sheet.names:
-            terminal.out(name)
+            terminal.print_data(name)
     elif not sheet.lines:
         if sheet.empty:
-            terminal.say(sheet.empty)
+            terminal.print_message(sheet.empty)
     else:
-        for line in fitting(sheet, terminal.width()):
-            terminal.out(line)
+        for line in fit_table(sheet, terminal.terminal_width()):
+            terminal.print_data(line)
 
 
-def fitting(sheet: Sheet, width: int | None) -> list[str]:
+def fit_table(sheet: Sheet, width: int | None) -> list[str]:
     """Formats a table; on a terminal that is too narrow, the cells of each line one below the other."""
-    table = aligned([sheet.headings, *sheet.lines])
+    table = align_columns([sheet.headings, *sheet.lines])
     if width is None or max(map(len, table)) <= width:
         return table
     first, *others = sheet.headings
     stacked = []
     for name, *cells in sheet.lines:
         told = [(f"  {heading}", cell) for heading, cell in zip(others, cells, strict=True) if cell]
-        stacked += [f"{first} {terminal.clean(name)}", *aligned(told)]
+        stacked += [f"{first} {terminal.escape_controls(name)}", *align_columns(told)]
     return stacked
 
 
-def when(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     """Formats a time in UTC, to the second."""
     return f"{at:%Y-%m-%d %H:%M:%SZ}"
 
@@ -75,8 +75,8 @@ def as_yaml(data: Any) -> str:
     return text
 
 
-def aligned(lines: Iterable[Sequence[str]]) -> list[str]:
+def align_columns(lines: Iterable[Sequence[str]]) -> list[str]:
     """Aligns columns for people and awk; nothing is truncated, and an empty cell is a dash."""
-    cells = [[terminal.clean(cell).replace("\n", " ") or "-" for cell in line] for line in lines]
+    cells = [[terminal.escape_controls(cell).replace("\n", " ") or "-" for cell in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]

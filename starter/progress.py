@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from client.errors import NoWorker
 from domain import registry, wire
 from domain.errors import RatchetError
-from domain.model import ObjectView, Outcome, Query, TreeView
-from domain.paths import short
+from domain.model import ObjectView, Outcome, ReadQuery, TreeView
+from domain.paths import short_path
 from domain.statetable import NONE
 from starter import terminal, tree
 from starter.errors import StillWaiting
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE = 0.15
 LONGEST_PAUSE = 1.0
-TROUBLES = 10  # the most that are read: a terminal has few lines
+ERRORS_SHOWN = 10  # the most that are read: a terminal has few lines
 
-Tell = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
 @asynccontextmanager
-async def patience(path: str, seconds: float | None) -> AsyncIterator[None]:
+async def wait_patiently(path: str, seconds: float | None) -> AsyncIterator[None]:
     """Raises StillWaiting after --timeout; on Ctrl-C, prints the command that waits again."""
     try:
         async with asyncio.timeout(seconds):
@@ -39,41 +39,41 @@ async def patience(path: str, seconds: float | None) -> AsyncIterator[None]:
     except TimeoutError as error:
         raise StillWaiting(path, seconds or 0) from error
     except asyncio.CancelledError:
-        again = terminal.command(f"starter wait {path}")
-        terminal.say(f"\nnot waiting any more; the action goes on. Wait for it again with: {again}")
+        again = terminal.as_typed(f"starter wait {path}")
+        terminal.print_message(f"\nnot waiting any more; the action goes on. Wait for it again with: {again}")
         raise
 
 
-async def follow(asking: ActionClient, path: str, run: str, targets: int) -> Outcome:
+async def follow_action(client: ActionClient, path: str, run: str, targets: int) -> Outcome:
     """Waits for an action's outcome and shows progress: a live tree, or in a pipe a line for each change."""
-    console = terminal.people()
+    console = terminal.stderr_console()
     if not console.is_terminal or console.is_dumb_terminal:
-        return await watch(asking, path, run, targets, changes(terminal.say))
-    with screen(console) as show:
+        return await watch_action(client, path, run, targets, print_changes(terminal.print_message))
+    with live_region(console) as show:
         began = time.monotonic()
 
         async def look() -> None:
-            show(await _tree(asking, path, targets, time.monotonic() - began, console))
+            show(await _draw_tree(client, path, targets, time.monotonic() - began, console))
 
-        return await _attend(asking, path, run, look)
+        return await _poll_until_end(client, path, run, look)
 
 
-async def watch(
-    asking: ActionClient, path: str, run: str, targets: int, tell: Tell, pause: float = FIRST_PAUSE
+async def watch_action(
+    client: ActionClient, path: str, run: str, targets: int, tell: PrintLine, pause: float = FIRST_PAUSE
 ) -> Outcome:
     """Waits like `follow`, and passes each status line to the caller."""
 
     async def look() -> None:
-        tell(await _look(asking, path, targets))
+        tell(await _status_line(client, path, targets))
 
-    return await _attend(asking, path, run, look, pause)
+    return await _poll_until_end(client, path, run, look, pause)
 
 
-async def _attend(
-    asking: ActionClient, path: str, run: str, look: Callable[[], Awaitable[None]], pause: float = FIRST_PAUSE
+async def _poll_until_end(
+    client: ActionClient, path: str, run: str, look: Callable[[], Awaitable[None]], pause: float = FIRST_PAUSE
 ) -> Outcome:
     """Polls until the action has ended. A slow poll does not delay the outcome."""
-    end = asyncio.ensure_future(asking.outcome(path, run))
+    end = asyncio.ensure_future(client.wait_for_outcome(path, run))
     looking = asyncio.ensure_future(look())
     try:
         while not end.done():
@@ -92,7 +92,7 @@ async def _attend(
 
 
 @contextmanager
-def screen(console: Console) -> Iterator[Callable[[Text], None]]:
+def live_region(console: Console) -> Iterator[Callable[[Text], None]]:
     """Opens a region of the terminal that is redrawn on each update and cleared at the end."""
     from rich.live import Live
 
@@ -100,23 +100,23 @@ def screen(console: Console) -> Iterator[Callable[[Text], None]]:
         yield lambda text: live.update(text, refresh=True)
 
 
-async def _tree(asking: ActionClient, path: str, targets: int, seconds: float, console: Console) -> Text:
+async def _draw_tree(client: ActionClient, path: str, targets: int, seconds: float, console: Console) -> Text:
     """Draws the object with its places; one line if it has none or cannot be read."""
     from rich.text import Text
 
-    path = wire.object_of(path)
+    path = wire.object_path_of(path)
     try:
         if registry.kind_at(path).member is not None:
-            seen = await asking.read(wire.READ_TREE, Query(path=path, limit=TROUBLES), TreeView)
-            step = "" if seen.places else await _step(asking, seen.object)
+            seen = await client.run_query(wire.READ_TREE, ReadQuery(path=path, limit=ERRORS_SHOWN), TreeView)
+            step = "" if seen.places else await _step_text(client, seen.object)
             plain = console.options.ascii_only
-            return tree.draw(seen, targets, seconds, step.strip(), (console.width, console.height), plain)
+            return tree.draw_tree(seen, targets, seconds, step.strip(), (console.width, console.height), plain)
     except RatchetError:
         pass  # the line has the error
-    return Text(terminal.clean(await _look(asking, path, targets)), overflow="ellipsis", no_wrap=True)
+    return Text(terminal.escape_controls(await _status_line(client, path, targets)), overflow="ellipsis", no_wrap=True)
 
 
-def changes(tell: Tell) -> Tell:
+def print_changes(tell: PrintLine) -> PrintLine:
     """Returns a function that prints a line only if it differs from the last one."""
     last = ""
 
@@ -129,32 +129,32 @@ def changes(tell: Tell) -> Tell:
     return told
 
 
-async def _look(asking: ActionClient, path: str, targets: int) -> str:
+async def _status_line(client: ActionClient, path: str, targets: int) -> str:
     """Returns the object's status in one line. A failed read does not end the waiting."""
-    path = wire.object_of(path)
+    path = wire.object_path_of(path)
     try:
-        view = await asking.get(path)
+        view = await client.read_object(path)
     except NoWorker:
-        return f"{short(path)}: no worker answers; the action goes on when one is back"
+        return f"{short_path(path)}: no worker answers; the action goes on when one is back"
     except RatchetError as error:
-        return f"{short(path)}: {error}"
-    return f"{short(path)}: {view.status}{_done(view, targets)}{await _step(asking, view)}"
+        return f"{short_path(path)}: {error}"
+    return f"{short_path(path)}: {view.status}{_done_text(view, targets)}{await _step_text(client, view)}"
 
 
-async def _step(asking: ActionClient, view: ObjectView) -> str:
+async def _step_text(client: ActionClient, view: ObjectView) -> str:
     """Returns the current step of an action on a group without members yet."""
-    if view.counts or view.target_action == NONE or registry.kind(view.kind).member is None:
+    if view.counts or view.target_action == NONE or registry.find_kind(view.kind).member is None:
         return ""
-    step = await asking.step(view.path)
+    step = await client.read_current_step(view.path)
     return f"  {step}" if step else ""
 
 
-def _done(view: ObjectView, targets: int) -> str:
+def _done_text(view: ObjectView, targets: int) -> str:
     """Returns `  4/6 done`: how many targets have left their transitional status."""
-    kind = registry.kind(view.kind)
+    kind = registry.find_kind(view.kind)
     if kind.member is None:
         return ""
-    moving = registry.kind(kind.member).table.transitional
+    moving = registry.find_kind(kind.member).table.transitional_statuses
     busy = sum(number for status, number in view.counts.items() if status in moving)
     targets = targets or (sum(view.counts.values()) if busy else 0)  # later additions
     if not targets:

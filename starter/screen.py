@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from domain.errors import Category, Refused
 from starter.errors import Exit
-from starter.session import session
+from starter.session import open_client
 
 
 async def tui() -> Exit:
@@ -18,6 +18,6 @@ async def tui() -> Exit:
         raise Refused(
             Category.INVALID, f"the full-screen view is not installed: {error}", "pip install textual"
         ) from error
-    async with session() as asking:
-        await Tui(asking).run_async()
+    async with open_client() as client:
+        await Tui(client).run_async()
     return Exit.DONE

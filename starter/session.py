@@ -11,35 +11,35 @@ if TYPE_CHECKING:
     from client.actions import ActionClient
     from client.settings import ClientSettings
 
-COMMAND: ContextVar[str] = ContextVar("COMMAND", default="starter")  # the name of the command's trace
-_KEPT: ContextVar[ActionClient | None] = ContextVar("KEPT", default=None)
+COMMAND_NAME: ContextVar[str] = ContextVar("COMMAND", default="starter")  # the name of the command's trace
+_SHARED_CLIENT: ContextVar[ActionClient | None] = ContextVar("KEPT", default=None)
 
 
 @asynccontextmanager
-async def session() -> AsyncIterator[ActionClient]:
+async def open_client() -> AsyncIterator[ActionClient]:
     """Yields a connected client, or raises Unreachable: the one of `lasting`, or a new one for this command."""
-    if kept := _KEPT.get():
+    if kept := _SHARED_CLIENT.get():
         yield kept
         return
     from client.session import connect
 
-    async with connect(trace=COMMAND.get()) as asking:
+    async with connect(trace=COMMAND_NAME.get()) as asking:
         yield asking
 
 
 @asynccontextmanager
-async def lasting() -> AsyncIterator[None]:
+async def shared_client() -> AsyncIterator[None]:
     """Shares one connection between all sessions within the block."""
-    async with session() as asking:
-        before = _KEPT.set(asking)
+    async with open_client() as client:
+        before = _SHARED_CLIENT.set(client)
         try:
             yield
         finally:
-            _KEPT.reset(before)
+            _SHARED_CLIENT.reset(before)
 
 
 def load_settings() -> ClientSettings:
     """Reads the client's settings from the environment, or raises Refused. A worker's: `stack.worker_settings`."""
-    from client.settings import ClientSettings, load
+    from client.settings import ClientSettings, load_settings
 
-    return load(ClientSettings)
+    return load_settings(ClientSettings)

@@ -13,38 +13,38 @@ import yaml
 from domain.errors import Category, Refused, one_line
 from domain.limits import MAX_SPEC_BYTES
 
-STDIN = "-"
+STDIN_NAME = "-"
 MAX_DEPTH = 50
 
 
 def read_spec(source: str) -> dict[str, Any]:
     """Returns the mapping in a file, or on stdin if the file is `-`."""
-    told = "stdin" if source == STDIN else source
+    told = "stdin" if source == STDIN_NAME else source
     try:
-        document = parse(_text(source))
+        document = parse_text(_read_text(source))
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: bad UTF-8, bad JSON, a number too long
-        raise _bad(told, one_line(_reason(error), 300)) from error
+        raise _bad_spec(told, one_line(_yaml_reason(error), 300)) from error
     except OSError as error:
-        raise _bad(told, error.strerror or str(error)) from error
+        raise _bad_spec(told, error.strerror or str(error)) from error
     if not isinstance(document, dict):
-        raise _bad(told, f"a mapping is wanted at the top, this is {_kind(document)}")
+        raise _bad_spec(told, f"a mapping is wanted at the top, this is {_kind_of_value(document)}")
     return document
 
 
-def parse(text: str) -> Any:
+def parse_text(text: str) -> Any:
     """Parses YAML or JSON, of which YAML is no full superset. Only JSON's types: no dates, no aliases."""
     if text.lstrip().startswith("{"):
         try:
-            return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+            return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
         except json.JSONDecodeError as error:
-            if not _flow_style(text):
+            if not _is_flow_yaml(text):
                 raise ValueError(f"not valid JSON: {error}") from error
-    document = yaml.load(text, _Loader)  # noqa: S506  a safe loader, made stricter
+    document = yaml.load(text, _StrictLoader)  # noqa: S506  a safe loader, made stricter
     _check_plain(document)
     return document
 
 
-class _Loader(yaml.SafeLoader):
+class _StrictLoader(yaml.SafeLoader):
     """A safe loader. It refuses aliases (a few lines can expand to 10^9 nodes), double keys and deep nesting."""
 
     depth = 0
@@ -62,12 +62,12 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         pairs = [(self.construct_object(key, deep=True), None) for key, _ in node.value]
-        _unique(pairs)
+        _unique_keys(pairs)
         return super().construct_mapping(node, deep)
 
 
-def _text(source: str) -> str:
-    if source == STDIN:
+def _read_text(source: str) -> str:
+    if source == STDIN_NAME:
         content = sys.stdin.buffer.read(MAX_SPEC_BYTES + 1)
     else:
         with Path(source).open("rb") as file:
@@ -77,16 +77,16 @@ def _text(source: str) -> str:
     return content.decode("utf-8")
 
 
-def _flow_style(text: str) -> bool:
+def _is_flow_yaml(text: str) -> bool:
     """Tells whether a text that begins with a brace is YAML, not JSON."""
     try:
-        yaml.load(text, _Loader)  # noqa: S506  as above
+        yaml.load(text, _StrictLoader)  # noqa: S506  as above
     except (yaml.YAMLError, ValueError):
         return False
     return True
 
 
-def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+def _unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
     for key, value in pairs:
         if not isinstance(key, str):
@@ -97,7 +97,7 @@ def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     return found
 
 
-def _no_constant(word: str) -> float:
+def _refuse_constant(word: str) -> float:
     raise ValueError(f"{word} is not a number that can be sent")
 
 
@@ -110,16 +110,16 @@ def _check_plain(value: Any) -> None:
         for item in value:
             _check_plain(item)
     elif not isinstance(value, str | int | float | None):
-        raise ValueError(f"{value!r} is a {_kind(value)}: put it into quotes")
+        raise ValueError(f"{value!r} is a {_kind_of_value(value)}: put it into quotes")
     elif isinstance(value, float) and value - value != 0:
         raise ValueError(f"{value} is not a number that can be sent")
 
 
-def _kind(value: Any) -> str:
+def _kind_of_value(value: Any) -> str:
     return "empty" if value is None else type(value).__name__
 
 
-def _reason(error: Exception) -> str:
+def _yaml_reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     if isinstance(error, UnicodeDecodeError):
@@ -130,7 +130,7 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _bad(source: str, why: str) -> Refused:
+def _bad_spec(source: str, why: str) -> Refused:
     return Refused(
         Category.INVALID,
         f"cannot use {ascii(source)[1:-1][:200]} as a spec: {why}",

@@ -11,13 +11,13 @@ from domain import wire
 from starter import terminal
 from starter.errors import Exit
 from starter.gateway import gateway_settings
-from starter.session import session
+from starter.session import open_client
 
 if TYPE_CHECKING:
     from temporalio.api.enums.v1 import IndexedValueType
 
     from client.actions import ActionClient
-    from workers.settings import Settings
+    from workers.settings import WorkerSettings
 
 ServerPort = Annotated[int, Parameter(help="0 is the usual port, or any free one.")]
 ForgetOption = Annotated[
@@ -33,24 +33,26 @@ async def up(*, port: ServerPort = 0, ui_port: ServerPort = 0) -> Exit:
 
     Example: starter up
     """
-    from client.signals import stopped
-    from gateway.process import beside_worker
+    from client.signals import stop_event
+    from gateway.process import serve_beside_worker
     from workers import logs, process
 
     settings = gateway_settings()
-    logs.configure("warning", "console", traces=False)
+    logs.configure_logging("warning", "console", traces=False)
     async with (
-        process.stack(settings, port, ui_port) as running,
-        beside_worker(running.service, settings, running.ui) as api,
+        process.run_stack(settings, port, ui_port) as running,
+        serve_beside_worker(running.service, settings, running.ui) as api,
     ):
-        stop = stopped()
-        terminal.story(f"Ratchet is up. Its data is in {settings.home}/", "bold green")
-        terminal.story(f"  Temporal  {running.address}\n  Web UI    {running.ui}\n  HTTP API  {running.http}")
-        terminal.story(f"  Gateway   {api}/docs")
-        terminal.story(f"  try       {terminal.command('starter mci create default/web -f examples/mci-demo.yaml')}")
-        terminal.story("  stop      Ctrl-C here; what runs goes on at the next start")
+        stop = stop_event()
+        terminal.print_story(f"Ratchet is up. Its data is in {settings.home}/", "bold green")
+        terminal.print_story(f"  Temporal  {running.address}\n  Web UI    {running.ui}\n  HTTP API  {running.http}")
+        terminal.print_story(f"  Gateway   {api}/docs")
+        terminal.print_story(
+            f"  try       {terminal.as_typed('starter mci create default/web -f examples/mci-demo.yaml')}"
+        )
+        terminal.print_story("  stop      Ctrl-C here; what runs goes on at the next start")
         await stop.wait()
-        terminal.story("stopping")
+        terminal.print_story("stopping")
     return Exit.DONE
 
 
@@ -66,26 +68,26 @@ async def worker(
 
     settings = worker_settings()
     chosen = process.checked_queues(settings, [word.strip() for word in queues.split(",") if word.strip()])
-    async with session() as asking:  # fail early with our own error if there is no server or no such namespace
-        await check_namespace(asking)
-    await process.work(settings, chosen)
+    async with open_client() as client:  # fail early with our own error if there is no server or no such namespace
+        await check_namespace(client)
+    await process.run_worker(settings, chosen)
     return Exit.DONE
 
 
-def worker_settings() -> Settings:
+def worker_settings() -> WorkerSettings:
     """Reads a worker's settings from the environment, or raises Refused."""
-    from client.settings import load
-    from workers.settings import Settings
+    from client.settings import load_settings
+    from workers.settings import WorkerSettings
 
-    return load(Settings)
+    return load_settings(WorkerSettings)
 
 
-async def check_namespace(asking: ActionClient) -> None:
+async def check_namespace(client: ActionClient) -> None:
     """Refuses a namespace that does not exist: a worker would crash there."""
     from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 
-    request = DescribeNamespaceRequest(namespace=asking.client.namespace)
-    await asking.client.workflow_service.describe_namespace(request)
+    request = DescribeNamespaceRequest(namespace=client.client.namespace)
+    await client.client.workflow_service.describe_namespace(request)
 
 
 async def migrate(*, restored: RestoredOption = False) -> Exit:
@@ -94,20 +96,22 @@ async def migrate(*, restored: RestoredOption = False) -> Exit:
     Example: starter migrate
     Example: starter migrate --restored
     """
-    from workers.process import migrate_store, restored_store
-    from workers.settings import redacted
+    from workers.process import mark_store_restored, migrate_store
+    from workers.settings import redact_url
 
     settings = worker_settings()
     before, after = migrate_store(settings)
     done = f"is at schema {after} already" if before == after else f"went from schema {before or 'none'} to {after}"
-    terminal.story(f"{redacted(settings.store())} {done}")
+    terminal.print_story(f"{redact_url(settings.store_database_url())} {done}")
     if restored:
-        incarnation, ended = restored_store(settings)
-        terminal.story(f"this is incarnation {incarnation} of the store; runs that started before now are refused")
-        terminal.story(
+        incarnation, ended = mark_store_restored(settings)
+        terminal.print_story(
+            f"this is incarnation {incarnation} of the store; runs that started before now are refused"
+        )
+        terminal.print_story(
             f"{ended} {'action was' if ended == 1 else 'actions were'} open in the backup: ended as abandoned"
         )
-        terminal.story("next: start the workers; then starter heal, and starter verify")
+        terminal.print_story("next: start the workers; then starter heal, and starter verify")
     return Exit.DONE
 
 
@@ -116,30 +120,30 @@ async def setup(*, forget_store: ForgetOption = False) -> Exit:
 
     Example: TEMPORAL_ADDRESS=temporal.example.com:7233 starter setup
     """
-    async with session() as asking:
+    async with open_client() as client:
         if forget_store:
-            from client.identity import forget
+            from client.identity import forget_registered_store
 
-            known = await forget(asking.client)
+            known = await forget_registered_store(client.client)
             told = "forgot which store its workers use; the next one to start tells anew" if known else "knew no store"
-            terminal.story(f"namespace {asking.client.namespace} {told}")
-        missing = await missing_attributes(asking)
+            terminal.print_story(f"namespace {client.client.namespace} {told}")
+        missing = await missing_attributes(client)
         if missing:
-            await _register(asking, missing)
+            await _register_attributes(client, missing)
     told = f"registered {', '.join(missing)}" if missing else "all search attributes are registered already"
-    terminal.story(f"{told} (namespace {asking.client.namespace})")
+    terminal.print_story(f"{told} (namespace {client.client.namespace})")
     return Exit.DONE
 
 
-async def missing_attributes(asking: ActionClient) -> list[str]:
+async def missing_attributes(client: ActionClient) -> list[str]:
     """Returns our search attributes that the namespace lacks."""
-    known = await _registered(asking)
+    known = await _registered_attributes(client)
     return [name for name in wire.SEARCH_ATTRIBUTES if name not in known]
 
 
-async def mistyped_attributes(asking: ActionClient) -> list[str]:
+async def mistyped_attributes(client: ActionClient) -> list[str]:
     """Returns our search attributes that are registered with another type."""
-    known = await _registered(asking)
+    known = await _registered_attributes(client)
     return [name for name, kind in attribute_types().items() if name in known and known[name] != kind]
 
 
@@ -155,17 +159,17 @@ def attribute_types() -> dict[str, IndexedValueType.ValueType]:
     return {name: types[kind] for name, kind in wire.SEARCH_ATTRIBUTES.items()}
 
 
-async def _registered(asking: ActionClient) -> Mapping[str, IndexedValueType.ValueType]:
+async def _registered_attributes(client: ActionClient) -> Mapping[str, IndexedValueType.ValueType]:
     from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 
-    request = ListSearchAttributesRequest(namespace=asking.client.namespace)
-    return (await asking.client.operator_service.list_search_attributes(request)).custom_attributes
+    request = ListSearchAttributesRequest(namespace=client.client.namespace)
+    return (await client.client.operator_service.list_search_attributes(request)).custom_attributes
 
 
-async def _register(asking: ActionClient, names: list[str]) -> None:
+async def _register_attributes(client: ActionClient, names: list[str]) -> None:
     from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 
     types = attribute_types()
     wanted = {name: types[name] for name in names}
-    request = AddSearchAttributesRequest(namespace=asking.client.namespace, search_attributes=wanted)
-    await asking.client.operator_service.add_search_attributes(request)
+    request = AddSearchAttributesRequest(namespace=client.client.namespace, search_attributes=wanted)
+    await client.client.operator_service.add_search_attributes(request)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from starter.errors import Problem
+from starter.errors import PrintedError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,111 +27,113 @@ class OutputLine(NamedTuple):
 
 
 Lines = list[OutputLine]
-GAP = OutputLine(True, "")
+EMPTY_LINE = OutputLine(True, "")
 PROGRAM = "starter"
-_OURS = re.compile(rf"(?<![\w.:/-]){PROGRAM}(?= +[A-Za-z-])")  # not inside a path
-_HELD: ContextVar[Lines | None] = ContextVar("HELD", default=None)
+_PROGRAM_PATTERN = re.compile(rf"(?<![\w.:/-]){PROGRAM}(?= +[A-Za-z-])")  # not inside a path
+_COLLECTED: ContextVar[Lines | None] = ContextVar("HELD", default=None)
 
 
-def out(text: str) -> None:
+def print_data(text: str) -> None:
     """Prints data on stdout."""
-    if (kept := _HELD.get()) is not None:
+    if (kept := _COLLECTED.get()) is not None:
         kept.append(OutputLine(True, text))
         return
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
 
 
-def say(text: str = "", style: str = "") -> None:
+def print_message(text: str = "", style: str = "") -> None:
     """Prints a message on stderr, styled if that is a terminal."""
-    if (kept := _HELD.get()) is not None:
+    if (kept := _COLLECTED.get()) is not None:
         kept.append(OutputLine(False, text, style))
         return
-    _print(people(), text, style)
+    _print_literally(stderr_console(), text, style)
 
 
-def story(text: str = "", style: str = "") -> None:
+def print_story(text: str = "", style: str = "") -> None:
     """Prints a line of a command whose output is text, such as `demo` and `up`, on stdout."""
-    _print(_console(sys.stdout), text, style)
+    _print_literally(_make_console(sys.stdout), text, style)
     sys.stdout.flush()  # pipes and files are buffered otherwise
 
 
 @contextmanager
-def held() -> Iterator[Lines]:
+def collect_lines() -> Iterator[Lines]:
     """Collects the lines of the block instead of printing them."""
     kept: Lines = []
-    before = _HELD.set(kept)
+    before = _COLLECTED.set(kept)
     try:
         yield kept
     finally:
-        _HELD.reset(before)
+        _COLLECTED.reset(before)
 
 
-def release(lines: Lines) -> None:
+def print_collected(lines: Lines) -> None:
     """Prints collected lines."""
     for line in lines:
         if line.data:
-            out(line.text)
+            print_data(line.text)
         else:
-            say(line.text, line.style)
+            print_message(line.text, line.style)
 
 
-def width() -> int | None:
+def terminal_width() -> int | None:
     """Returns the width of stdout's terminal in columns; None for pipes and files, whose lines may have any length."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def people() -> Console:
+def stderr_console() -> Console:
     """Returns the console on stderr."""
-    return _console(sys.stderr)
+    return _make_console(sys.stderr)
 
 
-def tell(problem: Problem) -> None:
+def print_error(problem: PrintedError) -> None:
     """Prints an error: what, why, what to run next."""
-    say(f"error: {problem.what}", "bold red")
-    say(f"  why: {command(problem.why)}")
-    say(f"  hint: {command(problem.next)}")
+    print_message(f"error: {problem.what}", "bold red")
+    print_message(f"  why: {as_typed(problem.why)}")
+    print_message(f"  hint: {as_typed(problem.next)}")
 
 
-def typed() -> str:
+def typed_command() -> str:
     """Returns the command by which this user calls the CLI."""
     return os.environ.get("RATCHET_COMMAND", PROGRAM)
 
 
-def command(text: str) -> str:
+def as_typed(text: str) -> str:
     """Rewrites the commands in a text as this user types them: `starter`, or `python3 run.py` in a fresh clone."""
-    return text if (word := typed()) == PROGRAM else _OURS.sub(lambda _: word, text)
+    return text if (word := typed_command()) == PROGRAM else _PROGRAM_PATTERN.sub(lambda _: word, text)
 
 
-def clean(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Makes control characters visible, so that hostile text cannot move the cursor."""
     return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text)
 
 
-def interactive() -> bool:
+def is_interactive() -> bool:
     """Tells whether a person can answer a question."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def confirmed(question: str) -> bool:
+def ask_confirmation(question: str) -> bool:
     """Asks a question; True if the person at the terminal answers yes."""
     # asyncio's SIGINT handler would leave the prompt waiting.
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        _print(people(), f"{question} [y/N] ", end="")
+        _print_literally(stderr_console(), f"{question} [y/N] ", end="")
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     except KeyboardInterrupt:
-        say()
+        print_message()
         raise
     finally:
         signal.signal(signal.SIGINT, previous)
 
 
-def _print(console: Console, text: str, style: str = "", end: str = "\n") -> None:
+def _print_literally(console: Console, text: str, style: str = "", end: str = "\n") -> None:
     """Prints literally: no markup, no highlighting, and `:x:` in a path is no emoji."""
-    console.print(clean(text), style=style or None, end=end, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    console.print(
+        escape_controls(text), style=style or None, end=end, markup=False, emoji=False, highlight=False, soft_wrap=True
+    )
 
 
-def _console(stream: TextIO) -> Console:
+def _make_console(stream: TextIO) -> Console:
     """Returns a console on the current stream, as tests and pipes replace it."""
     from rich.console import Console  # imported late: commands that only print data do not need it
 

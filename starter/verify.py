@@ -7,13 +7,13 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from domain import wire
-from domain.model import Query, Verification
+from domain.model import ReadQuery, VerificationReport
 from starter import reads, terminal
 from starter.errors import Exit
-from starter.output import OutputOption, Sheet, show
-from starter.session import session
+from starter.output import OutputOption, Sheet, print_sheet
+from starter.session import open_client
 
-PROMISES = {
+INVARIANT_TEXTS = {
     "I1": "every admitted request has one outcome",
     "I2": "at rest nothing is under way and nothing locked",
     "I3": "records and providers agree",
@@ -32,14 +32,14 @@ async def verify(
 
     Example: starter verify
     """
-    where = await reads.locate(path) if path else ""
-    async with session() as asking:
-        found = await asking.read(wire.VERIFY, Query(path=where), Verification, seconds=600)
-    broken = {finding.invariant for finding in found.findings}
-    for name, promise in PROMISES.items():
-        terminal.say(f"{name:4} {promise:50} {'BROKEN' if name in broken else 'kept'}")
-    terminal.say("looked at " + ", ".join(f"{number} {what}" for what, number in found.looked_at.items()))
-    cells = [(each.invariant, each.path, each.what) for each in found.findings]
-    headings, paths = ("PROMISE", "PATH", "WHAT"), [each.path for each in found.findings]
-    show(Sheet(found.model_dump(mode="json"), headings, cells, paths, "every promise is kept"), output)
-    return Exit.FAILED if found.findings else Exit.DONE
+    where = await reads.locate_object(path) if path else ""
+    async with open_client() as client:
+        report = await client.run_query(wire.VERIFY_ACTIVITY, ReadQuery(path=where), VerificationReport, seconds=600)
+    broken = {finding.invariant for finding in report.findings}
+    for name, promise in INVARIANT_TEXTS.items():
+        terminal.print_message(f"{name:4} {promise:50} {'BROKEN' if name in broken else 'kept'}")
+    terminal.print_message("looked at " + ", ".join(f"{number} {what}" for what, number in report.looked_at.items()))
+    cells = [(finding.invariant, finding.path, finding.what) for finding in report.findings]
+    headings, paths = ("PROMISE", "PATH", "WHAT"), [finding.path for finding in report.findings]
+    print_sheet(Sheet(report.model_dump(mode="json"), headings, cells, paths, "every promise is kept"), output)
+    return Exit.FAILED if report.findings else Exit.DONE

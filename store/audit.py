@@ -18,30 +18,30 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.invariants import (
-    ActionFacts,
-    AuditLine,
+    ActionRecord,
+    AuditedLine,
     AuditSnapshot,
-    HistoryWalk,
-    JudgedChange,
-    Overlaps,
-    WalkPosition,
-    ended_with_an_outcome,
-    every_change_is_accounted_for,
+    ChangeKey,
+    HistoryChecker,
+    HistoryPosition,
+    OverlapChecker,
+    find_ended_without_outcome,
+    find_unaccounted_changes,
 )
 from domain.paths import check_path, kind_of
 from domain.statetable import NONE, LineEffect
 from store.schema import actions, history, locks, objects, pruned
 
-PAGE = 200  # rows
-SLICE = 0.0005  # seconds of work between two sleeps
-REST = 1.5  # length of a sleep, as a multiple of the work before it
+PAGE_SIZE = 200  # rows
+WORK_SLICE_SECONDS = 0.0005  # seconds of work between two sleeps
+REST_PER_WORK = 1.5  # length of a sleep, as a multiple of the work before it
 LONGEST_PAUSE = 0.05  # seconds
 
 AuditRow = sa.Row[Any]
 TaggedRow = tuple[str, int, Any]  # path, kind of row, row
 
-_OBJECTS = sa.select(objects.c.path, objects.c.kind, objects.c.status, objects.c.target_action, objects.c.epoch)
-_ACTIONS = sa.select(
+_SELECT_OBJECTS = sa.select(objects.c.path, objects.c.kind, objects.c.status, objects.c.target_action, objects.c.epoch)
+_SELECT_ACTIONS = sa.select(
     actions.c.path,
     actions.c.epoch,
     actions.c.action,
@@ -50,90 +50,94 @@ _ACTIONS = sa.select(
     actions.c.ended_at.is_not(None).label("ended"),
     (sa.func.coalesce(sa.cast(actions.c.outcome, sa.Text), "null") != "null").label("has_outcome"),
 )
-_HISTORY = sa.select(*(history.c[name] for name in AuditLine._fields))
-_BEGINS = sa.select(pruned.c.path, *(pruned.c[name] for name in WalkPosition._fields))
-_LAST_EPOCH = sa.select(sa.func.max(actions.c.epoch))
-_LOCKS = sa.select(locks.c.path, locks.c.owner, locks.c.run)
-_EPOCHS = sa.select(actions.c.epoch).where(actions.c.epoch.in_(sa.bindparam("these", expanding=True)))
-_OBJECT, _ACTION, _PRUNED, _LINE = range(4)
+_SELECT_HISTORY = sa.select(*(history.c[name] for name in AuditedLine._fields))
+_SELECT_PRUNED = sa.select(pruned.c.path, *(pruned.c[name] for name in HistoryPosition._fields))
+_SELECT_LAST_EPOCH = sa.select(sa.func.max(actions.c.epoch))
+_SELECT_LOCKS = sa.select(locks.c.path, locks.c.owner, locks.c.run)
+_SELECT_KNOWN_EPOCHS = sa.select(actions.c.epoch).where(actions.c.epoch.in_(sa.bindparam("these", expanding=True)))
+_OBJECT_TAG, _ACTION_TAG, _PRUNED_TAG, _LINE_TAG = range(4)
 
 
-def check_kept(connection: sa.Connection, prefix: str) -> AuditSnapshot:
+def read_audit_snapshot(connection: sa.Connection, prefix: str) -> AuditSnapshot:
     """Checks invariants I4, I5, I11 and most of I1, which need the store only; other checks also ask Temporal."""
-    found, reader, check = AuditSnapshot(), _SnapshotReader(connection, prefix), _AuditCheck()
-    found.last = last_epoch(connection)
-    found.open = [_action_facts(row) for row in connection.execute(_ACTIONS.where(actions.c.ended_at.is_(None)))]
-    found.held = [(row.path, row.owner, row.run) for row in reader.rows(_LOCKS, "path", "owner")]
+    snapshot, reader, check = AuditSnapshot(), _SnapshotReader(connection, prefix), _AuditWalk()
+    snapshot.last = read_last_epoch(connection)
+    snapshot.open = [
+        _action_record(row) for row in connection.execute(_SELECT_ACTIONS.where(actions.c.ended_at.is_(None)))
+    ]
+    snapshot.held = [(row.path, row.owner, row.run) for row in reader.read_rows(_SELECT_LOCKS, "path", "owner")]
     rows: Iterable[TaggedRow] = merge(
-        ((row[0], _OBJECT, row) for row in reader.rows(_OBJECTS, "path")),
-        ((row[0], _ACTION, row) for row in reader.rows(_ACTIONS, "path", "epoch")),
-        ((row[0], _PRUNED, row) for row in reader.rows(_BEGINS, "path")),
-        _lines(reader, found),
+        ((row[0], _OBJECT_TAG, row) for row in reader.read_rows(_SELECT_OBJECTS, "path")),
+        ((row[0], _ACTION_TAG, row) for row in reader.read_rows(_SELECT_ACTIONS, "path", "epoch")),
+        ((row[0], _PRUNED_TAG, row) for row in reader.read_rows(_SELECT_PRUNED, "path")),
+        _audited_lines(reader, snapshot),
         key=itemgetter(0, 1),
     )
     for path, about in groupby(rows, key=itemgetter(0)):
-        check.take(path, about, found)
-        reader.rest()
-    return found
+        check.check_object(path, about, snapshot)
+        reader.yield_to_others()
+    return snapshot
 
 
-def last_epoch(connection: sa.Connection) -> int:
+def read_last_epoch(connection: sa.Connection) -> int:
     """The number of the last action that has begun; 0 if there was none."""
-    return int(connection.execute(_LAST_EPOCH).scalar() or 0)
+    return int(connection.execute(_SELECT_LAST_EPOCH).scalar() or 0)
 
 
-def begun_since(connection: sa.Connection, epoch: int) -> list[str]:
+def paths_begun_since(connection: sa.Connection, epoch: int) -> list[str]:
     """Returns the paths of objects on which an action has begun after the action with this epoch."""
     # Not DISTINCT: SQLite would read all actions in the order of their paths.
     paths = connection.execute(sa.select(actions.c.path).where(actions.c.epoch > epoch)).scalars()
     return list(dict.fromkeys(paths))
 
 
-class _AuditCheck:
+class _AuditWalk:
     """Checks the stored rows of one object after the other."""
 
     def __init__(self) -> None:
-        self._overlaps = Overlaps()
-        self._judged: defaultdict[str, dict[JudgedChange, bool]] = defaultdict(dict)
+        self._overlaps = OverlapChecker()
+        self._judged: defaultdict[str, dict[ChangeKey, bool]] = defaultdict(dict)
 
-    def take(self, path: str, about: Iterable[TaggedRow], found: AuditSnapshot) -> None:
+    def check_object(self, path: str, about: Iterable[TaggedRow], found: AuditSnapshot) -> None:
         """Checks one object by its rows, in this order: object, actions, pruned position, history lines."""
         kind = registry.KINDS.get(kind_of(path))
-        status, walk = NONE, HistoryWalk(kind.table, path, self._judged[kind.name]) if kind else None
-        mine: dict[tuple[int, str], ActionFacts] = {}
+        status, walk = NONE, HistoryChecker(kind.table, path, self._judged[kind.name]) if kind else None
+        mine: dict[tuple[int, str], ActionRecord] = {}
         for _, what, row in about:
-            if what == _LINE:
+            if what == _LINE_TAG:
                 found.lines += 1
                 if walk:
-                    walk.check(row)
-                _extend(mine, row)
-            elif what == _PRUNED:
+                    walk.check_line(row)
+                _extend_span(mine, row)
+            elif what == _PRUNED_TAG:
                 if walk:
-                    walk.resume(WalkPosition._make(row[1:]))
-            elif what == _ACTION:
+                    walk.resume_from(HistoryPosition._make(row[1:]))
+            elif what == _ACTION_TAG:
                 found.actions += 1
-                mine[row.epoch, row.action] = _action_facts(row)
+                mine[row.epoch, row.action] = _action_record(row)
             else:
                 found.objects += 1
                 status = row.status
-                if row.target_action != NONE or status in registry.kind(row.kind).table.moving:
+                if row.target_action != NONE or status in registry.find_kind(row.kind).table.moving_statuses:
                     found.under_way.append((path, status, row.epoch))
         # Hidden actions may overlap others: they begin while others are under way, and wait for them.
         hidden = kind.table.hidden_actions if kind else frozenset[str]()
-        found.note(walk.end(status) if walk else ())
-        found.note(ended_with_an_outcome(mine.values()))
-        found.note(self._overlaps.check(path, (each for each in mine.values() if each.action not in hidden)))
+        found.add_findings(walk.check_end(status) if walk else ())
+        found.add_findings(find_ended_without_outcome(mine.values()))
+        found.add_findings(
+            self._overlaps.check_actions_at(path, (record for record in mine.values() if record.action not in hidden))
+        )
 
 
-def _extend(mine: dict[tuple[int, str], ActionFacts], line: AuditLine) -> None:
+def _extend_span(mine: dict[tuple[int, str], ActionRecord], line: AuditedLine) -> None:
     """Extends an action's span of history lines by one of its own lines; lines of other actors do not count."""
     action = mine.get((line.epoch, line.action))
     if action and line.effect != LineEffect.IGNORED:
         action.first, action.last = action.first or line.seq, line.seq
 
 
-def _action_facts(row: AuditRow) -> ActionFacts:
-    return ActionFacts(
+def _action_record(row: AuditRow) -> ActionRecord:
+    return ActionRecord(
         epoch=row.epoch,
         path=row.path,
         action=row.action,
@@ -144,13 +148,15 @@ def _action_facts(row: AuditRow) -> ActionFacts:
     )
 
 
-def _lines(reader: _SnapshotReader, found: AuditSnapshot) -> Iterator[TaggedRow]:
+def _audited_lines(reader: _SnapshotReader, found: AuditSnapshot) -> Iterator[TaggedRow]:
     """Yields history lines, and checks page by page that each has an action on record."""
-    rows = reader.rows(_HISTORY, "path", "seq")
-    while page := [AuditLine._make(row) for _, row in zip(range(PAGE), rows, strict=False)]:
-        epochs = set(reader.connection.execute(_EPOCHS, {"these": list({line.epoch for line in page})}).scalars())
-        found.note(every_change_is_accounted_for(page, epochs))
-        yield from ((line.path, _LINE, line) for line in page)
+    rows = reader.read_rows(_SELECT_HISTORY, "path", "seq")
+    while page := [AuditedLine._make(row) for _, row in zip(range(PAGE_SIZE), rows, strict=False)]:
+        epochs = set(
+            reader.connection.execute(_SELECT_KNOWN_EPOCHS, {"these": list({line.epoch for line in page})}).scalars()
+        )
+        found.add_findings(find_unaccounted_changes(page, epochs))
+        yield from ((line.path, _LINE_TAG, line) for line in page)
 
 
 class _SnapshotReader:
@@ -159,33 +165,33 @@ class _SnapshotReader:
     def __init__(self, connection: sa.Connection, prefix: str) -> None:
         self.connection, self._prefix, self._rested = connection, prefix, time.perf_counter()
 
-    def rows(self, query: sa.Select[Any], *key: str) -> Iterator[AuditRow]:
+    def read_rows(self, query: sa.Select[Any], *key: str) -> Iterator[AuditRow]:
         """Yields the rows at or below the prefix, in the order of a key that begins with the path."""
         columns = [query.selected_columns[name] for name in key]
         path, after = columns[0], sa.tuple_(*(sa.bindparam(f"last_{name}") for name in key))
-        for low, high in _ranges(self._prefix):
+        for low, high in _path_ranges(self._prefix):
             part = query.where(path >= low, path <= high) if self._prefix else query
-            part = part.order_by(*columns).limit(PAGE)
+            part = part.order_by(*columns).limit(PAGE_SIZE)
             following = part.where(sa.tuple_(*columns) > after)
-            page = self._read(part, {})
+            page = self._read_page(part, {})
             while page:
                 yield from page
                 last = {f"last_{name}": getattr(page[-1], name) for name in key}
-                page = self._read(following, last) if len(page) == PAGE else []
+                page = self._read_page(following, last) if len(page) == PAGE_SIZE else []
 
-    def rest(self) -> None:
+    def yield_to_others(self) -> None:
         """Sleeps in proportion to the time worked since the last sleep, to release the interpreter lock."""
         worked = time.perf_counter() - self._rested
-        if worked >= SLICE:
-            time.sleep(min(REST * worked, LONGEST_PAUSE))
+        if worked >= WORK_SLICE_SECONDS:
+            time.sleep(min(REST_PER_WORK * worked, LONGEST_PAUSE))
             self._rested = time.perf_counter()
 
-    def _read(self, query: sa.Select[Any], after: dict[str, Any]) -> Sequence[AuditRow]:
-        self.rest()
+    def _read_page(self, query: sa.Select[Any], after: dict[str, Any]) -> Sequence[AuditRow]:
+        self.yield_to_others()
         return self.connection.execute(query, after).all()
 
 
-def _ranges(prefix: str) -> list[tuple[str, str]]:
+def _path_ranges(prefix: str) -> list[tuple[str, str]]:
     """Returns two key ranges, the path and everything below it: `web-1` sorts between `web` and `web:vm:1`."""
     if not prefix:
         return [("", "")]

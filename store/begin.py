@@ -9,62 +9,66 @@ import sqlalchemy as sa
 from domain import registry
 from domain.errors import Category, Refused
 from domain.limits import HOLDERS_LISTED, HOLDERS_SHOWN
-from domain.locks import EXCLUSIVE, HeldLock, Mode, conflicts, locks_for, queued_behind
-from domain.model import ACTION_NAME, Admission, Claim, Grant, Holder, Outcome, Refusal, Request, Step
-from domain.requests import request_id_conflict, spec_digest
+from domain.locks import EXCLUSIVE_MODES, HeldLock, LockMode, conflicting_locks, locks_needed_for, locks_to_wait_for
+from domain.model import ACTION_NAME_KEY, Admission, Claim, Grant, LockHolder, Outcome, Refusal, Request, Step
+from domain.requests import reused_request_id_refusal, spec_digest
 from domain.statetable import NONE, Row, Ruling, StateTable
-from domain.wire import object_of
-from store.grants import AdmissionPlan, GrantWriter, stored_grant
-from store.hooks import NO_HOOKS, GrantExtras, Hooks, HooksByKind, MaybeRow
+from domain.wire import object_path_of
+from store.grants import AdmissionPlan, GrantWriter, grant_of_action
+from store.hooks import NO_HOOKS, GrantExtras, Hooks, HooksByKind, MaybeObjectRow
 from store.identity import check_incarnation
-from store.queries import hold_of, shown_status
-from store.recovery import CUT_OFF, abandon
+from store.queries import lock_from_row, read_shown_status
+from store.recovery import CUT_OFF_MESSAGE, abandon_run
 from store.rows import find_object, lock_object, read_all, read_one
-from store.schema import ASKED, ActionRow, LockRow, actions, locks, objects
+from store.schema import HAS_REQUEST_ID, ActionRow, LockRow, actions, locks, objects
 from store.steps import apply_step
-from store.turns import serialise
+from store.turns import take_turns_on_paths
 
 UNKNOWN_SPEC = ""  # of actions that began before spec digests were stored
 AccessCheck = Callable[[Request], None]  # raises Refused if the requester lacks permission
 
-_SAME_RUN = sa.select(actions).where(actions.c.run == sa.bindparam("run"))
-_ASKED_AGAIN = (  # the latest first: an earlier one may have been abandoned
+_SELECT_ACTION_OF_RUN = sa.select(actions).where(actions.c.run == sa.bindparam("run"))
+_SELECT_ACTIONS_OF_REQUEST = (  # the latest first: an earlier one may have been abandoned
     sa.select(actions)
-    .where(actions.c.path == sa.bindparam("path"), actions.c.request_id == sa.bindparam("request_id"), ASKED)
+    .where(actions.c.path == sa.bindparam("path"), actions.c.request_id == sa.bindparam("request_id"), HAS_REQUEST_ID)
     .order_by(actions.c.epoch.desc())
 )
-_STARTED = sa.select(actions.c.run).where(
+_SELECT_NEWER_RUNS = sa.select(actions.c.run).where(
     actions.c.run.in_(sa.bindparam("runs", expanding=True)), actions.c.started_at > sa.bindparam("started")
 )
 # Reads only conflicting locks and our own: a parent has one IX holder for each active child.
-_HELD = (
+_SELECT_LOCKS_IN_THE_WAY = (
     sa.select(locks)
     .where(
         locks.c.path.in_(sa.bindparam("exclusive", expanding=True))
-        | (locks.c.path.in_(sa.bindparam("shared", expanding=True)) & (locks.c.mode != Mode.IX.value))
+        | (locks.c.path.in_(sa.bindparam("shared", expanding=True)) & (locks.c.mode != LockMode.IX.value))
     )
     .order_by(locks.c.path, locks.c.owner)
 )
-_NAMED = (
+_SELECT_GRANTS_OF_RUNS = (
     sa.select(actions.c.path, actions.c.action, actions.c.grant)
     .where(actions.c.run.in_(sa.bindparam("runs", expanding=True)))
     .order_by(actions.c.epoch)
 )
-_MEMBERS = (  # locked before they are counted: surveys change members at rest, too
+_LOCKED_MEMBERS = (  # locked before they are counted: surveys change members at rest, too
     sa.select(objects.c.status)
     .where(objects.c.parent == sa.bindparam("parent"), objects.c.kind == sa.bindparam("kind"))
     .order_by(objects.c.path)
     .with_for_update()
     .subquery()
 )
-_COUNTS = sa.select(_MEMBERS.c.status, sa.func.count()).group_by(_MEMBERS.c.status).order_by(_MEMBERS.c.status)
+_COUNT_MEMBERS_BY_STATUS = (
+    sa.select(_LOCKED_MEMBERS.c.status, sa.func.count())
+    .group_by(_LOCKED_MEMBERS.c.status)
+    .order_by(_LOCKED_MEMBERS.c.status)
+)
 
 
 def allow_everybody(_request: Request) -> None:
     """Access check that allows every request."""
 
 
-def begin(
+def begin_action(
     connection: sa.Connection, hooks: HooksByKind, claim: Claim, allowed: AccessCheck = allow_everybody
 ) -> Admission:
     """Admits or refuses an action. A second begin of the same run returns the stored grant."""
@@ -74,81 +78,83 @@ def begin(
         hook = hooks.get(kind.name, NO_HOOKS)
         spec = registry.parse_spec(request)
         hidden = request.action in kind.table.hidden_actions
-        _check_id(claim)
-        want = locks_for([request.path], hidden)
-        serialise(connection, want)
-        if earlier := _earlier_answer(connection, claim, allowed):
+        _check_workflow_id(claim)
+        want = locks_needed_for([request.path], hidden)
+        take_turns_on_paths(connection, want)
+        if earlier := _find_earlier_answer(connection, claim, allowed):
             return earlier
         check_incarnation(connection, claim)
         allowed(request)  # not checked for a repeated begin: a grant stays valid
         want = _with_hook_locks(connection, hook, kind, request, want)
-        held = _held(connection, want)
-        if later := _newer_runs(connection, claim, held):
-            return Admission(refusal=_conflict(connection, later))
-        held = _conflicting_locks(connection, hooks, claim, held)
-        if others := conflicts(want, held):
-            return Admission(refusal=_conflict(connection, others))
-        if _locks_have_changed(connection, hook, kind, request, want):
-            return begin(connection, hooks, claim, allowed)
+        held = _read_locks_in_the_way(connection, want)
+        if later := _find_locks_of_newer_runs(connection, claim, held):
+            return Admission(refusal=_conflict_refusal(connection, later))
+        held = _find_conflicting_locks(connection, hooks, claim, held)
+        if others := conflicting_locks(want, held):
+            return Admission(refusal=_conflict_refusal(connection, others))
+        if _have_hook_locks_changed(connection, hook, kind, request, want):
+            return begin_action(connection, hooks, claim, allowed)
         # Locked, as not only actions change it: what a backend sees of a part at rest does too.
-        found = _unless_gone(kind, request, lock_object(connection, request.path))
-        behind = _holders(queued_behind(want, held))
+        row = _object_unless_gone(kind, request, lock_object(connection, request.path))
+        behind = _distinct_holders(locks_to_wait_for(want, held))
         plan = (
-            _judge(connection, kind, request, found) if not (hidden and behind) else _judged_later(kind, request, found)
+            _judge_request(connection, kind, request, row)
+            if not (hidden and behind)
+            else _plan_of_hidden_work(kind, request, row)
         )
-        extra = hook.admit(connection, claim, spec, found, plan.row) if hook.admit and plan.row else GrantExtras()
+        extra = hook.admit(connection, claim, spec, row, plan.row) if hook.admit and plan.row else GrantExtras()
     except Refused as refused:
-        return Admission(refusal=Refusal.of(refused))
+        return Admission(refusal=Refusal.from_error(refused))
     if plan.row is None:
-        return Admission(grant=_nothing_to_do(request, found, plan, shown_status(connection, request.path)))
+        return Admission(grant=_grant_without_work(request, row, plan, read_shown_status(connection, request.path)))
     granting = GrantWriter(connection, claim, kind, plan, plan.row, extra, behind)
-    if found is None:
-        grant = granting.create(kind.births(request.path, spec) if kind.births else (), want)
+    if row is None:
+        grant = granting.write_new_object(kind.new_members(request.path, spec) if kind.new_members else (), want)
     else:
-        grant = granting.change(found, want)
+        grant = granting.write_existing_object(row, want)
     _apply_hook_moves(connection, hooks, grant, claim, extra)
     return Admission(grant=grant)
 
 
-def _check_id(claim: Claim) -> None:
+def _check_workflow_id(claim: Claim) -> None:
     """Refuses a wrong workflow ID: Temporal's mutual exclusion rests on it. Hidden actions have IDs of their own."""
-    owner = registry.owner_of(claim.request.path, claim.request.action)
+    owner = registry.workflow_id_of(claim.request.path, claim.request.action)
     if claim.workflow and claim.workflow != owner:
         raise Refused(Category.INVALID, f"the workflow ID must be {owner}", "start it with that ID")
 
 
-def check(
+def check_admission(
     connection: sa.Connection, hooks: HooksByKind, claim: Claim, allowed: AccessCheck = allow_everybody
 ) -> Admission:
     """Dry run: runs begin inside a savepoint, rolls it back, and returns the answer."""
     attempt = connection.begin_nested()
     try:
-        return _own_action(connection, claim) or begin(connection, hooks, claim, allowed)
+        return _admission_of_running_action(connection, claim) or begin_action(connection, hooks, claim, allowed)
     finally:
         attempt.rollback()
 
 
-def _own_action(connection: sa.Connection, claim: Claim) -> Admission | None:
+def _admission_of_running_action(connection: sa.Connection, claim: Claim) -> Admission | None:
     """Refuses a dry run while an action on the object is open. A real begin takes that action for dead, because
     Temporal starts no second run of a workflow ID."""
-    path, owner = claim.request.path, registry.owner_of(claim.request.path, claim.request.action)
-    mine = [hold for hold in _held(connection, {path: Mode.X}) if hold.owner == owner]
-    return Admission(refusal=_conflict(connection, mine)) if mine and not claim.request.force else None
+    path, owner = claim.request.path, registry.workflow_id_of(claim.request.path, claim.request.action)
+    mine = [hold for hold in _read_locks_in_the_way(connection, {path: LockMode.X}) if hold.owner == owner]
+    return Admission(refusal=_conflict_refusal(connection, mine)) if mine and not claim.request.force else None
 
 
 def _with_hook_locks(
-    connection: sa.Connection, hook: Hooks, kind: registry.Kind, request: Request, want: dict[str, Mode]
-) -> dict[str, Mode]:
+    connection: sa.Connection, hook: Hooks, kind: registry.Kind, request: Request, want: dict[str, LockMode]
+) -> dict[str, LockMode]:
     """Adds the locks that the family's hook asks for."""
-    more = hook.locks(connection, request, find_object(connection, request.path)) if hook.locks else ()
+    more = hook.extra_locks(connection, request, find_object(connection, request.path)) if hook.extra_locks else ()
     if more:
-        want = locks_for([request.path, *more], request.action in kind.table.hidden_actions)
-        serialise(connection, want)
+        want = locks_needed_for([request.path, *more], request.action in kind.table.hidden_actions)
+        take_turns_on_paths(connection, want)
     return want
 
 
-def _locks_have_changed(
-    connection: sa.Connection, hook: Hooks, kind: registry.Kind, request: Request, want: dict[str, Mode]
+def _have_hook_locks_changed(
+    connection: sa.Connection, hook: Hooks, kind: registry.Kind, request: Request, want: dict[str, LockMode]
 ) -> bool:
     """Tells whether the hook asks for other locks when called again. On PostgreSQL an action that attaches or detaches
     parts can end between the hook's first call and the reading of the locks."""
@@ -166,177 +172,192 @@ def _apply_hook_moves(
             raise RuntimeError(f"{grant.path} cannot begin {grant.action}: {'; '.join(taken.refusals)}")
 
 
-def _earlier_answer(connection: sa.Connection, claim: Claim, allowed: AccessCheck) -> Admission | None:
+def _find_earlier_answer(connection: sa.Connection, claim: Claim, allowed: AccessCheck) -> Admission | None:
     """Returns the stored answer to this run, or to an earlier run with the same request ID."""
     request = claim.request
-    if row := read_one(ActionRow, connection.execute(_SAME_RUN, {"run": claim.run})):
-        return Admission(grant=stored_grant(row), outcome=_outcome(row))  # a reset must not repeat an ended one
+    if row := read_one(ActionRow, connection.execute(_SELECT_ACTION_OF_RUN, {"run": claim.run})):
+        return Admission(
+            grant=grant_of_action(row), outcome=_stored_outcome(row)
+        )  # a reset must not repeat an ended one
     if not request.request_id:
         return None
     asked = {"path": request.path, "request_id": request.request_id}
-    for row in read_all(ActionRow, connection.execute(_ASKED_AGAIN, asked)):
+    for row in read_all(ActionRow, connection.execute(_SELECT_ACTIONS_OF_REQUEST, asked)):
         allowed(request)  # an outcome is shown only to those who may request the action
-        if not _same_request(row, claim):
-            return Admission(refusal=request_id_conflict(request, row.action, row.requested_by))
-        if outcome := _outcome(row):
+        if not _is_same_request(row, claim):
+            return Admission(refusal=reused_request_id_refusal(request, row.action, row.requested_by))
+        if outcome := _stored_outcome(row):
             return Admission(outcome=outcome)
     return None
 
 
-def _outcome(row: ActionRow) -> Outcome | None:
+def _stored_outcome(row: ActionRow) -> Outcome | None:
     return Outcome.model_validate(row.outcome) if row.outcome else None
 
 
-def _same_request(row: ActionRow, claim: Claim) -> bool:
+def _is_same_request(row: ActionRow, claim: Claim) -> bool:
     request = claim.request
     specs = (claim.spec_digest or spec_digest(request), UNKNOWN_SPEC)
     same = (row.action, row.requested_by) == (request.action, request.requested_by)
     return same and row.spec_digest in specs
 
 
-def _newer_runs(connection: sa.Connection, claim: Claim, held: list[HeldLock]) -> list[HeldLock]:
+def _find_locks_of_newer_runs(connection: sa.Connection, claim: Claim, held: list[HeldLock]) -> list[HeldLock]:
     """Returns locks of later runs of our own workflow ID. If there are any, this run is the dead one."""
-    owner = registry.owner_of(claim.request.path, claim.request.action)
+    owner = registry.workflow_id_of(claim.request.path, claim.request.action)
     runs = [hold.run for hold in held if hold.owner == owner]
     if not runs or claim.started is None:
         return []
-    later = set(connection.execute(_STARTED, {"runs": runs, "started": claim.started}).scalars())
+    later = set(connection.execute(_SELECT_NEWER_RUNS, {"runs": runs, "started": claim.started}).scalars())
     return [hold for hold in held if hold.run in later]
 
 
-def _conflicting_locks(
+def _find_conflicting_locks(
     connection: sa.Connection, hooks: HooksByKind, claim: Claim, held: list[HeldLock]
 ) -> list[HeldLock]:
     """Returns locks of other workflow IDs. Abandons older runs of our own ID: Temporal runs one at a time."""
-    owner = registry.owner_of(claim.request.path, claim.request.action)
+    owner = registry.workflow_id_of(claim.request.path, claim.request.action)
     for run in dict.fromkeys(hold.run for hold in held if hold.owner == owner):
-        abandon(connection, hooks, owner, run, claim.at, CUT_OFF)
+        abandon_run(connection, hooks, owner, run, claim.at, CUT_OFF_MESSAGE)
     return [hold for hold in held if hold.owner != owner]
 
 
-def _judged_later(kind: registry.Kind, request: Request, found: MaybeRow) -> AdmissionPlan:
+def _plan_of_hidden_work(kind: registry.Kind, request: Request, object_row: MaybeObjectRow) -> AdmissionPlan:
     """Admits a hidden action that has to queue without checking the status, which may change before its turn."""
-    if found is None:
-        raise _refused(kind.table, request, NONE, kind.table.judge(NONE, request.action).reason)
+    if object_row is None:
+        raise _not_allowed(kind.table, request, NONE, kind.table.judge(NONE, request.action).reason)
     row = next(row for row in kind.table.rows if row.action == request.action)
-    return AdmissionPlan(row, found.status, {}, {})
+    return AdmissionPlan(row, object_row.status, {}, {})
 
 
-def _held(connection: sa.Connection, want: dict[str, Mode]) -> list[HeldLock]:
-    exclusive = [path for path, mode in want.items() if mode in EXCLUSIVE]
-    shared = [path for path, mode in want.items() if mode not in EXCLUSIVE]
-    rows = connection.execute(_HELD, {"exclusive": exclusive, "shared": shared})
-    return [hold_of(row) for row in read_all(LockRow, rows)]
+def _read_locks_in_the_way(connection: sa.Connection, want: dict[str, LockMode]) -> list[HeldLock]:
+    exclusive = [path for path, mode in want.items() if mode in EXCLUSIVE_MODES]
+    shared = [path for path, mode in want.items() if mode not in EXCLUSIVE_MODES]
+    rows = connection.execute(_SELECT_LOCKS_IN_THE_WAY, {"exclusive": exclusive, "shared": shared})
+    return [lock_from_row(row) for row in read_all(LockRow, rows)]
 
 
-def _holders(holds: list[HeldLock]) -> list[Holder]:
+def _distinct_holders(holds: list[HeldLock]) -> list[LockHolder]:
     """Returns each lock holder once, however many locks it holds."""
     holders = {
-        hold.owner: Holder(owner=hold.owner, action=hold.action, run=hold.run, since=hold.since) for hold in holds
+        hold.owner: LockHolder(owner=hold.owner, action=hold.action, run=hold.run, since=hold.since) for hold in holds
     }
     return list(holders.values())
 
 
-def _conflict(connection: sa.Connection, holds: list[HeldLock]) -> Refusal:
-    holders = _holders(holds)
+def _conflict_refusal(connection: sa.Connection, holds: list[HeldLock]) -> Refusal:
+    holders = _distinct_holders(holds)
     listed = holders[:HOLDERS_LISTED]
     shown = listed[:HOLDERS_SHOWN]
-    told = "; ".join(f"{each.owner}: {each.action} since {each.since:%Y-%m-%d %H:%M:%SZ}" for each in shown)
+    told = "; ".join(f"{holder.owner}: {holder.action} since {holder.since:%Y-%m-%d %H:%M:%SZ}" for holder in shown)
     if len(holders) > len(shown):
         told += f"; and {len(holders) - len(shown)} more"
-    told += _named_holders(connection, shown)
+    told += _describe_named_holders(connection, shown)
     return Refusal(
         category=Category.CONFLICT,
         message=f"409 Conflict: other action currently happening on {told}",
-        hint=f"{registry.busy(holders[0].owner)}wait for it with: starter wait {holders[0].owner}",
+        hint=f"{registry.busy_hint(holders[0].owner)}wait for it with: starter wait {holders[0].owner}",
         holders=listed,
     )
 
 
-def _named_holders(connection: sa.Connection, holders: Iterable[Holder]) -> str:
+def _describe_named_holders(connection: sa.Connection, holders: Iterable[LockHolder]) -> str:
     """Lists actions that have names of their own, for the refusal: `; locked by deploys d1, d2`."""
-    runs = [holder.run for holder in holders if _has_name(holder)]
+    runs = [holder.run for holder in holders if _has_own_name(holder)]
     if not runs:
         return ""
     names: dict[str, list[str]] = {}
-    for path, action, grant in connection.execute(_NAMED, {"runs": runs}):
-        names.setdefault(action, []).append(str(grant["details"].get(ACTION_NAME, path)))
+    for path, action, grant in connection.execute(_SELECT_GRANTS_OF_RUNS, {"runs": runs}):
+        names.setdefault(action, []).append(str(grant["details"].get(ACTION_NAME_KEY, path)))
     told = (f"{action}{'s' if len(some) > 1 else ''} {', '.join(some)}" for action, some in names.items())
     return f"; locked by {' and '.join(told)}" if names else ""
 
 
-def _has_name(holder: Holder) -> bool:
-    return any(verb.named for verb in registry.kind_at(object_of(holder.owner)).verbs if verb.action == holder.action)
+def _has_own_name(holder: LockHolder) -> bool:
+    return any(
+        verb.has_own_name
+        for verb in registry.kind_at(object_path_of(holder.owner)).verbs
+        if verb.action == holder.action
+    )
 
 
-def _unless_gone(kind: registry.Kind, request: Request, found: MaybeRow) -> MaybeRow:
+def _object_unless_gone(kind: registry.Kind, request: Request, object_row: MaybeObjectRow) -> MaybeObjectRow:
     """Treats an object in a vacant status as absent if the action may create a new one under its path."""
-    if found is None or found.status not in kind.table.vacant:
-        return found
-    return None if kind.table.judge(NONE, request.action).row else found
+    if object_row is None or object_row.status not in kind.table.vacant_statuses:
+        return object_row
+    return None if kind.table.judge(NONE, request.action).row else object_row
 
 
-def _judge(connection: sa.Connection, kind: registry.Kind, request: Request, found: MaybeRow) -> AdmissionPlan:
+def _judge_request(
+    connection: sa.Connection, kind: registry.Kind, request: Request, object_row: MaybeObjectRow
+) -> AdmissionPlan:
     """Judges the request by the object's state table and, for a group, by each member's."""
-    status = found.status if found else NONE
+    status = object_row.status if object_row else NONE
     verdict = kind.table.judge(status, request.action, force=request.force)
     if verdict.ruling is Ruling.REFUSED:
-        raise _refused(kind.table, request, status, verdict.reason)
+        raise _not_allowed(kind.table, request, status, verdict.reason)
     if verdict.ruling is Ruling.ALREADY:
         return AdmissionPlan(None, status, {}, {})
-    if kind.member is None or found is None or kind.verb(request.action).alone:
+    if kind.member is None or object_row is None or kind.find_verb(request.action).takes_no_members:
         return AdmissionPlan(verdict.row, status, {}, {})
-    return _judge_members(connection, registry.kind(kind.member).table, request, status, verdict.row)
+    return _judge_members(connection, registry.find_kind(kind.member).table, request, status, verdict.row)
 
 
 def _judge_members(
     connection: sa.Connection, table: StateTable, request: Request, status: str, row: Row | None
 ) -> AdmissionPlan:
-    counts = _member_counts(connection, request.path, table.kind)
+    counts = _count_members(connection, request.path, table.kind)
     verdicts = {word: table.judge_member(word, request.action, request.force) for word in counts}
     going = {word: verdict.row for word, verdict in verdicts.items() if verdict.ruling is Ruling.GO and verdict.row}
     skipped = {word: counts[word] for word in counts if word not in going}
     if going or (row and row.then == NONE and not counts):  # an empty group can still be removed
         return AdmissionPlan(row, status, going, skipped)
     nothing_to_do = any(verdict.ruling is Ruling.ALREADY for verdict in verdicts.values())
-    if nothing_to_do or (not counts and _never_refused(table, request)):
+    if nothing_to_do or (not counts and _is_never_refused(table, request)):
         return AdmissionPlan(None, status, {}, skipped)
     reasons = [f"{verdicts[word].reason} ({counts[word]} of them)" for word in counts]
     raise Refused(
         Category.NOT_ALLOWED,
         "; ".join(reasons) or f"{request.path} has no {table.label} to {request.action}",
-        _allowed(table, counts),
+        _describe_allowed_actions(table, counts),
     )
 
 
-def _never_refused(table: StateTable, request: Request) -> bool:
+def _is_never_refused(table: StateTable, request: Request) -> bool:
     """Tells whether the action is refused for no stable member status; then an empty group has nothing to do."""
-    verdicts = (table.judge_member(status, request.action) for status in table.stable)
+    verdicts = (table.judge_member(status, request.action) for status in table.stable_statuses)
     return all(verdict.ruling is not Ruling.REFUSED for verdict in verdicts)
 
 
-def _member_counts(connection: sa.Connection, parent: str, kind: str) -> dict[str, int]:
-    return {status: int(count) for status, count in connection.execute(_COUNTS, {"parent": parent, "kind": kind})}
+def _count_members(connection: sa.Connection, parent: str, kind: str) -> dict[str, int]:
+    return {
+        status: int(count)
+        for status, count in connection.execute(_COUNT_MEMBERS_BY_STATUS, {"parent": parent, "kind": kind})
+    }
 
 
-def _refused(table: StateTable, request: Request, status: str, reason: str) -> Refused:
+def _not_allowed(table: StateTable, request: Request, status: str, reason: str) -> Refused:
     if status == NONE:
         return Refused(Category.NOT_FOUND, f"{reason}: {request.path}", f"see what there is: starter list {table.kind}")
-    return Refused(Category.NOT_ALLOWED, reason, f"{request.path} is {status}; {_allowed(table, [status])}")
+    return Refused(
+        Category.NOT_ALLOWED, reason, f"{request.path} is {status}; {_describe_allowed_actions(table, [status])}"
+    )
 
 
-def _allowed(table: StateTable, statuses: Iterable[str]) -> str:
+def _describe_allowed_actions(table: StateTable, statuses: Iterable[str]) -> str:
     """Returns the hint of a refusal: the actions allowed in these statuses, and those that need --force."""
-    words, offered = list(statuses), registry.kind(table.kind).offered
-    plain = dict.fromkeys(action for word in words for action in table.allowed(word) if action in offered)
-    forced = dict.fromkeys(action for word in words for action in table.needs_force(word) if action in offered)
+    words, offered = list(statuses), registry.find_kind(table.kind).offered_actions
+    plain = dict.fromkeys(action for word in words for action in table.allowed_actions(word) if action in offered)
+    forced = dict.fromkeys(
+        action for word in words for action in table.actions_needing_force(word) if action in offered
+    )
     told = f"allowed now: {', '.join(plain) or 'nothing'}"
     return f"{told}; with --force: {', '.join(forced)}" if forced else told
 
 
-def _nothing_to_do(request: Request, found: MaybeRow, plan: AdmissionPlan, shown: str) -> Grant:
+def _grant_without_work(request: Request, object_row: MaybeObjectRow, plan: AdmissionPlan, shown: str) -> Grant:
     return Grant(
-        epoch=found.epoch if found else 0,
+        epoch=object_row.epoch if object_row else 0,
         path=request.path,
         action=request.action,
         ruling=Ruling.ALREADY,

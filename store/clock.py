@@ -6,24 +6,28 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from domain.model import WHEN_WRITTEN
+from domain.model import AT_WRITE_TIME
 
-MICROS = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint"
-MICROS_ON_SQLITE = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000"
-_POSTGRES = sa.text(f"SELECT {MICROS}")
-_SQLITE = sa.text(f"SELECT {MICROS_ON_SQLITE}")
+MICROS_SQL = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint"
+MICROS_SQL_ON_SQLITE = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000"
+_SELECT_ON_POSTGRES = sa.text(f"SELECT {MICROS_SQL}")
+_SELECT_ON_SQLITE = sa.text(f"SELECT {MICROS_SQL_ON_SQLITE}")
 
 
-def micros(connection: sa.Connection) -> int:
+def read_micros(connection: sa.Connection) -> int:
     """Returns the database's time in microseconds since 1970: at this statement, not at the transaction's begin."""
-    return int(connection.execute(_POSTGRES if connection.dialect.name == "postgresql" else _SQLITE).scalar_one())
+    return int(
+        connection.execute(
+            _SELECT_ON_POSTGRES if connection.dialect.name == "postgresql" else _SELECT_ON_SQLITE
+        ).scalar_one()
+    )
 
 
-def written_at(connection: sa.Connection, at: datetime) -> datetime:
+def resolve_write_time(connection: sa.Connection, at: datetime) -> datetime:
     """Returns the caller's time, or the database's time for WHEN_WRITTEN."""
-    return now(connection) if at == WHEN_WRITTEN else at
+    return read_now(connection) if at == AT_WRITE_TIME else at
 
 
-def now(connection: sa.Connection) -> datetime:
+def read_now(connection: sa.Connection) -> datetime:
     """Returns the database's time."""
-    return datetime.fromtimestamp(micros(connection) / 1_000_000, UTC)
+    return datetime.fromtimestamp(read_micros(connection) / 1_000_000, UTC)

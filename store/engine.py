@@ -24,21 +24,21 @@ from domain.errors import Category, Refused, StoreUnavailable, one_line
 
 T = TypeVar("T")
 
-BUSY_SECONDS = 5  # how long SQLite waits for another process's write
-_JSON: dict[str, Any] = {  # faster than the standard library's json
+BUSY_TIMEOUT_SECONDS = 5  # how long SQLite waits for another process's write
+_JSON_OPTIONS: dict[str, Any] = {  # faster than the standard library's json
     "json_serializer": lambda value: pydantic_core.to_json(value).decode(),
     "json_deserializer": pydantic_core.from_json,
 }
-POOL = 8  # connections and threads per process on PostgreSQL
-TRIES = 5  # of a transaction that lost a race
+POOL_SIZE = 8  # connections and threads per process on PostgreSQL
+MAX_TRIES = 5  # of a transaction that lost a race
 
 # SQLSTATE codes. A transaction that lost a race was rolled back for sure, so it is tried again here.
-LOST_RACES = {"40001", "40P01"}  # serialization failure, deadlock
-READ_ONLY = "25006"  # a standby: it becomes writable, or is replaced
-NO_PERMISSION = {"42501", "3F000"}  # the latter: there is no schema to create tables in
+RETRYABLE_SQLSTATES = {"40001", "40P01"}  # serialization failure, deadlock
+READ_ONLY_SQLSTATE = "25006"  # a standby: it becomes writable, or is replaced
+NO_PERMISSION_SQLSTATES = {"42501", "3F000"}  # the latter: there is no schema to create tables in
 
 # A dead connection is noticed in half a minute; the default is two hours.
-_CONNECT: dict[str, Any] = {
+_CONNECT_OPTIONS: dict[str, Any] = {
     "connect_timeout": 5,
     "application_name": "ratchet",
     "options": "-c statement_timeout=30000 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=60000",
@@ -49,9 +49,9 @@ _CONNECT: dict[str, Any] = {
     "tcp_user_timeout": 20_000,
 }
 
-ONLY_READS = "ratchet_only_reads"
-_SNAPSHOT: dict[bool, dict[str, Any]] = {  # by Database.sqlite
-    True: {ONLY_READS: True},  # in WAL mode a reader has a snapshot and blocks no writer
+READ_ONLY_OPTION = "ratchet_only_reads"
+_SNAPSHOT_OPTIONS: dict[bool, dict[str, Any]] = {  # by Database.sqlite
+    True: {READ_ONLY_OPTION: True},  # in WAL mode a reader has a snapshot and blocks no writer
     False: {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
 }
 
@@ -59,38 +59,41 @@ _SNAPSHOT: dict[bool, dict[str, Any]] = {  # by Database.sqlite
 class Database:
     """Runs functions of a connection, each as one transaction. Refuses a malformed URL."""
 
-    def __init__(self, url: str, pool: int = POOL) -> None:
+    def __init__(self, url: str, pool: int = POOL_SIZE) -> None:
         self.url = url
-        parsed = _checked(url)
+        parsed = _parse_url(url)
         self.sqlite = parsed.get_backend_name() == "sqlite"
-        self.engine = _sqlite(url) if self.sqlite else _postgres(parsed, pool)
+        self.engine = _sqlite_engine(url) if self.sqlite else _postgres_engine(parsed, pool)
         # One thread for SQLite: it has one writer at a time anyway, and waiting in Python is cheaper than in SQLite.
         self._threads = ThreadPoolExecutor(1 if self.sqlite else pool, thread_name_prefix="store")
 
-    async def run(self, work: Callable[[sa.Connection], T]) -> T:
+    async def run_transaction(self, work: Callable[[sa.Connection], T]) -> T:
         """Runs `work` as one transaction. Raises StoreUnavailable if the database is away, locked or full."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_here, work)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_transaction_here, work)
 
-    def run_here(self, work: Callable[[sa.Connection], T]) -> T:
+    def run_transaction_here(self, work: Callable[[sa.Connection], T]) -> T:
         """Runs `work` as one transaction in the caller's thread; retries it after a lost race."""
-        for attempt in range(1, TRIES + 1):
+        for attempt in range(1, MAX_TRIES + 1):
             try:
                 with self.engine.begin() as connection:
                     return work(connection)
             except (DBAPIError, PoolTimeout) as error:
-                if _state(error) not in LOST_RACES or attempt == TRIES:
+                if _sqlstate_of(error) not in RETRYABLE_SQLSTATES or attempt == MAX_TRIES:
                     raise _translate_error(error) from error
                 time.sleep(random.uniform(0, 0.02 * 2**attempt))  # noqa: S311  spreads load, guards nothing
         raise AssertionError("the last try either returns or raises")
 
-    async def read(self, work: Callable[[sa.Connection], T]) -> T:
+    async def read_snapshot(self, work: Callable[[sa.Connection], T]) -> T:
         """Runs `work` over one read-only snapshot, in a thread outside the pool: it may take long and blocks nobody."""
-        return await asyncio.to_thread(self.read_here, work)
+        return await asyncio.to_thread(self.read_snapshot_here, work)
 
-    def read_here(self, work: Callable[[sa.Connection], T]) -> T:
+    def read_snapshot_here(self, work: Callable[[sa.Connection], T]) -> T:
         """Runs `work` over one read-only snapshot in the caller's thread."""
         try:
-            with self.engine.connect().execution_options(**_SNAPSHOT[self.sqlite]) as connection, connection.begin():
+            with (
+                self.engine.connect().execution_options(**_SNAPSHOT_OPTIONS[self.sqlite]) as connection,
+                connection.begin(),
+            ):
                 return work(connection)
         except (DBAPIError, PoolTimeout) as error:
             raise _translate_error(error) from error
@@ -100,25 +103,28 @@ class Database:
         self.engine.dispose()
 
 
-def _sqlite(url: str) -> sa.Engine:
+def _sqlite_engine(url: str) -> sa.Engine:
     database = sa.make_url(url).database
     if database and database != ":memory:":
         Path(database).parent.mkdir(parents=True, exist_ok=True)
     engine = sa.create_engine(
-        url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False}, pool_reset_on_return=None, **_JSON
+        url,
+        connect_args={"timeout": BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
+        pool_reset_on_return=None,
+        **_JSON_OPTIONS,
     )
 
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # the listener below sends BEGIN
-        connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
+        connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_SECONDS * 1000}")
         _use_wal(connection)
         connection.execute("PRAGMA synchronous=NORMAL")
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
         # Take the write lock at once: a read that later turns into a write would fail when another writer came between.
-        only_reads = connection.get_execution_options().get(ONLY_READS)
+        only_reads = connection.get_execution_options().get(READ_ONLY_OPTION)
         connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
 
     return engine
@@ -126,7 +132,7 @@ def _sqlite(url: str) -> sa.Engine:
 
 def _use_wal(connection: Any) -> None:
     """Switches a new file to WAL. SQLite itself does not wait here for another process that writes."""
-    deadline = time.monotonic() + BUSY_SECONDS
+    deadline = time.monotonic() + BUSY_TIMEOUT_SECONDS
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -137,18 +143,18 @@ def _use_wal(connection: Any) -> None:
             time.sleep(random.uniform(0.005, 0.05))  # noqa: S311  spreads load, guards nothing
 
 
-def _postgres(url: sa.URL, pool: int) -> sa.Engine:
+def _postgres_engine(url: sa.URL, pool: int) -> sa.Engine:
     try:
         return sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
-            **_JSON,
+            **_JSON_OPTIONS,
             isolation_level="READ COMMITTED",  # after waiting for a lock, read the rows as they are then
             pool_size=pool,
             max_overflow=0,
             pool_timeout=10,
             pool_recycle=1800,  # behind a proxy or a balancer old connections may lead to the wrong server
             pool_pre_ping=True,  # a connection that died in an outage is dropped, not used
-            connect_args=_CONNECT,
+            connect_args=_CONNECT_OPTIONS,
         )
     except ModuleNotFoundError as error:
         raise Refused(
@@ -156,7 +162,7 @@ def _postgres(url: sa.URL, pool: int) -> sa.Engine:
         ) from error
 
 
-def _checked(url: str) -> sa.URL:
+def _parse_url(url: str) -> sa.URL:
     """Parses the store's URL. Its errors never quote the URL, which may contain a password."""
     written = "write RATCHET_STORE_URL as postgresql://user:password@host/name, or sqlite:///file"
     try:
@@ -170,22 +176,22 @@ def _checked(url: str) -> sa.URL:
 
 def _translate_error(error: Exception) -> Exception:
     """Translates a database error into Refused or StoreUnavailable; returns a bug unchanged."""
-    if _state(error) in NO_PERMISSION:
+    if _sqlstate_of(error) in NO_PERMISSION_SQLSTATES:
         return Refused(
             Category.INVALID,
-            f"the store denies access: {_reason(error)}",
+            f"the store denies access: {_driver_message(error)}",
             "give the user of RATCHET_STORE_URL the right to create and change tables in that database",
         )
-    if isinstance(error, OperationalError | InterfaceError | PoolTimeout) or _state(error) == READ_ONLY:
-        return StoreUnavailable(f"the store did not answer: {_reason(error)}")
+    if isinstance(error, OperationalError | InterfaceError | PoolTimeout) or _sqlstate_of(error) == READ_ONLY_SQLSTATE:
+        return StoreUnavailable(f"the store did not answer: {_driver_message(error)}")
     return error
 
 
-def _state(error: Exception) -> str:
+def _sqlstate_of(error: Exception) -> str:
     """Returns PostgreSQL's five-character SQLSTATE, or an empty string."""
     return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
 
 
-def _reason(error: Exception) -> str:
+def _driver_message(error: Exception) -> str:
     """Returns the driver's message without the statement and its parameters."""
     return one_line(str(error.orig) if isinstance(error, DBAPIError) and error.orig else error, 200)

@@ -11,25 +11,25 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain.errors import Category, Refused
-from domain.events import BEGINNING, Event, EventCursor
+from domain.events import FIRST_CURSOR, Event, EventCursor
 from domain.model import HistoryLine
-from store.queries import history_lines
+from store.queries import select_history_lines
 from store.schema import history
 
 _ENDED: sa.ColumnElement[int] = sa.literal_column("pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
 _POSITION = sa.tuple_(history.c.xid, history.c.seq)
 
 
-def newest_event(connection: sa.Connection) -> EventCursor:
+def read_newest_event(connection: sa.Connection) -> EventCursor:
     """The position of the newest line that can be read."""
-    query = _ended(connection, sa.select(history.c.xid, history.c.seq).where(history.c.xid >= 0))
+    query = _only_ended_transactions(connection, sa.select(history.c.xid, history.c.seq).where(history.c.xid >= 0))
     row = connection.execute(query.order_by(history.c.xid.desc(), history.c.seq.desc()).limit(1)).one_or_none()
-    return EventCursor(*row) if row else BEGINNING
+    return EventCursor(*row) if row else FIRST_CURSOR
 
 
-def events_after(connection: sa.Connection, cursor: EventCursor, limit: int) -> list[Event]:
+def list_events_after(connection: sa.Connection, cursor: EventCursor, limit: int) -> list[Event]:
     """The next lines after a position. Refused if the line at that position is gone: lines would be missed."""
-    if cursor != BEGINNING:
+    if cursor != FIRST_CURSOR:
         written = connection.execute(sa.select(history.c.xid).where(history.c.seq == cursor.seq)).scalar_one_or_none()
         if written != cursor.xid:
             raise Refused(
@@ -38,7 +38,7 @@ def events_after(connection: sa.Connection, cursor: EventCursor, limit: int) -> 
                 "list the objects anew, then follow events without a position",
             )
     after = sa.tuple_(sa.literal(cursor.xid, sa.BigInteger), sa.literal(cursor.seq, sa.BigInteger))
-    query = _ended(connection, history_lines().where(after < _POSITION))
+    query = _only_ended_transactions(connection, select_history_lines().where(after < _POSITION))
     rows = connection.execute(query.order_by(history.c.xid, history.c.seq).limit(limit)).mappings()
     return [
         Event(
@@ -49,5 +49,5 @@ def events_after(connection: sa.Connection, cursor: EventCursor, limit: int) -> 
     ]
 
 
-def _ended(connection: sa.Connection, query: sa.Select[Any]) -> sa.Select[Any]:
+def _only_ended_transactions(connection: sa.Connection, query: sa.Select[Any]) -> sa.Select[Any]:
     return query.where(history.c.xid < _ENDED) if connection.dialect.name == "postgresql" else query

@@ -14,37 +14,37 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain import registry
-from domain.limits import CHUNK_VMS
-from domain.locks import Mode
-from domain.model import Chunk, Claim, Grant, Holder, NewObject
+from domain.limits import VMS_PER_CHUNK
+from domain.locks import LockMode
+from domain.model import Chunk, Claim, Grant, LockHolder, NewObject
 from domain.paths import parent_of
 from domain.requests import spec_digest
 from domain.statetable import NONE, Actor, Row, Ruling
-from store.epochs import add_action
+from store.epochs import insert_action
 from store.history import history_line, merge_info
 from store.hooks import GrantExtras
 from store.schema import ActionRow, ObjectRow, locks, objects
-from store.status import ObjectSet, create, record
+from store.status import ObjectSet, create_objects, record_lines
 
-_LOCKS = sa.insert(locks)
+_INSERT_LOCKS = sa.insert(locks)
 
-_GONE = ObjectSet(
+_VACANT_OBJECTS = ObjectSet(
     objects.c.path.in_(sa.bindparam("names", expanding=True)),
     objects.c.status.in_(sa.bindparam("vacant", expanding=True)),
 )
 
 # Compare and set: matches only objects still in the status that was judged.
-_ITSELF = ObjectSet(objects.c.path == sa.bindparam("which"), objects.c.status == sa.bindparam("came_from"))
-_MEMBERS = ObjectSet(
+_OBJECT_ITSELF = ObjectSet(objects.c.path == sa.bindparam("which"), objects.c.status == sa.bindparam("came_from"))
+_MEMBERS_TO_TAKE = ObjectSet(
     objects.c.parent == sa.bindparam("which"),
     objects.c.kind == sa.bindparam("member"),
     objects.c.status == sa.bindparam("came_from"),
     objects.c.epoch != sa.bindparam("mine"),  # not members that this action has just moved out of another status
 )
-_TAKEN = ObjectSet(objects.c.parent == sa.bindparam("which"), objects.c.epoch == sa.bindparam("mine"))
+_TAKEN_MEMBERS = ObjectSet(objects.c.parent == sa.bindparam("which"), objects.c.epoch == sa.bindparam("mine"))
 
 
-def _counted_ranges() -> sa.Select[Any]:
+def _select_member_ranges() -> sa.Select[Any]:
     """Builds the query that cuts members in some statuses into chunks: path ranges of one place, with counts."""
     numbered = (
         sa.select(
@@ -59,7 +59,7 @@ def _counted_ranges() -> sa.Select[Any]:
         )
         .subquery()
     )
-    part = (numbered.c.n - 1) // sa.literal_column(str(CHUNK_VMS), sa.Integer)
+    part = (numbered.c.n - 1) // sa.literal_column(str(VMS_PER_CHUNK), sa.Integer)
     return (
         sa.select(numbered.c.placement, sa.func.min(numbered.c.path), sa.func.max(numbered.c.path), sa.func.count())
         .group_by(numbered.c.placement, part)
@@ -67,7 +67,7 @@ def _counted_ranges() -> sa.Select[Any]:
     )
 
 
-RANGES = _counted_ranges()
+SELECT_MEMBER_RANGES = _select_member_ranges()
 Range = tuple[str, str, str, int]  # the place, the first and the last path, how many
 
 
@@ -91,57 +91,59 @@ class GrantWriter:
     plan: AdmissionPlan
     row: Row
     extra: GrantExtras
-    behind: list[Holder]
+    behind: list[LockHolder]
 
-    def create(self, births: Iterable[NewObject], want: dict[str, Mode]) -> Grant:
+    def write_new_object(self, births: Iterable[NewObject], want: dict[str, LockMode]) -> Grant:
         """Creates the object, and its members if it is a group."""
         request, extra = self.claim.request, self.extra
-        born = sorted((*births, *extra.births), key=lambda each: (each.placement, each.path))
-        placed = [(each.placement, each.path) for each in born if each.placement and registry.is_target(each.kind)]
-        grant = self._grant(list(cut_into_ranges(placed)))
+        born = sorted((*births, *extra.new_objects), key=lambda each: (each.placement, each.path))
+        placed = [(each.placement, each.path) for each in born if each.placement and registry.is_member_kind(each.kind)]
+        grant = self._write_grant(list(cut_into_ranges(placed)))
         spec = request.spec or {} if extra.spec is None else extra.spec
-        itself = new_row(NewObject(request.path, self.kind.name, extra.placement, spec))
-        self._insert([itself], self.row, grant.epoch, extra.info)
+        itself = new_object_row(NewObject(request.path, self.kind.name, extra.placement, spec))
+        self._insert_objects([itself], self.row, grant.epoch, extra.info)
         self._create_members(born, grant)
-        self._record(grant, many=bool(placed))
-        self._lock(want)
+        self._record_history(grant, many=bool(placed))
+        self._insert_locks(want)
         return grant
 
-    def change(self, found: ObjectRow, want: dict[str, Mode]) -> Grant:
+    def write_existing_object(self, found: ObjectRow, want: dict[str, LockMode]) -> Grant:
         """Moves an existing object, and the members whose rows allow it, to their transitional statuses."""
         path, members, placement = self.claim.request.path, self.plan.members, found.placement
         which = {"which": path, "member": self.kind.member}
-        placed = [(placement, path)] if placement and registry.is_target(self.kind.name) else []
+        placed = [(placement, path)] if placement and registry.is_member_kind(self.kind.name) else []
         ranges = list(cut_into_ranges(placed))
         if members:
-            ranges = [(*row,) for row in self.connection.execute(RANGES, {**which, "statuses": list(members)})]
-        grant = self._grant(ranges)
+            ranges = [
+                (*row,) for row in self.connection.execute(SELECT_MEMBER_RANGES, {**which, "statuses": list(members)})
+            ]
+        grant = self._write_grant(ranges)
         if self.row.hidden:  # writes no status and no epoch: other actions run on the object meanwhile
-            self._record(grant, many=False)
-            self._lock(want)
+            self._record_history(grant, many=False)
+            self._insert_locks(want)
             return grant
         came_from = self.plan.came_from
-        values = self._changes(self.row, came_from, grant.epoch) | self._new_info(found)
-        changed = _ITSELF.change(self.connection, {"which": path, "came_from": came_from}, values)
+        values = self._columns_at_begin(self.row, came_from, grant.epoch) | self._new_info(found)
+        changed = _OBJECT_ITSELF.change_objects(self.connection, {"which": path, "came_from": came_from}, values)
         if changed != 1:  # a bug, as its row is locked since it was judged: roll back
             raise RuntimeError(f"{path} is not {came_from} any more")
-        self._create_members(list(self.extra.births), grant)
+        self._create_members(list(self.extra.new_objects), grant)
         if members:
             self._take_members(which | {"mine": grant.epoch}, grant)
-        self._record(grant, many=bool(members))
-        self._lock(want)
+        self._record_history(grant, many=bool(members))
+        self._insert_locks(want)
         return grant
 
     def _take_members(self, which: dict[str, Any], grant: Grant) -> None:
         """Moves the members under way. Fails if their number is not that of the grant."""
         taken = 0
         for status, row in self.plan.members.items():
-            changes = self._changes(row, status, grant.epoch)
-            taken += _MEMBERS.change(self.connection, {**which, "came_from": status}, changes)
+            changes = self._columns_at_begin(row, status, grant.epoch)
+            taken += _MEMBERS_TO_TAKE.change_objects(self.connection, {**which, "came_from": status}, changes)
         if taken != grant.targets:  # a bug, as their rows are locked since they were judged
             raise RuntimeError(f"{taken} members of {grant.path} go along, not {grant.targets}")
 
-    def _grant(self, ranges: Sequence[Range]) -> Grant:
+    def _write_grant(self, ranges: Sequence[Range]) -> Grant:
         """Builds the grant and stores it with the action; its epoch is the action's."""
         request = self.claim.request
         grant = Grant(
@@ -166,10 +168,10 @@ class GrantWriter:
             "spec_digest": self.claim.spec_digest or spec_digest(request),
             **request.model_dump(exclude={"spec"}),
         }
-        return with_epoch(grant, add_action(self.connection, kept), self.claim.run)
+        return grant_with_epoch(grant, insert_action(self.connection, kept), self.claim.run)
 
-    def _changes(self, row: Row, came_from: str, epoch: int) -> dict[str, Any]:
-        return begin_values(row, came_from, epoch, self.claim.at)
+    def _columns_at_begin(self, row: Row, came_from: str, epoch: int) -> dict[str, Any]:
+        return columns_at_begin(row, came_from, epoch, self.claim.at)
 
     def _new_info(self, found: ObjectRow) -> dict[str, Any]:
         """Returns the info and spec that the hook stores with the object."""
@@ -186,45 +188,53 @@ class GrantWriter:
         for each in born:
             by_kind[each.kind].append(each)
         for kind, some in by_kind.items():
-            row = registry.kind(kind).table.creation_row(grant.action)
+            row = registry.find_kind(kind).table.creation_row(grant.action)
             assert row, f"no row lets {grant.action} bring a {kind} into being"
-            self._insert([new_row(each) for each in some], row, grant.epoch)
-            loose = [each for each in some if not (each.placement and registry.is_target(kind))]
+            self._insert_objects([new_object_row(each) for each in some], row, grant.epoch)
+            loose = [each for each in some if not (each.placement and registry.is_member_kind(kind))]
             if loose:
                 to = str(row.during or row.then)
                 made = partial(
                     history_line, at=self.claim.at, actor=Actor.USER, action=grant.action, source=NONE, to=to
                 )
-                record(self.connection, [made(path=each.path, epoch=grant.epoch) for each in loose])
+                record_lines(self.connection, [made(path=each.path, epoch=grant.epoch) for each in loose])
 
-    def _insert(self, newborns: list[dict[str, Any]], row: Row, epoch: int, info: dict[str, Any] | None = None) -> None:
+    def _insert_objects(
+        self, newborns: list[dict[str, Any]], row: Row, epoch: int, info: dict[str, Any] | None = None
+    ) -> None:
         known = {"generation": epoch, **(info or {})}
-        fresh = self._changes(row, NONE, epoch) | {"created_at": self.claim.at, "info": known}
-        if vacant := registry.kind(newborns[0]["kind"]).table.vacant:  # the old object's row goes; its history stays
-            _GONE.remove(self.connection, {"names": [newborn["path"] for newborn in newborns], "vacant": vacant})
-        create(self.connection, [newborn | fresh for newborn in newborns])
+        fresh = self._columns_at_begin(row, NONE, epoch) | {"created_at": self.claim.at, "info": known}
+        if vacant := registry.find_kind(
+            newborns[0]["kind"]
+        ).table.vacant_statuses:  # the old object's row goes; its history stays
+            _VACANT_OBJECTS.remove_objects(
+                self.connection, {"names": [newborn["path"] for newborn in newborns], "vacant": vacant}
+            )
+        create_objects(self.connection, [newborn | fresh for newborn in newborns])
 
-    def _record(self, grant: Grant, many: bool) -> None:
+    def _record_history(self, grant: Grant, many: bool) -> None:
         told = history_line(
             grant.path, self.claim.at, Actor.USER, grant.action, grant.came_from, grant.during, grant.epoch
         )
-        record(self.connection, [told])
+        record_lines(self.connection, [told])
         if many:
             which = {"which": grant.path, "mine": grant.epoch}
             line = {"at": self.claim.at, "actor": Actor.USER.value, "action": grant.action}
-            _TAKEN.record_arrivals(self.connection, which, line)
+            _TAKEN_MEMBERS.record_arrivals(self.connection, which, line)
 
-    def _lock(self, want: dict[str, Mode]) -> None:
+    def _insert_locks(self, want: dict[str, LockMode]) -> None:
         rest = {
-            "owner": registry.owner_of(self.claim.request.path, self.row.action),
+            "owner": registry.workflow_id_of(self.claim.request.path, self.row.action),
             "run": self.claim.run,
             "since": self.claim.at,
             "action": self.row.action,
         }
-        self.connection.execute(_LOCKS, [{"path": path, "mode": mode.value} | rest for path, mode in want.items()])
+        self.connection.execute(
+            _INSERT_LOCKS, [{"path": path, "mode": mode.value} | rest for path, mode in want.items()]
+        )
 
 
-def begin_values(row: Row, came_from: str, epoch: int, at: datetime) -> dict[str, Any]:
+def columns_at_begin(row: Row, came_from: str, epoch: int, at: datetime) -> dict[str, Any]:
     """Returns the columns that begin writes to an object by this row."""
     under_way = row.during is not None
     return {
@@ -238,18 +248,18 @@ def begin_values(row: Row, came_from: str, epoch: int, at: datetime) -> dict[str
     }
 
 
-def stored_grant(action: ActionRow) -> Grant:
+def grant_of_action(action: ActionRow) -> Grant:
     """Returns the grant that is stored with an action."""
-    return with_epoch(Grant.model_validate(action.grant), action.epoch, action.run)
+    return grant_with_epoch(Grant.model_validate(action.grant), action.epoch, action.run)
 
 
-def with_epoch(grant: Grant, epoch: int, run: str) -> Grant:
+def grant_with_epoch(grant: Grant, epoch: int, run: str) -> Grant:
     """Fills the action's epoch and run into a grant and its chunks."""
     chunks = [chunk.model_copy(update={"epoch": epoch}) for chunk in grant.chunks]
     return grant.model_copy(update={"epoch": epoch, "run": run, "chunks": chunks})
 
 
-def new_row(born: NewObject) -> dict[str, Any]:
+def new_object_row(born: NewObject) -> dict[str, Any]:
     """Returns the columns that identify a new object; status and epoch come from its row."""
     return {
         "path": born.path,
@@ -264,8 +274,8 @@ def cut_into_ranges(placed: Iterable[tuple[str, str]]) -> Iterable[Range]:
     """Pairs of a place and a path, sorted, as ranges of at most CHUNK_VMS in one place."""
     for place, some in groupby(placed, key=itemgetter(0)):
         paths = [path for _, path in some]
-        for first in range(0, len(paths), CHUNK_VMS):
-            part = paths[first : first + CHUNK_VMS]
+        for first in range(0, len(paths), VMS_PER_CHUNK):
+            part = paths[first : first + VMS_PER_CHUNK]
             yield place, part[0], part[-1], len(part)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from domain.errors import one_line
 from domain.statetable import LineEffect
 
-NO_ROW = "ignored: no row leads there"
-NOT_OURS = "ignored: the action no longer owns the object"
+NO_ROW_MESSAGE = "ignored: no row leads there"
+NOT_OWNED_MESSAGE = "ignored: the action no longer owns the object"
 
 
 def history_line(

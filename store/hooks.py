@@ -18,14 +18,14 @@ from domain.model import Claim, Grant, Move, NewObject, Outcome, Request, Step
 from domain.statetable import Row
 from store.schema import ObjectRow
 
-MaybeRow = ObjectRow | None
+MaybeObjectRow = ObjectRow | None
 
 
 @dataclass(frozen=True)
 class GrantExtras:
     """What an `admit` hook adds to a grant: new objects, details for the workflow, info and spec to store."""
 
-    births: Sequence[NewObject] = ()
+    new_objects: Sequence[NewObject] = ()
     details: BaseModel | None = None
     info: dict[str, Any] | None = None  # merged
     spec: dict[str, Any] | None = None  # replaces
@@ -34,7 +34,7 @@ class GrantExtras:
 
 
 # Decides whether an action may begin, and adds to its grant; or raises Refused.
-AdmitHook = Callable[[sa.Connection, Claim, BaseModel | None, MaybeRow, Row], GrantExtras]
+AdmitHook = Callable[[sa.Connection, Claim, BaseModel | None, MaybeObjectRow, Row], GrantExtras]
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,13 @@ class Hooks:
     `gone` runs before rows are deleted, with the parameters of `land.ALIKE`.
     """
 
-    locks: Callable[[sa.Connection, Request, MaybeRow], Sequence[str]] | None = None  # more paths to hold X on
+    extra_locks: Callable[[sa.Connection, Request, MaybeObjectRow], Sequence[str]] | None = (
+        None  # more paths to hold X on
+    )
     admit: AdmitHook | None = None
-    moved: Callable[[sa.Connection, Step], None] | None = None  # raises Refused: the step is taken back
-    ended: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
-    gone: Callable[[sa.Connection, Mapping[str, Any], datetime], None] | None = None
+    after_step: Callable[[sa.Connection, Step], None] | None = None  # raises Refused: the step is taken back
+    on_finish: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
+    before_removal: Callable[[sa.Connection, Mapping[str, Any], datetime], None] | None = None
 
 
 HooksByKind = Mapping[str, Hooks]  # of all families; a kind without hooks is absent

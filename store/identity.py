@@ -7,43 +7,45 @@ import sqlalchemy as sa
 from domain import registry
 from domain.errors import Category, Refused
 from domain.model import Claim
-from store.clock import now
+from store.clock import read_now
 from store.hooks import HooksByKind
-from store.recovery import abandon
+from store.recovery import abandon_run
 from store.schema import Identity, actions, history, locks, store_identity
 
-RESTORED = "the store was restored from a backup while it ran; restored to its status before, without asking the cloud"
+RESTORED_MESSAGE = (
+    "the store was restored from a backup while it ran; restored to its status before, without asking the cloud"
+)
 
-_IDENTITY = sa.select(store_identity)
+_SELECT_IDENTITY = sa.select(store_identity)
 
 
-def identity(connection: sa.Connection) -> Identity:
+def read_identity(connection: sa.Connection) -> Identity:
     """Returns the store's id, incarnation and the time of the last restore."""
-    return Identity(*connection.execute(_IDENTITY).one())
+    return Identity(*connection.execute(_SELECT_IDENTITY).one())
 
 
 def check_incarnation(connection: sa.Connection, claim: Claim) -> None:
     """Refuses a run that started before the store was restored: the restored store may lack what it did."""
     if claim.started is None:
         return
-    found = identity(connection)
-    if found.incarnation > 1 and claim.started <= found.since:
+    identity = read_identity(connection)
+    if identity.incarnation > 1 and claim.started <= identity.since:
         raise Refused(
             Category.CONFLICT,
-            f"the store was restored from a backup at {found.since:%Y-%m-%d %H:%M:%SZ}, after this run had started",
+            f"the store was restored from a backup at {identity.since:%Y-%m-%d %H:%M:%SZ}, after this run had started",
             f"look at its present status: starter history {claim.request.path}; then ask again",
         )
 
 
 def mark_restored(connection: sa.Connection, hooks: HooksByKind) -> tuple[Identity, int]:
     """Raises the incarnation and abandons every open action. Returns the new identity and their number."""
-    at, before = now(connection), identity(connection)
+    at, before = read_now(connection), read_identity(connection)
     after = Identity(before.id, before.incarnation + 1, at)
     connection.execute(sa.update(store_identity).values(incarnation=after.incarnation, since=at))
     left = sa.select(actions.c.path, actions.c.action, actions.c.run).where(actions.c.ended_at.is_(None))
     opened = connection.execute(left.order_by(actions.c.epoch)).all()
     for path, action, run in opened:
-        abandon(connection, hooks, registry.owner_of(path, action), run, at, RESTORED)
+        abandon_run(connection, hooks, registry.workflow_id_of(path, action), run, at, RESTORED_MESSAGE)
     # Transactions of the server that the backup came from mean nothing here, and must not come after those to be.
     connection.execute(sa.update(history).values(xid=0))
     connection.execute(sa.delete(locks))  # all holders belong to the old incarnation

@@ -8,7 +8,7 @@ from domain.model import Admission, Claim
 from store import audit, begin, events, finish, healing, land, queries, recovery, retention, steps
 from store.engine import Database
 from store.hooks import HooksByKind
-from store.transaction import HookedStore, snapshot, transaction, with_hooks
+from store.transaction import HookedStore, hooked_transaction, snapshot_read, transaction
 from store.waitqueue import SqlWaitQueue
 
 
@@ -19,38 +19,42 @@ class SqlInventory(HookedStore, SqlWaitQueue):
         self, database: Database, hooks: HooksByKind, allowed: begin.AccessCheck = begin.allow_everybody
     ) -> None:
         super().__init__(database, hooks)
-        self.allowed = allowed
+        self.check_access = allowed
 
-    async def begin(self, claim: Claim) -> Admission:
-        return await self.database.run(partial(begin.begin, hooks=self.hooks, claim=claim, allowed=self.allowed))
+    async def begin_action(self, claim: Claim) -> Admission:
+        return await self.database.run_transaction(
+            partial(begin.begin_action, hooks=self.hooks, claim=claim, allowed=self.check_access)
+        )
 
-    async def check(self, claim: Claim) -> Admission:
-        return await self.database.run(partial(begin.check, hooks=self.hooks, claim=claim, allowed=self.allowed))
+    async def check_admission(self, claim: Claim) -> Admission:
+        return await self.database.run_transaction(
+            partial(begin.check_admission, hooks=self.hooks, claim=claim, allowed=self.check_access)
+        )
 
-    advance = with_hooks(steps.apply_step)
-    targets = transaction(land.targets)
-    land = with_hooks(land.land)
-    finish = with_hooks(finish.finish)
-    is_open = transaction(queries.is_open)
+    apply_step = hooked_transaction(steps.apply_step)
+    list_targets = transaction(land.list_targets)
+    land_targets = hooked_transaction(land.land_targets)
+    finish_action = hooked_transaction(finish.finish_action)
+    is_action_open = transaction(queries.is_action_open)
 
-    suspects = transaction(healing.suspects)
-    heal = with_hooks(healing.heal)
-    abandon = with_hooks(recovery.abandon)
-    leftovers = transaction(healing.leftovers)
-    prune = transaction(retention.prune)
-    save_report = transaction(healing.keep_report)
-    reports = transaction(healing.read_reports)
+    list_suspects = transaction(healing.list_suspects)
+    heal_suspect = hooked_transaction(healing.heal_suspect)
+    abandon_run = hooked_transaction(recovery.abandon_run)
+    list_leftovers = transaction(healing.list_leftovers)
+    prune_batch = transaction(retention.prune_batch)
+    save_report = transaction(healing.save_report)
+    read_reports = transaction(healing.read_reports)
 
-    get = snapshot(queries.get)
-    records = snapshot(queries.records)
-    tree = snapshot(queries.tree)
-    outcome = snapshot(queries.outcome)
-    action_of_run = snapshot(queries.action_of_run)
-    newest_event = snapshot(events.newest_event)
-    events_after = snapshot(events.events_after)
-    list_objects = snapshot(queries.list_objects)
-    history = snapshot(queries.read_history)
-    holds = snapshot(queries.holds)
-    kept = snapshot(audit.check_kept)
-    last_epoch = transaction(audit.last_epoch)
-    begun_since = transaction(audit.begun_since)
+    read_object = snapshot_read(queries.read_object)
+    read_objects = snapshot_read(queries.read_objects)
+    read_tree = snapshot_read(queries.read_tree)
+    read_outcome = snapshot_read(queries.read_outcome)
+    read_action = snapshot_read(queries.read_action)
+    read_newest_event = snapshot_read(events.read_newest_event)
+    list_events_after = snapshot_read(events.list_events_after)
+    list_objects = snapshot_read(queries.list_objects)
+    read_history = snapshot_read(queries.read_history)
+    list_locks = snapshot_read(queries.list_locks)
+    read_audit_snapshot = snapshot_read(audit.read_audit_snapshot)
+    read_last_epoch = transaction(audit.read_last_epoch)
+    paths_begun_since = transaction(audit.paths_begun_since)

@@ -11,15 +11,15 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import one_line
-from domain.model import Chunk, Landing, Target
+from domain.model import Chunk, Target, TargetLanding
 from domain.statetable import NONE, Actor, LineEffect
-from store.clock import written_at
-from store.history import NO_ROW, NOT_OURS, history_line
+from store.clock import resolve_write_time
+from store.history import NO_ROW_MESSAGE, NOT_OWNED_MESSAGE, history_line
 from store.hooks import NO_HOOKS, HooksByKind
 from store.schema import objects
-from store.status import ObjectSet, record
+from store.status import ObjectSet, record_lines
 
-_TARGETS = (
+_SELECT_TARGETS = (
     sa.select(objects.c.path, objects.c.status, objects.c.previous_status, objects.c.spec, objects.c.info)
     .where(
         objects.c.path.between(sa.bindparam("first"), sa.bindparam("last")),
@@ -30,27 +30,30 @@ _TARGETS = (
     )
     .order_by(objects.c.path)
 )
-_NAMED = (objects.c.path.in_(sa.bindparam("names", expanding=True)), objects.c.epoch == sa.bindparam("mine"))
-_OWNED = (
+_IS_NAMED_AND_OWNED = (
+    objects.c.path.in_(sa.bindparam("names", expanding=True)),
+    objects.c.epoch == sa.bindparam("mine"),
+)
+_LOCK_OWNED = (
     sa.select(objects.c.path, objects.c.status, objects.c.previous_status)
-    .where(*_NAMED)
+    .where(*_IS_NAMED_AND_OWNED)
     .order_by(objects.c.path)
     .with_for_update()
 )
-_LOCKED = _OWNED.subquery()  # locked before they are counted
-_GROUPS = sa.select(_LOCKED.c.status, _LOCKED.c.previous_status, sa.func.count()).group_by(
-    _LOCKED.c.status, _LOCKED.c.previous_status
+_LOCKED_TARGETS = _LOCK_OWNED.subquery()  # locked before they are counted
+_COUNT_BY_STATUS = sa.select(_LOCKED_TARGETS.c.status, _LOCKED_TARGETS.c.previous_status, sa.func.count()).group_by(
+    _LOCKED_TARGETS.c.status, _LOCKED_TARGETS.c.previous_status
 )
-ALIKE = (  # targets of one action in one status
-    *_NAMED,
+IS_ALIKE = (  # targets of one action in one status
+    *_IS_NAMED_AND_OWNED,
     objects.c.status == sa.bindparam("now"),
     objects.c.previous_status == sa.bindparam("came_from"),
 )
-_GROUP = ObjectSet(*ALIKE)
-_ONE = ObjectSet(objects.c.path == sa.bindparam("name"), objects.c.epoch == sa.bindparam("mine"))
+_TARGETS_ALIKE = ObjectSet(*IS_ALIKE)
+_ONE_TARGET = ObjectSet(objects.c.path == sa.bindparam("name"), objects.c.epoch == sa.bindparam("mine"))
 
 
-def targets(connection: sa.Connection, chunk: Chunk) -> list[Target]:
+def list_targets(connection: sa.Connection, chunk: Chunk) -> list[Target]:
     """Returns the targets of a chunk that are still transitional; a retried activity gets only those."""
     table = registry.kind_at(chunk.first).table
     which = {
@@ -59,17 +62,19 @@ def targets(connection: sa.Connection, chunk: Chunk) -> list[Target]:
         "kind": table.kind,
         "place": chunk.placement,
         "mine": chunk.epoch,
-        "transitional": table.transitional,
+        "transitional": table.transitional_statuses,
     }
-    return [Target(*row) for row in connection.execute(_TARGETS, which)]
+    return [Target(*row) for row in connection.execute(_SELECT_TARGETS, which)]
 
 
-def land(connection: sa.Connection, hooks: HooksByKind, chunk: Chunk, landings: Sequence[Landing], at: datetime) -> int:
+def land_targets(
+    connection: sa.Connection, hooks: HooksByKind, chunk: Chunk, landings: Sequence[TargetLanding], at: datetime
+) -> int:
     """Writes the statuses that targets reached, by compare and set: same epoch, and a row that leads there. Returns how
     many."""
-    at = written_at(connection, at)
+    at = resolve_write_time(connection, at)
     plain: defaultdict[str, list[str]] = defaultdict(list)
-    telling: list[Landing] = []
+    telling: list[TargetLanding] = []
     for landing in landings:
         if landing.error or landing.info is not None:
             telling.append(landing)
@@ -85,30 +90,32 @@ def _land_alike(
     """Lands targets that reach one status without error or info, with a few statements for any number of them."""
     table = registry.kind_at(chunk.first).table
     mine = {"names": names, "mine": chunk.epoch}
-    groups = connection.execute(_GROUPS, mine).all()
+    groups = connection.execute(_COUNT_BY_STATUS, mine).all()
     if sum(count for _, _, count in groups) < len(names):
         owned = _lock_owned(connection, names, chunk.epoch)
-        _record_ignored(connection, chunk, [Landing(name, to) for name in names if name not in owned], at)
+        _record_ignored(connection, chunk, [TargetLanding(name, to) for name in names if name not in owned], at)
     landed = 0
     for status, came_from, count in groups:
-        if status not in table.transitional:
+        if status not in table.transitional_statuses:
             continue  # already landed by an earlier attempt
         here = mine | {"now": status, "came_from": came_from}
-        legal = table.may_land(chunk.action, status, came_from, to)
+        legal = table.can_land(chunk.action, status, came_from, to)
         told = {"at": at, "actor": Actor.CLOUD.value, "action": chunk.action, "to": to}
         if not legal:
-            _GROUP.record_departures(connection, here, told | {"message": NO_ROW, "effect": LineEffect.IGNORED.value})
+            _TARGETS_ALIKE.record_departures(
+                connection, here, told | {"message": NO_ROW_MESSAGE, "effect": LineEffect.IGNORED.value}
+            )
             continue
-        if to == NONE and (gone := hooks.get(table.kind, NO_HOOKS).gone):
+        if to == NONE and (gone := hooks.get(table.kind, NO_HOOKS).before_removal):
             gone(connection, here, at)
-        changed = _GROUP.move(connection, here, told, _at_rest(at))
+        changed = _TARGETS_ALIKE.move_objects(connection, here, told, _columns_at_rest(at))
         if changed != count:  # a bug, as their rows are locked
             raise RuntimeError(f"{changed} of {count} targets land on {to}")
         landed += count
     return landed
 
 
-def _land_each(connection: sa.Connection, chunk: Chunk, landings: list[Landing], at: datetime) -> int:
+def _land_each(connection: sa.Connection, chunk: Chunk, landings: list[TargetLanding], at: datetime) -> int:
     """Lands targets that each have an error or info of their own, with one prepared statement."""
     table = registry.kind_at(chunk.first).table
     owned = _lock_owned(connection, [landing.path for landing in landings], chunk.epoch)
@@ -117,35 +124,35 @@ def _land_each(connection: sa.Connection, chunk: Chunk, landings: list[Landing],
     lines: list[dict[str, Any]] = []
     for landing in landings:
         status, came_from = owned.get(landing.path, (NONE, NONE))
-        if status not in table.transitional:
+        if status not in table.transitional_statuses:
             continue  # not owned, or already landed by an earlier attempt
-        legal = table.may_land(chunk.action, status, came_from, landing.status)
-        why = (landing.error, LineEffect.APPLIED) if legal else (NO_ROW, LineEffect.IGNORED)
+        legal = table.can_land(chunk.action, status, came_from, landing.status)
+        why = (landing.error, LineEffect.APPLIED) if legal else (NO_ROW_MESSAGE, LineEffect.IGNORED)
         same = (landing.path, at, Actor.CLOUD, chunk.action)
         lines.append(history_line(*same, status, landing.status, chunk.epoch, *why))
         if legal:
             news = {"status": landing.status, "error": one_line(landing.error)}
-            changes.append({"name": landing.path, "mine": chunk.epoch, **news, **_at_rest(at)})
+            changes.append({"name": landing.path, "mine": chunk.epoch, **news, **_columns_at_rest(at)})
             if landing.info is not None:
                 changes[-1]["info"] = landing.info
-    _ONE.change_each(connection, changes, lines)
+    _ONE_TARGET.change_each_object(connection, changes, lines)
     return len(changes)
 
 
-def _record_ignored(connection: sa.Connection, chunk: Chunk, landings: list[Landing], at: datetime) -> None:
+def _record_ignored(connection: sa.Connection, chunk: Chunk, landings: list[TargetLanding], at: datetime) -> None:
     """Records landings of objects that the action no longer owns; they change nothing."""
-    why = (chunk.epoch, NOT_OURS, LineEffect.IGNORED)
+    why = (chunk.epoch, NOT_OWNED_MESSAGE, LineEffect.IGNORED)
     lines = [
         history_line(landing.path, at, Actor.CLOUD, chunk.action, NONE, landing.status, *why) for landing in landings
     ]
-    record(connection, lines)
+    record_lines(connection, lines)
 
 
-def _at_rest(at: datetime) -> dict[str, Any]:
+def _columns_at_rest(at: datetime) -> dict[str, Any]:
     return {"target_action": NONE, "target_status": NONE, "changed_at": at}
 
 
 def _lock_owned(connection: sa.Connection, names: list[str], epoch: int) -> dict[str, tuple[str, str]]:
     """Locks the objects that the action still owns. Returns their status and previous status, by path."""
-    rows = connection.execute(_OWNED, {"names": names, "mine": epoch})
+    rows = connection.execute(_LOCK_OWNED, {"names": names, "mine": epoch})
     return {path: (status, came_from) for path, status, came_from in rows}

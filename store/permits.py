@@ -7,45 +7,47 @@ from dataclasses import astuple
 
 import sqlalchemy as sa
 
-from domain.permits import PermitLimits, PermitRequest, PermitShare, PermitTerms, settle
+from domain.permits import PermitLimits, PermitRequest, PermitShare, PermitTerms, settle_shares
 from store import clock
 from store.schema import PermitRow, permits
 from store.transaction import Store, transaction
 
-_ONE = sa.select(permits.c.cloud).where(permits.c.cloud == sa.bindparam("of"), permits.c.worker == "").with_for_update()
-_ADD = sa.text(
+_LOCK_CLOUD = (
+    sa.select(permits.c.cloud).where(permits.c.cloud == sa.bindparam("of"), permits.c.worker == "").with_for_update()
+)
+_INSERT_CLOUD = sa.text(
     "INSERT INTO permits (cloud, region, worker, amount, wants, since, until) "
     "VALUES (:of, '', '', 0, 0, 0, 0) ON CONFLICT DO NOTHING"
 )
-_ALL = sa.select(*(permits.c[name] for name in PermitRow._fields[1:])).where(
+_SELECT_SHARES = sa.select(*(permits.c[name] for name in PermitRow._fields[1:])).where(
     permits.c.cloud == sa.bindparam("of"), permits.c.worker != ""
 )
-_GIVE_BACK = sa.delete(permits).where(
+_DELETE_SHARES = sa.delete(permits).where(
     permits.c.cloud == sa.bindparam("of"),
     permits.c.worker != "",
     (permits.c.worker == sa.bindparam("by")) | (permits.c.until <= sa.bindparam("now")),
 )
-_TAKE = sa.insert(permits)
+_INSERT_SHARES = sa.insert(permits)
 
 
-def exchange(
+def exchange_permits(
     connection: sa.Connection, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits
 ) -> PermitTerms:
     """Replaces a worker's shares of a cloud by new ones for its requests, and deletes expired shares of all workers."""
-    if connection.execute(_ONE, {"of": cloud}).first() is None:
-        connection.execute(_ADD, {"of": cloud})
-        connection.execute(_ONE, {"of": cloud})
-    now = clock.micros(connection) / 1e6
-    shares = [PermitShare(*row) for row in connection.execute(_ALL, {"of": cloud})]
-    mine, terms = settle(shares, worker, wishes, limits, now)
+    if connection.execute(_LOCK_CLOUD, {"of": cloud}).first() is None:
+        connection.execute(_INSERT_CLOUD, {"of": cloud})
+        connection.execute(_LOCK_CLOUD, {"of": cloud})
+    now = clock.read_micros(connection) / 1e6
+    shares = [PermitShare(*row) for row in connection.execute(_SELECT_SHARES, {"of": cloud})]
+    mine, terms = settle_shares(shares, worker, wishes, limits, now)
     if any(share.worker == worker or share.until <= now for share in shares):
-        connection.execute(_GIVE_BACK, {"of": cloud, "by": worker, "now": now})
+        connection.execute(_DELETE_SHARES, {"of": cloud, "by": worker, "now": now})
     if mine:
-        connection.execute(_TAKE, [PermitRow(cloud, *astuple(share))._asdict() for share in mine])
+        connection.execute(_INSERT_SHARES, [PermitRow(cloud, *astuple(share))._asdict() for share in mine])
     return terms
 
 
 class SqlPermitStore(Store):
     """The store of concurrency permits: `domain.permits.PermitStore` on the inventory's database."""
 
-    exchange = transaction(exchange)
+    exchange_permits = transaction(exchange_permits)

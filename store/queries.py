@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import Category, Refused
-from domain.locks import HeldLock, Mode
-from domain.model import HistoryLine, ObjectView, Outcome, PlaceView, TargetFailure, TreeView
+from domain.locks import HeldLock, LockMode
+from domain.model import HistoryLine, ObjectView, Outcome, PlacementCounts, TargetFailure, TreeView
 from domain.paths import check_path
 from domain.runs import ActionView
 from domain.statetable import NONE
@@ -21,17 +21,19 @@ from store.schema import LockRow, ObjectRow, actions, history, locks, objects
 MAX_MEMBERS = 20_000
 MAX_LINES = 1_000
 
-_STATUS = sa.select(objects.c.kind, objects.c.status).where(objects.c.path == sa.bindparam("at_path"))
-_COUNTS = (
+_SELECT_STATUS = sa.select(objects.c.kind, objects.c.status).where(objects.c.path == sa.bindparam("at_path"))
+_COUNT_MEMBERS = (
     sa.select(objects.c.parent, objects.c.status, sa.func.count())
     .where(objects.c.parent.in_(sa.bindparam("groups", expanding=True)))
     .group_by(objects.c.parent, objects.c.status)
 )
 
 
-_OPEN = sa.select(actions.c.path).where(actions.c.epoch == sa.bindparam("number"), actions.c.ended_at.is_(None))
+_SELECT_OPEN_ACTION = sa.select(actions.c.path).where(
+    actions.c.epoch == sa.bindparam("number"), actions.c.ended_at.is_(None)
+)
 _GROUPS = objects.alias("groups")
-_COUNTS_BELOW = (
+_COUNT_OBJECTS_BELOW = (
     sa.select(_GROUPS.c.path, objects.c.status, sa.func.count())
     .join(
         objects,
@@ -44,33 +46,33 @@ _COUNTS_BELOW = (
 )
 
 
-def get(connection: sa.Connection, path: str, members: bool = False) -> ObjectView:
+def read_object(connection: sa.Connection, path: str, members: bool = False) -> ObjectView:
     """Returns one object, with its members if asked for."""
     table = registry.kind_at(path).table
     row = find_object(connection, path)
     if row is None:
         hint = f"see what there is: starter list {table.kind}"
         raise Refused(Category.NOT_FOUND, f"there is no such {table.label}: {path}", hint)
-    view = _views(connection, [row])[0]
-    return view.model_copy(update={"members": _members(connection, path)}) if members else view
+    view = _object_views(connection, [row])[0]
+    return view.model_copy(update={"members": _read_members(connection, path)}) if members else view
 
 
-_THESE = sa.select(objects).where(objects.c.path.in_(sa.bindparam("paths", expanding=True)))
+_SELECT_THESE = sa.select(objects).where(objects.c.path.in_(sa.bindparam("paths", expanding=True)))
 
 
-def records(connection: sa.Connection, paths: Sequence[str]) -> dict[str, ObjectView]:
+def read_objects(connection: sa.Connection, paths: Sequence[str]) -> dict[str, ObjectView]:
     """The objects at these paths, by path; those that exist."""
-    rows = read_all(ObjectRow, connection.execute(_THESE, {"paths": list(paths)}))
-    return {view.path: view for view in _views(connection, rows)}
+    rows = read_all(ObjectRow, connection.execute(_SELECT_THESE, {"paths": list(paths)}))
+    return {view.path: view for view in _object_views(connection, rows)}
 
 
-_PLACES = (
+_COUNT_BY_PLACE = (
     sa.select(objects.c.placement, objects.c.status, sa.func.count())
     .where(objects.c.parent == sa.bindparam("at_path"))
     .group_by(objects.c.placement, objects.c.status)
     .order_by(objects.c.placement, objects.c.status)
 )
-_TROUBLES = (
+_SELECT_ERRORS = (
     sa.select(objects.c.path, objects.c.status, objects.c.error, objects.c.changed_at.label("at"))
     .where(objects.c.parent == sa.bindparam("at_path"), objects.c.error != "")
     .order_by(objects.c.path)
@@ -78,21 +80,21 @@ _TROUBLES = (
 )
 
 
-def tree(connection: sa.Connection, path: str, troubles: int) -> TreeView:
+def read_tree(connection: sa.Connection, path: str, troubles: int) -> TreeView:
     """Returns a group with its members counted by place, in a fixed number of statements."""
-    view = get(connection, path, members=False)
+    view = read_object(connection, path, members=False)
     places: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for placement, status, number in connection.execute(_PLACES, {"at_path": path}):
+    for placement, status, number in connection.execute(_COUNT_BY_PLACE, {"at_path": path}):
         places[placement][status] = number
-    wrong = connection.execute(_TROUBLES, {"at_path": path, "most": troubles})
+    wrong = connection.execute(_SELECT_ERRORS, {"at_path": path, "most": troubles})
     return TreeView(
         object=view,
-        places=[PlaceView(placement=place, counts=counts) for place, counts in places.items()],
+        places=[PlacementCounts(placement=place, counts=counts) for place, counts in places.items()],
         troubles=[TargetFailure(path=path, status=status, error=error, at=at) for path, status, error, at in wrong],
     )
 
 
-def outcome(connection: sa.Connection, run: str) -> Outcome:
+def read_outcome(connection: sa.Connection, run: str) -> Outcome:
     """Returns the stored outcome of a run's action."""
     found = connection.execute(sa.select(actions.c.outcome).where(actions.c.run == run)).scalar_one_or_none()
     if found is None:
@@ -100,20 +102,20 @@ def outcome(connection: sa.Connection, run: str) -> Outcome:
     return Outcome.model_validate(found)
 
 
-def is_open(connection: sa.Connection, path: str, epoch: int) -> bool:
+def is_action_open(connection: sa.Connection, path: str, epoch: int) -> bool:
     """Tells whether the action with this epoch, on the path or above it, is still open."""
-    acted_on = connection.execute(_OPEN, {"number": epoch}).scalar_one_or_none()
+    acted_on = connection.execute(_SELECT_OPEN_ACTION, {"number": epoch}).scalar_one_or_none()
     return acted_on is not None and f"{path}:".startswith(f"{acted_on}:")
 
 
-_OF_KIND = (
+_SELECT_OF_KIND = (
     sa.select(objects)
     .where(objects.c.kind == sa.bindparam("kind"), objects.c.path > sa.bindparam("after"))
     .order_by(objects.c.path)
     .limit(sa.bindparam("most"))
 )
-_OF_KIND_BELOW = _OF_KIND.where(objects.c.path < sa.bindparam("end"))
-_ITSELF = sa.select(objects).where(
+_SELECT_OF_KIND_BELOW = _SELECT_OF_KIND.where(objects.c.path < sa.bindparam("end"))
+_SELECT_ITSELF = sa.select(objects).where(
     objects.c.path == sa.bindparam("at_path"),
     objects.c.kind == sa.bindparam("kind"),
     objects.c.path > sa.bindparam("after"),
@@ -124,34 +126,36 @@ def list_objects(
     connection: sa.Connection, kind: str, prefix: str = "", after: str = "", limit: int = 100
 ) -> list[ObjectView]:
     """Returns a page of objects of a kind at or below a path, ordered by path."""
-    registry.kind(kind)
+    registry.find_kind(kind)
     if after:
         check_path(after)
     if not prefix:
         first = {"kind": kind, "after": after, "most": limit}
-        return _views(connection, read_all(ObjectRow, connection.execute(_OF_KIND, first)))
+        return _object_views(connection, read_all(ObjectRow, connection.execute(_SELECT_OF_KIND, first)))
     # Two index ranges, one after the other: with OR the whole index would be read.
     check_path(prefix)
-    itself = read_all(ObjectRow, connection.execute(_ITSELF, {"kind": kind, "at_path": prefix, "after": after}))
+    itself = read_all(ObjectRow, connection.execute(_SELECT_ITSELF, {"kind": kind, "at_path": prefix, "after": after}))
     start = {"kind": kind, "after": max(after, f"{prefix}:"), "end": f"{prefix};", "most": limit - len(itself)}
-    return _views(connection, [*itself, *read_all(ObjectRow, connection.execute(_OF_KIND_BELOW, start))][:limit])
+    return _object_views(
+        connection, [*itself, *read_all(ObjectRow, connection.execute(_SELECT_OF_KIND_BELOW, start))][:limit]
+    )
 
 
 def read_history(connection: sa.Connection, path: str, limit: int = 100) -> list[HistoryLine]:
     """Returns the latest history lines of an object, oldest first."""
-    query = history_lines().where(history.c.path == check_path(path)).order_by(history.c.seq.desc())
+    query = select_history_lines().where(history.c.path == check_path(path)).order_by(history.c.seq.desc())
     rows = connection.execute(query.limit(min(limit, MAX_LINES))).mappings().all()
     return [HistoryLine(**{name: row[name] or "" for name in HistoryLine.model_fields}) for row in reversed(rows)]
 
 
-def history_lines() -> sa.Select[Any]:
+def select_history_lines() -> sa.Select[Any]:
     """Select history lines together with who requested their actions."""
     asked = [actions.c[name] for name in ("requested_by", "reason", "request_id", "run")]
     joined = sa.outerjoin(history, actions, actions.c.epoch == history.c.epoch)
     return sa.select(history, actions.c.path.label("workflow"), *asked).select_from(joined)
 
 
-def action_of_run(connection: sa.Connection, run: str) -> ActionView:
+def read_action(connection: sa.Connection, run: str) -> ActionView:
     """The action that a run carries out, with its outcome once it has ended."""
     query = sa.select(*(actions.c[name] for name in ActionView.model_fields)).where(actions.c.run == run)
     row = connection.execute(query).mappings().one_or_none()
@@ -160,66 +164,66 @@ def action_of_run(connection: sa.Connection, run: str) -> ActionView:
     return ActionView(**row)
 
 
-def holds(connection: sa.Connection, prefix: str = "") -> list[HeldLock]:
+def list_locks(connection: sa.Connection, prefix: str = "") -> list[HeldLock]:
     """Returns the locks held at or below a path, or all locks."""
     query = sa.select(locks).order_by(locks.c.path, locks.c.owner)
     if prefix:
-        query = query.where(below(locks.c.path, prefix))
-    return [hold_of(row) for row in read_all(LockRow, connection.execute(query))]
+        query = query.where(is_at_or_below(locks.c.path, prefix))
+    return [lock_from_row(row) for row in read_all(LockRow, connection.execute(query))]
 
 
-def hold_of(row: LockRow) -> HeldLock:
+def lock_from_row(row: LockRow) -> HeldLock:
     """Converts a row of `locks`."""
-    return HeldLock(row.path, Mode(row.mode), row.owner, row.run, row.action, row.since)
+    return HeldLock(row.path, LockMode(row.mode), row.owner, row.run, row.action, row.since)
 
 
-def shown_status(connection: sa.Connection, path: str) -> str:
+def read_shown_status(connection: sa.Connection, path: str) -> str:
     """Returns the status that readers see; a group's is computed from its members."""
-    row = connection.execute(_STATUS, {"at_path": path}).one_or_none()
+    row = connection.execute(_SELECT_STATUS, {"at_path": path}).one_or_none()
     if row is None:
         return NONE
     kind, phase = row
-    aggregate = registry.kind(kind).aggregate
-    return aggregate(phase, _counts(connection, {path: kind}).get(path, {})) if aggregate else str(phase)
+    aggregate = registry.find_kind(kind).aggregate
+    return aggregate(phase, _count_statuses(connection, {path: kind}).get(path, {})) if aggregate else str(phase)
 
 
-def below(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
+def is_at_or_below(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
     """Condition for a path and everything below it; `;` follows `:` in ASCII, so `a` does not match `ab`."""
-    return (column == prefix) | inside(column, prefix)
+    return (column == prefix) | is_below(column, prefix)
 
 
-def inside(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
+def is_below(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
     """Condition for everything below a path, without the path itself: one index range."""
     check_path(prefix)
     return (column > f"{prefix}:") & (column < f"{prefix};")
 
 
-def _members(connection: sa.Connection, path: str) -> list[ObjectView]:
+def _read_members(connection: sa.Connection, path: str) -> list[ObjectView]:
     query = sa.select(objects).where(objects.c.parent == path).order_by(objects.c.placement, objects.c.path)
-    return _views(connection, read_all(ObjectRow, connection.execute(query.limit(MAX_MEMBERS))))
+    return _object_views(connection, read_all(ObjectRow, connection.execute(query.limit(MAX_MEMBERS))))
 
 
-def _views(connection: sa.Connection, rows: Sequence[ObjectRow]) -> list[ObjectView]:
-    groups = {row.path: row.kind for row in rows if registry.kind(row.kind).aggregate}
-    counts = _counts(connection, groups) if groups else {}
-    return [_view(row, counts.get(row.path, {})) for row in rows]
+def _object_views(connection: sa.Connection, rows: Sequence[ObjectRow]) -> list[ObjectView]:
+    groups = {row.path: row.kind for row in rows if registry.find_kind(row.kind).aggregate}
+    counts = _count_statuses(connection, groups) if groups else {}
+    return [_object_view(row, counts.get(row.path, {})) for row in rows]
 
 
-def _counts(connection: sa.Connection, groups: Mapping[str, str]) -> dict[str, dict[str, int]]:
+def _count_statuses(connection: sa.Connection, groups: Mapping[str, str]) -> dict[str, dict[str, int]]:
     """Counts the statuses of groups' members, or of all objects below where the kind says so."""
     counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
     by_kind: defaultdict[str | None, list[str]] = defaultdict(list)
     for path, kind in groups.items():
-        by_kind[registry.kind(kind).counts].append(path)
+        by_kind[registry.find_kind(kind).counted_kind].append(path)
     for counted, paths in by_kind.items():
         which = {"groups": paths, **({"counted": counted} if counted else {})}
-        for group, status, number in connection.execute(_COUNTS_BELOW if counted else _COUNTS, which):
+        for group, status, number in connection.execute(_COUNT_OBJECTS_BELOW if counted else _COUNT_MEMBERS, which):
             counts[group][status] = number
     return counts
 
 
-def _view(row: ObjectRow, counts: dict[str, int]) -> ObjectView:
-    aggregate = registry.kind(row.kind).aggregate
+def _object_view(row: ObjectRow, counts: dict[str, int]) -> ObjectView:
+    aggregate = registry.find_kind(row.kind).aggregate
     shown = aggregate(row.status, counts) if aggregate else row.status
     plain = row._asdict()
     del plain["parent"]

@@ -8,20 +8,20 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import one_line
-from domain.locks import Mode
-from domain.model import Outcome, Result
+from domain.locks import LockMode
+from domain.model import ActionResult, Outcome
 from domain.paths import kind_of
 from domain.statetable import NONE, Actor, LineEffect
-from domain.wire import object_of
-from store.clock import written_at
-from store.grants import stored_grant
+from domain.wire import object_path_of
+from store.clock import resolve_write_time
+from store.grants import grant_of_action
 from store.hooks import NO_HOOKS, HooksByKind
-from store.queries import below, shown_status
+from store.queries import is_at_or_below, read_shown_status
 from store.rows import read_all
 from store.schema import ActionRow, actions, locks, objects
 from store.status import ObjectSet
 
-_SOMETHING_LEFT = (
+_SELECT_UNDER_WAY = (
     sa.select(objects.c.path)
     .where(
         (objects.c.path == sa.bindparam("at_path"))
@@ -31,16 +31,16 @@ _SOMETHING_LEFT = (
     )
     .limit(1)
 )
-_HELD = sa.select(locks.c.path).where(
-    locks.c.owner == sa.bindparam("by"), locks.c.run == sa.bindparam("in_run"), locks.c.mode == Mode.X.value
+_SELECT_EXCLUSIVE_LOCKS = sa.select(locks.c.path).where(
+    locks.c.owner == sa.bindparam("by"), locks.c.run == sa.bindparam("in_run"), locks.c.mode == LockMode.X.value
 )
 
-CUT_OFF = "the action before was cut off; restored to its status before, without asking the cloud"
+CUT_OFF_MESSAGE = "the action before was cut off; restored to its status before, without asking the cloud"
 
 
-def abandon(connection: sa.Connection, hooks: HooksByKind, owner: str, run: str, at: datetime, message: str) -> int:
+def abandon_run(connection: sa.Connection, hooks: HooksByKind, owner: str, run: str, at: datetime, message: str) -> int:
     """Ends the action of a run that the caller knows to be dead. Returns how many objects were restored."""
-    path, at = object_of(owner), written_at(connection, at)
+    path, at = object_path_of(owner), resolve_write_time(connection, at)
     dead = sa.select(actions).where(actions.c.run == run, actions.c.path == path, actions.c.ended_at.is_(None))
     healed, message = 0, one_line(message)
     for action in read_all(ActionRow, connection.execute(dead.with_for_update())):  # excludes its finish
@@ -48,12 +48,12 @@ def abandon(connection: sa.Connection, hooks: HooksByKind, owner: str, run: str,
         outcome = Outcome(
             path=path,
             action=action.action,
-            result=Result.FAILED,
-            status=shown_status(connection, path),
+            result=ActionResult.FAILED,
+            status=read_shown_status(connection, path),
             message=f"abandoned: {message}",
         )
-        if ended := hooks.get(kind_of(path), NO_HOOKS).ended:
-            ended(connection, stored_grant(action), outcome, at)
+        if ended := hooks.get(kind_of(path), NO_HOOKS).on_finish:
+            ended(connection, grant_of_action(action), outcome, at)
         connection.execute(
             sa.update(actions)
             .where(actions.c.epoch == action.epoch)
@@ -65,10 +65,12 @@ def abandon(connection: sa.Connection, hooks: HooksByKind, owner: str, run: str,
 
 def restore_objects(connection: sa.Connection, action: ActionRow, at: datetime, message: str) -> int:
     """Restores objects that the dead action left under way to the status they came from. Returns how many."""
-    paths = [path for path in _locked(connection, action) if _has_objects_under_way(connection, path, action.epoch)]
+    paths = [
+        path for path in _locked_paths(connection, action) if _has_objects_under_way(connection, path, action.epoch)
+    ]
     if not paths:
         return 0
-    under = sa.or_(*(below(objects.c.path, path) for path in paths))
+    under = sa.or_(*(is_at_or_below(objects.c.path, path) for path in paths))
     return restore_status(connection, under & (objects.c.epoch == action.epoch), at, message)
 
 
@@ -82,22 +84,22 @@ def restore_status(connection: sa.Connection, which: sa.ColumnElement[bool], at:
         here = mine & sa.and_(
             *(column == is_ for column, is_ in zip(alike, (kind, status, came_from, doing), strict=True))
         )
-        to = registry.kind(kind).table.recovery_status(doing, came_from)
+        to = registry.find_kind(kind).table.recovery_status(doing, came_from)
         told = {"at": at, "actor": Actor.CONTROLLER.value, "action": "heal", "to": to, "message": message}
         told["effect"] = LineEffect.ABANDONED.value
         back = {"target_action": NONE, "target_status": NONE, "changed_at": at, "error": message}
-        healed += ObjectSet(here).move(connection, {}, told, back)
+        healed += ObjectSet(here).move_objects(connection, {}, told, back)
     return healed
 
 
-def _locked(connection: sa.Connection, action: ActionRow) -> dict[str, None]:
+def _locked_paths(connection: sa.Connection, action: ActionRow) -> dict[str, None]:
     """Returns the paths that the action locked exclusively: it changed nothing outside them."""
-    owner = registry.owner_of(action.path, action.action)
-    held = connection.execute(_HELD, {"by": owner, "in_run": action.run}).scalars()
+    owner = registry.workflow_id_of(action.path, action.action)
+    held = connection.execute(_SELECT_EXCLUSIVE_LOCKS, {"by": owner, "in_run": action.run}).scalars()
     return dict.fromkeys((action.path, *held))
 
 
 def _has_objects_under_way(connection: sa.Connection, path: str, epoch: int) -> bool:
     """Tells whether the action left objects under way here: a cheap check before objects are read."""
     which = {"at_path": path, "first": f"{path}:", "last": f"{path};", "mine": epoch}
-    return connection.execute(_SOMETHING_LEFT, which).first() is not None
+    return connection.execute(_SELECT_UNDER_WAY, which).first() is not None

@@ -14,26 +14,26 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from domain import registry
-from domain.healing import Pruned
-from domain.invariants import AuditLine, HistoryWalk, WalkPosition
+from domain.healing import PruneResult
+from domain.invariants import AuditedLine, HistoryChecker, HistoryPosition
 from domain.paths import kind_of, parent_of
 from domain.statetable import LineEffect
-from store.healing import leftovers
+from store.healing import list_leftovers
 from store.rows import read_all
 from store.schema import ActionRow, HistoryRow, actions, history, locks, objects, pruned
 
-ACTIONS = 100  # per transaction
-STRAYS = 1_000  # lines without an action, per transaction
+ACTIONS_PER_BATCH = 100  # per transaction
+STRAY_LINES_PER_BATCH = 1_000  # lines without an action, per transaction
 
-Export = Callable[[list[dict[str, Any]]], None]  # must have written the rows to disk when it returns
+ExportFunction = Callable[[list[dict[str, Any]]], None]  # must have written the rows to disk when it returns
 
-_LOCK = sa.select(locks.c.path).where(locks.c.run == sa.bindparam("by")).limit(1)
-_CURRENT = (
+_SELECT_LOCK = sa.select(locks.c.path).where(locks.c.run == sa.bindparam("by")).limit(1)
+_IS_CURRENT = (
     sa.select(objects.c.path).where(objects.c.path == actions.c.path, objects.c.epoch == actions.c.epoch).exists()
 )
 # An epoch is at least its action's begin in microseconds, so old actions are a range of the primary key.
 # The highest epoch stays: the next one is computed from it if the clock was set back.
-_OLD = (
+_LOCK_OLD_ACTIONS = (
     sa.select(actions)
     .where(
         actions.c.epoch > sa.bindparam("after"),
@@ -54,13 +54,13 @@ def _epoch_of_first_line(column: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
     return told.order_by(column).limit(1).scalar_subquery()
 
 
-_LINES = (
+_SELECT_LINES = (
     sa.select(
         history,
         objects.c.epoch.label("current"),
         _epoch_of_first_line(_mine.c.seq).label("oldest"),
         _epoch_of_first_line(_mine.c.seq.desc()).label("latest"),
-        *(pruned.c[name] for name in WalkPosition._fields),
+        *(pruned.c[name] for name in HistoryPosition._fields),
     )
     .outerjoin(objects, objects.c.path == history.c.path)
     .outerjoin(pruned, pruned.c.path == history.c.path)
@@ -76,62 +76,70 @@ class _OldLine(NamedTuple):
     current: int | None  # the epoch of its object
     oldest: int | None
     latest: int | None
-    was: WalkPosition  # where the history begins so far
+    was: HistoryPosition  # where the history begins so far
 
     @classmethod
     def of(cls, *values: Any) -> _OldLine:
         """From a row of `_LINES`."""
         line, rest = values[: len(HistoryRow._fields)], values[len(HistoryRow._fields) :]
         current, oldest, latest, *was = rest
-        return cls(HistoryRow(*line), current, oldest, latest, WalkPosition(*was) if was[0] else WalkPosition())
+        return cls(HistoryRow(*line), current, oldest, latest, HistoryPosition(*was) if was[0] else HistoryPosition())
 
 
-_STRAYS = (
+_SELECT_STRAY_LINES = (
     sa.select(history)
     .where(history.c.epoch == 0, history.c.at <= sa.bindparam("before"), history.c.effect == LineEffect.IGNORED.value)
     .limit(sa.bindparam("most"))
 )
-_REMOVE_LINE = sa.delete(history).where(history.c.seq == sa.bindparam("number"))
-_REMOVE_ACTION = sa.delete(actions).where(actions.c.epoch == sa.bindparam("number"), ~_CURRENT)
-_THERE = sa.select(objects.c.path).where(objects.c.path == sa.bindparam("at_path"))
-_FORGET = sa.delete(pruned).where(pruned.c.path == sa.bindparam("at_path"))
-_FORGET_BELOW = sa.delete(pruned).where(pruned.c.path > sa.bindparam("low"), pruned.c.path < sa.bindparam("high"))
+_DELETE_LINE = sa.delete(history).where(history.c.seq == sa.bindparam("number"))
+_DELETE_ACTION = sa.delete(actions).where(actions.c.epoch == sa.bindparam("number"), ~_IS_CURRENT)
+_SELECT_OBJECT = sa.select(objects.c.path).where(objects.c.path == sa.bindparam("at_path"))
+_DELETE_PRUNED = sa.delete(pruned).where(pruned.c.path == sa.bindparam("at_path"))
+_DELETE_PRUNED_BELOW = sa.delete(pruned).where(
+    pruned.c.path > sa.bindparam("low"), pruned.c.path < sa.bindparam("high")
+)
 
 
-def prune(connection: sa.Connection, before: datetime, after: int, busy: Set[str], export: Export) -> Pruned:
+def prune_batch(
+    connection: sa.Connection, before: datetime, after: int, busy: Set[str], export: ExportFunction
+) -> PruneResult:
     """Removes one batch of old actions, from epoch `after` on, except those whose workflow ID is in `busy`.
 
     The rows are exported before the commit: a crash in between exports them twice, and loses none.
     """
-    which = {"after": after, "newest": int(before.timestamp() * 1_000_000), "before": before, "most": ACTIONS}
-    old = read_all(ActionRow, connection.execute(_OLD, which))
-    kept = {leftover.path for leftover in leftovers(connection)} if old else set[str]()
-    lines = read_all(HistoryRow, connection.execute(_STRAYS, {"before": before, "most": STRAYS}))
+    which = {"after": after, "newest": int(before.timestamp() * 1_000_000), "before": before, "most": ACTIONS_PER_BATCH}
+    old = read_all(ActionRow, connection.execute(_LOCK_OLD_ACTIONS, which))
+    kept = {leftover.path for leftover in list_leftovers(connection)} if old else set[str]()
+    lines = read_all(
+        HistoryRow, connection.execute(_SELECT_STRAY_LINES, {"before": before, "most": STRAY_LINES_PER_BATCH})
+    )
     ended: list[ActionRow] = []
     _remove_lines(connection, lines)
     for action in old:
-        owner = registry.owner_of(action.path, action.action)
-        if owner in busy or connection.execute(_LOCK, {"by": action.run}).first():
+        owner = registry.workflow_id_of(action.path, action.action)
+        if owner in busy or connection.execute(_SELECT_LOCK, {"by": action.run}).first():
             continue
         gone, whole = _prune_lines(connection, action.epoch, kept)
         lines += gone
-        if whole and connection.execute(_REMOVE_ACTION, {"number": action.epoch}).rowcount:
+        if whole and connection.execute(_DELETE_ACTION, {"number": action.epoch}).rowcount:
             ended.append(action)
     if lines or ended:
         exported = [{"table": "history", **row._asdict()} for row in lines]
         export(exported + [{"table": "actions", **row._asdict()} for row in ended])
-    return Pruned(actions=len(ended), lines=len(lines), after=old[-1].epoch if len(old) == ACTIONS else 0)
+    return PruneResult(
+        actions=len(ended), lines=len(lines), after=old[-1].epoch if len(old) == ACTIONS_PER_BATCH else 0
+    )
 
 
 def _prune_lines(connection: sa.Connection, epoch: int, kept: Set[str]) -> tuple[list[HistoryRow], bool]:
     """Removes an action's lines from each path where they are the oldest. Returns them, and whether all went."""
     gone, whole = list[HistoryRow](), True
-    begins: dict[str, WalkPosition] = {}
+    begins: dict[str, HistoryPosition] = {}
     vanished: list[str] = []
-    found = read_all(_OldLine.of, connection.execute(_LINES, {"number": epoch}))
-    for path, about in groupby(found, key=lambda each: each.line.path):
+    found = read_all(_OldLine.of, connection.execute(_SELECT_LINES, {"number": epoch}))
+    for path, about in groupby(found, key=lambda line: line.line.path):
         rows = list(about)
-        walk = None if path in kept else _walked(path, rows, epoch)
+        walk = None if path in kept else _position_after(path, rows, epoch)
         if walk is None:
             whole = False
             continue
@@ -140,11 +148,11 @@ def _prune_lines(connection: sa.Connection, epoch: int, kept: Set[str]) -> tuple
         if rows[0].current is None and rows[0].latest in (None, epoch):
             vanished.append(path)
     _remove_lines(connection, gone)
-    _begin_at(connection, begins, vanished)
+    _store_history_begins(connection, begins, vanished)
     return gone, whole
 
 
-def _walked(path: str, rows: Sequence[_OldLine], epoch: int) -> WalkPosition | None:
+def _position_after(path: str, rows: Sequence[_OldLine], epoch: int) -> HistoryPosition | None:
     """Replays an action's lines of one path. Returns the position reached, or None if the lines must stay."""
     first = rows[0]
     changes = [row for row in rows if row.line.effect != LineEffect.IGNORED]
@@ -153,31 +161,35 @@ def _walked(path: str, rows: Sequence[_OldLine], epoch: int) -> WalkPosition | N
     kind = registry.KINDS.get(kind_of(path))
     if kind is None:
         return first.was
-    walk = HistoryWalk(kind.table, path)
-    walk.resume(first.was)
+    walk = HistoryChecker(kind.table, path)
+    walk.resume_from(first.was)
     for row in rows:
-        walk.check(AuditLine._make(getattr(row.line, name) for name in AuditLine._fields))
-    return None if walk.wrong else walk.reached
+        walk.check_line(AuditedLine._make(getattr(row.line, name) for name in AuditedLine._fields))
+    return None if walk.violation else walk.position
 
 
 def _remove_lines(connection: sa.Connection, lines: list[HistoryRow]) -> None:
     if lines:
-        connection.execute(_REMOVE_LINE, [{"number": row.seq} for row in lines])
+        connection.execute(_DELETE_LINE, [{"number": row.seq} for row in lines])
 
 
-def _begin_at(connection: sa.Connection, begins: dict[str, WalkPosition], vanished: Sequence[str]) -> None:
+def _store_history_begins(
+    connection: sa.Connection, begins: dict[str, HistoryPosition], vanished: Sequence[str]
+) -> None:
     """Stores where pruned histories begin. A removed object's entry stays while its parent exists, because VM numbers
     are never reused."""
     if not begins:
         return
-    living = {above: _lives(connection, above) for above in {parent_of(path) or "" for path in vanished}}
+    living = {above: _exists(connection, above) for above in {parent_of(path) or "" for path in vanished}}
     forgotten = {path for path in vanished if not living[parent_of(path) or ""]}
-    connection.execute(_FORGET, [{"at_path": path} for path in begins])
+    connection.execute(_DELETE_PRUNED, [{"at_path": path} for path in begins])
     if kept := [{"path": path, **begin._asdict()} for path, begin in begins.items() if path not in forgotten]:
         connection.execute(sa.insert(pruned), kept)
     if forgotten:
-        connection.execute(_FORGET_BELOW, [{"low": f"{path}:", "high": f"{path};"} for path in sorted(forgotten)])
+        connection.execute(
+            _DELETE_PRUNED_BELOW, [{"low": f"{path}:", "high": f"{path};"} for path in sorted(forgotten)]
+        )
 
 
-def _lives(connection: sa.Connection, path: str) -> bool:
-    return connection.execute(_THERE, {"at_path": path}).first() is not None
+def _exists(connection: sa.Connection, path: str) -> bool:
+    return connection.execute(_SELECT_OBJECT, {"at_path": path}).first() is not None

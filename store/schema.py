@@ -14,7 +14,7 @@ from sqlalchemy.types import TypeDecorator
 metadata = sa.MetaData()
 
 
-def json_text(column: sa.ColumnElement[Any], key: str) -> sa.ColumnElement[str]:
+def json_key_as_text(column: sa.ColumnElement[Any], key: str) -> sa.ColumnElement[str]:
     """Returns a key of a JSON column as text, in the exact form of the indexes on it."""
     return column.op("->>", return_type=sa.String())(sa.literal_column(f"'{key}'"))
 
@@ -82,17 +82,17 @@ def info_key(key: str) -> sa.TextClause:
 
 
 # Machines family: objects in the recycle bin, or on their way there.
-IN_BIN = sa.text("status IN ('DELETED', 'DELETING', 'TOBEDELETED')")
+IS_IN_BIN = sa.text("status IN ('DELETED', 'DELETING', 'TOBEDELETED')")
 # Machines family: machines by node, and by image.
-MACHINES = sa.text("kind = 'machine'")
+IS_MACHINE = sa.text("kind = 'machine'")
 # Systems family: parts whose removal has begun; their backend may have removed them already.
-LEAVING_PARTS = sa.text("(info ->> 'leaving') IS NOT NULL")
+IS_LEAVING_PART = sa.text("(info ->> 'leaving') IS NOT NULL")
 # Conditions of partial indexes. A query must repeat them word for word, or the index is not used.
-OPEN = sa.text("ended_at IS NULL")
-ASKED = sa.text("request_id <> ''")
-UNDER_WAY = sa.text("target_action <> 'None'")
+IS_OPEN = sa.text("ended_at IS NULL")
+HAS_REQUEST_ID = sa.text("request_id <> ''")
+IS_UNDER_WAY = sa.text("target_action <> 'None'")
 # Lines that tell that an object did not come into being: its action was cut off, failed or was cancelled.
-UNBORN = sa.text("\"to\" = 'None' AND effect = 'abandoned'")
+IS_NEVER_CREATED = sa.text("\"to\" = 'None' AND effect = 'abandoned'")
 
 
 class ObjectRow(NamedTuple):
@@ -120,11 +120,11 @@ objects = table(
     ("path",),
     index("objects_of_parent", "parent", "kind", "placement", "path"),
     index("objects_of_kind", "kind", "path"),
-    index("objects_in_bin", info_key("until"), "path", where=IN_BIN),
-    index("objects_on_node", info_key("node"), "status", where=MACHINES),
-    index("objects_of_image", sa.text("(spec ->> 'image')"), where=MACHINES),
-    index("objects_leaving", info_key("leaving"), "path", where=LEAVING_PARTS),
-    index("objects_under_way", "changed_at", where=UNDER_WAY),
+    index("objects_in_bin", info_key("until"), "path", where=IS_IN_BIN),
+    index("objects_on_node", info_key("node"), "status", where=IS_MACHINE),
+    index("objects_of_image", sa.text("(spec ->> 'image')"), where=IS_MACHINE),
+    index("objects_leaving", info_key("leaving"), "path", where=IS_LEAVING_PART),
+    index("objects_under_way", "changed_at", where=IS_UNDER_WAY),
     empty=("placement",),
 )
 
@@ -154,8 +154,8 @@ actions = table(
     ("epoch",),
     sa.UniqueConstraint("run"),
     index("actions_of_path", "path", "epoch"),
-    index("actions_of_request", "path", "request_id", where=ASKED),
-    index("actions_open", "began_at", where=OPEN),
+    index("actions_of_request", "path", "request_id", where=HAS_REQUEST_ID),
+    index("actions_open", "began_at", where=IS_OPEN),
     empty=("spec_digest",),
     sqlite_autoincrement=True,  # never reuse an epoch, even after the last row was removed
 )
@@ -200,14 +200,14 @@ history = table(
     index("history_of_path", "path", "seq"),
     index("history_of_epoch", "epoch"),
     index("history_in_order", "xid", "seq"),
-    index("history_unborn", "path", where=UNBORN),
+    index("history_unborn", "path", where=IS_NEVER_CREATED),
     empty=("message",),
 )
 
 
 class PrunedRow(NamedTuple):
     """Where the history of a path begins after retention has removed its oldest lines: the last removed action and the
-    status it had reached, as `HistoryWalk` needs them."""
+    status it had reached, as `HistoryChecker` needs them."""
 
     path: Path
     status: str

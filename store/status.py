@@ -15,23 +15,23 @@ import sqlalchemy as sa
 from domain.statetable import NONE, LineEffect
 from store.schema import history, objects
 
-Values = dict[str, Any]  # column values, or parameters of a condition
+ColumnValues = dict[str, Any]  # column values, or parameters of a condition
 
-_LINES = sa.insert(history)
-_ROWS = sa.insert(objects)
+_INSERT_LINES = sa.insert(history)
+_INSERT_OBJECTS = sa.insert(objects)
 
 
-def record(connection: sa.Connection, lines: Sequence[Values]) -> None:
+def record_lines(connection: sa.Connection, lines: Sequence[ColumnValues]) -> None:
     """Inserts history lines, as built by `history_line`."""
     if lines:
-        connection.execute(_LINES, lines)
+        connection.execute(_INSERT_LINES, lines)
 
 
-def create(connection: sa.Connection, rows: Sequence[Values], lines: Sequence[Values] = ()) -> None:
+def create_objects(connection: sa.Connection, rows: Sequence[ColumnValues], lines: Sequence[ColumnValues] = ()) -> None:
     """Inserts new objects and their history lines."""
     if rows:
-        connection.execute(_ROWS, rows)
-    record(connection, lines)
+        connection.execute(_INSERT_OBJECTS, rows)
+    record_lines(connection, lines)
 
 
 class ObjectSet:
@@ -63,38 +63,44 @@ class ObjectSet:
         """Statement that inserts a history line per object, from its previous status to its status."""
         return self._insert_lines(objects.c.previous_status, objects.c.status)
 
-    def move(self, connection: sa.Connection, which: Values, line: Values, values: Values) -> int:
+    def move_objects(
+        self, connection: sa.Connection, which: ColumnValues, line: ColumnValues, values: ColumnValues
+    ) -> int:
         """Moves all objects of the set to the line's status `to`, with a history line each. Returns how many."""
         self.record_departures(connection, which, line)
-        return self.change(connection, which, values | {"status": line["to"]})
+        return self.change_objects(connection, which, values | {"status": line["to"]})
 
-    def change(self, connection: sa.Connection, which: Values, values: Values, lines: Sequence[Values] = ()) -> int:
+    def change_objects(
+        self, connection: sa.Connection, which: ColumnValues, values: ColumnValues, lines: Sequence[ColumnValues] = ()
+    ) -> int:
         """Writes the same values to all objects of the set, and these history lines. Returns how many changed."""
         if values.get("status") == NONE:
-            changed = self.remove(connection, which)
+            changed = self.remove_objects(connection, which)
         else:
             changed = connection.execute(self.update_rows, which | values).rowcount
-        record(connection, lines)
+        record_lines(connection, lines)
         return changed
 
-    def change_each(self, connection: sa.Connection, changes: Sequence[Values], lines: Sequence[Values]) -> None:
+    def change_each_object(
+        self, connection: sa.Connection, changes: Sequence[ColumnValues], lines: Sequence[ColumnValues]
+    ) -> None:
         """Writes different values to each object, with one prepared statement per set of columns."""
-        alike: defaultdict[tuple[str, ...], list[Values]] = defaultdict(list)
+        alike: defaultdict[tuple[str, ...], list[ColumnValues]] = defaultdict(list)
         for change in changes:
             alike[tuple(change)].append(change)
         for some in alike.values():
             connection.execute(self.update_rows, some)
-        record(connection, lines)
+        record_lines(connection, lines)
 
-    def remove(self, connection: sa.Connection, which: Values) -> int:
+    def remove_objects(self, connection: sa.Connection, which: ColumnValues) -> int:
         """Deletes all objects of the set. Returns how many."""
         return connection.execute(self.delete_rows, which).rowcount
 
-    def record_departures(self, connection: sa.Connection, which: Values, line: Values) -> None:
+    def record_departures(self, connection: sa.Connection, which: ColumnValues, line: ColumnValues) -> None:
         """Writes a history line per object, from its status to `to`: before a move, or for an ignored one."""
         connection.execute(self.departure_lines, which | line)
 
-    def record_arrivals(self, connection: sa.Connection, which: Values, line: Values) -> None:
+    def record_arrivals(self, connection: sa.Connection, which: ColumnValues, line: ColumnValues) -> None:
         """Writes a history line per object, from its previous status to its status: after a move or creation."""
         connection.execute(self.arrival_lines, which | line)
 
@@ -113,10 +119,10 @@ class ObjectSet:
         return sa.insert(history).from_select(list(columns), sa.select(*columns.values()).where(*self._condition))
 
 
-ONE = ObjectSet(objects.c.path == sa.bindparam("name"))
+OBJECT_BY_PATH = ObjectSet(objects.c.path == sa.bindparam("name"))
 
 
-def set_details(connection: sa.Connection, path: str, **values: Any) -> None:
+def update_details(connection: sa.Connection, path: str, **values: Any) -> None:
     """Updates columns of an object other than its status. Writes no history line."""
     assert "status" not in values
-    ONE.change(connection, {"name": path}, values)
+    OBJECT_BY_PATH.change_objects(connection, {"name": path}, values)

@@ -10,29 +10,29 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import Refused, one_line
-from domain.locks import Mode
-from domain.model import WHEN_WRITTEN, Move, Step, Stepped
+from domain.locks import LockMode
+from domain.model import AT_WRITE_TIME, Move, Step, StepResult
 from domain.paths import kind_of, parent_of
 from domain.statetable import NONE, LineEffect, Row, Ruling, StateTable
 from store import status
-from store.clock import written_at
-from store.history import NO_ROW, NOT_OURS, history_line, merge_info
+from store.clock import resolve_write_time
+from store.history import NO_ROW_MESSAGE, NOT_OWNED_MESSAGE, history_line, merge_info
 from store.hooks import NO_HOOKS, HooksByKind
 from store.rows import read_all, read_one
 from store.schema import ActionRow, ObjectRow, actions, locks, objects
 from store.status import ObjectSet
 
-_ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
-_HELD = sa.select(locks.c.path).where(
-    locks.c.owner == sa.bindparam("by"), locks.c.run == sa.bindparam("in_run"), locks.c.mode == Mode.X.value
+_LOCK_ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
+_SELECT_EXCLUSIVE_LOCKS = sa.select(locks.c.path).where(
+    locks.c.owner == sa.bindparam("by"), locks.c.run == sa.bindparam("in_run"), locks.c.mode == LockMode.X.value
 )
-_FOUND = (
+_LOCK_OBJECTS = (
     sa.select(objects)
     .where(objects.c.path.in_(sa.bindparam("names", expanding=True)))
     .order_by(objects.c.path)
     .with_for_update()
 )
-_NAMED = ObjectSet(objects.c.path.in_(sa.bindparam("names", expanding=True)))
+_NAMED_OBJECTS = ObjectSet(objects.c.path.in_(sa.bindparam("names", expanding=True)))
 _CHANGED = [name for name in ObjectRow._fields if name not in ("path", "kind", "parent", "placement", "created_at")]
 
 
@@ -47,12 +47,12 @@ class _MovingObject:
     touched: bool = False
     replaced: bool = False  # its row belongs to an earlier object whose path is reused
 
-    def row(self, move: Move) -> Row | None:
+    def legal_row(self, move: Move) -> Row | None:
         """Returns the row that allows the move. As in begin, the path of an object in a vacant status can be reused."""
-        if (row := _row(self.table, self.now, move)) or self.now.status not in self.table.vacant:
+        if (row := _row_for_move(self.table, self.now, move)) or self.now.status not in self.table.vacant_statuses:
             return row
-        fresh = _never_created(move.path)
-        creation = _row(self.table, fresh, move)
+        fresh = _columns_of_new_object(move.path)
+        creation = _row_for_move(self.table, fresh, move)
         if creation is None or creation.then == NONE:
             return None
         self.now, self.replaced = fresh, True
@@ -70,34 +70,34 @@ class _StepWriter:
     lines: list[tuple[Move, str]] = field(default_factory=list)
     refusals: list[tuple[Move, str]] = field(default_factory=list)
 
-    def make(self, move: Move) -> None:
+    def apply_move(self, move: Move) -> None:
         """Judges a move and, if it is legal, applies it in memory."""
         thing = self.objects[move.path]
         if not any(move.path == path or move.path.startswith(f"{path}:") for path in self.held):
-            self.refusals.append((move, NOT_OURS))
+            self.refusals.append((move, NOT_OWNED_MESSAGE))
         elif thing.been_through or thing.now.status == move.to:
-            self._record(thing, move)  # already applied, or only info changes
-        elif (row := thing.row(move)) is None:
-            self.refusals.append((move, NO_ROW))
+            self._record_move(thing, move)  # already applied, or only info changes
+        elif (row := thing.legal_row(move)) is None:
+            self.refusals.append((move, NO_ROW_MESSAGE))
         else:
             self.lines.append((move, thing.now.status))
-            self._follow(thing, move, row)
-            self._record(thing, move)
+            self._apply_row(thing, move, row)
+            self._record_move(thing, move)
 
-    def _follow(self, thing: _MovingObject, move: Move, row: Row) -> None:
+    def _apply_row(self, thing: _MovingObject, move: Move, row: Row) -> None:
         before = thing.now.status
         thing.now = thing.now._replace(status=move.to, error=move.error)
         entering = row.during == move.to and row.source == before
-        if before not in thing.table.transitional or (entering and before in thing.table.resting):
+        if before not in thing.table.transitional_statuses or (entering and before in thing.table.resting_statuses):
             thing.now = thing.now._replace(previous_status=before)
-        if move.path == self.owner and not (thing.now.placement and registry.is_target(thing.table.kind)):
+        if move.path == self.owner and not (thing.now.placement and registry.is_member_kind(thing.table.kind)):
             return  # the action's own object keeps its target until finish
         if entering:
             thing.now = thing.now._replace(target_action=row.action, target_status=row.target_status(before))
-        elif row.rests or move.to not in thing.table.transitional:
+        elif row.rests or move.to not in thing.table.transitional_statuses:
             thing.now = thing.now._replace(target_action=NONE, target_status=NONE)
 
-    def _record(self, thing: _MovingObject, move: Move) -> None:
+    def _record_move(self, thing: _MovingObject, move: Move) -> None:
         thing.touched = True
         if move.info is not None:
             thing.now = thing.now._replace(info=merge_info(thing.now.info, move.info))
@@ -105,34 +105,36 @@ class _StepWriter:
             thing.now = thing.now._replace(spec=move.spec)
 
 
-def apply_step(connection: sa.Connection, hooks: HooksByKind, step: Step, action: ActionRow | None = None) -> Stepped:
+def apply_step(
+    connection: sa.Connection, hooks: HooksByKind, step: Step, action: ActionRow | None = None
+) -> StepResult:
     """Applies the moves of a step, or records why they are refused. A repeated step finds its moves applied.
 
     `action` is the action's row if the caller has locked it already.
     """
-    step = step.model_copy(update={"at": written_at(connection, step.at)})
-    action = action or read_one(ActionRow, connection.execute(_ACTION, {"mine": step.epoch}))
+    step = step.model_copy(update={"at": resolve_write_time(connection, step.at)})
+    action = action or read_one(ActionRow, connection.execute(_LOCK_ACTION, {"mine": step.epoch}))
     held: list[str] = []
     if action and action.ended_at is None:
-        held = list(connection.execute(_HELD, {"by": action.path, "in_run": action.run}).scalars())
-    walk = _StepWriter(step.path, action.action if action else "step", held, _objects(connection, step))
+        held = list(connection.execute(_SELECT_EXCLUSIVE_LOCKS, {"by": action.path, "in_run": action.run}).scalars())
+    walk = _StepWriter(step.path, action.action if action else "step", held, _lock_objects(connection, step))
     for move in step.moves:
-        walk.make(move)
+        walk.apply_move(move)
     if walk.refusals:
         _record_ignored(connection, step, walk)
-        return Stepped(made=False, refusals=[f"{move.path} to {move.to}: {why}" for move, why in walk.refusals])
-    moved = hooks.get(kind_of(step.path), NO_HOOKS).moved
+        return StepResult(made=False, refusals=[f"{move.path} to {move.to}: {why}" for move, why in walk.refusals])
+    moved = hooks.get(kind_of(step.path), NO_HOOKS).after_step
     try:
         with connection.begin_nested() if moved else nullcontext():
-            _write(connection, step, walk)
+            _write_step(connection, step, walk)
             if moved:
                 moved(connection, step)
     except Refused as refused:
-        return Stepped(made=False, refusals=[refused.message])
-    return Stepped(made=True)
+        return StepResult(made=False, refusals=[refused.message])
+    return StepResult(made=True)
 
 
-def _row(table: StateTable, now: ObjectRow, move: Move) -> Row | None:
+def _row_for_move(table: StateTable, now: ObjectRow, move: Move) -> Row | None:
     if not move.action:
         verdict = table.judge_step(now.status, move.to, move.actor)
         return None if verdict.ruling is Ruling.REFUSED else verdict.row
@@ -141,24 +143,24 @@ def _row(table: StateTable, now: ObjectRow, move: Move) -> Row | None:
     return table.landing_row(move.action, now.status, now.previous_status, move.to)
 
 
-def _objects(connection: sa.Connection, step: Step) -> dict[str, _MovingObject]:
+def _lock_objects(connection: sa.Connection, step: Step) -> dict[str, _MovingObject]:
     last = {move.path: move.to for move in step.moves}
-    rows = {row.path: row for row in read_all(ObjectRow, connection.execute(_FOUND, {"names": list(last)}))}
+    rows = {row.path: row for row in read_all(ObjectRow, connection.execute(_LOCK_OBJECTS, {"names": list(last)}))}
     found: dict[str, _MovingObject] = {}
     for name, to in last.items():
-        now = rows.get(name) or _never_created(name)
+        now = rows.get(name) or _columns_of_new_object(name)
         # A step may move an object several times, so only its last status shows that the step was applied.
         been_through = now.status == to and (name not in rows or now.epoch == step.epoch)
         found[name] = _MovingObject(registry.kind_at(name).table, now, name in rows, been_through)
     return found
 
 
-def _never_created(path: str) -> ObjectRow:
+def _columns_of_new_object(path: str) -> ObjectRow:
     kind, above = kind_of(path), parent_of(path) or ""
-    return ObjectRow(path, kind, above, "", NONE, NONE, NONE, NONE, {}, {}, "", 0, WHEN_WRITTEN, WHEN_WRITTEN)
+    return ObjectRow(path, kind, above, "", NONE, NONE, NONE, NONE, {}, {}, "", 0, AT_WRITE_TIME, AT_WRITE_TIME)
 
 
-def _write(connection: sa.Connection, step: Step, walk: _StepWriter) -> None:
+def _write_step(connection: sa.Connection, step: Step, walk: _StepWriter) -> None:
     changes: list[dict[str, Any]] = []
     births: list[dict[str, Any]] = []
     gone: list[str] = []
@@ -172,14 +174,14 @@ def _write(connection: sa.Connection, step: Step, walk: _StepWriter) -> None:
             births.append(written._replace(created_at=step.at)._asdict())
         elif thing.touched:
             changes.append({"name": path, **{column: getattr(written, column) for column in _CHANGED}})
-    lines = [_line(step, walk, move, source) for move, source in walk.lines]
+    lines = [_line_of_move(step, walk, move, source) for move, source in walk.lines]
     if gone:  # before the inserts, which may reuse a path
-        _NAMED.remove(connection, {"names": gone})
-    status.create(connection, births)
-    status.ONE.change_each(connection, changes, lines)
+        _NAMED_OBJECTS.remove_objects(connection, {"names": gone})
+    status.create_objects(connection, births)
+    status.OBJECT_BY_PATH.change_each_object(connection, changes, lines)
 
 
-def _line(step: Step, walk: _StepWriter, move: Move, source: str) -> dict[str, Any]:
+def _line_of_move(step: Step, walk: _StepWriter, move: Move, source: str) -> dict[str, Any]:
     action = move.action or walk.action
     message = move.message or move.error
     return history_line(move.path, step.at, move.actor, action, source, move.to, step.epoch, message)
@@ -192,4 +194,4 @@ def _record_ignored(connection: sa.Connection, step: Step, walk: _StepWriter) ->
         message = one_line(f"{why}; {move.message}" if move.message else why)
         change = (walk.objects[move.path].now.status, move.to, step.epoch, message, LineEffect.IGNORED)
         told.append(history_line(move.path, step.at, move.actor, move.action or walk.action, *change))
-    status.record(connection, told)
+    status.record_lines(connection, told)

@@ -29,38 +29,38 @@ def transaction(
 
     @wraps(work)
     async def run(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await store.database.run(lambda connection: work(connection, *args, **kwargs))
+        return await store.database.run_transaction(lambda connection: work(connection, *args, **kwargs))
 
     return run
 
 
 class HookedStore(Store):
-    """A store whose transactions call the families' hooks: `finish = with_hooks(finish)`."""
+    """A store whose transactions call the families' hooks: `finish = hooked_transaction(finish)`."""
 
     def __init__(self, database: Database, hooks: HooksByKind) -> None:
         super().__init__(database)
         self.hooks = hooks
 
 
-def with_hooks(
+def hooked_transaction(
     work: Callable[Concatenate[sa.Connection, HooksByKind, P], T],
 ) -> Callable[Concatenate[HookedStore, P], Coroutine[Any, Any, T]]:
     """Makes a store method like `transaction`, for `work` that takes the hooks as its second parameter."""
 
     @wraps(work)
     async def run(store: HookedStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await store.database.run(lambda connection: work(connection, store.hooks, *args, **kwargs))
+        return await store.database.run_transaction(lambda connection: work(connection, store.hooks, *args, **kwargs))
 
     return run
 
 
-def snapshot(
+def snapshot_read(
     work: Callable[Concatenate[sa.Connection, P], T],
 ) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
     """Makes a store method like `transaction`, for `work` that only reads, over one snapshot, and may take long."""
 
     @wraps(work)
     async def run(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await store.database.read(lambda connection: work(connection, *args, **kwargs))
+        return await store.database.read_snapshot(lambda connection: work(connection, *args, **kwargs))
 
     return run

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from domain.locks import EXCLUSIVE, Mode
+from domain.locks import EXCLUSIVE_MODES, LockMode
 
 
-def serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
+def take_turns_on_paths(connection: sa.Connection, want: dict[str, LockMode]) -> None:
     """Takes PostgreSQL advisory locks on the paths until the transaction ends; on SQLite writers are serial anyway."""
     if connection.dialect.name != "postgresql":
         return
     alone, together = sa.func.pg_advisory_xact_lock, sa.func.pg_advisory_xact_lock_shared
     taking = [
-        (alone if mode in EXCLUSIVE else together)(sa.func.hashtextextended(path, 0)) for path, mode in want.items()
+        (alone if mode in EXCLUSIVE_MODES else together)(sa.func.hashtextextended(path, 0))
+        for path, mode in want.items()
     ]
     connection.execute(sa.select(*taking))

@@ -19,8 +19,8 @@ from tests.test_platform.forkserver import ForkServer
 from tests.tiers import is_fast
 from tests.user import User
 from workers import embedded
-from workers.service import Service
-from workers.settings import Settings
+from workers.service import WorkerService
+from workers.settings import WorkerSettings
 
 pytest_plugins = ["tests.shares"]
 
@@ -113,23 +113,23 @@ def client(action_stack: ActionStack) -> Client:
 
 
 @pytest.fixture
-def settings(action_stack: ActionStack) -> Settings:
+def settings(action_stack: ActionStack) -> WorkerSettings:
     return action_stack.stack.settings
 
 
 @pytest.fixture
-def stack(action_stack: ActionStack) -> Service:
+def stack(action_stack: ActionStack) -> WorkerService:
     return action_stack.stack
 
 
 @pytest.fixture
-def asking(client: Client, stack: Service) -> ActionClient:
+def asking(client: Client, stack: WorkerService) -> ActionClient:
     """A client of the running stack."""
     return ActionClient(client)
 
 
 @pytest.fixture
-async def user(asking: ActionClient, stack: Service, ns: str) -> AsyncIterator[User]:
+async def user(asking: ActionClient, stack: WorkerService, ns: str) -> AsyncIterator[User]:
     """A user in a namespace of its own, whose faults end with the test."""
     someone = User(asking, stack, ns)
     yield someone

@@ -11,7 +11,7 @@ from activities.orphans import OrphanActivities
 from client.actions import ActionClient
 from domain import wire
 from domain.faults import Fault, FaultKind
-from domain.model import ObjectView, Outcome, Query, Refusal, Request
+from domain.model import ObjectView, Outcome, ReadQuery, Refusal, Request
 from providers.simulated.faults import FaultScriptStore
 from tests.patience import PATIENCE
 from tests.stack import ActionStack, opened
@@ -32,8 +32,10 @@ class Life:
         self.family: Any = next(family for family in running.stack.families if family.name == "volumes")
 
     async def ask(self, action: str, **spec: Any) -> Outcome | Refusal:
-        ticket = await self._asking.ask(Request(path=DATA, action=action, spec=spec or None, requested_by="tester"))
-        return ticket.admission.refusal or await self._asking.outcome(DATA, ticket.run)
+        ticket = await self._asking.request_action(
+            Request(path=DATA, action=action, spec=spec or None, requested_by="tester")
+        )
+        return ticket.admission.refusal or await self._asking.wait_for_outcome(DATA, ticket.run)
 
     async def to(self, action: str, **spec: Any) -> str:
         """The result and the status after an action that is admitted."""
@@ -48,42 +50,44 @@ class Life:
         return refusal.message
 
     async def fails(self, kind: FaultKind, verb: str, times: int | None = 1) -> None:
-        await self._script.replace([Fault(kind=kind, csp="storage", verb=verb, times=times, seconds=60)])
+        await self._script.replace_rules([Fault(kind=kind, csp="storage", verb=verb, times=times, seconds=60)])
 
     async def cut_off(self, kind: FaultKind, action: str, by: str = "cancel", **spec: Any) -> str:
         """What becomes of an action whose order was never answered when it is cancelled, or another one takes over."""
-        done = len(await self.family.storage.verbs(DATA))
+        done = len(await self.family.storage.list_carried_out_verbs(DATA))
         await self.fails(kind, action, times=1 if kind is FaultKind.HANG else None)
-        ticket = await self._asking.ask(Request(path=DATA, action=action, spec=spec or None, requested_by="tester"))
+        ticket = await self._asking.request_action(
+            Request(path=DATA, action=action, spec=spec or None, requested_by="tester")
+        )
         assert not ticket.admission.refusal, ticket.admission.refusal
         async with asyncio.timeout(PATIENCE):
-            while await self._script.rules() if kind is FaultKind.HANG else not await self._is_done(done):
+            while await self._script.list_rules() if kind is FaultKind.HANG else not await self._is_done(done):
                 await asyncio.sleep(0.02)
         if by == "cancel":
-            await self._asking.cancel(DATA)
-            return _told(await self._asking.outcome(DATA, ticket.run))
+            await self._asking.cancel_action(DATA)
+            return _told(await self._asking.wait_for_outcome(DATA, ticket.run))
         forced = Request(path=DATA, action=by, force=True, requested_by="tester")
-        other = await self._asking.ask(forced)
+        other = await self._asking.request_action(forced)
         assert not other.admission.refusal, other.admission.refusal
-        first, second = [await self._asking.outcome(DATA, each.run) for each in (ticket, other)]
+        first, second = [await self._asking.wait_for_outcome(DATA, ticket.run) for ticket in (ticket, other)]
         return f"{first.result}, then {_told(second)}"
 
     async def _is_done(self, before: int) -> bool:
-        return len(await self.family.storage.verbs(DATA)) > before
+        return len(await self.family.storage.list_carried_out_verbs(DATA)) > before
 
     async def heal(self) -> None:
-        await self._script.replace([])
+        await self._script.replace_rules([])
 
     async def info(self) -> dict[str, Any]:
         """What the record keeps of the provider's facts."""
-        info = (await self._asking.read(wire.READ_OBJECT, Query(path=DATA), ObjectView)).info
+        info = (await self._asking.run_query(wire.READ_OBJECT, ReadQuery(path=DATA), ObjectView)).info
         return {name: info[name] for name in ("size", "server") if name in info}
 
     async def wrong(self) -> list[Any]:
         """What a comparison of the records with the provider finds."""
         context = self.family.context
         compared = OrphanActivities(context.inventory, self.family.listings(), context.fence)
-        return list((await compared.audit(DATA))[0])
+        return list((await compared.find_violations(DATA))[0])
 
 
 async def live(life: Life) -> None:
@@ -112,7 +116,7 @@ async def suffer(life: Life) -> None:
     assert await life.to("create") == "failed None"
     assert await life.wrong() == []
     done = ["create", "attach", "detach", "resize", "attach", "detach", "delete"]
-    assert await life.family.storage.verbs(DATA) == done
+    assert await life.family.storage.list_carried_out_verbs(DATA) == done
 
 
 async def interrupt(life: Life) -> None:
@@ -133,7 +137,7 @@ async def interrupt(life: Life) -> None:
     assert await life.cut_off(lose, "resize", by="delete", size=40) == "cancelled, then succeeded None"
     assert await life.wrong() == []
     done = ["create", "attach", "detach", "attach", "detach", "resize", "delete"]
-    assert (await life.family.storage.verbs(DATA))[-len(done) :] == done
+    assert (await life.family.storage.list_carried_out_verbs(DATA))[-len(done) :] == done
 
 
 async def main(home: Path) -> None:

@@ -11,17 +11,17 @@ from domain.model import Outcome, Request
 PATIENCE = 180  # seconds
 
 
-async def answered(asking: ActionClient, request: Request) -> Ticket:
+async def answered(client: ActionClient, request: Request) -> Ticket:
     """The answer, even if a worker dies meanwhile: with its own ID, a repeated request is the same request."""
     assert request.request_id
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
-                return await asking.ask(request)
+                return await client.request_action(request)
             except Unanswered:
                 continue
 
 
-async def ended(asking: ActionClient, ticket: Ticket) -> Outcome:
+async def ended(client: ActionClient, ticket: Ticket) -> Outcome:
     """The outcome of what was asked for; the answer has it if everything was over by then."""
-    return ticket.admission.outcome or await asking.outcome(ticket.path, ticket.run)
+    return ticket.admission.outcome or await client.wait_for_outcome(ticket.path, ticket.run)

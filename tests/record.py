@@ -19,25 +19,27 @@ from temporalio.client import Client
 from client.actions import ActionClient
 from tests.records import FAMILIES
 from workers import embedded, logs
-from workers.plugin import plugin
-from workers.service import Service
-from workers.settings import Settings
+from workers.plugin import temporal_plugin
+from workers.service import WorkerService
+from workers.settings import WorkerSettings
 
 FOLDER = Path(__file__).parent / "histories"
 
 
 async def main(families: list[str]) -> None:
-    logs.configure("error", "console")
+    logs.configure_logging("error", "console")
     with tempfile.TemporaryDirectory() as folder:
-        server = await embedded.start(Path(folder))
-        client = await Client.connect(server.address, plugins=[plugin()], identity="recorder")
-        service = Service(client, Settings(home=Path(folder), simulated_latency=0, call_timeout=2, patience=2))
-        service.prepare()
-        async with service.serve():
+        server = await embedded.start_server(Path(folder))
+        client = await Client.connect(server.address, plugins=[temporal_plugin()], identity="recorder")
+        service = WorkerService(
+            client, WorkerSettings(home=Path(folder), simulated_latency=0, call_timeout=2, patience=2)
+        )
+        service.prepare_databases()
+        async with service.serve_queues():
             for family in families or FAMILIES:
                 await FAMILIES[family](Recorder(client, family), ActionClient(client), service)
         await service.close()
-        await server.stop()
+        await server.stop_server()
 
 
 class Recorder:

@@ -18,9 +18,9 @@ from client.connection import connect_temporal
 from workers import embedded
 from workers.families import WORKFLOWS
 from workers.family import Family
-from workers.plugin import plugin
-from workers.service import Service
-from workers.settings import Settings
+from workers.plugin import temporal_plugin
+from workers.service import WorkerService
+from workers.settings import WorkerSettings
 
 F = TypeVar("F", bound=Family)
 
@@ -34,10 +34,10 @@ class ActionStack:
     home: Path
     server: embedded.EmbeddedServer
     client: Client
-    stack: Service
+    stack: WorkerService
 
 
-def family_of(service: Service, kind: type[F]) -> F:
+def family_of(service: WorkerService, kind: type[F]) -> F:
     """A family as this service made it."""
     return next(family for family in service.families if isinstance(family, kind))
 
@@ -49,26 +49,28 @@ async def opened(home: Path, thorough: bool = True, **settings: str) -> AsyncIte
     # A sweep of the schedule would heal what a test is about to look at, which it broke on purpose. The schedule itself
     # is tried in tests/test_healing.py, with an interval of its own and by a trigger; sweeps beside actions, in chaos.
     quick["heal_interval"] = 86_400
-    server = await embedded.start(home)
+    server = await embedded.start_server(home)
     try:
-        client = await connect_temporal(home, plugin(sandbox=thorough))
-        stack = Service(client, Settings.model_validate({"home": home, "sandbox": thorough, **quick, **settings}))
+        client = await connect_temporal(home, temporal_plugin(sandbox=thorough))
+        stack = WorkerService(
+            client, WorkerSettings.model_validate({"home": home, "sandbox": thorough, **quick, **settings})
+        )
         try:
-            stack.prepare()
-            async with stack.serve():
+            stack.prepare_databases()
+            async with stack.serve_queues():
                 yield ActionStack(home, server, client, stack)
         finally:
             await stack.close()
         if thorough:
             await _everything_replays(client)
     finally:
-        await server.stop()
+        await server.stop_server()
         await asyncio.sleep(0.2)  # the SDK's threads end a moment later; leaving at once can abort the interpreter
 
 
 async def _everything_replays(client: Client) -> None:
     """Replay the histories of the session's tests, one of each shape."""
-    replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin()])
+    replayer = Replayer(workflows=WORKFLOWS, plugins=[temporal_plugin()])
     histories = client.list_workflows("TaskQueue = 'actions'").map_histories()
     async with replayer.workflow_replay_iterator(_of_each_shape(histories)) as results:
         failures = [result.replay_failure async for result in results if result.replay_failure]

@@ -11,8 +11,8 @@ from temporalio.exceptions import ApplicationError
 
 from domain import wire
 from domain.errors import Category
-from domain.limits import CLOUDS
-from domain.model import Result
+from domain.limits import CAPS_BY_CLOUD
+from domain.model import ActionResult
 from tests.user import User, spec
 from workflows.action import uninterrupted
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.stores("sqlite", "postgres")
 
 async def test_an_action_goes_from_request_to_outcome_and_leaves_everything_at_rest(user: User) -> None:
     outcome = await user.do(user.mci(), "create", spec=spec())
-    assert (outcome.result, outcome.status, outcome.done) == (Result.SUCCEEDED, "Running:4 (R:4/4)", 4)
+    assert (outcome.result, outcome.status, outcome.done) == (ActionResult.SUCCEEDED, "Running:4 (R:4/4)", 4)
     await user.books_agree()
     for action, status in [
         ("suspend", "Suspended:4 (R:0/4)"),
@@ -43,7 +43,7 @@ async def test_an_action_on_one_vm_leaves_the_others_alone(user: User) -> None:
 async def test_every_change_is_kept_with_who_asked_and_which_run(user: User) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     ticket = await user.admitted(user.vm("aws0-1"), "suspend", reason="night", request_id="r-17")
-    await user.asking.outcome(ticket.path, ticket.run)
+    await user.asking.wait_for_outcome(ticket.path, ticket.run)
     lines = [(line.actor, line.action, line.source, line.to) for line in await user.history(user.vm("aws0-1"))]
     assert lines == [
         ("User", "create", "None", "Creating"),
@@ -66,7 +66,7 @@ async def test_a_refused_request_closes_as_refused_and_changes_nothing(user: Use
     with pytest.raises(WorkflowFailureError) as failure:
         await user.asking.client.get_workflow_handle(ticket.path, run_id=ticket.run).result()
     assert isinstance(failure.value.cause, ApplicationError)
-    assert failure.value.cause.type == wire.REFUSED
+    assert failure.value.cause.type == wire.REFUSED_ERROR_TYPE
     assert await user.see(user.mci()) == before
 
 
@@ -75,7 +75,7 @@ async def test_terminating_what_is_terminated_succeeds_and_does_nothing(user: Us
     await user.do(user.mci(), "terminate")
     calls = (await user.books())[user.vm("aws0-1")][0].calls
     again = await user.do(user.mci(), "terminate")
-    assert (again.result, again.status) == (Result.ALREADY, "Terminated:1 (R:0/1)")
+    assert (again.result, again.status) == (ActionResult.ALREADY, "Terminated:1 (R:0/1)")
     assert (await user.books())[user.vm("aws0-1")][0].calls == calls
 
 
@@ -94,7 +94,7 @@ async def test_a_second_request_on_a_busy_object_gets_409_naming_the_first(user:
     first = await user.admitted(user.mci(), "suspend")
     message = await user.refused(user.mci(), "terminate")
     assert message.startswith(f"409 Conflict: other action currently happening on {user.mci()}: suspend since ")
-    assert (await user.asking.outcome(first.path, first.run)).result is Result.SUCCEEDED
+    assert (await user.asking.wait_for_outcome(first.path, first.run)).result is ActionResult.SUCCEEDED
 
 
 async def test_a_child_conflicts_with_its_parent_and_the_parent_with_its_child(user: User) -> None:
@@ -102,10 +102,10 @@ async def test_a_child_conflicts_with_its_parent_and_the_parent_with_its_child(u
     await user.fault("hang", seconds=1, verb="suspend")
     child = await user.admitted(user.vm("aws0-1"), "suspend")
     assert f"on {user.vm('aws0-1')}: suspend since" in await user.refused(user.mci(), "terminate")
-    await user.asking.outcome(child.path, child.run)
+    await user.asking.wait_for_outcome(child.path, child.run)
     parent = await user.admitted(user.mci(), "suspend")
     assert f"on {user.mci()}: suspend since" in await user.refused(user.vm("gcp0-1"), "suspend")
-    await user.asking.outcome(parent.path, parent.run)
+    await user.asking.wait_for_outcome(parent.path, parent.run)
     await user.books_agree()
 
 
@@ -113,10 +113,10 @@ async def test_siblings_act_side_by_side(user: User) -> None:
     await user.do(user.mci(), "create", spec=spec(3, ["aws"]))
     await user.fault("hang", seconds=1, verb="suspend")
     tickets = [await user.admitted(user.vm(f"aws0-{n}"), "suspend") for n in (1, 2, 3)]  # the first still hangs
-    held = {hold.owner for hold in await user.service.inventory.holds(user.mci())}
+    held = {hold.owner for hold in await user.service.inventory.list_locks(user.mci())}
     assert held == {ticket.path for ticket in tickets}
     for ticket in tickets:
-        await user.asking.outcome(ticket.path, ticket.run)
+        await user.asking.wait_for_outcome(ticket.path, ticket.run)
 
 
 async def test_of_100_racing_requests_one_is_admitted_and_the_rest_get_409(user: User) -> None:
@@ -128,7 +128,7 @@ async def test_of_100_racing_requests_one_is_admitted_and_the_rest_get_409(user:
     assert (len(admitted), len(refused)) == (1, 99)
     assert {refusal.category for refusal in refused} == {Category.CONFLICT}
     assert all("reboot since" in refusal.message for refusal in refused)
-    await user.asking.outcome(admitted[0].path, admitted[0].run)
+    await user.asking.wait_for_outcome(admitted[0].path, admitted[0].run)
     assert (await user.books())[user.vm("aws0-1")][0].effects == 2  # created, and rebooted once
 
 
@@ -138,7 +138,7 @@ async def test_the_same_request_id_is_the_same_action_while_it_runs_and_after(us
     first = await user.admitted(user.mci(), "reboot", request_id="once")
     second = await user.admitted(user.mci(), "reboot", request_id="once")
     assert second.run == first.run
-    outcome = await user.asking.outcome(first.path, first.run)
+    outcome = await user.asking.wait_for_outcome(first.path, first.run)
     assert await user.do(user.mci(), "reboot", request_id="once") == outcome
     assert (await user.books())[user.vm("aws0-1")][0].effects == 2
 
@@ -148,15 +148,15 @@ async def test_a_cancelled_action_ends_with_the_truth_about_each_vm(user: User) 
     await user.fault("hang", vm="aws0-2", seconds=30, verb="suspend")
     ticket = await user.admitted(user.mci(), "suspend")
     await user.until_status(user.vm("aws0-1"), "Suspended")
-    await user.asking.cancel(user.mci())
-    outcome = await user.asking.outcome(ticket.path, ticket.run)
-    assert (outcome.result, outcome.action, outcome.done, outcome.failed) == (Result.CANCELLED, "suspend", 1, 1)
+    await user.asking.cancel_action(user.mci())
+    outcome = await user.asking.wait_for_outcome(ticket.path, ticket.run)
+    assert (outcome.result, outcome.action, outcome.done, outcome.failed) == (ActionResult.CANCELLED, "suspend", 1, 1)
     await user.heal_faults()
     await user.books_agree()
-    described = await user.asking.newest(user.mci())
+    described = await user.asking.newest_run(user.mci())
     assert described
     assert described.status is WorkflowExecutionStatus.CANCELED
-    assert (await user.do(user.mci(), "terminate")).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "terminate")).result is ActionResult.SUCCEEDED
 
 
 async def test_force_ends_the_running_action_and_goes_on_under_the_same_id(user: User) -> None:
@@ -166,8 +166,8 @@ async def test_force_ends_the_running_action_and_goes_on_under_the_same_id(user:
     await user.until_called(user.vm("aws0-1"))
     second = await user.admitted(user.mci(), "terminate", force=True)
     assert second.run != first.run
-    assert (await user.asking.outcome(second.path, second.run)).status == "Terminated:2 (R:0/2)"
-    assert (await user.asking.outcome(first.path, first.run)).result is Result.CANCELLED
+    assert (await user.asking.wait_for_outcome(second.path, second.run)).status == "Terminated:2 (R:0/2)"
+    assert (await user.asking.wait_for_outcome(first.path, first.run)).result is ActionResult.CANCELLED
     assert first.admission.grant
     assert second.admission.grant
     assert second.admission.grant.epoch > first.admission.grant.epoch
@@ -180,7 +180,7 @@ async def test_force_on_a_group_ends_the_actions_on_its_members(user: User) -> N
     below = await user.admitted(user.vm("aws0-1"), "suspend")
     await user.until_called(user.vm("aws0-1"))
     assert (await user.do(user.mci(), "terminate", force=True)).status == "Terminated:2 (R:0/2)"
-    assert (await user.asking.outcome(below.path, below.run)).result is Result.CANCELLED
+    assert (await user.asking.wait_for_outcome(below.path, below.run)).result is ActionResult.CANCELLED
     await user.books_agree()
 
 
@@ -189,7 +189,7 @@ async def test_force_on_a_member_does_not_end_the_action_of_its_group(user: User
     await user.fault("hang", seconds=1, verb="suspend")
     above = await user.admitted(user.mci(), "suspend")
     assert f"on {user.mci()}: suspend" in await user.refused(user.vm("aws0-1"), "terminate", force=True)
-    assert (await user.asking.outcome(above.path, above.run)).result is Result.SUCCEEDED
+    assert (await user.asking.wait_for_outcome(above.path, above.run)).result is ActionResult.SUCCEEDED
 
 
 @pytest.mark.parametrize("then", ["the same object", "its parent"])
@@ -201,7 +201,7 @@ async def test_an_action_terminated_from_outside_is_repaired_by_the_next_one(use
     await user.asking.client.get_workflow_handle(dead.path).terminate(reason="an operator in the Web UI")
     await user.heal_faults()
     path = user.vm("aws0-1") if then == "the same object" else user.mci()
-    assert (await user.do(path, "reboot")).result is Result.SUCCEEDED
+    assert (await user.do(path, "reboot")).result is ActionResult.SUCCEEDED
     healed = [line for line in await user.history(user.vm("aws0-1")) if line.action == "heal"]
     assert [(line.actor, line.source, line.to) for line in healed] == [("Controller", "Suspending", "Running")]
     await user.books_agree()
@@ -226,7 +226,7 @@ async def test_an_action_can_be_started_plainly_with_one_json_object(user: User)
         id=user.mci(),
         task_queue=wire.ACTIONS_QUEUE,
     )
-    assert (await user.asking.outcome(user.mci())).status == "Running:1 (R:1/1)"
+    assert (await user.asking.wait_for_outcome(user.mci())).status == "Running:1 (R:1/1)"
 
 
 @pytest.mark.parametrize("wrong", [{"action": "suspend"}, {"path": "x", "action": "suspend"}, "text", {"nonsense": 1}])
@@ -242,10 +242,10 @@ async def test_progress_and_lists_show_what_the_action_is_about(user: User) -> N
     await user.do(user.mci(), "create", spec=spec(1))
     await user.fault("hang", seconds=1, verb="suspend")
     ticket = await user.admitted(user.mci(), "suspend")
-    seen = await user.asking.progress(ticket.path, ticket.run)
+    seen = await user.asking.read_progress(ticket.path, ticket.run)
     assert (seen.action, seen.phase, seen.targets) == ("suspend", "Suspending", 2)
-    await user.asking.outcome(ticket.path, ticket.run)
-    described = await user.asking.newest(user.mci())
+    await user.asking.wait_for_outcome(ticket.path, ticket.run)
+    described = await user.asking.newest_run(user.mci())
     assert described
     listed = {pair.key.name: pair.value for pair in described.typed_search_attributes}
     assert listed["ObjectPath"] == user.mci()
@@ -276,10 +276,10 @@ async def test_caps_hold_over_all_actions_at_once_and_are_reached(user: User) ->
     names = ["one", "two", "three"]
     await asyncio.gather(*(user.do(user.mci(name), "create", spec=wide) for name in names))
     await asyncio.gather(*(user.do(user.mci(name), "reboot") for name in names))
-    peaks = cloud.peaks()
-    assert peaks.regions == CLOUDS["ncp"].regions
-    assert {peaks.vms[place] for place in places} == {CLOUDS["ncp"].vms}
-    assert user.service.context.permits.in_use() == {}
+    peaks = cloud.peak_concurrency()
+    assert peaks.regions == CAPS_BY_CLOUD["ncp"].regions
+    assert {peaks.vms[place] for place in places} == {CAPS_BY_CLOUD["ncp"].vms}
+    assert user.service.context.permits.slots_in_use() == {}
 
 
 async def test_what_must_not_be_cut_off_goes_to_its_end_and_tells_that_it_was_to_be() -> None:

@@ -8,11 +8,11 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError
 
-from activities.refusals import refusal_in
+from activities.refusals import refusal_of_error
 from domain import registry, wire
 from domain.errors import Category
 from domain.model import Refusal, Request
-from domain.paths import make
+from domain.paths import build_path
 from tests.cases import every_case
 from tests.user import User
 from workflows import admission
@@ -29,21 +29,21 @@ STARTED_AND_ENDED = {
 
 
 def path_of(kind: registry.Kind, name: str = "x") -> str:
-    return make(kind.scope, [name for _ in kind.scope])
+    return build_path(kind.scope, [name for _ in kind.scope])
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, request: Request, workflow: str, workflow_id: str) -> Refusal | None:
     """What a run of that type under that ID says to the request."""
     info = SimpleNamespace(workflow_type=workflow, workflow_id=workflow_id)
     monkeypatch.setattr("temporalio.workflow.info", lambda: info)
-    return admission.why_misplaced(request)
+    return admission.why_wrong_workflow(request)
 
 
 @every_case("workflow", TYPES)
 def test_only_the_type_that_an_action_has_may_carry_it_out(monkeypatch: pytest.MonkeyPatch, workflow: str) -> None:
     for kind, verb in VERBS:
         request = Request(path=path_of(kind), action=verb.action)
-        refusal = judged(monkeypatch, request, workflow, registry.owner_of(request.path, request.action))
+        refusal = judged(monkeypatch, request, workflow, registry.workflow_id_of(request.path, request.action))
         if workflow == verb.workflow:
             assert refusal is None, (kind.name, verb.action)
         else:
@@ -57,8 +57,8 @@ def test_an_action_runs_under_its_own_id_and_no_other(
     monkeypatch: pytest.MonkeyPatch, kind: registry.Kind, verb: registry.Verb
 ) -> None:
     request = Request(path=path_of(kind), action=verb.action)
-    owner = registry.owner_of(request.path, request.action)
-    for other in (path_of(kind, "y"), f"{request.path}:more", wire.companion(request.path, "other"), "text"):
+    owner = registry.workflow_id_of(request.path, request.action)
+    for other in (path_of(kind, "y"), f"{request.path}:more", wire.companion_id(request.path, "other"), "text"):
         refusal = judged(monkeypatch, request, verb.workflow, other)
         assert refusal
         assert refusal.message == f"the workflow ID must be the object's path: {owner}"
@@ -72,11 +72,11 @@ async def test_a_run_of_the_wrong_type_ends_before_anything_is_done(client: Clie
     kind, verb = next((each for each in foreign if each[0] is own), foreign[0])
     path = path_of(kind, f"{user.ns}-{workflow}")
     request = {"path": path, "action": verb.action, "force": True}
-    owner = registry.owner_of(path, verb.action)
+    owner = registry.workflow_id_of(path, verb.action)
     handle = await client.start_workflow(workflow, request, id=owner, task_queue=wire.ACTIONS_QUEUE)
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
-    refusal = refusal_in(failure.value.cause)
+    refusal = refusal_of_error(failure.value.cause)
     assert refusal
     assert (refusal.category, refusal.message) == (Category.INVALID, f"{workflow} does not {verb.action} {path}")
     assert {event.event_type for event in (await handle.fetch_history()).events} == STARTED_AND_ENDED

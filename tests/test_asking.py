@@ -14,20 +14,20 @@ from temporalio.service import RPCError, RPCStatusCode
 from client import takeover
 from client.actions import ActionClient
 from client.errors import Unanswered
-from client.launching import OVERDUE, STARTED_ANYWAY, TASK_FAILED
+from client.launching import STARTED_ANYWAY_ERRORS, TASK_FAILED_ERROR, TASK_OVERDUE_ERROR
 from domain.errors import Refused
 from domain.model import Request
 from domain.wire import ACTIONS_QUEUE
 from tests.patience import PATIENCE
 from tests.user import User, spec
-from workers.plugin import plugin
+from workers.plugin import temporal_plugin
 
 pytestmark = pytest.mark.stores("sqlite", "postgres")
 
 
-def losing(asking: ActionClient, monkeypatch: pytest.MonkeyPatch, message: str, *, after: Any = None) -> list[int]:
+def losing(client: ActionClient, monkeypatch: pytest.MonkeyPatch, message: str, *, after: Any = None) -> list[int]:
     """The first start with a question is done, and its answer lost. Returns how often that happened."""
-    real = asking.client.execute_update_with_start_workflow
+    real = client.client.execute_update_with_start_workflow
     lost: list[int] = []
 
     async def lose(*args: Any, **more: Any) -> Any:
@@ -41,31 +41,34 @@ def losing(asking: ActionClient, monkeypatch: pytest.MonkeyPatch, message: str, 
                 await after()
             raise RPCError(message, RPCStatusCode.UNAVAILABLE, b"")
 
-    monkeypatch.setattr(asking.client, "execute_update_with_start_workflow", lose)
+    monkeypatch.setattr(client.client, "execute_update_with_start_workflow", lose)
     return lost
 
 
-@pytest.mark.parametrize("message", STARTED_ANYWAY)
+@pytest.mark.parametrize("message", STARTED_ANYWAY_ERRORS)
 async def test_an_action_that_runs_is_asked_once_more(
     user: User, monkeypatch: pytest.MonkeyPatch, message: str
 ) -> None:
     lost = losing(user.asking, monkeypatch, f"rpc error: {message}")
     held = user.groups(option="hold")
-    ticket = await user.asking.ask(Request(path=user.mci(), action="create", spec=held))
+    ticket = await user.asking.request_action(Request(path=user.mci(), action="create", spec=held))
     assert lost
     assert ticket.admission.grant
-    running = await user.asking.newest(user.mci())
+    running = await user.asking.newest_run(user.mci())
     assert running
     assert ticket.run == running.run_id
-    await user.asking.cancel(user.mci())
-    assert (await user.asking.outcome(ticket.path, ticket.run)).result == "cancelled"
+    await user.asking.cancel_action(user.mci())
+    assert (await user.asking.wait_for_outcome(ticket.path, ticket.run)).result == "cancelled"
 
 
 async def test_an_action_whose_task_is_overdue_is_asked_until_it_can_answer(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    losing(user.asking, monkeypatch, f"due to {OVERDUE}.")
-    real, deaf = WorkflowHandle.execute_update, iter([RPCError(OVERDUE, RPCStatusCode.FAILED_PRECONDITION, b"")] * 2)
+    losing(user.asking, monkeypatch, f"due to {TASK_OVERDUE_ERROR}.")
+    real, deaf = (
+        WorkflowHandle.execute_update,
+        iter([RPCError(TASK_OVERDUE_ERROR, RPCStatusCode.FAILED_PRECONDITION, b"")] * 2),
+    )
 
     async def overdue(handle: Any, *args: Any, **more: Any) -> Any:
         for error in deaf:
@@ -73,34 +76,36 @@ async def test_an_action_whose_task_is_overdue_is_asked_until_it_can_answer(
         return await real(handle, *args, **more)
 
     monkeypatch.setattr(WorkflowHandle, "execute_update", overdue)
-    ticket = await user.asking.ask(Request(path=user.mci(), action="create", spec=user.groups(option="hold")))
+    ticket = await user.asking.request_action(
+        Request(path=user.mci(), action="create", spec=user.groups(option="hold"))
+    )
     assert ticket.admission.grant
     assert not list(deaf)
-    await user.asking.cancel(user.mci())
-    assert (await user.asking.outcome(ticket.path, ticket.run)).result == "cancelled"
+    await user.asking.cancel_action(user.mci())
+    assert (await user.asking.wait_for_outcome(ticket.path, ticket.run)).result == "cancelled"
 
 
-@pytest.mark.parametrize("message", STARTED_ANYWAY)
+@pytest.mark.parametrize("message", STARTED_ANYWAY_ERRORS)
 async def test_an_action_that_has_ended_tells_by_its_outcome(
     user: User, monkeypatch: pytest.MonkeyPatch, message: str
 ) -> None:
     path = user.mci()
 
     async def ended() -> None:
-        await user.asking.outcome(path)
+        await user.asking.wait_for_outcome(path)
 
     losing(user.asking, monkeypatch, message, after=ended)
-    ticket = await user.asking.ask(Request(path=path, action="create", spec=spec(1, ["aws"])))
+    ticket = await user.asking.request_action(Request(path=path, action="create", spec=spec(1, ["aws"])))
     assert ticket.admission.grant  # Temporal keeps the answer to a question that has an ID of its own
-    assert (await user.asking.outcome(ticket.path, ticket.run)).result == "succeeded"
-    assert len([each async for each in user.asking.client.list_workflows(f"WorkflowId = '{path}'")]) == 1
+    assert (await user.asking.wait_for_outcome(ticket.path, ticket.run)).result == "succeeded"
+    assert len([workflow async for workflow in user.asking.client.list_workflows(f"WorkflowId = '{path}'")]) == 1
 
 
 async def test_a_refusal_that_got_lost_is_told_by_the_outcome(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    losing(user.asking, monkeypatch, STARTED_ANYWAY[0], after=lambda: asyncio.sleep(0.5))
-    ticket = await user.asking.ask(Request(path=user.mci("none"), action="suspend"))
+    losing(user.asking, monkeypatch, STARTED_ANYWAY_ERRORS[0], after=lambda: asyncio.sleep(0.5))
+    ticket = await user.asking.request_action(Request(path=user.mci("none"), action="suspend"))
     with pytest.raises(Refused, match="there is no such MCI"):
-        await user.asking.outcome(ticket.path, ticket.run)
+        await user.asking.wait_for_outcome(ticket.path, ticket.run)
 
 
 async def test_the_answer_of_somebody_else_s_action_is_not_taken_for_ours(
@@ -108,16 +113,18 @@ async def test_the_answer_of_somebody_else_s_action_is_not_taken_for_ours(
 ) -> None:
     path = user.mci()
     await user.do(path, "create", spec=spec(1, ["aws"]))
-    other = ActionClient(await Client.connect(user.asking.client.service_client.config.target_host, plugins=[plugin()]))
+    other = ActionClient(
+        await Client.connect(user.asking.client.service_client.config.target_host, plugins=[temporal_plugin()])
+    )
 
     async def somebody_else() -> None:
-        await user.asking.outcome(path)
-        ticket = await other.ask(Request(path=path, action="resume"))
-        await other.outcome(path, ticket.run)
+        await user.asking.wait_for_outcome(path)
+        ticket = await other.request_action(Request(path=path, action="resume"))
+        await other.wait_for_outcome(path, ticket.run)
 
-    losing(user.asking, monkeypatch, STARTED_ANYWAY[0], after=somebody_else)
+    losing(user.asking, monkeypatch, STARTED_ANYWAY_ERRORS[0], after=somebody_else)
     with pytest.raises(Unanswered, match="its answer got lost"):
-        await user.asking.ask(Request(path=path, action="suspend"))
+        await user.asking.request_action(Request(path=path, action="suspend"))
 
 
 async def test_a_forced_action_for_which_somebody_is_always_quicker_is_a_conflict(
@@ -131,33 +138,36 @@ async def test_a_forced_action_for_which_somebody_is_always_quicker_is_a_conflic
     async def ended_already(*_args: Any) -> Any:
         raise gone
 
-    monkeypatch.setattr(takeover, "_make_way", ended_already)
-    answer = await user.asking.ask(Request(path=path, action="delete", force=True))
+    monkeypatch.setattr(takeover, "_send_preempt", ended_already)
+    answer = await user.asking.request_action(Request(path=path, action="delete", force=True))
     assert answer.admission.refusal
     assert answer.admission.refusal.message.startswith(f"409 Conflict: other action currently happening on {path}")
-    await user.asking.cancel(path)
-    assert (await user.asking.outcome(path, ticket.run)).result == "cancelled"
+    await user.asking.cancel_action(path)
+    assert (await user.asking.wait_for_outcome(path, ticket.run)).result == "cancelled"
 
 
 async def test_a_take_over_whose_question_got_lost_is_asked_again(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     path = user.mci()
     await user.admitted(path, "create", spec=user.groups(option="hold"))
     await user.until_status(path, "Prepared")
-    real, lost = takeover._make_way, iter([RPCError(f"due to {TASK_FAILED}.", RPCStatusCode.UNAVAILABLE, b"")])
+    real, lost = (
+        takeover._send_preempt,
+        iter([RPCError(f"due to {TASK_FAILED_ERROR}.", RPCStatusCode.UNAVAILABLE, b"")]),
+    )
 
-    async def once(asking: ActionClient, request: Request, run: str) -> Any:
+    async def once(client: ActionClient, request: Request, run: str) -> Any:
         for error in lost:
             raise error
-        return await real(asking, request, run)
+        return await real(client, request, run)
 
-    monkeypatch.setattr(takeover, "_make_way", once)
+    monkeypatch.setattr(takeover, "_send_preempt", once)
     assert (await user.do(path, "delete", force=True)).result == "succeeded"
 
 
 async def test_any_other_error_is_told_as_it_is(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     losing(user.asking, monkeypatch, "something else")
     with pytest.raises(RPCError, match="something else"):
-        await user.asking.ask(Request(path=user.mci(), action="create", spec=spec(1, ["aws"])))
+        await user.asking.request_action(Request(path=user.mci(), action="create", spec=spec(1, ["aws"])))
 
 
 @asynccontextmanager
@@ -198,12 +208,12 @@ async def test_whether_somebody_polls_is_asked_again_while_the_server_is_away(
     user: User, temporal_address: str
 ) -> None:
     async with door(temporal_address) as (address, state):
-        asking = ActionClient(await Client.connect(address, plugins=[plugin()]))
-        assert await asking.pollers(ACTIONS_QUEUE) > 0
+        client = ActionClient(await Client.connect(address, plugins=[temporal_plugin()]))
+        assert await client.count_pollers(ACTIONS_QUEUE) > 0
         state["open"] = False
         for writer in list(state["all"]):
             writer.close()
-        question = asyncio.create_task(asking.pollers(ACTIONS_QUEUE))
+        question = asyncio.create_task(client.count_pollers(ACTIONS_QUEUE))
         async with asyncio.timeout(PATIENCE):
             while not state["refused"]:
                 await asyncio.sleep(0.01)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from domain.errors import Refused
-from domain.model import Result
+from domain.model import ActionResult
 from tests.browser import WebUi, chromium, installed
 from tests.stack import ActionStack
 from tests.user import User
@@ -48,14 +48,14 @@ async def test_list_and_page_tell_how_far_an_action_is(web: WebUi, user: User) -
 
 async def test_an_action_is_started_with_one_json_object(web: WebUi, user: User) -> None:
     await web.start(user.mci(), "CreateMci", {"path": user.mci(), "action": "create", "spec": user.groups()})
-    outcome = await user.asking.outcome(user.mci())
-    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "Running:2 (R:2/2)")
+    outcome = await user.asking.wait_for_outcome(user.mci())
+    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "Running:2 (R:2/2)")
 
 
 async def test_a_refusal_is_shown_with_its_reason(web: WebUi, user: User) -> None:
     await web.start(user.mci(), "ControlVms", {"path": user.mci(), "action": "suspend"})
     with pytest.raises(Refused):
-        await user.asking.outcome(user.mci())
+        await user.asking.wait_for_outcome(user.mci())
     await web.open(user.mci())
     await web.until_shown(f"there is no such MCI: {user.mci()}")
 
@@ -65,8 +65,8 @@ async def test_an_mci_that_holds_is_told_to_go_on(web: WebUi, user: User, send: 
     run = await hold(user)
     await web.open(user.mci())
     await send(web, "continue", {"requested_by": "eve", "reason": "go"})
-    outcome = await user.asking.outcome(user.mci(), run)
-    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "Running:2 (R:2/2)")
+    outcome = await user.asking.wait_for_outcome(user.mci(), run)
+    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "Running:2 (R:2/2)")
     assert "continue by eve: go" in [line.message for line in await user.history(user.mci())]
 
 
@@ -74,8 +74,8 @@ async def test_an_mci_that_holds_is_withdrawn(web: WebUi, user: User) -> None:
     run = await hold(user)
     await web.open(user.mci())
     await web.signal("withdraw", {"requested_by": "eve"})
-    outcome = await user.asking.outcome(user.mci(), run)
-    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "None")
+    outcome = await user.asking.wait_for_outcome(user.mci(), run)
+    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "None")
     assert outcome.message == "withdraw by eve; the preparation was undone"
 
 
@@ -83,7 +83,7 @@ async def test_an_action_is_cancelled_and_cleans_up(web: WebUi, user: User) -> N
     run = await hold(user)
     await web.open(user.mci())
     await web.cancel()
-    assert (await user.asking.outcome(user.mci(), run)).result is Result.CANCELLED
+    assert (await user.asking.wait_for_outcome(user.mci(), run)).result is ActionResult.CANCELLED
     assert await user.shared() == {}
 
 
@@ -91,8 +91,8 @@ async def test_an_action_makes_way_for_a_forced_one(web: WebUi, user: User) -> N
     run = await hold(user)
     await web.open(user.mci())
     await web.update("preempt", {"path": user.mci(), "action": "delete", "force": True, "requested_by": "eve"})
-    assert (await user.asking.outcome(user.mci(), run)).result is Result.CANCELLED
-    outcome = await user.asking.outcome(user.mci())
+    assert (await user.asking.wait_for_outcome(user.mci(), run)).result is ActionResult.CANCELLED
+    outcome = await user.asking.wait_for_outcome(user.mci())
     assert (outcome.action, outcome.status) == ("delete", "None")
 
 
@@ -100,6 +100,6 @@ async def test_what_was_terminated_by_hand_is_put_right_by_the_next_action(web: 
     run = await hold(user)
     await web.open(user.mci())
     await web.terminate()
-    assert (await user.asking.outcome(user.mci(), run)).result is Result.FAILED
+    assert (await user.asking.wait_for_outcome(user.mci(), run)).result is ActionResult.FAILED
     assert (await user.do(user.mci(), "delete")).status == "None"
     assert await user.shared() == {}

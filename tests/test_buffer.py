@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
-from activities.buffer import FULL, ResultBuffer
+from activities.buffer import MAX_WAITING, LandingBuffer
 from domain.errors import StoreUnavailable
-from domain.model import Chunk, Landing
+from domain.model import Chunk, TargetLanding
 from domain.ports import Inventory
 from tests.patience import PATIENCE
 
@@ -25,7 +25,7 @@ class Pages:
         self.groups: list[list[str]] = []
         self.away = away
 
-    async def land(self, chunk: Chunk, landings: Sequence[Landing], at: datetime) -> int:
+    async def land_targets(self, chunk: Chunk, landings: Sequence[TargetLanding], at: datetime) -> int:
         await asyncio.sleep(0)
         if self.away:
             raise StoreUnavailable("away")
@@ -33,26 +33,26 @@ class Pages:
         return len(landings)
 
 
-def result_buffer(pages: Pages) -> ResultBuffer:
-    return ResultBuffer(cast(Inventory, pages), CHUNK)
+def result_buffer(pages: Pages) -> LandingBuffer:
+    return LandingBuffer(cast(Inventory, pages), CHUNK)
 
 
 async def test_what_comes_together_is_written_together() -> None:
     pages = Pages()
     async with result_buffer(pages) as buffer:
-        for n in range(FULL + 1):
-            buffer.add(Landing(str(n), "Suspended", error="" if n else "no"))
-    assert [len(group) for group in pages.groups] == [FULL, 1]
-    assert (buffer.tally.done, buffer.tally.failed) == (FULL, 1)
+        for n in range(MAX_WAITING + 1):
+            buffer.add_landing(TargetLanding(str(n), "Suspended", error="" if n else "no"))
+    assert [len(group) for group in pages.groups] == [MAX_WAITING, 1]
+    assert (buffer.tally.done, buffer.tally.failed) == (MAX_WAITING, 1)
 
 
 async def test_what_waits_is_written_after_a_moment_and_not_only_at_the_end() -> None:
     pages = Pages()
     async with result_buffer(pages) as buffer, asyncio.timeout(PATIENCE):
-        buffer.add(Landing("one", "Suspended"))
+        buffer.add_landing(TargetLanding("one", "Suspended"))
         while not pages.groups:
             await asyncio.sleep(0.01)
-        buffer.add(Landing("two", "Suspended"))
+        buffer.add_landing(TargetLanding("two", "Suspended"))
     assert pages.groups == [["one"], ["two"]]
 
 
@@ -61,7 +61,7 @@ async def test_a_cancelled_work_has_its_landings_written() -> None:
 
     async def work() -> None:
         async with result_buffer(pages) as buffer:
-            buffer.add(Landing("one", "Suspended"))
+            buffer.add_landing(TargetLanding("one", "Suspended"))
             added.set()
             await asyncio.Event().wait()
 
@@ -77,7 +77,7 @@ async def test_a_cancelled_work_has_its_landings_written() -> None:
 async def test_a_store_that_is_away_is_the_error_unless_there_is_one_already(also: Exception | None) -> None:
     async def work() -> None:
         async with result_buffer(Pages(away=True)) as buffer:
-            buffer.add(Landing("one", "Suspended"))
+            buffer.add_landing(TargetLanding("one", "Suspended"))
             if also:
                 raise also
 

@@ -16,9 +16,9 @@ from client import ActionClient, ClientSettings, connect
 from client.errors import Unreachable
 from domain.errors import Category, Refused
 from domain.model import Request
-from domain.paths import make
+from domain.paths import build_path
 from tests.patience import PATIENCE
-from workers.service import Service
+from workers.service import WorkerService
 
 PAGE = (Path(__file__).parent.parent / "docs" / "client.md").read_text()
 OUTSIDE = "sqlalchemy", "alembic", "cyclopts", "rich", "boto3", "store", "providers", "workflows", "workers", "starter"
@@ -36,7 +36,7 @@ def environment(**ours: str) -> dict[str, str]:
 
 
 async def test_the_example_of_the_page_does_what_the_page_says(
-    stack: Service, temporal_address: str, home: Path, tmp_path: Path
+    stack: WorkerService, temporal_address: str, home: Path, tmp_path: Path
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(block("python"))
@@ -50,13 +50,13 @@ async def test_the_example_of_the_page_does_what_the_page_says(
 
 
 async def test_an_error_of_temporal_becomes_one_of_ours(
-    stack: Service, home: Path, monkeypatch: pytest.MonkeyPatch, temporal_address: str
+    stack: WorkerService, home: Path, monkeypatch: pytest.MonkeyPatch, temporal_address: str
 ) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
     monkeypatch.setenv("TEMPORAL_NAMESPACE", "nowhere")
     with pytest.raises(Unreachable, match="has no namespace 'nowhere'"):
         async with connect(ClientSettings(home=home)) as ratchet:
-            await ratchet.get("ns:sdk:mci:shop")
+            await ratchet.read_object("ns:sdk:mci:shop")
 
 
 async def test_nobody_there_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,16 +68,16 @@ async def test_nobody_there_is_said_with_what_to_do(tmp_path: Path, monkeypatch:
 
 
 async def test_an_object_and_its_history_are_read_by_path(asking: ActionClient, ns: str) -> None:
-    path = make(("ns", "mci"), (ns, "shop"))
+    path = build_path(("ns", "mci"), (ns, "shop"))
     with pytest.raises(Refused) as refused:
-        await asking.get(path)
+        await asking.read_object(path)
     assert refused.value.category is Category.NOT_FOUND
     servers = {"name": "front", "subGroupSize": 1, "csp": "aws", "region": "eu-central-1"}
-    ticket = await asking.ask(Request(path=path, action="create", spec={"subGroups": [servers]}))
-    await asking.outcome(ticket.path, ticket.run)
-    assert (await asking.get(path)).path == path
-    assert {line.action for line in await asking.history(path)} == {"create"}
-    assert len(await asking.history(path, limit=1)) == 1
+    ticket = await asking.request_action(Request(path=path, action="create", spec={"subGroups": [servers]}))
+    await asking.wait_for_outcome(ticket.path, ticket.run)
+    assert (await asking.read_object(path)).path == path
+    assert {line.action for line in await asking.read_history(path)} == {"create"}
+    assert len(await asking.read_history(path, limit=1)) == 1
 
 
 def test_every_name_of_the_package_is_there_and_no_other() -> None:

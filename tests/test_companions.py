@@ -12,25 +12,25 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities import companions
-from activities.companions import Companions, Missing
-from activities.runs import is_open
+from activities.companions import CompanionKeeper, MissingCompanion
+from activities.runs import is_workflow_open
 from domain import wire
-from domain.companions import Companion, CompanionRow
-from domain.healing import HealFinding, Sweep
+from domain.companions import Companion, CompanionType
+from domain.healing import HealFinding, SweepOptions
 from domain.leases.messages import WakeClock
 from domain.leases.names import LEASE_CLOCK
-from domain.model import Query, Verification
+from domain.model import ReadQuery, VerificationReport
 from tests.patience import PATIENCE
 from tests.user import User
 from workers.families import FAMILIES
-from workers.schedule import keep_schedule
+from workers.schedule import ensure_schedule
 
 NOW = datetime.now(UTC)
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(companions, "SETTLE", 0.0)
+    monkeypatch.setattr(companions, "SECOND_LOOK_AFTER", 0.0)
 
 
 def clock(name: str) -> Companion:
@@ -38,30 +38,30 @@ def clock(name: str) -> Companion:
     return Companion(f"pool:{name}::clock", f"pool:{name}", WakeClock(pool=name))
 
 
-def row(*looks: Callable[[], list[Companion]]) -> CompanionRow:
+def row(*looks: Callable[[], list[Companion]]) -> CompanionType:
     """What should live, look by look; the last look stays."""
     left = list(looks)
 
     async def expected() -> AsyncIterator[Companion]:
-        for each in (left.pop(0) if len(left) > 1 else left[0])():
-            yield each
+        for companion in (left.pop(0) if len(left) > 1 else left[0])():
+            yield companion
 
-    return CompanionRow(LEASE_CLOCK, "clock", expected)
+    return CompanionType(LEASE_CLOCK, "clock", expected)
 
 
 async def test_what_is_missing_is_started_and_told(client: Client, user: User) -> None:
-    ours = Companions(client, [row(lambda: [clock(user.ns)])])
-    told = [Missing(f"pool:{user.ns}::clock", f"pool:{user.ns}", "clock")]
-    assert await ours.missing() == told
-    assert await ours.ensure(NOW) == told
+    ours = CompanionKeeper(client, [row(lambda: [clock(user.ns)])])
+    told = [MissingCompanion(f"pool:{user.ns}::clock", f"pool:{user.ns}", "clock")]
+    assert await ours.list_missing() == told
+    assert await ours.start_missing(NOW) == told
     await client.get_workflow_handle(f"pool:{user.ns}::clock").result()
 
 
 async def test_what_ends_by_itself_while_we_look_is_not_missing(client: Client, user: User) -> None:
-    ours = Companions(client, [row(lambda: [clock(user.ns)], lambda: [])])
-    assert await ours.missing() == []
-    ours = Companions(client, [row(lambda: [clock(user.ns)], lambda: [])])
-    assert await ours.ensure(NOW) == []
+    ours = CompanionKeeper(client, [row(lambda: [clock(user.ns)], lambda: [])])
+    assert await ours.list_missing() == []
+    ours = CompanionKeeper(client, [row(lambda: [clock(user.ns)], lambda: [])])
+    assert await ours.start_missing(NOW) == []
 
 
 async def test_what_is_not_wanted_any_more_by_the_time_it_was_started_is_ended(
@@ -74,9 +74,9 @@ async def test_what_is_not_wanted_any_more_by_the_time_it_was_started_is_ended(
         ended.append(workflow_id)
         return handle(workflow_id, run_id=run_id)
 
-    ours = Companions(client, [row(lambda: [clock(user.ns)], lambda: [clock(user.ns)], lambda: [])])
+    ours = CompanionKeeper(client, [row(lambda: [clock(user.ns)], lambda: [clock(user.ns)], lambda: [])])
     monkeypatch.setattr(client, "get_workflow_handle", watched)
-    await ours.ensure(NOW)
+    await ours.start_missing(NOW)
     assert ended == [f"pool:{user.ns}::clock"]
 
 
@@ -98,9 +98,9 @@ async def test_a_hundred_that_live_cost_one_question(
         raise AssertionError("asked for one that is listed")
 
     monkeypatch.setattr(client, "list_workflows", listed)
-    monkeypatch.setattr(companions, "is_open", nobody)
-    ours = Companions(client, [row(lambda: [clock(f"{user.ns}-{n}") for n in range(100)])])
-    assert await ours.ensure(NOW) == []
+    monkeypatch.setattr(companions, "is_workflow_open", nobody)
+    ours = CompanionKeeper(client, [row(lambda: [clock(f"{user.ns}-{n}") for n in range(100)])])
+    assert await ours.start_missing(NOW) == []
 
 
 async def test_one_that_sleeps_past_an_event_is_woken(
@@ -121,15 +121,15 @@ async def test_one_that_sleeps_past_an_event_is_woken(
 
     late, early = (replace(clock(name), due=NOW + timedelta(hours=by)) for name, by in (("late", -1), ("early", 1)))
     monkeypatch.setattr(client, "get_workflow_handle", Handle)
-    monkeypatch.setattr(companions, "is_open", alive)
-    ours = Companions(client, [replace(row(lambda: [late, early]), wake="look_again")])
-    assert await ours.ensure(NOW) == []
+    monkeypatch.setattr(companions, "is_workflow_open", alive)
+    ours = CompanionKeeper(client, [replace(row(lambda: [late, early]), wake_signal="look_again")])
+    assert await ours.start_missing(NOW) == []
     assert told == [("pool:late::clock", "look_again")]
 
 
 def test_every_workflow_that_outlives_builds_is_a_companion_that_is_looked_after(user: User) -> None:
     """Else nobody would miss it."""
-    lasting = {each.__name__ for family in FAMILIES for each in family.lasting}
+    lasting = {each.__name__ for family in FAMILIES for each in family.companion_workflows}
     assert {row.workflow for family in user.service.families for row in family.companions()} == lasting
 
 
@@ -139,13 +139,13 @@ async def test_a_schedule_that_was_deleted_by_hand_is_named_by_verify_and_made_b
     schedule = client.get_schedule_handle(wire.HEAL_SCHEDULE)
     try:
         await schedule.delete()
-        found = await user.asking.read(wire.VERIFY, Query(), Verification, seconds=60)
-        assert ("I12", wire.HEAL_SCHEDULE) in [(each.invariant, each.path) for each in found.findings]
-        report = await user.asking.heal(Sweep())
-        assert HealFinding.STARTED in [each.finding for each in report.found if each.path == wire.HEAL_SCHEDULE]
+        found = await user.asking.run_query(wire.VERIFY_ACTIVITY, ReadQuery(), VerificationReport, seconds=60)
+        assert ("I12", wire.HEAL_SCHEDULE) in [(finding.invariant, finding.path) for finding in found.findings]
+        report = await user.asking.run_sweep(SweepOptions())
+        assert HealFinding.STARTED in [entry.finding for entry in report.found if entry.path == wire.HEAL_SCHEDULE]
         await schedule.describe()
     finally:
-        await keep_schedule(client, user.service.settings.heal_interval)
+        await ensure_schedule(client, user.service.settings.heal_interval)
 
 
 async def test_a_starting_worker_does_not_fail_when_it_cannot_look(
@@ -154,11 +154,11 @@ async def test_a_starting_worker_does_not_fail_when_it_cannot_look(
     """What it cannot do a sweep does."""
     looked = asyncio.Event()
 
-    async def away(_at: datetime) -> list[Missing]:
+    async def away(_at: datetime) -> list[MissingCompanion]:
         looked.set()
         raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
 
-    monkeypatch.setattr(user.service._companions, "ensure", away)
-    async with user.service._companions_ensured(), asyncio.timeout(PATIENCE):
+    monkeypatch.setattr(user.service._companions, "start_missing", away)
+    async with user.service._start_missing_companions(), asyncio.timeout(PATIENCE):
         await looked.wait()
-    assert await is_open(client, f"pool:{user.ns}::clock") is False
+    assert await is_workflow_open(client, f"pool:{user.ns}::clock") is False

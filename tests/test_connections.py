@@ -11,14 +11,14 @@ import pytest
 import yaml
 
 from domain.errors import Category, Refused, Superseded
-from domain.limits import CLOUDS
+from domain.limits import CAPS_BY_CLOUD
 from domain.ports import VmOrder
 from domain.wire import ACTIONS_QUEUE, cloud_queue
-from providers.aws.connection import AwsConnection, Credentials
-from providers.aws.credentials import describe_source, session
+from providers.aws.connection import AwsConnection, CredentialsSource
+from providers.aws.credentials import describe_source, open_session
 from providers.simulated.catalogue import REGIONS
 from tests.cases import every_case
-from workers.connections import check, clouds_of, load, parse
+from workers.connections import check_connections, load_connections, make_served_clouds, parse_connections
 
 AWS = {"provider": "aws", "region": "eu-central-1"}
 SECRET = "hush-hush-it-is-a-secret"
@@ -35,33 +35,33 @@ def write(folder: Path, document: object) -> Path:
 
 
 def test_without_a_file_everything_is_simulated_under_the_usual_names() -> None:
-    known = load(None)
-    assert {name: known.find(name) for name in known.names()} == {
+    known = load_connections(None)
+    assert {name: known.find_place(name) for name in known.connection_names()} == {
         f"{csp}-{region}": (csp, region) for csp, regions in REGIONS.items() for region in regions
     }
     assert list(known.real_connections()) == []
 
 
 def test_a_cloud_that_the_file_names_has_only_the_files_regions(tmp_path: Path) -> None:
-    known = load(write(tmp_path, aws()))
-    assert known.find("prod") == ("aws", "eu-central-1")
-    assert known.find("aws-us-east-1") is None
-    assert known.find("gcp-us-central1") == ("gcp", "us-central1")
+    known = load_connections(write(tmp_path, aws()))
+    assert known.find_place("prod") == ("aws", "eu-central-1")
+    assert known.find_place("aws-us-east-1") is None
+    assert known.find_place("gcp-us-central1") == ("gcp", "us-central1")
 
 
 def test_a_simulated_connection_needs_no_credentials_and_may_have_any_name(tmp_path: Path) -> None:
     places = {"lab": {"provider": "simulated", "csp": "azure", "region": "eastus"}, **aws()["connections"]}
-    known = load(write(tmp_path, {"connections": places}))
-    assert known.find("lab") == ("azure", "eastus")
+    known = load_connections(write(tmp_path, {"connections": places}))
+    assert known.find_place("lab") == ("azure", "eastus")
     assert [name for name, _ in known.real_connections()] == ["prod"]
 
 
 async def test_only_the_regions_of_the_file_are_real(tmp_path: Path) -> None:
-    known = load(write(tmp_path, aws()))
-    clouds = clouds_of(known, silent(), {"prod": _Silent("real")})  # type: ignore[dict-item]
+    known = load_connections(write(tmp_path, aws()))
+    clouds = make_served_clouds(known, silent(), {"prod": _Silent("real")})  # type: ignore[dict-item]
 
     async def lists(csp: str, region: str) -> list[Any]:
-        return await clouds[csp].list_tagged(region, "")
+        return await clouds[csp].list_tagged_vms(region, "")
 
     assert await lists("gcp", "us-central1") == ["simulated us-central1"]
     assert await lists("aws", "eu-central-1@aws") == ["real eu-central-1"]
@@ -72,27 +72,34 @@ async def test_only_the_regions_of_the_file_are_real(tmp_path: Path) -> None:
 
 
 async def test_a_place_that_this_worker_does_not_serve_is_not_touched() -> None:
-    clouds = clouds_of(load(None), silent(), {})
-    [answer] = await clouds["aws"].perform(
+    clouds = make_served_clouds(load_connections(None), silent(), {})
+    [answer] = await clouds["aws"].perform_orders(
         "terminate", "eu-central-1@aws", [VmOrder("ns:a:mci:b:vm:c", "token", "i-1")]
     )
     assert isinstance(answer, Superseded)
-    for call in (clouds["aws"].list_tagged("eu-central-1@aws", ""), clouds["aws"].describe("eu-central-1@aws", [])):
+    for call in (
+        clouds["aws"].list_tagged_vms("eu-central-1@aws", ""),
+        clouds["aws"].describe_vms("eu-central-1@aws", []),
+    ):
         with pytest.raises(Superseded, match="aws/eu-central-1 of aws is not served by this worker"):
             await call
 
 
 @pytest.mark.parametrize("options", [{"endpoint_url": "http://moto"}, {"owner": "us"}, {"account": "123456789012"}])
 def test_another_endpoint_owner_or_account_is_another_place(options: dict[str, str]) -> None:
-    plain = parse(aws(), "c.yaml")
-    other = parse(aws(options=options), "c.yaml")
-    assert plain.places() == ["aws/eu-central-1@aws"]
-    assert other.places() == [f"aws/eu-central-1@{other.provider('aws', 'eu-central-1')}"] != plain.places()
-    assert parse(aws(options={"zone": "eu-central-1a"}), "c.yaml").places() == plain.places()
+    plain = parse_connections(aws(), "c.yaml")
+    other = parse_connections(aws(options=options), "c.yaml")
+    assert plain.real_places() == ["aws/eu-central-1@aws"]
+    assert (
+        other.real_places()
+        == [f"aws/eu-central-1@{other.provider_of_region('aws', 'eu-central-1')}"]
+        != plain.real_places()
+    )
+    assert parse_connections(aws(options={"zone": "eu-central-1a"}), "c.yaml").real_places() == plain.real_places()
 
 
 def silent() -> dict[str, Any]:
-    return {csp: _Silent("simulated") for csp in CLOUDS}
+    return {csp: _Silent("simulated") for csp in CAPS_BY_CLOUD}
 
 
 class _Silent:
@@ -138,7 +145,7 @@ class _Silent:
 )
 def test_a_wrong_file_is_refused_with_the_place_and_the_reason(document: object, words: str) -> None:
     with pytest.raises(Refused) as refused:
-        parse(document, "c.yaml")
+        parse_connections(document, "c.yaml")
     assert refused.value.category is Category.INVALID
     assert words in refused.value.message
     assert "c.yaml" in refused.value.message
@@ -158,18 +165,18 @@ def test_a_wrong_file_is_refused_with_the_place_and_the_reason(document: object,
 )
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(Refused, match=words) as refused:
-        load(write(tmp_path, text))
+        load_connections(write(tmp_path, text))
     assert SECRET not in str(refused.value)
 
 
 def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="No such file"):
-        load(tmp_path / "nothing.yaml")
+        load_connections(tmp_path / "nothing.yaml")
     with pytest.raises(Refused, match="Is a directory"):
-        load(tmp_path)
+        load_connections(tmp_path)
     (tmp_path / "noise.yaml").write_bytes(b"\xff\xfe\x00\x9f")
     with pytest.raises(Refused, match="not text"):
-        load(tmp_path / "noise.yaml")
+        load_connections(tmp_path / "noise.yaml")
 
 
 @pytest.fixture
@@ -182,8 +189,8 @@ def keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def from_(source: str, **more: str) -> Credentials:
-    return Credentials.model_validate({"from": source, **more})
+def from_(source: str, **more: str) -> CredentialsSource:
+    return CredentialsSource.model_validate({"from": source, **more})
 
 
 def test_credentials_from_the_environment_may_have_a_prefix(keys: pytest.MonkeyPatch) -> None:
@@ -192,7 +199,7 @@ def test_credentials_from_the_environment_may_have_a_prefix(keys: pytest.MonkeyP
         describe_source(from_("environment", prefix="PROD_"), "eu-central-1")
     keys.setenv("PROD_AWS_SECRET_ACCESS_KEY", SECRET)
     assert describe_source(from_("environment", prefix="PROD_"), "eu-central-1") == "in PROD_AWS_ACCESS_KEY_ID"
-    assert session(from_("environment", prefix="PROD_"), "eu-central-1").get_credentials().secret_key == SECRET
+    assert open_session(from_("environment", prefix="PROD_"), "eu-central-1").get_credentials().secret_key == SECRET
     with pytest.raises(Refused, match="not set: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"):
         describe_source(from_("environment"), "eu-central-1")
 
@@ -207,7 +214,7 @@ def test_credentials_from_a_file(keys: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert SECRET not in str(refused.value)
     file.write_text(f"[default]\naws_access_key_id = A\naws_secret_access_key = {SECRET}%x\naws_session_token = t\n")
     assert describe_source(from_("file", path=str(file)), "eu-central-1") == f"in {file}"
-    read = session(from_("file", path=str(file)), "eu-central-1").get_credentials()
+    read = open_session(from_("file", path=str(file)), "eu-central-1").get_credentials()
     assert (read.access_key, read.secret_key, read.token) == ("A", f"{SECRET}%x", "t")
     with pytest.raises(Refused, match=r"no keys in \[prod\]"):
         describe_source(from_("file", path=str(file), profile="prod"), "eu-central-1")
@@ -223,24 +230,24 @@ def test_credentials_from_a_profile(keys: pytest.MonkeyPatch, tmp_path: Path) ->
 
 def test_nothing_found_by_the_sdk_is_said(keys: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused, match="no AWS credentials were found"):
-        describe_source(Credentials(), "eu-central-1")
+        describe_source(CredentialsSource(), "eu-central-1")
 
 
 def test_without_boto3_it_is_said_how_to_get_it(keys: pytest.MonkeyPatch) -> None:
     keys.setitem(sys.modules, "boto3", None)
     with pytest.raises(Refused, match="boto3 is not installed") as refused:
-        session(Credentials(), "eu-central-1")
+        open_session(CredentialsSource(), "eu-central-1")
     assert "ratchet[aws]" in refused.value.hint
 
 
 def test_only_a_worker_that_calls_the_cloud_needs_its_credentials(keys: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = write(tmp_path, aws(credentials={"from": "environment"}))
-    check(file, [ACTIONS_QUEUE, cloud_queue("gcp")])
+    check_connections(file, [ACTIONS_QUEUE, cloud_queue("gcp")])
     with pytest.raises(Refused, match="the connection prod has no credentials: not set: AWS_ACCESS_KEY_ID"):
-        check(file, [cloud_queue("aws")])
+        check_connections(file, [cloud_queue("aws")])
 
 
 def test_what_the_model_shows_of_itself_holds_no_secret() -> None:
     connection = AwsConnection.model_validate(AWS | {"credentials": {"from": "environment"}})
     assert "environment" in repr(connection)  # where, not what: there is no field that could hold more
-    assert not {"secret", "token", "password", "key"} & set(Credentials.model_fields)
+    assert not {"secret", "token", "password", "key"} & set(CredentialsSource.model_fields)

@@ -16,7 +16,7 @@ from temporalio.client import Client
 from client.actions import ActionClient
 from client.connection import connect_temporal
 from domain.faults import Fault, FaultKind
-from domain.model import Request, Result
+from domain.model import ActionResult, Request
 from domain.wire import ACTIONS_QUEUE
 from providers.simulated import SimulatedCloud
 from store.engine import Database
@@ -25,9 +25,9 @@ from tests.patience import PATIENCE
 from tests.test_platform.forkserver import Child, ForkServer
 from tests.user import spec
 from workers import embedded
-from workers.families import FAMILIES, hooks_of
-from workers.plugin import plugin
-from workers.settings import Settings
+from workers.families import FAMILIES, merge_hooks
+from workers.plugin import temporal_plugin
+from workers.settings import WorkerSettings
 
 MCI = "ns:default:mci:web"
 LATENCY = 0.4
@@ -44,14 +44,14 @@ class Site:
     cloud: SimulatedCloud
     forkserver: ForkServer
 
-    async def do(self, action: str) -> Result:
-        asking = ActionClient(self.client)
-        ticket = await asking.ask(
+    async def do(self, action: str) -> ActionResult:
+        client = ActionClient(self.client)
+        ticket = await client.request_action(
             Request(path=MCI, action=action, spec=spec(4, ["aws"]) if action == "create" else None)
         )
-        return (await asking.outcome(MCI, ticket.run)).result
+        return (await client.wait_for_outcome(MCI, ticket.run)).result
 
-    async def begin(self, action: str) -> asyncio.Task[Result]:
+    async def begin(self, action: str) -> asyncio.Task[ActionResult]:
         """An action of which one VM takes its time, so that there is a middle to be killed in."""
         await self.cloud.add_fault(Fault(kind=FaultKind.HANG, vm="aws0-4", verb=action, times=1, seconds=3))
         return asyncio.create_task(self.do(action))
@@ -68,16 +68,16 @@ class Site:
 
 @pytest.fixture
 async def site(tmp_path: Path, forkserver: ForkServer) -> AsyncIterator[Site]:
-    server = await embedded.start(tmp_path)
-    settings = Settings(home=tmp_path)
-    database, clouds = Database(settings.store()), Database(settings.cloud())
-    client = await connect_temporal(tmp_path, plugin())
-    inventory, cloud = SqlInventory(database, hooks_of(FAMILIES)), SimulatedCloud("aws", clouds)
+    server = await embedded.start_server(tmp_path)
+    settings = WorkerSettings(home=tmp_path)
+    database, clouds = Database(settings.store_database_url()), Database(settings.cloud_database_url())
+    client = await connect_temporal(tmp_path, temporal_plugin())
+    inventory, cloud = SqlInventory(database, merge_hooks(FAMILIES)), SimulatedCloud("aws", clouds)
     found = Site(tmp_path, server, client, inventory, cloud, forkserver)
     yield found
     database.close()
     clouds.close()
-    await found.server.stop()  # not the first one: a test may have killed that
+    await found.server.stop_server()  # not the first one: a test may have killed that
 
 
 @asynccontextmanager
@@ -91,9 +91,9 @@ async def worker(site: Site) -> AsyncIterator[Child]:
         "RATCHET_LOG_LEVEL": "error",
     }
     process = await site.forkserver.start([], environment, site.home / "worker.log", "workers.__main__")
-    asking = ActionClient(site.client)
+    client = ActionClient(site.client)
     async with asyncio.timeout(PATIENCE):  # a busy machine takes its time to start a process
-        while not await asking.pollers(ACTIONS_QUEUE):
+        while not await client.count_pollers(ACTIONS_QUEUE):
             await asyncio.sleep(0.02)
     try:
         yield process
@@ -123,25 +123,25 @@ async def test_a_worker_killed_in_the_middle_of_an_action_is_replaced_and_nothin
         await first.wait()
     async with worker(site):
         async with asyncio.timeout(PATIENCE):
-            assert await running is Result.SUCCEEDED
-    assert {vm.effects for vm in await site.cloud.books()} == {effects}
-    assert len(await site.cloud.books()) == 4
-    assert await site.inventory.holds() == []
+            assert await running is ActionResult.SUCCEEDED
+    assert {vm.effects for vm in await site.cloud.list_all_vms()} == {effects}
+    assert len(await site.cloud.list_all_vms()) == 4
+    assert await site.inventory.list_locks() == []
 
 
 async def test_a_server_killed_in_the_middle_of_an_action_comes_back_and_no_call_is_repeated(site: Site) -> None:
     async with worker(site):
-        assert await site.do("create") is Result.SUCCEEDED
+        assert await site.do("create") is ActionResult.SUCCEEDED
         running = await site.begin("suspend")
         await site.until_half_done("Suspending")
         site.server.process.kill()
         await site.server.process.wait()
         _, port = site.server.address.split(":")
-        site.server = await embedded.start(site.home, port=int(port))
+        site.server = await embedded.start_server(site.home, port=int(port))
         async with asyncio.timeout(PATIENCE):
-            assert await running is Result.SUCCEEDED
-    assert {(vm.state, vm.calls, vm.effects) for vm in await site.cloud.books()} == {("stopped", 2, 2)}
-    assert await site.inventory.holds() == []
+            assert await running is ActionResult.SUCCEEDED
+    assert {(vm.state, vm.calls, vm.effects) for vm in await site.cloud.list_all_vms()} == {("stopped", 2, 2)}
+    assert await site.inventory.list_locks() == []
 
 
 async def test_a_worker_told_to_stop_hands_its_action_over(site: Site) -> None:
@@ -152,8 +152,8 @@ async def test_a_worker_told_to_stop_hands_its_action_over(site: Site) -> None:
         first.send_signal(signal.SIGTERM)
         assert await first.wait() == 0
     async with worker(site), asyncio.timeout(PATIENCE):
-        assert await running is Result.SUCCEEDED
-    assert {vm.effects for vm in await site.cloud.books()} == {2}
+        assert await running is ActionResult.SUCCEEDED
+    assert {vm.effects for vm in await site.cloud.list_all_vms()} == {2}
 
 
 async def test_a_worker_frozen_in_an_order_changes_nothing_when_later_actions_are_done(site: Site) -> None:
@@ -166,9 +166,9 @@ async def test_a_worker_frozen_in_an_order_changes_nothing_when_later_actions_ar
         async with worker(site):
             assert await running == "succeeded"
             assert await site.do("resume") == "succeeded"
-            before = [(vm.path, vm.state, vm.effects) for vm in await site.cloud.books()]
+            before = [(vm.path, vm.state, vm.effects) for vm in await site.cloud.list_all_vms()]
             frozen.send_signal(signal.SIGCONT)
             frozen.send_signal(signal.SIGTERM)  # it ends when all of its activities have
             await asyncio.wait_for(frozen.wait(), PATIENCE)
-            assert [(vm.path, vm.state, vm.effects) for vm in await site.cloud.books()] == before
-            assert {vm.state for vm in await site.cloud.books()} == {"running"}
+            assert [(vm.path, vm.state, vm.effects) for vm in await site.cloud.list_all_vms()] == before
+            assert {vm.state for vm in await site.cloud.list_all_vms()} == {"running"}

@@ -10,8 +10,8 @@ from tests.test_statetable import CREATIONS, TABLES, UNHEARD_OF, label, named
 
 @every_case("table", TABLES, ids=label)
 def test_force_never_makes_a_creation_act_on_what_exists(table: StateTable) -> None:
-    for action in (action for action in table.actions if action in CREATIONS):
-        assert table.creates(action)
+    for action in (action for action in table.user_actions if action in CREATIONS):
+        assert table.is_creation(action)
         for status in (*table.statuses, UNHEARD_OF):
             plain, forced = (table.judge(status, action, force=force) for force in (False, True))
             assert forced == plain, (status, action)
@@ -21,4 +21,4 @@ def test_force_never_makes_a_creation_act_on_what_exists(table: StateTable) -> N
 
 def test_what_changes_an_object_as_well_as_making_it_is_no_creation() -> None:
     asked = [(kind.table, verb.action) for kind in KINDS.values() for verb in kind.verbs]
-    assert [action in CREATIONS for _, action in asked] == [table.creates(action) for table, action in asked]
+    assert [action in CREATIONS for _, action in asked] == [table.is_creation(action) for table, action in asked]

@@ -31,9 +31,9 @@ from client.actions import ActionClient
 from tests.records import FAMILIES
 from workers import embedded, service
 from workers.families import WORKFLOWS
-from workers.plugin import plugin
-from workers.service import Service
-from workers.settings import Settings
+from workers.plugin import temporal_plugin
+from workers.service import WorkerService
+from workers.settings import WorkerSettings
 
 RECORDED = Path(__file__).parent / "histories"
 SEED = int(os.environ.get("RATCHET_CHAOS_SEED") or random.randrange(10**6))
@@ -118,16 +118,16 @@ def decoded(data: str) -> Any:
 
 async def _told(address: str, home: Path, family: str, most: int) -> Compared:
     """So many of a family's stories, told and replayed."""
-    client = await Client.connect(address, plugins=[plugin(sandbox=True)], identity="guard")
-    settings = Settings(home=home, simulated_latency=0, call_timeout=2, patience=2)
-    running = Service(client, settings, interceptors=[Shuffle(random.Random(SEED))])
-    running.prepare()
+    client = await Client.connect(address, plugins=[temporal_plugin(sandbox=True)], identity="guard")
+    settings = WorkerSettings(home=home, simulated_latency=0, call_timeout=2, patience=2)
+    running = WorkerService(client, settings, interceptors=[Shuffle(random.Random(SEED))])
+    running.prepare_databases()
     compared = Compared(client, family, most)
-    async with running.serve(), asyncio.timeout(400):
+    async with running.serve_queues(), asyncio.timeout(400):
         with suppress(Enough):
             await FAMILIES[family](compared, ActionClient(client), running)
     await running.close()
-    replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin(sandbox=True)])
+    replayer = Replayer(workflows=WORKFLOWS, plugins=[temporal_plugin(sandbox=True)])
     async with replayer.workflow_replay_iterator(_each(compared.histories)) as results:
         compared.differ += [repr(result.replay_failure) async for result in results if result.replay_failure]
     return compared
@@ -151,10 +151,10 @@ async def test_a_story_ends_the_same_when_every_task_replays(
     print(f"RATCHET_CHAOS_SEED={SEED}")  # noqa: T201  shown when it fails
     forgetful = partial(Worker, max_cached_workflows=cache)
     monkeypatch.setattr(service, "Worker", forgetful)
-    server = await embedded.start(tmp_path)
+    server = await embedded.start_server(tmp_path)
     try:
         compared = await _told(server.address, tmp_path, family, 1_000 if chaos else SHORT)
     finally:
-        await server.stop()
+        await server.stop_server()
     assert compared.differ == []
     assert compared.histories

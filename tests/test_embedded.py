@@ -11,20 +11,20 @@ import pytest
 
 from client.connection import EMBEDDED_FILE
 from domain.errors import Refused
-from providers.sockets import OURS, free_port
+from providers.sockets import OUR_PORTS, free_port
 from workers import embedded
 
 
 async def test_servers_that_start_at_the_same_moment_do_not_take_each_others_answers(tmp_path: Path) -> None:
     homes = [tmp_path / name for name in ("a", "b", "c")]
-    servers = await asyncio.gather(*map(embedded.start, homes))
+    servers = await asyncio.gather(*map(embedded.start_server, homes))
     try:
         assert len({server.address for server in servers}) == len({server.ui for server in servers}) == 3
         assert all(server.process.returncode is None for server in servers)
         for home, server in zip(homes, servers, strict=True):
             assert json.loads((home / EMBEDDED_FILE).read_text())["pid"] == server.process.pid
     finally:
-        await asyncio.gather(*(server.stop() for server in servers))
+        await asyncio.gather(*(server.stop_server() for server in servers))
 
 
 async def test_a_port_that_somebody_else_holds_is_said_and_nothing_stays_behind(tmp_path: Path) -> None:
@@ -32,14 +32,14 @@ async def test_a_port_that_somebody_else_holds_is_said_and_nothing_stays_behind(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(Refused, match="ended 3 times instead of answering"):
-            await embedded.start(tmp_path, port=taken.getsockname()[1])
+            await embedded.start_server(tmp_path, port=taken.getsockname()[1])
     assert not (tmp_path / EMBEDDED_FILE).exists()
     assert "address already in use" in (tmp_path / "temporal.log").read_text()
 
 
 def test_a_port_of_ours_is_never_one_that_outgoing_connections_take() -> None:
-    assert free_port() in OURS
+    assert free_port() in OUR_PORTS
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert free_port(taken.getsockname()[1]) in OURS
+        assert free_port(taken.getsockname()[1]) in OUR_PORTS

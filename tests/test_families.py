@@ -9,7 +9,7 @@ import pytest
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from domain.model import Done, Grant, Request
+from domain.model import Grant, Request, WorkReport
 from domain.registry import KINDS
 from domain.statetable import Ruling
 from starter.families import EXTENSIONS
@@ -20,7 +20,7 @@ from tests.registry import NAMES, module_of
 from tests.test_cli.test_demos import ELSEWHERE, TOLD
 from tests.test_store.tour import STORIES as TOURS
 from workers import families
-from workflows.action import Action
+from workflows.action import ActionWorkflow
 from workflows.leases import calls
 from workflows.leases.actions import UpdateLease
 
@@ -59,26 +59,26 @@ def test_every_family_has_a_demo() -> None:
     assert [name for name, face in EXTENSIONS.items() if face.demo is None] == []
 
 
-ACTIONS = [each for each in families.WORKFLOWS if issubclass(each, Action)]
+ACTIONS = [workflow for workflow in families.WORKFLOWS if issubclass(workflow, ActionWorkflow)]
 GRANT = Grant(epoch=1, path="pool:a:lease:b", action="update", ruling=Ruling.GO, came_from="", during="", then="")
 OVER = ApplicationError("the action is over", type="Superseded", non_retryable=True)
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda each: str(each.__name__))
 async def test_an_action_ends_also_if_what_became_of_its_work_cannot_be_found_out(
-    action: type[Action], monkeypatch: pytest.MonkeyPatch
+    action: type[ActionWorkflow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever fails while it settles, also for want of the right to order: its end is written all the same."""
-    assert action._settle is Action._settle, "the kernel catches it, for every family"
+    assert action._settle_safely is ActionWorkflow._settle_safely, "the kernel catches it, for every family"
 
-    async def settle(*_: object) -> Done:
+    async def settle(*_: object) -> WorkReport:
         raise OVER
 
-    monkeypatch.setattr(action, "settle", settle)
+    monkeypatch.setattr(action, "settle_work", settle)
     monkeypatch.setattr(workflow, "logger", getLogger(__name__))  # its own is for those that run
     request = Request(path=GRANT.path, action=GRANT.action)
-    left = await action()._settle(request, GRANT, cut_off=False)
-    assert left == Done(message="what became of the work is unknown: the action is over"), "its outcome says so"
+    left = await action()._settle_safely(request, GRANT, cut_off=False)
+    assert left == WorkReport(message="what became of the work is unknown: the action is over"), "its outcome says so"
 
 
 async def test_an_update_of_a_lease_that_cannot_be_given_back_is_not_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,5 +87,5 @@ async def test_an_update_of_a_lease_that_cannot_be_given_back_is_not_as_it_was(m
 
     monkeypatch.setattr(calls, "hand_over", nobody_answers)
     grant = GRANT.model_copy(update={"details": {"hand_over": ["r1"]}})
-    left = await UpdateLease().settle(Request(path=GRANT.path, action=GRANT.action), grant)
+    left = await UpdateLease().settle_work(Request(path=GRANT.path, action=GRANT.action), grant)
     assert (left.to, left.message) == ("ERROR", "not as it was: r1: the action is over")

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities import fence
-from activities.fence import PROOF_SECONDS, Fence, OrderRight, boot_time
+from activities.fence import PROOF_VALID_SECONDS, Fence, OrderRight, seconds_since_boot
 from domain.errors import Superseded
 from domain.ports import Inventory
 
@@ -25,7 +25,7 @@ class Actions:
     open: bool = True
     asked: list[tuple[str, int]] = field(default_factory=list)
 
-    async def is_open(self, path: str, epoch: int) -> bool:
+    async def is_action_open(self, path: str, epoch: int) -> bool:
         self.asked.append((path, epoch))
         await asyncio.sleep(0)
         return self.open
@@ -45,7 +45,7 @@ def right_of(actions: Actions, clock: Clock) -> OrderRight:
 
 async def test_an_open_action_of_a_worker_that_is_heard_may_order() -> None:
     actions = Actions()
-    assert await right_of(actions, Clock()).order(lambda: asyncio.sleep(0, "done")) == "done"
+    assert await right_of(actions, Clock()).order_with_proof(lambda: asyncio.sleep(0, "done")) == "done"
     assert actions.asked == [(PATH, EPOCH)]
 
 
@@ -56,7 +56,7 @@ async def test_an_action_that_is_over_orders_nothing() -> None:
         ordered.append("stop")
 
     with pytest.raises(Superseded, match="is over") as lost:
-        await right_of(Actions(open=False), Clock()).order(call)
+        await right_of(Actions(open=False), Clock()).order_with_proof(call)
     assert lost.value.final
     assert ordered == []
 
@@ -65,10 +65,10 @@ async def test_many_orders_of_one_moment_ask_the_inventory_once() -> None:
     actions, clock = Actions(), Clock()
     right = right_of(actions, clock)
     await asyncio.gather(*(right.prove() for _ in range(100)))
-    clock.now += PROOF_SECONDS / 2
+    clock.now += PROOF_VALID_SECONDS / 2
     await right.prove()
     assert len(actions.asked) == 1
-    clock.now += PROOF_SECONDS / 2
+    clock.now += PROOF_VALID_SECONDS / 2
     await right.prove()
     assert len(actions.asked) == 2
 
@@ -77,7 +77,7 @@ async def test_what_was_proven_before_a_freeze_counts_no_more_after_it() -> None
     actions, clock = Actions(), Clock()
     right = right_of(actions, clock)
     await right.prove()
-    clock.now += PROOF_SECONDS + 1  # frozen, but not for so long that Temporal would miss it
+    clock.now += PROOF_VALID_SECONDS + 1  # frozen, but not for so long that Temporal would miss it
     actions.open = False
     with pytest.raises(Superseded):
         await right.prove()
@@ -97,7 +97,7 @@ async def test_a_freeze_while_the_inventory_answers_is_noticed() -> None:
     clock = Clock()
 
     class Slow(Actions):
-        async def is_open(self, path: str, epoch: int) -> bool:
+        async def is_action_open(self, path: str, epoch: int) -> bool:
             clock.now += TIMEOUT
             return True
 
@@ -108,10 +108,10 @@ async def test_a_freeze_while_the_inventory_answers_is_noticed() -> None:
 async def test_an_inventory_that_was_asked_for_something_else_proves_it_too() -> None:
     actions, clock = Actions(), Clock()
     right = right_of(actions, clock)
-    right.shown(clock.now)
+    right.note_action_open(clock.now)
     await right.prove()
     assert actions.asked == []
-    right.shown(clock.now - 100)  # an older word takes nothing back
+    right.note_action_open(clock.now - 100)  # an older word takes nothing back
     await right.prove()
     assert actions.asked == []
 
@@ -119,7 +119,7 @@ async def test_an_inventory_that_was_asked_for_something_else_proves_it_too() ->
 async def test_heartbeats_that_are_acknowledged_keep_the_right_and_others_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fence, "BEAT_SECONDS", 0.001)
+    monkeypatch.setattr(fence, "HEARTBEAT_SECONDS", 0.001)
     clock = Clock()
     right = right_of(Actions(), clock)
     beats = 0
@@ -134,10 +134,10 @@ async def test_heartbeats_that_are_acknowledged_keep_the_right_and_others_do_not
             return False
         return True
 
-    keeping = asyncio.create_task(right.keep(beat))
+    keeping = asyncio.create_task(right.keep_heartbeating(beat))
     await enough.wait()
     await keeping
-    assert right.heard == 1_001.0
+    assert right.acknowledged_at == 1_001.0
     with pytest.raises(Superseded, match="another worker"):
         await right.prove()
 
@@ -149,7 +149,7 @@ async def run(body: Any, actions: Actions | None = None) -> Any:
         return True
 
     async def within() -> Any:
-        async with Fence(cast(Inventory, actions or Actions()), heard).right(PATH, EPOCH) as right:
+        async with Fence(cast(Inventory, actions or Actions()), heard).right_to_order(PATH, EPOCH) as right:
             return await body(right)
 
     return await ActivityEnvironment().run(within)
@@ -169,7 +169,7 @@ async def test_a_lost_right_ends_the_activity_and_is_not_tried_again() -> None:
 
 async def test_a_worker_that_was_not_heard_leaves_the_work_to_another() -> None:
     async def body(right: OrderRight) -> None:
-        right.heard = boot_time() - 10_000
+        right.acknowledged_at = seconds_since_boot() - 10_000
         await right.prove()
 
     with pytest.raises(ApplicationError) as failure:

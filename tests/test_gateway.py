@@ -16,13 +16,13 @@ import pytest
 from domain.events import READ_EVENTS
 from domain.model import Outcome
 from gateway import limits, server
-from gateway.app import build
+from gateway.app import build_app
 from gateway.context import Gateway
 from gateway.reads import GatewayClient
-from gateway.server import serving
+from gateway.server import serve_app
 from gateway.tokens import TokenFile, hash_token, new_token
 from tests.patience import PATIENCE
-from workers.service import Service
+from workers.service import WorkerService
 
 pytestmark = pytest.mark.stores("sqlite", "postgres")
 
@@ -30,13 +30,13 @@ SPEC = {"subGroups": [{"name": "front", "subGroupSize": 2, "csp": "aws", "region
 
 
 @pytest.fixture
-async def gateway(stack: Service) -> Gateway:
+async def gateway(stack: WorkerService) -> Gateway:
     return Gateway(GatewayClient(stack.client, stack.store_reads()))
 
 
 @pytest.fixture
 async def url(gateway: Gateway) -> AsyncIterator[str]:
-    async with serving(build(gateway), "127.0.0.1", 0) as found:
+    async with serve_app(build_app(gateway), "127.0.0.1", 0) as found:
         yield found
 
 
@@ -221,7 +221,7 @@ async def test_the_document_describes_every_action_and_the_page_shows_it(http: h
 async def test_requests_that_are_too_large_too_slow_or_of_another_site_are_cut_off(
     http: httpx.AsyncClient, url: str, web: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    large = await http.post(f"/v1/objects/{web}/actions/create", content=b" " * (limits.MAX_BODY + 1))
+    large = await http.post(f"/v1/objects/{web}/actions/create", content=b" " * (limits.MAX_BODY_BYTES + 1))
     assert large.status_code == 413
 
     async def endless() -> AsyncIterator[bytes]:
@@ -252,7 +252,7 @@ async def until_closed(port: int, sent: bytes) -> bytes:
     return answer
 
 
-async def test_a_token_decides_who_asks(stack: Service, tmp_path: Path, web: str) -> None:
+async def test_a_token_decides_who_asks(stack: WorkerService, tmp_path: Path, web: str) -> None:
     token, old = new_token(), new_token()
     file = tmp_path / "tokens.yaml"
     file.write_text(
@@ -263,7 +263,7 @@ async def test_a_token_decides_who_asks(stack: Service, tmp_path: Path, web: str
     file.chmod(0o600)
     gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), TokenFile(file))
     async with (
-        serving(build(gateway), "127.0.0.1", 0) as url,
+        serve_app(build_app(gateway), "127.0.0.1", 0) as url,
         httpx.AsyncClient(base_url=url, timeout=PATIENCE) as http,
     ):
         for wrong in ({}, {"Authorization": f"Bearer {old}"}, {"Authorization": "Bearer x"}, {"Authorization": token}):
@@ -284,9 +284,9 @@ async def test_a_token_decides_who_asks(stack: Service, tmp_path: Path, web: str
         TokenFile(file)
 
 
-async def test_without_the_store_a_worker_answers(stack: Service, web: str) -> None:
+async def test_without_the_store_a_worker_answers(stack: WorkerService, web: str) -> None:
     async with (
-        serving(build(Gateway(GatewayClient(stack.client))), "127.0.0.1", 0) as url,
+        serve_app(build_app(Gateway(GatewayClient(stack.client))), "127.0.0.1", 0) as url,
         httpx.AsyncClient(base_url=url, timeout=PATIENCE) as http,
     ):
         assert (await http.get("/readyz")).status_code == 200
@@ -297,5 +297,5 @@ async def test_without_the_store_a_worker_answers(stack: Service, web: str) -> N
 
 async def test_a_port_that_is_taken_is_said(gateway: Gateway) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Exception, match="cannot listen"):
-        async with serving(build(gateway), "127.0.0.1", taken.getsockname()[1]):
+        async with serve_app(build_app(gateway), "127.0.0.1", taken.getsockname()[1]):
             pass

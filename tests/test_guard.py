@@ -10,12 +10,12 @@ from temporalio import workflow
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from domain.wire import ACTIONS_QUEUE, ADMIT, PASSED, PREEMPT
+from domain.wire import ACTIONS_QUEUE, ADMIT_UPDATE, PASSED_SIGNAL, PREEMPT_UPDATE
 from tests.patience import PATIENCE
 from tests.user import User
 from workers.families import WORKFLOWS
-from workers.service import Service
-from workflows.guard import UNFIT
+from workers.service import WorkerService
+from workflows.guard import UNFIT_ERROR_TYPE
 
 
 @pytest.mark.parametrize("args", [[], [{}, {}], [1, 2, 3]])
@@ -25,13 +25,13 @@ async def test_an_action_goes_on_after_messages_that_no_handler_can_take(
     ticket = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
     await user.until_status(user.mci(), "Prepared")
     handle = client.get_workflow_handle(user.mci())
-    await handle.signal(PASSED, args=args)
-    for update in (ADMIT, PREEMPT):
+    await handle.signal(PASSED_SIGNAL, args=args)
+    for update in (ADMIT_UPDATE, PREEMPT_UPDATE):
         with pytest.raises(WorkflowUpdateFailedError) as caught:
             await handle.execute_update(update, args=args)
         assert isinstance(caught.value.cause, ApplicationError)
     await handle.signal("continue", {})
-    assert (await user.asking.outcome(ticket.path, ticket.run)).status.startswith("Running")
+    assert (await user.asking.wait_for_outcome(ticket.path, ticket.run)).status.startswith("Running")
     events = (await handle.fetch_history()).to_json()
     assert "EVENT_TYPE_WORKFLOW_TASK_FAILED" not in events
 
@@ -39,10 +39,10 @@ async def test_an_action_goes_on_after_messages_that_no_handler_can_take(
 @pytest.mark.parametrize("args", [[], [{}, 2]])
 @pytest.mark.parametrize("kind", WORKFLOWS)
 async def test_a_workflow_that_is_started_with_too_much_or_too_little_fails_instead_of_waiting_for_ever(
-    ns: str, client: Client, stack: Service, kind: type, args: list[Any]
+    ns: str, client: Client, stack: WorkerService, kind: type, args: list[Any]
 ) -> None:
     definition = workflow._Definition.must_from_class(kind)
-    name, heard = str(definition.name), next(iter(definition.signals), PASSED)
+    name, heard = str(definition.name), next(iter(definition.signals), PASSED_SIGNAL)
     with pytest.raises(WorkflowFailureError) as caught:
         async with asyncio.timeout(PATIENCE):
             await client.execute_workflow(
@@ -54,4 +54,7 @@ async def test_a_workflow_that_is_started_with_too_much_or_too_little_fails_inst
                 start_signal_args=[{}],
             )
     assert isinstance(caught.value.cause, ApplicationError)
-    assert (caught.value.cause.type, caught.value.cause.message[:29]) == (UNFIT, "not started as it should be: ")
+    assert (caught.value.cause.type, caught.value.cause.message[:29]) == (
+        UNFIT_ERROR_TYPE,
+        "not started as it should be: ",
+    )

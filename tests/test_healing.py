@@ -14,12 +14,22 @@ import sqlalchemy as sa
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from activities.healing import HealActivities
-from activities.retention import Archive, Retention
+from activities.healing import HealingActivities
+from activities.retention import Archive, RetentionSweep
 from client.actions import ActionClient
 from domain import wire
-from domain.healing import ANY, DEFAULT_LIMIT, HealEntry, HealFinding, HealReport, Pruned, Suspect, Sweep, limit_for
-from domain.model import Result
+from domain.healing import (
+    ANY_ACTION,
+    DEFAULT_LIMIT_SECONDS,
+    HealEntry,
+    HealFinding,
+    HealReport,
+    PruneResult,
+    Suspect,
+    SweepOptions,
+    limit_seconds_for,
+)
+from domain.model import ActionResult
 from domain.ports import Inventory
 from store.schema import actions, locks, objects
 from tests.patience import PATIENCE
@@ -27,17 +37,17 @@ from tests.stack import opened
 from tests.test_cli.conftest import cli as cli
 from tests.test_cli.shell import Cli
 from tests.user import User, spec
-from workers.schedule import keep_schedule
+from workers.schedule import ensure_schedule
 
 pytestmark = pytest.mark.stores("sqlite", "postgres")
 
-NOW = Sweep(limits={ANY: 0})
-LOOK = Sweep(limits={ANY: 0}, dry_run=True)
+NOW = SweepOptions(limits={ANY_ACTION: 0})
+LOOK = SweepOptions(limits={ANY_ACTION: 0}, dry_run=True)
 
 
-async def sweep(user: User, order: Sweep = NOW) -> tuple[HealReport, list[HealEntry]]:
+async def sweep(user: User, order: SweepOptions = NOW) -> tuple[HealReport, list[HealEntry]]:
     """A sweep, and what it found of this test's own objects."""
-    report = await user.asking.heal(order)
+    report = await user.asking.run_sweep(order)
     return report, [found for found in report.found if found.path.startswith(f"ns:{user.ns}:")]
 
 
@@ -57,10 +67,10 @@ async def terminate(user: User, workflow: str) -> None:
 
 
 def test_limits_are_looked_up_from_the_narrow_to_the_wide() -> None:
-    limits = {"vm.reboot": 1.0, "vm": 2.0, ANY: 3.0}
-    assert [limit_for(limits, path, "reboot") for path in ("ns:a:mci:b:vm:c", "ns:a:mci:b")] == [1.0, 3.0]
-    assert limit_for(limits, "ns:a:mci:b:vm:c", "resume") == 2.0
-    assert limit_for({}, "ns:a:mci:b", "create") == DEFAULT_LIMIT
+    limits = {"vm.reboot": 1.0, "vm": 2.0, ANY_ACTION: 3.0}
+    assert [limit_seconds_for(limits, path, "reboot") for path in ("ns:a:mci:b:vm:c", "ns:a:mci:b")] == [1.0, 3.0]
+    assert limit_seconds_for(limits, "ns:a:mci:b:vm:c", "resume") == 2.0
+    assert limit_seconds_for({}, "ns:a:mci:b", "create") == DEFAULT_LIMIT_SECONDS
 
 
 async def test_an_object_whose_workflow_was_terminated_goes_back_and_is_reported(user: User, hung: str) -> None:
@@ -68,10 +78,10 @@ async def test_an_object_whose_workflow_was_terminated_goes_back_and_is_reported
     _, [found] = await sweep(user)
     assert (found.path, found.action, found.status, found.finding) == (hung, "reboot", "Rebooting", HealFinding.HEALED)
     assert (found.to, (await user.see(hung)).status) == ("Running", "Running")
-    assert await user.service.inventory.holds(user.mci()) == []
+    assert await user.service.inventory.list_locks(user.mci()) == []
     last = (await user.history(hung))[-1]
     assert (last.actor, last.action, last.source, last.to) == ("Controller", "heal", "Rebooting", "Running")
-    assert (await user.do(hung, "suspend")).result is Result.SUCCEEDED
+    assert (await user.do(hung, "suspend")).result is ActionResult.SUCCEEDED
 
 
 async def test_a_group_goes_back_with_all_its_members(user: User) -> None:
@@ -90,13 +100,13 @@ async def test_a_slow_action_that_lives_is_reported_and_left_alone(user: User, h
     assert (found.finding, found.status) == (HealFinding.SLOW, "Rebooting")
     assert (await user.see(hung)).status == "Rebooting"
     await user.heal_faults()
-    assert await user.service.inventory.holds(hung) != []
-    await user.asking.cancel(hung)
+    assert await user.service.inventory.list_locks(hung) != []
+    await user.asking.cancel_action(hung)
 
 
 async def test_a_terminated_action_is_healed_at_once_however_young_it_is(user: User, hung: str) -> None:
     await terminate(user, hung)
-    _, [found] = await sweep(user, Sweep())
+    _, [found] = await sweep(user, SweepOptions())
     assert (found.path, found.finding, found.to) == (hung, HealFinding.HEALED, "Running")
 
 
@@ -109,10 +119,12 @@ async def test_a_run_that_temporal_does_not_know_is_left_alone_until_its_limit(u
         connection.execute(sa.update(actions).where(mine).values(run=forgotten))
         connection.execute(sa.update(locks).where(locks.c.owner == hung).values(run=forgotten))
 
-    await user.service.database.run(forget)
-    assert (await sweep(user, Sweep(limits={"vm.reboot": 3600.0})))[1] == []
+    await user.service.database.run_transaction(forget)
+    assert (await sweep(user, SweepOptions(limits={"vm.reboot": 3600.0})))[1] == []
     assert (await user.see(hung)).status == "Rebooting"
-    assert [found.finding for found in (await sweep(user, Sweep(limits={"vm.reboot": 0.0})))[1]] == [HealFinding.HEALED]
+    assert [found.finding for found in (await sweep(user, SweepOptions(limits={"vm.reboot": 0.0})))[1]] == [
+        HealFinding.HEALED
+    ]
 
 
 class Outdated:
@@ -121,7 +133,7 @@ class Outdated:
     def __init__(self, inventory: Inventory, suspects: list[Suspect]) -> None:
         self._inventory, self._suspects = inventory, suspects
 
-    async def suspects(self, before: datetime) -> list[Suspect]:
+    async def list_suspects(self, before: datetime) -> list[Suspect]:
         return self._suspects
 
     def __getattr__(self, name: str) -> object:
@@ -133,11 +145,11 @@ async def test_an_action_that_ends_while_a_sweep_looks_is_not_called_healed(user
     await user.fault("hang", verb="reboot", seconds=60)
     ticket = await user.admitted(user.mci(), "reboot")
     inventory = user.service.inventory
-    seen = [each for each in await inventory.suspects(datetime.now(UTC)) if each.path == user.mci()]
+    seen = [suspect for suspect in await inventory.list_suspects(datetime.now(UTC)) if suspect.path == user.mci()]
     await user.heal_faults()
-    assert (await user.asking.outcome(user.mci(), ticket.run)).result is Result.SUCCEEDED
-    healing = HealActivities(user.asking.client, Outdated(inventory, seen))  # type: ignore[arg-type]
-    report = await ActivityEnvironment().run(healing.sweep, Sweep(limits={ANY: 0}, grace=10**6))
+    assert (await user.asking.wait_for_outcome(user.mci(), ticket.run)).result is ActionResult.SUCCEEDED
+    healing = HealingActivities(user.asking.client, Outdated(inventory, seen))  # type: ignore[arg-type]
+    report = await ActivityEnvironment().run(healing.sweep, SweepOptions(limits={ANY_ACTION: 0}, grace=10**6))
     assert [(found.path, found.finding) for found in report.found] == [(user.mci(), HealFinding.ENDED)]
 
 
@@ -147,7 +159,7 @@ async def test_a_dry_run_changes_nothing_and_says_what_it_would_do(user: User, h
     report, [found] = await sweep(user, LOOK)
     assert (report.dry_run, found.finding) == (True, HealFinding.WOULD_HEAL)
     assert await user.see(hung) == before
-    assert await user.service.inventory.holds(hung) != []
+    assert await user.service.inventory.list_locks(hung) != []
 
 
 async def test_a_lock_whose_owner_is_gone_is_released(user: User) -> None:
@@ -160,17 +172,19 @@ async def test_a_lock_whose_owner_is_gone_is_released(user: User) -> None:
         "action": "suspend",
         "since": datetime.now(UTC) - timedelta(days=1),
     }
-    await user.service.database.run(lambda connection: connection.execute(sa.insert(locks).values(**stray)).rowcount)
+    await user.service.database.run_transaction(
+        lambda connection: connection.execute(sa.insert(locks).values(**stray)).rowcount
+    )
     _, [found] = await sweep(user)
     assert (found.path, found.status, found.finding) == (user.mci("ghost"), "lock", HealFinding.HEALED)
-    assert await user.service.inventory.holds(user.mci()) == []
+    assert await user.service.inventory.list_locks(user.mci()) == []
 
 
 async def test_an_object_that_moves_although_no_action_does_goes_back(user: User) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     stuck = sa.update(objects).where(objects.c.path == user.vm("aws0-1"))
     moving = {"status": "Suspending", "previous_status": "Running", "target_action": "suspend"}
-    await user.service.database.run(lambda connection: connection.execute(stuck.values(**moving)).rowcount)
+    await user.service.database.run_transaction(lambda connection: connection.execute(stuck.values(**moving)).rowcount)
     _, [found] = await sweep(user)
     assert (found.status, found.finding, found.to) == ("Suspending", HealFinding.HEALED, "Running")
     assert (await sweep(user))[1] == []
@@ -189,7 +203,7 @@ async def test_a_late_write_of_a_dead_action_changes_nothing(user: User, hung: s
     await sweep(user)
     await user.heal_faults()
     ended = sa.select(actions.c.outcome).where(actions.c.epoch == epoch)
-    outcome = await user.service.database.run(lambda connection: connection.execute(ended).scalar_one())
+    outcome = await user.service.database.run_transaction(lambda connection: connection.execute(ended).scalar_one())
     assert outcome["message"].startswith("abandoned")
     assert (await user.see(hung)).status == "Running"
 
@@ -198,7 +212,7 @@ async def test_reports_are_kept_the_newest_first(user: User, hung: str, cli: Cli
     await terminate(user, hung)
     first, _ = await sweep(user)
     second, _ = await sweep(user, LOOK)
-    kept = await user.service.inventory.reports(2)
+    kept = await user.service.inventory.read_reports(2)
     assert [report.number for report in kept] == [second.number, first.number]
     assert kept[1] == first
 
@@ -224,10 +238,10 @@ async def test_a_sweep_exports_and_removes_what_is_older_than_the_retention(
     await user.do(user.mci(), "suspend")
     await user.do(user.mci(), "resume")
     inventory, client = user.service.inventory, user.asking.client
-    retention = Retention(client, inventory, Archive(tmp_path), days=1e-9)
-    healing, order = HealActivities(client, inventory, retention=retention), Sweep(grace=10**6)
+    retention = RetentionSweep(client, inventory, Archive(tmp_path), days=1e-9)
+    healing, order = HealingActivities(client, inventory, retention=retention), SweepOptions(grace=10**6)
     dry = await ActivityEnvironment().run(healing.sweep, order.model_copy(update={"dry_run": True}))
-    assert dry.pruned == Pruned()
+    assert dry.pruned == PruneResult()
     async with asyncio.timeout(PATIENCE):  # Temporal's lists come a moment after what they tell of
         while {line.action for line in await user.history(user.mci())} != {"resume"}:
             report = await ActivityEnvironment().run(healing.sweep, order)
@@ -238,7 +252,7 @@ async def test_a_sweep_exports_and_removes_what_is_older_than_the_retention(
     mine = [row["action"] for row in told if row["table"] == "actions" and row["path"].startswith(user.mci())]
     assert mine == ["create", "reboot", "suspend"]
     assert (await cli(f"verify {user.ns}/web")).code == 0
-    assert (await user.do(user.mci(), "reboot")).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "reboot")).result is ActionResult.SUCCEEDED
     assert (await cli(f"verify {user.ns}/web")).code == 0
 
 
@@ -247,11 +261,13 @@ async def test_an_archive_that_cannot_be_written_is_told_and_nothing_is_removed(
     await user.do(user.mci(), "suspend")
     (file := tmp_path / "archive").write_text("no folder")
     inventory, client = user.service.inventory, user.asking.client
-    healing = HealActivities(client, inventory, retention=Retention(client, inventory, Archive(file), days=1e-9))
+    healing = HealingActivities(
+        client, inventory, retention=RetentionSweep(client, inventory, Archive(file), days=1e-9)
+    )
     async with asyncio.timeout(PATIENCE):
-        found = Pruned()
+        found = PruneResult()
         while not found.problem:
-            found = (await ActivityEnvironment().run(healing.sweep, Sweep(grace=10**6))).pruned or found
+            found = (await ActivityEnvironment().run(healing.sweep, SweepOptions(grace=10**6))).pruned or found
     assert (found.actions, found.lines) == (0, 0)
     assert "the archive cannot be written" in found.problem
     assert {line.action for line in await user.history(user.mci())} == {"create", "suspend"}
@@ -262,18 +278,18 @@ async def test_the_schedule_is_kept_as_the_settings_say(client: Client, user: Us
     usual = user.service.settings.heal_interval
     try:
         for seconds in (60.0, usual):
-            await keep_schedule(client, seconds)
+            await ensure_schedule(client, seconds)
             [interval] = (await schedule.describe()).schedule.spec.intervals
             assert interval.every == timedelta(seconds=seconds)
-        before = (await user.service.inventory.reports(1))[:1]
+        before = (await user.service.inventory.read_reports(1))[:1]
         await schedule.trigger()
         async with asyncio.timeout(PATIENCE):
-            while (await user.service.inventory.reports(1))[:1] == before:
+            while (await user.service.inventory.read_reports(1))[:1] == before:
                 await asyncio.sleep(0.05)
-        await keep_schedule(client, 0)
-        await keep_schedule(client, 0)  # gone already: nothing to do
+        await ensure_schedule(client, 0)
+        await ensure_schedule(client, 0)  # gone already: nothing to do
     finally:
-        await keep_schedule(client, usual)
+        await ensure_schedule(client, usual)
 
 
 async def test_sweeps_come_by_themselves_at_their_interval(tmp_path: Path) -> None:
@@ -286,13 +302,13 @@ async def test_sweeps_come_by_themselves_at_their_interval(tmp_path: Path) -> No
             await user.until_called(user.vm("aws0-1"))
             await terminate(user, user.mci())
             await user.until_status(user.mci(), "Running:1 (R:1/1)")
-            assert await site.stack.inventory.holds(user.mci()) == []
+            assert await site.stack.inventory.list_locks(user.mci()) == []
             await user.heal_faults()
         healed = list[HealFinding]()
         async with asyncio.timeout(PATIENCE):
             while len(healed) < 2:  # a sweep is on record when it has ended
-                reports = await site.stack.inventory.reports(1_000)
-                healed = [found.finding for each in reports for found in each.found]
+                reports = await site.stack.inventory.read_reports(1_000)
+                healed = [found.finding for report in reports for found in report.found]
                 await asyncio.sleep(0.02)
         assert healed == [HealFinding.HEALED] * 2
         times = sorted(report.at for report in reports)

@@ -148,7 +148,7 @@ def circles(several: Sequence[Module]) -> list[list[str]]:
 
 
 def _module(name: str, known: Set[str]) -> str:
-    """`starter.output.show` is in starter.output."""
+    """`starter.output.print_sheet` is in starter.output."""
     return name if name in known else name.rpartition(".")[0]
 
 

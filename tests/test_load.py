@@ -10,8 +10,8 @@ import pytest
 
 from bench.load import SHORT, Habits, users, world
 from bench.rig import Rig
-from domain.model import Query, Verification
-from domain.wire import VERIFY
+from domain.model import ReadQuery, VerificationReport
+from domain.wire import VERIFY_ACTIVITY
 from tests.user import User
 
 pytestmark = pytest.mark.stores("postgres")
@@ -25,7 +25,7 @@ async def test_every_request_of_many_users_is_answered(user: User, chaos: bool) 
     site = Rig(user.asking.client, user.service, user.asking)
     async with asyncio.timeout(240), world(site, SHORT) as picks:
         log = await users(site, picks, USERS, SECONDS * (10 if chaos else 1), seed, Habits(bare=0))
-        found = await user.asking.read(VERIFY, Query(), Verification, seconds=100)
+        found = await user.asking.run_query(VERIFY_ACTIVITY, ReadQuery(), VerificationReport, seconds=100)
     assert log.answers.total() == log.asked > USERS
     assert log.answers["succeeded"] > 0
     known = {
@@ -40,6 +40,8 @@ async def test_every_request_of_many_users_is_answered(user: User, chaos: bool) 
     }
     assert set(log.answers) <= known, log.answers
     mine = [
-        each for each in found.findings if ":load" in each.path or each.path.startswith(("node:load", "image:load"))
+        finding
+        for finding in found.findings
+        if ":load" in finding.path or finding.path.startswith(("node:load", "image:load"))
     ]
     assert mine == []

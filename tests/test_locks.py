@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.locks import COMPATIBLE, HeldLock, Mode, conflicts, locks_for, queued_behind
+from domain.locks import COMPATIBLE_MODES, HeldLock, LockMode, conflicting_locks, locks_needed_for, locks_to_wait_for
 from tests.cases import every_case
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -19,7 +19,9 @@ VM = f"{MCI}:vm:1"
 
 def holds(owner: str, *paths: str) -> list[HeldLock]:
     """What an action on these paths holds."""
-    return [HeldLock(path, mode, owner, f"run-{owner}", "suspend", NOON) for path, mode in locks_for(paths).items()]
+    return [
+        HeldLock(path, mode, owner, f"run-{owner}", "suspend", NOON) for path, mode in locks_needed_for(paths).items()
+    ]
 
 
 def owners(found: list[HeldLock]) -> set[str]:
@@ -29,51 +31,55 @@ def owners(found: list[HeldLock]) -> set[str]:
 @every_case(
     ("want", "held", "together"),
     [
-        (Mode.X, Mode.X, False),
-        (Mode.X, Mode.IX, False),
-        (Mode.IX, Mode.X, False),
-        (Mode.IX, Mode.IX, True),
-        (Mode.X, Mode.CLOSED, False),
-        (Mode.HIDDEN_X, Mode.CLOSED, False),
-        (Mode.IX, Mode.CLOSED, True),
-        (Mode.HIDDEN_IX, Mode.CLOSED, True),
-        (Mode.IX, Mode.HIDDEN_IX, True),
-        (Mode.HIDDEN_IX, Mode.HIDDEN_IX, True),
+        (LockMode.X, LockMode.X, False),
+        (LockMode.X, LockMode.IX, False),
+        (LockMode.IX, LockMode.X, False),
+        (LockMode.IX, LockMode.IX, True),
+        (LockMode.X, LockMode.CLOSED, False),
+        (LockMode.HIDDEN_X, LockMode.CLOSED, False),
+        (LockMode.IX, LockMode.CLOSED, True),
+        (LockMode.HIDDEN_IX, LockMode.CLOSED, True),
+        (LockMode.IX, LockMode.HIDDEN_IX, True),
+        (LockMode.HIDDEN_IX, LockMode.HIDDEN_IX, True),
     ],
 )
-def test_the_truth_table_of_compatibility(want: Mode, held: Mode, together: bool) -> None:
+def test_the_truth_table_of_compatibility(want: LockMode, held: LockMode, together: bool) -> None:
     hold = HeldLock(VM, held, "other", "run", "suspend", NOON)
-    assert ((want, held) in COMPATIBLE) is together
-    assert conflicts({VM: want}, [hold]) == ([] if together else [hold])
+    assert ((want, held) in COMPATIBLE_MODES) is together
+    assert conflicting_locks({VM: want}, [hold]) == ([] if together else [hold])
 
 
-@every_case(("want", "held"), [(one, two) for one in Mode for two in Mode if one is not Mode.CLOSED])
-def test_what_meets_hidden_work_waits_and_what_meets_anything_else_is_refused(want: Mode, held: Mode) -> None:
+@every_case(("want", "held"), [(one, two) for one in LockMode for two in LockMode if one is not LockMode.CLOSED])
+def test_what_meets_hidden_work_waits_and_what_meets_anything_else_is_refused(want: LockMode, held: LockMode) -> None:
     hold = HeldLock(VM, held, "other", "run", "migrate", NOON)
-    together = (want, held) in COMPATIBLE
-    hidden = {want, held} & {Mode.HIDDEN_X, Mode.HIDDEN_IX} and held is not Mode.CLOSED
-    assert queued_behind({VM: want}, [hold]) == ([hold] if hidden and not together else [])
-    assert conflicts({VM: want}, [hold]) == ([hold] if not hidden and not together else [])
+    together = (want, held) in COMPATIBLE_MODES
+    hidden = {want, held} & {LockMode.HIDDEN_X, LockMode.HIDDEN_IX} and held is not LockMode.CLOSED
+    assert locks_to_wait_for({VM: want}, [hold]) == ([hold] if hidden and not together else [])
+    assert conflicting_locks({VM: want}, [hold]) == ([hold] if not hidden and not together else [])
 
 
 def test_hidden_work_wants_the_same_paths_in_hidden_modes() -> None:
-    assert locks_for([VM], hidden=True) == {"ns:a": Mode.HIDDEN_IX, MCI: Mode.HIDDEN_IX, VM: Mode.HIDDEN_X}
+    assert locks_needed_for([VM], hidden=True) == {
+        "ns:a": LockMode.HIDDEN_IX,
+        MCI: LockMode.HIDDEN_IX,
+        VM: LockMode.HIDDEN_X,
+    }
 
 
 def test_an_action_wants_x_on_itself_and_ix_on_what_is_above() -> None:
-    assert locks_for([VM]) == {"ns:a": Mode.IX, MCI: Mode.IX, VM: Mode.X}
-    assert locks_for(["ns:a"]) == {"ns:a": Mode.X}
-    assert locks_for([]) == {}
+    assert locks_needed_for([VM]) == {"ns:a": LockMode.IX, MCI: LockMode.IX, VM: LockMode.X}
+    assert locks_needed_for(["ns:a"]) == {"ns:a": LockMode.X}
+    assert locks_needed_for([]) == {}
 
 
 @pytest.mark.parametrize("paths", [[MCI, VM], [VM, MCI]])
 def test_x_is_not_weakened_by_a_path_below_it(paths: list[str]) -> None:
-    assert locks_for(paths) == {"ns:a": Mode.IX, MCI: Mode.X, VM: Mode.X}
+    assert locks_needed_for(paths) == {"ns:a": LockMode.IX, MCI: LockMode.X, VM: LockMode.X}
 
 
 def test_everybody_acquires_in_the_same_order() -> None:
     paths = ["ns:b:mci:z", "ns:a:mci:w:vm:9", "ns:a:mci:w:vm:10"]
-    assert list(locks_for(paths)) == sorted(locks_for(paths)) == list(locks_for(reversed(paths)))
+    assert list(locks_needed_for(paths)) == sorted(locks_needed_for(paths)) == list(locks_needed_for(reversed(paths)))
 
 
 @every_case(
@@ -92,13 +98,15 @@ def test_everybody_acquires_in_the_same_order() -> None:
     ],
 )
 def test_an_action_excludes_those_above_and_below_it_and_no_others(path: str, other: str, together: bool) -> None:
-    assert owners(conflicts(locks_for([path]), holds("other", other))) == (set() if together else {"other"})
+    assert owners(conflicting_locks(locks_needed_for([path]), holds("other", other))) == (
+        set() if together else {"other"}
+    )
 
 
 def test_a_refusal_can_name_every_holder() -> None:
     held = [hold for n in range(5) for hold in holds(f"vm-{n}", f"{MCI}:vm:{n}")]
-    assert owners(conflicts(locks_for([MCI]), held)) == {f"vm-{n}" for n in range(5)}
-    assert owners(conflicts(locks_for([f"{MCI}:vm:3"]), held)) == {"vm-3"}
+    assert owners(conflicting_locks(locks_needed_for([MCI]), held)) == {f"vm-{n}" for n in range(5)}
+    assert owners(conflicting_locks(locks_needed_for([f"{MCI}:vm:3"]), held)) == {"vm-3"}
 
 
 # Random histories.
@@ -128,7 +136,7 @@ def test_random_actions_are_let_in_exactly_when_none_overlaps(history: list[Acti
                 del running[ended]
                 held = [hold for hold in held if hold.owner != ended]
             continue
-        in_the_way = owners(conflicts(locks_for(event), held))
+        in_the_way = owners(conflicting_locks(locks_needed_for(event), held))
         expected = {
             owner for owner, paths in running.items() if any(overlap(one, two) for one in event for two in paths)
         }

@@ -11,20 +11,20 @@ import pytest
 
 from domain import registry, rendering
 from domain.mci import (
+    CLOUD_VERB_OF_ACTION,
     MCI,
-    OBSERVED,
-    ORDERS,
+    STATUS_OF_CLOUD_STATE,
     VM,
-    WANTED,
+    WANTED_STATUS,
     MciPhase,
     VmStatus,
 )
-from domain.mci.tables import ASKED, RECONCILED
+from domain.mci.tables import RECONCILED_STATUSES, SURVEYED_STATUSES
 from domain.model import ObjectView, Request
 from domain.ports import VmState
 from domain.statetable import NONE, Actor, Ruling
-from starter.reads import as_data
-from starter.tui import _object as tui_row
+from starter.reads import object_data
+from starter.tui import _object_cells as tui_row
 from tests.cases import every_case
 
 pytestmark = pytest.mark.stores("postgres")
@@ -147,7 +147,7 @@ def test_the_refusal_reads_as_the_rules_print_it() -> None:
 @every_case("status", ["Suspending", "Resuming", "Rebooting", "Terminating", "Creating"])
 def test_nothing_is_allowed_while_an_action_is_under_way(status: str, action: str) -> None:
     assert VM.judge(status, action).reason == f"{action} is not allowed for VM under {status}"
-    assert VM.allowed(status) == ()
+    assert VM.allowed_actions(status) == ()
 
 
 @pytest.mark.parametrize("action", CONTROL)
@@ -167,35 +167,35 @@ def test_force_never_revives_what_is_terminated(action: str) -> None:
 @pytest.mark.parametrize("force", [False, True], ids=["plain", "force"])
 def test_nothing_is_done_to_what_does_not_exist_and_nothing_is_created_twice(table: Any, force: bool) -> None:
     for action in CONTROL:
-        assert table.judge(NONE, action, force=force).reason == f"there is no such {table.label}"
+        assert table.judge_action(NONE, action, force=force).reason == f"there is no such {table.label}"
     for status in table.statuses:
-        reason = table.judge(status, "create", force=force).reason
+        reason = table.judge_action(status, "create", force=force).reason
         assert reason == f"{table.label} exists already, under {status}"
 
 
 def test_the_vms_statuses_are_the_documents_and_as_stable_as_it_says() -> None:
     told = stability(VM_STATUSES)
     assert set(VM.statuses) == set(told) == set(VmStatus)
-    assert set(VM.transitional) == {status for status, word in told.items() if word == "No (Transitional)"}
-    assert set(VM.stable) == {status for status, word in told.items() if word.startswith("Yes")}
+    assert set(VM.transitional_statuses) == {status for status, word in told.items() if word == "No (Transitional)"}
+    assert set(VM.stable_statuses) == {status for status, word in told.items() if word.startswith("Yes")}
 
 
 def test_the_vms_final_statuses_are_the_documents_but_for_failed_which_force_leaves() -> None:
     told = {status for status, word in stability(VM_STATUSES).items() if word == "Yes (Final)"}
-    assert set(VM.final) == told - {"Failed"} == {"Terminated"}
+    assert set(VM.final_statuses) == told - {"Failed"} == {"Terminated"}
     assert VM.failure_statuses == ("Failed",)
 
 
 def test_the_vms_diagram_is_the_documents_and_undefined_can_be_ended_and_records_removed() -> None:
-    ours = arrows(rendering.mermaid(VM))
+    ours = arrows(rendering.mermaid_diagram(VM))
     removed = {("Terminated", "Terminating"), ("Terminating", "[*]")}
     assert ours == arrows(VM_DIAGRAM) | {("Undefined", "Terminating")} | removed
 
 
 def test_every_action_leads_to_the_documents_target_status() -> None:
     told = {action.lower(): target for action, _, target in lines(TARGETS)}
-    assert told == {action: status for action, status in WANTED.items() if action not in ORDERS}
-    assert set(VM.actions) == set(told)
+    assert told == {action: status for action, status in WANTED_STATUS.items() if action not in CLOUD_VERB_OF_ACTION}
+    assert set(VM.user_actions) == set(told)
 
 
 @pytest.mark.parametrize("action", [*CONTROL, "delete"])
@@ -209,8 +209,8 @@ def test_an_mci_under_way_is_expected_to_become_what_its_vms_become(action: str)
 @pytest.mark.parametrize("kind", ["mci", "vm"])
 def test_a_target_action_is_shown_as_the_document_writes_it(kind: str) -> None:
     words = [word for word, _, _ in lines(TARGETS)]
-    assert [registry.kind(kind).target_action(word.lower()) for word in words] == words
-    assert registry.kind(kind).target_action(NONE) == "None"
+    assert [registry.find_kind(kind).target_action_word(word.lower()) for word in words] == words
+    assert registry.find_kind(kind).target_action_word(NONE) == "None"
 
 
 @pytest.mark.parametrize(("kind", "path"), [("mci", "ns:a:mci:b"), ("vm", "ns:a:mci:b:vm:c")])
@@ -227,17 +227,19 @@ def test_lists_and_the_full_screen_show_a_target_action_alike(kind: str, path: s
         changed_at=now,
         **under_way,
     )
-    assert as_data(view)["target_action"] == "Suspend"
+    assert object_data(view)["target_action"] == "Suspend"
     assert tui_row(view)[3] == "Suspend"
 
 
-@pytest.mark.parametrize("status", VM.stable)
+@pytest.mark.parametrize("status", VM.stable_statuses)
 def test_refine_is_refused_for_no_vm_at_rest(status: str) -> None:
     ruling = VM.judge_member(status, "refine").ruling
     assert ruling is (Ruling.GO if status in ("Failed", "Undefined") else Ruling.ALREADY)
 
 
-@pytest.mark.parametrize(("action", "statuses"), [("refine", "Failed Undefined"), ("delete", " ".join(VM.stable))])
+@pytest.mark.parametrize(
+    ("action", "statuses"), [("refine", "Failed Undefined"), ("delete", " ".join(VM.stable_statuses))]
+)
 def test_only_the_group_removes_vms_and_only_those_it_should(action: str, statuses: str) -> None:
     for status, force in product(VM.statuses, (False, True)):
         verdict = VM.judge_member(status, action, force)
@@ -245,14 +247,14 @@ def test_only_the_group_removes_vms_and_only_those_it_should(action: str, status
         assert VM.judge(status, action, Actor.USER).ruling is Ruling.REFUSED
 
 
-@pytest.mark.parametrize("status", VM.transitional)
+@pytest.mark.parametrize("status", VM.transitional_statuses)
 def test_the_cloud_may_find_a_vm_under_way_anywhere_but_failed(status: str) -> None:
     for seen in VM.statuses:
         allowed = VM.judge_step(status, seen, Actor.CLOUD).ruling is not Ruling.REFUSED
         assert allowed is (seen in ("Running", "Suspended", "Terminated", "Undefined")), seen
 
 
-@pytest.mark.parametrize("status", VM.stable)
+@pytest.mark.parametrize("status", VM.stable_statuses)
 def test_only_the_cloud_corrects_a_vm_at_rest_and_nobody_revives_a_terminated_one(status: str) -> None:
     clear = {"Running", "Suspended", "Terminated", "Undefined"} - {status}
     for seen, actor in product(VM.statuses, Actor):
@@ -261,18 +263,18 @@ def test_only_the_cloud_corrects_a_vm_at_rest_and_nobody_revives_a_terminated_on
 
 
 def test_a_status_read_believes_what_is_terminated_failed_or_suspended_and_a_reconciliation_only_the_first() -> None:
-    assert set(VM.statuses) - set(ASKED) == {"Terminated", "Failed", "Suspended"}
-    assert set(VM.statuses) - set(RECONCILED) == {"Terminated"}
+    assert set(VM.statuses) - set(SURVEYED_STATUSES) == {"Terminated", "Failed", "Suspended"}
+    assert set(VM.statuses) - set(RECONCILED_STATUSES) == {"Terminated"}
 
 
 def test_every_clear_answer_of_a_cloud_has_a_status_that_it_may_lead_to() -> None:
-    assert OBSERVED == {
+    assert STATUS_OF_CLOUD_STATE == {
         VmState.RUNNING: VmStatus.RUNNING,
         VmState.STOPPED: VmStatus.SUSPENDED,
         VmState.TERMINATED: VmStatus.TERMINATED,
     }
-    for during, seen in product(VM.transitional, OBSERVED.values()):
-        assert VM.may_land("reboot", during, "Running", seen)
+    for during, seen in product(VM.transitional_statuses, STATUS_OF_CLOUD_STATE.values()):
+        assert VM.can_land("reboot", during, "Running", seen)
 
 
 @every_case(
@@ -299,10 +301,10 @@ def test_a_vm_whose_action_died_goes_back(action: str, came_from: str, back: str
 def test_the_mcis_statuses_are_among_the_documents_and_as_stable_as_it_says() -> None:
     told = stability(MCI_STATUSES)
     assert set(MCI.statuses) <= set(told)
-    assert set(MCI.transitional) == {status for status in MCI.statuses if told[status] == "No (Transitional)"}
+    assert set(MCI.transitional_statuses) == {status for status in MCI.statuses if told[status] == "No (Transitional)"}
     computed = {"Suspended", "Terminated", "Undefined"}  # shown from the VMs, never stored
     assert computed.isdisjoint(MCI.statuses)
-    assert MCI.final == ()  # Terminated is computed, and force leaves Failed
+    assert MCI.final_statuses == ()  # Terminated is computed, and force leaves Failed
 
 
 STEPS = {
@@ -324,7 +326,7 @@ def test_an_mci_goes_from_preparing_by_prepared_to_creating_and_only_we_move_it(
 
 def test_preparing_and_prepared_are_an_mcis_alone() -> None:
     assert set(MciPhase) == set(MCI.statuses) - set(VM.statuses) == {"Preparing", "Prepared"}
-    assert set(MciPhase) <= set(MCI.transitional)
+    assert set(MciPhase) <= set(MCI.transitional_statuses)
 
 
 @pytest.mark.parametrize("action", ["scale-out", "scale-in"])
@@ -341,14 +343,14 @@ def test_an_mci_that_stands_leaves_the_verdict_to_its_vms(action: str) -> None:
     assert verdict.row.success_status("Running") == verdict.row.failure_status("Running") == "Running"
 
 
-@every_case("status", MCI.transitional)
+@every_case("status", MCI.transitional_statuses)
 @every_case("action", CONTROL)
 def test_an_mci_under_way_refuses(status: str, action: str) -> None:
     assert MCI.judge(status, action).reason == f"{action} is not allowed for MCI under {status}"
 
 
 def test_a_failed_mci_can_be_terminated_with_force_only() -> None:
-    assert MCI.allowed("Failed") == ("refine", "delete")
+    assert MCI.allowed_actions("Failed") == ("refine", "delete")
     assert MCI.judge("Failed", "terminate").reason == "terminate is not allowed for MCI under Failed without force"
     assert MCI.judge("Failed", "terminate", force=True).ruling is Ruling.GO
 

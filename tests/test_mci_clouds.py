@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from activities.pollers import Pollers
+from activities.pollers import PollerCheck
 from domain.connections import Connections
 from domain.errors import Category, Refused, Superseded
-from domain.limits import CLOUDS, Caps, ConcurrencyCaps
-from domain.model import Admission, Refusal, Request, Result
+from domain.limits import CAPS_BY_CLOUD, CloudCaps, ConcurrencyCaps
+from domain.model import ActionResult, Admission, Refusal, Request
 from domain.wire import cloud_queue
 from tests.user import User
 from workers import process
-from workers.connections import parse
-from workers.service import Service, all_queues
-from workers.settings import Settings
+from workers.connections import parse_connections
+from workers.service import WorkerService, all_queues
+from workers.settings import WorkerSettings
 
 MOON = {"connections": {"sea": {"provider": "simulated", "csp": "moon", "region": "tranquillity"}}}
 NOBODY = "no worker serves the cloud 'mars': nothing was changed"
@@ -34,33 +34,35 @@ def named(connection: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def moon(client: Client, settings: Settings, tmp_path: Path) -> AsyncIterator[Service]:
+async def moon(client: Client, settings: WorkerSettings, tmp_path: Path) -> AsyncIterator[WorkerService]:
     """A worker beside the others, for a cloud that only its own connections name."""
     file = tmp_path / "connections.yaml"
     file.write_text("connections: {sea: {provider: simulated, csp: moon, region: tranquillity}}")
-    service = Service(client, settings.model_copy(update={"connections": file}))
-    async with service.serve([cloud_queue("moon")]):
+    service = WorkerService(client, settings.model_copy(update={"connections": file}))
+    async with service.serve_queues([cloud_queue("moon")]):
         yield service
     await service.close()
 
 
 def test_a_worker_polls_for_the_clouds_of_the_table_and_for_those_that_its_connections_name() -> None:
-    assert Connections().clouds() == list(CLOUDS)
-    assert parse(MOON, "c.yaml").clouds() == [*CLOUDS, "moon"]
-    extra = set(all_queues(parse(MOON, "c.yaml"))).difference(all_queues(Connections()))
+    assert Connections().served_clouds() == list(CAPS_BY_CLOUD)
+    assert parse_connections(MOON, "c.yaml").served_clouds() == [*CAPS_BY_CLOUD, "moon"]
+    extra = set(all_queues(parse_connections(MOON, "c.yaml"))).difference(all_queues(Connections()))
     assert extra == {"cloud-moon"}
-    assert process.checked_queues(Settings(), ["cloud-aws"]) == ["cloud-aws"]
+    assert process.checked_queues(WorkerSettings(), ["cloud-aws"]) == ["cloud-aws"]
 
 
 def test_a_cloud_that_the_table_does_not_name_has_the_limits_of_others() -> None:
-    limits = ConcurrencyCaps().for_cloud("moon")
+    limits = ConcurrencyCaps().limits_of_cloud("moon")
     assert (limits.regions, limits.vms("r1")) == (10, 30)
-    assert Caps(10, 30) == CLOUDS["other"]
+    assert CloudCaps(10, 30) == CAPS_BY_CLOUD["other"]
 
 
 async def test_only_queues_that_nobody_polls_are_missing(user: User, client: Client) -> None:
-    assert await Pollers(client).missing(["cloud-aws", "cloud-mars", "cloud-gcp"]) == ["cloud-mars"]
-    assert await Pollers(client, {"cloud-mars"}).missing(["cloud-mars"]) == [], "our own queue is not asked about"
+    assert await PollerCheck(client).queues_without_workers(["cloud-aws", "cloud-mars", "cloud-gcp"]) == ["cloud-mars"]
+    assert await PollerCheck(client, {"cloud-mars"}).queues_without_workers(["cloud-mars"]) == [], (
+        "our own queue is not asked about"
+    )
 
 
 async def test_a_cloud_that_no_worker_serves_is_refused_before_anything_is_kept(user: User) -> None:
@@ -72,22 +74,24 @@ async def test_a_cloud_that_no_worker_serves_is_refused_before_anything_is_kept(
     assert await user.history(user.mci()) == []
 
 
-async def test_a_cloud_that_only_another_workers_connections_name_is_served(user: User, moon: Service) -> None:
+async def test_a_cloud_that_only_another_workers_connections_name_is_served(user: User, moon: WorkerService) -> None:
     outcome = await user.do(user.mci(), "create", spec=on("moon", "tranquillity"))
-    assert (outcome.result, outcome.done) == (Result.SUCCEEDED, 2), outcome
-    assert [str(vm.state) for vm in await moon.simulated["moon"].books()] == ["running", "running"]
-    assert (await user.do(user.mci(), "scale-out", spec={"subGroup": "front"})).result is Result.SUCCEEDED
-    assert (await user.do(user.mci(), "delete")).result is Result.SUCCEEDED
-    assert {str(vm.state) for vm in await moon.simulated["moon"].books()} == {"terminated"}
+    assert (outcome.result, outcome.done) == (ActionResult.SUCCEEDED, 2), outcome
+    assert [str(vm.state) for vm in await moon.simulated["moon"].list_all_vms()] == ["running", "running"]
+    assert (await user.do(user.mci(), "scale-out", spec={"subGroup": "front"})).result is ActionResult.SUCCEEDED
+    assert (await user.do(user.mci(), "delete")).result is ActionResult.SUCCEEDED
+    assert {str(vm.state) for vm in await moon.simulated["moon"].list_all_vms()} == {"terminated"}
 
 
-async def test_a_worker_that_lacks_a_cloud_says_so_instead_of_breaking_down(stack: Service) -> None:
+async def test_a_worker_that_lacks_a_cloud_says_so_instead_of_breaking_down(stack: WorkerService) -> None:
     with pytest.raises(Superseded, match="mars is not served by this worker"):
         stack.context.clouds["mars"]
 
 
 async def rehearsed(user: User, spec: dict[str, Any], action: str = "create", name: str = "web") -> Admission:
-    return await user.asking.check(Request(path=user.mci(name), action=action, spec=spec, requested_by="tester"))
+    return await user.asking.check_request(
+        Request(path=user.mci(name), action=action, spec=spec, requested_by="tester")
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,7 +108,7 @@ async def test_a_dry_run_is_refused_as_the_action_is(user: User, spec: dict[str,
     try:
         told: Refusal | None = (await rehearsed(user, spec)).refusal
     except Refused as refused:  # a read that is refused
-        told = Refusal.of(refused)
+        told = Refusal.from_error(refused)
     refusal = (await user.ask(user.mci(), "create", spec=spec)).admission.refusal
     assert told
     assert refusal

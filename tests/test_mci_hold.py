@@ -13,10 +13,10 @@ from temporalio.testing import TimeSkipper
 
 from client.actions import ActionClient, Ticket
 from domain.errors import Category, Refused
-from domain.mci.messages import CONTINUE, WITHDRAW, Decision
-from domain.model import Outcome, Request, Result
-from domain.ports import SHARED
-from starter.mci import steering
+from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision
+from domain.model import ActionResult, Outcome, Request
+from domain.ports import SHARED_RESOURCE_TYPES
+from starter.mci import requests
 from tests.patience import PATIENCE
 from tests.test_crashes import MCI, Site, site, worker
 from tests.user import User
@@ -33,52 +33,54 @@ async def holding(user: User) -> Ticket:
 
 
 async def end(user: User, ticket: Ticket) -> Outcome:
-    return await user.asking.outcome(ticket.path, ticket.run)
+    return await user.asking.wait_for_outcome(ticket.path, ticket.run)
 
 
 async def test_an_mci_that_holds_is_prepared_and_has_no_vm(user: User) -> None:
     ticket = await holding(user)
     seen = await user.see(user.mci())
     assert (seen.status, seen.phase, seen.members, seen.target_action) == ("Prepared", "Prepared", [], "create")
-    assert set(await user.shared()) == set(SHARED)
+    assert set(await user.shared()) == set(SHARED_RESOURCE_TYPES)
     assert await user.books() == {}
     assert "409 Conflict" in await user.refused(user.mci(), "suspend")
-    progress = await user.asking.progress(ticket.path, ticket.run)
+    progress = await user.asking.read_progress(ticket.path, ticket.run)
     assert (progress.phase, progress.step) == ("Prepared", "holding: waits for continue or withdraw")
-    await steering.decide(user.asking, user.mci(), CONTINUE, Decision(requested_by="eve", reason="it is nine"))
+    await requests.send_decision(
+        user.asking, user.mci(), CONTINUE, HoldDecision(requested_by="eve", reason="it is nine")
+    )
     outcome = await end(user, ticket)
-    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "Running:2 (R:2/2)")
+    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "Running:2 (R:2/2)")
     assert "continue by eve: it is nine" in [line.message for line in await user.history(user.mci())]
 
 
 async def test_withdraw_undoes_the_preparation_and_leaves_nothing(user: User) -> None:
     ticket = await holding(user)
-    await steering.decide(user.asking, user.mci(), WITHDRAW, Decision())
+    await requests.send_decision(user.asking, user.mci(), WITHDRAW, HoldDecision())
     outcome = await end(user, ticket)
-    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "None")
+    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "None")
     assert outcome.message == "withdraw by nobody named; the preparation was undone"
     assert await user.shared() == {}
     with pytest.raises(Refused, match="there is no such MCI"):
         await user.see(user.mci())
     last = (await user.history(user.mci()))[-1]
     assert (last.source, last.to) == ("Prepared", "None")
-    assert (await user.do(user.mci(), "create", spec=user.groups())).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "create", spec=user.groups())).result is ActionResult.SUCCEEDED
 
 
 async def test_withdraw_leaves_alone_what_others_use(user: User) -> None:
     await user.do(user.mci("other"), "create", spec=user.groups())
     ticket = await holding(user)
-    await steering.decide(user.asking, user.mci(), WITHDRAW, Decision())
+    await requests.send_decision(user.asking, user.mci(), WITHDRAW, HoldDecision())
     await end(user, ticket)
-    assert set(await user.shared()) == set(SHARED)
+    assert set(await user.shared()) == set(SHARED_RESOURCE_TYPES)
 
 
 async def test_a_withdrawal_that_cannot_undo_everything_says_so(user: User) -> None:
     ticket = await holding(user)
     await user.place_fault("fail", verb="release", vm="vnet", message="stuck")
-    await steering.decide(user.asking, user.mci(), WITHDRAW, Decision())
+    await requests.send_decision(user.asking, user.mci(), WITHDRAW, HoldDecision())
     outcome = await end(user, ticket)
-    assert (outcome.result, outcome.status) == (Result.FAILED, "Failed")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "Failed")
     assert "stuck" in outcome.message
     await user.heal_faults()
     await user.do(user.mci(), "delete")
@@ -88,18 +90,18 @@ async def test_a_withdrawal_that_cannot_undo_everything_says_so(user: User) -> N
 @pytest.mark.parametrize("word", [CONTINUE, WITHDRAW])
 async def test_sent_to_an_mci_that_is_not_holding_it_is_refused(user: User, word: str) -> None:
     with pytest.raises(Refused, match="there is no such MCI"):
-        await steering.decide(user.asking, user.mci(), word, Decision())
+        await requests.send_decision(user.asking, user.mci(), word, HoldDecision())
     await user.do(user.mci(), "create", spec=user.groups())
     with pytest.raises(
         Refused, match=rf"{word} is not allowed for MCI under Running:2 \(R:2/2\): it is not holding"
     ) as no:
-        await steering.decide(user.asking, user.mci(), word, Decision())
+        await requests.send_decision(user.asking, user.mci(), word, HoldDecision())
     assert no.value.category is Category.NOT_ALLOWED
     await user.fault("hang", verb="suspend", seconds=1, times=2)
     ticket = await user.admitted(user.mci(), "suspend")
     with pytest.raises(Refused, match=rf"{word} is not allowed for MCI under Suspending:2"):
-        await steering.decide(user.asking, user.mci(), word, Decision())
-    assert (await end(user, ticket)).result is Result.SUCCEEDED
+        await requests.send_decision(user.asking, user.mci(), word, HoldDecision())
+    assert (await end(user, ticket)).result is ActionResult.SUCCEEDED
 
 
 async def test_a_word_that_comes_too_early_or_too_late_is_refused_or_kept_as_ignored(user: User) -> None:
@@ -107,13 +109,13 @@ async def test_a_word_that_comes_too_early_or_too_late_is_refused_or_kept_as_ign
     await user.fault("hang", verb="create", seconds=1.5)
     ticket = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
     handle = user.asking.client.get_workflow_handle(user.mci())
-    await handle.signal(CONTINUE, Decision(requested_by="early bird"))
+    await handle.signal(CONTINUE, HoldDecision(requested_by="early bird"))
     with pytest.raises(Refused, match="withdraw is not allowed for MCI under Preparing: it is not holding"):
-        await steering.decide(user.asking, user.mci(), WITHDRAW, Decision())
+        await requests.send_decision(user.asking, user.mci(), WITHDRAW, HoldDecision())
     await user.until_status(user.mci(), "Prepared")
-    await handle.signal(CONTINUE, Decision(requested_by="eve"))
+    await handle.signal(CONTINUE, HoldDecision(requested_by="eve"))
     await user.until_status(user.mci(), "Creating:2 (R:0/2)")
-    await handle.signal(WITHDRAW, Decision(requested_by="late riser"))
+    await handle.signal(WITHDRAW, HoldDecision(requested_by="late riser"))
     assert (await end(user, ticket)).status == "Running:2 (R:2/2)"
     ignored = [line.message for line in await user.history(user.mci()) if line.effect == "ignored"]
     assert ignored == [
@@ -133,7 +135,7 @@ async def test_the_words_work_over_plain_http_with_one_json_object(user: User, s
     )
     answer = await asyncio.to_thread(urllib.request.urlopen, request, timeout=PATIENCE)
     assert answer.status == 200
-    assert (await end(user, ticket)).result is Result.SUCCEEDED
+    assert (await end(user, ticket)).result is ActionResult.SUCCEEDED
 
 
 async def test_the_words_work_with_the_temporal_command(user: User, server: embedded.EmbeddedServer) -> None:
@@ -149,15 +151,15 @@ async def test_the_words_work_with_the_temporal_command(user: User, server: embe
 
 async def test_a_held_creation_that_is_cancelled_is_undone(user: User) -> None:
     ticket = await holding(user)
-    await user.asking.cancel(user.mci())
+    await user.asking.cancel_action(user.mci())
     outcome = await end(user, ticket)
-    assert (outcome.result, outcome.status) == (Result.CANCELLED, "Failed")
+    assert (outcome.result, outcome.status) == (ActionResult.CANCELLED, "Failed")
     assert await user.shared() == {}
 
 
 async def test_a_forced_delete_takes_over_from_an_mci_that_holds(user: User) -> None:
     await holding(user)
-    assert (await user.do(user.mci(), "delete", force=True)).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "delete", force=True)).result is ActionResult.SUCCEEDED
     assert await user.shared() == {}
     with pytest.raises(Refused, match="there is no such MCI"):
         await user.see(user.mci())
@@ -170,25 +172,25 @@ async def test_an_mci_holds_for_days(user: User) -> None:
     handle = skipper.client.get_workflow_handle(patient.mci())
     await skipper.fast_forward(handle, timedelta(days=9))
     assert (await patient.see(patient.mci())).status == "Prepared"
-    await handle.signal(CONTINUE, Decision())
+    await handle.signal(CONTINUE, HoldDecision())
     assert (await end(patient, ticket)).status == "Running:2 (R:2/2)"
 
 
 async def test_an_mci_goes_on_holding_when_worker_and_server_are_killed(site: Site) -> None:
     spec = {"option": "hold", "subGroups": [{"name": "a", "csp": "aws", "region": "r1"}]}
     async with worker(site) as first:
-        ticket = await ActionClient(site.client).ask(Request(path=MCI, action="create", spec=spec))
+        ticket = await ActionClient(site.client).request_action(Request(path=MCI, action="create", spec=spec))
         assert ticket.admission.grant
         async with asyncio.timeout(PATIENCE):
-            while (await site.inventory.get(MCI)).status != "Prepared":
+            while (await site.inventory.read_object(MCI)).status != "Prepared":
                 await asyncio.sleep(0.02)
         first.send_signal(signal.SIGKILL)
         await first.wait()
     site.server.process.kill()
     await site.server.process.wait()
     _, port = site.server.address.split(":")
-    site.server = await embedded.start(site.home, port=int(port))
+    site.server = await embedded.start_server(site.home, port=int(port))
     async with worker(site):
-        await site.client.get_workflow_handle(MCI).signal(CONTINUE, Decision(requested_by="eve"))
+        await site.client.get_workflow_handle(MCI).signal(CONTINUE, HoldDecision(requested_by="eve"))
         async with asyncio.timeout(PATIENCE):
-            assert (await ActionClient(site.client).outcome(MCI, ticket.run)).status == "Running:1 (R:1/1)"
+            assert (await ActionClient(site.client).wait_for_outcome(MCI, ticket.run)).status == "Running:1 (R:1/1)"

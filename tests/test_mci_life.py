@@ -23,18 +23,18 @@ from client.actions import ActionClient
 from client.connection import connect_temporal
 from domain.errors import Refused
 from domain.faults import Fault
-from domain.limits import CLOUDS
+from domain.limits import CAPS_BY_CLOUD
 from domain.mci import MCI, VM
-from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Survey
-from domain.model import Result
-from domain.ports import SHARED, VmState
+from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyOrder
+from domain.model import ActionResult
+from domain.ports import SHARED_RESOURCE_TYPES, VmState
 from providers.simulated.tables import vms
-from starter.mci import steering
+from starter.mci import requests
 from tests.user import User
 from workers import embedded
-from workers.plugin import plugin
-from workers.service import Service
-from workers.settings import Settings
+from workers.plugin import temporal_plugin
+from workers.service import WorkerService
+from workers.settings import WorkerSettings
 
 T = TypeVar("T")
 SECONDS = 30
@@ -75,11 +75,11 @@ class Stack:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(SECONDS)
 
     async def _start(self, home: Path) -> User:
-        self._server = await embedded.start(home)
-        client = await connect_temporal(home, plugin())
-        told = Settings(home=home, simulated_latency=0, simulated_jitter=0, call_timeout=1, patience=1)
-        self.service = Service(client, told)
-        self.service.prepare()
+        self._server = await embedded.start_server(home)
+        client = await connect_temporal(home, temporal_plugin())
+        told = WorkerSettings(home=home, simulated_latency=0, simulated_jitter=0, call_timeout=1, patience=1)
+        self.service = WorkerService(client, told)
+        self.service.prepare_databases()
         await self.serve()
         return User(ActionClient(client), self.service, "t1")
 
@@ -89,7 +89,7 @@ class Stack:
         ready = asyncio.Event()
 
         async def working() -> None:
-            async with self.service.serve():
+            async with self.service.serve_queues():
                 ready.set()
                 await self._stop.wait()
 
@@ -106,7 +106,7 @@ class Stack:
         self._stop.set()
         await self._working
         await self.service.close()
-        await self._server.stop()
+        await self._server.stop_server()
         await asyncio.sleep(0.2)
 
 
@@ -135,7 +135,7 @@ class Life(RuleBasedStateMachine):
         self.stack.run(self.stack.service.simulated["aws"].clear_faults())
         if self.exists:
             outcome = self.do("delete")
-            assert outcome is Result.SUCCEEDED, outcome
+            assert outcome is ActionResult.SUCCEEDED, outcome
         assert self.stack.run(self.alive()) == {}
         assert self.shared() == set()
 
@@ -146,7 +146,7 @@ class Life(RuleBasedStateMachine):
         ]
         return {"subGroups": groups, "policyOnPartialFailure": policy, "option": "hold" if hold else ""}
 
-    def do(self, action: str, during: Callable[[], None] | None = None, **more: Any) -> Result | None:
+    def do(self, action: str, during: Callable[[], None] | None = None, **more: Any) -> ActionResult | None:
         """Ask for an action and wait for its end; None if it was refused, which must change nothing."""
         before = self.stack.run(self.seen())
         ticket = self.stack.run(self.user.ask(self.path, action, **more))
@@ -155,7 +155,7 @@ class Life(RuleBasedStateMachine):
             return None
         if during:
             during()
-        outcome = self.stack.run(self.user.asking.outcome(self.path, ticket.run))
+        outcome = self.stack.run(self.user.asking.wait_for_outcome(self.path, ticket.run))
         self.exists = outcome.status != "None"
         self.told = outcome.message
         return outcome.result
@@ -177,7 +177,7 @@ class Life(RuleBasedStateMachine):
 
     def shared(self) -> set[str]:
         clouds = (self.stack.service.simulated[csp] for csp in ("ncp", "aws"))
-        found = [each for cloud in clouds for each in self.stack.run(cloud.shared())]
+        found = [each for cloud in clouds for each in self.stack.run(cloud.list_shared_resources())]
         return {what for region, what, _ in found if region == self.region}
 
     @precondition(lambda self: not self.exists)
@@ -198,7 +198,7 @@ class Life(RuleBasedStateMachine):
             while (await self.seen()).get(self.path) == "Preparing":
                 await asyncio.sleep(0.01)
         with suppress(Refused):  # the preparation failed, and nothing holds
-            await steering.decide(self.user.asking, self.path, word, Decision())
+            await requests.send_decision(self.user.asking, self.path, word, HoldDecision())
 
     @rule(action=CONTROL, force=st.booleans(), restart=st.booleans())
     def control(self, action: str, force: bool, restart: bool) -> None:
@@ -215,7 +215,7 @@ class Life(RuleBasedStateMachine):
             return
         ticket = self.stack.run(self.user.ask(vm, action))
         if not ticket.admission.refusal:
-            self.stack.run(self.user.asking.outcome(vm, ticket.run))
+            self.stack.run(self.user.asking.wait_for_outcome(vm, ticket.run))
 
     @precondition(lambda self: self.exists)
     @rule(number=st.integers(1, 2))
@@ -225,7 +225,7 @@ class Life(RuleBasedStateMachine):
         names = {path.rsplit("-", 1)[1] for path in set(self.stack.run(self.seen())) - before if ":vm:ncp-" in path}
         if result is None:
             return
-        if result is Result.FAILED and not names:
+        if result is ActionResult.FAILED and not names:
             assert self.told.startswith("the preparation failed"), self.told
             return
         assert names == {str(self.highest["ncp"] + n) for n in range(1, number + 1)}, (
@@ -237,7 +237,7 @@ class Life(RuleBasedStateMachine):
     @rule(number=st.integers(1, 2))
     def shrink(self, number: int) -> None:
         before = self.stack.run(self.seen())
-        if self.do("scale-in", spec={"subGroup": "ncp", "count": number}) is Result.SUCCEEDED:
+        if self.do("scale-in", spec={"subGroup": "ncp", "count": number}) is ActionResult.SUCCEEDED:
             indexes = sorted(int(path.rsplit("-", 1)[1]) for path in before if ":vm:ncp-" in path)
             left = sorted(int(path.rsplit("-", 1)[1]) for path in self.stack.run(self.seen()) if ":vm:ncp-" in path)
             assert left == indexes[:-number]
@@ -246,7 +246,7 @@ class Life(RuleBasedStateMachine):
     @rule(reconcile=st.booleans())
     def survey(self, reconcile: bool) -> None:
         self.stack.run(self.stack.service.simulated["aws"].clear_faults())
-        report = self.stack.run(steering.survey(self.user.asking, Survey(path=self.path, reconcile=reconcile)))
+        report = self.stack.run(requests.run_survey(self.user.asking, SurveyOrder(path=self.path, reconcile=reconcile)))
         assert report.orphans_found == 0
         assert report.stale == 0
         if reconcile:
@@ -259,19 +259,19 @@ class Life(RuleBasedStateMachine):
         mine = sa.update(vms).where(
             vms.c.path == f"{self.path}:vm:ncp-{number}", vms.c.state != VmState.TERMINATED.value
         )
-        work = self.stack.service.cloud_database.run(
+        work = self.stack.service.cloud_database.run_transaction(
             lambda connection: connection.execute(mine.values(state=state)).rowcount
         )
         if self.stack.run(work):
             self.stack.run(self.stack.service.simulated["aws"].clear_faults())  # or the cloud may say what nobody knows
-            self.stack.run(steering.survey(self.user.asking, Survey(path=self.path, reconcile=True)))
+            self.stack.run(requests.run_survey(self.user.asking, SurveyOrder(path=self.path, reconcile=True)))
 
     @rule(trouble=TROUBLE, vm=st.sampled_from(["ncp-1", "ncp-2", "aws-1", "ncp-4"]), times=st.integers(1, 2))
     def trouble(self, trouble: tuple[str, str], vm: str, times: int) -> None:
         verb, kind = trouble
         self.stack.run(self.user.fault(kind, vm=vm, verb=verb, times=times))
 
-    @rule(trouble=PLACE_TROUBLE, what=st.sampled_from(SHARED))
+    @rule(trouble=PLACE_TROUBLE, what=st.sampled_from(SHARED_RESOURCE_TYPES))
     def place_trouble(self, trouble: tuple[str, str], what: str) -> None:
         verb, kind = trouble
         fault = Fault(kind=kind, verb=verb, region=self.region, vm=what, times=1)
@@ -282,9 +282,9 @@ class Life(RuleBasedStateMachine):
         for path, status in self.stack.run(self.seen()).items():
             table = MCI if path == self.path else VM
             assert status in table.statuses, (path, status)
-            assert status not in table.transitional, (path, status)
-        assert self.stack.run(self.stack.service.inventory.holds(self.path)) == []
-        assert self.stack.service.context.permits.in_use() == {}
+            assert status not in table.transitional_statuses, (path, status)
+        assert self.stack.run(self.stack.service.inventory.list_locks(self.path)) == []
+        assert self.stack.service.context.permits.slots_in_use() == {}
 
     @invariant()
     def no_vm_is_orphaned_and_no_record_lost(self) -> None:
@@ -306,14 +306,14 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def what_is_shared_is_there_exactly_while_it_is_needed(self) -> None:
         if self.stack.run(self.alive()):
-            assert self.shared() == set(SHARED)
+            assert self.shared() == set(SHARED_RESOURCE_TYPES)
 
     @invariant()
     def caps_are_held(self) -> None:
         for csp in ("ncp", "aws"):
-            peaks = self.stack.service.simulated[csp].peaks()
-            assert peaks.regions <= CLOUDS[csp].regions
-            assert max(peaks.vms.values(), default=0) <= CLOUDS[csp].vms
+            peaks = self.stack.service.simulated[csp].peak_concurrency()
+            assert peaks.regions <= CAPS_BY_CLOUD[csp].regions
+            assert max(peaks.vms.values(), default=0) <= CAPS_BY_CLOUD[csp].vms
             assert max(peaks.shared.values(), default=0) <= 1
 
 

@@ -9,14 +9,14 @@ import pytest
 import sqlalchemy as sa
 
 from activities.mci.unanswered import LateVmSearch
-from activities.mci.vms import token_of
-from domain.healing import HealEntry, HealFinding, Sweep
-from domain.mci.messages import Survey
-from domain.model import Outcome, Query, Result, Verification
-from domain.orphans import Orphan, OrphanQuery, Orphans
+from activities.mci.vms import order_token
+from domain.healing import HealEntry, HealFinding, SweepOptions
+from domain.mci.messages import SurveyOrder
+from domain.model import ActionResult, Outcome, ReadQuery, VerificationReport
+from domain.orphans import Orphan, OrphanQuery, OrphansPage
 from domain.ports import VmFacts, VmOrder
-from domain.wire import READ_ORPHANS, VERIFY, placement
-from starter.mci import steering
+from domain.wire import READ_ORPHANS, VERIFY_ACTIVITY, make_placement
+from starter.mci import requests
 from store.mci.inventory import SqlMciStore
 from store.schema import objects
 from tests.patience import PATIENCE
@@ -25,7 +25,9 @@ from tests.user import User
 
 async def late(user: User, path: str, token: str, csp: str = "aws", n: int = 0, epoch: int = 1) -> VmFacts:
     """A VM that a cloud made after all, as its order was on the way for long."""
-    (made,) = await user.service.simulated[csp].perform("create", user.region(n), [VmOrder(path, token, epoch=epoch)])
+    (made,) = await user.service.simulated[csp].perform_orders(
+        "create", user.region(n), [VmOrder(path, token, epoch=epoch)]
+    )
     assert isinstance(made, VmFacts)
     return made
 
@@ -36,7 +38,7 @@ async def orphans(user: User, path: str, limit: int = 500) -> list[Orphan]:
     after: Orphan | None = Orphan()
     while after is not None:
         query = OrphanQuery(path=path, after=after, limit=limit)
-        page = await user.asking.read(READ_ORPHANS, query, Orphans)
+        page = await user.asking.run_query(READ_ORPHANS, query, OrphansPage)
         assert len(page.orphans) <= limit
         found, after = found + page.orphans, page.after
     return found
@@ -46,14 +48,16 @@ async def test_vms_of_an_mci_that_is_gone_are_found_in_places_without_a_record(u
     gone = f"ns:{user.ns}:mci:gone"
     made = [await late(user, f"{gone}:vm:g-{n}", f"{gone} {n}", csp) for n in range(3) for csp in ("aws", "gcp")]
     found = await orphans(user, gone)
-    assert {(each.path, each.id) for each in found} == {(vm.path, vm.cloud_id) for vm in made}
-    assert {each.record for each in found} == {"none"}
-    assert {each.provider for each in found} == {placement(csp, user.region()) for csp in ("aws", "gcp")}
+    assert {(orphan.path, orphan.id) for orphan in found} == {(vm.path, vm.cloud_id) for vm in made}
+    assert {orphan.record for orphan in found} == {"none"}
+    assert {orphan.provider for orphan in found} == {make_placement(csp, user.region()) for csp in ("aws", "gcp")}
     assert await orphans(user, gone, limit=1) == found, "in pages of any size"
     cloud = user.service.simulated["aws"]
     for vm in made[::2]:
-        await cloud.perform("terminate", user.region(), [VmOrder(vm.path, f"end {vm.cloud_id}", vm.cloud_id, epoch=2)])
-    assert {each.provider for each in await orphans(user, gone)} == {placement("gcp", user.region())}
+        await cloud.perform_orders(
+            "terminate", user.region(), [VmOrder(vm.path, f"end {vm.cloud_id}", vm.cloud_id, epoch=2)]
+        )
+    assert {orphan.provider for orphan in await orphans(user, gone)} == {make_placement("gcp", user.region())}
 
 
 async def test_a_second_vm_of_a_record_is_an_orphan_and_the_records_own_is_none(user: User) -> None:
@@ -64,7 +68,7 @@ async def test_a_second_vm_of_a_record_is_an_orphan_and_the_records_own_is_none(
         user, f"{path}:vm:aws-1", f"{path} of another life", epoch=(await user.see(f"{path}:vm:aws-1")).epoch
     )
     (found,) = await orphans(user, path)
-    own = (await user.service.inventory.get(f"{path}:vm:aws-1")).info["cloud_id"]
+    own = (await user.service.inventory.read_object(f"{path}:vm:aws-1")).info["cloud_id"]
     assert (found.id, found.record) == (double.cloud_id, f"Running as {own}")
 
 
@@ -91,11 +95,11 @@ async def given_up(user: User, name: str = "late") -> tuple[str, str]:
         while not (await user.see(path)).status.startswith("Creating"):
             await asyncio.sleep(0.02)
     generation = (await user.see(vm)).info["generation"]
-    await user.asking.cancel(path)
-    await user.asking.outcome(path, ticket.run)
+    await user.asking.cancel_action(path)
+    await user.asking.wait_for_outcome(path, ticket.run)
     await user.heal_faults()
     await user.do(path, "delete")
-    return vm, token_of(vm, generation, "create", 0)
+    return vm, order_token(vm, generation, "create", 0)
 
 
 async def test_a_create_that_is_carried_out_after_cancel_and_delete_is_found_and_removed(user: User) -> None:
@@ -103,7 +107,7 @@ async def test_a_create_that_is_carried_out_after_cancel_and_delete_is_found_and
     made = await late(user, vm, token)
     (found,) = await orphans(user, user.mci("late"))
     assert (found.path, found.id, found.record) == (vm, made.cloud_id, "none")
-    assert (await removed(user, found)).result is Result.SUCCEEDED
+    assert (await removed(user, found)).result is ActionResult.SUCCEEDED
     assert await orphans(user, user.mci("late")) == []
     assert await states(user, vm) == ["terminated"]
     assert [line.to for line in await user.history(f"{vm}:orphan:{made.cloud_id}")] == ["Removing", "None"]
@@ -111,14 +115,16 @@ async def test_a_create_that_is_carried_out_after_cancel_and_delete_is_found_and
 
 
 async def swept(user: User, dry_run: bool = False) -> list[HealEntry]:
-    report = await user.asking.heal(Sweep(dry_run=dry_run))
+    report = await user.asking.run_sweep(SweepOptions(dry_run=dry_run))
     return [found for found in report.found if f"ns:{user.ns}:" in found.path]
 
 
 async def promises(user: User) -> list[str]:
     """What `verify` says of this namespace."""
-    found = await user.asking.read(VERIFY, Query(path=f"ns:{user.ns}"), Verification, seconds=60)
-    return [str(each) for each in found.findings]
+    found = await user.asking.run_query(
+        VERIFY_ACTIVITY, ReadQuery(path=f"ns:{user.ns}"), VerificationReport, seconds=60
+    )
+    return [str(finding) for finding in found.findings]
 
 
 @pytest.mark.stores("sqlite", "postgres")
@@ -128,11 +134,11 @@ async def test_a_create_that_is_carried_out_after_cancel_and_delete_is_removed_b
     made = await late(user, vm, token)
     assert await promises(user) != []
     stray = f"{vm}:orphan:{made.cloud_id}"
-    assert [(each.path, each.finding) for each in await swept(user, dry_run=True)] == [
+    assert [(entry.path, entry.finding) for entry in await swept(user, dry_run=True)] == [
         (stray, HealFinding.WOULD_REMOVE)
     ]
     assert await states(user, vm) == ["running"]
-    assert [(each.path, each.finding) for each in await swept(user)] == [(stray, HealFinding.REMOVED)]
+    assert [(entry.path, entry.finding) for entry in await swept(user)] == [(stray, HealFinding.REMOVED)]
     assert await states(user, vm) == ["terminated"]
     assert await promises(user) == []
     assert [line.to for line in await user.history(stray)] == ["Removing", "None"]
@@ -141,8 +147,8 @@ async def test_a_create_that_is_carried_out_after_cancel_and_delete_is_removed_b
 
 async def waiting(user: User) -> list[str]:
     """What is on record as ordered and never answered."""
-    place = placement("aws", user.region())
-    return [each.path for each in await SqlMciStore(user.service.database).unanswered_page(place, None, 500)]
+    place = make_placement("aws", user.region())
+    return [order.path for order in await SqlMciStore(user.service.database).list_unanswered_orders(place, None, 500)]
 
 
 @pytest.mark.stores("sqlite", "postgres")
@@ -152,15 +158,15 @@ async def test_an_unanswered_order_is_on_record_until_it_cannot_be_carried_out_a
     context = user.service.context
     late_vms = LateVmSearch(SqlMciStore(context.database), context.clouds, context.permits, 100)
     now = datetime.now(UTC)
-    assert await late_vms.search(now + timedelta(seconds=90), dry_run=False) == []
+    assert await late_vms.find_late_vms(now + timedelta(seconds=90), dry_run=False) == []
     assert await waiting(user) == [vm], "it may still come"
-    await late_vms.search(now + timedelta(seconds=110), dry_run=True)
+    await late_vms.find_late_vms(now + timedelta(seconds=110), dry_run=True)
     assert await waiting(user) == [vm], "a dry run writes nothing"
     await user.place_fault("throttle", verb="describe", times=1)
-    await late_vms.search(now + timedelta(seconds=110), dry_run=False)
+    await late_vms.find_late_vms(now + timedelta(seconds=110), dry_run=False)
     assert await waiting(user) == [vm], "the cloud did not say"
     await user.heal_faults()
-    await late_vms.search(now + timedelta(seconds=110), dry_run=False)
+    await late_vms.find_late_vms(now + timedelta(seconds=110), dry_run=False)
     assert await waiting(user) == []
 
 
@@ -176,7 +182,7 @@ async def test_a_vm_that_comes_late_beside_a_new_one_of_its_name_is_removed_and_
     vm, token = await given_up(user)
     await user.do(user.mci("late"), "create", spec=user.groups("aws", size=1))
     await late(user, vm, token, epoch=(await user.see(vm)).epoch)
-    assert [each.finding for each in await swept(user)] == [HealFinding.REMOVED]
+    assert [entry.finding for entry in await swept(user)] == [HealFinding.REMOVED]
     assert await states(user, vm) == ["running", "terminated"]
     assert (await user.do(user.mci("late"), "reboot")).done == 1
     assert await promises(user) == []
@@ -191,7 +197,7 @@ async def test_forty_vms_for_twenty_records_are_twenty_again(user: User) -> None
     found = await orphans(user, path)
     assert len(found) == 20
     for orphan in found:
-        assert (await removed(user, orphan)).result is Result.SUCCEEDED
+        assert (await removed(user, orphan)).result is ActionResult.SUCCEEDED
     assert await orphans(user, path) == []
     view = await user.see(path)
     assert view.status == "Running:20 (R:20/20)"
@@ -204,7 +210,7 @@ async def test_what_a_record_calls_its_own_is_not_removed_as_an_orphan(user: Use
     await user.do(path, "create", spec=user.groups("aws", size=1))
     own = (await user.see(f"{path}:vm:aws-1")).info["cloud_id"]
     told = await user.refused(
-        f"{path}:vm:aws-1:orphan:{own}", "remove", spec={"place": placement("aws", user.region())}
+        f"{path}:vm:aws-1:orphan:{own}", "remove", spec={"place": make_placement("aws", user.region())}
     )
     assert told == f"{own} is the VM of {path}:vm:aws-1, which is Running: no orphan"
     assert await states(user, f"{path}:vm:aws-1") == ["running"]
@@ -219,11 +225,11 @@ async def test_an_orphan_is_left_alone_while_an_action_runs_on_its_path(user: Us
     ticket = await user.admitted(path, "reboot")
     told = await user.refused(f"{vm}:orphan:{double.cloud_id}", "remove")
     assert "other action currently happening" in told
-    await user.asking.cancel(path)
-    await user.asking.outcome(path, ticket.run)
+    await user.asking.cancel_action(path)
+    await user.asking.wait_for_outcome(path, ticket.run)
     await user.heal_faults()
     outcome = await user.do(f"{vm}:orphan:{double.cloud_id}", "remove")  # without a place, all are asked
-    assert outcome.result is Result.SUCCEEDED
+    assert outcome.result is ActionResult.SUCCEEDED
     assert await states(user, vm) == ["running", "terminated"]
 
 
@@ -237,12 +243,12 @@ async def test_a_failed_record_adopts_a_vm_that_carries_its_path(user: User) -> 
     (found,) = await orphans(user, user.mci())
     assert (found.id, found.record) == (made.cloud_id, "Failed")
     outcome = await adopted(user, found)
-    assert (outcome.result, outcome.message) == (Result.SUCCEEDED, f"{vm} is Running: its VM is {made.cloud_id}")
+    assert (outcome.result, outcome.message) == (ActionResult.SUCCEEDED, f"{vm} is Running: its VM is {made.cloud_id}")
     record = await user.see(vm)
     assert (record.status, record.info["cloud_id"], record.error) == ("Running", made.cloud_id, "")
     assert (line := (await user.history(vm))[-1]).action == "observe"
     assert line.message == f"adopted {made.cloud_id}, which is running"
-    assert [each.to for each in await user.history(f"{vm}:orphan:{made.cloud_id}")] == ["Adopting", "None"]
+    assert [line.to for line in await user.history(f"{vm}:orphan:{made.cloud_id}")] == ["Adopting", "None"]
     assert (await user.do(user.mci(), "reboot")).done == 2
     assert (await orphans(user, user.mci()), await promises(user)) == ([], [])
 
@@ -251,13 +257,13 @@ async def test_an_undefined_record_whose_vm_is_gone_adopts_another_one(user: Use
     vm = user.vm("aws-1")
     await user.do(user.mci(), "create", spec=user.groups("aws", size=1))
     await user.lose(vm)
-    await steering.survey(user.asking, Survey(path=user.mci(), reconcile=True))
+    await requests.run_survey(user.asking, SurveyOrder(path=user.mci(), reconcile=True))
     assert (await user.see(vm)).status == "Undefined"
     made = await late(user, vm, f"{vm} of another life", epoch=(await user.see(vm)).epoch)
     (found,) = await orphans(user, user.mci())
-    assert (await adopted(user, found)).result is Result.SUCCEEDED
+    assert (await adopted(user, found)).result is ActionResult.SUCCEEDED
     assert (await user.see(vm)).info["cloud_id"] == made.cloud_id
-    assert (await user.do(vm, "suspend")).result is Result.SUCCEEDED
+    assert (await user.do(vm, "suspend")).result is ActionResult.SUCCEEDED
 
 
 @pytest.mark.stores("sqlite", "postgres")
@@ -269,9 +275,9 @@ async def test_a_record_that_is_missing_is_made_again_and_no_sweep_removes_its_v
     await user.do(user.mci(), "refine")
     await user.heal_faults()
     assert await waiting(user) == [vm]
-    made = await late(user, vm, token_of(vm, generation, "create", 0))
+    made = await late(user, vm, order_token(vm, generation, "create", 0))
     (found,) = await orphans(user, user.mci())
-    assert (await adopted(user, found)).result is Result.SUCCEEDED
+    assert (await adopted(user, found)).result is ActionResult.SUCCEEDED
     record = await user.see(vm)
     assert (record.status, record.info["cloud_id"], record.spec["subGroup"]) == ("Running", made.cloud_id, "aws")
     assert [(line.action, line.to) for line in await user.history(vm)][-2:] == [
@@ -280,8 +286,8 @@ async def test_a_record_that_is_missing_is_made_again_and_no_sweep_removes_its_v
     ]
     assert (await waiting(user), await swept(user), await promises(user)) == ([], [], [])
     await user.do(user.mci(), "scale-out", spec={"subGroup": "aws"})
-    assert {each.path for each in (await user.see(user.mci())).members} == {user.vm(f"aws-{n}") for n in (1, 2, 3)}
-    assert (await user.do(user.mci(), "delete")).result is Result.SUCCEEDED
+    assert {member.path for member in (await user.see(user.mci())).members} == {user.vm(f"aws-{n}") for n in (1, 2, 3)}
+    assert (await user.do(user.mci(), "delete")).result is ActionResult.SUCCEEDED
     assert await states(user, vm) == ["terminated"]
 
 
@@ -289,10 +295,12 @@ async def test_a_number_that_was_never_used_is_not_given_again_after_an_adoption
     await user.do(user.mci(), "create", spec=user.groups("aws", size=1))
     vm = user.vm("aws-3")
     made = await late(user, vm, f"{vm} of another life")
-    place = placement("aws", user.region())
-    assert (await user.do(f"{vm}:orphan:{made.cloud_id}", "adopt", spec={"place": place})).result is Result.SUCCEEDED
+    place = make_placement("aws", user.region())
+    assert (
+        await user.do(f"{vm}:orphan:{made.cloud_id}", "adopt", spec={"place": place})
+    ).result is ActionResult.SUCCEEDED
     await user.do(user.mci(), "scale-out", spec={"subGroup": "aws"})
-    assert {each.path for each in (await user.see(user.mci())).members} == {user.vm(f"aws-{n}") for n in (1, 3, 4)}
+    assert {member.path for member in (await user.see(user.mci())).members} == {user.vm(f"aws-{n}") for n in (1, 3, 4)}
 
 
 @pytest.mark.parametrize(
@@ -308,7 +316,7 @@ async def test_a_number_that_was_never_used_is_not_given_again_after_an_adoption
 )
 async def test_what_fits_no_record_is_not_adopted(user: User, vm: str, place: str, words: str) -> None:
     await user.do(user.mci(), "create", spec=user.groups("aws", size=1))
-    where = placement("aws", user.region()) if place == "here" else place
+    where = make_placement("aws", user.region()) if place == "here" else place
     told = await user.refused(f"ns:{user.ns}:mci:{vm}:orphan:some-id", "adopt", spec={"place": where})
     assert words.format(ns=user.ns, region=user.region()) in told
 
@@ -319,13 +327,13 @@ async def test_an_orphan_is_not_adopted_beside_the_records_own_vm_nor_if_it_is_g
     own = await user.see(vm)
     double = await late(user, vm, f"{vm} of another life", epoch=own.epoch)
     failed = sa.update(objects).where(objects.c.path == vm).values(status="Failed")
-    await user.service.database.run(lambda connection: connection.execute(failed).rowcount)
-    place = placement("aws", user.region())
+    await user.service.database.run_transaction(lambda connection: connection.execute(failed).rowcount)
+    place = make_placement("aws", user.region())
     for cloud_id, words in (
         (double.cloud_id, f"{vm} has a VM, {own.info['cloud_id']}, which is running: it must go first"),
         ("nothing", f"nothing is not in {place} any more"),
     ):
         outcome = await user.do(f"{vm}:orphan:{cloud_id}", "adopt", spec={"place": place})
-        assert outcome.result is Result.FAILED
+        assert outcome.result is ActionResult.FAILED
         assert words in outcome.message
     assert (await user.see(vm)).info["cloud_id"] == own.info["cloud_id"]

@@ -16,16 +16,16 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.fence import Fence
 from activities.mci.places import PlaceActivities
-from activities.permits import Permits
+from activities.permits import PermitPool
 from domain.limits import ConcurrencyCaps
-from domain.mci.messages import Findings, PlaceNeeds, PlaceVisit
-from domain.ports import SHARED, Cloud, Inventory, SharedResource
+from domain.mci.messages import PlaceFindings, PlaceNeeds, PlaceVisit
+from domain.ports import SHARED_RESOURCE_TYPES, Cloud, Inventory, SharedResource
 from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
 from store.mci import connections as places
 from store.mci.inventory import SqlMciStore
 from store.mci.tables import connections
-from store.migrate import migrate
+from store.migrate import migrate_schema
 
 PLACE = "aws/r1"
 WEB, OTHER = "ns:default:mci:web", "ns:default:mci:other"
@@ -56,15 +56,15 @@ class Freezing:
 class Open:
     """An inventory in which every action is open."""
 
-    async def is_open(self, _path: str, _epoch: int) -> bool:
+    async def is_action_open(self, _path: str, _epoch: int) -> bool:
         return True
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     database = Database(f"sqlite:///{tmp_path}/places.db")
-    migrate(database)
-    database.run_here(create_tables)
+    migrate_schema(database)
+    database.run_transaction_here(create_tables)
     yield database
     database.close()
 
@@ -74,7 +74,7 @@ def worker(database: Database, cloud: object) -> PlaceActivities:
         return True
 
     fence = Fence(cast(Inventory, Open()), beat)
-    return PlaceActivities(SqlMciStore(database), {"aws": cast(Cloud, cloud)}, Permits(ConcurrencyCaps()), fence)
+    return PlaceActivities(SqlMciStore(database), {"aws": cast(Cloud, cloud)}, PermitPool(ConcurrencyCaps()), fence)
 
 
 def visit(path: str, epoch: int) -> PlaceVisit:
@@ -87,20 +87,20 @@ async def test_a_worker_that_froze_while_it_removed_a_key_does_not_remove_it_fro
     cloud = SimulatedCloud("aws", database)
     slow, quick = Freezing(cloud, "sshKey"), Freezing(cloud, "nothing")
     book, first, second = SqlMciStore(database), worker(database, slow), worker(database, quick)
-    await database.run(partial(places.record_use, path=WEB, places=[PLACE]))
-    assert await ActivityEnvironment().run(first.prepare_place, visit(WEB, 1)) == Findings()
+    await database.run_transaction(partial(places.record_use, path=WEB, places=[PLACE]))
+    assert await ActivityEnvironment().run(first.prepare_place, visit(WEB, 1)) == PlaceFindings()
 
     leaving = asyncio.create_task(ActivityEnvironment().run(first.release_place, visit(WEB, 2)))
     await slow.frozen.wait()
     gone = sa.update(connections).values(held_until=datetime.now(UTC) - timedelta(seconds=1))
-    await database.run(lambda connection: connection.execute(gone))
-    assert await database.run(partial(places.record_use, path=OTHER, places=[PLACE])) == [PLACE]
-    assert await ActivityEnvironment().run(second.prepare_place, visit(OTHER, 3)) == Findings()
+    await database.run_transaction(lambda connection: connection.execute(gone))
+    assert await database.run_transaction(partial(places.record_use, path=OTHER, places=[PLACE])) == [PLACE]
+    assert await ActivityEnvironment().run(second.prepare_place, visit(OTHER, 3)) == PlaceFindings()
 
     slow.awake.set()
     with pytest.raises(ApplicationError, match="comes too late"):
         await leaving
-    assert {what for _, what, _ in await cloud.shared()} == set(SHARED)
-    assert set(await book.shared_resources(PLACE)) == set(SHARED)
-    assert all((await book.shared_resources(PLACE)).values())
+    assert {what for _, what, _ in await cloud.list_shared_resources()} == set(SHARED_RESOURCE_TYPES)
+    assert set(await book.read_shared_resources(PLACE)) == set(SHARED_RESOURCE_TYPES)
+    assert all((await book.read_shared_resources(PLACE)).values())
     await cloud.close()

@@ -11,10 +11,10 @@ import sqlalchemy as sa
 
 from domain.errors import Category, Refused
 from domain.faults import Fault, FaultKind
-from domain.model import Result
-from domain.ports import SHARED
+from domain.model import ActionResult
+from domain.ports import SHARED_RESOURCE_TYPES
 from providers.simulated.tables import resources
-from store.mci.tables import connections, uses
+from store.mci.tables import connection_uses, connections
 from tests.patience import PATIENCE
 from tests.test_crashes import Site, site, worker
 from tests.user import User
@@ -23,29 +23,31 @@ pytestmark = pytest.mark.stores("postgres")
 
 __all__ = ["site"]
 
-EVERYTHING = set(SHARED)
+EVERYTHING = set(SHARED_RESOURCE_TYPES)
 
 
 async def users_of(user: User, place: str) -> list[str]:
-    query = sa.select(uses.c.path).where(uses.c.place == place).order_by(uses.c.path)
-    return list(await user.service.database.run(lambda connection: connection.execute(query).scalars().all()))
+    query = sa.select(connection_uses.c.path).where(connection_uses.c.place == place).order_by(connection_uses.c.path)
+    return list(
+        await user.service.database.run_transaction(lambda connection: connection.execute(query).scalars().all())
+    )
 
 
 async def nobody_holds(user: User) -> None:
     held = sa.select(connections.c.place).where(connections.c.holder != "")
-    assert not await user.service.database.run(lambda connection: connection.execute(held).scalars().all())
+    assert not await user.service.database.run_transaction(lambda connection: connection.execute(held).scalars().all())
 
 
 async def until_shared(user: User, csp: str, region: str) -> None:
     """Until a call for what is shared in a region is in flight."""
     async with asyncio.timeout(PATIENCE):
-        while not user.service.simulated[csp].in_flight().shared.get(region):
+        while not user.service.simulated[csp].current_concurrency().shared.get(region):
             await asyncio.sleep(0.01)
 
 
 async def test_an_mci_goes_by_preparing_and_prepared_and_creating_to_running(user: User) -> None:
     outcome = await user.do(user.mci(), "create", spec=user.groups())
-    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "Running:2 (R:2/2)")
+    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "Running:2 (R:2/2)")
     assert [(line.actor, line.source, line.to) for line in await user.history(user.mci())] == [
         ("User", "None", "Preparing"),
         ("Controller", "Preparing", "Prepared"),
@@ -59,15 +61,17 @@ async def test_while_there_is_no_vm_the_phase_stands_bare(user: User) -> None:
     ticket = await user.admitted(user.mci(), "create", spec=user.groups())
     seen = await user.see(user.mci())
     assert (seen.status, seen.members, seen.target_status) == ("Preparing", [], "Running")
-    assert (await user.asking.progress(ticket.path, ticket.run)).phase == "Preparing"
-    await user.asking.cancel(user.mci())
-    await user.asking.outcome(ticket.path, ticket.run)
+    assert (await user.asking.read_progress(ticket.path, ticket.run)).phase == "Preparing"
+    await user.asking.cancel_action(user.mci())
+    await user.asking.wait_for_outcome(ticket.path, ticket.run)
 
 
 async def test_a_network_a_security_group_and_a_key_are_made_in_this_order_before_any_vm(user: User) -> None:
     await user.do(user.mci(), "create", spec=user.groups("aws", "gcp"))
     mine = sa.select(resources).where(resources.c.region == user.region()).order_by(resources.c.created)
-    rows = await user.service.cloud_database.run(lambda connection: connection.execute(mine).mappings().all())
+    rows = await user.service.cloud_database.run_transaction(
+        lambda connection: connection.execute(mine).mappings().all()
+    )
     for csp in ("aws", "gcp"):
         made = [row for row in rows if row["csp"] == csp]
         assert [row["what"] for row in made] == ["vnet", "securityGroup", "sshKey"]
@@ -116,7 +120,7 @@ async def test_when_the_cloud_cannot_say_at_once_what_it_offers_the_preparation_
     bad = user.groups()
     bad["subGroups"][0]["specId"] = "gigantic"
     outcome = await user.do(user.mci(), "create", spec=bad)
-    assert (outcome.result, outcome.status) == (Result.FAILED, "Failed")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "Failed")
     assert "has no spec 'gigantic'" in outcome.message
     assert await user.shared() == {}
 
@@ -135,8 +139,8 @@ async def test_connections_are_prepared_side_by_side(user: User) -> None:
         await user.place_fault("hang", csp=csp, verb="prepare", vm="vnet", seconds=30)
     ticket = await user.admitted(user.mci(), "create", spec=user.groups("aws", "gcp"))
     await asyncio.gather(*(until_shared(user, csp, user.region()) for csp in ("aws", "gcp")))
-    await user.asking.cancel(user.mci())
-    await user.asking.outcome(ticket.path, ticket.run)
+    await user.asking.cancel_action(user.mci())
+    await user.asking.wait_for_outcome(ticket.path, ticket.run)
 
 
 async def test_one_preparation_per_connection_at_a_time_over_all_mcis_shared_and_reused(user: User) -> None:
@@ -144,8 +148,8 @@ async def test_one_preparation_per_connection_at_a_time_over_all_mcis_shared_and
     names = [f"m{n}" for n in range(6)]
     outcomes = await asyncio.gather(*(user.do(user.mci(name), "create", spec=user.groups()) for name in names))
     assert {outcome.status for outcome in outcomes} == {"Running:2 (R:2/2)"}
-    assert await user.shared() == dict.fromkeys(SHARED, 1)
-    assert user.service.simulated["aws"].peaks().shared[user.region()] == 1
+    assert await user.shared() == dict.fromkeys(SHARED_RESOURCE_TYPES, 1)
+    assert user.service.simulated["aws"].peak_concurrency().shared[user.region()] == 1
     assert await users_of(user, f"aws/{user.region()}") == [user.mci(name) for name in names]
     await nobody_holds(user)
 
@@ -158,7 +162,7 @@ async def test_the_last_mci_takes_with_it_what_was_shared_and_not_before(user: U
     await user.do(user.mci("two"), "delete")
     assert await user.shared() == {}
     await user.do(user.mci("three"), "create", spec=user.groups())
-    assert await user.shared() == dict.fromkeys(SHARED, 1)
+    assert await user.shared() == dict.fromkeys(SHARED_RESOURCE_TYPES, 1)
 
 
 async def test_some_come_while_others_go_and_nobody_waits_for_ever(user: User) -> None:
@@ -170,10 +174,10 @@ async def test_some_come_while_others_go_and_nobody_waits_for_ever(user: User) -
             going, coming = user.mci(f"m{n}"), [user.mci(f"m{n + 1}"), user.mci(f"n{n}")]
             works = [user.do(going, "delete"), *(user.do(path, "create", spec=user.groups()) for path in coming)]
             outcomes = await asyncio.gather(*works)
-            assert {outcome.result for outcome in outcomes} == {Result.SUCCEEDED}
+            assert {outcome.result for outcome in outcomes} == {ActionResult.SUCCEEDED}
             await user.do(user.mci(f"n{n}"), "delete")
     assert set(await user.shared()) == EVERYTHING
-    assert user.service.simulated["aws"].peaks().shared[user.region()] == 1
+    assert user.service.simulated["aws"].peak_concurrency().shared[user.region()] == 1
     await nobody_holds(user)
 
 
@@ -194,7 +198,7 @@ async def test_a_failure_in_preparation_ends_in_failed_with_every_reason_and_lea
     await user.place_fault("fail", "aws", verb="prepare", vm="sshKey", message="too many keys")
     await user.place_fault("fail", "gcp", verb="prepare", vm="vnet", message="no more networks")
     outcome = await user.do(user.mci(), "create", spec=user.groups("aws", "gcp", "azure"))
-    assert (outcome.result, outcome.status, outcome.done) == (Result.FAILED, "Failed", 0)
+    assert (outcome.result, outcome.status, outcome.done) == (ActionResult.FAILED, "Failed", 0)
     told = [trouble.error for trouble in outcome.troubles]
     assert told == [f"aws/{user.region()}: too many keys", f"gcp/{user.region()}: no more networks"]
     assert all(reason in outcome.message for reason in told)
@@ -204,7 +208,7 @@ async def test_a_failure_in_preparation_ends_in_failed_with_every_reason_and_lea
         assert await user.shared(csp) == {}
     assert await user.books() == {}
     await user.heal_faults()
-    assert (await user.do(user.mci(), "delete")).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "delete")).result is ActionResult.SUCCEEDED
     assert (await user.do(user.mci(), "create", spec=user.groups("aws", "gcp"))).status == "Running:4 (R:4/4)"
 
 
@@ -218,7 +222,7 @@ async def test_a_failed_preparation_leaves_alone_what_others_use(user: User) -> 
 
 async def test_a_lost_answer_makes_no_second_network(user: User) -> None:
     await user.place_fault("lose-answer", verb="prepare", times=3)
-    assert (await user.do(user.mci(), "create", spec=user.groups())).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "create", spec=user.groups())).result is ActionResult.SUCCEEDED
     assert await user.shared() == {"vnet": 4, "securityGroup": 1, "sshKey": 1}
 
 
@@ -232,16 +236,16 @@ async def test_what_was_made_without_an_answer_is_removed_when_the_preparation_f
 async def test_throttling_and_outages_of_a_preparation_are_waited_out(user: User) -> None:
     await user.place_fault("throttle", verb="prepare", times=2, retry_after=0.1)
     await user.place_fault("unavailable", verb="prepare", times=2)
-    assert (await user.do(user.mci(), "create", spec=user.groups())).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "create", spec=user.groups())).result is ActionResult.SUCCEEDED
 
 
 async def test_a_creation_cancelled_while_it_prepares_is_undone(user: User) -> None:
     await user.place_fault("hang", "gcp", verb="prepare", vm="sshKey", seconds=30)
     ticket = await user.admitted(user.mci(), "create", spec=user.groups("aws", "gcp"))
     await until_shared(user, "gcp", user.region())
-    await user.asking.cancel(user.mci())
-    outcome = await user.asking.outcome(ticket.path, ticket.run)
-    assert (outcome.result, outcome.status) == (Result.CANCELLED, "Failed")
+    await user.asking.cancel_action(user.mci())
+    outcome = await user.asking.wait_for_outcome(ticket.path, ticket.run)
+    assert (outcome.result, outcome.status) == (ActionResult.CANCELLED, "Failed")
     assert await user.shared("aws") == await user.shared("gcp") == {}
     await nobody_holds(user)
 
@@ -250,7 +254,7 @@ async def test_a_delete_that_cannot_remove_what_is_shared_fails_and_can_be_repea
     await user.do(user.mci(), "create", spec=user.groups())
     await user.place_fault("fail", verb="release", vm="vnet", message="still in use")
     outcome = await user.do(user.mci(), "delete")
-    assert (outcome.result, outcome.status) == (Result.FAILED, "Empty")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "Empty")
     assert "still in use" in outcome.message
     assert set(await user.shared()) == {"vnet"}
     await user.heal_faults()
@@ -264,7 +268,7 @@ async def test_a_forced_delete_names_the_places_where_something_shared_may_be_le
     assert outcome.message.endswith(f"2 VMs may be left there, and what VMs share in aws/{user.region()}")
     assert await users_of(user, f"aws/{user.region()}") == []
     await user.do(user.mci("next"), "create", spec=user.groups())
-    assert await user.shared() == dict.fromkeys(SHARED, 1), "what was left is used again"
+    assert await user.shared() == dict.fromkeys(SHARED_RESOURCE_TYPES, 1), "what was left is used again"
 
 
 async def test_an_mci_that_exists_is_refused_and_uses_nothing_more(user: User) -> None:
@@ -279,12 +283,12 @@ async def test_a_worker_killed_in_the_middle_of_a_preparation_is_replaced_and_no
         await site.cloud.add_fault(Fault(kind=FaultKind.HANG, verb="prepare", vm="securityGroup", times=1, seconds=30))
         running = asyncio.create_task(site.do("create"))
         async with asyncio.timeout(PATIENCE):
-            while len(await site.cloud.shared()) < 1 or await site.cloud.faults():
+            while len(await site.cloud.list_shared_resources()) < 1 or await site.cloud.list_faults():
                 await asyncio.sleep(0.02)
         first.send_signal(signal.SIGKILL)
         await first.wait()
     async with worker(site), asyncio.timeout(PATIENCE):
-        assert await running is Result.SUCCEEDED
-    assert {what for _, what, _ in await site.cloud.shared()} == EVERYTHING
-    assert len(await site.cloud.shared()) == len(SHARED)
-    assert len(await site.cloud.books()) == 4
+        assert await running is ActionResult.SUCCEEDED
+    assert {what for _, what, _ in await site.cloud.list_shared_resources()} == EVERYTHING
+    assert len(await site.cloud.list_shared_resources()) == len(SHARED_RESOURCE_TYPES)
+    assert len(await site.cloud.list_all_vms()) == 4

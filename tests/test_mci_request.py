@@ -9,13 +9,13 @@ from pydantic import ValidationError
 
 from domain import registry
 from domain.errors import Category, Refused
-from domain.limits import CLOUDS, MAX_SUBGROUPS, MAX_VMS_PER_MCI, Caps
+from domain.limits import CAPS_BY_CLOUD, MAX_SUBGROUPS, MAX_VMS_PER_MCI, CloudCaps
 from domain.mci import (
     MciSpec,
-    Scale,
+    ScaleSpec,
 )
 from domain.mci.messages import needs_by_place
-from domain.mci.specs import new_vms
+from domain.mci.specs import new_vm_objects
 from domain.model import Request
 from tests.cases import every_case
 
@@ -32,7 +32,9 @@ def spec(*groups: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 def test_vms_are_named_after_their_subgroup_and_counted_from_one() -> None:
     asked = MciSpec.model_validate(spec(group(label={"tier": "web"}), group(name="db", subGroupSize=1, csp="gcp")))
-    born = [vm for each in asked.subGroups for vm in new_vms("ns:a:mci:w", each, 1, each.subGroupSize)]
+    born = [
+        vm for subgroup in asked.subGroups for vm in new_vm_objects("ns:a:mci:w", subgroup, 1, subgroup.subGroupSize)
+    ]
     assert [(each.path, each.kind, each.placement) for each in born] == [
         ("ns:a:mci:w:vm:front-1", "vm", "aws/eu-1"),
         ("ns:a:mci:w:vm:front-2", "vm", "aws/eu-1"),
@@ -100,8 +102,8 @@ def test_a_connection_stands_for_a_cloud_and_a_region() -> None:
     asked = MciSpec.model_validate(spec({"name": "a", "connectionName": "seoul"}, group()))
     with pytest.raises(Refused, match="nobody has looked up the connection seoul"):
         needs_by_place(asked)
-    found = asked.located({"seoul": ("aws", "ap-northeast-2")})
-    assert [each.place for each in found.subGroups] == ["aws/ap-northeast-2", "aws/eu-1"]
+    found = asked.with_places({"seoul": ("aws", "ap-northeast-2")})
+    assert [subgroup.place for subgroup in found.subGroups] == ["aws/ap-northeast-2", "aws/eu-1"]
 
 
 def test_what_is_wanted_is_gathered_by_place() -> None:
@@ -117,12 +119,12 @@ def test_what_is_wanted_is_gathered_by_place() -> None:
 def test_a_change_of_size_by_nothing_or_by_too_much_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(Refused, match="the spec is not valid"):
         registry.parse_spec(Request(path="ns:a:mci:w", action="scale-out", spec=bad))
-    assert Scale(subGroup="a").count == 1
+    assert ScaleSpec(subGroup="a").count == 1
 
 
 def test_the_largest_request_is_taken() -> None:
     asked = MciSpec.model_validate(spec(group(subGroupSize=MAX_VMS_PER_MCI)))
-    assert len(list(new_vms("ns:a:mci:w", asked.subGroups[0], 1, asked.size))) == 20_000
+    assert len(list(new_vm_objects("ns:a:mci:w", asked.subGroups[0], 1, asked.vm_count))) == 20_000
 
 
 def test_a_spec_for_an_action_that_takes_none_is_refused() -> None:
@@ -153,7 +155,7 @@ def test_a_path_of_no_known_kind_is_refused(path: str, told: str) -> None:
 
 def test_the_verbs_of_each_kind_are_actions_of_its_table() -> None:
     for kind in registry.KINDS.values():
-        assert {verb.action for verb in kind.verbs} <= set(kind.table.actions)
+        assert {verb.action for verb in kind.verbs} <= set(kind.table.user_actions)
         assert kind.scope[-1] == kind.name
 
 
@@ -181,4 +183,4 @@ def test_a_spec_cannot_be_changed_behind_our_back() -> None:
     ],
 )
 def test_the_caps_of_each_cloud(csp: str, regions: int, vms: int) -> None:
-    assert CLOUDS[csp] == Caps(regions, vms)
+    assert CAPS_BY_CLOUD[csp] == CloudCaps(regions, vms)

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from domain.errors import Category
-from domain.model import Result
+from domain.model import ActionResult
 from store.schema import objects
 from tests.user import User
 
@@ -22,7 +22,7 @@ async def test_scale_out_goes_on_after_the_highest_number_and_copies_labels(user
     spec["subGroups"][0] |= {"label": {"tier": "web"}, "specId": "large"}
     await user.do(user.mci(), "create", spec=spec)
     outcome = await user.do(user.mci(), "scale-out", spec={"subGroup": "aws", "count": 3})
-    assert (outcome.result, outcome.status, outcome.done) == (Result.SUCCEEDED, "Running:7 (R:7/7)", 3)
+    assert (outcome.result, outcome.status, outcome.done) == (ActionResult.SUCCEEDED, "Running:7 (R:7/7)", 3)
     assert await names(user) == ["aws-1", "aws-2", "aws-3", "aws-4", "aws-5", "gcp-1", "gcp-2"]
     old, new = await user.see(user.vm("aws-1")), await user.see(user.vm("aws-5"))
     assert new.spec == old.spec
@@ -34,7 +34,7 @@ async def test_scale_out_goes_on_after_the_highest_number_and_copies_labels(user
 async def test_scale_in_takes_the_highest_numbers_first(user: User) -> None:
     await user.do(user.mci(), "create", spec=user.groups(size=12))
     outcome = await user.do(user.mci(), "scale-in", spec={"subGroup": "aws", "count": 3})
-    assert (outcome.result, outcome.status, outcome.done) == (Result.SUCCEEDED, "Running:9 (R:9/9)", 3)
+    assert (outcome.result, outcome.status, outcome.done) == (ActionResult.SUCCEEDED, "Running:9 (R:9/9)", 3)
     assert await names(user) == [f"aws-{n}" for n in range(1, 10)]
     gone = (await user.books())[user.vm("aws-12")]
     assert [vm.state for vm in gone] == ["terminated"]
@@ -57,7 +57,7 @@ async def test_numbers_are_known_even_if_the_mci_was_made_before_they_were_count
     def forget(connection: sa.Connection) -> None:
         connection.execute(sa.update(objects).where(objects.c.path == user.mci()).values(info={"generation": 1}))
 
-    await user.service.database.run(forget)
+    await user.service.database.run_transaction(forget)
     await user.do(user.mci(), "scale-out", spec={"subGroup": "aws"})
     assert await names(user) == ["aws-1", "aws-2", "aws-3", "aws-5"]
 
@@ -66,7 +66,7 @@ async def test_a_scale_out_that_fails_in_part_leaves_failed_vms_and_the_mci_usab
     await user.do(user.mci(), "create", spec=user.groups())
     await user.fault("fail", vm="aws-4", verb="create", message="bad luck")
     outcome = await user.do(user.mci(), "scale-out", spec={"subGroup": "aws", "count": 2})
-    assert (outcome.result, outcome.status, outcome.failed) == (Result.PARTIAL, "Partial-Running:3 (R:3/4)", 1)
+    assert (outcome.result, outcome.status, outcome.failed) == (ActionResult.PARTIAL, "Partial-Running:3 (R:3/4)", 1)
     assert (await user.do(user.mci(), "refine")).status == "Running:3 (R:3/3)"
     await user.do(user.mci(), "scale-out", spec={"subGroup": "aws"})
     assert await names(user) == ["aws-1", "aws-2", "aws-3", "aws-5"]
@@ -76,7 +76,7 @@ async def test_a_scale_in_that_fails_keeps_the_record_of_what_lives(user: User) 
     await user.do(user.mci(), "create", spec=user.groups(size=3))
     await user.fault("fail", vm="aws-3", verb="terminate", message="protected")
     outcome = await user.do(user.mci(), "scale-in", spec={"subGroup": "aws", "count": 2})
-    assert (outcome.result, outcome.done, outcome.failed) == (Result.PARTIAL, 1, 1)
+    assert (outcome.result, outcome.done, outcome.failed) == (ActionResult.PARTIAL, 1, 1)
     assert await names(user) == ["aws-1", "aws-3"]
     await user.books_agree()
 
@@ -94,8 +94,8 @@ async def test_a_scale_out_that_is_cancelled_ends_with_the_truth(user: User) -> 
     await user.fault("hang", vm="aws-4", verb="create", seconds=30)
     ticket = await user.admitted(user.mci(), "scale-out", spec={"subGroup": "aws", "count": 2})
     await user.until_called(user.vm("aws-1"))
-    await user.asking.cancel(user.mci())
-    assert (await user.asking.outcome(ticket.path, ticket.run)).result is Result.CANCELLED
+    await user.asking.cancel_action(user.mci())
+    assert (await user.asking.wait_for_outcome(ticket.path, ticket.run)).result is ActionResult.CANCELLED
     await user.heal_faults()
     await user.books_agree()
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.mci import MCI, TIE_ORDER, VmStatus, aggregate, status_count
+from domain.mci import MCI, STATUS_TIE_ORDER, VmStatus, aggregate_status, status_count_info
 from tests.cases import every_case
 
 COUNTS = """
@@ -34,7 +34,7 @@ COUNTS = """
     ],
 )
 def test_the_status_of_an_mci_counts_its_vms(counts: dict[str, int], shown: str) -> None:
-    assert aggregate("Running", counts) == shown
+    assert aggregate_status("Running", counts) == shown
 
 
 TIES = [
@@ -44,29 +44,29 @@ TIES = [
 
 
 def test_the_tie_order_is_the_rules_and_leaves_nothing_out() -> None:
-    assert list(TIE_ORDER) == TIES
+    assert list(STATUS_TIE_ORDER) == TIES
     assert set(TIES) == set(VmStatus)
 
 
 @every_case(("winner", "loser"), [(a, b) for n, a in enumerate(TIES) for b in TIES[n + 1 :]])
 def test_a_tie_goes_to_the_earlier(winner: str, loser: str) -> None:
     for counts in ({winner: 2, loser: 2}, {loser: 2, winner: 2}):
-        assert aggregate("Running", counts).startswith(f"Partial-{winner}:2 (R:")
+        assert aggregate_status("Running", counts).startswith(f"Partial-{winner}:2 (R:")
 
 
 @pytest.mark.parametrize("phase", ["Preparing", "Prepared", "Creating", "Failed"])
 def test_without_vms_the_phase_stands_bare(phase: str) -> None:
-    assert aggregate(phase, {}) == phase
-    assert aggregate(phase, {"Running": 0}) == phase
+    assert aggregate_status(phase, {}) == phase
+    assert aggregate_status(phase, {"Running": 0}) == phase
 
 
 def test_an_mci_without_vms_that_is_past_its_creation_is_empty() -> None:
-    assert aggregate("Running", {}) == "Empty"
+    assert aggregate_status("Running", {}) == "Empty"
 
 
 def test_a_create_in_which_every_vm_failed_is_bare_failed() -> None:
-    assert aggregate("Failed", {"Failed": 3}) == "Failed"
-    assert aggregate("Failed", {"Failed": 2, "Terminated": 1}) == "Partial-Failed:2 (R:0/3)"
+    assert aggregate_status("Failed", {"Failed": 3}) == "Failed"
+    assert aggregate_status("Failed", {"Failed": 2, "Terminated": 1}) == "Partial-Failed:2 (R:0/3)"
 
 
 words = st.one_of(st.sampled_from(TIES), st.text(max_size=12))
@@ -76,9 +76,9 @@ words = st.one_of(st.sampled_from(TIES), st.text(max_size=12))
 @given(phase=st.sampled_from(MCI.statuses), counts=st.dictionaries(words, st.integers(0, 50), max_size=8))
 def test_counts_always_add_up(phase: str, counts: dict[str, int]) -> None:
     total = sum(counts.values())
-    info = status_count(counts)
+    info = status_count_info(counts)
     assert info["countTotal"] == total == sum(number for name, number in info.items() if name != "countTotal")
-    shown = aggregate(phase, counts)
+    shown = aggregate_status(phase, counts)
     if shown in (phase, "Empty"):
         assert total == 0 or (phase == "Failed" and info["countFailed"] == total)
         return
@@ -92,4 +92,4 @@ def test_counts_always_add_up(phase: str, counts: dict[str, int]) -> None:
 
 def test_the_counts_are_the_documents_fields() -> None:
     told = {name[0].lower() + name[1:] for name in COUNTS.split()}
-    assert set(status_count({})) == told
+    assert set(status_count_info({})) == told

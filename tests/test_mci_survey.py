@@ -8,14 +8,14 @@ import pytest
 import sqlalchemy as sa
 
 from activities.mci.survey import SurveyActivities
-from activities.permits import Permits
+from activities.permits import PermitPool
 from activities.retry import ProviderRetry
 from domain.errors import Refused
-from domain.limits import CLOUDS, ConcurrencyCaps
-from domain.mci.messages import Survey, SurveyPlace, SurveyReport
+from domain.limits import CAPS_BY_CLOUD, ConcurrencyCaps
+from domain.mci.messages import SurveyOrder, SurveyPlace, SurveyReport
 from domain.ports import VmFacts, VmOrder
 from providers.simulated.tables import vms
-from starter.mci import steering
+from starter.mci import requests
 from starter.mci.documents import mci_document
 from store.mci.inventory import SqlMciStore
 from tests.user import User
@@ -24,17 +24,17 @@ pytestmark = pytest.mark.stores("postgres")
 
 
 async def refresh(user: User, mci: str = "web") -> SurveyReport:
-    return await steering.survey(user.asking, Survey(path=user.mci(mci)))
+    return await requests.run_survey(user.asking, SurveyOrder(path=user.mci(mci)))
 
 
 async def reconcile(user: User, dry_run: bool = False) -> SurveyReport:
-    return await steering.survey(user.asking, Survey(path=user.mci(), reconcile=True, dry_run=dry_run))
+    return await requests.run_survey(user.asking, SurveyOrder(path=user.mci(), reconcile=True, dry_run=dry_run))
 
 
 async def meddle(user: User, vm: str, state: str) -> None:
     """Somebody changes a VM in the cloud's own console."""
     change = sa.update(vms).where(vms.c.path == user.vm(vm)).values(state=state)
-    await user.service.cloud_database.run(lambda connection: connection.execute(change).rowcount)
+    await user.service.cloud_database.run_transaction(lambda connection: connection.execute(change).rowcount)
 
 
 async def statuses(user: User) -> dict[str, str]:
@@ -119,18 +119,18 @@ async def test_an_action_in_flight_wins_over_a_read(user: User) -> None:
     report = await refresh(user)
     assert (report.asked, report.saved, report.changes) == (1, 1, {})
     assert await statuses(user) == {"aws-1": "Rebooting", "aws-2": "Suspended"}
-    await user.asking.outcome(ticket.path, ticket.run)
+    await user.asking.wait_for_outcome(ticket.path, ticket.run)
 
 
 async def test_reads_keep_to_the_caps_of_regions(user: User) -> None:
-    cloud, most = user.service.simulated["ncp"], CLOUDS["ncp"].regions
+    cloud, most = user.service.simulated["ncp"], CAPS_BY_CLOUD["ncp"].regions
     places = [f"r{9000 + n}" for n in range(2 * most)]
     groups = [{"name": f"g{n}", "csp": "ncp", "region": place} for n, place in enumerate(places)]
     await user.do(user.mci(), "create", spec={"subGroups": groups})
     await user.fault("slow", verb="describe", seconds=0.1)
     await refresh(user)
-    assert cloud.peaks().regions <= most
-    assert {cloud.peaks().reads[place] for place in places} == {1}
+    assert cloud.peak_concurrency().regions <= most
+    assert {cloud.peak_concurrency().reads[place] for place in places} == {1}
 
 
 async def test_a_survey_of_an_mci_that_is_not_there_is_refused(user: User) -> None:
@@ -187,8 +187,8 @@ async def test_a_vm_that_was_never_made_stays_failed(user: User) -> None:
 async def test_reconcile_reports_orphans_and_touches_them_not(user: User) -> None:
     await user.do(user.mci(), "create", spec=user.groups())
     cloud = user.service.simulated["aws"]
-    await cloud.perform("create", user.region(), [VmOrder(user.vm("stray-1"), "stray")])
-    await cloud.perform("create", user.region(), [VmOrder(user.vm("aws-1"), "a second one", epoch=2**60)])
+    await cloud.perform_orders("create", user.region(), [VmOrder(user.vm("stray-1"), "stray")])
+    await cloud.perform_orders("create", user.region(), [VmOrder(user.vm("aws-1"), "a second one", epoch=2**60)])
     report = await reconcile(user)
     assert report.orphans_found == 2
     assert sorted(line.split(":")[0] for line in report.orphans) == [f"{user.ns}/web/aws-1", f"{user.ns}/web/stray-1"]
@@ -203,11 +203,11 @@ async def test_a_cloud_that_does_not_list_its_vms_in_time_is_told_as_such(
         return []
 
     cloud = user.service.simulated["aws"]
-    monkeypatch.setattr(cloud, "list_tagged", silent)
+    monkeypatch.setattr(cloud, "list_tagged_vms", silent)
     book = SqlMciStore(user.service.database)
-    surveys = SurveyActivities(book, {"aws": cloud}, Permits(ConcurrencyCaps()), ProviderRetry(call=0.05))
+    surveys = SurveyActivities(book, {"aws": cloud}, PermitPool(ConcurrencyCaps()), ProviderRetry(call_seconds=0.05))
     report = await surveys.survey_place(
-        SurveyPlace(survey=Survey(path=user.mci(), reconcile=True), place="aws/eu-central-1", chunks=[])
+        SurveyPlace(survey=SurveyOrder(path=user.mci(), reconcile=True), place="aws/eu-central-1", chunks=[])
     )
     assert report.errors == ["aws/eu-central-1: no answer in time"]
 
@@ -229,7 +229,7 @@ async def test_reconcile_leaves_alone_what_an_action_works_on(user: User) -> Non
     await meddle(user, "aws-1", "stopped")
     assert (await reconcile(user)).changes == {}
     await meddle(user, "aws-1", "running")
-    await user.asking.outcome(ticket.path, ticket.run)
+    await user.asking.wait_for_outcome(ticket.path, ticket.run)
     await user.books_agree()
 
 
@@ -248,5 +248,5 @@ async def test_an_mci_and_its_vms_tell_what_is_being_done_to_them_and_what_they_
     told = mci_document(seen, seen.members)
     for document in (told, *told["vm"]):
         assert (document["targetAction"], document["targetStatus"]) == ("Suspend", "Suspended")
-    await user.asking.cancel(user.mci())
-    await user.asking.outcome(ticket.path, ticket.run)
+    await user.asking.cancel_action(user.mci())
+    await user.asking.wait_for_outcome(ticket.path, ticket.run)

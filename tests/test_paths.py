@@ -15,15 +15,15 @@ from domain.model import Request
 from domain.paths import (
     MAX_PATH,
     ancestors,
+    build_path,
     check_name,
     check_path,
-    expand,
+    expand_path,
     kind_of,
-    make,
+    kinds_on_path,
     name_of,
     parent_of,
-    shape,
-    short,
+    short_path,
 )
 from tests.cases import every_case
 
@@ -92,7 +92,7 @@ def escaped(text: object) -> str:
 def test_a_well_formed_name_is_itself(name: str) -> None:
     assert check_name(name) == name
     assert check_path(f"ns:{name}") == f"ns:{name}"
-    assert expand(name, ("ns",)) == f"ns:{name}"
+    assert expand_path(name, ("ns",)) == f"ns:{name}"
 
 
 @every_case("name", HOSTILE, ids=escaped)
@@ -119,9 +119,9 @@ def test_a_hostile_name_is_refused_anywhere_in_a_path(path: str, name: str) -> N
 def test_hostile_text_is_refused_in_the_place_of_a_path(text: str) -> None:
     for form in (text, f"default/{text}", f"{text}/web"):
         with pytest.raises(Refused):
-            expand(form, ("ns", "mci"))
+            expand_path(form, ("ns", "mci"))
     with pytest.raises(Refused):
-        make(("ns", "mci"), ("default", text))
+        build_path(("ns", "mci"), ("default", text))
 
 
 @every_case(
@@ -163,7 +163,7 @@ def test_a_path_may_be_so_long_and_no_longer() -> None:
 
 def test_case_twins_are_two_objects() -> None:
     assert check_path("ns:default:mci:Web") != check_path("ns:default:mci:web")
-    assert expand("default/Web", ("ns", "mci")) == "ns:default:mci:Web"
+    assert expand_path("default/Web", ("ns", "mci")) == "ns:default:mci:Web"
 
 
 def test_a_validated_path_in_a_message_is_refused_as_pydantic_wants_it() -> None:
@@ -183,20 +183,20 @@ def test_a_validated_path_in_a_message_is_refused_as_pydantic_wants_it() -> None
     ],
 )
 def test_both_forms_of_a_path_expand_to_the_same(text: str, scope: tuple[str, ...], path: str) -> None:
-    assert expand(text, scope) == path
-    assert expand(short(path), scope) == path
+    assert expand_path(text, scope) == path
+    assert expand_path(short_path(path), scope) == path
 
 
 @every_case("text", ["web", "default/web/front-1", "ns:default", "ns:default:vm:web", "mci:web:ns:default", "default/"])
 def test_what_does_not_name_that_kind_is_refused(text: str) -> None:
     with pytest.raises(Refused) as caught:
-        expand(text, ("ns", "mci"))
+        expand_path(text, ("ns", "mci"))
     assert caught.value.category is Category.INVALID
 
 
 def test_the_refusal_of_another_kind_says_what_to_write() -> None:
     with pytest.raises(Refused, match="'web' does not name an object of kind mci") as caught:
-        expand("web", ("ns", "mci"))
+        expand_path("web", ("ns", "mci"))
     assert caught.value.hint == "write <ns>/<mci>"
 
 
@@ -216,17 +216,17 @@ pairs = st.lists(st.tuples(st.sampled_from(("ns", "mci", "vm")), names), min_siz
 @given(pairs=pairs)
 def test_any_path_survives_its_short_form(pairs: list[tuple[str, str]]) -> None:
     scope, words = [kind for kind, _ in pairs], [name for _, name in pairs]
-    path = make(scope, words)
+    path = build_path(scope, words)
     assert check_path(path) == path
-    assert short(path).split("/") == words
-    assert expand(path, scope) == expand(short(path), scope) == path
+    assert short_path(path).split("/") == words
+    assert expand_path(path, scope) == expand_path(short_path(path), scope) == path
     assert (kind_of(path), name_of(path)) == pairs[-1]
 
 
 @settings(deadline=None)
 @given(pairs=pairs)
 def test_any_path_lies_below_its_ancestors_and_nothing_else(pairs: list[tuple[str, str]]) -> None:
-    path = make([kind for kind, _ in pairs], [name for _, name in pairs])
+    path = build_path([kind for kind, _ in pairs], [name for _, name in pairs])
     above = ancestors(path)
     assert [len(each.split(":")) for each in above] == list(range(2, 2 * len(pairs), 2))
     assert all(path.startswith(f"{each}:") for each in above)
@@ -255,7 +255,7 @@ def test_a_name_is_taken_exactly_when_the_rule_says_so(text: str) -> None:
 @given(text=st.text(alphabet=st.sampled_from("ans:/.-_A1 '\n\0"), max_size=20))
 def test_no_text_makes_a_path_that_does_not_check(text: str) -> None:
     try:
-        path = expand(text, ("ns", "mci"))
+        path = expand_path(text, ("ns", "mci"))
     except Refused:
         return
     assert check_path(path) == path
@@ -278,9 +278,9 @@ def test_the_names_of_a_tree_follow_its_root_without_kinds(
     path: str, kind: str, kinds: tuple[str, ...], above: list[str], text: str
 ) -> None:
     assert check_path(path) == path
-    assert (kind_of(path), shape(path), ancestors(path), short(path)) == (kind, kinds, above, text)
+    assert (kind_of(path), kinds_on_path(path), ancestors(path), short_path(path)) == (kind, kinds, above, text)
     assert parent_of(path) == (above[-1] if above else None)
-    assert expand(text, kinds) == expand(path, kinds) == path
+    assert expand_path(text, kinds) == expand_path(path, kinds) == path
 
 
 @every_case(
@@ -310,7 +310,7 @@ def test_a_malformed_tree_path_is_refused(path: str) -> None:
 )
 def test_a_short_form_that_does_not_fit_the_tree_is_refused(text: str, scope: tuple[str, ...]) -> None:
     with pytest.raises(Refused):
-        expand(text, scope)
+        expand_path(text, scope)
 
 
 @settings(deadline=None)
@@ -318,7 +318,7 @@ def test_a_short_form_that_does_not_fit_the_tree_is_refused(text: str, scope: tu
 def test_any_tree_path_survives_its_short_form(root: str, below: list[str], tail: str | None) -> None:
     path = ":".join(["system", root, *below]) + (f"::deploy:{tail}" if tail else "")
     assert check_path(path) == path
-    assert expand(short(path), shape(path)) == path
-    assert make(shape(path), [root, *below, *([tail] if tail else [])]) == path
+    assert expand_path(short_path(path), kinds_on_path(path)) == path
+    assert build_path(kinds_on_path(path), [root, *below, *([tail] if tail else [])]) == path
     assert all(path.startswith(f"{above}:") for above in ancestors(path))
     assert len(ancestors(path)) == len(below) + (1 if tail else 0)

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from activities.permits import Permits
-from domain.limits import Caps, ConcurrencyCaps
+from activities.permits import PermitPool
+from domain.limits import CloudCaps, ConcurrencyCaps
 from tests.patience import PATIENCE
 
-CAPS = ConcurrencyCaps({"aws": Caps(regions=2, vms=3), "other": Caps(regions=1, vms=1)})
+CAPS = ConcurrencyCaps({"aws": CloudCaps(regions=2, vms=3), "other": CloudCaps(regions=1, vms=1)})
 
 
 @pytest.fixture
-def permits() -> Permits:
-    return Permits(CAPS)
+def permits() -> PermitPool:
+    return PermitPool(CAPS)
 
 
 async def settle() -> None:
@@ -61,26 +61,26 @@ async def leave_all(*visitors: Visitor) -> None:
     await asyncio.gather(*(visitor.task for visitor in visitors))
 
 
-async def test_no_more_vms_than_the_cap_are_inside_at_once(permits: Permits) -> None:
-    visitors = [Visitor(permits.vms("aws", "r1")) for _ in range(5)]
+async def test_no_more_vms_than_the_cap_are_inside_at_once(permits: PermitPool) -> None:
+    visitors = [Visitor(permits.take_vm_slots("aws", "r1")) for _ in range(5)]
     await settle()
     assert [visitor.inside for visitor in visitors] == [True, True, True, False, False]
-    assert permits.in_use() == {"aws/r1": 3}
+    assert permits.slots_in_use() == {"aws/r1": 3}
     await leave_all(*visitors)
-    assert permits.in_use() == {}
+    assert permits.slots_in_use() == {}
 
 
-async def test_each_region_has_vm_slots_of_its_own(permits: Permits) -> None:
-    visitors = [Visitor(permits.vms("aws", region, 3)) for region in ("r1", "r2")]
+async def test_each_region_has_vm_slots_of_its_own(permits: PermitPool) -> None:
+    visitors = [Visitor(permits.take_vm_slots("aws", region, 3)) for region in ("r1", "r2")]
     await settle()
     assert all(visitor.inside for visitor in visitors)
     await leave_all(*visitors)
 
 
-async def test_a_small_wish_does_not_overtake_a_big_one(permits: Permits) -> None:
-    first = Visitor(permits.vms("aws", "r1", 2))
+async def test_a_small_wish_does_not_overtake_a_big_one(permits: PermitPool) -> None:
+    first = Visitor(permits.take_vm_slots("aws", "r1", 2))
     await settle()
-    big, small = Visitor(permits.vms("aws", "r1", 3)), Visitor(permits.vms("aws", "r1", 1))
+    big, small = Visitor(permits.take_vm_slots("aws", "r1", 3)), Visitor(permits.take_vm_slots("aws", "r1", 1))
     await settle()
     assert not big.inside
     assert not small.inside, "one slot is free, but the big one was first"
@@ -92,13 +92,13 @@ async def test_a_small_wish_does_not_overtake_a_big_one(permits: Permits) -> Non
 
 
 @pytest.mark.parametrize("n", [0, -1, 4])
-async def test_a_wish_that_can_never_be_met_is_an_error_not_a_hang(permits: Permits, n: int) -> None:
+async def test_a_wish_that_can_never_be_met_is_an_error_not_a_hang(permits: PermitPool, n: int) -> None:
     with pytest.raises(ValueError, match="the cap is 3"):
-        permits.vms("aws", "r1", n)
+        permits.take_vm_slots("aws", "r1", n)
 
 
-async def test_no_more_different_regions_than_the_cap_are_active_at_once(permits: Permits) -> None:
-    visitors = [Visitor(permits.region("aws", region)) for region in ("r1", "r2", "r3")]
+async def test_no_more_different_regions_than_the_cap_are_active_at_once(permits: PermitPool) -> None:
+    visitors = [Visitor(permits.enter_region("aws", region)) for region in ("r1", "r2", "r3")]
     await settle()
     assert [visitor.inside for visitor in visitors] == [True, True, False]
     await visitors[0].leave()
@@ -107,17 +107,17 @@ async def test_no_more_different_regions_than_the_cap_are_active_at_once(permits
     await leave_all(*visitors[1:])
 
 
-async def test_an_active_region_is_entered_freely_while_nobody_waits(permits: Permits) -> None:
-    visitors = [Visitor(permits.region("aws", region)) for region in ("r1", "r2", "r1", "r2", "r1")]
+async def test_an_active_region_is_entered_freely_while_nobody_waits(permits: PermitPool) -> None:
+    visitors = [Visitor(permits.enter_region("aws", region)) for region in ("r1", "r2", "r1", "r2", "r1")]
     await settle()
     assert all(visitor.inside for visitor in visitors)
     await leave_all(*visitors)
 
 
-async def test_a_waiting_region_is_not_starved_by_work_in_the_active_ones(permits: Permits) -> None:
-    active = [Visitor(permits.region("aws", region)) for region in ("r1", "r2")]
+async def test_a_waiting_region_is_not_starved_by_work_in_the_active_ones(permits: PermitPool) -> None:
+    active = [Visitor(permits.enter_region("aws", region)) for region in ("r1", "r2")]
     await settle()
-    waiting, late = Visitor(permits.region("aws", "r3")), Visitor(permits.region("aws", "r1"))
+    waiting, late = Visitor(permits.enter_region("aws", "r3")), Visitor(permits.enter_region("aws", "r1"))
     await settle()
     assert not waiting.inside
     assert not late.inside, "r1 is active, but r3 came first"
@@ -131,37 +131,37 @@ async def test_a_waiting_region_is_not_starved_by_work_in_the_active_ones(permit
     await leave_all(waiting, late)
 
 
-async def test_clouds_do_not_share_caps_and_an_unknown_cloud_has_those_of_other(permits: Permits) -> None:
-    full = [Visitor(permits.region("aws", region)) for region in ("r1", "r2")]
-    elsewhere = [Visitor(permits.region("nimbus", region)) for region in ("r1", "r2")]
+async def test_clouds_do_not_share_caps_and_an_unknown_cloud_has_those_of_other(permits: PermitPool) -> None:
+    full = [Visitor(permits.enter_region("aws", region)) for region in ("r1", "r2")]
+    elsewhere = [Visitor(permits.enter_region("nimbus", region)) for region in ("r1", "r2")]
     await settle()
     assert [visitor.inside for visitor in elsewhere] == [True, False]
     await leave_all(*full, *elsewhere)
 
 
-async def test_an_error_inside_gives_the_permit_back(permits: Permits) -> None:
+async def test_an_error_inside_gives_the_permit_back(permits: PermitPool) -> None:
     with pytest.raises(RuntimeError):
-        async with permits.region("aws", "r1"), permits.vms("aws", "r1", 3):
+        async with permits.enter_region("aws", "r1"), permits.take_vm_slots("aws", "r1", 3):
             raise RuntimeError
-    assert permits.in_use() == {}
+    assert permits.slots_in_use() == {}
 
 
-async def test_a_cancelled_waiter_makes_room_for_those_behind_it(permits: Permits) -> None:
-    holder = Visitor(permits.vms("aws", "r1", 2))
+async def test_a_cancelled_waiter_makes_room_for_those_behind_it(permits: PermitPool) -> None:
+    holder = Visitor(permits.take_vm_slots("aws", "r1", 2))
     await settle()
-    big, small = Visitor(permits.vms("aws", "r1", 2)), Visitor(permits.vms("aws", "r1", 1))
+    big, small = Visitor(permits.take_vm_slots("aws", "r1", 2)), Visitor(permits.take_vm_slots("aws", "r1", 1))
     await settle()
     await big.cancel()
     await settle()
     assert small.inside
     await leave_all(holder, small)
-    assert permits.in_use() == {}
+    assert permits.slots_in_use() == {}
 
 
-async def test_a_waiter_cancelled_in_the_moment_of_its_turn_hands_it_on(permits: Permits) -> None:
-    holder = permits.vms("aws", "r1", 3)
+async def test_a_waiter_cancelled_in_the_moment_of_its_turn_hands_it_on(permits: PermitPool) -> None:
+    holder = permits.take_vm_slots("aws", "r1", 3)
     await holder.__aenter__()
-    unlucky, next_one = Visitor(permits.vms("aws", "r1", 3)), Visitor(permits.vms("aws", "r1", 3))
+    unlucky, next_one = Visitor(permits.take_vm_slots("aws", "r1", 3)), Visitor(permits.take_vm_slots("aws", "r1", 3))
     await settle()
     await holder.__aexit__()  # does not wait: the turn is the unlucky one's, but it has not run since
     unlucky.task.cancel()
@@ -169,7 +169,7 @@ async def test_a_waiter_cancelled_in_the_moment_of_its_turn_hands_it_on(permits:
     assert unlucky.task.cancelled()
     assert next_one.inside
     await next_one.leave()
-    assert permits.in_use() == {}
+    assert permits.slots_in_use() == {}
 
 
 STEP = st.tuples(st.sampled_from(["enter", "leave", "cancel", "run"]), st.integers(0, 50), st.integers(1, 3))
@@ -184,7 +184,7 @@ def test_no_order_of_entering_leaving_and_cancelling_breaks_a_cap_or_loses_a_per
 
 
 async def _walk(steps: list[tuple[str, int, int]]) -> None:
-    permits, visitors = Permits(CAPS), list[tuple[str, int, Visitor]]()
+    permits, visitors = PermitPool(CAPS), list[tuple[str, int, Visitor]]()
     for what, which, n in steps:
         if what == "enter":
             region = f"r{which % 3}"
@@ -210,34 +210,34 @@ def _check_caps(visitors: list[tuple[str, int, Visitor]]) -> None:
     assert sum(number > 0 for number in inside.values()) <= 2
 
 
-async def _everything_is_free_again(permits: Permits) -> None:
-    assert permits.in_use() == {}
+async def _everything_is_free_again(permits: PermitPool) -> None:
+    assert permits.slots_in_use() == {}
     async with AsyncExitStack() as all_at_once:
         for region in ("new1", "new2"):
-            await all_at_once.enter_async_context(permits.region("aws", region))
-            await all_at_once.enter_async_context(permits.vms("aws", region, 3))
+            await all_at_once.enter_async_context(permits.enter_region("aws", region))
+            await all_at_once.enter_async_context(permits.take_vm_slots("aws", region, 3))
 
 
 class _Both:
     """A region and VMs of it, as the activities hold them."""
 
-    def __init__(self, permits: Permits, region: str, n: int) -> None:
+    def __init__(self, permits: PermitPool, region: str, n: int) -> None:
         self._permits, self._region, self._n = permits, region, n
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> None:
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._permits.region("aws", self._region))
-            await stack.enter_async_context(self._permits.vms("aws", self._region, self._n))
+            await stack.enter_async_context(self._permits.enter_region("aws", self._region))
+            await stack.enter_async_context(self._permits.take_vm_slots("aws", self._region, self._n))
             self._stack = stack.pop_all()
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
 
-async def test_ten_thousand_free_slots_are_taken_in_a_fraction_of_a_second(permits: Permits) -> None:
+async def test_ten_thousand_free_slots_are_taken_in_a_fraction_of_a_second(permits: PermitPool) -> None:
     start = time.thread_time()  # what others do on the machine does not count
     for _ in range(10_000):
-        async with permits.vms("aws", "r1"):
+        async with permits.take_vm_slots("aws", "r1"):
             pass
     assert time.thread_time() - start < 0.5  # it takes 15 ms

@@ -20,7 +20,7 @@ from providers.registry import PROVIDERS
 from tests.cases import every_case
 from tests.test_clouds.subjects import openers
 from workers import logs
-from workers.connections import file_of
+from workers.connections import connections_file_model
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ("domain", "store", "providers", "activities", "workflows", "client", "workers", "starter", "deploy")
@@ -72,27 +72,31 @@ def test_a_name_of_aws_is_found(line: str, found: bool) -> None:
 def test_a_provider_is_a_folder_whose_name_is_the_word_for_it_in_the_file(provider: Provider[Any]) -> None:
     assert (ROOT / "providers" / provider.name / "__init__.py").exists()
     assert provider.connection.model_fields["provider"].annotation == Literal[provider.name]
-    assert (provider.access is None) == (provider.name == SIMULATED), "whoever is real says how it is reached"
+    assert (provider.cloud_access is None) == (provider.name == SIMULATED), "whoever is real says how it is reached"
 
 
-@pytest.mark.parametrize("provider", [each for each in PROVIDERS if each.access], ids=lambda each: str(each.name))
+@pytest.mark.parametrize(
+    "provider", [provider for provider in PROVIDERS if provider.cloud_access], ids=lambda each: str(each.name)
+)
 def test_a_real_provider_has_a_page_and_the_extra_that_it_needs(provider: Provider[Any]) -> None:
-    assert (ROOT / provider.page).is_file()
+    assert (ROOT / provider.docs_page).is_file()
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    if provider.extra:
-        assert provider.extra in extras
+    if provider.install_extra:
+        assert provider.install_extra in extras
         [clouds] = extras["clouds"]
-        assert provider.extra in re.findall(r"[\w-]+", clouds.partition("[")[2]), "`clouds` is what all of them need"
+        assert provider.install_extra in re.findall(r"[\w-]+", clouds.partition("[")[2]), (
+            "`clouds` is what all of them need"
+        )
 
 
 def test_packages_of_providers_do_not_log_their_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [name for provider in PROVIDERS for name in provider.loggers]
+    names = [name for provider in PROVIDERS for name in provider.logger_names]
     assert names
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", list(root.handlers))
     level = root.level
     try:
-        logs.configure("debug")
+        logs.configure_logging("debug")
         assert {logging.getLogger(name).getEffectiveLevel() for name in names} == {logging.WARNING}
     finally:
         root.setLevel(level)
@@ -114,7 +118,7 @@ def test_a_provider_without_contract_tests_is_named() -> None:
 
 
 def test_the_file_takes_a_new_provider_by_its_own_model_and_refuses_what_that_refuses() -> None:
-    model = file_of((*PROVIDERS, MOON))
+    model = connections_file_model((*PROVIDERS, MOON))
     told = {"provider": "moon", "region": "south", "crater": "Shackleton", "limits": {"vms": 3}}
     connection = model.model_validate({"connections": {"base": told}}).connections["base"]
     assert isinstance(connection, MoonConnection)

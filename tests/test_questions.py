@@ -16,13 +16,13 @@ from temporalio.worker import Worker
 from client.actions import ActionClient
 from client.errors import Unanswered
 from domain import wire
-from domain.model import Query, Stepped
+from domain.model import ReadQuery, StepResult
 from tests.user import User
 
 
 @activity.defn(name=wire.READ_STORE)
-async def answering(query: Query) -> Stepped:
-    return Stepped(made=True)
+async def answering(query: ReadQuery) -> StepResult:
+    return StepResult(made=True)
 
 
 async def test_a_question_that_a_frozen_worker_took_is_asked_once_more(client: Client, ns: str) -> None:
@@ -30,7 +30,7 @@ async def test_a_question_that_a_frozen_worker_took_is_asked_once_more(client: C
     asking = ActionClient(client)
     poll = PollActivityTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name=queue), identity="frozen")
     frozen = asyncio.create_task(client.workflow_service.poll_activity_task_queue(poll, timeout=timedelta(seconds=60)))
-    question = asyncio.create_task(asking.read(wire.READ_STORE, Query(), Stepped, seconds=3, queue=queue))
+    question = asyncio.create_task(asking.run_query(wire.READ_STORE, ReadQuery(), StepResult, seconds=3, queue=queue))
     assert (await frozen).task_token  # and never answers
     async with Worker(client, task_queue=queue, activities=[answering]):
         assert (await question).made
@@ -40,13 +40,15 @@ async def test_a_question_that_was_tried_and_failed_is_not_asked_again(client: C
     asked: list[str] = []
 
     @activity.defn(name=wire.READ_STORE)
-    async def failing(query: Query) -> Stepped:
+    async def failing(query: ReadQuery) -> StepResult:
         asked.append(str(activity.info().activity_id))
         raise ApplicationError("the disk is full")
 
     async with Worker(client, task_queue=f"failing-{ns}", activities=[failing]):
         with pytest.raises(Unanswered, match="the disk is full"):
-            await ActionClient(client).read(wire.READ_STORE, Query(), Stepped, seconds=2, queue=f"failing-{ns}")
+            await ActionClient(client).run_query(
+                wire.READ_STORE, ReadQuery(), StepResult, seconds=2, queue=f"failing-{ns}"
+            )
     assert len(set(asked)) == 1
 
 
@@ -54,6 +56,6 @@ async def test_an_action_that_cannot_be_asked_how_far_it_is_is_no_error(user: Us
     """No worker knows the type of this run: its task fails, and with it every query."""
     client = user.asking.client
     await client.start_workflow("NobodyKnowsIt", id=user.mci(), task_queue=wire.ACTIONS_QUEUE)
-    assert await user.asking.glimpse(user.mci()) is None
-    assert await user.asking.step(user.mci()) == ""
+    assert await user.asking.try_read_progress(user.mci()) is None
+    assert await user.asking.read_current_step(user.mci()) == ""
     await client.get_workflow_handle(user.mci()).terminate(reason="the test is over")

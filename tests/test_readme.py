@@ -20,12 +20,12 @@ from docs import generate
 from domain import registry
 from starter import demo
 from starter import stack as up
-from starter.app import build
-from starter.command import profile_in, run
+from starter.app import build_app
+from starter.command import run_command, take_profile_option
 from starter.mci import demo as mci
 from tests.cases import every_case
 from workers import embedded
-from workers.service import Service
+from workers.service import WorkerService
 from workflows import action, admission
 
 ROOT = generate.ROOT
@@ -53,8 +53,8 @@ def words_of(command: str) -> list[str]:
     return shlex.split(command, comments=True)
 
 
-OF_STARTER = [each for each in commands() if each[1].startswith(SCRIPTS)]
-OF_TEMPORAL = [each for each in commands() if each[1].startswith("temporal ")]
+OF_STARTER = [command for command in commands() if command[1].startswith(SCRIPTS)]
+OF_TEMPORAL = [command for command in commands() if command[1].startswith("temporal ")]
 
 
 @every_case("page", PAGES)
@@ -89,12 +89,12 @@ def test_every_command_that_is_shown_exists_with_its_options(page: str, command:
     of_run = re.findall(r'case \["(\w+)"', (ROOT / "run.py").read_text())
     if command.startswith("python3 run.py") and (not words or words[0] in of_run):
         return
-    build().parse_args(profile_in(words)[1])
+    build_app().parse_args(take_profile_option(words)[1])
 
 
 def test_an_option_that_does_not_exist_would_be_found() -> None:
     with pytest.raises(Exception, match="--fast"):
-        build().parse_args(["mci", "suspend", "default/web", "--fast"])
+        build_app().parse_args(["mci", "suspend", "default/web", "--fast"])
 
 
 @every_case(("page", "command"), OF_TEMPORAL)
@@ -171,7 +171,7 @@ class Terminal:
         screen = io.StringIO()
         self._monkeypatch.setattr(sys, "stdin", io.StringIO())
         with contextlib.redirect_stdout(screen), contextlib.redirect_stderr(screen):
-            self._code = await run(words)
+            self._code = await run_command(words)
         return screen.getvalue()
 
     async def _temporal(self, words: list[str]) -> str:
@@ -186,7 +186,11 @@ class Terminal:
 
 @pytest.fixture
 async def shell(
-    monkeypatch: pytest.MonkeyPatch, temporal_address: str, home: Path, stack: Service, request: pytest.FixtureRequest
+    monkeypatch: pytest.MonkeyPatch,
+    temporal_address: str,
+    home: Path,
+    stack: WorkerService,
+    request: pytest.FixtureRequest,
 ) -> AsyncIterator[Terminal]:
     """A terminal in a fresh clone, with a stack that runs and clouds that have no faults."""
     for name in [name for name in os.environ if name.startswith(("TEMPORAL_", "RATCHET_"))]:

@@ -12,7 +12,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 from workers.families import WORKFLOWS
-from workers.plugin import plugin
+from workers.plugin import temporal_plugin
 
 RECORDED = sorted((Path(__file__).parent / "histories").glob("*.json"))
 
@@ -25,7 +25,7 @@ async def test_every_recorded_history_replays() -> None:
             yield _history(file)
 
     names = {_history(file).run_id: file.stem for file in RECORDED}
-    replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin(sandbox=True)])
+    replayer = Replayer(workflows=WORKFLOWS, plugins=[temporal_plugin(sandbox=True)])
     async with replayer.workflow_replay_iterator(histories()) as results:
         replayed = [result async for result in results]
     failures = {names[result.history.run_id]: result.replay_failure for result in replayed if result.replay_failure}

@@ -22,11 +22,11 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities import healing
-from activities.healing import HealActivities
-from activities.runs import RunState, state_of
+from activities.healing import HealingActivities
+from activities.runs import RunState, read_run_state
 from domain import wire
-from domain.healing import ANY, HealFinding, Sweep
-from domain.model import Holder, Holders, Query, Result, Verification
+from domain.healing import ANY_ACTION, HealFinding, SweepOptions
+from domain.model import ActionResult, LockHolder, LockHolders, ReadQuery, VerificationReport
 from tests.user import User, spec
 
 pytestmark = pytest.mark.stores("sqlite", "postgres")
@@ -68,33 +68,33 @@ async def test_an_action_that_was_reset_is_left_alone_and_ends_well(
     mci, run = hung
     epoch = (await user.see(mci)).epoch
     client = user.asking.client
-    waiting = asyncio.create_task(user.asking.outcome(mci, run))  # for the run that was asked for
+    waiting = asyncio.create_task(user.asking.wait_for_outcome(mci, run))  # for the run that was asked for
     second = await reset(client, mci, run, task)
     again = await reset(client, mci, second, 0)  # and once more
-    assert [await state_of(client, mci, each) for each in (run, second, again)] == [RunState.OPEN] * 3
-    report = await user.asking.heal(Sweep(limits={ANY: 0}))
+    assert [await read_run_state(client, mci, each) for each in (run, second, again)] == [RunState.OPEN] * 3
+    report = await user.asking.run_sweep(SweepOptions(limits={ANY_ACTION: 0}))
     assert [found.finding for found in report.found if found.path == mci] == [HealFinding.SLOW]
-    found = await user.asking.read(wire.VERIFY, Query(path=mci), Verification, seconds=60)
+    found = await user.asking.run_query(wire.VERIFY_ACTIVITY, ReadQuery(path=mci), VerificationReport, seconds=60)
     assert found.findings == []
     await user.heal_faults()
-    assert (await user.asking.outcome(mci, again)).result is Result.SUCCEEDED
-    assert (await waiting).result is Result.SUCCEEDED  # and hears of it, however often that was reset
-    assert (await user.asking.outcome(mci, second)).result is Result.SUCCEEDED
+    assert (await user.asking.wait_for_outcome(mci, again)).result is ActionResult.SUCCEEDED
+    assert (await waiting).result is ActionResult.SUCCEEDED  # and hears of it, however often that was reset
+    assert (await user.asking.wait_for_outcome(mci, second)).result is ActionResult.SUCCEEDED
     assert [line for line in await user.history(mci) if line.action == "heal"] == []
     assert (await user.see(mci)).epoch == epoch  # the same action, not another one
     await user.books_agree()
-    assert [await state_of(client, mci, each) for each in (run, second, again)] == [RunState.CLOSED] * 3
+    assert [await read_run_state(client, mci, each) for each in (run, second, again)] == [RunState.CLOSED] * 3
 
 
 async def test_an_action_that_had_ended_is_not_done_again_by_a_reset(user: User) -> None:
     mci = user.mci()
     await user.do(mci, "create", spec=spec(1, ["aws"]))
     ticket = await user.admitted(mci, "suspend")
-    assert (await user.asking.outcome(mci, ticket.run)).result is Result.SUCCEEDED
+    assert (await user.asking.wait_for_outcome(mci, ticket.run)).result is ActionResult.SUCCEEDED
     await user.do(mci, "resume")
     again = await reset(user.asking.client, mci, ticket.run, 0)
-    outcome = await user.asking.outcome(mci, again)
-    assert (outcome.result, outcome.action) == (Result.SUCCEEDED, "suspend")
+    outcome = await user.asking.wait_for_outcome(mci, again)
+    assert (outcome.result, outcome.action) == (ActionResult.SUCCEEDED, "suspend")
     assert (await user.see(mci)).counts == {"Running": 1}
     await user.books_agree()
 
@@ -107,7 +107,7 @@ async def test_force_from_above_reaches_an_action_that_was_reset(user: User) -> 
     await user.until_called(vm)
     await reset(user.asking.client, vm, ticket.run, -1)
     await user.heal_faults()
-    assert (await user.do(user.mci(), "suspend", force=True)).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "suspend", force=True)).result is ActionResult.SUCCEEDED
 
 
 async def test_who_waits_for_an_action_that_was_reset_and_then_preempted_hears_that_and_not_the_other_s_outcome(
@@ -116,8 +116,8 @@ async def test_who_waits_for_an_action_that_was_reset_and_then_preempted_hears_t
     mci, run = hung
     await reset(user.asking.client, mci, run, -1)
     await user.heal_faults()
-    assert (await user.do(mci, "terminate", force=True)).result is Result.SUCCEEDED
-    outcome = await user.asking.outcome(mci, run)
+    assert (await user.do(mci, "terminate", force=True)).result is ActionResult.SUCCEEDED
+    outcome = await user.asking.wait_for_outcome(mci, run)
     assert outcome.action == "reboot"
     assert "terminated" not in outcome.message
 
@@ -153,11 +153,11 @@ class AbandonCounter:
 async def test_five_hundred_holders_are_asked_for_in_time_and_one_that_cannot_be_is_left(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(healing, "HOLDERS_PATIENCE", 5.0)
+    monkeypatch.setattr(healing, "HOLDERS_TIMEOUT", 5.0)
     owners = [f"ns:a:mci:web:vm:{n}" for n in range(500)]
     inventory, since = AbandonCounter(), datetime.now(UTC)
-    work = HealActivities(Slow(deaf=owners[7]), inventory)  # type: ignore[arg-type]
-    holders = Holders(holders=[Holder(owner=each, action="reboot", run="r", since=since) for each in owners])
+    work = HealingActivities(Slow(deaf=owners[7]), inventory)  # type: ignore[arg-type]
+    holders = LockHolders(holders=[LockHolder(owner=owner, action="reboot", run="r", since=since) for owner in owners])
     began = time.monotonic()
     assert await ActivityEnvironment().run(work.heal_holders, holders) == 499
     assert time.monotonic() - began < 9

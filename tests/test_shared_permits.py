@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from activities import permits as module
-from activities.fence import boot_time
-from activities.permits import LocalPermitStore, Permits
+from activities.fence import seconds_since_boot
+from activities.permits import LocalPermitStore, PermitPool
 from domain.errors import StoreUnavailable, Superseded
-from domain.limits import CLOUDS, Caps, ConcurrencyCaps
-from domain.permits import SECONDS, PermitLimits, PermitRequest, PermitShare, PermitTerms, settle
+from domain.limits import CAPS_BY_CLOUD, CloudCaps, ConcurrencyCaps
+from domain.permits import SHARE_SECONDS, PermitLimits, PermitRequest, PermitShare, PermitTerms, settle_shares
 from tests.patience import PATIENCE
 from tests.test_permits import Visitor, leave_all
-from workers.connections import parse
+from workers.connections import parse_connections
 
-CAPS = ConcurrencyCaps({"aws": Caps(regions=2, vms=6), "other": Caps(regions=10, vms=30)})
+CAPS = ConcurrencyCaps({"aws": CloudCaps(regions=2, vms=6), "other": CloudCaps(regions=10, vms=30)})
 LIMITS = PermitLimits(2, lambda _region: 6)
 
 
@@ -29,7 +29,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._ahead = 0.0
-        monkeypatch.setattr(module, "boot_time", lambda: boot_time() + self._ahead)
+        monkeypatch.setattr(module, "seconds_since_boot", lambda: seconds_since_boot() + self._ahead)
 
     def jump(self, seconds: float) -> None:
         self._ahead += seconds
@@ -47,8 +47,8 @@ class Counting(LocalPermitStore):
         super().__init__()
         self._asked: Counter[str] = Counter()
 
-    async def exchange(self, cloud: str, worker: str, wishes: object, limits: PermitLimits) -> PermitTerms:
-        terms = await super().exchange(cloud, worker, wishes, limits)  # type: ignore[arg-type]
+    async def exchange_permits(self, cloud: str, worker: str, wishes: object, limits: PermitLimits) -> PermitTerms:
+        terms = await super().exchange_permits(cloud, worker, wishes, limits)  # type: ignore[arg-type]
         self._asked[worker] += 1
         return terms
 
@@ -70,118 +70,118 @@ async def until(number: int, visitors: list[Visitor]) -> None:
 
 async def test_one_worker_alone_has_all_of_it_and_two_have_halves() -> None:
     office = Counting()
-    one, two = Permits(CAPS, office), Permits(CAPS, office)
-    first = [Visitor(one.vms("aws", "r1")) for _ in range(8)]
+    one, two = PermitPool(CAPS, office), PermitPool(CAPS, office)
+    first = [Visitor(one.take_vm_slots("aws", "r1")) for _ in range(8)]
     await until(6, first)
-    second = [Visitor(two.vms("aws", "r1")) for _ in range(8)]
+    second = [Visitor(two.take_vm_slots("aws", "r1")) for _ in range(8)]
     await office.heard(2)  # the first hears of it when it renews
     for visitor in [visitor for visitor in first if visitor.inside][:3]:
         await visitor.leave()
     await until(3, second)
     assert sum(visitor.inside for visitor in first) == 3, "two wait, and it has its half"
     await leave_all(*first, *second)
-    await asyncio.gather(one.close(), two.close())
+    await asyncio.gather(one.return_all(), two.return_all())
 
 
 async def test_what_one_worker_does_not_need_another_one_gets() -> None:
     office = LocalPermitStore()
-    one, two = Permits(CAPS, office), Permits(CAPS, office)
-    few, many = [Visitor(one.vms("aws", "r1"))], [Visitor(two.vms("aws", "r1")) for _ in range(8)]
+    one, two = PermitPool(CAPS, office), PermitPool(CAPS, office)
+    few, many = [Visitor(one.take_vm_slots("aws", "r1"))], [Visitor(two.take_vm_slots("aws", "r1")) for _ in range(8)]
     await until(1, few)
     await until(5, many)
     await leave_all(*few)
     await until(6, many)
     await leave_all(*many)
-    await asyncio.gather(one.close(), two.close())
+    await asyncio.gather(one.return_all(), two.return_all())
 
 
 async def test_a_region_of_another_worker_gets_its_turn() -> None:
     office = Counting()
-    one, two = Permits(CAPS, office), Permits(CAPS, office)
-    active = [Visitor(one.region("aws", region)) for region in ("r1", "r2")]
+    one, two = PermitPool(CAPS, office), PermitPool(CAPS, office)
+    active = [Visitor(one.enter_region("aws", region)) for region in ("r1", "r2")]
     await until(2, active)
-    waiting = Visitor(two.region("aws", "r3"))
+    waiting = Visitor(two.enter_region("aws", "r3"))
     await office.heard(2)  # the oldest of the active regions is told to close
-    late = Visitor(one.region("aws", "r1"))
+    late = Visitor(one.enter_region("aws", "r1"))
     await active[0].leave()
     await until(1, [waiting])
     assert not late.inside
     await leave_all(waiting)
     await until(1, [late])
     await leave_all(late, active[1])
-    await asyncio.gather(one.close(), two.close())
+    await asyncio.gather(one.return_all(), two.return_all())
 
 
 async def test_a_region_that_is_active_at_another_worker_is_entered_by_this_one_too() -> None:
     office = LocalPermitStore()
-    one, two = Permits(CAPS, office), Permits(CAPS, office)
-    active = [Visitor(one.region("aws", region)) for region in ("r1", "r2")]
+    one, two = PermitPool(CAPS, office), PermitPool(CAPS, office)
+    active = [Visitor(one.enter_region("aws", region)) for region in ("r1", "r2")]
     await until(2, active)
-    joined = [Visitor(two.region("aws", region)) for region in ("r1", "r2")]
+    joined = [Visitor(two.enter_region("aws", region)) for region in ("r1", "r2")]
     await until(2, joined)
     await leave_all(*active, *joined)
-    await asyncio.gather(one.close(), two.close())
+    await asyncio.gather(one.return_all(), two.return_all())
 
 
 async def test_a_lease_that_ran_out_while_the_process_was_frozen_admits_nobody(clock: Clock) -> None:
     office = Unsteady()
-    permits = Permits(CAPS, office)
-    holder = Visitor(permits.vms("aws", "r1"))
+    permits = PermitPool(CAPS, office)
+    holder = Visitor(permits.take_vm_slots("aws", "r1"))
     await until(1, [holder])
     office.away = True
-    clock.jump(SECONDS + 0.1)
-    eager = Visitor(permits.vms("aws", "r1"))
+    clock.jump(SHARE_SECONDS + 0.1)
+    eager = Visitor(permits.take_vm_slots("aws", "r1"))
     await asyncio.sleep(0.1)
     assert not eager.inside, "five are free by the last lease, but that is over"
     office.away = False
     await until(1, [eager])
     await leave_all(holder, eager)
-    await permits.close()
+    await permits.return_all()
 
 
 async def test_a_lease_that_runs_out_while_the_right_is_proven_is_asked_for_again(clock: Clock) -> None:
     office = Unsteady()
-    permits, right = Permits(CAPS, office), SlowRight(clock)
-    async with permits.vms("aws", "r1", 1, right):  # type: ignore[arg-type]
+    permits, right = PermitPool(CAPS, office), SlowRight(clock)
+    async with permits.take_vm_slots("aws", "r1", 1, right):  # type: ignore[arg-type]
         asked = office.asked
     assert right.proofs == 2, "the first proof came too late for its permits"
     assert asked >= 2
     right.refuse = True
     with pytest.raises(Superseded):
-        async with permits.vms("aws", "r1", 6, right):  # type: ignore[arg-type]
+        async with permits.take_vm_slots("aws", "r1", 6, right):  # type: ignore[arg-type]
             raise AssertionError("no right, no order")
-    assert permits.in_use() == {}
-    await permits.close()
+    assert permits.slots_in_use() == {}
+    await permits.return_all()
 
 
 async def test_what_a_dead_worker_had_is_free_when_its_time_is_over(clock: Clock) -> None:
     office = LocalPermitStore()
-    dead, alive = Permits(CAPS, office), Permits(CAPS, office)
-    lost = [Visitor(dead.vms("aws", "r1")) for _ in range(6)]
+    dead, alive = PermitPool(CAPS, office), PermitPool(CAPS, office)
+    lost = [Visitor(dead.take_vm_slots("aws", "r1")) for _ in range(6)]
     await until(6, lost)
-    await dead._cloud("aws").abandon()
-    others = [Visitor(alive.vms("aws", "r1")) for _ in range(6)]
+    await dead._leases_of_cloud("aws").let_leases_expire()
+    others = [Visitor(alive.take_vm_slots("aws", "r1")) for _ in range(6)]
     await asyncio.sleep(0.5)
     assert not any(visitor.inside for visitor in others)
-    clock.jump(SECONDS)
+    clock.jump(SHARE_SECONDS)
     await until(6, others)
     await leave_all(*others)
     for visitor in lost:
         await visitor.cancel()
-    await alive.close()
+    await alive.return_all()
 
 
 async def test_a_worker_that_leaves_gives_everything_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = boot_time()
-    monkeypatch.setattr(module, "boot_time", lambda: now)  # no lease runs out
+    now = seconds_since_boot()
+    monkeypatch.setattr(module, "seconds_since_boot", lambda: now)  # no lease runs out
     office = LocalPermitStore()
-    one, two = Permits(CAPS, office), Permits(CAPS, office)
-    async with one.vms("aws", "r1", 6):
+    one, two = PermitPool(CAPS, office), PermitPool(CAPS, office)
+    async with one.take_vm_slots("aws", "r1", 6):
         pass
-    await one.close()
-    async with asyncio.timeout(PATIENCE), two.vms("aws", "r1", 6) as size:
+    await one.return_all()
+    async with asyncio.timeout(PATIENCE), two.take_vm_slots("aws", "r1", 6) as size:
         assert size == 6
-    await two.close()
+    await two.return_all()
 
 
 @dataclass
@@ -194,11 +194,11 @@ class Unsteady(LocalPermitStore):
     def __post_init__(self) -> None:
         super().__init__()
 
-    async def exchange(self, cloud: str, worker: str, wishes: object, limits: PermitLimits) -> PermitTerms:
+    async def exchange_permits(self, cloud: str, worker: str, wishes: object, limits: PermitLimits) -> PermitTerms:
         self.asked += 1
         if self.away:
             raise StoreUnavailable("away")
-        return await super().exchange(cloud, worker, wishes, limits)  # type: ignore[arg-type]
+        return await super().exchange_permits(cloud, worker, wishes, limits)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -214,7 +214,7 @@ class SlowRight:
             raise Superseded("no")
         self.proofs += 1
         if self.proofs == 1:
-            self.clock.jump(SECONDS + 0.1)
+            self.clock.jump(SHARE_SECONDS + 0.1)
 
 
 # Of the arithmetic: whatever workers wish, hold and forget, in whatever order, the caps hold.
@@ -246,7 +246,7 @@ def test_no_order_of_exchanges_lets_workers_have_more_than_the_caps(steps: list[
         if what == "wait":
             now += number / 4
         elif what == "freeze":
-            now += SECONDS + 1
+            now += SHARE_SECONDS + 1
             for one in members:
                 one.used.clear()  # what was in flight has ended
         elif what == "give":
@@ -267,8 +267,8 @@ def _exchange(
     wishes = [PermitRequest(one, holds, max(1, holds)) for one, holds in held.items()]
     if region not in held:
         wishes.append(PermitRequest(region, member.leases.get(region, 0) if live else 0, number))
-    mine, terms = settle(shares, name, wishes, LIMITS, now)
-    member.leases, member.until = {one: lease.amount for one, lease in terms.leases.items()}, now + SECONDS
+    mine, terms = settle_shares(shares, name, wishes, LIMITS, now)
+    member.leases, member.until = {one: lease.amount for one, lease in terms.leases.items()}, now + SHARE_SECONDS
     return [*(share for share in shares if share.worker != name), *mine]
 
 
@@ -291,12 +291,12 @@ def test_a_connection_lowers_the_caps_and_never_raises_them() -> None:
         "high": {**place, "region": "b", "limits": {"vms": 400}},
         "usual": {**place, "region": "c"},
     }
-    limits = ConcurrencyCaps(lower=parse({"connections": document}, "file").limits())
-    ncp = limits.for_cloud("ncp")
+    limits = ConcurrencyCaps(lower_caps=parse_connections({"connections": document}, "file").caps_by_region())
+    ncp = limits.limits_of_cloud("ncp")
     assert (ncp.regions, [ncp.vms(region) for region in "abc"]) == (2, [4, 15, 15])
-    assert limits.for_cloud("aws").regions == CLOUDS["aws"].regions
+    assert limits.limits_of_cloud("aws").regions == CAPS_BY_CLOUD["aws"].regions
 
 
 def test_a_cloud_that_the_table_does_not_name_has_ten_regions_and_thirty_vms() -> None:
-    nimbus = ConcurrencyCaps().for_cloud("nimbus")
+    nimbus = ConcurrencyCaps().limits_of_cloud("nimbus")
     assert (nimbus.regions, nimbus.vms("anywhere")) == (10, 30)

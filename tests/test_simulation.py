@@ -12,13 +12,13 @@ from domain import wire
 from domain.errors import Category, Refused
 from domain.faults import Fault, FaultKind, FaultScript
 from tests.user import User
-from workers.connections import parse
+from workers.connections import parse_connections
 from workers.mci import MciFamily
 
 
 async def told(user: User, **fault: str) -> FaultScript:
     script = FaultScript(faults=[Fault.model_validate({"kind": FaultKind.FAIL, "vm": f"nobody-{user.ns}", **fault})])
-    return await user.asking.read(wire.CLOUD_FAULTS, script, FaultScript)
+    return await user.asking.run_query(wire.CLOUD_FAULTS, script, FaultScript)
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,7 @@ async def test_a_rule_for_what_there_is_is_kept(user: User, fault: dict[str, str
     ],
 )
 def test_a_cloud_that_is_real_cannot_be_told_to_fail(connections: dict[str, Any], can_fail: bool) -> None:
-    parts = SimpleNamespace(connections=parse({"connections": connections}, "c.yaml"), simulated={"aws": 0, "gcp": 0})
+    parts = SimpleNamespace(
+        connections=parse_connections({"connections": connections}, "c.yaml"), simulated={"aws": 0, "gcp": 0}
+    )
     assert ("aws" in MciFamily.fault_verbs(cast(Any, SimpleNamespace(context=parts)))) is can_fail

@@ -24,25 +24,25 @@ from temporalio.client import (
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import Worker
 
-from activities.refusals import refusal_in
+from activities.refusals import refusal_of_error
 from domain import wire
 from domain.errors import Category
 from domain.model import (
+    ActionEnding,
     Admission,
     Claim,
-    Done,
-    Ending,
     Grant,
     Outcome,
     Progress,
-    Query,
+    ReadQuery,
     Refusal,
     Request,
+    WorkReport,
 )
 from domain.statetable import Ruling
 from tests.patience import PATIENCE
-from workers.plugin import plugin
-from workflows.action import Action
+from workers.plugin import temporal_plugin
+from workflows.action import ActionWorkflow
 
 CANCEL = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
 HEARD = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
@@ -50,34 +50,34 @@ WAITS = "waits in "  # with this in a request's reason, the toy waits there unti
 
 
 @workflow.defn(name=wire.CONTROL_VMS)
-class Toy(Action):
+class Toy(ActionWorkflow):
     def __init__(self) -> None:
         super().__init__()
         self._told = False
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
+        return await self.carry_out_request(request)
 
     @workflow.signal
     def go_on(self) -> None:
         self._told = True
 
-    async def examine(self, request: Request) -> Request | Refusal:
+    async def examine_request(self, request: Request) -> Request | Refusal:
         await self._wait("examine", request)
         return request
 
-    async def perform(self, request: Request, grant: Grant) -> Done:
+    async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         await self._wait("perform", request)
-        return Done()
+        return WorkReport()
 
-    async def settle(self, request: Request, grant: Grant) -> Done:
+    async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
         await self._wait("settle", request)
-        return Done()
+        return WorkReport()
 
     async def _wait(self, where: str, request: Request) -> None:
         if f"{WAITS}{where}" in request.reason:
-            self.show(step=where)
+            self.update_progress(step=where)
             await workflow.wait_condition(lambda: self._told)
 
 
@@ -98,13 +98,13 @@ class Inventory:
         return Admission(grant=grant)
 
     @activity.defn
-    async def finish(self, ending: Ending) -> Outcome:
+    async def finish(self, ending: ActionEnding) -> Outcome:
         self.finished.set()
         told = {"path": ending.path, "action": "toy", "result": ending.result, "status": "Suspended"}
         return Outcome.model_validate({**told, "message": ending.message})
 
     @activity.defn
-    async def has_ended(self, query: Query) -> bool:
+    async def has_ended(self, query: ReadQuery) -> bool:
         return False
 
     @activity.defn
@@ -131,7 +131,7 @@ class Stage:
 
     async def until(self, handle: WorkflowHandle[object, object], step: str) -> None:
         async with asyncio.timeout(PATIENCE):
-            while (await handle.query(wire.PROGRESS, result_type=Progress)).step != step:
+            while (await handle.query(wire.PROGRESS_QUERY, result_type=Progress)).step != step:
                 await asyncio.sleep(0.02)
 
     async def cancel(self, handle: WorkflowHandle[object, object]) -> None:
@@ -149,7 +149,7 @@ class Stage:
         """The forced request is accepted: from now on it takes over."""
         request = self.request("terminate", force=True, request_id="second")
         update = await handle.start_update(
-            wire.PREEMPT, request, wait_for_stage=WorkflowUpdateStage.ACCEPTED, result_type=str
+            wire.PREEMPT_UPDATE, request, wait_for_stage=WorkflowUpdateStage.ACCEPTED, result_type=str
         )
         return asyncio.create_task(update.result())
 
@@ -167,7 +167,7 @@ class Stage:
 
 @pytest.fixture
 async def stage(client: Client, ns: str) -> AsyncIterator[Stage]:
-    connected = await Client.connect(client.service_client.config.target_host, plugins=[plugin()])
+    connected = await Client.connect(client.service_client.config.target_host, plugins=[temporal_plugin()])
     inventory = Inventory()
     answering: list[Callable[..., Any]] = [inventory.begin, inventory.finish, inventory.has_ended, inventory.permit]
     async with Worker(connected, task_queue=f"toy-{ns}", workflows=[Toy], activities=answering):
@@ -184,7 +184,9 @@ async def test_who_takes_over_from_a_request_that_is_being_refused_is_carried_ou
     )
     forced = stage.request("terminate", force=True, request_id="second")
     with_start = stage.client.execute_update_with_start_workflow
-    answer = asyncio.create_task(with_start(wire.PREEMPT, forced, start_workflow_operation=start, result_type=str))
+    answer = asyncio.create_task(
+        with_start(wire.PREEMPT_UPDATE, forced, start_workflow_operation=start, result_type=str)
+    )
     await stage.second_runs(await start.workflow_handle(), answer)
 
 
@@ -217,12 +219,12 @@ async def test_whoever_waits_for_admission_is_told_when_it_was_cancelled_before(
     first = await stage.start(f"{WAITS}examine")
     await stage.until(first, "examine")
     update = await first.start_update(
-        wire.ADMIT, stage.request("suspend"), wait_for_stage=WorkflowUpdateStage.ACCEPTED, result_type=Admission
+        wire.ADMIT_UPDATE, stage.request("suspend"), wait_for_stage=WorkflowUpdateStage.ACCEPTED, result_type=Admission
     )
     await first.cancel()
     with pytest.raises(WorkflowUpdateFailedError) as failure:
         await asyncio.wait_for(update.result(), PATIENCE)
-    refusal = refusal_in(failure.value.cause)
+    refusal = refusal_of_error(failure.value.cause)
     assert refusal
     assert refusal.message == "cancelled before it was admitted"
 
@@ -233,10 +235,12 @@ async def test_whoever_waits_for_admission_is_told_when_it_was_cancelled_before(
 async def test_who_asks_for_something_else_gets_no_answer_about_this(stage: Stage, other: dict[str, Any]) -> None:
     first = await stage.start(f"{WAITS}perform")
     await stage.until(first, "perform")
-    assert (await first.execute_update(wire.ADMIT, stage.request("suspend"), result_type=Admission)).grant
+    assert (await first.execute_update(wire.ADMIT_UPDATE, stage.request("suspend"), result_type=Admission)).grant
     with pytest.raises(WorkflowUpdateFailedError) as failure:
-        await first.execute_update(wire.ADMIT, stage.request(**{"action": "suspend", **other}), result_type=Admission)
-    refusal = refusal_in(failure.value.cause)
+        await first.execute_update(
+            wire.ADMIT_UPDATE, stage.request(**{"action": "suspend", **other}), result_type=Admission
+        )
+    refusal = refusal_of_error(failure.value.cause)
     assert refusal
     assert refusal.message.startswith("this id was used for suspend")
     await first.signal("go_on")
@@ -248,8 +252,8 @@ async def test_only_force_takes_over_and_never_for_a_creation(stage: Stage, wron
     first = await stage.start(f"{WAITS}perform")
     await stage.until(first, "perform")
     with pytest.raises(WorkflowUpdateFailedError) as failure:
-        await first.execute_update(wire.PREEMPT, stage.request(**wrong), result_type=str)
-    refusal = refusal_in(failure.value.cause)
+        await first.execute_update(wire.PREEMPT_UPDATE, stage.request(**wrong), result_type=str)
+    refusal = refusal_of_error(failure.value.cause)
     assert refusal
     assert refusal.message == "only force on the same object may take over, and never a creation"
     await first.signal("go_on")

@@ -51,7 +51,7 @@ def forcible(table: StateTable, status: str, action: str, actor: str, force: boo
     over = {row.action for row in table.rows if row.during and row.source != NONE and row.actor == Actor.USER}
     left = {row.source for row in table.rows if row.during and row.then not in (NONE, SAME)}  # no way on
     at_rest = {word for row in table.rows for word in (row.source, row.then, row.otherwise) if word != SAME}
-    ended = at_rest - left - {row.during for row in table.rows} - set(table.passing)
+    ended = at_rest - left - {row.during for row in table.rows} - set(table.passing_statuses)
     over -= set(CREATIONS)  # force never makes a creation act on what exists
     return force and actor == Actor.USER and action in over and status != NONE and status not in ended
 
@@ -71,7 +71,7 @@ ROWS = [(table, row) for table in TABLES for row in table.rows]
 def parts() -> tuple[list[Question], list[Question], list[Question]]:
     """All questions: what a row names, what only force opens, what is refused."""
     found: tuple[list[Question], list[Question], list[Question]] = ([], [], [])
-    for question in (each for table in TABLES for each in questions(table)):
+    for question in (question for table in TABLES for question in questions(table)):
         found[0 if named(*question) else 1 if forcible(*question) else 2].append(question)
     return found
 
@@ -136,10 +136,10 @@ def test_force_takes_the_actions_own_row_from_any_other_status(table: StateTable
 @every_case("table", TABLES, ids=label)
 def test_an_action_that_nobody_knows_is_refused_with_those_that_there_are(table: StateTable) -> None:
     with pytest.raises(Refused) as caught:
-        table.judge((*table.stable, NONE)[0], "explode")
+        table.judge((*table.stable_statuses, NONE)[0], "explode")
     assert caught.value.category is Category.INVALID
     assert caught.value.message == f"unknown action 'explode' for {table.label}"
-    assert caught.value.hint == "actions are: " + ", ".join(table.actions)
+    assert caught.value.hint == "actions are: " + ", ".join(table.user_actions)
 
 
 @every_case("table", TABLES, ids=label)
@@ -165,11 +165,11 @@ def test_every_action_row_has_a_way_to_fail(table: StateTable) -> None:
 
 @every_case("table", TABLES, ids=label)
 def test_the_derived_sets_divide_the_statuses(table: StateTable) -> None:
-    assert set(table.stable) | set(table.transitional) == set(table.statuses)
-    assert set(table.stable) & set(table.transitional) == set(table.resting)
-    assert set(table.moving).isdisjoint(table.resting)
-    assert set(table.final) <= set(table.stable)
-    assert set(table.failure_statuses) <= set(table.stable)
+    assert set(table.stable_statuses) | set(table.transitional_statuses) == set(table.statuses)
+    assert set(table.stable_statuses) & set(table.transitional_statuses) == set(table.resting_statuses)
+    assert set(table.moving_statuses).isdisjoint(table.resting_statuses)
+    assert set(table.final_statuses) <= set(table.stable_statuses)
+    assert set(table.failure_statuses) <= set(table.stable_statuses)
     assert {NONE, SAME}.isdisjoint(table.statuses)
 
 
@@ -178,9 +178,9 @@ def test_what_is_allowed_is_what_a_user_can_start(table: StateTable) -> None:
     for status, force in product((NONE, *table.statuses, UNHEARD_OF), (False, True)):
         rows = [(row.action, named(table, status, row.action, Actor.USER, force)) for row in table.rows]
         open_rows = {action for action, found in rows if any(row.during or row.hidden for row in found)}
-        forced = {action for action in table.actions if forcible(table, status, action, Actor.USER, force)}
+        forced = {action for action in table.user_actions if forcible(table, status, action, Actor.USER, force)}
         already = {action for action, found in rows if found and not found[0].during and not found[0].hidden}
-        assert set(table.allowed(status, force)) == (open_rows | forced) - already, (status, force)
+        assert set(table.allowed_actions(status, force)) == (open_rows | forced) - already, (status, force)
 
 
 # How a row ends.
@@ -204,7 +204,7 @@ def test_a_step_that_ends_where_it_began_has_nothing_to_do() -> None:
     assert table.judge("Gone", "end").ruling is Ruling.ALREADY
     assert table.judge("Gone", "end", force=True).ruling is Ruling.ALREADY
     assert table.judge("Up", "end").ruling is Ruling.GO
-    assert table.allowed("Gone") == ()
+    assert table.allowed_actions("Gone") == ()
 
 
 def test_an_action_that_ends_where_it_began_still_goes() -> None:
@@ -235,27 +235,27 @@ def test_a_target_lands_where_its_row_leads_or_where_the_cloud_finds_it(table: S
         step.then for step in table.rows if step.source == row.during and step.actor == Actor.CLOUD
     }
     for to in (NONE, *table.statuses, UNHEARD_OF):
-        assert table.may_land(row.action, row.during, row.source, to) is (to in legal), to
+        assert table.can_land(row.action, row.during, row.source, to) is (to in legal), to
 
 
 @every_case(("table", "row"), [(t, row) for t, row in ROWS if row.during], ids=label)
 def test_a_target_does_not_land_as_another_action_would(table: StateTable, row: Row) -> None:
     assert row.during
-    if row.during in table.passing:
+    if row.during in table.passing_statuses:
         return  # other actions pass through it, and land from there
     observed = {step.then for step in table.rows if step.source == row.during and step.actor == Actor.CLOUD}
     mine = {other.action for other in table.rows if other.during == row.during}
     for action in {other.action for other in table.rows} - mine:
         for to in set(table.statuses) - observed:
-            assert not table.may_land(action, row.during, row.source, to)
+            assert not table.can_land(action, row.during, row.source, to)
 
 
 @every_case(("table", "row"), [(t, row) for t, row in ROWS if row.during], ids=label)
 def test_what_was_abandoned_goes_back_or_has_failed_to_come_into_being(table: StateTable, row: Row) -> None:
     assert row.during
     back = table.recovery_status(row.action, row.source)
-    assert back == (row.source if row.source in table.stable else row.otherwise)
-    assert back in (NONE, *table.stable)  # what never came into being may leave nothing behind
+    assert back == (row.source if row.source in table.stable_statuses else row.otherwise)
+    assert back in (NONE, *table.stable_statuses)  # what never came into being may leave nothing behind
 
 
 def test_what_was_forced_out_of_a_status_that_no_row_names_goes_back_there() -> None:
@@ -294,7 +294,7 @@ def parsed_mermaid(text: str) -> set[tuple[str, str, str]]:
 
 def drawn(table: StateTable) -> set[tuple[str, str, str]]:
     """What the diagram must show, from the rows."""
-    edges = {(status, "[*]", "") for status in table.final}
+    edges = {(status, "[*]", "") for status in table.final_statuses}
     for row in table.rows:
         if row.during and row.actor in (Actor.USER, Actor.GROUP):
             source = "[*]" if row.source == NONE else row.source
@@ -309,20 +309,20 @@ def drawn(table: StateTable) -> set[tuple[str, str, str]]:
 @every_case("table", TABLES, ids=label)
 def test_the_markdown_table_says_what_the_rows_say(table: StateTable) -> None:
     told = [replace(row, target=None, rests=False) for row in table.rows]  # what is shown meanwhile is not in the table
-    assert parsed_markdown(rendering.markdown(table)) == told
+    assert parsed_markdown(rendering.markdown_table(table)) == told
 
 
 @every_case("table", TABLES, ids=label)
 def test_rows_that_are_merged_for_readers_say_the_same(table: StateTable) -> None:
     merged = [
-        (action, each, *rest) for action, sources, *rest in rendering.merged(table) for each in sources.split(", ")
+        (action, each, *rest) for action, sources, *rest in rendering.merged_rows(table) for each in sources.split(", ")
     ]
-    assert sorted(merged) == sorted(map(rendering.cells, table.rows))
+    assert sorted(merged) == sorted(map(rendering.row_cells, table.rows))
 
 
 @every_case("table", TABLES, ids=label)
 def test_the_diagram_shows_what_the_rows_say(table: StateTable) -> None:
-    assert parsed_mermaid(rendering.mermaid(table)) == drawn(table)
+    assert parsed_mermaid(rendering.mermaid_diagram(table)) == drawn(table)
 
 
 # Tables that nobody wrote.
@@ -374,12 +374,12 @@ def test_any_table_goes_only_where_a_row_or_force_allows(
 @settings(deadline=None)
 @given(table=tables)
 def test_any_table_derives_sets_that_hold_together(table: StateTable) -> None:
-    assert set(table.stable) | set(table.transitional) == set(table.statuses)
-    assert set(table.stable) & set(table.transitional) == set(table.resting)
-    assert set(table.moving).isdisjoint(table.resting)
-    assert set(table.final) <= set(table.stable)
-    for status in table.final:
-        for action in table.allowed(status, force=True):  # a step of the user's own; force opens nothing more
+    assert set(table.stable_statuses) | set(table.transitional_statuses) == set(table.statuses)
+    assert set(table.stable_statuses) & set(table.transitional_statuses) == set(table.resting_statuses)
+    assert set(table.moving_statuses).isdisjoint(table.resting_statuses)
+    assert set(table.final_statuses) <= set(table.stable_statuses)
+    for status in table.final_statuses:
+        for action in table.allowed_actions(status, force=True):  # a step of the user's own; force opens nothing more
             assert named(table, status, action, Actor.USER, True)
 
 
@@ -387,7 +387,7 @@ def test_any_table_derives_sets_that_hold_together(table: StateTable) -> None:
 @given(table=tables)
 def test_any_table_can_be_read_back_from_its_renderings(table: StateTable) -> None:
     told = [replace(row, target=None, rests=False) for row in table.rows]  # what is shown meanwhile is not in the table
-    assert parsed_markdown(rendering.markdown(table)) == told
+    assert parsed_markdown(rendering.markdown_table(table)) == told
 
 
 @settings(deadline=None)
@@ -396,4 +396,4 @@ def test_any_abandoned_object_goes_back_unless_it_never_was_or_was_under_way(
     table: StateTable, came_from: str, action: str
 ) -> None:
     back = table.recovery_status(action, came_from)
-    assert back == came_from or (came_from in (NONE, *table.transitional) and back in table.failure_statuses)
+    assert back == came_from or (came_from in (NONE, *table.transitional_statuses) and back in table.failure_statuses)

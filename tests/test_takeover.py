@@ -12,15 +12,15 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities import eviction
-from activities.eviction import EvictActivities
-from activities.refusals import refusal_in
+from activities.eviction import EvictionActivities
+from activities.refusals import refusal_of_error
 from client import takeover
 from domain import wire
 from domain.errors import Category, Refused
-from domain.mci.messages import Decision
+from domain.mci.messages import HoldDecision
 from domain.model import Request
 from domain.requests import EvictRun
-from starter.mci.steering import decide
+from starter.mci.requests import send_decision
 from tests.patience import PATIENCE
 from tests.user import User, spec
 
@@ -60,7 +60,7 @@ async def test_a_run_whose_task_fails_is_ended_after_its_time_and_ours_goes_on(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(takeover, "PREEMPT_SECONDS", 2.0)
-    monkeypatch.setattr(eviction, "GRACE", 2.0)
+    monkeypatch.setattr(eviction, "GRACE_SECONDS", 2.0)
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     run = await stuck(user)
     assert (await user.do(user.mci(), "delete", force=True)).result == "succeeded"
@@ -85,8 +85,8 @@ async def test_an_mci_that_holds_and_takes_no_updates_hears_a_signal(
     ticket = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
     await user.until_status(user.mci(), "Prepared")
     used_up(monkeypatch)
-    assert await decide(user.asking, user.mci(), word, Decision(requested_by="tester")) == ticket.run
-    assert (await user.asking.outcome(ticket.path, ticket.run)).status == then
+    assert await send_decision(user.asking, user.mci(), word, HoldDecision(requested_by="tester")) == ticket.run
+    assert (await user.asking.wait_for_outcome(ticket.path, ticket.run)).status == then
 
 
 async def test_a_signal_is_no_way_around_the_question_whether_it_holds(
@@ -97,8 +97,8 @@ async def test_a_signal_is_no_way_around_the_question_whether_it_holds(
     await user.admitted(user.mci(), "suspend")
     used_up(monkeypatch)
     with pytest.raises(Refused, match="it is not holding"):
-        await decide(user.asking, user.mci(), "continue", Decision())
-    await user.asking.cancel(user.mci())
+        await send_decision(user.asking, user.mci(), "continue", HoldDecision())
+    await user.asking.cancel_action(user.mci())
 
 
 def order(user: User, run: WorkflowHandle[Any, Any], force: bool = True) -> EvictRun:
@@ -112,10 +112,10 @@ async def test_who_may_not_do_it_cannot_have_a_run_ended(user: User, client: Cli
         raise Refused(Category.NOT_ALLOWED, "not for you")
 
     with pytest.raises(ApplicationError, match="not for you"):
-        await EvictActivities(client, nobody).make_way(order(user, run))
+        await EvictionActivities(client, nobody).make_way(order(user, run))
     with pytest.raises(ApplicationError) as refused:
-        await EvictActivities(client).make_way(order(user, run, force=False))
-    assert refusal_in(refused.value)
+        await EvictionActivities(client).make_way(order(user, run, force=False))
+    assert refusal_of_error(refused.value)
     assert await status(run) is WorkflowExecutionStatus.RUNNING
     await run.terminate(reason="the test is over")
 
@@ -123,13 +123,13 @@ async def test_who_may_not_do_it_cannot_have_a_run_ended(user: User, client: Cli
 async def test_only_the_run_that_was_looked_at_is_ended(
     user: User, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eviction, "GRACE", 0.1)
+    monkeypatch.setattr(eviction, "GRACE_SECONDS", 0.1)
     first = await stuck(user)
     await first.terminate(reason="an operator")
     second = await stuck(user)
-    await EvictActivities(client).make_way(order(user, first))
+    await EvictionActivities(client).make_way(order(user, first))
     assert await status(second) is WorkflowExecutionStatus.RUNNING
-    await EvictActivities(client).make_way(order(user, second))
+    await EvictionActivities(client).make_way(order(user, second))
     assert await status(second) is WorkflowExecutionStatus.TERMINATED
 
 
@@ -138,21 +138,21 @@ async def test_whoever_asks_at_once_does_not_shorten_the_minute_of_a_run_that_wo
     first = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
     await user.until_status(user.mci(), "Prepared")
     run: WorkflowHandle[Any, Any] = client.get_workflow_handle(first.path, run_id=first.run)
-    await EvictActivities(client).make_way(order(user, run))
+    await EvictionActivities(client).make_way(order(user, run))
     assert await status(run) is WorkflowExecutionStatus.CANCELED  # it was asked to end, and could clean up
-    assert (await user.asking.outcome(first.path, first.run)).result == "cancelled"
+    assert (await user.asking.wait_for_outcome(first.path, first.run)).result == "cancelled"
 
 
 async def test_a_run_that_cannot_make_way_is_left_until_its_minute_is_over_by_the_worker_s_clock(
     user: User, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await stuck(user)
-    early = asyncio.create_task(EvictActivities(client).make_way(order(user, run)))
+    early = asyncio.create_task(EvictionActivities(client).make_way(order(user, run)))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(early, timeout=3)
     assert await status(run) is WorkflowExecutionStatus.RUNNING
-    monkeypatch.setattr(eviction, "GRACE", 1.0)  # which it has had by now: its task has failed for longer
-    await asyncio.wait_for(EvictActivities(client).make_way(order(user, run)), PATIENCE)
+    monkeypatch.setattr(eviction, "GRACE_SECONDS", 1.0)  # which it has had by now: its task has failed for longer
+    await asyncio.wait_for(EvictionActivities(client).make_way(order(user, run)), PATIENCE)
     assert await status(run) is WorkflowExecutionStatus.TERMINATED
 
 
@@ -163,7 +163,7 @@ async def test_one_request_id_asked_many_times_uses_up_two_updates(user: User) -
     events = (await user.asking.client.get_workflow_handle(user.mci()).fetch_history()).events
     accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
     assert sum(event.event_type == accepted for event in events) == 2  # with the start, and of all who asked later
-    await user.asking.cancel(user.mci())
+    await user.asking.cancel_action(user.mci())
 
 
 async def test_one_request_id_asked_all_at_once_is_one_action_and_everybody_is_told(user: User) -> None:
@@ -172,7 +172,7 @@ async def test_one_request_id_asked_all_at_once_is_one_action_and_everybody_is_t
         asked = (user.admitted(user.mci(), "reboot", request_id=f"r{number}") for _ in range(40))
         tickets = await asyncio.gather(*asked)
         assert len({ticket.run for ticket in tickets if ticket.admission.grant}) == 1
-        await asyncio.gather(*(user.asking.outcome(ticket.path, ticket.run) for ticket in tickets))
+        await asyncio.gather(*(user.asking.wait_for_outcome(ticket.path, ticket.run) for ticket in tickets))
     assert (await user.books())[user.vm("aws0-1")][0].effects == 5  # created, and rebooted once for each id
 
 
@@ -184,10 +184,10 @@ async def test_a_request_id_in_use_is_refused_to_whoever_asks_for_something_else
     await user.fault("hang", seconds=30, verb="reboot")
     await user.admitted(user.mci(), "reboot", request_id="mine")
     asked = {"path": user.mci(), "action": "reboot", "requested_by": "tester", "request_id": "mine", **other}
-    refusal = (await user.asking.ask(Request.model_validate(asked))).admission.refusal
+    refusal = (await user.asking.request_action(Request.model_validate(asked))).admission.refusal
     assert refusal
     assert refusal.message.startswith("this id was used for reboot")
-    await user.asking.cancel(user.mci())
+    await user.asking.cancel_action(user.mci())
 
 
 async def test_what_runs_is_not_ended_by_a_creation_with_force(user: User) -> None:
@@ -197,10 +197,10 @@ async def test_what_runs_is_not_ended_by_a_creation_with_force(user: User) -> No
     assert refusal
     assert refusal.message.startswith(f"409 Conflict: other action currently happening on {user.mci()}: create")
     assert "--force" not in refusal.hint
-    running = await user.asking.newest(user.mci())
+    running = await user.asking.newest_run(user.mci())
     assert running
     assert (running.run_id, running.status) == (first.run, WorkflowExecutionStatus.RUNNING)
-    await user.asking.cancel(user.mci())
+    await user.asking.cancel_action(user.mci())
 
 
 async def test_a_request_that_was_refused_is_judged_anew_with_the_same_id(user: User) -> None:

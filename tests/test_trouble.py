@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from domain.model import Result
+from domain.model import ActionResult
 from tests.user import User, spec
 
 pytestmark = pytest.mark.stores("postgres")
 
 
-@pytest.mark.parametrize(("bad", "result"), [(1, Result.PARTIAL), (3, Result.PARTIAL), (5, Result.PARTIAL)])
+@pytest.mark.parametrize(
+    ("bad", "result"), [(1, ActionResult.PARTIAL), (3, ActionResult.PARTIAL), (5, ActionResult.PARTIAL)]
+)
 async def test_when_some_vms_fail_the_others_go_on_and_a_repeat_touches_only_the_failed(
-    user: User, bad: int, result: Result
+    user: User, bad: int, result: ActionResult
 ) -> None:
     await user.do(user.mci(), "create", spec=spec(6, ["aws"]))
     for n in range(1, bad + 1):
@@ -20,11 +22,11 @@ async def test_when_some_vms_fail_the_others_go_on_and_a_repeat_touches_only_the
     outcome = await user.do(user.mci(), "suspend")
     assert (outcome.result, outcome.done, outcome.failed) == (result, 6 - bad, bad)
     expected = [(user.vm(f"aws0-{n}"), "Running", "out of order") for n in range(1, bad + 1)]
-    assert [(each.path, each.status, each.error) for each in outcome.troubles] == expected
+    assert [(trouble.path, trouble.status, trouble.error) for trouble in outcome.troubles] == expected
     calls = {path: vms[0].calls for path, vms in (await user.books()).items()}
     await user.heal_faults()
     again = await user.do(user.mci(), "suspend")
-    assert (again.result, again.done, again.skipped) == (Result.SUCCEEDED, bad, {"Suspended": 6 - bad})
+    assert (again.result, again.done, again.skipped) == (ActionResult.SUCCEEDED, bad, {"Suspended": 6 - bad})
     touched = {path for path, vms in (await user.books()).items() if vms[0].calls > calls[path]}
     assert touched == {user.vm(f"aws0-{n}") for n in range(1, bad + 1)}
     await user.books_agree()
@@ -34,17 +36,17 @@ async def test_when_every_vm_fails_the_action_fails_and_the_object_stays_usable(
     await user.do(user.mci(), "create", spec=spec(3, ["aws"]))
     await user.fault("fail", verb="suspend", message="maintenance")
     outcome = await user.do(user.mci(), "suspend")
-    assert (outcome.result, outcome.failed, outcome.status) == (Result.FAILED, 3, "Running:3 (R:3/3)")
+    assert (outcome.result, outcome.failed, outcome.status) == (ActionResult.FAILED, 3, "Running:3 (R:3/3)")
     assert (await user.see(user.vm("aws0-1"))).error == "maintenance"
     await user.heal_faults()
-    assert (await user.do(user.mci(), "suspend")).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "suspend")).result is ActionResult.SUCCEEDED
     assert (await user.see(user.vm("aws0-1"))).error == ""
 
 
 async def test_an_mci_of_which_no_vm_could_be_made_is_failed_and_only_force_ends_it(user: User) -> None:
     await user.fault("fail", verb="create", message="no capacity")
     outcome = await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
-    assert (outcome.result, outcome.status) == (Result.FAILED, "Failed")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "Failed")
     assert "not allowed for MCI under Failed without force" in await user.refused(user.mci(), "terminate")
     assert (await user.do(user.mci(), "terminate", force=True)).status == "Terminated:2 (R:0/2)"
     assert await user.books() == {}
@@ -54,7 +56,7 @@ async def test_an_mci_of_which_no_vm_could_be_made_is_failed_and_only_force_ends
 async def test_throttling_is_waited_out_and_no_vm_fails_of_it(user: User, wait: float | None) -> None:
     await user.do(user.mci(), "create", spec=spec(4, ["aws"]))
     await user.fault("throttle", verb="suspend", times=6, retry_after=wait)
-    assert (await user.do(user.mci(), "suspend")).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "suspend")).result is ActionResult.SUCCEEDED
     await user.books_agree()
 
 
@@ -71,7 +73,7 @@ async def test_a_lost_answer_to_create_makes_exactly_one_vm(user: User) -> None:
 async def test_a_lost_answer_to_a_control_call_has_one_effect(user: User, verb: str) -> None:
     await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
     await user.fault("lose-answer", verb=verb, times=2)
-    assert (await user.do(user.mci(), verb)).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), verb)).result is ActionResult.SUCCEEDED
     assert {vms[0].effects for vms in (await user.books()).values()} == {2}
     await user.books_agree()
 
@@ -79,7 +81,7 @@ async def test_a_lost_answer_to_a_control_call_has_one_effect(user: User, verb: 
 async def test_a_call_that_hangs_is_given_up_and_ordered_again_with_the_same_token(user: User) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     await user.fault("hang", verb="reboot", seconds=20, times=1)  # the stack gives a call up after 2 s
-    assert (await user.do(user.mci(), "reboot")).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "reboot")).result is ActionResult.SUCCEEDED
     assert (await user.books())[user.vm("aws0-1")][0].effects == 2
 
 
@@ -90,8 +92,8 @@ async def test_a_cloud_that_stays_away_ends_in_failed_and_the_other_cloud_is_not
     ticket = await user.admitted(user.mci(), "suspend")
     await user.until_status(user.vm("gcp0-1"), "Suspended")
     assert (await user.see(user.vm("aws0-1"))).status == "Suspending"
-    outcome = await user.asking.outcome(ticket.path, ticket.run)
-    assert (outcome.result, outcome.done, outcome.failed) == (Result.PARTIAL, 2, 2)
+    outcome = await user.asking.wait_for_outcome(ticket.path, ticket.run)
+    assert (outcome.result, outcome.done, outcome.failed) == (ActionResult.PARTIAL, 2, 2)
     assert (await user.see(user.vm("aws0-1"))).status == "Failed"
 
 
@@ -99,7 +101,7 @@ async def test_a_vm_that_the_cloud_does_not_know_any_more_becomes_undefined(user
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     await user.lose(user.vm("aws0-1"))
     outcome = await user.do(user.mci(), "suspend")
-    assert (outcome.result, outcome.status) == (Result.FAILED, "Undefined:1 (R:0/1)")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "Undefined:1 (R:0/1)")
     assert "without force" in await user.refused(user.vm("aws0-1"), "terminate")
     assert (await user.do(user.vm("aws0-1"), "terminate", force=True)).status == "Terminated"
 

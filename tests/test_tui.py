@@ -8,7 +8,7 @@ from collections.abc import Callable
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
-from starter.tui import Choice, Tui
+from starter.tui import ChoiceScreen, Tui
 from tests.patience import PATIENCE
 from tests.user import User, spec
 
@@ -61,18 +61,18 @@ async def test_an_action_is_asked_for_by_keys_and_a_refusal_is_told(user: User) 
     async with app.run_test(size=(160, 40)) as pilot:
         await find(pilot, app, f"ns:{user.ns}:")
         await pilot.press("a")
-        await until(pilot, lambda: isinstance(app.screen, Choice))
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
         await pilot.press("enter")  # suspend is the first
         await until(pilot, lambda: "admitted" in app.told)
         await user.until_status(user.vm("aws0-1"), "Suspended")
         await pilot.press("a")
-        await until(pilot, lambda: isinstance(app.screen, Choice))
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
         await pilot.press("enter")
         await until(pilot, lambda: "not allowed" in app.told or "409" in app.told)
         await pilot.press("a")
-        await until(pilot, lambda: isinstance(app.screen, Choice))
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
         await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(app.screen, Choice))
+        await until(pilot, lambda: not isinstance(app.screen, ChoiceScreen))
 
 
 async def test_running_actions_and_their_locks_are_shown_and_can_be_cancelled(user: User) -> None:
@@ -85,7 +85,7 @@ async def test_running_actions_and_their_locks_are_shown_and_can_be_cancelled(us
         await until(pilot, lambda: any(row[:2] == [user.mci(), "reboot"] for row in cells(app, "running")))
         await until(pilot, lambda: any(row[:2] == [user.mci(), "X"] for row in cells(app, "locks")))
         await pilot.press("c")
-        await until(pilot, lambda: isinstance(app.screen, Choice))
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
         await pilot.press("enter")
-        assert (await user.asking.outcome(user.mci(), ticket.run)).result == "cancelled"
+        assert (await user.asking.wait_for_outcome(user.mci(), ticket.run)).result == "cancelled"
         await until(pilot, lambda: not any(row[0] == user.mci() for row in cells(app, "locks")))

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from activities.retry import ProviderRetry, jittered
+from activities.retry import ProviderRetry, jittered_pause
 from domain.errors import ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome
 
-QUICK = ProviderRetry(call=30, total=30, first_pause=0.001, longest_pause=0.002)
+QUICK = ProviderRetry(call_seconds=30, total_seconds=30, first_pause=0.001, longest_pause=0.002)
 
 
 class Provider:
@@ -53,7 +53,7 @@ async def test_no_answer_in_time_is_an_unknown_outcome() -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(UnknownOutcome, match=r"no answer within 0\.01 s"):
-        await ProviderRetry(call=0.01).call_with_retry(silent, total=0)
+        await ProviderRetry(call_seconds=0.01).call_with_retry(silent, total=0)
 
 
 async def test_to_wait_for_room_does_not_count_as_waiting_for_an_answer() -> None:
@@ -65,12 +65,12 @@ async def test_to_wait_for_room_does_not_count_as_waiting_for_an_answer() -> Non
         entered.append("in")
         yield
 
-    patient = ProviderRetry(call=0.05, total=30, first_pause=0.001)
+    patient = ProviderRetry(call_seconds=0.05, total_seconds=30, first_pause=0.001)
     assert await patient.call_with_retry(Provider(Unavailable("later")), room=crowded) == "done"
     assert entered == ["in", "in"], "each try enters by itself"
 
 
 def test_nobody_comes_back_earlier_than_the_provider_asked_for() -> None:
     for _ in range(100):
-        assert 5.5 <= jittered(1.0, [Throttled("slowly", 5.0), Throttled("at all"), Unavailable("later")]) <= 6.0
-        assert 0.5 <= jittered(1.0, [Unavailable("later")]) <= 1.0
+        assert 5.5 <= jittered_pause(1.0, [Throttled("slowly", 5.0), Throttled("at all"), Unavailable("later")]) <= 6.0
+        assert 0.5 <= jittered_pause(1.0, [Unavailable("later")]) <= 1.0

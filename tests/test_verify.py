@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from domain import wire
-from domain.model import BrokenPromise, Query, Verification
+from domain.model import InvariantViolation, ReadQuery, VerificationReport
 from domain.ports import VmFacts, VmOrder
 from providers.simulated.tables import vms
 from store.schema import actions, history, locks, objects
@@ -15,13 +15,15 @@ from tests.user import User, spec
 pytestmark = pytest.mark.stores("postgres")
 
 
-async def verified(user: User) -> Verification:
-    return await user.asking.read(wire.VERIFY, Query(path=f"ns:{user.ns}"), Verification, seconds=60)
+async def verified(user: User) -> VerificationReport:
+    return await user.asking.run_query(
+        wire.VERIFY_ACTIVITY, ReadQuery(path=f"ns:{user.ns}"), VerificationReport, seconds=60
+    )
 
 
 async def broken(user: User, change: sa.Update | sa.Delete | sa.Insert) -> list[tuple[str, str]]:
     """What verify reports after the inventory was changed by hand."""
-    await user.service.database.run(lambda connection: connection.execute(change).rowcount)
+    await user.service.database.run_transaction(lambda connection: connection.execute(change).rowcount)
     return [(finding.invariant, finding.path) for finding in (await verified(user)).findings]
 
 
@@ -48,7 +50,7 @@ async def test_an_action_that_runs_is_not_taken_for_a_broken_promise(user: User)
     await user.fault("hang", verb="create", seconds=3)
     ticket = await user.admitted(user.mci(), "create", spec=spec(1, ["aws"]))
     assert (await verified(user)).findings == []
-    await user.asking.outcome(user.mci(), ticket.run)
+    await user.asking.wait_for_outcome(user.mci(), ticket.run)
 
 
 async def test_each_broken_promise_is_found_and_names_its_object(user: User) -> None:
@@ -72,7 +74,9 @@ async def test_an_orphan_a_ghost_and_a_mistaken_identity_are_found(user: User) -
     await user.do(user.mci(), "create", spec=spec(3, ["aws"]))
     ghost, orphan, mistaken = (user.vm(f"aws0-{n}") for n in (1, 2, 3))
     await user.lose(ghost)
-    assert (await verified(user)).findings == [BrokenPromise("I3", ghost, "is Running, but its cloud knows no such VM")]
+    assert (await verified(user)).findings == [
+        InvariantViolation("I3", ghost, "is Running, but its cloud knows no such VM")
+    ]
     await broken(user, sa.delete(objects).where(objects.c.path == ghost))
     found = await broken(user, sa.delete(objects).where(objects.c.path == orphan))
     assert ("I3", orphan) in found
@@ -94,7 +98,7 @@ async def test_two_actions_at_once_would_be_found(user: User) -> None:
         ended = sa.select(sa.func.max(history.c.seq)).where(history.c.path == mci, history.c.epoch == epoch)
         connection.execute(sa.update(history).where(history.c.seq == ended.scalar_subquery()).values(seq=last + 1))
 
-    await user.service.database.run(swap)
+    await user.service.database.run_transaction(swap)
     assert ("I5", mci) in [(finding.invariant, finding.path) for finding in (await verified(user)).findings]
 
 
@@ -106,15 +110,15 @@ async def test_a_vm_whose_power_was_switched_behind_our_back_is_named(
     if action:
         await user.do(user.mci(), action)
     switch = sa.update(vms).where(vms.c.path == user.vm("aws0-1")).values(state=state)
-    await user.service.cloud_database.run(lambda connection: connection.execute(switch))
+    await user.service.cloud_database.run_transaction(lambda connection: connection.execute(switch))
     assert (await verified(user)).findings == [
-        BrokenPromise("I7", user.vm("aws0-1"), f"is {told}, but {state} in its cloud")
+        InvariantViolation("I7", user.vm("aws0-1"), f"is {told}, but {state} in its cloud")
     ]
 
 
 async def test_a_vm_in_a_place_of_which_we_have_no_record_is_found(user: User) -> None:
     order = VmOrder(user.vm("lost-1"), f"lost in {user.ns}")
-    [made] = await user.service.simulated["gcp"].perform("create", "r3999", [order])
+    [made] = await user.service.simulated["gcp"].perform_orders("create", "r3999", [order])
     assert isinstance(made, VmFacts)
     [found] = (await verified(user)).findings
     assert made.created

@@ -14,10 +14,10 @@ from domain.faults import Fault
 from domain.model import HistoryLine, ObjectView, Outcome, Request
 from domain.ports import VmState
 from domain.wire import split_placement
-from providers.simulated import Vm
+from providers.simulated import SimulatedVm
 from providers.simulated.tables import vms
 from tests.patience import PATIENCE
-from workers.service import Service
+from workers.service import WorkerService
 
 
 def spec(size: int = 2, csps: Sequence[str] = ("aws", "gcp"), regions: int = 1) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def spec(size: int = 2, csps: Sequence[str] = ("aws", "gcp"), regions: int = 1) 
 @dataclass(frozen=True)
 class User:
     asking: ActionClient
-    service: Service
+    service: WorkerService
     ns: str
 
     def region(self, n: int = 0) -> str:
@@ -53,7 +53,7 @@ class User:
 
     async def shared(self, csp: str = "aws", n: int = 0) -> dict[str, int]:
         """Shared resources in this test's own region, with the number of calls that made each."""
-        found = await self.service.simulated[csp].shared()
+        found = await self.service.simulated[csp].list_shared_resources()
         return {what: calls for region, what, calls in found if region == self.region(n)}
 
     async def place_fault(self, kind: str, csp: str = "aws", n: int = 0, **more: Any) -> None:
@@ -67,7 +67,7 @@ class User:
         return f"{self.mci(mci)}:vm:{name}"
 
     async def ask(self, path: str, action: str, **more: Any) -> Ticket:
-        return await self.asking.ask(Request(path=path, action=action, requested_by="tester", **more))
+        return await self.asking.request_action(Request(path=path, action=action, requested_by="tester", **more))
 
     async def admitted(self, path: str, action: str, **more: Any) -> Ticket:
         ticket = await self.ask(path, action, **more)
@@ -77,7 +77,7 @@ class User:
     async def do(self, path: str, action: str, **more: Any) -> Outcome:
         """An action from the request to its outcome; it must be admitted."""
         ticket = await self.admitted(path, action, **more)
-        return await self.asking.outcome(path, ticket.run)
+        return await self.asking.wait_for_outcome(path, ticket.run)
 
     async def refused(self, path: str, action: str, **more: Any) -> str:
         """The message with which the request is refused; it must be refused."""
@@ -93,40 +93,44 @@ class User:
         """Remove this test's faults."""
         cloud = self.service.simulated["aws"]
         mine = {self.region(n) for n in range(10)}
-        kept = [each for each in await cloud.faults() if f"ns:{self.ns}:" not in each.vm and each.region not in mine]
+        kept = [
+            fault
+            for fault in await cloud.list_faults()
+            if f"ns:{self.ns}:" not in fault.vm and fault.region not in mine
+        ]
         await cloud.set_faults(kept)
 
     async def see(self, path: str) -> ObjectView:
-        return await self.service.inventory.get(path, members=True)
+        return await self.service.inventory.read_object(path, members=True)
 
     async def history(self, path: str) -> list[HistoryLine]:
-        return await self.service.inventory.history(path, 1_000)
+        return await self.service.inventory.read_history(path, 1_000)
 
-    async def books(self) -> dict[str, list[Vm]]:
+    async def books(self) -> dict[str, list[SimulatedVm]]:
         """The clouds' own VMs, by path."""
-        found: dict[str, list[Vm]] = {}
+        found: dict[str, list[SimulatedVm]] = {}
         for cloud in self.service.simulated.values():
-            for vm in await cloud.books():
+            for vm in await cloud.list_all_vms():
                 if vm.path.startswith(f"ns:{self.ns}:"):
                     found.setdefault(vm.path, []).append(vm)
         return found
 
     async def until_called(self, path: str) -> None:
         """Wait until a call for something in this VM's region is in flight at its cloud."""
-        csp, region = split_placement((await self.service.inventory.get(path)).placement)
+        csp, region = split_placement((await self.service.inventory.read_object(path)).placement)
         async with asyncio.timeout(PATIENCE):
-            while not self.service.simulated[csp].in_flight().vms.get(region):
+            while not self.service.simulated[csp].current_concurrency().vms.get(region):
                 await asyncio.sleep(0.01)
 
     async def until_status(self, path: str, status: str) -> None:
         async with asyncio.timeout(PATIENCE):
-            while (await self.service.inventory.get(path)).status != status:
+            while (await self.service.inventory.read_object(path)).status != status:
                 await asyncio.sleep(0.02)
 
     async def lose(self, path: str) -> None:
         """Remove the VM in its cloud, without our knowledge."""
         gone = sa.delete(vms).where(vms.c.path == path)
-        await self.service.cloud_database.run(lambda connection: connection.execute(gone).rowcount)
+        await self.service.cloud_database.run_transaction(lambda connection: connection.execute(gone).rowcount)
 
     async def books_agree(self, mci: str = "web") -> None:
         """Check I2 and I3: nothing is transitional or locked, and every VM has the status that its cloud reports."""
@@ -139,5 +143,5 @@ class User:
             truth = expected[VmState(real[0].state)] if real else "Failed"
             assert vm.status == truth, f"{vm.path} is {vm.status}, the cloud says {truth}"
             assert (vm.target_action, vm.target_status) == ("None", "None")
-        assert await self.service.inventory.holds(self.mci(mci)) == []
+        assert await self.service.inventory.list_locks(self.mci(mci)) == []
         assert (seen.target_action, seen.target_status) == ("None", "None")

@@ -6,14 +6,14 @@ import asyncio
 import os
 import sys
 
-from workers.process import Make, work
-from workers.service import Service
-from workers.settings import Settings
+from workers.process import MakeService, run_worker
+from workers.service import WorkerService
+from workers.settings import WorkerSettings
 
 
-def main(make: Make = Service) -> None:
+def main(make: MakeService = WorkerService) -> None:
     """Serves every queue until SIGTERM or SIGINT."""
-    asyncio.run(work(Settings(), make=make))
+    asyncio.run(run_worker(WorkerSettings(), make=make))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # a normal exit may abort while the SDK's threads still run

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, create_model, model_validator
 
-from client.documents import Unreadable, read
-from domain.connections import Connection, ConnectionModel, Connections, ConnectionView
+from client.documents import UnreadableDocument, read_document
+from domain.connections import Connection, Connections, ConnectionsFileModel, ConnectionView
 from domain.errors import Category, ProviderError, Refused, Superseded, one_line
 from domain.fields import Name, refuse_invalid
 from domain.ports import Cloud
@@ -19,60 +19,64 @@ from domain.wire import cloud_queue, split_placement
 from providers.provider import Provider, RealCloud
 from providers.regions import RegionRouter
 from providers.registry import PROVIDERS
-from providers.simulated import usual_connections
+from providers.simulated import default_connections
 
 MAX_CONNECTIONS = 500
 
 
-class ConnectionsFile(ConnectionModel):
+class ConnectionsFile(ConnectionsFileModel):
     """The model of a connections file: connections by name, each in its provider's own model."""
 
     connections: Mapping[Name, Connection]
 
     @model_validator(mode="after")
-    def _one_server_for_each_place(self) -> Self:
+    def _check_one_provider_per_place(self) -> Self:
         served: dict[tuple[str, str], str] = {}
-        for name, each in self.connections.items():
-            other = served.setdefault((each.csp, each.region), name)
+        for name, connection in self.connections.items():
+            other = served.setdefault((connection.csp, connection.region), name)
             if other != name:
-                raise ValueError(f"{other} and {name} are both {each.csp}/{each.region}: one connection per place")
+                raise ValueError(
+                    f"{other} and {name} are both {connection.csp}/{connection.region}: one connection per place"
+                )
         return self
 
 
-def file_of(providers: Sequence[Provider[Any]]) -> type[ConnectionsFile]:
+def connections_file_model(providers: Sequence[Provider[Any]]) -> type[ConnectionsFile]:
     """Returns the pydantic model of a connections file that allows these providers."""
-    entry: Any = Annotated[reduce(or_, [each.connection for each in providers]), Field(discriminator="provider")]
+    entry: Any = Annotated[
+        reduce(or_, [provider.connection for provider in providers]), Field(discriminator="provider")
+    ]
     several: Any = Annotated[dict[Name, entry], Field(min_length=1, max_length=MAX_CONNECTIONS)]
     return create_model("ConnectionsFile", __base__=ConnectionsFile, connections=several)
 
 
-_FILE = file_of(PROVIDERS)
-_PROVIDER = {each.name: each for each in PROVIDERS}
-_PAGES = " or ".join(each.page for each in PROVIDERS if each.page)
+_FILE_MODEL = connections_file_model(PROVIDERS)
+_PROVIDER_BY_NAME = {provider.name: provider for provider in PROVIDERS}
+_PAGES = " or ".join(provider.docs_page for provider in PROVIDERS if provider.docs_page)
 HINT = f"correct it, or unset RATCHET_CONNECTIONS to simulate everything; {_PAGES} describes it"
 
 
-def parse(document: object, where: str) -> Connections:
+def parse_connections(document: object, where: str) -> Connections:
     """Parses a connections file; refuses it with every reason, and without quoting its contents."""
     with refuse_invalid(f"the connections file {where} is not valid", HINT, "file"):
-        named = _FILE.model_validate(document).connections
-    return Connections(named, frozenset(each.csp for each in named.values()))
+        named = _FILE_MODEL.model_validate(document).connections
+    return Connections(named, frozenset(connection.csp for connection in named.values()))
 
 
-def load(file: Path | None) -> Connections:
+def load_connections(file: Path | None) -> Connections:
     """Loads a connections file. Without a file everything is simulated, under default names."""
-    told = parse(_document(file), str(file)) if file else Connections()
-    return told.beside(usual_connections())
+    connections = parse_connections(_read_document(file), str(file)) if file else Connections()
+    return connections.with_defaults(default_connections())
 
 
-def check(file: Path | None, queues: Sequence[str]) -> None:
+def check_connections(file: Path | None, queues: Sequence[str]) -> None:
     """Refuses a bad file, or a served cloud without the credentials that the file names."""
-    for name, each in load(file).real_connections():
-        access = _PROVIDER[each.provider].access
-        if access is None or cloud_queue(each.csp) not in queues:
+    for name, connection in load_connections(file).real_connections():
+        access = _PROVIDER_BY_NAME[connection.provider].cloud_access
+        if access is None or cloud_queue(connection.csp) not in queues:
             continue
         try:
-            access.check_offline(each)
+            access.check_offline(connection)
         except Refused as refused:
             why = f"the connection {name} has no credentials: {refused.message}"
             raise Refused(refused.category, why, refused.hint) from refused
@@ -80,8 +84,11 @@ def check(file: Path | None, queues: Sequence[str]) -> None:
 
 def open_clouds(connections: Connections, call_seconds: float) -> dict[str, RealCloud]:
     """Opens the real clouds, by connection name. Makes no call yet."""
-    found = [(name, each, _PROVIDER[each.provider].access) for name, each in connections.real_connections()]
-    return {name: access.open(each, call_seconds) for name, each, access in found if access}
+    found = [
+        (name, connection, _PROVIDER_BY_NAME[connection.provider].cloud_access)
+        for name, connection in connections.real_connections()
+    ]
+    return {name: access.open_cloud(connection, call_seconds) for name, connection, access in found if access}
 
 
 class ServedClouds(dict[str, Cloud]):
@@ -91,14 +98,16 @@ class ServedClouds(dict[str, Cloud]):
         raise Superseded(f"{csp} is not served by this worker: none of its connections is of that cloud")
 
 
-def clouds_of(connections: Connections, simulated: Mapping[str, Cloud], real: Mapping[str, RealCloud]) -> ServedClouds:
+def make_served_clouds(
+    connections: Connections, simulated: Mapping[str, Cloud], real: Mapping[str, RealCloud]
+) -> ServedClouds:
     """Returns the clouds by csp: those in the file, with old simulated regions closed to new VMs; others simulated."""
 
     def serving(csp: str) -> Cloud:
-        filed = csp in connections.filed
+        filed = csp in connections.clouds_in_file
         regions = {
-            split_placement(each.place)[1]: real.get(name, simulated[csp])
-            for name, each in (connections.of(csp) if filed else ())
+            split_placement(connection.place)[1]: real.get(name, simulated[csp])
+            for name, connection in (connections.connections_of_cloud(csp) if filed else ())
         }
         return RegionRouter(csp, regions, simulated[csp], closed=filed)
 
@@ -112,29 +121,29 @@ class ConnectionInspection:
         self._connections = connections
         self._real = real
 
-    def names(self) -> list[ConnectionView]:
+    def list_connections(self) -> list[ConnectionView]:
         """Lists all connections without checking them."""
         return [
             ConnectionView(
                 name=name,
-                provider=each.provider,
-                csp=each.csp,
-                region=each.region,
-                page=_PROVIDER[each.provider].page,
+                provider=connection.provider,
+                csp=connection.csp,
+                region=connection.region,
+                page=_PROVIDER_BY_NAME[connection.provider].docs_page,
             )
-            for name, each in sorted(self._connections.named.items(), key=_real_first)
+            for name, connection in sorted(self._connections.by_name.items(), key=_sort_real_first)
         ]
 
-    async def inspect(self, csp: str, ask: bool) -> list[ConnectionView]:
+    async def inspect_cloud(self, csp: str, ask: bool) -> list[ConnectionView]:
         """Checks the connections of one cloud; with `ask`, also calls the cloud."""
-        views = [view for view in self.names() if view.csp == csp]
-        return [await self._seen(view, ask) if view.name in self._real else view for view in views]
+        views = [view for view in self.list_connections() if view.csp == csp]
+        return [await self._inspect_connection(view, ask) if view.name in self._real else view for view in views]
 
-    async def _seen(self, view: ConnectionView, ask: bool) -> ConnectionView:
+    async def _inspect_connection(self, view: ConnectionView, ask: bool) -> ConnectionView:
         cloud = self._real[view.name]
         try:
-            where = await cloud.credentials()
-            answer = await cloud.check() if ask else ""
+            where = await cloud.describe_credentials()
+            answer = await cloud.check_credentials() if ask else ""
         except Refused as refused:
             return view.model_copy(update={"trouble": f"{refused.message}; {refused.hint}"})
         except ProviderError as error:
@@ -142,12 +151,12 @@ class ConnectionInspection:
         return view.model_copy(update={"credentials": where, "answer": answer})
 
 
-def _real_first(named: tuple[str, Connection]) -> tuple[bool, str]:
-    return named[1].simulated, named[0]
+def _sort_real_first(named: tuple[str, Connection]) -> tuple[bool, str]:
+    return named[1].is_simulated, named[0]
 
 
-def _document(file: Path) -> object:
+def _read_document(file: Path) -> object:
     try:
-        return read(file)
-    except Unreadable as error:
+        return read_document(file)
+    except UnreadableDocument as error:
         raise Refused(Category.INVALID, f"the connections file {file} {error}", HINT) from None

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from temporalio.client import Client
 
 from activities.fence import Fence
-from activities.permits import Permits
+from activities.permits import PermitPool
 from domain.connections import Connections
 from domain.ports import Cloud
 from providers.simulated import SimulatedCloud
 from store.engine import Database
 from store.inventory import SqlInventory
-from workers.settings import Settings
+from workers.settings import WorkerSettings
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class WorkerContext:
     """What a family creates its activities and audits from."""
 
     client: Client
-    settings: Settings
+    settings: WorkerSettings
     database: Database  # of the inventory
     cloud_database: Database  # of simulated providers, apart from the inventory
     inventory: SqlInventory
     simulated: Mapping[str, SimulatedCloud]
     connections: Connections
     clouds: Mapping[str, Cloud]
-    permits: Permits
+    permits: PermitPool
     fence: Fence
     serving: set[str] = field(default_factory=set)  # the queues that this process polls now

@@ -16,13 +16,13 @@ from client.connection import connect_temporal
 from domain.edge.faults import CrmFault, CrmFaultKind
 from domain.errors import Refused
 from domain.paths import check_path, name_of, parent_of
-from providers.edge.agent import Agent, GatheringFailed
-from providers.edge.handover import Handover, end, is_crm
-from providers.edge.platform import Platform
-from providers.edge.token import Token
+from providers.edge.agent import GatheringFailed, ReferenceCrm
+from providers.edge.handover import CrmHandover, end_process, is_crm_process
+from providers.edge.platform import SimulatedPlatform
+from providers.edge.token import CrmToken
 from workers import logs
-from workers.plugin import plugin
-from workers.settings import Settings
+from workers.plugin import temporal_plugin
+from workers.settings import WorkerSettings
 
 
 @dataclass(frozen=True)
@@ -41,35 +41,37 @@ def platform_file(home: Path, cloudlet: str) -> Path:
     return home / "crm" / f"{name_of(str(parent_of(cloudlet)))}-{name_of(cloudlet)}.db"
 
 
-def token_file_of(settings: Settings, cloudlet: str) -> Token:
+def token_of_cloudlet(settings: WorkerSettings, cloudlet: str) -> CrmToken:
     """Returns the token of a cloudlet's CRM: from the settings, or beside its platform file."""
     if settings.crm_token_file:
-        return Token(settings.crm_token_file, required=True)
-    return Token(platform_file(settings.home, cloudlet).with_suffix(".token"))
+        return CrmToken(settings.crm_token_file, required=True)
+    return CrmToken(platform_file(settings.home, cloudlet).with_suffix(".token"))
 
 
-async def serve(settings: Settings, orders: CrmOptions) -> int:
+async def serve_crm(settings: WorkerSettings, orders: CrmOptions) -> int:
     """Runs a CRM until it is told to stop. Returns the exit code: 0, or 1 if the cloudlet cannot be served."""
-    logs.configure(settings.log_level, settings.log_format)
+    logs.configure_logging(settings.log_level, settings.log_format)
     log = structlog.get_logger("crm").bind(cloudlet=orders.cloudlet, version=orders.version)
-    token = token_file_of(settings, orders.cloudlet)
-    if token.there():
-        token.key()  # fails at once if the token is unusable
-    platform = Platform(platform_file(settings.home, orders.cloudlet))
+    token = token_of_cloudlet(settings, orders.cloudlet)
+    if token.exists():
+        token.public_key()  # fails at once if the token is unusable
+    platform = SimulatedPlatform(platform_file(settings.home, orders.cloudlet))
     if orders.faults is not None:
         platform.set_faults(orders.faults)
-    handover = Handover(platform, orders.version, _command(orders), orders.takeover)
-    handover.register()
-    if orders.takeover and platform.fault("start", orders.cloudlet, orders.version, (CrmFaultKind.CRASH_BEFORE,)):
+    handover = CrmHandover(platform, orders.version, _crm_command(orders), orders.takeover)
+    handover.register_process()
+    if orders.takeover and platform.take_matching_fault(
+        "start", orders.cloudlet, orders.version, (CrmFaultKind.CRASH_BEFORE,)
+    ):
         log.error("ending at once, as the fault script says")
         return 1
-    client = await connect_temporal(settings.home, plugin())
-    agent = Agent(client, orders.cloudlet, orders.version, platform, handover, token, orders.latency)
+    client = await connect_temporal(settings.home, temporal_plugin())
+    agent = ReferenceCrm(client, orders.cloudlet, orders.version, platform, handover, token, orders.latency)
     for word in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(word, agent.stop)
+        asyncio.get_running_loop().add_signal_handler(word, agent.request_stop)
     try:
         log.info("starting", platform=str(platform.file))
-        await agent.run()
+        await agent.serve_until_stopped()
         log.info("stopped")
         return 0
     except GatheringFailed as failed:
@@ -79,20 +81,20 @@ async def serve(settings: Settings, orders: CrmOptions) -> int:
         platform.close()
 
 
-async def stop_all(home: Path, cloudlet: str) -> list[int]:
+async def stop_crm_processes(home: Path, cloudlet: str) -> list[int]:
     """Ends the CRM processes of a cloudlet on this machine. Returns their pids."""
     file = platform_file(home, cloudlet)
     if not file.exists():
         return []
-    platform = Platform(file)
-    found = [pid for pid in platform.pids() if is_crm(pid)]
+    platform = SimulatedPlatform(file)
+    found = [pid for pid in platform.list_pids() if is_crm_process(pid)]
     for pid in found:
-        await end(pid)
+        await end_process(pid)
     platform.close()
     return found
 
 
-def _command(orders: CrmOptions) -> list[str]:
+def _crm_command(orders: CrmOptions) -> list[str]:
     """Returns the command line of this program, to which a version is added for an upgrade."""
     words = [sys.executable, "-m", "workers.crm", "--cloudlet", orders.cloudlet]
     return [*words, "--latency", str(orders.latency)]
@@ -100,14 +102,14 @@ def _command(orders: CrmOptions) -> list[str]:
 
 def fail_next_request(home: Path, cloudlet: str, verb: str, message: str) -> None:
     """Makes the next request with this verb to the cloudlet's CRM fail, once."""
-    platform = Platform(platform_file(home, cloudlet))
+    platform = SimulatedPlatform(platform_file(home, cloudlet))
     platform.add_fault(
         CrmFault.model_validate({"kind": CrmFaultKind.FAIL, "verb": verb, "message": message, "times": 1})
     )
     platform.close()
 
 
-def main() -> None:
+def run_crm() -> None:
     """Runs the CRM of the command line, and exits with its code."""
     parser = argparse.ArgumentParser(prog="python -m workers.crm", description=__doc__)
     parser.add_argument("--cloudlet", required=True, type=check_path)
@@ -115,7 +117,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.3)
     parser.add_argument("--takeover", default="")
     try:
-        code = asyncio.run(serve(Settings(), CrmOptions(**vars(parser.parse_args()))))
+        code = asyncio.run(serve_crm(WorkerSettings(), CrmOptions(**vars(parser.parse_args()))))
     except Refused as refused:
         sys.stderr.write(f"{refused.message}\n  {refused.hint}\n")
         code = 2
@@ -125,4 +127,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_crm()

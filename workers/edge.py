@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from activities.edge.crm import EdgeActivities, Letters
+from activities.edge.crm import EdgeActivities, SignalDelivery
 from activities.edge.listing import CrmListing
 from activities.orphans import ProviderListing
-from activities.pages import list_all
-from domain.companions import Companion, CompanionRow
+from activities.pages import list_all_objects
+from domain.companions import Companion, CompanionType
 from domain.edge import KINDS, messages
 from domain.edge.ports import CrmTransport
 from domain.edge.specs import PolicySpec
 from domain.edge.tables import S
 from domain.statetable import NONE
-from domain.wire import ACTIONS_QUEUE, companion
+from domain.wire import ACTIONS_QUEUE, companion_id
 from providers.edge.transports import TaskQueueTransport, WebhookTransport
-from store.edge.connected import connections
+from store.edge.connections import list_open_connections
 from store.edge.hooks import HOOKS
-from store.edge.inventory import SqlEdge
+from store.edge.inventory import SqlEdgeInventory
 from store.hooks import HooksByKind
+from workers.discovery import activities_of
 from workers.family import ActivitiesByQueue, Family
-from workers.offered import activities_of
 from workflows.edge.cloudlet import BringUpCloudlet, DeleteCloudlet, MaintainCloudlet, RekeyCloudlet
 from workflows.edge.instance import ChangeInstance
 from workflows.edge.link import CloudletLink, LinkState
@@ -38,7 +38,7 @@ class EdgeFamily(Family):
         *(ChangeInstance, BringUpCloudlet, UpgradeCloudlet, MaintainCloudlet, RekeyCloudlet, DeleteCloudlet),
         KeepPolicy,
     )
-    lasting = (CloudletLink, FollowDemand)
+    companion_workflows = (CloudletLink, FollowDemand)
 
     @classmethod
     def hooks(cls) -> HooksByKind:
@@ -47,14 +47,14 @@ class EdgeFamily(Family):
     def activities(self) -> ActivitiesByQueue:
         client = self.context.client
         transports: dict[str, CrmTransport] = {"queue": TaskQueueTransport(client), "webhook": WebhookTransport()}
-        edge = EdgeActivities(SqlEdge(self.context.database), transports, self.context.fence)
-        return {ACTIONS_QUEUE: activities_of(edge, Letters(client))}
+        edge = EdgeActivities(SqlEdgeInventory(self.context.database), transports, self.context.fence)
+        return {ACTIONS_QUEUE: activities_of(edge, SignalDelivery(client))}
 
-    def companions(self) -> Sequence[CompanionRow]:
+    def companions(self) -> Sequence[CompanionType]:
         """Declares a demand loop per Active policy, and a link per cloudlet with a connected CRM."""
         return [
-            CompanionRow(messages.FOLLOW_DEMAND, "demand loop", self._policy_companions),
-            CompanionRow(messages.CLOUDLET_LINK, "link", self._link_companions),
+            CompanionType(messages.FOLLOW_DEMAND, "demand loop", self._policy_companions),
+            CompanionType(messages.CLOUDLET_LINK, "link", self._link_companions),
         ]
 
     def listings(self) -> Sequence[ProviderListing]:
@@ -62,13 +62,13 @@ class EdgeFamily(Family):
         return [CrmListing(self.context.inventory)]
 
     async def _policy_companions(self) -> AsyncIterator[Companion]:
-        async for policy in list_all(self.context.inventory, "policy", ""):
+        async for policy in list_all_objects(self.context.inventory, "policy", ""):
             if (policy.status, policy.target_action) == (S.ACTIVE, NONE):
                 state = LoopState(policy=policy.path, spec=PolicySpec.model_validate(policy.spec))
-                yield Companion(companion(policy.path, messages.LOOP), policy.path, state)
+                yield Companion(companion_id(policy.path, messages.LOOP_ROLE), policy.path, state)
 
     async def _link_companions(self) -> AsyncIterator[Companion]:
-        async for addresses in connections(self.context.database):
+        async for addresses in list_open_connections(self.context.database):
             cloudlet, newest = addresses[0].cloudlet, max(address.notify_id for address in addresses)
             state = LinkState(cloudlet=cloudlet, notify_id=newest, open=addresses)
-            yield Companion(companion(cloudlet, messages.LINK), cloudlet, state)
+            yield Companion(companion_id(cloudlet, messages.LINK_ROLE), cloudlet, state)

@@ -25,13 +25,13 @@ from client.connection import EMBEDDED_FILE
 from domain import wire
 from domain.errors import Category, Refused
 from providers.sockets import free_port as free_port  # for those who start processes of their own
-from providers.sockets import listens
+from providers.sockets import is_port_open
 
 START_SECONDS = 30
-TRIES = 3
-RETENTION = "90d"  # the server's default is one day
+MAX_TRIES = 3
+HISTORY_RETENTION = "90d"  # the server's default is one day
 
-TUNING = (
+DYNAMIC_CONFIG = (
     'history.timerProcessorMaxTimeShift="1ms"',
     "history.transferProcessorMaxPollRPS=1000",
     "history.timerProcessorMaxPollRPS=1000",
@@ -64,7 +64,7 @@ def find_binary() -> str:
 
 def server_arguments(tuning: Sequence[str] = ()) -> list[str]:
     """Returns the flags of every embedded server, in tests too. `tuning`: more values of its dynamic configuration."""
-    tuned = [word for value in (*TUNING, *tuning) for word in ("--dynamic-config-value", value)]
+    tuned = [word for value in (*DYNAMIC_CONFIG, *tuning) for word in ("--dynamic-config-value", value)]
     known = [word for name, kind in wire.SEARCH_ATTRIBUTES.items() for word in ("--search-attribute", f"{name}={kind}")]
     return [*tuned, *known]
 
@@ -79,7 +79,7 @@ class EmbeddedServer:
     ui: str
     http: str  # Temporal's HTTP API: signals and updates with one curl
 
-    async def stop(self) -> None:
+    async def stop_server(self) -> None:
         """Ends the server; its data stays."""
         (self.home / EMBEDDED_FILE).unlink(missing_ok=True)
         if self.process.returncode is None:
@@ -87,33 +87,33 @@ class EmbeddedServer:
         await self.process.wait()
 
 
-USUAL = (7233, 8233)  # default ports of Temporal and its Web UI
-ANY = (0, 0)
+DEFAULT_PORTS = (7233, 8233)  # default ports of Temporal and its Web UI
+ANY_PORTS = (0, 0)
 
 
-class _Ended(Exception):
+class _ServerEnded(Exception):
     """The server's process ended before it answered, mostly because its port was taken meanwhile."""
 
 
-async def start(
-    home: Path, port: int = 0, ui_port: int = 0, prefer: tuple[int, int] = ANY, tuning: Sequence[str] = ()
+async def start_server(
+    home: Path, port: int = 0, ui_port: int = 0, prefer: tuple[int, int] = ANY_PORTS, tuning: Sequence[str] = ()
 ) -> EmbeddedServer:
     """Starts the server with its data in `home` and waits until it answers. `prefer`: ports to use if they are free.
 
     Only a stack for people prefers ports: a worker that has lost its server would take another one at the same port for
     it.
     """
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         try:
             mine, its_ui = (free_port(usual) for usual in prefer)
-            return await _start(home, port or mine, ui_port or its_ui, free_port(), tuning)
-        except _Ended:
+            return await _try_start(home, port or mine, ui_port or its_ui, free_port(), tuning)
+        except _ServerEnded:
             continue
-    raise _did_not_start(home, f"ended {TRIES} times instead of answering")
+    raise _start_refusal(home, f"ended {MAX_TRIES} times instead of answering")
 
 
-async def _start(home: Path, port: int, ui_port: int, http_port: int, tuning: Sequence[str]) -> EmbeddedServer:
-    with _log_file(home) as log:
+async def _try_start(home: Path, port: int, ui_port: int, http_port: int, tuning: Sequence[str]) -> EmbeddedServer:
+    with _open_log_file(home) as log:
         process = await asyncio.create_subprocess_exec(
             find_binary(),
             *("server", "start-dev", "--ip", "127.0.0.1", "--ui-ip", "127.0.0.1"),
@@ -131,44 +131,54 @@ async def _start(home: Path, port: int, ui_port: int, http_port: int, tuning: Se
     told = {"address": server.address, "ui": server.ui, "http": server.http}
     facts = {**told, "pid": process.pid, "owner": os.getpid()}
     try:
-        await _until_it_answers(server, http_port)
+        await _wait_until_serving(server, http_port)
         (home / EMBEDDED_FILE).write_text(json.dumps(facts) + "\n")
-        await _keep_history(server)
+        await _set_retention(server)
     except BaseException:  # Ctrl-C during the start: nobody else would stop the server
-        await server.stop()
+        await server.stop_server()
         raise
     return server
 
 
-async def _until_it_answers(server: EmbeddedServer, http_port: int) -> None:
+async def _wait_until_serving(server: EmbeddedServer, http_port: int) -> None:
     deadline = asyncio.get_running_loop().time() + START_SECONDS
     while asyncio.get_running_loop().time() < deadline:
         # The HTTP port first: it is random, so it proves that this very process answers.
-        if listens(http_port):
+        if is_port_open(http_port):
             with suppress(RPCError, RuntimeError):
                 await Client.connect(server.address)
                 if server.process.returncode is None:
                     return
         if server.process.returncode is not None:
-            raise _Ended
+            raise _ServerEnded
         await asyncio.sleep(0.05)  # no event tells when the port opens
-    raise _did_not_start(server.home, f"did not start within {START_SECONDS} s")
+    raise _start_refusal(server.home, f"did not start within {START_SECONDS} s")
 
 
-def _did_not_start(home: Path, what: str) -> Refused:
+def _start_refusal(home: Path, what: str) -> Refused:
     return Refused(Category.INVALID, f"the embedded server {what}", f"read {home / 'temporal.log'}")
 
 
-async def _keep_history(server: EmbeddedServer) -> None:
+async def _set_retention(server: EmbeddedServer) -> None:
     keep = await asyncio.create_subprocess_exec(
         find_binary(),
-        *("operator", "namespace", "update", "-n", "default", "--retention", RETENTION, "--address", server.address),
+        *(
+            "operator",
+            "namespace",
+            "update",
+            "-n",
+            "default",
+            "--retention",
+            HISTORY_RETENTION,
+            "--address",
+            server.address,
+        ),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
     await keep.wait()
 
 
-def _log_file(home: Path) -> IO[bytes]:
+def _open_log_file(home: Path) -> IO[bytes]:
     home.mkdir(parents=True, exist_ok=True)
     return (home / "temporal.log").open("ab")

@@ -24,17 +24,17 @@ FAMILIES: tuple[type[Family], ...] = (
 )
 
 
-def workflows_of(families: Sequence[type[Family]]) -> list[type]:
+def list_workflows(families: Sequence[type[Family]]) -> list[type]:
     """The kernel's workflows and those of these families."""
     return [
         *(Heal, DrainQueue, RemoveOrphan),
-        *(workflow for family in families for workflow in (*family.workflows, *family.lasting)),
+        *(workflow for family in families for workflow in (*family.workflows, *family.companion_workflows)),
     ]
 
 
-def hooks_of(families: Sequence[type[Family]]) -> HooksByKind:
+def merge_hooks(families: Sequence[type[Family]]) -> HooksByKind:
     """Returns the hooks of these families by kind, for the store."""
     return {kind: hooks for family in families for kind, hooks in family.hooks().items()}
 
 
-WORKFLOWS = workflows_of(FAMILIES)
+WORKFLOWS = list_workflows(FAMILIES)

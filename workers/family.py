@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from activities.healing import InspectObject
 from activities.leftovers import FindLeftovers
 from activities.orphans import ProviderListing
-from activities.reads import Examiner
-from activities.verify import Audit
-from domain.companions import CompanionRow
+from activities.reads import ExamineRequest
+from activities.verify import AuditFunction
+from domain.companions import CompanionType
 from domain.kinds import Kind
 from domain.ports import InlineWork
 from store.hooks import HooksByKind
@@ -30,7 +30,7 @@ class Family(ABC):
     name: ClassVar[str]  # also the name of its folders
     kinds: ClassVar[Sequence[Kind]]
     workflows: ClassVar[Sequence[type]]  # of actions: pinned to the build they began on
-    lasting: ClassVar[Sequence[type]] = ()  # of companions, which move to each new build
+    companion_workflows: ClassVar[Sequence[type]] = ()  # of companions, which move to each new build
     queues: ClassVar[Sequence[str]] = ()  # besides the queues of actions and of clouds
 
     def __init__(self, context: WorkerContext) -> None:
@@ -45,7 +45,7 @@ class Family(ABC):
     def activities(self) -> ActivitiesByQueue:
         """Returns the activities by queue."""
 
-    def audits(self) -> Sequence[Audit]:
+    def audits(self) -> Sequence[AuditFunction]:
         """What else `verify` checks: what no comparison of things with records shows."""
         return ()
 
@@ -53,7 +53,7 @@ class Family(ABC):
         """What lives at the providers: `verify` compares records with it, and finds orphans."""
         return ()
 
-    def companions(self) -> Sequence[CompanionRow]:
+    def companions(self) -> Sequence[CompanionType]:
         """Returns the family's companions: workflows that live beside objects, one row per sort."""
         return ()
 
@@ -61,7 +61,7 @@ class Family(ABC):
         """Returns functions that report an object's state at its provider, by kind, for self-healing."""
         return {}
 
-    def searches(self) -> Sequence[FindLeftovers]:
+    def leftover_searches(self) -> Sequence[FindLeftovers]:
         """Returns searches for resources that were created after their order was given up; each sweep runs them."""
         return ()
 
@@ -69,15 +69,15 @@ class Family(ABC):
         """Returns the verbs that can be made to fail, by simulated provider."""
         return {}
 
-    def at_once(self) -> Mapping[tuple[str, str], InlineWork]:
+    def inline_work(self) -> Mapping[tuple[str, str], InlineWork]:
         """Returns work that is tried in the activity that begins the action, by kind and action."""
         return {}
 
-    def dry_run_checks(self) -> Mapping[tuple[str, str], Examiner]:
+    def dry_run_checks(self) -> Mapping[tuple[str, str], ExamineRequest]:
         """Returns the checks that a dry run makes before begin, by kind and action."""
         return {}
 
     @asynccontextmanager
-    async def serving(self, queues: Sequence[str]) -> AsyncIterator[None]:
+    async def run_beside_workers(self, queues: Sequence[str]) -> AsyncIterator[None]:
         """Runs what the family needs beside the workers while these queues are served."""
         yield

@@ -9,25 +9,25 @@ from datetime import timedelta
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from activities.leases import EventActivities, HostHandover, LeaseReading
+from activities.leases import EventActivities, HostHandover, LeaseReadActivities
 from activities.leases.audit import LeaseAudit
 from activities.leases.listing import TenantListing
 from activities.orphans import ProviderListing
 from activities.retry import NEARBY, ProviderRetry
-from activities.verify import Audit
-from domain.companions import Companion, CompanionRow
+from activities.verify import AuditFunction
+from domain.companions import Companion, CompanionType
 from domain.leases import KINDS, names
 from domain.leases.messages import WakeClock
 from domain.leases.specs import LeaseLimits
 from domain.ports import InlineWork
 from domain.wire import ACTIONS_QUEUE, LOOK_AGAIN
-from providers.leases.hosts import CSP, SimulatedHosts
+from providers.leases.hosts import PROVIDER_NAME, SimulatedHosts
 from store.hooks import HooksByKind
-from store.leases import LeaseReads, SqlLeases
-from store.leases.hooks import hooks
+from store.leases import SqlLeaseSchedule, SqlLeaseViews
+from store.leases.hooks import lease_hooks
 from workers.context import WorkerContext
+from workers.discovery import activities_of
 from workers.family import ActivitiesByQueue, Family
-from workers.offered import activities_of
 from workflows.leases.actions import (
     AnnounceEnd,
     ChangeHost,
@@ -49,7 +49,7 @@ class LeaseSettings(BaseSettings):
     project_leases: int = Field(10_000, ge=0)
     project_hosts: int = Field(10_000, ge=0)
 
-    def limits(self) -> LeaseLimits:
+    def lease_limits(self) -> LeaseLimits:
         return LeaseLimits(timedelta(days=self.max_days), self.project_leases, self.project_hosts)
 
 
@@ -59,46 +59,50 @@ class LeaseFamily(Family):
     name = "leases"
     kinds = KINDS
     workflows = (CreateLease, UpdateLease, StartLease, EndLease, DeleteLease, AnnounceEnd, ChangeHost)
-    lasting = (LeaseClock,)
+    companion_workflows = (LeaseClock,)
 
     @classmethod
     def hooks(cls) -> HooksByKind:
-        return hooks(LeaseSettings().limits())
+        return lease_hooks(LeaseSettings().lease_limits())
 
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
         self.hosts = SimulatedHosts(context.cloud_database)
-        self._store, self._reads = SqlLeases(context.database), LeaseReads(context.database)
-        patience = replace(NEARBY, call=context.settings.call_timeout, total=context.settings.patience)
+        self._store, self._reads = SqlLeaseSchedule(context.database), SqlLeaseViews(context.database)
+        patience = replace(NEARBY, call_seconds=context.settings.call_timeout, total_seconds=context.settings.patience)
         self._handover = HostHandover(self._store, self.hosts, context.fence, patience)
 
     def activities(self) -> ActivitiesByQueue:
         handover, firing = self._handover, EventActivities(self.context.client, self._store)
-        reading = LeaseReading(self._reads)
+        reading = LeaseReadActivities(self._reads)
         return {ACTIONS_QUEUE: activities_of(handover, firing, reading)}
 
-    def at_once(self) -> Mapping[tuple[str, str], InlineWork]:
+    def inline_work(self) -> Mapping[tuple[str, str], InlineWork]:
         """Starts and ends of leases: hosts are mostly handed over at once."""
-        return {("lease", "start"): self._handover.start, ("lease", "end"): self._handover.end}
+        return {("lease", "start"): self._handover.start_at_once, ("lease", "end"): self._handover.end_at_once}
 
-    def companions(self) -> Sequence[CompanionRow]:
+    def companions(self) -> Sequence[CompanionType]:
         """Declares a clock per pool with events to come."""
-        overdue = self._store.overdue
-        return [CompanionRow(names.LEASE_CLOCK, "lease clock", self._clocks, LOOK_AGAIN, overdue)]
+        overdue = self._store.list_overdue_events
+        return [CompanionType(names.LEASE_CLOCK, "lease clock", self._list_clocks, LOOK_AGAIN, overdue)]
 
     def fault_verbs(self) -> Mapping[str, tuple[str, ...]]:
         """Returns the verbs of the simulated host site."""
-        return {CSP: ("create", "terminate")}
+        return {PROVIDER_NAME: ("create", "terminate")}
 
-    def audits(self) -> Sequence[Audit]:
+    def audits(self) -> Sequence[AuditFunction]:
         """Compares leases with their bookings and with the host site."""
-        return [LeaseAudit(self._reads, self.hosts).audit]
+        return [LeaseAudit(self._reads, self.hosts).find_violations]
 
     def listings(self) -> Sequence[ProviderListing]:
         """Hosts in the hands of reservations."""
         settings = self.context.settings
-        return [TenantListing(self.hosts, ProviderRetry(call=settings.call_timeout, total=settings.patience))]
+        return [
+            TenantListing(
+                self.hosts, ProviderRetry(call_seconds=settings.call_timeout, total_seconds=settings.patience)
+            )
+        ]
 
-    async def _clocks(self) -> AsyncIterator[Companion]:
-        for pool, due in (await self._store.pools()).items():
+    async def _list_clocks(self) -> AsyncIterator[Companion]:
+        for pool, due in (await self._store.list_pools()).items():
             yield Companion(names.clock_id(pool), f"pool:{pool}", WakeClock(pool=pool), due)

@@ -18,15 +18,15 @@ from providers.registry import PROVIDERS
 _ACTION = SearchAttributeKey.for_keyword("Action")
 
 
-def configure(level: str = "info", style: str = "json", traces: bool = True) -> None:
+def configure_logging(level: str = "info", style: str = "json", traces: bool = True) -> None:
     """Logs everything, including Temporal's lines, to stderr: as JSON lines, or in a form for people."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
-        add_action,
+        add_action_fields,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info if traces else error_in_one_line,
+        structlog.processors.format_exc_info if traces else shorten_error,
     ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -42,16 +42,16 @@ def configure(level: str = "info", style: str = "json", traces: bool = True) -> 
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
-    handler.addFilter(lambda _record: not _replaying())
+    handler.addFilter(lambda _record: not _is_replaying())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
     logging.getLogger("alembic").setLevel("WARNING")
-    for name in (name for provider in PROVIDERS for name in provider.loggers):
+    for name in (name for provider in PROVIDERS for name in provider.logger_names):
         logging.getLogger(name).setLevel("WARNING")
 
 
-def error_in_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def shorten_error(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Replaces a traceback by one line, for people; the action's outcome has the details."""
     if isinstance(raised := event.pop("exc_info", None), tuple) and raised[1] is not None:
         event["error"] = one_line(f"{type(raised[1]).__name__}: {raised[1]}", 200)
@@ -61,9 +61,9 @@ def error_in_one_line(_logger: WrappedLogger, _method: str, event: EventDict) ->
     return event
 
 
-def add_action(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def add_action_fields(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Adds path, run and attempt of the workflow or activity to a log line."""
-    if _replaying():
+    if _is_replaying():
         raise structlog.DropEvent
     if workflow.in_workflow():
         info = workflow.info()
@@ -76,12 +76,12 @@ def add_action(_logger: WrappedLogger, _method: str, event: EventDict) -> EventD
     return event
 
 
-def _replaying() -> bool:
+def _is_replaying() -> bool:
     """Tells whether workflow code is replayed. The handler filters by this too, as no formatter can drop a record."""
     return workflow.in_workflow() and workflow.unsafe.is_replaying_history_events()
 
 
-class ActionInLogs(Interceptor):
+class ActionLogInterceptor(Interceptor):
     """Adds the action to the log lines of activities."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:

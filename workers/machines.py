@@ -6,21 +6,21 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
 from activities.healing import InspectObject
-from activities.machines import PATIENCE, MachineActivities
+from activities.machines import HYPERVISOR_RETRY, MachineActivities
 from activities.machines.bin import BinActivities
 from activities.machines.listing import HypervisorListing
 from activities.orphans import ProviderListing
-from domain.companions import Companion, CompanionRow
-from domain.machines import BIN, BIN_ROLE, KINDS, LOOK_AGAIN, QUEUE
-from domain.machines.messages import Bin
-from domain.machines.ports import MOVES
+from domain.companions import Companion, CompanionType
+from domain.machines import BIN_ROLE, EMPTY_BIN, HYPERVISOR_QUEUE, KINDS, LOOK_AGAIN_SIGNAL
+from domain.machines.messages import TenantBin
+from domain.machines.ports import STATE_AFTER_VERB
 from domain.machines.tables import TABLES
-from domain.wire import ACTIONS_QUEUE, companion
+from domain.wire import ACTIONS_QUEUE, companion_id
 from providers.machines import SimulatedHypervisor
-from providers.machines.hypervisor import NAME
+from providers.machines.hypervisor import PROVIDER_NAME
 from store.hooks import HooksByKind
 from store.machines.hooks import HOOKS
-from store.machines.queries import SqlBin
+from store.machines.queries import SqlRecycleBin
 from workers.context import WorkerContext
 from workers.family import ActivitiesByQueue, Family
 from workflows.machines import EmptyBin, OperateObject, WorkOnNode
@@ -32,8 +32,8 @@ class MachineFamily(Family):
     name = "machines"
     kinds = KINDS
     workflows = (OperateObject, WorkOnNode)
-    lasting = (EmptyBin,)
-    queues = (QUEUE,)
+    companion_workflows = (EmptyBin,)
+    queues = (HYPERVISOR_QUEUE,)
 
     @classmethod
     def hooks(cls) -> HooksByKind:
@@ -46,34 +46,38 @@ class MachineFamily(Family):
         self.hypervisor = SimulatedHypervisor(
             context.cloud_database, latency=settings.simulated_latency, jitter=settings.simulated_jitter
         )
-        self._patience = replace(PATIENCE, call=settings.call_timeout, total=settings.patience)
-        self._work = MachineActivities(context.inventory, self.hypervisor, context.fence, self._patience)
-        self._bin = SqlBin(context.database)
+        self._patience = replace(HYPERVISOR_RETRY, call_seconds=settings.call_timeout, total_seconds=settings.patience)
+        self._activities = MachineActivities(context.inventory, self.hypervisor, context.fence, self._patience)
+        self._bin = SqlRecycleBin(context.database)
 
     def activities(self) -> ActivitiesByQueue:
-        work, clock = self._work, BinActivities(self.context.client, self._bin)
+        work, clock = self._activities, BinActivities(self.context.client, self._bin)
         return {
-            QUEUE: [work.operate_object, work.settle_object, work.machines_on],
-            ACTIONS_QUEUE: [clock.bin_due, clock.wake_bin],
+            HYPERVISOR_QUEUE: [work.operate_object, work.settle_object, work.machines_on],
+            ACTIONS_QUEUE: [clock.list_due_entries, clock.wake_bin_clock],
         }
 
     def inspectors(self) -> Mapping[str, InspectObject]:
         """Returns the hypervisor's inspector for every kind except accounts, which it does not know."""
-        return dict.fromkeys((kind for kind in TABLES if kind != "account"), self._work.inspect)
+        return dict.fromkeys((kind for kind in TABLES if kind != "account"), self._activities.inspect_object)
 
     def fault_verbs(self) -> Mapping[str, tuple[str, ...]]:
         """Returns the verbs of the simulated hypervisor."""
-        verbs = dict.fromkeys(verb for moves in MOVES.values() for verb in moves)
-        return {NAME: (*verbs, "describe")}
+        verbs = dict.fromkeys(verb for moves in STATE_AFTER_VERB.values() for verb in moves)
+        return {PROVIDER_NAME: (*verbs, "describe")}
 
     def listings(self) -> Sequence[ProviderListing]:
         """What exists at the hypervisor."""
         return [HypervisorListing(self.hypervisor, self._patience)]
 
-    def companions(self) -> Sequence[CompanionRow]:
+    def companions(self) -> Sequence[CompanionType]:
         """Declares a clock per tenant with entries in the recycle bin."""
-        return [CompanionRow(BIN, "recycle-bin clock", self._clocks, LOOK_AGAIN, self._bin.overdue)]
+        return [
+            CompanionType(
+                EMPTY_BIN, "recycle-bin clock", self._list_clocks, LOOK_AGAIN_SIGNAL, self._bin.list_overdue_entries
+            )
+        ]
 
-    async def _clocks(self) -> AsyncIterator[Companion]:
-        for tenant in await self._bin.tenants():
-            yield Companion(companion(tenant, BIN_ROLE), tenant, Bin(tenant=tenant))
+    async def _list_clocks(self) -> AsyncIterator[Companion]:
+        for tenant in await self._bin.list_tenants():
+            yield Companion(companion_id(tenant, BIN_ROLE), tenant, TenantBin(tenant=tenant))

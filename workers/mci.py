@@ -6,21 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from activities.leftovers import FindLeftovers
+from activities.mci.dryrun import DryRunExaminer
 from activities.mci.listing import VmListing
 from activities.mci.orphans import IdentifyActivities
 from activities.mci.places import PlaceActivities
-from activities.mci.records import RecordActivities
-from activities.mci.rehearsal import Rehearsal
+from activities.mci.records import MciRecordActivities
 from activities.mci.survey import SurveyActivities
 from activities.mci.unanswered import LateVmSearch
 from activities.mci.vms import VmActivities
 from activities.orphans import ProviderListing
-from activities.pollers import Pollers
-from activities.reads import Examiner
+from activities.pollers import PollerCheck
+from activities.reads import ExamineRequest
 from activities.retry import ProviderRetry
-from domain.faults import APART
+from domain.faults import VERBS_OUTSIDE_WILDCARD
 from domain.mci import KINDS
-from domain.wire import ACTIONS_QUEUE, cloud_queue, placement
+from domain.wire import ACTIONS_QUEUE, cloud_queue, make_placement
 from providers.simulated.vms import VERBS
 from store.hooks import HooksByKind
 from store.mci.hooks import HOOKS
@@ -47,9 +47,11 @@ class MciFamily(Family):
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
         self._store = SqlMciStore(context.database)
-        self._patience = ProviderRetry(call=context.settings.call_timeout, total=context.settings.patience)
-        pollers = Pollers(context.client, context.serving)
-        self._records = RecordActivities(self._store, context.connections, context.settings.max_vms, pollers)
+        self._patience = ProviderRetry(
+            call_seconds=context.settings.call_timeout, total_seconds=context.settings.patience
+        )
+        pollers = PollerCheck(context.client, context.serving)
+        self._records = MciRecordActivities(self._store, context.connections, context.settings.max_vms, pollers)
 
     def activities(self) -> ActivitiesByQueue:
         context = self.context
@@ -64,32 +66,39 @@ class MciFamily(Family):
         ]
         records = self._records
         on_actions: list[Callable[..., Any]] = [
-            *(records.examine_mci, records.enrol_vms, records.plan_survey, records.adopt_vm),
+            *(records.examine_mci_request, records.add_vms_to_action, records.plan_survey, records.adopt_orphan),
         ]
-        return {ACTIONS_QUEUE: on_actions, **{cloud_queue(csp): on_clouds for csp in context.connections.clouds()}}
+        return {
+            ACTIONS_QUEUE: on_actions,
+            **{cloud_queue(csp): on_clouds for csp in context.connections.served_clouds()},
+        }
 
-    def dry_run_checks(self) -> Mapping[tuple[str, str], Examiner]:
+    def dry_run_checks(self) -> Mapping[tuple[str, str], ExamineRequest]:
         """Returns the checks of create and scale-out, which ask the clouds before admission."""
-        rehearsal = Rehearsal(self.context.client, self._records)
-        return {("mci", action): rehearsal.examine for action in ("create", "scale-out")}
+        rehearsal = DryRunExaminer(self.context.client, self._records)
+        return {("mci", action): rehearsal.examine_request for action in ("create", "scale-out")}
 
-    def searches(self) -> Sequence[FindLeftovers]:
+    def leftover_searches(self) -> Sequence[FindLeftovers]:
         """Finds VMs that a cloud created after their records were deleted."""
-        longest = self.context.settings.order_life()
-        return [LateVmSearch(self._store, self.context.clouds, self.context.permits, longest).search]
+        longest = self.context.settings.order_lifetime()
+        return [LateVmSearch(self._store, self.context.clouds, self.context.permits, longest).find_late_vms]
 
     def fault_verbs(self) -> Mapping[str, tuple[str, ...]]:
         """Returns the verbs of clouds that are simulated, wholly or in part."""
-        real, verbs = self.context.connections, (*VERBS, *APART)
-        return {csp: verbs for csp in self.context.simulated if csp not in real.filed or real.partly_simulated(csp)}
+        real, verbs = self.context.connections, (*VERBS, *VERBS_OUTSIDE_WILDCARD)
+        return {
+            csp: verbs
+            for csp in self.context.simulated
+            if csp not in real.clouds_in_file or real.is_partly_simulated(csp)
+        }
 
     def listings(self) -> Sequence[ProviderListing]:
         """VMs, in every place that this worker reaches."""
-        return [VmListing(self.context.clouds, self.context.permits, self._patience, self._places)]
+        return [VmListing(self.context.clouds, self.context.permits, self._patience, self._list_places)]
 
-    async def _places(self) -> list[str]:
+    async def _list_places(self) -> list[str]:
         """Where VMs may be, whether or not we have a record of any there."""
-        found = self.context.connections.places() + await self._store.used_places()
+        found = self.context.connections.real_places() + await self._store.used_places()
         for csp, cloud in self.context.simulated.items():
-            found += [placement(csp, region) for region in await cloud.regions()]
+            found += [make_placement(csp, region) for region in await cloud.list_regions()]
         return found

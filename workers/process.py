@@ -12,116 +12,118 @@ from temporalio.client import Client, Plugin
 
 from client import tracing
 from client.connection import connect_temporal
-from client.identity import agree
-from client.payloads import converter
-from client.signals import stopped
+from client.identity import register_store
+from client.payloads import data_converter
+from client.signals import stop_event
 from domain.errors import Category, Refused
 from store.engine import Database
-from store.identity import identity, mark_restored
-from store.migrate import known_versions, migrate, newer, version
+from store.identity import mark_restored, read_identity
+from store.migrate import known_versions, migrate_schema, newer_schema_refusal, read_version
 from workers import embedded, logs, telemetry
-from workers.connections import check, load
-from workers.families import FAMILIES, hooks_of
-from workers.home import hold_folder
-from workers.plugin import plugin
-from workers.service import Service, all_queues
-from workers.settings import Settings, redacted
+from workers.connections import check_connections, load_connections
+from workers.datafolder import lock_data_folder
+from workers.families import FAMILIES, merge_hooks
+from workers.plugin import temporal_plugin
+from workers.service import WorkerService, all_queues
+from workers.settings import WorkerSettings, redact_url
 
-Make = Callable[[Client, Settings], Service]
+MakeService = Callable[[Client, WorkerSettings], WorkerService]
 
 
 @dataclass(frozen=True)
-class Stack:
+class EmbeddedStack:
     """An embedded server and a worker in this process."""
 
     client: Client
     address: str
     ui: str
     http: str
-    service: Service
+    service: WorkerService
 
 
-async def work(settings: Settings, queues: Sequence[str] = (), make: Make = Service) -> None:
+async def run_worker(settings: WorkerSettings, queues: Sequence[str] = (), make: MakeService = WorkerService) -> None:
     """Serves these queues, or all, until SIGTERM or SIGINT."""
     queues = checked_queues(settings, queues)
-    check(settings.connections, queues)
-    logs.configure(settings.log_level, settings.log_format)
+    check_connections(settings.connections, queues)
+    logs.configure_logging(settings.log_level, settings.log_format)
     log = structlog.get_logger("worker")
-    client = await connect_temporal(settings.home, *_plugins(settings), runtime=telemetry.runtime(settings))
-    async with _service(client, settings, make) as service:
-        stop = stopped()
-        async with service.serve(queues):
-            log.info("serving", queues=list(queues), store=redacted(settings.store()))
+    client = await connect_temporal(settings.home, *_plugins(settings), runtime=telemetry.metrics_runtime(settings))
+    async with _run_service(client, settings, make) as service:
+        stop = stop_event()
+        async with service.serve_queues(queues):
+            log.info("serving", queues=list(queues), store=redact_url(settings.store_database_url()))
             await stop.wait()
             log.info("stopping: what runs is finished or handed over")
-    tracing.flush(settings)
+    tracing.flush_spans(settings)
     log.info("stopped")
 
 
 @asynccontextmanager
-async def stack(settings: Settings, port: int = 0, ui_port: int = 0) -> AsyncIterator[Stack]:
+async def run_stack(settings: WorkerSettings, port: int = 0, ui_port: int = 0) -> AsyncIterator[EmbeddedStack]:
     """Runs the embedded server and a worker for every queue while the block lasts."""
-    check(settings.connections, checked_queues(settings))
-    with hold_folder(settings.home):
-        server = await embedded.start(settings.home, port, ui_port, embedded.USUAL)
+    check_connections(settings.connections, checked_queues(settings))
+    with lock_data_folder(settings.home):
+        server = await embedded.start_server(settings.home, port, ui_port, embedded.DEFAULT_PORTS)
         try:
             client = await Client.connect(
-                server.address, plugins=_plugins(settings), runtime=telemetry.runtime(settings)
+                server.address, plugins=_plugins(settings), runtime=telemetry.metrics_runtime(settings)
             )
-            async with _service(client, settings) as service, service.serve():
-                yield Stack(client, server.address, server.ui, server.http, service)
+            async with _run_service(client, settings) as service, service.serve_queues():
+                yield EmbeddedStack(client, server.address, server.ui, server.http, service)
         finally:
-            await server.stop()
+            await server.stop_server()
 
 
-def migrate_store(settings: Settings) -> tuple[str, str]:
+def migrate_store(settings: WorkerSettings) -> tuple[str, str]:
     """Upgrades the store to this program's schema. Returns the versions before and after."""
-    database = Database(settings.store())
+    database = Database(settings.store_database_url())
     try:
-        return migrate(database)
+        return migrate_schema(database)
     finally:
         database.close()
 
 
-def restored_store(settings: Settings) -> tuple[int, int]:
+def mark_store_restored(settings: WorkerSettings) -> tuple[int, int]:
     """Marks the store as restored, which fences off older runs. Returns its incarnation, and actions abandoned."""
-    database = Database(settings.store())
+    database = Database(settings.store_database_url())
     try:
-        after, ended = database.run_here(partial(mark_restored, hooks=hooks_of(FAMILIES)))
+        after, ended = database.run_transaction_here(partial(mark_restored, hooks=merge_hooks(FAMILIES)))
         return after.incarnation, ended
     finally:
         database.close()
 
 
-def check_store(settings: Settings) -> None:
+def check_store(settings: WorkerSettings) -> None:
     """Raises Refused or StoreUnavailable if the store cannot be used; accepts any schema up to ours."""
-    database = Database(settings.store())
+    database = Database(settings.store_database_url())
     try:
-        if (found := version(database)) not in ("", *known_versions()):
-            raise newer(found)
+        if (found := read_version(database)) not in ("", *known_versions()):
+            raise newer_schema_refusal(found)
     finally:
         database.close()
 
 
-def checked_queues(settings: Settings, queues: Sequence[str] = ()) -> Sequence[str]:
+def checked_queues(settings: WorkerSettings, queues: Sequence[str] = ()) -> Sequence[str]:
     """Returns the queues, or all. Refuses unknown ones, which would never get work."""
-    known = all_queues(load(settings.connections))
+    known = all_queues(load_connections(settings.connections))
     if unknown := [queue for queue in queues if queue not in known]:
         raise Refused(Category.INVALID, f"unknown queue {unknown[0][:40]!r}", f"queues are: {', '.join(known)}")
     return queues or known
 
 
-def _plugins(settings: Settings) -> list[Plugin]:
-    return [*tracing.plugins(settings), plugin(settings.sandbox, converter(settings))]
+def _plugins(settings: WorkerSettings) -> list[Plugin]:
+    return [*tracing.tracing_plugins(settings), temporal_plugin(settings.sandbox, data_converter(settings))]
 
 
 @asynccontextmanager
-async def _service(client: Client, settings: Settings, make: Make = Service) -> AsyncIterator[Service]:
+async def _run_service(
+    client: Client, settings: WorkerSettings, make: MakeService = WorkerService
+) -> AsyncIterator[WorkerService]:
     service = make(client, settings)
     try:
-        service.prepare()
-        found = await service.database.run(identity)
-        await agree(client, found.id, redacted(settings.store()))
+        service.prepare_databases()
+        identity = await service.database.run_transaction(read_identity)
+        await register_store(client, identity.id, redact_url(settings.store_database_url()))
         yield service
     finally:
         await service.close()

@@ -18,19 +18,19 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.companions import ScheduleRow
+from activities.companions import ExpectedSchedule
 from domain import wire
-from domain.healing import Sweep
+from domain.healing import SweepOptions
 from domain.limits import TASK_TIMEOUT
 
 
-def schedules(client: Client, seconds: float) -> list[ScheduleRow]:
+def expected_schedules(client: Client, seconds: float) -> list[ExpectedSchedule]:
     """Returns the schedules that must exist."""
-    row = ScheduleRow(wire.HEAL_SCHEDULE, "schedule of self-healing", lambda: keep_schedule(client, seconds))
+    row = ExpectedSchedule(wire.HEAL_SCHEDULE, "schedule of self-healing", lambda: ensure_schedule(client, seconds))
     return [row] if seconds else []
 
 
-async def keep_schedule(client: Client, seconds: float) -> None:
+async def ensure_schedule(client: Client, seconds: float) -> None:
     """Creates the schedule or changes its interval; 0 deletes it."""
     handle = client.get_schedule_handle(wire.HEAL_SCHEDULE)
     if not seconds:
@@ -40,26 +40,26 @@ async def keep_schedule(client: Client, seconds: float) -> None:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
         return
-    wanted = _schedule(seconds)
+    wanted = _heal_schedule(seconds)
     try:
         await client.create_schedule(wire.HEAL_SCHEDULE, wanted)
     except ScheduleAlreadyRunningError:
-        await handle.update(lambda found: _changed(found, wanted))
+        await handle.update(lambda found: _schedule_update(found, wanted))
 
 
-def _changed(found: ScheduleUpdateInput, wanted: Schedule) -> ScheduleUpdate | None:
-    known = [each.every for each in found.description.schedule.spec.intervals]
-    if known == [each.every for each in wanted.spec.intervals]:
+def _schedule_update(found: ScheduleUpdateInput, wanted: Schedule) -> ScheduleUpdate | None:
+    known = [interval.every for interval in found.description.schedule.spec.intervals]
+    if known == [interval.every for interval in wanted.spec.intervals]:
         return None
     wanted.state = found.description.schedule.state  # stays paused if it is
     return ScheduleUpdate(schedule=wanted)
 
 
-def _schedule(seconds: float) -> Schedule:
+def _heal_schedule(seconds: float) -> Schedule:
     return Schedule(
         action=ScheduleActionStartWorkflow(
-            wire.HEAL,
-            Sweep(),
+            wire.HEAL_WORKFLOW,
+            SweepOptions(),
             id=wire.HEAL_SCHEDULE,
             task_queue=wire.ACTIONS_QUEUE,
             task_timeout=TASK_TIMEOUT,

@@ -19,20 +19,20 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker, WorkerDeploymentConfig
 
-from activities.companions import Companions
-from activities.connections import ConnectionReading
-from activities.eviction import EvictActivities
-from activities.fence import Fence, acknowledged_heartbeats
-from activities.healing import HealActivities
-from activities.inventory import ActionWrites
+from activities.companions import CompanionKeeper
+from activities.connections import ConnectionActivities
+from activities.eviction import EvictionActivities
+from activities.fence import Fence, acknowledged_heartbeat
+from activities.healing import HealingActivities
+from activities.inventory import ActionActivities
 from activities.measuring import MeasuredCloud
 from activities.orphans import OrphanActivities
-from activities.permits import Permits
+from activities.permits import PermitPool
 from activities.reads import ReadActivities, store_reads
-from activities.retention import Archive, Retention
+from activities.retention import Archive, RetentionSweep
 from activities.simulation import FaultActivities
 from activities.verify import VerifyActivities
-from client.tracing import span
+from client.tracing import span_function
 from domain.connections import Connections
 from domain.errors import RatchetError, one_line
 from domain.limits import ConcurrencyCaps
@@ -42,49 +42,51 @@ from domain.wire import ACTIONS_QUEUE, cloud_queue, worker_identity
 from providers.simulated import SimulatedCloud, create_tables
 from store.begin import allow_everybody
 from store.engine import Database
-from store.identity import identity
+from store.identity import read_identity
 from store.inventory import SqlInventory
-from store.migrate import migrate, newest, version
+from store.migrate import migrate_schema, newest_version, read_version
 from store.permits import SqlPermitStore
-from workers import policies
-from workers.connections import ConnectionInspection, ServedClouds, clouds_of, load, open_clouds
+from workers import access
+from workers.connections import ConnectionInspection, ServedClouds, load_connections, make_served_clouds, open_clouds
 from workers.context import WorkerContext
-from workers.families import FAMILIES, hooks_of, workflows_of
+from workers.discovery import activities_of
+from workers.families import FAMILIES, list_workflows, merge_hooks
 from workers.family import Family
-from workers.offered import activities_of
-from workers.schedule import keep_schedule, schedules
-from workers.settings import Settings, redacted
-from workflows.guard import DEFINITION
+from workers.schedule import ensure_schedule, expected_schedules
+from workers.settings import WorkerSettings, redact_url
+from workflows.guard import DEFINITION_ATTRIBUTE
 
-BUILD = f"ratchet-{metadata.version('ratchet')}"
+DEFAULT_BUILD = f"ratchet-{metadata.version('ratchet')}"
 _log = logging.getLogger("ratchet.companions")
 
 
 def all_queues(connections: Connections, families: Sequence[type[Family]] = FAMILIES) -> list[str]:
     """Returns the queues that workers with these connections poll."""
     own = [queue for family in families for queue in family.queues]
-    return [ACTIONS_QUEUE, *map(cloud_queue, connections.clouds()), *own]
+    return [ACTIONS_QUEUE, *map(cloud_queue, connections.served_clouds()), *own]
 
 
-class Service:
+class WorkerService:
     """Everything that the workers of this process share, created once."""
 
     def __init__(
         self,
         client: Client,
-        settings: Settings,
+        settings: WorkerSettings,
         clouds: Mapping[str, Cloud] | None = None,
         interceptors: Sequence[Interceptor] = (),
         families: Sequence[type[Family]] = FAMILIES,
     ) -> None:
         self.client = client
         self.settings = settings
-        self.connections = load(settings.connections)
-        self._allowed = policies.load(settings.policy_file).check if settings.policy_file else allow_everybody
-        self.database = Database(settings.store(), settings.store_pool)
-        self.cloud_database = Database(settings.cloud(), settings.store_pool)
-        self.inventory = SqlInventory(self.database, hooks_of(families), self._allowed)
-        self.simulated = {csp: self._simulated(csp) for csp in self.connections.clouds()}
+        self.connections = load_connections(settings.connections)
+        self._allowed = (
+            access.load_policy(settings.policy_file).check_request if settings.policy_file else allow_everybody
+        )
+        self.database = Database(settings.store_database_url(), settings.store_pool)
+        self.cloud_database = Database(settings.cloud_database_url(), settings.store_pool)
+        self.inventory = SqlInventory(self.database, merge_hooks(families), self._allowed)
+        self.simulated = {csp: self._simulated_cloud(csp) for csp in self.connections.served_clouds()}
         self.real = open_clouds(self.connections, settings.call_timeout)
         self.context = WorkerContext(
             client=client,
@@ -94,54 +96,56 @@ class Service:
             inventory=self.inventory,
             simulated=self.simulated,
             connections=self.connections,
-            clouds=self._measured_clouds(clouds or clouds_of(self.connections, self.simulated, self.real)),
-            permits=Permits(ConcurrencyCaps(lower=self.connections.limits()), SqlPermitStore(self.database)),
-            fence=Fence(self.inventory, acknowledged_heartbeats(client)),
+            clouds=self._measured_clouds(clouds or make_served_clouds(self.connections, self.simulated, self.real)),
+            permits=PermitPool(
+                ConcurrencyCaps(lower_caps=self.connections.caps_by_region()), SqlPermitStore(self.database)
+            ),
+            fence=Fence(self.inventory, acknowledged_heartbeat(client)),
         )
-        self.inspection = ConnectionReading(ConnectionInspection(self.connections, self.real))
+        self.inspection = ConnectionActivities(ConnectionInspection(self.connections, self.real))
         self.families = [family(self.context) for family in families]
         listings = [listing for family in self.families for listing in family.listings()]
         self._orphans = OrphanActivities(self.inventory, listings, self.context.fence)
         self.queues = all_queues(self.connections, families)
-        self._workflows = workflows_of(families)
+        self._workflows = list_workflows(families)
         self._activities = self._family_activities()
         rows = [row for family in self.families for row in family.companions()]
-        self._companions = Companions(client, rows, schedules(client, settings.heal_interval))
-        self.at_once = {which: work for family in self.families for which, work in family.at_once().items()}
+        self._companions = CompanionKeeper(client, rows, expected_schedules(client, settings.heal_interval))
+        self.inline_work = {which: work for family in self.families for which, work in family.inline_work().items()}
         self._interceptors = interceptors
 
-    def prepare(self) -> None:
+    def prepare_databases(self) -> None:
         """Migrates the databases. Raises for a wrong URL, missing permissions or a newer schema, before any work."""
-        migrate(self.database)
-        self.cloud_database.run_here(create_tables)
+        migrate_schema(self.database)
+        self.cloud_database.run_transaction_here(create_tables)
         # Fewer garbage collections: a burst of ten thousand VMs allocates many objects.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
 
     @asynccontextmanager
-    async def serve(self, queues: Sequence[str] = ()) -> AsyncIterator[None]:
+    async def serve_queues(self, queues: Sequence[str] = ()) -> AsyncIterator[None]:
         """Polls these queues, or all, until the block ends; then drains."""
         queues = queues or self.queues
         async with AsyncExitStack() as stack:
             self.context.serving.update(queues)
             stack.callback(self.context.serving.clear)
             for family in self.families:
-                await stack.enter_async_context(family.serving(queues))
-            workers = [await stack.enter_async_context(self._worker(queue)) for queue in queues]
+                await stack.enter_async_context(family.run_beside_workers(queues))
+            workers = [await stack.enter_async_context(self._make_worker(queue)) for queue in queues]
             if ACTIONS_QUEUE in queues:
-                await keep_schedule(self.client, self.settings.heal_interval)
-                await stack.enter_async_context(self._companions_ensured())
+                await ensure_schedule(self.client, self.settings.heal_interval)
+                await stack.enter_async_context(self._start_missing_companions())
             yield
             await asyncio.gather(*(worker.shutdown() for worker in workers))  # concurrently, as each may take long
 
     @asynccontextmanager
-    async def _companions_ensured(self) -> AsyncIterator[None]:
+    async def _start_missing_companions(self) -> AsyncIterator[None]:
         """Starts missing companions in the background; after a failure, the next sweep does."""
 
         async def ensure() -> None:
             try:
-                for each in await self._companions.ensure(datetime.now(UTC)):
-                    _log.warning("started a companion that was missing: %s (%s)", each.title, each.id)
+                for companion in await self._companions.start_missing(datetime.now(UTC)):
+                    _log.warning("started a companion that was missing: %s (%s)", companion.title, companion.id)
             except (RatchetError, RPCError) as error:
                 _log.warning("companions could not be looked at; a sweep will: %s", one_line(error))
 
@@ -153,7 +157,7 @@ class Service:
             await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
-        await self.context.permits.close()
+        await self.context.permits.return_all()
         for simulated in self.simulated.values():
             await simulated.close()
         for cloud in self.real.values():
@@ -161,10 +165,14 @@ class Service:
         self.database.close()
         self.cloud_database.close()
 
-    def _worker(self, queue: str) -> Worker:
+    def _make_worker(self, queue: str) -> Worker:
         on_actions = queue == ACTIONS_QUEUE
-        lasting = [each for family in self.families for each in family.lasting] if self.settings.deployment else ()
-        with _moving_on(lasting):
+        lasting = (
+            [each for family in self.families for each in family.companion_workflows]
+            if self.settings.deployment
+            else ()
+        )
+        with _auto_upgrade_companions(lasting):
             return self._build_worker(queue, on_actions)
 
     def _build_worker(self, queue: str, on_actions: bool) -> Worker:
@@ -173,8 +181,8 @@ class Service:
             task_queue=queue,
             identity=worker_identity(self.client.identity, self.connections.fingerprint),
             # Without an id the SDK hashes every loaded module for each worker.
-            build_id=None if self.settings.deployment else BUILD,
-            deployment_config=self._deployment(),
+            build_id=None if self.settings.deployment else DEFAULT_BUILD,
+            deployment_config=self._deployment_config(),
             workflows=self._workflows if on_actions else [],
             activities=[
                 *(self.inspection.read_connections, self._orphans.remove_orphan),
@@ -189,12 +197,12 @@ class Service:
             activity_task_poller_behavior=PollerBehaviorAutoscaling(initial=2),
         )
 
-    def _deployment(self) -> WorkerDeploymentConfig | None:
+    def _deployment_config(self) -> WorkerDeploymentConfig | None:
         """Returns the versioning config: actions stay on their build; companions override it."""
         if not self.settings.deployment:
             return None
         return WorkerDeploymentConfig(
-            version=WorkerDeploymentVersion(self.settings.deployment, self.settings.build or BUILD),
+            version=WorkerDeploymentVersion(self.settings.deployment, self.settings.build or DEFAULT_BUILD),
             use_worker_versioning=True,
             default_versioning_behavior=VersioningBehavior.PINNED,
         )
@@ -209,32 +217,32 @@ class Service:
 
     def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
-            ActionWrites(self.inventory, self._allowed, self.at_once, self.connections.places()),
-            HealActivities(
+            ActionActivities(self.inventory, self._allowed, self.inline_work, self.connections.real_places()),
+            HealingActivities(
                 self.client,
                 self.inventory,
                 self.settings.heal_limits,
                 {kind: inspect for family in self.families for kind, inspect in family.inspectors().items()},
                 self._companions,
-                [search for family in self.families for search in family.searches()],
-                Retention(
+                [search for family in self.families for search in family.leftover_searches()],
+                RetentionSweep(
                     self.client, self.inventory, Archive(self.settings.archive_folder()), self.settings.retention
                 ),
-                self.settings.order_life(),
+                self.settings.order_lifetime(),
             ),
             ReadActivities(
                 self.inventory,
                 self._describe_store,
                 self._allowed,
                 {which: examine for family in self.families for which, examine in family.dry_run_checks().items()},
-                self.connections.places(),
+                self.connections.real_places(),
             ),
         )
-        audits = [self._orphans.audit, *(audit for family in self.families for audit in family.audits())]
+        audits = [self._orphans.find_violations, *(audit for family in self.families for audit in family.audits())]
         verifying = VerifyActivities(self.client, self.inventory, audits, self._companions)
         verbs = {name: some for family in self.families for name, some in family.fault_verbs().items()}
         simulation = FaultActivities(next(iter(self.simulated.values())), verbs)
-        eviction = EvictActivities(self.client, self._allowed)
+        eviction = EvictionActivities(self.client, self._allowed)
         kernel = activities_of(simulation, writes, eviction, healing, verifying, reading)
         return [*kernel, self._orphans.read_orphans]
 
@@ -252,27 +260,29 @@ class Service:
         return sorted({str(activity._Definition.must_from_callable(each).name) for each in offered})
 
     async def _describe_store(self) -> StoreView:
-        found = await asyncio.to_thread(version, self.database)
-        seen = StoreView(url=redacted(self.settings.store()), version=found, newest=newest())
-        if found != newest():
+        found = await asyncio.to_thread(read_version, self.database)
+        seen = StoreView(url=redact_url(self.settings.store_database_url()), version=found, newest=newest_version())
+        if found != newest_version():
             return seen
-        mine = await self.database.run(identity)
+        mine = await self.database.run_transaction(read_identity)
         return seen.model_copy(update={"id": mine.id, "incarnation": mine.incarnation})
 
     def _measured_clouds(self, clouds: Mapping[str, Cloud]) -> Mapping[str, Cloud]:
         """Wraps the clouds in measurements, if metrics or traces are on."""
         if not (self.settings.metrics or self.settings.traces):
             return clouds
-        return ServedClouds({csp: MeasuredCloud(csp, cloud, span(self.settings)) for csp, cloud in clouds.items()})
+        return ServedClouds(
+            {csp: MeasuredCloud(csp, cloud, span_function(self.settings)) for csp, cloud in clouds.items()}
+        )
 
-    def _simulated(self, csp: str) -> SimulatedCloud:
+    def _simulated_cloud(self, csp: str) -> SimulatedCloud:
         latency, jitter = self.settings.simulated_latency, self.settings.simulated_jitter
         journal = self.settings.simulated_journal
         return SimulatedCloud(csp, self.cloud_database, latency=latency, jitter=jitter, journal=journal)
 
 
 @contextmanager
-def _moving_on(lasting: Sequence[type]) -> Iterator[None]:
+def _auto_upgrade_companions(lasting: Sequence[type]) -> Iterator[None]:
     """Gives these workflows the behavior AUTO_UPGRADE while a versioned worker is created.
 
     Not declared in the workflows, as the server refuses it without versions.
@@ -280,7 +290,7 @@ def _moving_on(lasting: Sequence[type]) -> Iterator[None]:
     pinned = {each: workflow._Definition.must_from_class(each) for each in lasting}
     for each, definition in pinned.items():
         moving = dataclasses.replace(definition, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
-        setattr(each, DEFINITION, moving)
+        setattr(each, DEFINITION_ATTRIBUTE, moving)
     yield
     for each, definition in pinned.items():
-        setattr(each, DEFINITION, definition)
+        setattr(each, DEFINITION_ATTRIBUTE, definition)

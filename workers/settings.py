@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from client.settings import ClientSettings, Word
+from client.settings import ClientSettings, SettingWord
 from domain.limits import MAX_VMS_PER_MCI
 
 
-class Settings(ClientSettings):
+class WorkerSettings(ClientSettings):
     """Settings of a worker: `RATCHET_STORE_URL=postgresql://… starter worker` and so on."""
 
     store_url: str = ""
@@ -22,7 +22,7 @@ class Settings(ClientSettings):
     # Sticky timeout: seconds that a workflow task waits for the worker that has the workflow in its cache. Short:
     # a dead worker's actions continue sooner elsewhere. Long: fewer replays under load.
     step_patience: float = Field(5.0, gt=0)
-    build: Word = ""
+    build: SettingWord = ""
     sandbox: bool = False  # on in our tests; in production it would only cost CPU
     policy_file: str = ""  # access policy
     crm_token_file: Path | None = None  # a CRM's token; by default in the home
@@ -41,15 +41,15 @@ class Settings(ClientSettings):
     simulated_latency: float = Field(0.3, ge=0)
     simulated_jitter: float = Field(0.5, ge=0, le=1)
 
-    def order_life(self) -> float:
+    def order_lifetime(self) -> float:
         """Returns the seconds after which no order of an action can be on its way: all tries, and the last call."""
         return self.patience + self.call_timeout
 
-    def store(self) -> str:
+    def store_database_url(self) -> str:
         """Returns the URL of the inventory's database."""
         return self.store_url or f"sqlite:///{self.home / 'inventory.db'}"
 
-    def cloud(self) -> str:
+    def cloud_database_url(self) -> str:
         """Returns the URL of the simulated providers' database, which is apart from the inventory."""
         return self.cloud_url or f"sqlite:///{self.home / 'cloud.db'}"
 
@@ -58,7 +58,7 @@ class Settings(ClientSettings):
         return self.archive or self.home / "archive"
 
 
-def redacted(url: str) -> str:
+def redact_url(url: str) -> str:
     """Returns a database URL without its password."""
     hidden = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url)
     return re.sub(r"(password=)[^&]*", r"\1***", hidden)

@@ -10,28 +10,28 @@ from typing import Any
 import structlog
 
 from activities.orphans import ProviderListing
-from activities.systems.backend import BackendActivities, BackendReading, SystemWrites
+from activities.systems.backend import BackendActivities, BackendReadActivities, SystemRecordActivities
 from activities.systems.listing import ServiceListing
 from domain.errors import RatchetError
-from domain.model import WHEN_WRITTEN
+from domain.model import AT_WRITE_TIME
 from domain.paths import ancestors
 from domain.systems import KINDS
 from domain.systems.ports import backend_queue
 from domain.systems.rules import ServiceFacts
 from domain.wire import ACTIONS_QUEUE
+from providers.systems.ledger import BackendLedger, create_tables
 from providers.systems.process import ProcessRunner
-from providers.systems.runner import Runner
+from providers.systems.runner import InstanceRunner
 from providers.systems.simulated import SimulatedRunner
-from providers.systems.state import BackendState, create_tables
 from providers.systems.supervisor import Supervisor
 from store.hooks import HooksByKind
-from store.systems.hooks import HOOKS, SqlSystems
+from store.systems.hooks import HOOKS, SqlSystemStore
 from workers.context import WorkerContext
 from workers.family import ActivitiesByQueue, Family
 from workflows.systems.actions import CreateSystem, DeleteSystem, DeployPart, TearDownSystem
 
 BACKENDS = ("simulated", "process")
-LOOK = 10.0  # seconds between full comparisons, for changes that could not be written
+LOOK_SECONDS = 10.0  # seconds between full comparisons, for changes that could not be written
 
 
 class SystemFamily(Family):
@@ -48,27 +48,27 @@ class SystemFamily(Family):
 
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
-        self._store = SqlSystems(context.database)
+        self._store = SqlSystemStore(context.database)
         home = context.settings.home
-        runners: tuple[Runner, ...] = (
+        runners: tuple[InstanceRunner, ...] = (
             SimulatedRunner(context.settings.simulated_latency),
             ProcessRunner(home / "services"),
         )
         self.supervisors = {
             runner.name: Supervisor(
-                runner, BackendState(runner.name, context.cloud_database), home / f"keeper-{runner.name}.lock"
+                runner, BackendLedger(runner.name, context.cloud_database), home / f"keeper-{runner.name}.lock"
             )
             for runner in runners
         }
 
     def activities(self) -> ActivitiesByQueue:
-        writes = SystemWrites(self._store)
+        writes = SystemRecordActivities(self._store)
         found: dict[str, list[Callable[..., Any]]] = {
             ACTIONS_QUEUE: [
                 writes.accept_deploy,
                 writes.accept_removal,
                 writes.revert_deploy,
-                BackendReading(self.supervisors).read_services,
+                BackendReadActivities(self.supervisors).read_services,
             ]
         }
         for name, supervisor in self.supervisors.items():
@@ -84,15 +84,15 @@ class SystemFamily(Family):
         return [ServiceListing(self.supervisors, self._store)]
 
     @asynccontextmanager
-    async def serving(self, queues: Sequence[str]) -> AsyncIterator[None]:
+    async def run_beside_workers(self, queues: Sequence[str]) -> AsyncIterator[None]:
         """Supervises the backends that this process serves. Services keep running when the process ends."""
         served = [supervisor for name, supervisor in self.supervisors.items() if backend_queue(name) in queues]
         if served:
-            await self.context.cloud_database.run(create_tables)
+            await self.context.cloud_database.run_transaction(create_tables)
         tasks = [
             asyncio.create_task(work)
             for supervisor in served
-            for work in (_keep(supervisor, self._store), _look(supervisor, self._store))
+            for work in (_supervise_forever(supervisor, self._store), _record_reports(supervisor, self._store))
         ]
         try:
             yield
@@ -102,12 +102,12 @@ class SystemFamily(Family):
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _keep(supervisor: Supervisor, store: SqlSystems) -> None:
+async def _supervise_forever(supervisor: Supervisor, store: SqlSystemStore) -> None:
     """Runs the supervisor, and restarts it after an error."""
 
     async def report(facts: Sequence[ServiceFacts], gone: Sequence[str]) -> None:
         if facts:
-            await store.observe(facts, WHEN_WRITTEN)
+            await store.record_observations(facts, AT_WRITE_TIME)
         if gone:
             await _forget_removed(supervisor, store)
 
@@ -119,21 +119,23 @@ async def _keep(supervisor: Supervisor, store: SqlSystems) -> None:
             await asyncio.sleep(1)
 
 
-async def _look(supervisor: Supervisor, store: SqlSystems) -> None:
+async def _record_reports(supervisor: Supervisor, store: SqlSystemStore) -> None:
     while True:
-        await asyncio.sleep(LOOK)
-        await supervisor.keeping.wait()
+        await asyncio.sleep(LOOK_SECONDS)
+        await supervisor.is_supervising.wait()
         with suppress(RatchetError):
-            facts = await supervisor.facts()
-            if facts and (changed := await store.observe(facts, WHEN_WRITTEN)):
+            facts = await supervisor.describe_services()
+            if facts and (changed := await store.record_observations(facts, AT_WRITE_TIME)):
                 structlog.get_logger("keeper").info("corrected what services are shown as", services=changed)
             await _forget_removed(supervisor, store)
 
 
-async def _forget_removed(supervisor: Supervisor, store: SqlSystems) -> None:
+async def _forget_removed(supervisor: Supervisor, store: SqlSystemStore) -> None:
     """Deletes the records of parts whose removal was cut off and that the backend has removed since."""
-    if leaving := await store.leaving(supervisor.name):
-        run = [each.path for each in await supervisor.facts()]  # read second: includes services started meanwhile
+    if leaving := await store.list_leaving_parts(supervisor.name):
+        run = [
+            fact.path for fact in await supervisor.describe_services()
+        ]  # read second: includes services started meanwhile
         there = {path for each in run for path in (each, *ancestors(each))}
         if gone := {path: epoch for path, epoch in leaving.items() if path not in there}:
-            await store.forget(gone, WHEN_WRITTEN)
+            await store.forget_parts(gone, AT_WRITE_TIME)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 
 from domain.errors import Category, Refused, one_line
-from workers.settings import Settings
+from workers.settings import WorkerSettings
 
 
-def runtime(settings: Settings) -> Runtime | None:
+def metrics_runtime(settings: WorkerSettings) -> Runtime | None:
     """Returns a Temporal runtime that serves /metrics, or None for the SDK's default, which serves nothing."""
     if not settings.metrics:
         return None

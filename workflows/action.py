@@ -24,52 +24,52 @@ from temporalio.exceptions import (
 )
 
 with workflow.unsafe.imports_passed_through():
-    from activities.inventory import ActionWrites
-    from activities.refusals import refused
+    from activities.inventory import ActionActivities
+    from activities.refusals import refusal_as_error
     from domain import registry, wire
     from domain.errors import Category
     from domain.model import (
+        ActionResult,
         Admission,
         Chunk,
-        Done,
         Grant,
         Outcome,
         Progress,
         QueuedWorkflow,
         Refusal,
         Request,
-        Result,
-        Tally,
+        TargetTally,
+        WorkReport,
     )
     from domain.paths import kind_of
-    from domain.requests import is_same_request, request_id_conflict, spec_digest
+    from domain.requests import is_same_request, reused_request_id_refusal, spec_digest
     from domain.statetable import Ruling
     from workflows import calls, measuring, summary
-    from workflows.admission import ask_for_admission, why_misplaced
-    from workflows.waitqueue import WaitQueue
+    from workflows.admission import request_admission, why_wrong_workflow
+    from workflows.waitqueue import WaitQueuePlace
 
 T = TypeVar("T")
 Spec = TypeVar("Spec", bound=BaseModel)
 
 CHUNKS_AT_ONCE = 2  # per place: the next chunk uses free capacity while the last targets of one are awaited
 
-PATH = SearchAttributeKey.for_keyword("ObjectPath")
-KIND = SearchAttributeKey.for_keyword("ObjectKind")
-ACTION = SearchAttributeKey.for_keyword("Action")
-PHASE = SearchAttributeKey.for_keyword("Phase")
-PROVIDERS = SearchAttributeKey.for_keyword_list("Providers")
-PROGRESS = SearchAttributeKey.for_int("Progress")
+PATH_ATTRIBUTE = SearchAttributeKey.for_keyword("ObjectPath")
+KIND_ATTRIBUTE = SearchAttributeKey.for_keyword("ObjectKind")
+ACTION_ATTRIBUTE = SearchAttributeKey.for_keyword("Action")
+PHASE_ATTRIBUTE = SearchAttributeKey.for_keyword("Phase")
+PROVIDERS_ATTRIBUTE = SearchAttributeKey.for_keyword_list("Providers")
+PROGRESS_ATTRIBUTE = SearchAttributeKey.for_int("Progress")
 
 
-class Failed(ApplicationError):
+class WorkFailed(ApplicationError):
     """The work was tried and failed. `done` is its result; without it, `settle` decides."""
 
-    def __init__(self, message: str, done: Done | None = None) -> None:
-        super().__init__(message, type=wire.ACTION_FAILED, non_retryable=True)
+    def __init__(self, message: str, done: WorkReport | None = None) -> None:
+        super().__init__(message, type=wire.ACTION_FAILED_ERROR_TYPE, non_retryable=True)
         self.done = done
 
 
-class Action(ABC):
+class ActionWorkflow(ABC):
     """One action on one object. A subclass is declared by `@action_workflow(NAME)`, and implements `perform`."""
 
     def __init__(self) -> None:
@@ -79,51 +79,51 @@ class Action(ABC):
         self._spec: BaseModel | None = None
         self._progress = Progress()
         self._successor: Request | None = None
-        self._work: asyncio.Task[Done] | None = None
+        self._work: asyncio.Task[WorkReport] | None = None
         self._ended = False
         self._cut_off = False
         self._providers: list[str] = []
-        self._queue = WaitQueue()
+        self._queue = WaitQueuePlace()
 
     @abstractmethod
-    async def perform(self, request: Request, grant: Grant) -> Done:
+    async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         """Does the work between begin and finish. Returns its result; raises `Failed` if it could not be done."""
 
-    async def examine(self, request: Request) -> Request | Refusal:
+    async def examine_request(self, request: Request) -> Request | Refusal:
         """Returns the request to carry out, or a refusal; called before admission, when nothing is stored yet."""
         return request
 
-    async def settle(self, request: Request, grant: Grant) -> Done:
+    async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
         """Undoes failed or cancelled work, or finds out what became of it. Returns the result."""
-        return Done()
+        return WorkReport()
 
-    async def announce(self, request: Request, outcome: Outcome) -> None:
+    async def announce_end(self, request: Request, outcome: Outcome) -> None:
         """Notifies other workflows after the end is stored. Nobody may rely on it, as a worker may die before."""
         return
 
-    @workflow.update(name=wire.ADMIT)
+    @workflow.update(name=wire.ADMIT_UPDATE)
     async def admit(self, request: Request) -> Admission:
         """Waits for the admission of the request that this run carries out, and returns it."""
         await workflow.wait_condition(lambda: self._admission is not None or self._ended)
-        self._refuse_other_action(request)  # again: the validator may have run before the request was known
+        self._refuse_other_request(request)  # again: the validator may have run before the request was known
         if self._admission is None:
-            raise refused(Refusal(category=Category.CONFLICT, message="cancelled before it was admitted"))
+            raise refusal_as_error(Refusal(category=Category.CONFLICT, message="cancelled before it was admitted"))
         return self._admission
 
     @admit.validator
-    def _may_admit(self, request: Request) -> None:
-        self._refuse_other_action(request)
+    def _validate_admit(self, request: Request) -> None:
+        self._refuse_other_request(request)
 
-    def _refuse_other_action(self, request: Request) -> None:
+    def _refuse_other_request(self, request: Request) -> None:
         """Refuses to answer a different request, even if it has the same request id."""
         if self._request and not is_same_request(request, self._request):
-            raise refused(request_id_conflict(request, self._request.action, self._request.requested_by))
+            raise refusal_as_error(reused_request_id_refusal(request, self._request.action, self._request.requested_by))
 
-    @workflow.update(name=wire.PREEMPT)
+    @workflow.update(name=wire.PREEMPT_UPDATE)
     async def preempt(self, request: Request) -> str:
         """Ends the running action, lets it clean up, then continues as this request under the same workflow ID."""
-        if refusal := await calls.run_local(ActionWrites.permit, request):
-            raise refused(refusal)
+        if refusal := await calls.run_local(ActionActivities.check_access, request):
+            raise refusal_as_error(refusal)
         self._refuse_second_takeover()
         self._successor = request
         if self._work:
@@ -132,29 +132,29 @@ class Action(ABC):
         return f"{request.action} takes over"
 
     @preempt.validator
-    def _may_preempt(self, request: Request) -> None:
+    def _validate_preempt(self, request: Request) -> None:
         self._refuse_second_takeover()
-        if request.path != workflow.info().workflow_id or not registry.takes_over(request):
+        if request.path != workflow.info().workflow_id or not registry.may_take_over(request):
             message = "only force on the same object may take over, and never a creation"
-            raise refused(Refusal(category=Category.INVALID, message=message))
+            raise refusal_as_error(Refusal(category=Category.INVALID, message=message))
 
     def _refuse_second_takeover(self) -> None:
         if self._successor:
-            raise refused(
+            raise refusal_as_error(
                 Refusal(category=Category.CONFLICT, message=f"{self._successor.action} is taking over already")
             )
 
-    @workflow.signal(name=wire.PASSED)
+    @workflow.signal(name=wire.PASSED_SIGNAL)
     def passed(self, waiter: QueuedWorkflow) -> None:
         """Signal: an action ahead in the wait queue has ended."""
         self._queue.passed += 1
 
-    @workflow.query(name=wire.PROGRESS)
+    @workflow.query(name=wire.PROGRESS_QUERY)
     def progress(self) -> Progress:
         """Query: returns the action's progress."""
         return self._progress
 
-    async def carry_out(self, request: Request) -> Outcome:
+    async def carry_out_request(self, request: Request) -> Outcome:
         """Runs begin, perform and finish. Returns the outcome; raises if the request was refused, failed or was
         cancelled.
 
@@ -163,23 +163,23 @@ class Action(ABC):
         self._request = request
         self._progress = Progress(path=request.path, action=request.action)
         try:
-            return await self._execute(request)
+            return await self._admit_and_run(request)
         except (FailureError, asyncio.CancelledError):
-            await self._answer_everybody()
+            await self._answer_waiters()
             raise
 
-    async def _execute(self, request: Request) -> Outcome:
-        examined = why_misplaced(request) or await self.examine(request)
+    async def _admit_and_run(self, request: Request) -> Outcome:
+        examined = why_wrong_workflow(request) or await self.examine_request(request)
         if isinstance(examined, Refusal):
             admission = Admission(refusal=examined)
         else:
-            asking = ask_for_admission(examined, spec_digest(request))
+            client = request_admission(examined, spec_digest(request))
             self._examined = request = examined
-            admission, self._cut_off = await uninterrupted(asking)
+            admission, self._cut_off = await uninterrupted(client)
         self._admission = admission
         if admission.refusal:
             measuring.count_refused(request, admission.refusal)
-            raise refused(admission.refusal)
+            raise refusal_as_error(admission.refusal)
         if admission.outcome and admission.grant:  # the whole action was done while it was admitted
             return await self._end_run(measuring.count_ended(admission.outcome))
         if admission.outcome:  # the same request was made before: its outcome
@@ -187,15 +187,15 @@ class Action(ABC):
         assert admission.grant
         grant = admission.grant
         if grant.ruling is Ruling.ALREADY:
-            return await self._end_run(measuring.count_ended(summary.nothing_to_do(grant)))
-        self.show(phase=grant.during, targets=grant.targets)
-        self._providers = summary.providers(grant)
-        result, done = await self._run(request, grant)
-        outcome, _ = await uninterrupted(calls.finish(grant, result, done))
-        await uninterrupted(self.announce(request, outcome))
+            return await self._end_run(measuring.count_ended(summary.outcome_of_no_work(grant)))
+        self.update_progress(phase=grant.during, targets=grant.targets)
+        self._providers = summary.clouds_called(grant)
+        result, done = await self._run_work(request, grant)
+        outcome, _ = await uninterrupted(calls.finish_action(grant, result, done))
+        await uninterrupted(self.announce_end(request, outcome))
         return await self._end_run(measuring.count_ended(outcome))
 
-    def show(self, **seen: Any) -> None:
+    def update_progress(self, **seen: Any) -> None:
         """Updates the progress: phase, step, targets, done, failed."""
         self._progress = self._progress.model_copy(update=seen)
         workflow.set_current_details(summary.progress_markdown(self._progress))
@@ -207,110 +207,125 @@ class Action(ABC):
         assert isinstance(self._spec, model)
         return self._spec
 
-    async def for_each_chunk(self, grant: Grant, activity: calls.Activity[Chunk, Tally], patience: timedelta) -> None:
+    async def for_each_chunk(
+        self, grant: Grant, activity: calls.Activity[Chunk, TargetTally], patience: timedelta
+    ) -> None:
         """Runs an activity for every chunk: all places in parallel, a few chunks at a time in each."""
         rooms: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CHUNKS_AT_ONCE))
 
         async def one(chunk: Chunk) -> None:
             async with rooms[chunk.placement]:
                 what = f"{chunk.action} {chunk.count}"
-                self._count(await calls.run_at(activity, chunk, chunk.placement, patience, what))
+                self._count_tally(await calls.run_at(activity, chunk, chunk.placement, patience, what))
 
         ends = await asyncio.gather(*map(one, grant.chunks), return_exceptions=True)
         for end in ends:  # a failed place does not stop the others: all have ended by now
             if isinstance(end, BaseException):
                 raise end
 
-    async def _run(self, request: Request, grant: Grant) -> tuple[Result, Done]:
+    async def _run_work(self, request: Request, grant: Grant) -> tuple[ActionResult, WorkReport]:
         """Runs the work as a task, so that `preempt` can cancel it. When this returns, nothing of it is in flight."""
         self._work = asyncio.create_task(self._wait_and_perform(request, grant))
         if self._successor or self._cut_off:  # the cancel came before the work began
             self._work.cancel()
         try:
-            return Result.SUCCEEDED, await self._work
+            return ActionResult.SUCCEEDED, await self._work
         except BaseException as error:
             if not is_cancelled_exception(error) and not isinstance(error, FailureError):
                 raise  # a bug: the workflow task fails, and is retried once the bug is fixed
             cut_off = is_cancelled_exception(error) or self._was_cancelled(error)
-            settled, _ = await uninterrupted(self._settle(request, grant, cut_off))  # may be cancelled too
+            settled, _ = await uninterrupted(self._settle_safely(request, grant, cut_off))  # may be cancelled too
             if cut_off:
                 why = f"preempted by {self._successor.action}" if self._successor else "cancelled"
-                return Result.CANCELLED, summary.with_reason(settled, why)
-            if isinstance(error, Failed):
+                return ActionResult.CANCELLED, summary.report_with_reason(settled, why)
+            if isinstance(error, WorkFailed):
                 left = error.done or settled
-                unknown = {"message": settled.message} if settled.message.startswith(summary.UNKNOWN) else {}
+                unknown = {"message": settled.message} if settled.message.startswith(summary.UNKNOWN_MESSAGE) else {}
                 settled = left.model_copy(update={"failed": True, **unknown})
-            return Result.FAILED, summary.with_reason(settled, summary.reason_of(error))
+            return ActionResult.FAILED, summary.report_with_reason(settled, summary.error_text(error))
 
     def _was_cancelled(self, error: BaseException) -> bool:
         """Tells whether the work was cancelled; the activity of a worker that died meanwhile times out instead."""
         assert self._work
-        return self._work.cancelling() > 0 and not isinstance(error, Failed)
+        return self._work.cancelling() > 0 and not isinstance(error, WorkFailed)
 
-    async def _wait_and_perform(self, request: Request, grant: Grant) -> Done:
+    async def _wait_and_perform(self, request: Request, grant: Grant) -> WorkReport:
         if grant.behind:
-            self.show(step=f"waiting for {', '.join(sorted({holder.action for holder in grant.behind}))} to end")
-            await self._queue.wait(grant.behind)
-            self.show(step="")
-        return await self.perform(request, grant)
+            self.update_progress(
+                step=f"waiting for {', '.join(sorted({holder.action for holder in grant.behind}))} to end"
+            )
+            await self._queue.wait_for_holders(grant.behind)
+            self.update_progress(step="")
+        return await self.perform_work(request, grant)
 
-    async def _settle(self, request: Request, grant: Grant, cut_off: bool) -> Done:
+    async def _settle_safely(self, request: Request, grant: Grant, cut_off: bool) -> WorkReport:
         # A cancel can arrive just after finish stored the end: the task is replayed differently, the store is not.
-        if self._queue.waiting or (cut_off and await calls.has_ended()):
-            return Done()
+        if self._queue.waiting or (cut_off and await calls.has_run_ended()):
+            return WorkReport()
         try:
-            return await self.settle(request, grant)
+            return await self.settle_work(request, grant)
         except FailureError as error:
-            unknown = f"{summary.UNKNOWN}: {summary.reason_of(error)}"
+            unknown = f"{summary.UNKNOWN_MESSAGE}: {summary.error_text(error)}"
             workflow.logger.warning(unknown)
-            return Done(message=unknown)
+            return WorkReport(message=unknown)
 
     async def _end_run(self, outcome: Outcome) -> Outcome:
         """Ends this run as the outcome says: completed, failed, cancelled, or continued as the successor."""
         seen = {"phase": outcome.status, "done": outcome.done, "failed": outcome.failed}
         self._progress = self._progress.model_copy(update=seen)
-        await self._answer_everybody(outcome.followers)
-        self._set_phase(100)
-        if outcome.result is Result.CANCELLED:
+        await self._answer_waiters(outcome.followers)
+        self._write_search_attributes(100)
+        if outcome.result is ActionResult.CANCELLED:
             raise asyncio.CancelledError(outcome.message)
-        if outcome.result is Result.FAILED:
-            raise ApplicationError(summary.failure_of(outcome), outcome, type=wire.ACTION_FAILED, non_retryable=True)
+        if outcome.result is ActionResult.FAILED:
+            raise ApplicationError(
+                summary.failure_message(outcome), outcome, type=wire.ACTION_FAILED_ERROR_TYPE, non_retryable=True
+            )
         return outcome
 
-    async def _answer_everybody(self, followers: list[str] | None = None) -> None:
+    async def _answer_waiters(self, followers: list[str] | None = None) -> None:
         """Answers all who wait for the end, then continues as the request that takes over, if there is one."""
         self._ended = True
-        await uninterrupted(self._queue.leave(followers or []))  # a cancel that comes now must not cut off the answers
+        await uninterrupted(
+            self._queue.notify_followers(followers or [])
+        )  # a cancel that comes now must not cut off the answers
         await uninterrupted(workflow.wait_condition(workflow.all_handlers_finished))
         if self._successor:
-            _continue_as(self._successor)
+            _continue_as_request(self._successor)
 
-    def _count(self, tally: Tally) -> None:
-        before = summary.quarters(self._progress)
-        self.show(done=self._progress.done + tally.done, failed=self._progress.failed + tally.failed)
-        if before < summary.quarters(self._progress) < 4:
-            self._set_phase(summary.quarters(self._progress) * 25)
+    def _count_tally(self, tally: TargetTally) -> None:
+        before = summary.count_quarters(self._progress)
+        self.update_progress(done=self._progress.done + tally.done, failed=self._progress.failed + tally.failed)
+        if before < summary.count_quarters(self._progress) < 4:
+            self._write_search_attributes(summary.count_quarters(self._progress) * 25)
 
-    def _set_phase(self, percent: int) -> None:
+    def _write_search_attributes(self, percent: int) -> None:
         """Writes the search attributes that lists of workflows show. Each call costs an event and an index write."""
         seen = self._progress
-        news: list[SearchAttributeUpdate[Any]] = [PHASE.value_set(seen.phase), PROGRESS.value_set(percent)]
+        news: list[SearchAttributeUpdate[Any]] = [
+            PHASE_ATTRIBUTE.value_set(seen.phase),
+            PROGRESS_ATTRIBUTE.value_set(percent),
+        ]
         if self._providers:
-            news.append(PROVIDERS.value_set(self._providers))
-        if workflow.info().typed_search_attributes.get(PATH) is None:  # started without search attributes
-            news += [PATH.value_set(seen.path), KIND.value_set(kind_of(seen.path)), ACTION.value_set(seen.action)]
+            news.append(PROVIDERS_ATTRIBUTE.value_set(self._providers))
+        if workflow.info().typed_search_attributes.get(PATH_ATTRIBUTE) is None:  # started without search attributes
+            news += [
+                PATH_ATTRIBUTE.value_set(seen.path),
+                KIND_ATTRIBUTE.value_set(kind_of(seen.path)),
+                ACTION_ATTRIBUTE.value_set(seen.action),
+            ]
         workflow.upsert_search_attributes(news)
 
 
-ActionType = TypeVar("ActionType", bound=type[Action])
+ActionType = TypeVar("ActionType", bound=type[ActionWorkflow])
 
 
 def action_workflow(name: str) -> Callable[[ActionType], ActionType]:
     """Declares an Action as the workflow of this name. Temporal wants `run` on the very class: it is made here."""
 
     def declare(action: ActionType) -> ActionType:
-        async def run(self: Action, request: Request) -> Outcome:
-            return await self.carry_out(request)
+        async def run(self: ActionWorkflow, request: Request) -> Outcome:
+            return await self.carry_out_request(request)
 
         del run.__annotations__["self"]  # else Temporal takes it for the first argument
         run.__module__, run.__qualname__ = action.__module__, f"{action.__qualname__}.run"
@@ -332,7 +347,9 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
             cut_off = True
 
 
-def _continue_as(request: Request) -> NoReturn:
-    verb = registry.kind_at(request.path).verb(request.action)
-    listed = workflow.info().typed_search_attributes.updated(SearchAttributePair(ACTION, request.action))
-    workflow.continue_as_new(args=[request], workflow=verb.workflow, memo=wire.memo(request), search_attributes=listed)
+def _continue_as_request(request: Request) -> NoReturn:
+    verb = registry.kind_at(request.path).find_verb(request.action)
+    listed = workflow.info().typed_search_attributes.updated(SearchAttributePair(ACTION_ATTRIBUTE, request.action))
+    workflow.continue_as_new(
+        args=[request], workflow=verb.workflow, memo=wire.request_memo(request), search_attributes=listed
+    )

@@ -11,69 +11,73 @@ with workflow.unsafe.imports_passed_through():
     from activities.retry import growing_pauses
     from domain import registry
     from domain.errors import Category, Refused
-    from domain.model import Admission, Holders, Refusal, Request
+    from domain.model import Admission, LockHolders, Refusal, Request
     from workflows import calls, measuring
 
-FORCE_PATIENCE = timedelta(seconds=30)  # for the actions below to clean up, after a request with force
+FORCE_TIMEOUT = timedelta(seconds=30)  # for the actions below to clean up, after a request with force
 
 
-async def ask_for_admission(request: Request, digest: str) -> Admission:
+async def request_admission(request: Request, digest: str) -> Admission:
     """Asks for admission. Abandons dead lock holders; with force, cancels living ones below the object.
 
     `digest` is that of the spec as it was requested.
     """
-    admission = await calls.begin(request, digest)
-    if admission.refusal and admission.refusal.holders and await calls.heal(Holders(holders=admission.refusal.holders)):
-        admission = await calls.begin(request, digest)
-    if registry.takes_over(request) and admission.refusal and admission.refusal.holders:
-        return await _cancel_below(request, digest, admission)
+    admission = await calls.begin_action(request, digest)
+    if (
+        admission.refusal
+        and admission.refusal.holders
+        and await calls.abandon_dead_holders(LockHolders(holders=admission.refusal.holders))
+    ):
+        admission = await calls.begin_action(request, digest)
+    if registry.may_take_over(request) and admission.refusal and admission.refusal.holders:
+        return await _cancel_actions_below(request, digest, admission)
     return admission
 
 
-def why_misplaced(request: Request) -> Refusal | None:
+def why_wrong_workflow(request: Request) -> Refusal | None:
     """Returns why this run cannot carry out the request: its workflow ID or type belongs to something else.
 
     Anybody can start a workflow by hand. The type decides what is done, and the ID what Temporal excludes meanwhile.
     """
     info = workflow.info()
     try:
-        owner = registry.owner_of(request.path, request.action)
-        fitting = registry.kind_at(request.path).verb(request.action).workflow
+        owner = registry.workflow_id_of(request.path, request.action)
+        fitting = registry.kind_at(request.path).find_verb(request.action).workflow
     except Refused as refused:
-        return Refusal.of(refused)
+        return Refusal.from_error(refused)
     if info.workflow_id != owner:
-        return _invalid(f"the workflow ID must be the object's path: {owner}", "start it with that ID")
+        return _invalid_request(f"the workflow ID must be the object's path: {owner}", "start it with that ID")
     if info.workflow_type != fitting:
         message = f"{info.workflow_type} does not {request.action} {request.path}"
-        return _invalid(message, f"the workflow type for that is {fitting}")
+        return _invalid_request(message, f"the workflow type for that is {fitting}")
     return None
 
 
-def _invalid(message: str, hint: str) -> Refusal:
+def _invalid_request(message: str, hint: str) -> Refusal:
     return Refusal(category=Category.INVALID, message=message, hint=hint)
 
 
-async def _cancel_below(request: Request, digest: str, admission: Admission) -> Admission:
+async def _cancel_actions_below(request: Request, digest: str, admission: Admission) -> Admission:
     """Cancels the actions below the object, for force, and waits for them to clean up. Leaves actions above alone."""
     assert admission.refusal
     if not all(holder.owner.startswith(f"{request.path}:") for holder in admission.refusal.holders):
         return admission
     cancelled: set[str] = set()
     pauses, since = growing_pauses(0.1, 5), workflow.now()
-    while admission.refusal and admission.refusal.holders and workflow.now() < since + FORCE_PATIENCE:
+    while admission.refusal and admission.refusal.holders and workflow.now() < since + FORCE_TIMEOUT:
         for holder in admission.refusal.holders:
             if holder.run in cancelled:
                 continue
-            if not await _try_cancel(holder.owner, holder.run) and not await _try_cancel(holder.owner, None):
+            if not await _try_cancel_run(holder.owner, holder.run) and not await _try_cancel_run(holder.owner, None):
                 workflow.logger.info("%s ended before it could be cancelled", holder.owner)
             cancelled.add(holder.run)
         await workflow.sleep(next(pauses), summary="cancelled actions below are cleaning up")
-        admission = await calls.begin(request, digest)
-    measuring.time_wait(request, since)
+        admission = await calls.begin_action(request, digest)
+    measuring.record_wait_time(request, since)
     return admission
 
 
-async def _try_cancel(owner: str, run: str | None) -> bool:
+async def _try_cancel_run(owner: str, run: str | None) -> bool:
     """Cancels a run; False if it is not open. A run that was reset continues under another run ID."""
     try:
         await workflow.get_external_workflow_handle(owner, run_id=run).cancel()

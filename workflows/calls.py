@@ -12,43 +12,43 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from activities.healing import HealActivities
-    from activities.inventory import ActionWrites
-    from activities.refusals import refusal_in
+    from activities.healing import HealingActivities
+    from activities.inventory import ActionActivities
+    from activities.refusals import refusal_of_error
     from activities.retry import PROVIDER_RETRY, STORE_RETRY, growing_pauses
     from domain import registry, wire
     from domain.errors import Category, one_line
     from domain.limits import TASK_TIMEOUT
     from domain.model import (
+        ActionEnding,
+        ActionResult,
         Admission,
         Claim,
-        Done,
-        Ending,
         Grant,
-        Holders,
+        LockHolders,
         Move,
         Outcome,
-        Query,
+        ReadQuery,
         Request,
-        Result,
         Step,
-        Stepped,
+        StepResult,
+        WorkReport,
     )
-    from workflows.summary import reason_of
+    from workflows.summary import error_text
 
 T = TypeVar("T")
 Asked = TypeVar("Asked")
 Activity = Callable[[Any, Asked], Awaitable[T]]
 
-STORE_ATTEMPT = timedelta(seconds=60)
+STORE_ATTEMPT_TIMEOUT = timedelta(seconds=60)
 HEARTBEAT = timedelta(seconds=5)  # a dead worker is noticed after this time
-LONG_HISTORY = 4_000  # history events
+LONG_HISTORY_EVENTS = 4_000  # history events
 
 
-def is_long() -> bool:
+def is_history_long() -> bool:
     """Tells whether a workflow that never ends should continue as new."""
     info = workflow.info()
-    return info.is_continue_as_new_suggested() or info.get_current_history_length() > LONG_HISTORY
+    return info.is_continue_as_new_suggested() or info.get_current_history_length() > LONG_HISTORY_EVENTS
 
 
 async def act_on(request: Request, busy_for: timedelta = timedelta(), leave_running: bool = False) -> str:
@@ -70,9 +70,9 @@ async def _act_once(request: Request, leave_running: bool) -> tuple[str, bool]:
     cancellation = workflow.ChildWorkflowCancellationType
     try:
         outcome: Outcome = await workflow.execute_child_workflow(
-            registry.kind_at(request.path).verb(request.action).workflow,
+            registry.kind_at(request.path).find_verb(request.action).workflow,
             request,
-            id=registry.owner_of(request.path, request.action),
+            id=registry.workflow_id_of(request.path, request.action),
             task_timeout=TASK_TIMEOUT,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             cancellation_type=cancellation.ABANDON if leave_running else cancellation.WAIT_CANCELLATION_COMPLETED,
@@ -85,16 +85,16 @@ async def _act_once(request: Request, leave_running: bool) -> tuple[str, bool]:
         own = asyncio.current_task()
         if is_cancelled_exception(error) and own and own.cancelling():  # not if somebody else has cancelled the action
             raise
-        refusal = refusal_in(error.cause)
-        return reason_of(error), refusal is not None and refusal.category is Category.CONFLICT
+        refusal = refusal_of_error(error.cause)
+        return error_text(error), refusal is not None and refusal.category is Category.CONFLICT
     partly = f"{outcome.failed} of {outcome.done + outcome.failed} failed"
-    return partly if outcome.result is Result.PARTIAL else "", False
+    return partly if outcome.result is ActionResult.PARTIAL else "", False
 
 
 async def run_local(activity: Activity[Asked, T], what: Asked) -> T:
     """Runs a store-speed activity in this worker, with retries until it is done; it costs Temporal one marker."""
     return await workflow.execute_local_activity_method(
-        activity, what, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
+        activity, what, start_to_close_timeout=STORE_ATTEMPT_TIMEOUT, retry_policy=STORE_RETRY
     )
 
 
@@ -147,50 +147,50 @@ async def run_at(activity: Activity[Asked, T], what: Asked, place: str, patience
     return await run_remote(activity, what, patience, f"{verb} in {place}", queue)
 
 
-def own_run() -> str:
+def own_run_id() -> str:
     """Returns the run ID stored with the action: a reset changes the workflow's run ID, but continues the action."""
     return workflow.info().original_execution_run_id
 
 
-async def begin(request: Request, digest: str) -> Admission:
+async def begin_action(request: Request, digest: str) -> Admission:
     """Asks the inventory for admission."""
     info = workflow.info()
     claim = Claim(
         request=request,
-        run=own_run(),
+        run=own_run_id(),
         at=workflow.now(),
         workflow=info.workflow_id,
         spec_digest=digest,
         started=info.workflow_start_time,
     )
-    return await run_local(ActionWrites.begin, claim)
+    return await run_local(ActionActivities.begin_action, claim)
 
 
-async def advance(grant: Grant, to: str, actor: str, message: str = "") -> bool:
+async def advance_object(grant: Grant, to: str, actor: str, message: str = "") -> bool:
     """Moves the object one step within its action. Returns False if no row of the actor leads there."""
     one = Move(path=grant.path, to=to, actor=actor, message=one_line(message))
-    return (await move(grant, [one])).made
+    return (await move_objects(grant, [one])).made
 
 
-async def move(grant: Grant, moves: list[Move]) -> Stepped:
+async def move_objects(grant: Grant, moves: list[Move]) -> StepResult:
     """Moves objects that the action has locked, all or none; each needs a row of its table."""
     step = Step(path=grant.path, epoch=grant.epoch, at=workflow.now(), moves=moves)
-    return await run_local(ActionWrites.advance, step)
+    return await run_local(ActionActivities.apply_step, step)
 
 
-async def finish(grant: Grant, result: Result, done: Done) -> Outcome:
+async def finish_action(grant: Grant, result: ActionResult, done: WorkReport) -> Outcome:
     """Writes the end of the action and releases its locks."""
-    ending = Ending.of(grant, result, done, workflow.now())
-    return await run_local(ActionWrites.finish, ending)
+    ending = ActionEnding.of_grant(grant, result, done, workflow.now())
+    return await run_local(ActionActivities.finish_action, ending)
 
 
-async def has_ended() -> bool:
+async def has_run_ended() -> bool:
     """Tells whether this run's end is stored already: a replayed task may have stored it and then gone another way."""
-    return await run_local(ActionWrites.has_ended, Query(run=own_run()))
+    return await run_local(ActionActivities.has_run_ended, ReadQuery(run=own_run_id()))
 
 
-async def heal(holders: Holders) -> int:
+async def abandon_dead_holders(holders: LockHolders) -> int:
     """Abandons the actions of dead lock holders."""
     summary = "are the holders of the locks alive?"
     attempt, patience = timedelta(seconds=10), timedelta(minutes=1)
-    return await run_quick(HealActivities.heal_holders, holders, attempt, summary, patience)
+    return await run_quick(HealingActivities.heal_holders, holders, attempt, summary, patience)

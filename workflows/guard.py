@@ -22,8 +22,8 @@ from temporalio.worker import (
     WorkflowInterceptorClassInput,
 )
 
-UNFIT = "UnfitMessage"
-DEFINITION = "__temporal_workflow_definition"  # the SDK's attribute on the class
+UNFIT_ERROR_TYPE = "UnfitMessage"
+DEFINITION_ATTRIBUTE = "__temporal_workflow_definition"  # the SDK's attribute on the class
 
 
 class ArgumentGuard(Interceptor):
@@ -36,7 +36,7 @@ class ArgumentGuard(Interceptor):
 class _GuardedWorkflow(WorkflowInboundInterceptor):
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
         if why := argument_mismatch(input.run_fn, input.args):
-            raise ApplicationError(f"not started as it should be: {why}", type=UNFIT, non_retryable=True)
+            raise ApplicationError(f"not started as it should be: {why}", type=UNFIT_ERROR_TYPE, non_retryable=True)
         return await super().execute_workflow(input)
 
     async def handle_signal(self, input: HandleSignalInput) -> None:
@@ -48,11 +48,11 @@ class _GuardedWorkflow(WorkflowInboundInterceptor):
         await super().handle_signal(input)
 
     def handle_update_validator(self, input: HandleUpdateInput) -> None:
-        _refuse(input)
+        _drop_message(input)
         super().handle_update_validator(input)
 
     async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
-        _refuse(input)
+        _drop_message(input)
         return await super().handle_update_handler(input)
 
 
@@ -71,14 +71,14 @@ class InertWorkflow:
     """Takes the place of a workflow that could not be created; it ignores every message."""
 
 
-def _refuse(input: HandleUpdateInput) -> None:
+def _drop_message(input: HandleUpdateInput) -> None:
     if why := argument_mismatch(_handler_of("updates", input.update), input.args):
-        raise ApplicationError(f"{input.update}: {why}", type=UNFIT, non_retryable=True)
+        raise ApplicationError(f"{input.update}: {why}", type=UNFIT_ERROR_TYPE, non_retryable=True)
 
 
 def _handler_of(kind: str, name: str) -> Callable[..., Any] | None:
     """Returns the method that handles a message; None if the workflow has none of that name."""
-    definition = getattr(type(workflow.instance()), DEFINITION, None)
+    definition = getattr(type(workflow.instance()), DEFINITION_ATTRIBUTE, None)
     handler = getattr(definition, kind, {}).get(name)
     return handler.fn if handler else None
 

@@ -8,24 +8,26 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from activities.orphans import OrphanActivities
-    from domain.model import Done, Grant, Outcome, Request
+    from domain.model import Grant, Outcome, Request, WorkReport
     from domain.wire import REMOVE_ORPHAN
-    from workflows.action import Action
+    from workflows.action import ActionWorkflow
     from workflows.calls import run_remote
 
-PATIENCE = timedelta(hours=1)
+ORPHAN_TIMEOUT = timedelta(hours=1)
 
 
 @workflow.defn(name=REMOVE_ORPHAN)
-class RemoveOrphan(Action):
+class RemoveOrphan(ActionWorkflow):
     """Remove at its provider what has no record. Its object exists only during the action; a later look finds what is
     left."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
+        return await self.carry_out_request(request)
 
-    async def perform(self, request: Request, grant: Grant) -> Done:
+    async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         queue = str(grant.details.get("queue", "")) or None
-        said = await run_remote(OrphanActivities.remove_orphan, grant, PATIENCE, "remove what has no record", queue)
-        return Done(message=said)
+        said = await run_remote(
+            OrphanActivities.remove_orphan, grant, ORPHAN_TIMEOUT, "remove what has no record", queue
+        )
+        return WorkReport(message=said)

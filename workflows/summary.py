@@ -8,45 +8,45 @@ from temporalio.exceptions import ActivityError, ChildWorkflowError, FailureErro
 with workflow.unsafe.imports_passed_through():
     from domain import wire
     from domain.errors import one_line
-    from domain.model import Done, Grant, Outcome, Progress, Result
+    from domain.model import ActionResult, Grant, Outcome, Progress, WorkReport
 
-UNKNOWN = "what became of the work is unknown"
+UNKNOWN_MESSAGE = "what became of the work is unknown"
 
 
-def with_reason(done: Done, why: str) -> Done:
+def report_with_reason(done: WorkReport, why: str) -> WorkReport:
     """Returns a copy of `done` with the reason before its own message."""
     return done.model_copy(update={"message": one_line(f"{why}; {done.message}" if done.message else why)})
 
 
-def quarters(seen: Progress) -> int:
+def count_quarters(seen: Progress) -> int:
     """Returns how many quarters of the targets are done or have failed."""
     return 4 * (seen.done + seen.failed) // seen.targets if seen.targets else 0
 
 
-def providers(grant: Grant) -> list[str]:
+def clouds_called(grant: Grant) -> list[str]:
     """Returns the clouds that the action calls."""
     return sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
 
 
-def nothing_to_do(grant: Grant) -> Outcome:
+def outcome_of_no_work(grant: Grant) -> Outcome:
     """Returns the outcome of an action whose object is already as wanted."""
     return Outcome(
         path=grant.path,
         action=grant.action,
-        result=Result.ALREADY,
+        result=ActionResult.ALREADY,
         status=grant.then,
         skipped=grant.skipped,
         message="nothing to do",
     )
 
 
-def reason_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Returns why the work failed, without class names."""
     cause = error.cause if isinstance(error, ActivityError | ChildWorkflowError) and error.cause else error
     return one_line(cause.message if isinstance(cause, FailureError) else cause)  # str() would begin with the type
 
 
-def failure_of(outcome: Outcome) -> str:
+def failure_message(outcome: Outcome) -> str:
     """Returns the message of the failure that a run closes with: object, action, first error."""
     first = outcome.troubles[0] if outcome.troubles else None
     reason = f"{first.path}: {first.error}" if first else outcome.message

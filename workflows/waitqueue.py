@@ -13,29 +13,29 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from activities.inventory import ActionWrites
+    from activities.inventory import ActionActivities
     from activities.retry import growing_pauses
     from domain import wire
-    from domain.model import Holder, Holders, QueueCommand, QueuedWorkflow
-    from workflows.calls import heal, own_run, run_local
+    from domain.model import LockHolder, LockHolders, QueueCommand, QueuedWorkflow
+    from workflows.calls import abandon_dead_holders, own_run_id, run_local
 
-FIRST_LOOK = 1.0  # seconds
+FIRST_PAUSE = 1.0  # seconds
 LONGEST_PAUSE = 10.0
 
 
-class WaitQueue:
+class WaitQueuePlace:
     """Waits in wait queues for one workflow, and signals those behind it."""
 
     def __init__(self) -> None:
         self.passed = 0
         self.waiting = False
 
-    async def wait(self, ahead: list[Holder]) -> None:
+    async def wait_for_holders(self, ahead: list[LockHolder]) -> None:
         """Waits until all holders ahead have released their locks."""
-        self.waiting, pauses = True, growing_pauses(FIRST_LOOK, LONGEST_PAUSE)
+        self.waiting, pauses = True, growing_pauses(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             seen = self.passed  # read first, so that a signal that arrives meanwhile is not missed
-            left = await run_local(ActionWrites.still_held, Holders(holders=ahead))
+            left = await run_local(ActionActivities.filter_unreleased, LockHolders(holders=ahead))
             if not left.holders:
                 break
             try:
@@ -45,45 +45,47 @@ class WaitQueue:
                     timeout_summary="look whether those ahead have passed",
                 )
             except TimeoutError:
-                await heal(left)
+                await abandon_dead_holders(left)
         self.waiting = False
 
-    async def leave(self, followers: list[str]) -> None:
+    async def notify_followers(self, followers: list[str]) -> None:
         """Signals the workflows behind in the queue that this one has ended."""
         me = QueuedWorkflow(workflow=workflow.info().workflow_id)
-        await asyncio.gather(*(_notify(follower, me) for follower in followers))
+        await asyncio.gather(*(_signal_passed(follower, me) for follower in followers))
 
 
-async def _notify(whom: str, me: QueuedWorkflow) -> None:
+async def _signal_passed(whom: str, me: QueuedWorkflow) -> None:
     try:
-        await workflow.get_external_workflow_handle(whom).signal(wire.PASSED, me)
+        await workflow.get_external_workflow_handle(whom).signal(wire.PASSED_SIGNAL, me)
     except FailureError as error:
         if is_cancelled_exception(error):
             raise
         workflow.logger.info("%s has ended already", whom)
 
 
-def _stamped(order: QueueCommand) -> QueueCommand:
-    return QueueCommand(path=order.path, run=own_run(), at=workflow.now())
+def _command_with_time(order: QueueCommand) -> QueueCommand:
+    return QueueCommand(path=order.path, run=own_run_id(), at=workflow.now())
 
 
-@workflow.defn(name=wire.DRAIN_LINE)
+@workflow.defn(name=wire.DRAIN_QUEUE)
 class DrainQueue:
     """Drains the wait queue at a path: closes it, waits until it is empty, and opens it again."""
 
     def __init__(self) -> None:
-        self._queue = WaitQueue()
+        self._queue = WaitQueuePlace()
 
     @workflow.run
-    async def run(self, order: QueueCommand) -> Holders:
-        ahead = await run_local(ActionWrites.close_queue, _stamped(order))
+    async def run(self, order: QueueCommand) -> LockHolders:
+        ahead = await run_local(ActionActivities.close_wait_queue, _command_with_time(order))
         try:
-            await self._queue.wait(ahead.holders)
+            await self._queue.wait_for_holders(ahead.holders)
         finally:
-            await asyncio.shield(asyncio.ensure_future(run_local(ActionWrites.open_queue, _stamped(order))))
+            await asyncio.shield(
+                asyncio.ensure_future(run_local(ActionActivities.open_wait_queue, _command_with_time(order)))
+            )
         return ahead
 
-    @workflow.signal(name=wire.PASSED)
+    @workflow.signal(name=wire.PASSED_SIGNAL)
     def passed(self, waiter: QueuedWorkflow) -> None:
         """Signal: an action ahead in the wait queue has ended."""
         self._queue.passed += 1

@@ -13,26 +13,35 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.fence import Fence
-from activities.heartbeat import heartbeat
+from activities.heartbeat import keep_heartbeat
 from activities.signatures import why_unproven
 from domain.edge import messages as wire
-from domain.edge.facts import (
-    AnswerFact,
-    CloudletAnswer,
-    Connected,
-    ConnectFact,
-    CrmFact,
-    KeptPolicy,
-    LostFact,
-    PolicyQuestion,
-    Refuges,
-    Rejoined,
-    RejoinQuery,
-    SignedText,
+from domain.edge.messages import (
+    CrmAddress,
+    CrmRequest,
+    CrmVerb,
+    DeliverSignal,
+    IgnoredMessages,
+    OnBehalfOfAction,
+    SendAllData,
+    SendCrmRequests,
 )
-from domain.edge.messages import AllData, CrmAddress, CrmPost, CrmRequest, CrmVerb, HandIn, IgnoredMessages, OnBehalf
 from domain.edge.policies import PolicyFacts
 from domain.edge.ports import CheckProof, CrmTransport, EdgeInventory, ProveRight
+from domain.edge.reports import (
+    AnswerReport,
+    AnswerResult,
+    ConnectionReply,
+    ConnectReport,
+    CrmReport,
+    DisconnectReport,
+    FailoverPlan,
+    PolicyFactsQuery,
+    ReconnectionQuery,
+    SignedStatement,
+    StoredPolicy,
+    StoredReconnection,
+)
 from domain.errors import ProviderError, Rejected, one_line
 
 
@@ -44,107 +53,109 @@ class EdgeActivities:
         self._ports = ports
         self._fence = fence
 
-    @activity.defn
-    async def crm_send(self, post: CrmPost) -> None:
+    @activity.defn(name="crm_send")
+    async def send_crm_requests(self, post: SendCrmRequests) -> None:
         """Sends requests to a CRM. Idempotent: a CRM recognises a repeated request by its key."""
-        async with self._right(post) as prove:
-            await self._send(post.to, post.requests, prove)
+        async with self._right_to_send(post) as prove:
+            await self._send_requests(post.to, post.requests, prove)
 
-    @activity.defn
-    async def crm_probe(self, post: CrmPost) -> str:
+    @activity.defn(name="crm_probe")
+    async def probe_crm(self, post: SendCrmRequests) -> str:
         """Probes a CRM that has no session. Returns why it cannot be reached, or an empty string."""
         try:
-            await self._ports[post.to.transport].send(post.to, post.requests, _no_proof)
+            await self._ports[post.to.transport].send_requests(post.to, post.requests, _without_right)
         except ProviderError as error:
             return one_line(error, 200)
         return ""
 
     @asynccontextmanager
-    async def _right(self, order: OnBehalf) -> AsyncIterator[ProveRight]:
+    async def _right_to_send(self, order: OnBehalfOfAction) -> AsyncIterator[ProveRight]:
         """Yields the proof of the right to send for an action. Messages of the link itself need none."""
         if order.epoch:
-            async with self._fence.right(order.path, order.epoch) as right:
+            async with self._fence.right_to_order(order.path, order.epoch) as right:
                 yield right.prove
         elif activity.info().is_local:
-            yield _no_proof
+            yield _without_right
         else:
-            async with heartbeat():
-                yield _no_proof
+            async with keep_heartbeat():
+                yield _without_right
 
-    async def _send(self, to: CrmAddress, requests: list[CrmRequest], prove: ProveRight) -> None:
+    async def _send_requests(self, to: CrmAddress, requests: list[CrmRequest], prove: ProveRight) -> None:
         try:
-            await self._ports[to.transport].send(to, requests, prove)
+            await self._ports[to.transport].send_requests(to, requests, prove)
         except Rejected as error:
             raise ApplicationError(str(error), type="Rejected", non_retryable=True) from error
 
-    @activity.defn
-    async def crm_everything(self, asked: AllData) -> int:
+    @activity.defn(name="crm_everything")
+    async def send_all_data(self, asked: SendAllData) -> int:
         """Sends a CRM the specs of all instances of its cloudlet, so that it can restore lost state."""
-        async with self._right(asked) as prove:
-            items = await self._everything(asked.to.cloudlet)
-            pages = wire.pages(items)
+        async with self._right_to_send(asked) as prove:
+            items = await self._read_all_data(asked.to.cloudlet)
+            pages = wire.split_into_pages(items)
             sending = uuid.uuid4().hex
             for number, page in enumerate(pages, start=1):
                 spec = {"sending": sending, "page": number, "of": len(pages), "instances": page}
-                await self._send(asked.to, [_all_data(asked.to, spec)], prove)
+                await self._send_requests(asked.to, [_all_data_request(asked.to, spec)], prove)
             return len(items)
 
-    async def _everything(self, cloudlet: str) -> dict[str, dict[str, Any]]:
+    async def _read_all_data(self, cloudlet: str) -> dict[str, dict[str, Any]]:
         items: dict[str, dict[str, Any]] = {}
         while True:
-            found = await self._inventory.expected_instances(cloudlet, next(reversed(items), ""))
-            items |= {item.path: item.spec for item in found.items}
-            if not found.more:
+            page = await self._inventory.list_expected_instances(cloudlet, next(reversed(items), ""))
+            items |= {item.path: item.spec for item in page.items}
+            if not page.more:
                 return items
 
-    @activity.defn
-    async def crm_connected(self, fact: ConnectFact) -> Connected:
-        return await self._inventory.accept_connection(fact, _doubt(fact))
+    @activity.defn(name="crm_connected")
+    async def accept_crm_connection(self, fact: ConnectReport) -> ConnectionReply:
+        return await self._inventory.accept_connection(fact, _proof_check(fact))
 
-    @activity.defn
-    async def crm_answered(self, fact: AnswerFact) -> CloudletAnswer:
-        return await self._inventory.record_answer(fact, _doubt(fact))
+    @activity.defn(name="crm_answered")
+    async def record_crm_answer(self, fact: AnswerReport) -> AnswerResult:
+        return await self._inventory.record_answer(fact, _proof_check(fact))
 
-    @activity.defn
-    async def crm_lost(self, fact: LostFact) -> CloudletAnswer:
-        return await self._inventory.record_loss(fact, _noticed_here if fact.noticed else _doubt(fact))
+    @activity.defn(name="crm_lost")
+    async def record_crm_disconnect(self, fact: DisconnectReport) -> AnswerResult:
+        return await self._inventory.record_disconnect(fact, _accept_own_notice if fact.noticed else _proof_check(fact))
 
-    @activity.defn
-    async def crm_rejoined(self, asked: RejoinQuery) -> Rejoined:
+    @activity.defn(name="crm_rejoined")
+    async def find_crm_connection(self, asked: ReconnectionQuery) -> StoredReconnection:
         """Looks up a connection that a signal announced to an action, as signals are not trusted."""
         return await self._inventory.find_connection(asked.path, asked.notify_id)
 
-    @activity.defn
-    async def crm_ignored(self, ignored: IgnoredMessages) -> int:
+    @activity.defn(name="crm_ignored")
+    async def record_ignored_messages(self, ignored: IgnoredMessages) -> int:
         """Records ignored messages in the histories of their objects."""
         return await self._inventory.record_ignored(ignored.messages, ignored.at)
 
-    @activity.defn
-    async def failover_plan(self, cloudlet: str) -> Refuges:
-        return await self._inventory.find_refuges(cloudlet)
+    @activity.defn(name="failover_plan")
+    async def plan_failover(self, cloudlet: str) -> FailoverPlan:
+        return await self._inventory.plan_failover(cloudlet)
 
-    @activity.defn
-    async def policy_kept(self, path: str) -> KeptPolicy:
-        return await self._inventory.stored_policy(path)
+    @activity.defn(name="policy_kept")
+    async def read_policy(self, path: str) -> StoredPolicy:
+        return await self._inventory.read_policy(path)
 
-    @activity.defn
-    async def policy_facts(self, asked: PolicyQuestion) -> PolicyFacts:
-        return await self._inventory.policy_facts(asked)
+    @activity.defn(name="policy_facts")
+    async def read_policy_facts(self, asked: PolicyFactsQuery) -> PolicyFacts:
+        return await self._inventory.read_policy_facts(asked)
 
 
-class Letters:
+class SignalDelivery:
     """Delivers CRM messages as updates to actions that have reached Temporal's signal limit."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    @activity.defn
-    async def crm_hand_in(self, order: HandIn) -> str:
+    @activity.defn(name="crm_hand_in")
+    async def deliver_by_update(self, order: DeliverSignal) -> str:
         """Delivers one message as an update. Returns why the action did not accept it, or an empty string."""
         info = activity.info()
         once = f"{info.workflow_run_id}-{info.activity_id}"
         try:
-            await self._client.get_workflow_handle(order.workflow).execute_update(wire.HEAR, order.letter, id=once)
+            await self._client.get_workflow_handle(order.workflow).execute_update(
+                wire.HEAR_UPDATE, order.letter, id=once
+            )
         except WorkflowUpdateFailedError as error:
             return one_line(error.cause)
         except RPCError as error:
@@ -156,23 +167,28 @@ class Letters:
         return ""
 
 
-def _doubt(fact: CrmFact) -> CheckProof:
+def _proof_check(fact: CrmReport) -> CheckProof:
     """Returns the check of a message's proofs against the cloudlet's key; every page must be signed."""
 
     def of_all(key: str) -> str:
-        found = (why_unproven(key, each.statement, each.proof) for each in fact.signed or [SignedText(statement="")])
+        found = (
+            why_unproven(key, statement.statement, statement.proof)
+            for statement in fact.signed or [SignedStatement(statement="")]
+        )
         return next(filter(None, found), "")
 
     return of_all
 
 
-async def _no_proof() -> None:
+async def _without_right() -> None:
     """Proves nothing: for messages of the link, which need no right to order."""
 
 
-def _noticed_here(_key: str) -> str:
+def _accept_own_notice(_key: str) -> str:
     return ""
 
 
-def _all_data(to: CrmAddress, spec: dict[str, Any]) -> CrmRequest:
-    return CrmRequest(path=to.cloudlet, verb=CrmVerb.ALL_DATA, attempt=spec["page"], spec=spec, **to.connection())
+def _all_data_request(to: CrmAddress, spec: dict[str, Any]) -> CrmRequest:
+    return CrmRequest(
+        path=to.cloudlet, verb=CrmVerb.ALL_DATA, attempt=spec["page"], spec=spec, **to.connection_fields()
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from activities.orphans import LivingPage, ProviderListing
-from activities.pages import list_all
+from activities.pages import list_all_objects
 from domain.edge.tables import S
 from domain.model import ObjectView
 from domain.orphans import LivingThing, ThingKey
@@ -29,17 +29,17 @@ class CrmListing(ProviderListing):
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
 
-    async def living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
+    async def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
         home = ":".join(prefix.split(":")[:CLOUDLET_WORDS])
-        async for cloudlet in list_all(self._inventory, "cloudlet", home):
+        async for cloudlet in list_all_objects(self._inventory, "cloudlet", home):
             if cloudlet.path >= after[0]:
-                yield LivingPage(cloudlet.path, _unknown(cloudlet, prefix))
+                yield LivingPage(cloudlet.path, _unknown_instances(cloudlet, prefix))
 
-    def must_live(self, record: ObjectView) -> bool:
+    def must_exist(self, record: ObjectView) -> bool:
         return bool(record.info.get("missing"))
 
 
-def _unknown(cloudlet: ObjectView, prefix: str) -> list[LivingThing]:
+def _unknown_instances(cloudlet: ObjectView, prefix: str) -> list[LivingThing]:
     paths = sorted(cloudlet.info.get("orphans", ()))
     return [
         LivingThing(path, cloudlet.path, path, S.READY)

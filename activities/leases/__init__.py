@@ -10,53 +10,53 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from activities.fence import Fence, OrderRight, boot_time
-from activities.heartbeat import heartbeat
-from activities.launching import launch, wake_clock
-from activities.reads import reads_store, refusal_as_answer
+from activities.fence import Fence, OrderRight, seconds_since_boot
+from activities.heartbeat import keep_heartbeat
+from activities.launching import start_action, wake_clock
+from activities.reads import answered_from_store, refusal_as_answer
 from activities.retry import UNANSWERED, ProviderRetry
 from domain.errors import ProviderError, Rejected, one_line
-from domain.kinds import Program
-from domain.leases import ends, names
-from domain.leases.dates import stamp
+from domain.kinds import InternalProgram
+from domain.leases import boundaries, names
+from domain.leases.dates import format_date
 from domain.leases.messages import (
     CalendarQuery,
     CalendarView,
+    DesiredHolding,
     DueEvent,
-    DueList,
-    DueQuery,
+    DueEvents,
+    DueEventsQuery,
+    EventSchedule,
     FiringResult,
-    HandOver,
     HandOverGoal,
+    HandOverOrder,
     HandOverResult,
-    Holding,
-    Holdings,
-    Hosts,
+    HoldingsStore,
+    HostProvider,
     LeasesView,
     LeaseView,
-    Schedule,
     WakeClock,
 )
 from domain.leases.tables import BEFORE_END, END, START
-from domain.model import Done, Grant, Query, Request
+from domain.model import Grant, ReadQuery, Request, WorkReport
 
-SEEN_THROUGH = 5.0  # seconds for which a firing waits for an action; the clock follows up later ones
-FIRST_GLANCE, LONGEST_GLANCE = 0.05, 0.4
-AT_ONCE = 60  # actions under way, not counting those slower than SLOW seconds
-SLOW = 2.0
-QUICKLY = 1.0  # seconds for the first try of a hand-over
-NO_HOST = "no host is left for it"
-ACTIONS = {START: "start", BEFORE_END: "announce", END: "end"}
+FOLLOW_SECONDS = 5.0  # seconds for which a firing waits for an action; the clock follows up later ones
+FIRST_POLL_PAUSE, LONGEST_POLL_PAUSE = 0.05, 0.4
+CONCURRENT_FIRINGS = 60  # actions under way, not counting those slower than SLOW seconds
+SLOW_SECONDS = 2.0
+QUICK_TRY_SECONDS = 1.0  # seconds for the first try of a hand-over
+NO_HOST_MESSAGE = "no host is left for it"
+ACTION_OF_EVENT = {START: "start", BEFORE_END: "announce", END: "end"}
 
 
-class Reads(Protocol):
+class LeaseViews(Protocol):
     """Read-only views of leases and calendars."""
 
-    async def lease(self, path: str) -> LeaseView: ...
+    async def read_lease(self, path: str) -> LeaseView: ...
 
-    async def leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]: ...
+    async def read_leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]: ...
 
-    async def calendar(self, query: CalendarQuery, now: datetime) -> CalendarView: ...
+    async def read_calendar(self, query: CalendarQuery, now: datetime) -> CalendarView: ...
 
 
 class HostHandover:
@@ -66,74 +66,90 @@ class HostHandover:
     So the first try may be a local activity, which adds no events to the history; a slow one becomes a normal activity.
     """
 
-    def __init__(self, holdings: Holdings, hosts: Hosts, fence: Fence, patience: ProviderRetry) -> None:
+    def __init__(self, holdings: HoldingsStore, hosts: HostProvider, fence: Fence, patience: ProviderRetry) -> None:
         self._holdings = holdings
         self._hosts = hosts
         self._fence = fence
         self._patience = patience
 
     @activity.defn(name="lease_hand_over")
-    async def hand_over(self, order: HandOver) -> HandOverResult:
+    async def hand_over(self, order: HandOverOrder) -> HandOverResult:
         """Brings reservations to what they should hold, with retries. Reads the goal anew before each try."""
-        async with self._fence.right(order.path, order.epoch) as right, asyncio.TaskGroup() as together:
-            works = {each: together.create_task(self._hand_over_one(order, each, right)) for each in order.reservations}
+        async with self._fence.right_to_order(order.path, order.epoch) as right, asyncio.TaskGroup() as together:
+            works = {
+                reservation: together.create_task(self._hand_over_one(order, reservation, right))
+                for reservation in order.reservations
+            }
         return HandOverResult(errors={each: error for each, work in works.items() if (error := work.result())})
 
     @activity.defn(name="lease_try_hand_over")
-    async def try_hand_over(self, order: HandOver) -> HandOverResult:
+    async def try_hand_over(self, order: HandOverOrder) -> HandOverResult:
         """Tries a hand-over once, with a short timeout. Returns the reservations that need retries."""
-        async with self._fence.right(order.path, order.epoch) as right:
-            wanted = await self._read(order, right)
+        async with self._fence.right_to_order(order.path, order.epoch) as right:
+            wanted = await self._read_holdings(order, right)
             async with asyncio.TaskGroup() as together:
-                works = {each.reservation: together.create_task(self._try(each, order.want, right)) for each in wanted}
+                works = {
+                    holding.reservation: together.create_task(self._try_order(holding, order.want, right))
+                    for holding in wanted
+                }
         errors = {each: end for each, work in works.items() if (end := work.result())}
         return HandOverResult(errors=errors, again=[each for each, work in works.items() if work.result() is None])
 
-    async def start(self, grant: Grant) -> Done | Grant:
+    async def start_at_once(self, grant: Grant) -> WorkReport | Grant:
         """Does a lease's start on hosts inline; returns the grant if a reservation needs retries."""
-        return await self._at_once(grant, ends.STARTS, HandOverGoal.ALL)
+        return await self._hand_over_at_once(grant, boundaries.START_BOUNDARY, HandOverGoal.ALL)
 
-    async def end(self, grant: Grant) -> Done | Grant:
+    async def end_at_once(self, grant: Grant) -> WorkReport | Grant:
         """Does a lease's end on hosts inline; returns the grant if a reservation needs retries."""
-        return await self._at_once(grant, ends.ENDS, HandOverGoal.NOTHING)
+        return await self._hand_over_at_once(grant, boundaries.END_BOUNDARY, HandOverGoal.NOTHING)
 
-    async def _at_once(self, grant: Grant, boundary: ends.Boundary, want: HandOverGoal) -> Done | Grant:
-        work = boundary.work(grant)
-        on_hosts = all(each.resource_type in ends.ON_HOSTS for each in ends.to_start(grant))
-        if ends.contradictions(grant) or not on_hosts:
+    async def _hand_over_at_once(
+        self, grant: Grant, boundary: boundaries.TermBoundary, want: HandOverGoal
+    ) -> WorkReport | Grant:
+        work = boundary.list_reservations(grant)
+        on_hosts = all(
+            work.resource_type in boundaries.HOST_RESOURCE_TYPES for work in boundaries.reservations_to_start(grant)
+        )
+        if boundaries.describe_contradictions(grant) or not on_hosts:
             return grant
-        paths = [each.path for each in work]
-        handed = await self.try_hand_over(HandOver(path=grant.path, epoch=grant.epoch, reservations=paths, want=want))
+        paths = [work.path for work in work]
+        handed = await self.try_hand_over(
+            HandOverOrder(path=grant.path, epoch=grant.epoch, reservations=paths, want=want)
+        )
         if handed.again:
-            return ends.after_first_try(grant)
-        left, errors = boundary.left(grant, handed.errors), handed.errors
-        failed = {"failed": True, "message": ends.partial_failure(boundary.word, errors, work)} if errors else {}
+            return boundaries.grant_after_first_try(grant)
+        left, errors = boundary.make_report(grant, handed.errors), handed.errors
+        failed = (
+            {"failed": True, "message": boundaries.describe_partial_failure(boundary.past_participle, errors, work)}
+            if errors
+            else {}
+        )
         return left.model_copy(update=failed)
 
-    async def _read(self, order: HandOver, right: OrderRight) -> list[Holding]:
+    async def _read_holdings(self, order: HandOverOrder, right: OrderRight) -> list[DesiredHolding]:
         """Reads what to hand over; a successful read also proves that the action is open."""
-        asked = boot_time()
-        wanted = await self._holdings.holdings(order)
-        right.shown(asked)
+        asked = seconds_since_boot()
+        wanted = await self._holdings.read_holdings(order)
+        right.note_action_open(asked)
         return wanted
 
-    async def _try(self, holding: Holding, want: HandOverGoal, right: OrderRight) -> str | None:
+    async def _try_order(self, holding: DesiredHolding, want: HandOverGoal, right: OrderRight) -> str | None:
         """Tries one order. Returns its error, an empty string, or None if it should be retried."""
         try:
-            async with asyncio.timeout(QUICKLY):
-                return await self._hold(holding, want, right)
+            async with asyncio.timeout(QUICK_TRY_SECONDS):
+                return await self._order_holding(holding, want, right)
         except Rejected as error:
             return one_line(error) if want is HandOverGoal.ALL else None
         except (ProviderError, TimeoutError):
             return None
 
-    async def _hand_over_one(self, order: HandOver, reservation: str, right: OrderRight) -> str:
+    async def _hand_over_one(self, order: HandOverOrder, reservation: str, right: OrderRight) -> str:
         """Repeats an order until it succeeds or the deadline passes. A rejection is final only when hosts are taken."""
         mine = order.model_copy(update={"reservations": [reservation]})
 
         async def hand_over() -> str:
-            for holding in await self._read(mine, right):
-                return await self._hold(holding, order.want, right)
+            for holding in await self._read_holdings(mine, right):
+                return await self._order_holding(holding, order.want, right)
             return ""  # it has no booking any more: there is nothing to hold
 
         try:
@@ -142,49 +158,49 @@ class HostHandover:
         except ProviderError as error:
             return one_line(error)
 
-    async def _hold(self, holding: Holding, want: HandOverGoal, right: OrderRight) -> str:
+    async def _order_holding(self, holding: DesiredHolding, want: HandOverGoal, right: OrderRight) -> str:
         """Gives one order. Returns an error if a reservation that should hold hosts has none left."""
         await right.prove()
-        await self._hosts.hold(holding)
+        await self._hosts.set_holding(holding)
         if holding.returning:
-            await self._holdings.returned(holding)
-        return "" if holding.hosts or want is not HandOverGoal.ALL else NO_HOST
+            await self._holdings.record_returned_hosts(holding)
+        return "" if holding.hosts or want is not HandOverGoal.ALL else NO_HOST_MESSAGE
 
 
 class EventActivities:
     """Starts the actions of due events, under the workflow ID of their object, like any user."""
 
-    def __init__(self, client: Client, schedule: Schedule) -> None:
+    def __init__(self, client: Client, schedule: EventSchedule) -> None:
         self._client = client
         self._schedule = schedule
 
     @activity.defn(name="lease_due_events")
-    async def due_events(self, query: DueQuery) -> DueList:
-        return await self._schedule.due(query)
+    async def due_events(self, query: DueEventsQuery) -> DueEvents:
+        return await self._schedule.list_due_events(query)
 
     @activity.defn(name="lease_fire_events")
-    async def fire_events(self, events: DueList) -> FiringResult:
+    async def fire_events(self, events: DueEvents) -> FiringResult:
         """Fires due events, AT_ONCE at a time, and waits for each for a few seconds. Returns leases still busy.
 
         This worker carries out most of these actions itself, so more at a time would delay all. Slow ones are not
         counted.
         """
-        clock, pause = asyncio.get_running_loop().time, FIRST_GLANCE
+        clock, pause = asyncio.get_running_loop().time, FIRST_POLL_PAUSE
         todo, running, busy = events.due, dict[str, float](), list[str]()  # `running`: lease -> since when
-        async with heartbeat():
+        async with keep_heartbeat():
             while todo or running:
-                room = AT_ONCE - sum(clock() - since < SLOW for since in running.values())
+                room = CONCURRENT_FIRINGS - sum(clock() - since < SLOW_SECONDS for since in running.values())
                 these, todo = todo[:room], todo[room:]
-                for due, started in zip(these, await asyncio.gather(*map(self._fire, these)), strict=True):
+                for due, started in zip(these, await asyncio.gather(*map(self._fire_event, these)), strict=True):
                     if started:
                         running[due.lease] = clock()
                     else:
                         busy.append(due.lease)
                 await asyncio.sleep(pause)
-                pause = FIRST_GLANCE if todo else min(pause * 1.5, LONGEST_GLANCE)
-                there = await self._schedule.still_due([due for due in events.due if due.lease in running])
+                pause = FIRST_POLL_PAUSE if todo else min(pause * 1.5, LONGEST_POLL_PAUSE)
+                there = await self._schedule.filter_still_due([due for due in events.due if due.lease in running])
                 running = {due.lease: running[due.lease] for due in there}
-                for lease in [lease for lease, since in running.items() if clock() - since > SEEN_THROUGH]:
+                for lease in [lease for lease, since in running.items() if clock() - since > FOLLOW_SECONDS]:
                     del running[lease]
                     busy.append(lease)
         return FiringResult(busy=busy)
@@ -195,42 +211,42 @@ class EventActivities:
         title = f"the clock of the leases in pool {wake.pool}"
         await wake_clock(self._client, names.LEASE_CLOCK, wake, names.clock_id(wake.pool), title)
 
-    async def _fire(self, due: DueEvent) -> bool:
+    async def _fire_event(self, due: DueEvent) -> bool:
         """Starts an event's action. Returns False if another action runs there; the clock will retry."""
         path = names.event_path(due.lease, due.name) if due.name == BEFORE_END else due.lease
         request = Request(
             path=path,
-            action=ACTIONS[due.name],
-            spec={"due": stamp(due.due)},
-            requested_by=Program.CLOCK,
-            reason=f"{due.name} was due at {stamp(due.due)}",
+            action=ACTION_OF_EVENT[due.name],
+            spec={"due": format_date(due.due)},
+            requested_by=InternalProgram.CLOCK,
+            reason=f"{due.name} was due at {format_date(due.due)}",
         )
         try:
-            await launch(self._client, request)
+            await start_action(self._client, request)
         except WorkflowAlreadyStartedError:
             return False
         return True
 
 
-class LeaseReading:
+class LeaseReadActivities:
     """Reads of leases, as standalone activities."""
 
-    def __init__(self, reads: Reads) -> None:
+    def __init__(self, reads: LeaseViews) -> None:
         self._reads = reads
 
-    @reads_store
+    @answered_from_store
     @activity.defn
-    async def read_lease(self, query: Query) -> LeaseView:
-        return await refusal_as_answer(self._reads.lease(query.path))
+    async def read_lease(self, query: ReadQuery) -> LeaseView:
+        return await refusal_as_answer(self._reads.read_lease(query.path))
 
-    @reads_store
+    @answered_from_store
     @activity.defn
-    async def read_leases(self, query: Query) -> LeasesView:
-        return LeasesView(leases=await refusal_as_answer(self._reads.leases(query.path, query.after, query.limit)))
+    async def read_leases(self, query: ReadQuery) -> LeasesView:
+        return LeasesView(leases=await refusal_as_answer(self._reads.read_leases(query.path, query.after, query.limit)))
 
-    @reads_store
+    @answered_from_store
     @activity.defn
     async def read_calendar(self, query: CalendarQuery) -> CalendarView:
         # Temporal's clock where a worker answers; a gateway that reads the store itself has only its own.
         now = activity.info().scheduled_time.astimezone(UTC) if activity.in_activity() else datetime.now(UTC)
-        return await refusal_as_answer(self._reads.calendar(query, now))
+        return await refusal_as_answer(self._reads.read_calendar(query, now))

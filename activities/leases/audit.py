@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from domain.leases.messages import HostOccupancy, LeaseView
-from domain.leases.tables import ReservationStatus, contradiction
-from domain.model import BrokenPromise
+from domain.leases.tables import ReservationStatus, describe_contradiction
+from domain.model import InvariantViolation
 
-PAGE = 200
+PAGE_SIZE = 200
 
 
 class LeaseSource(Protocol):
     """The inventory's side of the audit, in pages: leases, and booked periods by host."""
 
-    async def leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]: ...
+    async def read_leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]: ...
 
-    async def stretches(self, prefix: str, after: str, limit: int) -> list[HostOccupancy]: ...
+    async def list_occupancies(self, prefix: str, after: str, limit: int) -> list[HostOccupancy]: ...
 
 
 class TenantRow(Protocol):
@@ -45,50 +45,54 @@ class LeaseAudit:
         self._leases = leases
         self._books = books
 
-    async def audit(self, prefix: str) -> tuple[list[BrokenPromise], int]:
+    async def find_violations(self, prefix: str) -> tuple[list[InvariantViolation], int]:
         """Returns violations at or below a path, and the number of hosts held there."""
-        findings, size, page = list[BrokenPromise](), 0, list[LeaseView]()
-        while page := await self._leases.leases(prefix, page[-1].path if page else "", PAGE):
-            findings += [finding for lease in page for finding in _related(lease)]
-            paths = [f"{lease.path}:reservation:{each.id}" for lease in page for each in lease.reservations]
-            held = {(each.host, each.reservation) for each in await self._books.held(paths)}
-            findings += _differences({pair for lease in page for pair in _wanted(lease)}, held)
+        findings, size, page = list[InvariantViolation](), 0, list[LeaseView]()
+        while page := await self._leases.read_leases(prefix, page[-1].path if page else "", PAGE_SIZE):
+            findings += [finding for lease in page for finding in _find_contradictions(lease)]
+            paths = [
+                f"{lease.path}:reservation:{reservation.id}" for lease in page for reservation in lease.reservations
+            ]
+            held = {(row.host, row.reservation) for row in await self._books.held(paths)}
+            findings += _differences({pair for lease in page for pair in _expected_tenancies(lease)}, held)
             size += len(held)
         hosts: list[HostOccupancy] = []
-        while hosts := await self._leases.stretches(prefix, hosts[-1].host if hosts else "", PAGE):
-            findings += doubled(hosts)
+        while hosts := await self._leases.list_occupancies(prefix, hosts[-1].host if hosts else "", PAGE_SIZE):
+            findings += find_double_bookings(hosts)
         return findings, size
 
 
-def _differences(wanted: set[tuple[str, str]], held: set[tuple[str, str]]) -> Iterable[BrokenPromise]:
+def _differences(wanted: set[tuple[str, str]], held: set[tuple[str, str]]) -> Iterable[InvariantViolation]:
     """Compares what the hosts' provider has with the records. What no record knows, the listing of orphans tells."""
     for host, path in sorted(wanted - held):
-        yield BrokenPromise("I3", path, f"should hold {host}, and does not")
+        yield InvariantViolation("I3", path, f"should hold {host}, and does not")
     for host, path in sorted(held - wanted):
-        yield BrokenPromise("I3", path, f"holds {host}, and should not")
+        yield InvariantViolation("I3", path, f"holds {host}, and should not")
 
 
-def _related(lease: LeaseView) -> Iterable[BrokenPromise]:
+def _find_contradictions(lease: LeaseView) -> Iterable[InvariantViolation]:
     events = {event.name: event.status for event in lease.events}
-    wrong = contradiction(lease.status, [each.status for each in lease.reservations], events)
-    return [BrokenPromise("I4", lease.path, wrong)] if wrong else []
+    wrong = describe_contradiction(lease.status, [reservation.status for reservation in lease.reservations], events)
+    return [InvariantViolation("I4", lease.path, wrong)] if wrong else []
 
 
-def _wanted(lease: LeaseView) -> set[tuple[str, str]]:
+def _expected_tenancies(lease: LeaseView) -> set[tuple[str, str]]:
     return {
-        (f"pool:{lease.pool}:host:{host}", f"{lease.path}:reservation:{each.id}")
-        for each in lease.reservations
-        if each.status == ReservationStatus.ACTIVE
-        for host in each.hosts
+        (f"pool:{lease.pool}:host:{host}", f"{lease.path}:reservation:{reservation.id}")
+        for reservation in lease.reservations
+        if reservation.status == ReservationStatus.ACTIVE
+        for host in reservation.hosts
     }
 
 
-def doubled(hosts: Sequence[HostOccupancy]) -> Iterable[BrokenPromise]:
+def find_double_bookings(hosts: Sequence[HostOccupancy]) -> Iterable[InvariantViolation]:
     """Yields whole hosts that two leases have booked for the same time."""
     for line in hosts:
-        whole = sorted((each for each in line.stretches if each.whole), key=lambda each: each.start)
+        whole = sorted(
+            (stretche for stretche in line.stretches if stretche.whole), key=lambda occupancy: occupancy.start
+        )
         last = None  # the period so far that ends last
-        for each in whole:
-            if last and each.start < last.end and each.lease != last.lease:  # its own: an update moves it
-                yield BrokenPromise("I3", line.host, f"is booked twice: {last.lease} and {each.lease}")
-            last = each if last is None else max(last, each, key=lambda one: one.end)
+        for occupancy in whole:
+            if last and occupancy.start < last.end and occupancy.lease != last.lease:  # its own: an update moves it
+                yield InvariantViolation("I3", line.host, f"is booked twice: {last.lease} and {occupancy.lease}")
+            last = occupancy if last is None else max(last, occupancy, key=lambda one: one.end)

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from activities.fence import OrderRight
-from activities.orphans import LivingPage, RemovingListing, paged
+from activities.orphans import LivingPage, RemovingListing, read_pages
 from activities.retry import ProviderRetry
-from domain.leases.messages import Tenants
+from domain.leases.messages import TenantRegister
 from domain.model import Grant
-from domain.orphans import LivingThing, ThingKey, begun_at
+from domain.orphans import LivingThing, ThingKey, begin_time_of_epoch
 
-SITE = "hosts"
+SITE_NAME = "hosts"
 
 
 class TenantListing(RemovingListing):
@@ -22,20 +22,22 @@ class TenantListing(RemovingListing):
     kinds = removes = ("reservation",)
     instead = "a host is booked with its lease, never after it: take it back, and create a lease anew"
 
-    def __init__(self, tenants: Tenants, patience: ProviderRetry) -> None:
+    def __init__(self, tenants: TenantRegister, patience: ProviderRetry) -> None:
         self._tenants = tenants
         self._patience = patience
 
-    def living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
-        return paged(SITE, partial(self._page, prefix), after)
+    def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
+        return read_pages(SITE_NAME, partial(self._read_page, prefix), after)
 
-    async def remove(self, grant: Grant, right: OrderRight) -> str:
-        order = partial(self._tenants.take_back, grant.path, grant.epoch)
-        returned = await self._patience.call_with_retry(partial(right.order, order))
+    async def remove_orphan(self, grant: Grant, right: OrderRight) -> str:
+        order = partial(self._tenants.take_back_hosts, grant.path, grant.epoch)
+        returned = await self._patience.call_with_retry(partial(right.order_with_proof, order))
         return f"{returned} hosts were taken back" if returned else "it holds no host any more"
 
-    async def _page(self, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+    async def _read_page(self, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
         return [
-            LivingThing(each.reservation, SITE, each.host, "held", each.token, begun_at(each.generation))
-            for each in await self._tenants.living(prefix, after[1:])
+            LivingThing(
+                tenant.reservation, SITE_NAME, tenant.host, "held", tenant.token, begin_time_of_epoch(tenant.generation)
+            )
+            for tenant in await self._tenants.list_living(prefix, after[1:])
         ]

@@ -9,25 +9,25 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence
-from activities.machines.orders import PATIENCE, HypervisorCalls
-from activities.machines.runner import REFUSED_OUTSIDE, ObjectRunner
+from activities.machines.orders import HYPERVISOR_RETRY, HypervisorCalls
+from activities.machines.runner import REFUSED_BY_HYPERVISOR, ObjectRunner
 from activities.retry import ProviderRetry
 from domain.errors import ProviderError, one_line
-from domain.machines.messages import ObjectResult, ObjectTask, Residents
-from domain.machines.ports import Hypervisor, expected
+from domain.machines.messages import HypervisorResult, HypervisorTask, MachinesOnNode
+from domain.machines.ports import Hypervisor, expected_state
 from domain.machines.tables import TABLES
-from domain.model import Grant, ObjectView, Query
+from domain.model import Grant, ObjectView, ReadQuery
 from domain.paths import name_of
 from domain.ports import Inventory
 
-__all__ = ["PATIENCE", "MachineActivities"]
+__all__ = ["HYPERVISOR_RETRY", "MachineActivities"]
 
 
 class MachineActivities:
     """Carries out actions of the machines family at the hypervisor."""
 
     def __init__(
-        self, inventory: Inventory, hypervisor: Hypervisor, fence: Fence, patience: ProviderRetry = PATIENCE
+        self, inventory: Inventory, hypervisor: Hypervisor, fence: Fence, patience: ProviderRetry = HYPERVISOR_RETRY
     ) -> None:
         self._inventory = inventory
         self._hypervisor = hypervisor
@@ -35,38 +35,38 @@ class MachineActivities:
         self._patience = patience
 
     @activity.defn
-    async def operate_object(self, task: ObjectTask) -> ObjectResult:
+    async def operate_object(self, task: HypervisorTask) -> HypervisorResult:
         """Carries an action out. Fails without retry if the hypervisor refuses, or does not answer in time."""
-        async with self._runner(task.grant) as runner:
+        async with self._object_runner(task.grant) as runner:
             try:
-                return await runner.carry_out(task.verbs)
+                return await runner.carry_out_action(task.verbs)
             except ProviderError as error:
-                raise ApplicationError(one_line(error), type=REFUSED_OUTSIDE, non_retryable=True) from error
+                raise ApplicationError(one_line(error), type=REFUSED_BY_HYPERVISOR, non_retryable=True) from error
 
     @activity.defn
-    async def settle_object(self, task: ObjectTask) -> ObjectResult:
+    async def settle_object(self, task: HypervisorTask) -> HypervisorResult:
         """Restores the objects of a failed or interrupted action at the hypervisor to their earlier state."""
-        async with self._runner(task.grant) as runner:
-            return await runner.restore()
+        async with self._object_runner(task.grant) as runner:
+            return await runner.restore_objects()
 
     @activity.defn
-    async def machines_on(self, query: Query) -> Residents:
+    async def machines_on(self, query: ReadQuery) -> MachinesOnNode:
         """Returns the machines on a node, as the hypervisor reports them."""
-        found = await self._hypervisor.machines_on(name_of(query.path))
-        return Residents(machines={facts.path: facts.state in ("running", "paused") for facts in found})
+        found = await self._hypervisor.list_machines_on(name_of(query.path))
+        return MachinesOnNode(machines={facts.path: facts.state in ("running", "paused") for facts in found})
 
-    async def inspect(self, view: ObjectView) -> str:
+    async def inspect_object(self, view: ObjectView) -> str:
         """Returns an object's state at the hypervisor, and the expected one if they differ."""
-        found = (await self._hypervisor.describe(view.path)).state
-        if view.status not in TABLES[view.kind].stable:
+        found = (await self._hypervisor.describe_object(view.path)).state
+        if view.status not in TABLES[view.kind].stable_statuses:
             return found
-        wanted = expected(view.kind, view.status)
+        wanted = expected_state(view.kind, view.status)
         return found if found == wanted else f"{found}, not {wanted}"
 
     @asynccontextmanager
-    async def _runner(self, grant: Grant) -> AsyncIterator[ObjectRunner]:
-        async with self._fence.right(grant.path, grant.epoch) as right:
-            view = await self._inventory.get(grant.path)
+    async def _object_runner(self, grant: Grant) -> AsyncIterator[ObjectRunner]:
+        async with self._fence.right_to_order(grant.path, grant.epoch) as right:
+            view = await self._inventory.read_object(grant.path)
             yield ObjectRunner(
                 self._inventory, HypervisorCalls(self._hypervisor, self._patience, grant, right), grant, view
             )

@@ -7,29 +7,29 @@ from temporalio.client import Client
 
 from domain import machines, wire
 from domain.limits import TASK_TIMEOUT
-from domain.machines.messages import Bin, BinList, BinQuery, RecycleBin
+from domain.machines.messages import DueBinEntries, DueBinQuery, RecycleBinStore, TenantBin
 
 
 class BinActivities:
     """Activities of the recycle bins' clocks."""
 
-    def __init__(self, client: Client, recycle_bin: RecycleBin) -> None:
+    def __init__(self, client: Client, recycle_bin: RecycleBinStore) -> None:
         self._client = client
         self._bin = recycle_bin
 
-    @activity.defn
-    async def bin_due(self, query: BinQuery) -> BinList:
-        return await self._bin.due(query)
+    @activity.defn(name="bin_due")
+    async def list_due_entries(self, query: DueBinQuery) -> DueBinEntries:
+        return await self._bin.list_due_entries(query)
 
-    @activity.defn
-    async def wake_bin(self, of: Bin) -> None:
+    @activity.defn(name="wake_bin")
+    async def wake_bin_clock(self, of: TenantBin) -> None:
         """Wakes the clock of a tenant's recycle bin, or starts it if it does not run."""
         await self._client.start_workflow(
-            machines.BIN,
+            machines.EMPTY_BIN,
             of,
-            id=wire.companion(of.tenant, machines.BIN_ROLE),
+            id=wire.companion_id(of.tenant, machines.BIN_ROLE),
             task_queue=wire.ACTIONS_QUEUE,
             task_timeout=TASK_TIMEOUT,
-            start_signal=machines.LOOK_AGAIN,
+            start_signal=machines.LOOK_AGAIN_SIGNAL,
             static_summary=f"the recycle bin of {of.tenant}",
         )

@@ -7,15 +7,15 @@ from functools import partial
 
 from activities.fence import OrderRight
 from activities.machines.orders import HypervisorCalls
-from activities.orphans import LivingPage, RemovingListing, paged
+from activities.orphans import LivingPage, RemovingListing, read_pages
 from activities.retry import ProviderRetry
-from domain.machines.ports import ABSENT, Hypervisor, expected
-from domain.machines.tables import GONE, TABLES
+from domain.machines.ports import ABSENT, Hypervisor, expected_state
+from domain.machines.tables import GONE_STATUSES, TABLES
 from domain.model import Grant, ObjectView
-from domain.orphans import NO_RECORD, LivingThing, ThingKey, begun_at
+from domain.orphans import NO_RECORD, LivingThing, ThingKey, begin_time_of_epoch
 from domain.paths import kind_of
 
-HYPERVISOR = "hypervisor"
+HYPERVISOR_NAME = "hypervisor"
 
 
 class HypervisorListing(RemovingListing):
@@ -30,32 +30,39 @@ class HypervisorListing(RemovingListing):
         self._hypervisor = hypervisor
         self._patience = patience
 
-    def living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
-        return paged(HYPERVISOR, partial(self._page, prefix), after)
+    def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
+        return read_pages(HYPERVISOR_NAME, partial(self._read_page, prefix), after)
 
-    def unclaimed(self, thing: LivingThing, record: ObjectView | None) -> str:
+    def describe_other_owner(self, thing: LivingThing, record: ObjectView | None) -> str:
         """A record that is gone for good leaves its name to whatever comes next: nothing of it should live."""
         if record is None:
             return NO_RECORD
-        return record.status if record.status in GONE else ""
+        return record.status if record.status in GONE_STATUSES else ""
 
-    def difference(self, thing: LivingThing, record: ObjectView) -> str:
-        wrong = _at_rest(record) and thing.state != expected(record.kind, record.status)
+    def describe_difference(self, thing: LivingThing, record: ObjectView) -> str:
+        wrong = _is_at_rest(record) and thing.state != expected_state(record.kind, record.status)
         return f"is {record.status}, but the hypervisor has it {thing.state}" if wrong else ""
 
-    def must_live(self, record: ObjectView) -> bool:
-        return _at_rest(record) and expected(record.kind, record.status) != ABSENT
+    def must_exist(self, record: ObjectView) -> bool:
+        return _is_at_rest(record) and expected_state(record.kind, record.status) != ABSENT
 
-    async def remove(self, grant: Grant, right: OrderRight) -> str:
-        return await HypervisorCalls(self._hypervisor, self._patience, grant, right).remove(grant.path, {})
+    async def remove_orphan(self, grant: Grant, right: OrderRight) -> str:
+        return await HypervisorCalls(self._hypervisor, self._patience, grant, right).remove_object(grant.path, {})
 
-    async def _page(self, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
-        found = await self._hypervisor.living(prefix, after[1])
+    async def _read_page(self, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+        found = await self._hypervisor.list_living(prefix, after[1])
         return [
-            LivingThing(facts.path, HYPERVISOR, facts.path, facts.state, str(facts.epoch or ""), begun_at(facts.epoch))
+            LivingThing(
+                facts.path,
+                HYPERVISOR_NAME,
+                facts.path,
+                facts.state,
+                str(facts.epoch or ""),
+                begin_time_of_epoch(facts.epoch),
+            )
             for facts in found
         ]
 
 
-def _at_rest(record: ObjectView) -> bool:
-    return record.status not in TABLES[kind_of(record.path)].transitional
+def _is_at_rest(record: ObjectView) -> bool:
+    return record.status not in TABLES[kind_of(record.path)].transitional_statuses

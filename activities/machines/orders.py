@@ -13,16 +13,16 @@ from typing import Any
 from activities.fence import OrderRight
 from activities.retry import ProviderRetry
 from domain.errors import Rejected
-from domain.machines.ports import ABSENT, MOVES, Hypervisor, HypervisorFacts, HypervisorOrder, way_back
+from domain.machines.ports import ABSENT, STATE_AFTER_VERB, Hypervisor, HypervisorFacts, HypervisorOrder, verbs_to_reach
 from domain.model import Grant
 from domain.paths import kind_of
 
-LAST = {
+REMOVING_VERB_OF_KIND = {
     kind: next(verb for verb, moves in verbs.items() if ABSENT in moves and moves[ABSENT] == ABSENT)
-    for kind, verbs in MOVES.items()
+    for kind, verbs in STATE_AFTER_VERB.items()
     if verbs
 }  # the order that removes an object of each kind, and has no effect on an absent one
-PATIENCE = ProviderRetry(first_pause=0.1, longest_pause=10.0)  # a hypervisor is nearer than a cloud
+HYPERVISOR_RETRY = ProviderRetry(first_pause=0.1, longest_pause=10.0)  # a hypervisor is nearer than a cloud
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class HypervisorCalls:
     grant: Grant
     right: OrderRight
 
-    async def carry_out(
+    async def carry_out_verbs(
         self, verbs: Sequence[str], path: str, about: dict[str, Any], goal: str | None
     ) -> HypervisorFacts | None:
         """Gives orders one after the other. Returns the object's facts after the last one."""
         facts = None
         for verb in verbs:
             try:
-                facts = await self.order(verb, path, about)
+                facts = await self.order_with_retry(verb, path, about)
             except Rejected as error:
                 if goal is None:
                     raise
@@ -52,39 +52,41 @@ class HypervisorCalls:
         self, verb: str, path: str, about: dict[str, Any], goal: str, error: Rejected
     ) -> HypervisorFacts:
         """Leads an object in an unexpected state to the goal, as after an interrupted action; else raises the error."""
-        facts, kind = await self.describe(path), kind_of(path)
-        way = way_back(kind, facts.state, goal)
-        as_expected = facts.state in MOVES[kind].get(verb, {})
+        facts, kind = await self.describe_object(path), kind_of(path)
+        way = verbs_to_reach(kind, facts.state, goal)
+        as_expected = facts.state in STATE_AFTER_VERB[kind].get(verb, {})
         elsewhere = verb == "attach" and facts.machine != about.get("machine")
         if as_expected or elsewhere or way is None:
             raise error
-        return await self._follow_path(facts, way, about)
+        return await self._carry_out_path(facts, way, about)
 
-    async def remove(self, path: str, about: dict[str, Any]) -> str:
+    async def remove_object(self, path: str, about: dict[str, Any]) -> str:
         """Lead an object that should not exist to its end, from wherever it is. Returns what was done."""
-        found = await self.describe(path)
-        if found.state == ABSENT:
+        facts = await self.describe_object(path)
+        if facts.state == ABSENT:
             # Ordered all the same: an order of an earlier action that is on its way finds our epoch.
-            await self.order(LAST[kind_of(path)], path, about, "drift")
+            await self.order_with_retry(REMOVING_VERB_OF_KIND[kind_of(path)], path, about, "drift")
             return "nothing was left at the hypervisor"
-        way = way_back(kind_of(path), found.state, ABSENT) or ()
-        if (await self._follow_path(found, way, {**about, "machine": found.machine})).state != ABSENT:
-            raise Rejected(f"{path} is {found.state} at the hypervisor, and no order leads away from there")
-        return f"was {found.state} at the hypervisor, and was removed"
+        way = verbs_to_reach(kind_of(path), facts.state, ABSENT) or ()
+        if (await self._carry_out_path(facts, way, {**about, "machine": facts.machine})).state != ABSENT:
+            raise Rejected(f"{path} is {facts.state} at the hypervisor, and no order leads away from there")
+        return f"was {facts.state} at the hypervisor, and was removed"
 
-    async def _follow_path(self, facts: HypervisorFacts, way: Sequence[str], about: dict[str, Any]) -> HypervisorFacts:
+    async def _carry_out_path(
+        self, facts: HypervisorFacts, way: Sequence[str], about: dict[str, Any]
+    ) -> HypervisorFacts:
         for step in way:
-            facts = await self.order(step, facts.path, about, "drift")
+            facts = await self.order_with_retry(step, facts.path, about, "drift")
         return facts
 
-    async def describe(self, path: str) -> HypervisorFacts:
+    async def describe_object(self, path: str) -> HypervisorFacts:
         """Returns an object's facts at the hypervisor."""
-        return await self.patience.call_once(lambda: self.hypervisor.describe(path))
+        return await self.patience.call_once(lambda: self.hypervisor.describe_object(path))
 
-    async def order(self, verb: str, path: str, about: dict[str, Any], purpose: str = "") -> HypervisorFacts:
+    async def order_with_retry(self, verb: str, path: str, about: dict[str, Any], purpose: str = "") -> HypervisorFacts:
         """Gives one order, retried until it is answered or the deadline passes."""
         token = ":".join((path, str(self.grant.epoch), purpose or self.grant.action, verb))
         order = HypervisorOrder(path, kind_of(path), token, about, self.grant.epoch)
         return await self.patience.call_with_retry(
-            lambda: self.right.order(lambda: self.hypervisor.perform(verb, order))
+            lambda: self.right.order_with_proof(lambda: self.hypervisor.perform_order(verb, order))
         )

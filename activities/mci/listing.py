@@ -7,21 +7,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 
 from activities.fence import OrderRight
-from activities.mci.vms import token_of
+from activities.mci.vms import order_token
 from activities.orphans import LivingPage, RemovingListing
-from activities.permits import Permits
+from activities.permits import PermitPool
 from activities.retry import ProviderRetry
 from domain.errors import ProviderError, Rejected, Superseded, UnknownOutcome, one_line
-from domain.limits import CHUNK_VMS
-from domain.mci import OBSERVED, VmStatus
+from domain.limits import VMS_PER_CHUNK
+from domain.mci import STATUS_OF_CLOUD_STATE, VmStatus
 from domain.model import Grant, ObjectView
 from domain.orphans import NO_RECORD, LivingThing, ThingKey
 from domain.paths import name_of, parent_of
 from domain.ports import Cloud, VmFacts, VmOrder, VmState
 from domain.wire import split_placement
 
-GONE = (VmStatus.TERMINATED, VmStatus.FAILED, VmStatus.UNDEFINED)  # of these there need be nothing in the cloud
-POWERED = (VmStatus.RUNNING, VmStatus.SUSPENDED)  # of these the cloud must say the same
+GONE_STATUSES = (
+    VmStatus.TERMINATED,
+    VmStatus.FAILED,
+    VmStatus.UNDEFINED,
+)  # of these there need be nothing in the cloud
+POWERED_STATUSES = (VmStatus.RUNNING, VmStatus.SUSPENDED)  # of these the cloud must say the same
 
 ListPlaces = Callable[[], Awaitable[list[str]]]
 
@@ -35,100 +39,101 @@ class VmListing(RemovingListing):
     absence = "its cloud knows no such VM"
 
     def __init__(
-        self, clouds: Mapping[str, Cloud], permits: Permits, patience: ProviderRetry, places: ListPlaces
+        self, clouds: Mapping[str, Cloud], permits: PermitPool, patience: ProviderRetry, places: ListPlaces
     ) -> None:
         self._clouds = clouds
         self._permits = permits
         self._patience = patience
         self._places = places
 
-    async def living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
+    async def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
         """A place's VMs come with one call, and are handed on in pages."""
         for place in sorted(set(await self._places())):
             if place < after[0]:
                 continue
             try:
-                things = await self._list(place, prefix)
+                things = await self._list_place(place, prefix)
             except (ProviderError, Superseded, TimeoutError) as error:
                 yield LivingPage(place, problem=one_line(str(error) or "no answer in time", 200))
                 continue
-            for start in range(0, max(1, len(things)), CHUNK_VMS):
-                yield LivingPage(place, things[start : start + CHUNK_VMS])
+            for start in range(0, max(1, len(things)), VMS_PER_CHUNK):
+                yield LivingPage(place, things[start : start + VMS_PER_CHUNK])
 
-    def unclaimed(self, thing: LivingThing, record: ObjectView | None) -> str:
+    def describe_other_owner(self, thing: LivingThing, record: ObjectView | None) -> str:
         """A record knows its VM by the cloud's id or, as long as its creation was not answered, by the token."""
         if record is None:
             return NO_RECORD
         known = record.info.get("cloud_id")
         made = record.info.get("generation")
-        by_token = known is None and made is not None and thing.token == token_of(record.path, made, "create", 0)
+        by_token = known is None and made is not None and thing.token == order_token(record.path, made, "create", 0)
         if known == thing.id or by_token:
             return "" if record.status != VmStatus.TERMINATED else str(record.status)
         return f"{record.status} as {known}" if known else str(record.status)
 
-    def difference(self, thing: LivingThing, record: ObjectView) -> str:
-        seen = OBSERVED.get(VmState(thing.state))
-        if seen is None or record.status not in POWERED or seen == record.status:
+    def describe_difference(self, thing: LivingThing, record: ObjectView) -> str:
+        seen = STATUS_OF_CLOUD_STATE.get(VmState(thing.state))
+        if seen is None or record.status not in POWERED_STATUSES or seen == record.status:
             return ""
         return f"is {record.status}, but {thing.state} in its cloud"
 
-    def must_live(self, record: ObjectView) -> bool:
-        return record.status not in GONE
+    def must_exist(self, record: ObjectView) -> bool:
+        return record.status not in GONE_STATUSES
 
-    def target(self, thing: LivingThing) -> str:
+    def removal_target(self, thing: LivingThing) -> str:
         """A path may have a VM on record beside the orphan: so the orphan has a name of its own below it."""
         return f"{thing.path}:orphan:{thing.id}"
 
-    async def remove(self, grant: Grant, right: OrderRight) -> str:
+    async def remove_orphan(self, grant: Grant, right: OrderRight) -> str:
         """Terminate it wherever it is. The action's locks keep the actions of its path away."""
         place = str(grant.details.get("place", ""))
         problems: list[str] = []
         ended: list[str] = []
         for each in [place] if place else sorted(set(await self._places())):
             try:
-                ended += [each] if await self._end(grant, each, right) else []
+                ended += [each] if await self._terminate_in_place(grant, each, right) else []
             except ProviderError as error:
                 problems.append(f"{each}: {one_line(error)}")
         if problems:
             raise Rejected("; ".join(problems))
         return f"terminated in {', '.join(ended)}" if ended else "there is no such VM any more"
 
-    async def _list(self, place: str, prefix: str) -> list[LivingThing]:
+    async def _list_place(self, place: str, prefix: str) -> list[LivingThing]:
         csp, region = split_placement(place)
         async with (
-            self._permits.region(csp, region),
-            self._permits.vms(csp, region),
-            asyncio.timeout(self._patience.call),
+            self._permits.enter_region(csp, region),
+            self._permits.take_vm_slots(csp, region),
+            asyncio.timeout(self._patience.call_seconds),
         ):
-            found = await self._clouds[csp].list_tagged(region, prefix)
+            found = await self._clouds[csp].list_tagged_vms(region, prefix)
         things = [
             LivingThing(facts.path, place, facts.cloud_id, facts.state, facts.token, facts.created)
             for facts in found
             if facts.state is not VmState.TERMINATED
         ]
-        return sorted(things, key=lambda thing: thing.key)
+        return sorted(things, key=lambda thing: thing.sort_key)
 
-    async def _end(self, grant: Grant, place: str, right: OrderRight) -> bool:
+    async def _terminate_in_place(self, grant: Grant, place: str, right: OrderRight) -> bool:
         """False: there is no such VM in this place."""
         csp, region = split_placement(place)
         vm, cloud_id, cloud = parent_of(grant.path) or "", name_of(grant.path), self._clouds[csp]
         order = VmOrder(vm, f"{grant.path}#{grant.epoch}", cloud_id, epoch=grant.epoch)
-        async with self._permits.region(csp, region):
+        async with self._permits.enter_region(csp, region):
             (facts,) = await self._patience.call_with_retry(
-                partial(cloud.describe, region, [order]), room=lambda: self._permits.vms(csp, region)
+                partial(cloud.describe_vms, region, [order]), room=lambda: self._permits.take_vm_slots(csp, region)
             )
             if facts is None or facts.state is VmState.TERMINATED:
                 return False
             if facts.path != vm:
                 raise Rejected(f"{cloud_id} carries the path {facts.path}, not {vm}: left alone")
             await self._patience.call_with_retry(
-                partial(_terminate, cloud, region, order), room=lambda: self._permits.vms(csp, region, 1, right)
+                partial(_terminate_vm, cloud, region, order),
+                room=lambda: self._permits.take_vm_slots(csp, region, 1, right),
             )
         return True
 
 
-async def _terminate(cloud: Cloud, region: str, order: VmOrder) -> None:
-    (answer,) = await cloud.perform("terminate", region, [order])
+async def _terminate_vm(cloud: Cloud, region: str, order: VmOrder) -> None:
+    (answer,) = await cloud.perform_orders("terminate", region, [order])
     if not isinstance(answer, VmFacts):
         raise answer
     if answer.state is not VmState.TERMINATED:

@@ -18,28 +18,28 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence, OrderRight
-from activities.heartbeat import heartbeat
-from activities.permits import Permits
+from activities.heartbeat import keep_heartbeat
+from activities.permits import PermitPool
 from activities.retry import ProviderRetry
 from domain.errors import ProviderError, StoreUnavailable, one_line
 from domain.mci.messages import (
-    ConnectionHold,
-    Findings,
     HeldConnection,
+    HoldConnection,
     LeaveResult,
     MciStore,
+    PlaceFindings,
     PlaceNeeds,
     PlaceVisit,
 )
-from domain.ports import SHARED, Cloud, SharedResource
+from domain.ports import SHARED_RESOURCE_TYPES, Cloud, SharedResource
 from domain.wire import split_placement
 
 T = TypeVar("T")
 
-HELD_FOR = timedelta(seconds=30)  # how long others wait for a holder that died
+HOLD_DURATION = timedelta(seconds=30)  # how long others wait for a holder that died
 RENEW_SECONDS = 10.0
-LOOK_AGAIN = 0.2  # seconds between looks at a connection that another process holds
-AT_ONCE = 5.0  # seconds that a request waits for the validation
+HOLD_POLL_SECONDS = 0.2  # seconds between looks at a connection that another process holds
+QUICK_CHECK_SECONDS = 5.0  # seconds that a request waits for the validation
 
 
 class PlaceActivities:
@@ -49,11 +49,11 @@ class PlaceActivities:
         self,
         book: MciStore,
         clouds: Mapping[str, Cloud],
-        permits: Permits,
+        permits: PermitPool,
         fence: Fence,
         patience: ProviderRetry | None = None,
     ) -> None:
-        self._book = book
+        self._store = book
         self._clouds = clouds
         self._permits = permits
         self._fence = fence
@@ -61,122 +61,122 @@ class PlaceActivities:
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @activity.defn
-    async def validate_place(self, wants: PlaceNeeds) -> Findings:
+    async def validate_place(self, wants: PlaceNeeds) -> PlaceFindings:
         """Checks that the cloud offers the specs and images. A cloud that cannot be asked now is no refusal."""
         try:
-            async with heartbeat():
-                return await self._validate(wants, min(AT_ONCE, self._patience.call))
+            async with keep_heartbeat():
+                return await self._validate_needs(wants, min(QUICK_CHECK_SECONDS, self._patience.call_seconds))
         except ProviderError as error:
-            return Findings(problems=[f"{wants.place}: {one_line(error)}"], clear=False)
+            return PlaceFindings(problems=[f"{wants.place}: {one_line(error)}"], clear=False)
 
     @activity.defn
-    async def prepare_place(self, visit: PlaceVisit) -> Findings:
+    async def prepare_place(self, visit: PlaceVisit) -> PlaceFindings:
         """Validates the specs and images, then creates the missing shared resources in their order."""
         wants = visit.wants
         try:
-            async with self._fence.right(visit.path, visit.epoch) as right:
-                if await self._book.unverified([wants], datetime.now(UTC)):
-                    found = await self._validate(wants, self._patience.total)
-                    if found.problems:
-                        return found
-                async with self._turns[wants.place], self._holding(visit) as held:
-                    await self._make(right, held)
+            async with self._fence.right_to_order(visit.path, visit.epoch) as right:
+                if await self._store.list_unverified_needs([wants], datetime.now(UTC)):
+                    findings = await self._validate_needs(wants, self._patience.total_seconds)
+                    if findings.problems:
+                        return findings
+                async with self._turns[wants.place], self._hold_connection(visit) as held:
+                    await self._make_missing_resources(right, held)
         except ProviderError as error:
-            return Findings(problems=[f"{wants.place}: {one_line(error)}"])
-        return Findings()
+            return PlaceFindings(problems=[f"{wants.place}: {one_line(error)}"])
+        return PlaceFindings()
 
     @activity.defn
-    async def release_place(self, visit: PlaceVisit) -> Findings:
+    async def release_place(self, visit: PlaceVisit) -> PlaceFindings:
         """Ends the MCI's use of a place; the last MCI removes the shared resources."""
         place = visit.wants.place
         try:
             # The local lock first: a hold acquired while waiting for it would block other processes.
-            async with self._fence.right(visit.path, visit.epoch) as right, self._turns[place]:
-                while (leaving := await self._book.leave_place(_wish(visit), visit.path)) is LeaveResult.BUSY:  # noqa: ASYNC110
-                    await asyncio.sleep(LOOK_AGAIN)
+            async with self._fence.right_to_order(visit.path, visit.epoch) as right, self._turns[place]:
+                while (leaving := await self._store.leave_place(_hold_request(visit), visit.path)) is LeaveResult.BUSY:  # noqa: ASYNC110
+                    await asyncio.sleep(HOLD_POLL_SECONDS)
                 if leaving is LeaveResult.LAST:
-                    async with self._holding(visit) as held:
-                        await self._remove(right, held, visit.path)
+                    async with self._hold_connection(visit) as held:
+                        await self._remove_resources(right, held, visit.path)
         except ProviderError as error:
-            return Findings(problems=[f"{place}: what is shared there could not be removed: {one_line(error)}"])
+            return PlaceFindings(problems=[f"{place}: what is shared there could not be removed: {one_line(error)}"])
         if leaving is LeaveResult.OCCUPIED:
-            return Findings(problems=[f"{place}: there are VMs yet"])
-        return Findings()
+            return PlaceFindings(problems=[f"{place}: there are VMs yet"])
+        return PlaceFindings()
 
-    async def _validate(self, wants: PlaceNeeds, seconds: float) -> Findings:
+    async def _validate_needs(self, wants: PlaceNeeds, seconds: float) -> PlaceFindings:
         csp, region = split_placement(wants.place)
-        async with self._permits.region(csp, region):
+        async with self._permits.enter_region(csp, region):
             ask = partial(self._clouds[csp].validate, region, wants.specs, wants.images)
-            problems = await self._call(wants.place, ask, seconds)
+            problems = await self._call_cloud(wants.place, ask, seconds)
         if not problems:
-            await self._book.mark_verified(wants, datetime.now(UTC))
-        return Findings(problems=problems)
+            await self._store.mark_needs_verified(wants, datetime.now(UTC))
+        return PlaceFindings(problems=problems)
 
-    async def _make(self, right: OrderRight, held: HeldConnection) -> None:
+    async def _make_missing_resources(self, right: OrderRight, held: HeldConnection) -> None:
         place, made = held.place, held.resources
         csp, region = split_placement(place)
-        for what in SHARED:
+        for what in SHARED_RESOURCE_TYPES:
             if made.get(what):
                 continue
-            resource = SharedResource(what, token_of(place, held.generation, what), epoch=held.epoch)
-            await self._keep(held, what, "")
-            async with self._permits.region(csp, region):
+            resource = SharedResource(what, resource_token(place, held.generation, what), epoch=held.epoch)
+            await self._record_resource(held, what, "")
+            async with self._permits.enter_region(csp, region):
                 order = partial(self._clouds[csp].prepare, region, resource, made)
-                made[what] = await self._call(place, partial(right.order, order))
-            await self._keep(held, what, made[what])
+                made[what] = await self._call_cloud(place, partial(right.order_with_proof, order))
+            await self._record_resource(held, what, made[what])
 
-    async def _remove(self, right: OrderRight, held: HeldConnection, path: str) -> None:
+    async def _remove_resources(self, right: OrderRight, held: HeldConnection, path: str) -> None:
         """Removes shared resources in reverse order, clearing each id first, so that nobody relies on it."""
         place, made = held.place, held.resources
         csp, region = split_placement(place)
-        for what in reversed(SHARED):
+        for what in reversed(SHARED_RESOURCE_TYPES):
             if what not in made:
                 continue
-            resource = SharedResource(what, token_of(place, held.generation, what), made[what], held.epoch)
-            await self._keep(held, what, "")
-            async with self._permits.region(csp, region):
+            resource = SharedResource(what, resource_token(place, held.generation, what), made[what], held.epoch)
+            await self._record_resource(held, what, "")
+            async with self._permits.enter_region(csp, region):
                 order = partial(self._clouds[csp].release, region, resource)
-                await self._call(place, partial(right.order, order))
-            await self._keep(held, what, None)
-        _must_hold(held, await self._book.finish_leaving(held, path))
+                await self._call_cloud(place, partial(right.order_with_proof, order))
+            await self._record_resource(held, what, None)
+        _check_hold_not_lost(held, await self._store.finish_leaving(held, path))
 
-    async def _keep(self, held: HeldConnection, what: str, cloud_id: str | None) -> None:
-        _must_hold(held, await self._book.record_resource(held, HELD_FOR, what, cloud_id))
+    async def _record_resource(self, held: HeldConnection, what: str, cloud_id: str | None) -> None:
+        _check_hold_not_lost(held, await self._store.record_resource(held, HOLD_DURATION, what, cloud_id))
 
     @asynccontextmanager
-    async def _holding(self, visit: PlaceVisit) -> AsyncIterator[HeldConnection]:
+    async def _hold_connection(self, visit: PlaceVisit) -> AsyncIterator[HeldConnection]:
         """Holds a connection exclusively: within the process by a lock, between processes by a hold that expires."""
-        while (held := await self._book.hold_connection(_wish(visit))) is None:  # noqa: ASYNC110  another process's
-            await asyncio.sleep(LOOK_AGAIN)
-        renewing = asyncio.create_task(self._renew(held))
+        while (held := await self._store.hold_connection(_hold_request(visit))) is None:  # noqa: ASYNC110  another process's
+            await asyncio.sleep(HOLD_POLL_SECONDS)
+        renewing = asyncio.create_task(self._renew_hold_loop(held))
         try:
             yield held
         finally:
             renewing.cancel()
-            await self._book.release_hold(held)
+            await self._store.release_hold(held)
 
-    async def _renew(self, held: HeldConnection) -> None:
+    async def _renew_hold_loop(self, held: HeldConnection) -> None:
         """Renews the hold. A lost hold is not taken again, as another holder may have changed the resources."""
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             with suppress(StoreUnavailable):
-                await self._book.renew_hold(held, HELD_FOR)
+                await self._store.renew_hold(held, HOLD_DURATION)
 
-    async def _call(self, place: str, call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+    async def _call_cloud(self, place: str, call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
         """Calls the cloud with retries, within its permits."""
         csp, region = split_placement(place)
-        return await self._patience.call_with_retry(call, seconds, lambda: self._permits.vms(csp, region))
+        return await self._patience.call_with_retry(call, seconds, lambda: self._permits.take_vm_slots(csp, region))
 
 
-def _wish(visit: PlaceVisit) -> ConnectionHold:
-    return ConnectionHold(visit.wants.place, f"{visit.path}#{visit.epoch}", HELD_FOR, visit.epoch)
+def _hold_request(visit: PlaceVisit) -> HoldConnection:
+    return HoldConnection(visit.wants.place, f"{visit.path}#{visit.epoch}", HOLD_DURATION, visit.epoch)
 
 
-def _must_hold(held: HeldConnection, still: bool) -> None:
+def _check_hold_not_lost(held: HeldConnection, still: bool) -> None:
     if not still:
         raise ApplicationError(f"{held.place} was taken over by another one; again", type="TakenOver")
 
 
-def token_of(place: str, generation: int, what: str) -> str:
+def resource_token(place: str, generation: int, what: str) -> str:
     """Returns the token of a shared resource: one of each sort per connection and generation."""
     return f"{place}#{generation}:{what}"

@@ -7,75 +7,75 @@ from datetime import UTC, datetime
 
 from temporalio import activity
 
-from activities.pollers import Pollers
+from activities.pollers import PollerCheck
 from activities.reads import refusal_as_answer
 from domain import registry, wire
-from domain.connections import check_served
-from domain.errors import Category, Refused, join_first
-from domain.mci import MciSpec, Scale
+from domain.connections import check_places_served
+from domain.errors import Category, Refused, join_first_texts
+from domain.mci import MciSpec, ScaleSpec
 from domain.mci.messages import (
     AddedVms,
     AddVms,
     ConnectionDirectory,
-    Examination,
     MciStore,
-    Survey,
+    RequestExamination,
+    SurveyOrder,
     SurveyPlan,
     needs_by_place,
 )
-from domain.mci.strays import Adoption
+from domain.mci.orphans import AdoptOrphanOrder
 from domain.model import Refusal, Request
 
-SHOWN = 12  # connections that a refusal names
+NAMES_SHOWN = 12  # connections that a refusal names
 
 
-class RecordActivities:
+class MciRecordActivities:
     """Reads and writes of MCI records. `most` is the limit of VMs per MCI; `pollers` tells which queues are served."""
 
-    def __init__(self, book: MciStore, directory: ConnectionDirectory, most: int, pollers: Pollers) -> None:
-        self._book = book
+    def __init__(self, book: MciStore, directory: ConnectionDirectory, most: int, pollers: PollerCheck) -> None:
+        self._store = book
         self._directory = directory
         self._most = most
         self._pollers = pollers
 
-    @activity.defn
-    async def examine_mci(self, request: Request) -> Examination:
+    @activity.defn(name="examine_mci")
+    async def examine_mci_request(self, request: Request) -> RequestExamination:
         """Checks a request without asking a cloud. Returns the refusal, or the specs and images still to verify."""
         try:
             spec = registry.parse_spec(request)
-            if isinstance(spec, Scale):
-                self._check_vm_count(spec.count + await self._book.count_vms(request.path))
-                await self._check_polled([await self._book.place_of_group(request.path, spec.subGroup)])
-                return Examination()
+            if isinstance(spec, ScaleSpec):
+                self._check_vm_count(spec.count + await self._store.count_vms(request.path))
+                await self._check_polled([await self._store.place_of_group(request.path, spec.subGroup)])
+                return RequestExamination()
             assert isinstance(spec, MciSpec)
-            self._check_vm_count(spec.size)
-            found = self._look_up(group.connectionName for group in spec.subGroups if group.connectionName)
-            spec = spec.located(found).provided(self._directory.provider)
+            self._check_vm_count(spec.vm_count)
+            found = self._look_up_connections(group.connectionName for group in spec.subGroups if group.connectionName)
+            spec = spec.with_places(found).with_providers(self._directory.provider_of_region)
             await self._check_polled([group.place for group in spec.subGroups])
-            unknown = await self._book.unverified(needs_by_place(spec), datetime.now(UTC))
+            unknown = await self._store.list_unverified_needs(needs_by_place(spec), datetime.now(UTC))
         except Refused as refused:
-            return Examination(refusal=Refusal.of(refused))
+            return RequestExamination(refusal=Refusal.from_error(refused))
         real = {f"{group.csp}/{group.region}": group.provider for group in spec.subGroups if group.provider}
-        return Examination(connections=found, providers=real, unknown=unknown)
+        return RequestExamination(connections=found, providers=real, unknown=unknown)
 
-    @activity.defn
-    async def enrol_vms(self, order: AddVms) -> AddedVms:
+    @activity.defn(name="enrol_vms")
+    async def add_vms_to_action(self, order: AddVms) -> AddedVms:
         """Adds VMs to a running action."""
-        return await refusal_as_answer(self._book.enrol(order))
+        return await refusal_as_answer(self._store.add_vms_to_action(order))
 
-    @activity.defn
-    async def adopt_vm(self, adoption: Adoption) -> str:
+    @activity.defn(name="adopt_vm")
+    async def adopt_orphan(self, adoption: AdoptOrphanOrder) -> str:
         """Gives an orphan to its record. Returns the record's status."""
-        return await refusal_as_answer(self._book.adopt(adoption))
+        return await refusal_as_answer(self._store.adopt_orphan(adoption))
 
     @activity.defn
-    async def plan_survey(self, survey: Survey) -> SurveyPlan:
+    async def plan_survey(self, survey: SurveyOrder) -> SurveyPlan:
         """Plans a survey: the VMs and places to ask clouds about."""
-        return await refusal_as_answer(self._planned(survey))
+        return await refusal_as_answer(self._plan_survey(survey))
 
-    async def _planned(self, survey: Survey) -> SurveyPlan:
-        plan = await self._book.plan_survey(survey)
-        check_served(plan.places, self._directory.places())
+    async def _plan_survey(self, survey: SurveyOrder) -> SurveyPlan:
+        plan = await self._store.plan_survey(survey)
+        check_places_served(plan.places, self._directory.real_places())
         return plan
 
     def _check_vm_count(self, size: int) -> None:
@@ -87,19 +87,19 @@ class RecordActivities:
         """Refuses if no worker serves one of the clouds."""
         clouds = {wire.split_placement(place)[0] for place in places if place}
         queues = {wire.cloud_queue(csp): csp for csp in clouds}
-        if missing := await self._pollers.missing(list(queues)):
-            csp, known = queues[missing[0]], self._directory.clouds()
+        if missing := await self._pollers.queues_without_workers(list(queues)):
+            csp, known = queues[missing[0]], self._directory.served_clouds()
             hint = f"start one: starter worker --queues {missing[0]}"
             if csp not in known:
                 hint = f"clouds here are: {', '.join(known)}; another one needs a connection: RATCHET_CONNECTIONS"
             raise Refused(Category.NOT_ALLOWED, f"no worker serves the cloud {csp!r}: nothing was changed", hint)
 
-    def _look_up(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    def _look_up_connections(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
         found: dict[str, tuple[str, str]] = {}
         for name in names:
-            place = self._directory.find(name)
+            place = self._directory.find_place(name)
             if place is None:
-                hint = f"connections are: {join_first(self._directory.names(), SHOWN, ', ')}"
+                hint = f"connections are: {join_first_texts(self._directory.connection_names(), NAMES_SHOWN, ', ')}"
                 raise Refused(Category.INVALID, f"there is no connection {name!r}", hint)
             found[name] = place
         return found

@@ -9,21 +9,21 @@ from datetime import UTC, datetime
 
 from temporalio import activity
 
-from activities.heartbeat import heartbeat
-from activities.mci.vms import token_of
-from activities.permits import Permits
+from activities.heartbeat import keep_heartbeat
+from activities.mci.vms import order_token
+from activities.permits import PermitPool
 from activities.retry import ProviderRetry
 from domain.errors import ProviderError, one_line
-from domain.mci import OBSERVED, VM, VmStatus
-from domain.mci.messages import Correction, MciStore, SurveyedVm, SurveyPlace, SurveyReport
-from domain.mci.tables import ASKED, RECONCILED
-from domain.model import WHEN_WRITTEN, Chunk
-from domain.paths import short
+from domain.mci import STATUS_OF_CLOUD_STATE, VM, VmStatus
+from domain.mci.messages import MciStore, SurveyedVm, SurveyPlace, SurveyReport, VmCorrection
+from domain.mci.tables import RECONCILED_STATUSES, SURVEYED_STATUSES
+from domain.model import AT_WRITE_TIME, Chunk
+from domain.paths import short_path
 from domain.ports import Cloud, VmFacts, VmOrder, VmState
 from domain.statetable import NONE, Actor, Ruling
 from domain.wire import split_placement
 
-SHOWN = 20  # entries of each sort per place, as a report must fit into a payload
+NAMES_SHOWN = 20  # entries of each sort per place, as a report must fit into a payload
 
 DescribedVms = Sequence[VmFacts | None]
 
@@ -31,8 +31,10 @@ DescribedVms = Sequence[VmFacts | None]
 class SurveyActivities:
     """Activities of surveys. One instance per worker process, so that all share its permits."""
 
-    def __init__(self, book: MciStore, clouds: Mapping[str, Cloud], permits: Permits, patience: ProviderRetry) -> None:
-        self._book = book
+    def __init__(
+        self, book: MciStore, clouds: Mapping[str, Cloud], permits: PermitPool, patience: ProviderRetry
+    ) -> None:
+        self._store = book
         self._clouds = clouds
         self._permits = permits
         self._patience = patience
@@ -42,24 +44,26 @@ class SurveyActivities:
         """Asks the cloud of one place about its VMs, and corrects records at rest. A dry run writes nothing."""
         csp, region = split_placement(look.place)
         report = SurveyReport()
-        async with heartbeat(), self._permits.region(csp, region):
+        async with keep_heartbeat(), self._permits.enter_region(csp, region):
             for chunk in look.chunks:
-                report = report.plus(await self._chunk(look, chunk))
+                report = report.added_to(await self._survey_chunk(look, chunk))
             if look.survey.reconcile:
-                report = report.plus(await self._orphans(look))
+                report = report.added_to(await self._survey_orphans(look))
         return report
 
-    async def _chunk(self, look: SurveyPlace, chunk: Chunk) -> SurveyReport:
-        known = await self._book.vms_in_status(chunk, RECONCILED if look.survey.reconcile else ASKED)
+    async def _survey_chunk(self, look: SurveyPlace, chunk: Chunk) -> SurveyReport:
+        known = await self._store.list_vms_in_status(
+            chunk, RECONCILED_STATUSES if look.survey.reconcile else SURVEYED_STATUSES
+        )
         if not known:
             return SurveyReport()
         try:
-            answers: DescribedVms = await self._describe(look.place, known)
+            answers: DescribedVms = await self._describe_vms(look.place, known)
         except (ProviderError, TimeoutError) as error:
-            why = _reason(error)
-            stale = [Correction(one, one.status, _stale(one, why)) for one in known if one.target_action == NONE]
+            why = _error_text(error)
+            stale = [VmCorrection(one, one.status, _stale_info(one, why)) for one in known if one.target_action == NONE]
             if not look.survey.dry_run:
-                await self._book.apply_corrections(stale, WHEN_WRITTEN)
+                await self._store.apply_corrections(stale, AT_WRITE_TIME)
             errors = [f"{look.place}: {why}"]
             return SurveyReport(calls=1, asked=len(known), stale=len(known), errors=errors)
         found = [
@@ -67,42 +71,42 @@ class SurveyActivities:
             for one, facts in zip(known, answers, strict=True)
             if one.target_action == NONE and (correction := correction_for(one, facts))
         ]
-        made = found if look.survey.dry_run else await self._book.apply_corrections(found, WHEN_WRITTEN)
-        return _report(len(known), made)
+        made = found if look.survey.dry_run else await self._store.apply_corrections(found, AT_WRITE_TIME)
+        return _chunk_report(len(known), made)
 
-    async def _describe(self, place: str, known: Sequence[SurveyedVm]) -> DescribedVms:
+    async def _describe_vms(self, place: str, known: Sequence[SurveyedVm]) -> DescribedVms:
         csp, region = split_placement(place)
-        async with self._permits.vms(csp, region), asyncio.timeout(self._patience.call):
-            return await self._clouds[csp].describe(region, [_order(one) for one in known])
+        async with self._permits.take_vm_slots(csp, region), asyncio.timeout(self._patience.call_seconds):
+            return await self._clouds[csp].describe_vms(region, [_describe_order(one) for one in known])
 
-    async def _orphans(self, look: SurveyPlace) -> SurveyReport:
+    async def _survey_orphans(self, look: SurveyPlace) -> SurveyReport:
         """Finds VMs that carry the MCI's path and that no record knows."""
         csp, region = split_placement(look.place)
         try:
-            async with self._permits.vms(csp, region), asyncio.timeout(self._patience.call):
-                there = await self._clouds[csp].list_tagged(region, look.survey.path)
+            async with self._permits.take_vm_slots(csp, region), asyncio.timeout(self._patience.call_seconds):
+                there = await self._clouds[csp].list_tagged_vms(region, look.survey.path)
         except (ProviderError, TimeoutError) as error:
-            return SurveyReport(calls=1, errors=[f"{look.place}: {_reason(error)}"])
-        ours = await self._book.known_cloud_ids(look.survey.path, look.place)
+            return SurveyReport(calls=1, errors=[f"{look.place}: {_error_text(error)}"])
+        ours = await self._store.read_known_cloud_ids(look.survey.path, look.place)
         lost = [
-            f"{short(vm.path)}: {vm.cloud_id} is {vm.state} in {look.place}"
+            f"{short_path(vm.path)}: {vm.cloud_id} is {vm.state} in {look.place}"
             for vm in there
             if vm.state is not VmState.TERMINATED and ours.get(vm.path) != vm.cloud_id
         ]
-        return SurveyReport(calls=1, orphans=lost[:SHOWN], orphans_found=len(lost))
+        return SurveyReport(calls=1, orphans=lost[:NAMES_SHOWN], orphans_found=len(lost))
 
 
-def _reason(error: ProviderError | TimeoutError) -> str:
+def _error_text(error: ProviderError | TimeoutError) -> str:
     return one_line(str(error) or "no answer in time", 200)
 
 
-def correction_for(known: SurveyedVm, facts: VmFacts | None) -> Correction | None:
+def correction_for(known: SurveyedVm, facts: VmFacts | None) -> VmCorrection | None:
     """Returns the correction of a VM's status or info by the cloud's facts, or None if nothing differs."""
     if facts is None:
-        return _gone(known)
+        return _correction_for_missing(known)
     info = {key: value for key, value in known.info.items() if key != "stale"}
     info |= {"cloud_id": facts.cloud_id, "address": facts.address}
-    status = OBSERVED.get(facts.state)
+    status = STATUS_OF_CLOUD_STATE.get(facts.state)
     if status is None:  # transitional or unknown state: no clear answer
         return None
     if status != known.status and VM.judge_step(known.status, status, Actor.CLOUD).ruling is not Ruling.GO:
@@ -111,29 +115,29 @@ def correction_for(known: SurveyedVm, facts: VmFacts | None) -> Correction | Non
         info.pop("failure", None)
     if status == known.status and info == known.info:
         return None
-    return Correction(known, status, info, f"the cloud says that it is {facts.state}")
+    return VmCorrection(known, status, info, f"the cloud says that it is {facts.state}")
 
 
-def _gone(known: SurveyedVm) -> Correction | None:
+def _correction_for_missing(known: SurveyedVm) -> VmCorrection | None:
     """Corrects a VM that the cloud does not know to Undefined; one that was never created stays Failed."""
     never_made = known.status == VmStatus.FAILED and "cloud_id" not in known.info
     if never_made or known.status == VmStatus.UNDEFINED:
         return None
     info = {key: value for key, value in known.info.items() if key != "stale"}
-    return Correction(known, VmStatus.UNDEFINED, info, "the cloud knows no such VM")
+    return VmCorrection(known, VmStatus.UNDEFINED, info, "the cloud knows no such VM")
 
 
-def _stale(known: SurveyedVm, why: str) -> dict[str, object]:
+def _stale_info(known: SurveyedVm, why: str) -> dict[str, object]:
     return {**known.info, "stale": {"since": datetime.now(UTC).isoformat(), "error": why}}
 
 
-def _order(known: SurveyedVm) -> VmOrder:
-    token = token_of(known.path, known.info["generation"], "create", 0)
+def _describe_order(known: SurveyedVm) -> VmOrder:
+    token = order_token(known.path, known.info["generation"], "create", 0)
     return VmOrder(known.path, token, known.info.get("cloud_id", ""))
 
 
-def _report(asked: int, made: Sequence[Correction]) -> SurveyReport:
-    changed = [each for each in made if each.status != each.known.status]
-    words = [f"{each.known.status} to {each.status}" for each in changed]
-    lines = [f"{short(each.known.path)}: {word}" for each, word in zip(changed, words, strict=True)]
-    return SurveyReport(calls=1, asked=asked, changes=dict(Counter(words)), corrected=lines[:SHOWN])
+def _chunk_report(asked: int, made: Sequence[VmCorrection]) -> SurveyReport:
+    changed = [correction for correction in made if correction.status != correction.known.status]
+    words = [f"{correction.known.status} to {correction.status}" for correction in changed]
+    lines = [f"{short_path(correction.known.path)}: {word}" for correction, word in zip(changed, words, strict=True)]
+    return SurveyReport(calls=1, asked=asked, changes=dict(Counter(words)), corrected=lines[:NAMES_SHOWN])

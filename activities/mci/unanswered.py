@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from activities.mci.vms import token_of
-from activities.permits import Permits
+from activities.mci.vms import order_token
+from activities.permits import PermitPool
 from domain.errors import ProviderError, Superseded
 from domain.healing import Leftover
-from domain.limits import CHUNK_VMS
+from domain.limits import VMS_PER_CHUNK
 from domain.mci.messages import MciStore, UnansweredOrder
 from domain.ports import Cloud, VmFacts, VmOrder, VmState
 from domain.wire import split_placement
@@ -25,54 +25,54 @@ ANSWER_SECONDS = 30.0  # per call; the next sweep retries a place without an ans
 class LateVmSearch:
     """Finds late VMs in each sweep. `life`: the longest time in seconds for which an order may be on its way."""
 
-    def __init__(self, book: MciStore, clouds: Mapping[str, Cloud], permits: Permits, life: float) -> None:
-        self._book = book
+    def __init__(self, book: MciStore, clouds: Mapping[str, Cloud], permits: PermitPool, life: float) -> None:
+        self._store = book
         self._clouds = clouds
         self._permits = permits
         self._life = timedelta(seconds=life)
 
-    async def search(self, at: datetime, dry_run: bool) -> list[Leftover]:
+    async def find_late_vms(self, at: datetime, dry_run: bool) -> list[Leftover]:
         """Returns late VMs as leftovers, and deletes orders that are too old to be carried out."""
-        places = await self._book.unanswered_places()
-        found = await asyncio.gather(*(self._at(place, at, dry_run) for place in places))
-        return [each for some in found for each in some]
+        places = await self._store.list_unanswered_places()
+        found = await asyncio.gather(*(self._search_place(place, at, dry_run) for place in places))
+        return [leftover for some in found for leftover in some]
 
-    async def _at(self, place: str, at: datetime, dry_run: bool) -> list[Leftover]:
+    async def _search_place(self, place: str, at: datetime, dry_run: bool) -> list[Leftover]:
         living: list[Leftover] = []
-        async for page in self._pages(place):
+        async for page in self._unanswered_pages(place):
             try:
-                answers = await self._describe(place, page)
+                answers = await self._describe_vms(place, page)
             except (ProviderError, Superseded, TimeoutError):
                 return living
             seen = list(zip(page, answers, strict=True))
-            living += [_late(each, facts) for each, facts in seen if _lives(facts)]
-            over = [each for each, facts in seen if not _lives(facts) and each.since + self._life < at]
+            living += [_leftover_of(order, facts) for order, facts in seen if _is_living(facts)]
+            over = [order for order, facts in seen if not _is_living(facts) and order.since + self._life < at]
             if not dry_run:
-                await self._book.forget_unanswered(over)
+                await self._store.forget_unanswered(over)
         return living
 
-    async def _pages(self, place: str) -> AsyncIterator[list[UnansweredOrder]]:
+    async def _unanswered_pages(self, place: str) -> AsyncIterator[list[UnansweredOrder]]:
         after: UnansweredOrder | None = None
-        while page := await self._book.unanswered_page(place, after, CHUNK_VMS):
+        while page := await self._store.list_unanswered_orders(place, after, VMS_PER_CHUNK):
             yield page
             after = page[-1]
 
-    async def _describe(self, place: str, page: Sequence[UnansweredOrder]) -> Sequence[VmFacts | None]:
+    async def _describe_vms(self, place: str, page: Sequence[UnansweredOrder]) -> Sequence[VmFacts | None]:
         csp, region = split_placement(place)
-        orders = [VmOrder(each.path, token_of(each.path, each.generation, "create", 0)) for each in page]
+        orders = [VmOrder(order.path, order_token(order.path, order.generation, "create", 0)) for order in page]
         async with (
             asyncio.timeout(ANSWER_SECONDS),
-            self._permits.region(csp, region),
-            self._permits.vms(csp, region),
+            self._permits.enter_region(csp, region),
+            self._permits.take_vm_slots(csp, region),
         ):
-            return await self._clouds[csp].describe(region, orders)
+            return await self._clouds[csp].describe_vms(region, orders)
 
 
-def _lives(facts: VmFacts | None) -> bool:
+def _is_living(facts: VmFacts | None) -> bool:
     return facts is not None and facts.state is not VmState.TERMINATED
 
 
-def _late(each: UnansweredOrder, facts: VmFacts | None) -> Leftover:
+def _leftover_of(order: UnansweredOrder, facts: VmFacts | None) -> Leftover:
     assert facts
-    path = f"{each.path}:orphan:{facts.cloud_id}"
-    return Leftover(path=path, action="create", since=each.since, spec={"place": each.place})
+    path = f"{order.path}:orphan:{facts.cloud_id}"
+    return Leftover(path=path, action="create", since=order.since, spec={"place": order.place})

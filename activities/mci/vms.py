@@ -18,20 +18,20 @@ from itertools import islice
 
 from temporalio import activity
 
-from activities.buffer import ResultBuffer
-from activities.fence import Fence, OrderRight, boot_time
-from activities.heartbeat import heartbeat
-from activities.permits import Permits
-from activities.retry import ProviderRetry, jittered, now
+from activities.buffer import LandingBuffer
+from activities.fence import Fence, OrderRight, seconds_since_boot
+from activities.heartbeat import keep_heartbeat
+from activities.permits import PermitPool
+from activities.retry import ProviderRetry, jittered_pause, monotonic_now
 from domain import mci, wire
 from domain.errors import NoCapacity, ProviderError, Superseded, Throttled, Unavailable, UnknownOutcome, one_line
 from domain.mci import VmStatus
 from domain.mci.messages import MciStore
-from domain.model import Chunk, Landing, Tally, Target
+from domain.model import Chunk, Target, TargetLanding, TargetTally
 from domain.ports import Cloud, Inventory, VmAnswer, VmFacts, VmOrder
 from domain.statetable import NONE
 
-MOST_FULL = 1_000  # remembered places without capacity; an action dropped from here finds out again
+FULL_REGIONS_REMEMBERED = 1_000  # remembered places without capacity; an action dropped from here finds out again
 
 
 class VmActivities:
@@ -42,12 +42,12 @@ class VmActivities:
         inventory: Inventory,
         book: MciStore,
         clouds: Mapping[str, Cloud],
-        permits: Permits,
+        permits: PermitPool,
         fence: Fence,
         patience: ProviderRetry | None = None,
     ) -> None:
         self._inventory = inventory
-        self._book = book
+        self._store = book
         self._clouds = clouds
         self._permits = permits
         self._fence = fence
@@ -55,44 +55,46 @@ class VmActivities:
         self._full: OrderedDict[tuple[int, str], str] = OrderedDict()  # action and place -> why there is no more room
 
     @activity.defn
-    async def operate_vms(self, chunk: Chunk) -> Tally:
+    async def operate_vms(self, chunk: Chunk) -> TargetTally:
         """Carries the chunk's action out on each VM that has not landed yet."""
-        async with self._runner(chunk) as runner:
+        async with self._chunk_runner(chunk) as runner:
             if runner.verb == "create":
-                runner.network.update(await self._book.shared_resources(chunk.placement))
-            asked = boot_time()
-            todo = iter(await self._inventory.targets(chunk))
-            runner.right.shown(asked)  # targets with our epoch prove that the action is open
+                runner.network.update(await self._store.read_shared_resources(chunk.placement))
+            asked = seconds_since_boot()
+            todo = iter(await self._inventory.list_targets(chunk))
+            runner.right.note_action_open(asked)  # targets with our epoch prove that the action is open
             async with asyncio.TaskGroup() as lanes:
-                for _ in range(runner.width()):
+                for _ in range(runner.lane_count()):
                     lanes.create_task(runner.run_lane(todo))
-        return runner.logbook.tally
+        return runner.buffer.tally
 
     @activity.defn
-    async def settle_vms(self, chunk: Chunk) -> Tally:
+    async def settle_vms(self, chunk: Chunk) -> TargetTally:
         """Lands each open VM of a cancelled or failed action with its state in the cloud. Gives no orders."""
-        async with self._runner(chunk) as runner:
-            left = await self._inventory.targets(chunk)
-            await runner.ask(left, dict.fromkeys((target.path for target in left), "stopped before it was done"))
-        return runner.logbook.tally
+        async with self._chunk_runner(chunk) as runner:
+            left = await self._inventory.list_targets(chunk)
+            await runner.settle_targets(
+                left, dict.fromkeys((target.path for target in left), "stopped before it was done")
+            )
+        return runner.buffer.tally
 
     @activity.defn
-    async def forget_vms(self, chunk: Chunk) -> Tally:
+    async def forget_vms(self, chunk: Chunk) -> TargetTally:
         """Removes the records of VMs without asking the cloud."""
-        async with heartbeat(), ResultBuffer(self._inventory, chunk) as logbook:
-            for target in await self._inventory.targets(chunk):
-                logbook.add(Landing(target.path, NONE))
+        async with keep_heartbeat(), LandingBuffer(self._inventory, chunk) as logbook:
+            for target in await self._inventory.list_targets(chunk):
+                logbook.add_landing(TargetLanding(target.path, NONE))
         return logbook.tally
 
     @asynccontextmanager
-    async def _runner(self, chunk: Chunk) -> AsyncIterator[_ChunkRunner]:
+    async def _chunk_runner(self, chunk: Chunk) -> AsyncIterator[_ChunkRunner]:
         csp, region = wire.split_placement(chunk.placement)
         async with (
-            self._fence.right(chunk.first, chunk.epoch) as right,
-            self._permits.region(csp, region),
-            ResultBuffer(self._inventory, chunk) as logbook,
+            self._fence.right_to_order(chunk.first, chunk.epoch) as right,
+            self._permits.enter_region(csp, region),
+            LandingBuffer(self._inventory, chunk) as logbook,
         ):
-            while len(self._full) > MOST_FULL:
+            while len(self._full) > FULL_REGIONS_REMEMBERED:
                 self._full.popitem(last=False)
             yield _ChunkRunner(
                 self._clouds[csp], self._permits, right, self._patience, chunk, csp, region, logbook, self._full
@@ -104,81 +106,85 @@ class _ChunkRunner:
     """Works through one chunk in concurrent lanes that take VMs from one list."""
 
     cloud: Cloud
-    permits: Permits
+    permits: PermitPool
     right: OrderRight
     patience: ProviderRetry
     chunk: Chunk
     csp: str
     region: str
-    logbook: ResultBuffer
+    buffer: LandingBuffer
     full: MutableMapping[tuple[int, str], str]
-    adopted: set[str] = field(default_factory=set)
+    adopted_paths: set[str] = field(default_factory=set)
     network: dict[str, str] = field(default_factory=dict)  # shared resources of the region, for new VMs
 
     @property
-    def removing(self) -> bool:
+    def removes_records(self) -> bool:
         """Whether the action deletes the records of its VMs."""
-        return self.chunk.action in mci.REMOVING
+        return self.chunk.action in mci.REMOVING_ACTIONS
 
     @property
     def verb(self) -> str:
         """The verb that the cloud is ordered to carry out."""
-        return mci.ORDERS.get(self.chunk.action, self.chunk.action)
+        return mci.CLOUD_VERB_OF_ACTION.get(self.chunk.action, self.chunk.action)
 
     @property
-    def wanted(self) -> VmStatus:
+    def wanted_status(self) -> VmStatus:
         """The status that each VM should reach."""
-        return mci.WANTED[self.chunk.action]
+        return mci.WANTED_STATUS[self.chunk.action]
 
-    def width(self) -> int:
+    def lane_count(self) -> int:
         """Returns the number of lanes: at most the region's cap, and no more than there are batches."""
         return min(self.permits.vm_cap(self.csp, self.region), -(-self.chunk.count // self._batch_size()))
 
     def _batch_size(self) -> int:
         """Returns the VMs per call: at most the cloud's bulk size and the region's cap."""
-        return min(self.cloud.bulk, self.permits.vm_cap(self.csp, self.region))
+        return min(self.cloud.orders_per_call, self.permits.vm_cap(self.csp, self.region))
 
     async def run_lane(self, todo: Iterator[Target]) -> None:
         """Takes batches of VMs from the shared list, and orders each, until the list is empty."""
         while batch := list(islice(todo, self._batch_size())):
             if self.verb != "create":
                 batch = await self._find_created(batch)
-            elif why := self.full.get(self._here()):
+            elif why := self.full.get(self._region_key()):
                 await self._skip_rest([*batch, *todo], why)
                 return
             await self._order_until_done(batch)
 
-    def _here(self) -> tuple[int, str]:
+    def _region_key(self) -> tuple[int, str]:
         return self.chunk.epoch, self.chunk.placement
 
     async def _skip_rest(self, rest: list[Target], why: str) -> None:
         """Lands the rest without an order, as the region has no capacity. Earlier attempts may have created some."""
         error = f"not tried, there is no more room: {why}"
-        await self.ask(rest, dict.fromkeys((target.path for target in rest), error))
+        await self.settle_targets(rest, dict.fromkeys((target.path for target in rest), error))
 
     async def _find_created(self, batch: list[Target]) -> list[Target]:
         """Looks up VMs without a cloud id by their creation token; lands those that the cloud does not know."""
         unknown = [target for target in batch if "cloud_id" not in target.info]
         if not unknown:
             return batch
-        found = dict(zip((target.path for target in unknown), await self._describe(unknown), strict=True))
+        found = dict(zip((target.path for target in unknown), await self._describe_vms(unknown), strict=True))
         missing = [target for target in unknown if not isinstance(found[target.path], VmFacts)]
-        await self.ask(missing, dict.fromkeys((target.path for target in missing), "the cloud knows no such VM"))
-        self.adopted.update(path for path, facts in found.items() if isinstance(facts, VmFacts))
-        return [_knowing(target, found.get(target.path)) for target in batch if target not in missing]
+        await self.settle_targets(
+            missing, dict.fromkeys((target.path for target in missing), "the cloud knows no such VM")
+        )
+        self.adopted_paths.update(path for path, facts in found.items() if isinstance(facts, VmFacts))
+        return [_target_with_facts(target, found.get(target.path)) for target in batch if target not in missing]
 
     async def _order_until_done(self, batch: list[Target]) -> None:
         """Gives the order; repeats it for throttled, unavailable or unknown answers until the deadline."""
-        deadline, pause = now() + self.patience.total, self.patience.first_pause
+        deadline, pause = monotonic_now() + self.patience.total_seconds, self.patience.first_pause
         while batch:
-            answers = await self._order(batch)
+            answers = await self._order_batch(batch)
             again, lost = self._sort_answers(batch, answers)
-            if again and now() + pause > deadline:
+            if again and monotonic_now() + pause > deadline:
                 again, lost = [], lost + again
             if lost:
-                await self.ask(lost, {target.path: _complaint(answers[target.path]) for target in lost})
+                await self.settle_targets(
+                    lost, {target.path: _error_of_answer(answers[target.path]) for target in lost}
+                )
             if again:
-                await asyncio.sleep(jittered(pause, [answers[target.path] for target in again]))
+                await asyncio.sleep(jittered_pause(pause, [answers[target.path] for target in again]))
                 pause = self.patience.next_pause(pause)
             batch = again
 
@@ -188,106 +194,111 @@ class _ChunkRunner:
         lost: list[Target] = []
         for target in batch:
             match answers[target.path]:
-                case VmFacts() as facts if mci.OBSERVED.get(facts.state) == self.wanted and not self.removing:
-                    self._record(target, self.wanted, facts)
+                case VmFacts() as facts if (
+                    mci.STATUS_OF_CLOUD_STATE.get(facts.state) == self.wanted_status and not self.removes_records
+                ):
+                    self._land_target(target, self.wanted_status, facts)
                 case Throttled() | Unavailable() | UnknownOutcome():
                     again.append(target)
                 case NoCapacity() as answer:
-                    self.full[self._here()] = one_line(answer, 200)
+                    self.full[self._region_key()] = one_line(answer, 200)
                     lost.append(target)
                 case _:
                     lost.append(target)
         return again, lost
 
-    async def _order(self, batch: list[Target]) -> dict[str, VmAnswer]:
-        orders = [self._one(target) for target in batch]
+    async def _order_batch(self, batch: list[Target]) -> dict[str, VmAnswer]:
+        orders = [self._vm_order(target) for target in batch]
         answers: list[VmAnswer] = []
         while rest := orders[len(answers) :]:
-            async with self.permits.vms(self.csp, self.region, len(rest), self.right) as most:
-                answers += await self._perform(rest[:most])
+            async with self.permits.take_vm_slots(self.csp, self.region, len(rest), self.right) as most:
+                answers += await self._perform_with_permit(rest[:most])
         for answer in answers:
             if isinstance(answer, Superseded):
                 raise answer
         return {order.path: answer for order, answer in zip(orders, answers, strict=True)}
 
-    async def _perform(self, orders: list[VmOrder]) -> Sequence[VmAnswer]:
+    async def _perform_with_permit(self, orders: list[VmOrder]) -> Sequence[VmAnswer]:
         try:
-            async with asyncio.timeout(self.patience.call):
-                return await self.cloud.perform(self.verb, self.region, orders)
+            async with asyncio.timeout(self.patience.call_seconds):
+                return await self.cloud.perform_orders(self.verb, self.region, orders)
         except TimeoutError:
-            return [UnknownOutcome(f"no answer within {self.patience.call:g} s") for _ in orders]
+            return [UnknownOutcome(f"no answer within {self.patience.call_seconds:g} s") for _ in orders]
 
-    def _one(self, target: Target) -> VmOrder:
+    def _vm_order(self, target: Target) -> VmOrder:
         if self.verb != "create":
-            return _order(target, self.chunk.action, self.chunk.epoch)
-        order = _order(target, "create", self.chunk.epoch)
+            return _order_for(target, self.chunk.action, self.chunk.epoch)
+        order = _order_for(target, "create", self.chunk.epoch)
         return replace(order, spec={**order.spec, "network": self.network}) if self.network else order
 
-    async def ask(self, lost: Sequence[Target], errors: Mapping[str, str]) -> None:
+    async def settle_targets(self, lost: Sequence[Target], errors: Mapping[str, str]) -> None:
         """Asks the cloud for the state of VMs that missed their goal, and lands them; Failed if it is unclear."""
         if not lost:
             return
-        for target, facts in zip(lost, await self._describe(lost), strict=True):
-            seen = self._seen(facts)
-            done = seen == self.wanted and self.verb != "reboot"  # Running does not prove a reboot
+        for target, facts in zip(lost, await self._describe_vms(lost), strict=True):
+            seen = self._status_from_facts(facts)
+            done = seen == self.wanted_status and self.verb != "reboot"  # Running does not prove a reboot
             error = "" if done else errors[target.path]
-            self._record(target, seen, facts, error)
+            self._land_target(target, seen, facts, error)
 
-    def _record(self, target: Target, status: VmStatus, facts: object, error: str = "") -> None:
+    def _land_target(self, target: Target, status: VmStatus, facts: object, error: str = "") -> None:
         """Adds a landing; with info only where it has changed, so that most landings share one statement."""
-        if self.removing and status == self.wanted and not error:
-            self.logbook.add(Landing(target.path, NONE))
+        if self.removes_records and status == self.wanted_status and not error:
+            self.buffer.add_landing(TargetLanding(target.path, NONE))
             return
-        info = _knowing(target, facts).info
+        info = _target_with_facts(target, facts).info
         if error:
             info = info | {"failure": {"phase": target.status, "at": datetime.now(UTC).isoformat(), "error": error}}
         elif "failure" in info:
             info = {key: value for key, value in info.items() if key != "failure"}
-        news = info != target.info or target.path in self.adopted
-        self.logbook.add(Landing(target.path, status, info if news else None, error))
+        news = info != target.info or target.path in self.adopted_paths
+        self.buffer.add_landing(TargetLanding(target.path, status, info if news else None, error))
 
-    def _seen(self, facts: VmFacts | ProviderError | None) -> VmStatus:
+    def _status_from_facts(self, facts: VmFacts | ProviderError | None) -> VmStatus:
         if isinstance(facts, VmFacts):
-            return mci.OBSERVED.get(facts.state, VmStatus.FAILED)
+            return mci.STATUS_OF_CLOUD_STATE.get(facts.state, VmStatus.FAILED)
         if isinstance(facts, ProviderError) or self.verb == "create":
             return VmStatus.FAILED
         return VmStatus.TERMINATED if self.verb == "terminate" else VmStatus.UNDEFINED
 
-    async def _describe(self, lost: Sequence[Target]) -> Sequence[VmFacts | ProviderError | None]:
+    async def _describe_vms(self, lost: Sequence[Target]) -> Sequence[VmFacts | ProviderError | None]:
         """Reads the state of VMs, by cloud id or else by creation token."""
-        orders = [_order(target, "create", 0) for target in lost]
-        deadline, pause = now() + self.patience.total, self.patience.first_pause
+        orders = [_order_for(target, "create", 0) for target in lost]
+        deadline, pause = monotonic_now() + self.patience.total_seconds, self.patience.first_pause
         while True:
             try:
-                async with self.permits.vms(self.csp, self.region), asyncio.timeout(self.patience.call):
-                    return await self.cloud.describe(self.region, orders)
+                async with (
+                    self.permits.take_vm_slots(self.csp, self.region),
+                    asyncio.timeout(self.patience.call_seconds),
+                ):
+                    return await self.cloud.describe_vms(self.region, orders)
             except (ProviderError, TimeoutError) as error:
-                if not isinstance(error, Throttled | Unavailable) or now() + pause > deadline:
+                if not isinstance(error, Throttled | Unavailable) or monotonic_now() + pause > deadline:
                     return [UnknownOutcome(one_line(error)) for _ in orders]
-                wait = jittered(pause, [error])
+                wait = jittered_pause(pause, [error])
             await asyncio.sleep(wait)
             pause = self.patience.next_pause(pause)
 
 
-def token_of(path: str, generation: int, action: str, epoch: int) -> str:
+def order_token(path: str, generation: int, action: str, epoch: int) -> str:
     """Returns an order's token: for create, one VM per path and generation; else one effect per action."""
     what = f"{path}#{generation}" if action == "create" else f"{path}#{generation}:{action}#{epoch}"
     return hashlib.sha256(what.encode()).hexdigest()[:32]
 
 
-def _order(target: Target, action: str, epoch: int) -> VmOrder:
-    token = token_of(target.path, target.info["generation"], action, epoch)
+def _order_for(target: Target, action: str, epoch: int) -> VmOrder:
+    token = order_token(target.path, target.info["generation"], action, epoch)
     return VmOrder(target.path, token, target.info.get("cloud_id", ""), target.spec, epoch)
 
 
-def _knowing(target: Target, facts: object) -> Target:
+def _target_with_facts(target: Target, facts: object) -> Target:
     """Returns the target with the cloud's facts in its info."""
     if not isinstance(facts, VmFacts):
         return target
     return replace(target, info=target.info | {"cloud_id": facts.cloud_id, "address": facts.address})
 
 
-def _complaint(answer: VmAnswer) -> str:
+def _error_of_answer(answer: VmAnswer) -> str:
     if isinstance(answer, VmFacts):
         return f"the cloud called it {answer.state}, and that is not so"
     return one_line(answer)

@@ -7,12 +7,12 @@ from contextlib import closing
 from functools import partial
 
 from activities.fence import OrderRight
-from activities.orphans import LivingPage, RemovingListing, paged
+from activities.orphans import LivingPage, RemovingListing, read_pages
 from domain.errors import Rejected
 from domain.model import Grant, ObjectView
-from domain.orphans import START, LivingThing, ThingKey, begun_at
+from domain.orphans import FIRST_KEY, LivingThing, ThingKey, begin_time_of_epoch
 from domain.systems.ports import Backend, SystemStore, SystemWork
-from domain.systems.rules import LEAVING
+from domain.systems.rules import LEAVING_KEY
 from domain.systems.specs import is_service
 from domain.systems.tables import PartState
 
@@ -29,43 +29,43 @@ class ServiceListing(RemovingListing):
         self._backends = backends
         self._store = store
 
-    async def living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
+    async def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
         for name, backend in sorted(self._backends.items()):
             if name >= after[0]:
-                start = after if name == after[0] else START
-                async for page in paged(name, partial(_page, backend, prefix), start):
+                start = after if name == after[0] else FIRST_KEY
+                async for page in read_pages(name, partial(_read_page, backend, prefix), start):
                     yield page
 
-    def must_live(self, record: ObjectView) -> bool:
+    def must_exist(self, record: ObjectView) -> bool:
         """One that was never started has failed, and that is all. One whose removal was begun goes at the next look."""
-        return is_service(record.spec) and record.phase != PartState.FAILED and LEAVING not in record.info
+        return is_service(record.spec) and record.phase != PartState.FAILED and LEAVING_KEY not in record.info
 
-    async def remove(self, grant: Grant, right: OrderRight) -> str:
+    async def remove_orphan(self, grant: Grant, right: OrderRight) -> str:
         """Services below it that have a record stay."""
         place = str(grant.details.get("place", ""))
         if place and place not in self._backends:
             raise Rejected(f"there is no backend {place}")
-        keep = [part.path for part in await self._store.services(grant.path)]
+        keep = [part.path for part in await self._store.list_services(grant.path)]
         ended = [
             backend.name
             for name, backend in sorted(self._backends.items())
-            if place in ("", name) and await self._end(backend, grant, keep, right)
+            if place in ("", name) and await self._remove_at_backend(backend, grant, keep, right)
         ]
         return f"removed at {', '.join(ended)}" if ended else "no backend runs such a service any more"
 
-    async def _end(self, backend: Backend, grant: Grant, keep: Sequence[str], right: OrderRight) -> bool:
-        extra = {facts.path for facts in await backend.facts(grant.path)} - set(keep)
+    async def _remove_at_backend(self, backend: Backend, grant: Grant, keep: Sequence[str], right: OrderRight) -> bool:
+        extra = {facts.path for facts in await backend.describe_services(grant.path)} - set(keep)
         if not extra:
             return False
-        generation = SystemWork(path=grant.path, epoch=grant.epoch, backend=backend.name).generation()
-        await right.order(partial(backend.remove, grant.path, generation, keep))
-        with closing(backend.listen(grant.path)) as listener:
-            while extra & {facts.path for facts in await backend.facts(grant.path)}:
-                await listener.news()
+        generation = SystemWork(path=grant.path, epoch=grant.epoch, backend=backend.name).order_generation()
+        await right.order_with_proof(partial(backend.remove_services, grant.path, generation, keep))
+        with closing(backend.listen_for_changes(grant.path)) as listener:
+            while extra & {facts.path for facts in await backend.describe_services(grant.path)}:
+                await listener.wait_for_change()
         return True
 
 
-async def _page(backend: Backend, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+async def _read_page(backend: Backend, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
     return [
         LivingThing(
             path=facts.path,
@@ -73,7 +73,7 @@ async def _page(backend: Backend, prefix: str, after: ThingKey) -> Sequence[Livi
             id=facts.path,
             state=f"{facts.alive} of {facts.wanted} up",
             token=str(facts.generation) if facts.generation > 0 else "",
-            since=begun_at(facts.generation // 2),
+            since=begin_time_of_epoch(facts.generation // 2),
         )
-        for facts in await backend.living(prefix, after[1])
+        for facts in await backend.list_living(prefix, after[1])
     ]

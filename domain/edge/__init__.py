@@ -33,14 +33,14 @@ KINDS: tuple[Kind, ...] = (
         Verb("maintenance-end",   wire.MAINTAIN_CLOUDLET, "End maintenance."),
         Verb("rekey",             wire.REKEY_CLOUDLET,    "Replace or remove its CRM's public key.", KeySpec),
         Verb("delete",            wire.DELETE_CLOUDLET,   "Shut down the CRM and delete the cloudlet."),
-    ), "Edge sites, each with a CRM that does the work there.", absent=NOT_PRESENT),
+    ), "Edge sites, each with a CRM that does the work there.", absent_word=NOT_PRESENT),
     Kind(CLUSTER, ("org", "cloudlet", "cluster"), (
         Verb("create",            wire.CHANGE_INSTANCE,   "Create a cluster on a cloudlet.", ClusterSpec),
         Verb("update",            wire.CHANGE_INSTANCE,   "Change the given fields of a cluster.", ClusterSpec),
         Verb("delete",            wire.CHANGE_INSTANCE,   "Delete a cluster.", DeleteClusterSpec),
         Verb("recreate",          wire.CHANGE_INSTANCE,   "Create again what its cloudlet has lost.", OverrideSpec),
         _DISCARD,
-    ), "Cluster instances on cloudlets.", absent=NOT_PRESENT),
+    ), "Cluster instances on cloudlets.", absent_word=NOT_PRESENT),
     Kind(APP, ("org", "cloudlet", "cluster", "app"), (
         Verb("create",            wire.CHANGE_INSTANCE,   "Create an app in a cluster.", AppSpec,
              programs=("cloudlet",)),
@@ -48,7 +48,7 @@ KINDS: tuple[Kind, ...] = (
         Verb("delete",            wire.CHANGE_INSTANCE,   "Delete an app.", OverrideSpec),
         Verb("recreate",          wire.CHANGE_INSTANCE,   "Create again what its cloudlet has lost.", OverrideSpec),
         _DISCARD,
-    ), "App instances in clusters.", absent=NOT_PRESENT),
+    ), "App instances in clusters.", absent_word=NOT_PRESENT),
     Kind(POLICY, ("org", "policy"), (
         Verb("create",            wire.KEEP_POLICY,       "Create a policy that places an app, or sizes a cluster.",
              PolicySpec),

@@ -23,23 +23,23 @@ class CrmFaultKind(StrEnum):
     CRASH_AFTER = "crash-after"  # dies after the work is done, before it says so
 
 
-_INSTANCES = Literal["*", "create", "update", "delete", "report"]
-_ITSELF = Literal["start", "gather", "upgrade", "maintain", "operate", "shutdown"]
-About = _INSTANCES | _ITSELF
+_InstanceVerb = Literal["*", "create", "update", "delete", "report"]
+_CrmStep = Literal["start", "gather", "upgrade", "maintain", "operate", "shutdown"]
+FaultVerb = _InstanceVerb | _CrmStep
 
 
 class CrmFault(Model):
     """One rule. `path` is a glob; `verb` may also name the CRM's own steps: start, gather, upgrade and so on."""
 
     kind: CrmFaultKind
-    verb: About = "*"
+    verb: FaultVerb = "*"
     path: ShortText = "*"
     version: ShortWord = "*"
     times: int | None = Field(None, ge=1)
     seconds: float = Field(1.0, ge=0)
     message: ShortText = ""
 
-    def meets(self, verb: str, path: str, version: str) -> bool:
+    def matches(self, verb: str, path: str, version: str) -> bool:
         """Tells whether the rule matches. The verb `*` covers work on instances, not the CRM's own steps."""
         about = self.verb == verb or (self.verb == "*" and verb in ("create", "update", "delete"))
         return about and fnmatchcase(path, self.path) and self.version in ("*", version)

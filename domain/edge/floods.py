@@ -9,11 +9,11 @@ from datetime import timedelta
 
 from domain.model import Model
 
-KEPT_PER_HOUR = 50
-HOUR = 3_600.0
-SIGNALS = 1_000  # per run before it continues as new: Temporal allows 10,000, but replaying them takes time
-REPEATS = 10.0  # seconds after which an action at Temporal's signal limit accepts the same message again
-READING = timedelta(
+IGNORED_RECORDED_PER_HOUR = 50
+HOUR_SECONDS = 3_600.0
+SIGNALS_PER_RUN = 1_000  # per run before it continues as new: Temporal allows 10,000, but replaying them takes time
+REPEAT_ACCEPTED_AFTER = 10.0  # seconds after which an action at Temporal's signal limit accepts the same message again
+READING_TASK_TIMEOUT = timedelta(
     seconds=10
 )  # the workflow task timeout where many messages are read; a dead worker delays them this long
 
@@ -27,15 +27,15 @@ class IgnoredBudget(Model):
 
     def is_spent(self, now: float) -> bool:
         """Tells whether the hour's budget is spent, so that messages are only counted."""
-        return self.kept >= KEPT_PER_HOUR and now - self.since < HOUR
+        return self.kept >= IGNORED_RECORDED_PER_HOUR and now - self.since < HOUR_SECONDS
 
-    def spend(self, now: float) -> tuple[bool, IgnoredBudget]:
+    def spend_one(self, now: float) -> tuple[bool, IgnoredBudget]:
         """Returns whether to record this message, and the budget after it."""
-        budget = IgnoredBudget(since=now, more=self.more) if now - self.since >= HOUR else self
-        if budget.kept < KEPT_PER_HOUR:
+        budget = IgnoredBudget(since=now, more=self.more) if now - self.since >= HOUR_SECONDS else self
+        if budget.kept < IGNORED_RECORDED_PER_HOUR:
             return True, budget.model_copy(update={"kept": budget.kept + 1})
         return False, budget.model_copy(update={"more": budget.more + 1})
 
-    def summary(self) -> str:
+    def describe_unrecorded(self) -> str:
         """Returns a sentence about the messages that were only counted; empty if there were none."""
         return f"{self.more} more messages changed nothing and were not kept one by one" if self.more else ""

@@ -14,9 +14,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
-from domain.edge.tables import GONE
+from domain.edge.tables import GONE_STATES
 from domain.errors import one_line
-from domain.fields import ObjectPath, describe_errors
+from domain.fields import ObjectPath, describe_validation_errors
 from domain.model import Model
 from domain.statetable import NONE
 from domain.wire import UnreadableMessage
@@ -36,18 +36,18 @@ FOLLOW_DEMAND = "FollowDemand"
 CRM_RESPONSE = "crm_response"
 CRM_CONNECT = "crm_connect"
 CRM_DISCONNECT = "crm_disconnect"
-DEMAND = "demand"
+DEMAND_SIGNAL = "demand"
 POLICY_CHANGED = "policy_changed"
 RECONNECTED = "reconnected"
 CONNECTION_LOST = "connection_lost"
 
 # The update by which the link reaches an action that has reached Temporal's limit of signals.
-HEAR = "hear"
-FULL = "limit for signal"  # part of Temporal's error for a signal to a run that has reached its limit
+HEAR_UPDATE = "hear"
+SIGNAL_LIMIT_ERROR = "limit for signal"  # part of Temporal's error for a signal to a run that has reached its limit
 
 # Companions of an object.
-LINK = "link"
-LOOP = "loop"
+LINK_ROLE = "link"
+LOOP_ROLE = "loop"
 
 # Activities that are called by name: ours, and those that an agent runs on its cloudlet's queue.
 CRM_IGNORED = "crm_ignored"
@@ -55,7 +55,7 @@ CRM_REQUESTS = "crm_requests"
 CRM_SESSION = "crm_session"
 
 MAX_ERRORS = 20
-MAX_ERROR = 4_000  # characters of all errors together that are kept
+MAX_ERROR_LENGTH = 4_000  # characters of all errors together that are kept
 MAX_INSTANCES = 5_000  # on one page of a connection
 MAX_PAGES = 100
 PAGE_BYTES = 400_000  # of one page: Temporal takes 2 MB at once
@@ -97,7 +97,7 @@ class CrmRequest(Model):
     undo: bool = False
 
     @property
-    def key(self) -> str:
+    def request_key(self) -> str:
         return f"{self.path}/{self.verb}/{self.epoch}/{self.attempt}"
 
 
@@ -117,45 +117,45 @@ class CrmAddress(Model):
     url: str = ""
     probe: float = 30  # seconds between pings of a CRM without a session
 
-    def connection(self) -> dict[str, Any]:
+    def connection_fields(self) -> dict[str, Any]:
         """Returns the connection's notify-id and version, as requests and records contain them."""
         return {"notify_id": self.notify_id, "version": self.version}
 
 
-class OnBehalf(Model):
+class OnBehalfOfAction(Model):
     """The action for which something is sent. Epoch 0: no action, so no right to order needs to be proven."""
 
     path: str = ""
     epoch: int = 0
 
 
-class CrmPost(OnBehalf):
+class SendCrmRequests(OnBehalfOfAction):
     """The input of the activity that sends requests to a CRM."""
 
     to: CrmAddress
     requests: list[CrmRequest]
 
 
-class AllData(OnBehalf):
+class SendAllData(OnBehalfOfAction):
     """The input of the activity that sends a CRM the specs of all instances that its cloudlet should have."""
 
     to: CrmAddress
 
 
-def _cut(value: Any) -> Any:
+def _truncate_text(value: Any) -> Any:
     return one_line(value, 500) if isinstance(value, str) else value
 
 
-def _cut_list(value: Any) -> Any:
+def _truncate_list(value: Any) -> Any:
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list):
         return value
-    return [one_line(text, MAX_ERROR) if isinstance(text, str) else text for text in value[:MAX_ERRORS]]
+    return [one_line(text, MAX_ERROR_LENGTH) if isinstance(text, str) else text for text in value[:MAX_ERRORS]]
 
 
-CutText = Annotated[str, BeforeValidator(_cut)]
-Proof = Annotated[str, Field(max_length=200)]
+TruncatedText = Annotated[str, BeforeValidator(_truncate_text)]
+ProofText = Annotated[str, Field(max_length=200)]
 
 
 class ExternalMessage(BaseModel):
@@ -166,7 +166,7 @@ class ExternalMessage(BaseModel):
     _raw: dict[str, Any] = PrivateAttr(default={})  # as it was received: what a proof signs
 
     @property
-    def raw(self) -> dict[str, Any]:
+    def received_fields(self) -> dict[str, Any]:
         return self._raw
 
     @model_validator(mode="before")
@@ -181,8 +181,8 @@ class CrmProgress(ExternalMessage):
 
     task: int = Field(0, ge=0, le=1_000_000)
     of: int = Field(0, ge=0, le=1_000_000)
-    step: CutText = ""
-    message: CutText = ""
+    step: TruncatedText = ""
+    message: TruncatedText = ""
 
     def describe(self) -> str:
         """Returns the progress as a sentence."""
@@ -195,26 +195,26 @@ class CrmResponse(ExternalMessage):
 
     state: Annotated[str, Field(min_length=1, max_length=100)]
     notify_id: int
-    errors: Annotated[list[str], BeforeValidator(_cut_list)] = []
+    errors: Annotated[list[str], BeforeValidator(_truncate_list)] = []
     runtime: dict[str, Any] | None = None
     progress: CrmProgress | None = None
     path: ObjectPath | None = None  # if it is not the receiving workflow's own object
-    version: CutText = ""
+    version: TruncatedText = ""
     epoch: int = 0  # of the request that it answers; 0: unsolicited
-    proof: Proof = ""
+    proof: ProofText = ""
 
     @property
     def status(self) -> str:
         """The CRM's state word as a status of our state table."""
-        return NONE if self.state in GONE else self.state
+        return NONE if self.state in GONE_STATES else self.state
 
-    def reason(self) -> str:
+    def joined_errors(self) -> str:
         """Returns all errors, joined and cut."""
-        return one_line("; ".join(self.errors), MAX_ERROR)
+        return one_line("; ".join(self.errors), MAX_ERROR_LENGTH)
 
-    def kept_runtime(self) -> dict[str, Any] | None:
+    def storable_runtime(self) -> dict[str, Any] | None:
         """Returns the runtime, if it is small enough to be stored."""
-        small = self.runtime is not None and len(json.dumps(self.runtime, default=str)) <= MAX_ERROR
+        small = self.runtime is not None and len(json.dumps(self.runtime, default=str)) <= MAX_ERROR_LENGTH
         return self.runtime if small else None
 
 
@@ -222,11 +222,11 @@ class ReportedInstance(ExternalMessage):
     """One instance as its CRM reports it."""
 
     state: Annotated[str, Field(min_length=1, max_length=100)]
-    digest: CutText = ""
+    digest: TruncatedText = ""
 
     @property
     def status(self) -> str:
-        return NONE if self.state in GONE else self.state
+        return NONE if self.state in GONE_STATES else self.state
 
 
 class CrmConnect(ExternalMessage):
@@ -240,9 +240,9 @@ class CrmConnect(ExternalMessage):
     instances: dict[str, ReportedInstance] = Field(default={}, max_length=MAX_INSTANCES)
     page: int = Field(1, ge=1, le=MAX_PAGES)
     of: int = Field(1, ge=1, le=MAX_PAGES)
-    proof: Proof = ""
+    proof: ProofText = ""
 
-    def same_connection(self, other: CrmConnect) -> bool:
+    def is_same_connection(self, other: CrmConnect) -> bool:
         """Tells whether both pages belong to the same connect message."""
         return (self.notify_id, self.version, self.of) == (other.notify_id, other.version, other.of)
 
@@ -251,8 +251,8 @@ class CrmDisconnect(ExternalMessage):
     """A CRM disconnects, or its link has noticed that it is gone."""
 
     notify_id: int
-    reason: CutText = ""
-    proof: Proof = ""
+    reason: TruncatedText = ""
+    proof: ProofText = ""
 
 
 class Reconnected(Model):
@@ -269,18 +269,18 @@ class ConnectionLost(Model):
     version: str
 
 
-class Letter(Model):
+class ReceivedSignal(Model):
     """A message as it was received, with its signal name; without one, the link noticed a lost connection."""
 
     signal: str = ""
     message: dict[str, Any]
 
 
-class HandIn(Model):
+class DeliverSignal(Model):
     """A message for an action that has reached Temporal's limit of signals."""
 
     workflow: str
-    letter: Letter
+    letter: ReceivedSignal
 
 
 class IgnoredMessage(Model):
@@ -311,16 +311,16 @@ def parse_message(kind: type[CrmMessageT], raw: object) -> CrmMessageT | str:
         message._raw = dict(raw) if isinstance(raw, dict) else {}
         return message
     except ValidationError as error:
-        return one_line(f"not understood: {describe_errors(error, 'message')}")
+        return one_line(f"not understood: {describe_validation_errors(error, 'message')}")
 
 
-def digest(spec: Mapping[str, Any]) -> str:
+def instance_spec_digest(spec: Mapping[str, Any]) -> str:
     """Returns a short hash of a spec, computed alike by the controller and the CRM."""
     text = json.dumps(spec, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def pages(items: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def split_into_pages(items: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Splits items into pages that fit into one message; at least one page."""
     batches: list[dict[str, Any]] = [{}]
     size = 0
@@ -336,4 +336,4 @@ def pages(items: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def join_errors(errors: Sequence[str]) -> str:
     """Joins errors into one line."""
-    return one_line("; ".join(error for error in errors if error), MAX_ERROR)
+    return one_line("; ".join(error for error in errors if error), MAX_ERROR_LENGTH)

@@ -19,21 +19,21 @@ from domain.edge.specs import AutoProvision, AutoScale
 from domain.edge.tables import S
 from domain.model import Model
 
-BAND = 0.10
+TARGET_TOLERANCE = 0.10
 SKIPPED_INTERVALS = 2  # after a failure: the rest of its interval, and the whole next one
-ON_BEHALF = "policy "  # `requested_by` of a policy's requests: this and its name
+REQUESTED_BY_PREFIX = "policy "  # `requested_by` of a policy's requests: this and its name
 
-Load = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+LoadValue = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 
-class Demand(ExternalMessage):
+class DemandMeasurement(ExternalMessage):
     """A measurement: clients that asked for the app near a cloudlet, or the load on a cluster."""
 
     cloudlet: str = Field("", max_length=63)
     clients: int | None = Field(None, ge=0, le=1_000_000_000)
-    cpu: Load | None = None
-    mem: Load | None = None
-    connections: Load | None = None
+    cpu: LoadValue | None = None
+    mem: LoadValue | None = None
+    connections: LoadValue | None = None
 
 
 class PolicySite(Model):
@@ -67,7 +67,7 @@ class PolicyMemory(Model):
     clients: dict[str, int] = {}  # reported in this interval; forgotten at its end
     streaks: dict[str, DemandStreak] = {}
     failed: dict[str, int] = {}  # sites that failed, and how many intervals have ended since
-    load: Demand = Demand()
+    load: DemandMeasurement = DemandMeasurement()
     advice: list[tuple[float, int]] = []  # when, how many nodes
 
 
@@ -79,7 +79,7 @@ class PolicyPlan:
     deploy: tuple[PolicySite, ...] = ()
 
 
-def after_interval(policy: AutoProvision, memory: PolicyMemory) -> PolicyMemory:
+def memory_after_interval(policy: AutoProvision, memory: PolicyMemory) -> PolicyMemory:
     """Returns the memory at the end of an interval: the streaks of every site are updated."""
     streaks = {}
     for site in policy.cloudlets:
@@ -92,12 +92,12 @@ def after_interval(policy: AutoProvision, memory: PolicyMemory) -> PolicyMemory:
     return memory.model_copy(update={"streaks": streaks, "failed": failed, "clients": {}})
 
 
-def after_failure(memory: PolicyMemory, site: str) -> PolicyMemory:
+def memory_after_failure(memory: PolicyMemory, site: str) -> PolicyMemory:
     """Returns the memory after a site failed: it is skipped for the rest of this interval and the whole next one."""
     return memory.model_copy(update={"failed": {**memory.failed, site: 0}})
 
 
-def provision(policy: AutoProvision, memory: PolicyMemory, facts: PolicyFacts) -> PolicyPlan:
+def plan_provisioning(policy: AutoProvision, memory: PolicyMemory, facts: PolicyFacts) -> PolicyPlan:
     """Returns where to undeploy and deploy the app: first sites outside the policy, then max, then demand, then min."""
     sites = [site.cloudlet for site in policy.cloudlets]
     by_name = {place.cloudlet: place for place in facts.places}
@@ -107,52 +107,54 @@ def provision(policy: AutoProvision, memory: PolicyMemory, facts: PolicyFacts) -
     coming = [
         place for place in in_policy if place.app not in ("", S.READY)
     ]  # still being deployed: they count already
-    excess = _excess(policy, memory, active, len(coming))
+    excess = _sites_to_undeploy(policy, memory, active, len(coming))
     staying = [place for place in active if place not in excess]
     room = policy.max - len(staying) - len(coming) if policy.max else len(in_policy)
     free = [place for place in in_policy if not place.app and place.usable and place.cloudlet not in memory.failed]
-    wanted = [place for place in free if _streak(memory, place).high >= policy.deploy_interval_count]
+    wanted = [place for place in free if _streak_at_site(memory, place).high >= policy.deploy_interval_count]
     short = policy.min_active - len(staying) - len(coming) - len(wanted[: max(room, 0)])
     fill = [place for place in free if place not in wanted][: max(short, 0)]
     gone = tuple(place for place in (*left, *excess) if place.cloudlet not in memory.failed)
     return PolicyPlan(undeploy=gone, deploy=tuple((*wanted, *fill)[: max(room, 0)]))
 
 
-def _excess(policy: AutoProvision, memory: PolicyMemory, active: Sequence[PolicySite], coming: int) -> list[PolicySite]:
+def _sites_to_undeploy(
+    policy: AutoProvision, memory: PolicyMemory, active: Sequence[PolicySite], coming: int
+) -> list[PolicySite]:
     """Returns sites over max, last in the policy's order first; then sites without demand, but never below min."""
     over = list(active[max(policy.max - coming, 0) :]) if policy.max else []
     rest = [place for place in active if place not in over]
-    idle = [place for place in reversed(rest) if _streak(memory, place).low >= policy.undeploy_interval_count]
+    idle = [place for place in reversed(rest) if _streak_at_site(memory, place).low >= policy.undeploy_interval_count]
     return over + idle[: max(len(rest) - policy.min_active, 0)]
 
 
-def _streak(memory: PolicyMemory, place: PolicySite) -> DemandStreak:
+def _streak_at_site(memory: PolicyMemory, place: PolicySite) -> DemandStreak:
     return memory.streaks.get(place.cloudlet, DemandStreak())
 
 
-def advice(policy: AutoScale, nodes: int, load: Demand) -> int:
+def nodes_for_load(policy: AutoScale, nodes: int, load: DemandMeasurement) -> int:
     """Returns how many nodes the load requires: the most that any target requires, within the policy's limits."""
     pairs = (
         (load.cpu, policy.target_cpu),
         (load.mem, policy.target_mem),
         (load.connections, policy.target_connections),
     )
-    wanted = [_for_target(nodes, seen, target) for seen, target in pairs if seen is not None and target]
-    return _within(policy, max(wanted, default=nodes))
+    wanted = [_nodes_for_target(nodes, seen, target) for seen, target in pairs if seen is not None and target]
+    return _clamp_nodes(policy, max(wanted, default=nodes))
 
 
-def _for_target(nodes: int, seen: float, target: float) -> int:
+def _nodes_for_target(nodes: int, seen: float, target: float) -> int:
     ratio = seen / target
-    if abs(ratio - 1) <= BAND + 1e-9:
+    if abs(ratio - 1) <= TARGET_TOLERANCE + 1e-9:
         return nodes
     return math.ceil(round(nodes * ratio, 6))
 
 
-def _within(policy: AutoScale, nodes: int) -> int:
+def _clamp_nodes(policy: AutoScale, nodes: int) -> int:
     return max(policy.min_nodes, min(policy.max_nodes, nodes))
 
 
-def scale(policy: AutoScale, nodes: int, memory: PolicyMemory, now: float) -> tuple[int, PolicyMemory]:
+def plan_scaling(policy: AutoScale, nodes: int, memory: PolicyMemory, now: float) -> tuple[int, PolicyMemory]:
     """Returns how many nodes there should be now, and what to remember.
 
     Scales up only to the lowest recommendation within the window, and down only to the highest: a peak or dip shorter
@@ -160,14 +162,14 @@ def scale(policy: AutoScale, nodes: int, memory: PolicyMemory, now: float) -> tu
     """
     recent = [(when, number) for when, number in memory.advice if when > now - policy.stabilization_window]
     before = recent or ([(now, nodes)] if not memory.advice and policy.stabilization_window else [])
-    window = [*before, (now, advice(policy, nodes, memory.load))]
+    window = [*before, (now, nodes_for_load(policy, nodes, memory.load))]
     numbers = [number for _, number in window]
     steady = min(max(nodes, min(numbers)), max(numbers))
-    return _within(policy, steady), memory.model_copy(update={"advice": window})
+    return _clamp_nodes(policy, steady), memory.model_copy(update={"advice": window})
 
 
-def after_demand(
-    memory: PolicyMemory, demand: Demand, sites: Mapping[str, object] | Sequence[str]
+def memory_after_demand(
+    memory: PolicyMemory, demand: DemandMeasurement, sites: Mapping[str, object] | Sequence[str]
 ) -> tuple[PolicyMemory, str]:
     """Returns the memory after a demand signal, and the reason if the signal changes nothing."""
     if demand.clients is not None and demand.cloudlet:

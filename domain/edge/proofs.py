@@ -13,32 +13,32 @@ from collections.abc import Mapping
 from typing import Any
 
 KEY_BYTES = 32
-PROOF = "proof"
+PROOF_FIELD = "proof"
 
-_ELSEWHERE = ("path", PROOF)  # the path is in the first lines of the text; a proof does not sign itself
+_UNSIGNED_FIELDS = ("path", PROOF_FIELD)  # the path is in the first lines of the text; a proof does not sign itself
 
 
-def statement(signal: str, path: str, message: Mapping[str, Any]) -> str:
+def text_to_sign(signal: str, path: str, message: Mapping[str, Any]) -> str:
     """Returns the text that is signed: the signal, the object's path, and the message as canonical JSON."""
-    rest = {key: value for key, value in message.items() if key not in _ELSEWHERE}
+    rest = {key: value for key, value in message.items() if key not in _UNSIGNED_FIELDS}
     try:
-        text = json.dumps(_plain(rest), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(_without_empty_values(rest), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     except RecursionError:  # no real message is nested so deeply
         text = ""
     return f"{signal}\n{path}\n{text}"
 
 
-def _plain(value: Any) -> Any:
+def _without_empty_values(value: Any) -> Any:
     """Drops empty values: Temporal's HTTP API turns an empty list into null, and 2.0 into 2."""
     if isinstance(value, Mapping):
-        fields = {str(key): _plain(item) for key, item in value.items()}
+        fields = {str(key): _without_empty_values(item) for key, item in value.items()}
         return {key: item for key, item in fields.items() if item is not None and item not in ("", [], {})}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_without_empty_values(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def key_bytes(text: str) -> bytes:
+def decode_key(text: str) -> bytes:
     """Returns a key or proof as bytes; empty if it is not base64."""
     try:
         return base64.b64decode(text, validate=True)

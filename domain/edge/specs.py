@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from domain.edge.proofs import KEY_BYTES, key_bytes
+from domain.edge.proofs import KEY_BYTES, decode_key
 from domain.fields import Name
 from domain.model import Model
 
@@ -15,17 +15,17 @@ EdgeText = Annotated[str, StringConstraints(max_length=200)]
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,30}$")]
 
 
-def _public_key(text: str) -> str:
-    if text and len(key_bytes(text)) != KEY_BYTES:
+def _check_public_key(text: str) -> str:
+    if text and len(decode_key(text)) != KEY_BYTES:
         raise ValueError(f"a key is {KEY_BYTES} bytes in base64: starter crm token prints it")
     return text
 
 
-PublicKey = Annotated[str, StringConstraints(max_length=100), AfterValidator(_public_key)]
-_KEY = Field("", description="The public key of its CRM's token; with one, unsigned messages are ignored.")
+PublicKey = Annotated[str, StringConstraints(max_length=100), AfterValidator(_check_public_key)]
+_KEY_FIELD = Field("", description="The public key of its CRM's token; with one, unsigned messages are ignored.")
 
 MAX_NODES = 10
-DAY = 86_400.0
+DAY_SECONDS = 86_400.0
 
 
 class Override(StrEnum):
@@ -38,30 +38,30 @@ class Override(StrEnum):
     IGNORE_CRM_AND_TRANSIENT_STATE = "ignore-crm-and-transient-state"
 
     @property
-    def without_crm(self) -> bool:
+    def skips_crm(self) -> bool:
         return self in (Override.IGNORE_CRM, Override.IGNORE_CRM_AND_TRANSIENT_STATE)
 
     @property
-    def any_status(self) -> bool:
+    def allows_any_status(self) -> bool:
         return self in (Override.IGNORE_TRANSIENT_STATE, Override.IGNORE_CRM_AND_TRANSIENT_STATE)
 
 
 class CrmPatience(Model):
     """How long to wait for the CRM, in seconds since its last message; `cap` limits the whole action."""
 
-    connect: float = Field(1_800, gt=0, le=DAY)  # for a CRM to connect and be Ready
-    create: float = Field(1_800, gt=0, le=DAY)
-    update: float = Field(1_200, gt=0, le=DAY)
-    delete: float = Field(1_200, gt=0, le=DAY)
-    answer: float = Field(60, gt=0, le=DAY)  # for an answer to a progress request
-    cleanup: float = Field(60, gt=0, le=DAY)  # for the clean-up of an undo
+    connect: float = Field(1_800, gt=0, le=DAY_SECONDS)  # for a CRM to connect and be Ready
+    create: float = Field(1_800, gt=0, le=DAY_SECONDS)
+    update: float = Field(1_200, gt=0, le=DAY_SECONDS)
+    delete: float = Field(1_200, gt=0, le=DAY_SECONDS)
+    answer: float = Field(60, gt=0, le=DAY_SECONDS)  # for an answer to a progress request
+    cleanup: float = Field(60, gt=0, le=DAY_SECONDS)  # for the clean-up of an undo
     probe: float = Field(
-        30, gt=0, le=DAY
+        30, gt=0, le=DAY_SECONDS
     )  # between pings of a webhook CRM; after three without an answer it counts as lost
-    cap: float = Field(7_200, gt=0, le=7 * DAY)
+    cap: float = Field(7_200, gt=0, le=7 * DAY_SECONDS)
 
 
-_OVERRIDE = Field(Override.NONE, description="How far this one request goes without the CRM.")
+_OVERRIDE_FIELD = Field(Override.NONE, description="How far this one request goes without the CRM.")
 
 
 class CloudletSpec(Model):
@@ -71,11 +71,11 @@ class CloudletSpec(Model):
     transport: Literal["queue", "webhook"] = Field("queue", description="How requests reach the CRM.")
     url: EdgeText = Field("", description="Where a webhook CRM takes requests.")
     description: EdgeText = ""
-    key: PublicKey = _KEY
+    key: PublicKey = _KEY_FIELD
     patience: CrmPatience = CrmPatience()
 
     @model_validator(mode="after")
-    def _reachable(self) -> Self:
+    def _check_webhook_url(self) -> Self:
         if self.transport == "webhook" and not self.url.startswith(("http://", "https://")):
             raise ValueError("a webhook needs a url that begins with http:// or https://")
         return self
@@ -90,7 +90,7 @@ class UpgradeSpec(Model):
 class KeySpec(Model):
     """The spec of `cloudlet rekey`: the public key of a CRM's token; empty removes it."""
 
-    key: PublicKey = _KEY
+    key: PublicKey = _KEY_FIELD
 
 
 class MaintenanceSpec(Model):
@@ -104,7 +104,7 @@ class ClusterSpec(Model):
 
     nodes: int = Field(1, ge=1, le=MAX_NODES, description="Number of nodes.")
     flavor: EdgeText = Field("small", description="Size of a node.")
-    override: Override = _OVERRIDE
+    override: Override = _OVERRIDE_FIELD
 
 
 class AppSpec(Model):
@@ -112,13 +112,13 @@ class AppSpec(Model):
 
     image: EdgeText = Field("nginx:stable", description="What to run.")
     replicas: int = Field(1, ge=1, le=1_000, description="How many of it.")
-    override: Override = _OVERRIDE
+    override: Override = _OVERRIDE_FIELD
 
 
 class OverrideSpec(Model):
     """The spec of instance actions that take an override only."""
 
-    override: Override = _OVERRIDE
+    override: Override = _OVERRIDE_FIELD
 
 
 class DeleteClusterSpec(OverrideSpec):
@@ -146,10 +146,10 @@ class AutoProvision(Model):
     min_active: int = Field(0, ge=0, le=1_000)
     max: int = Field(0, ge=0, le=1_000)  # 0: no limit
     cloudlets: list[Site] = Field(max_length=200)
-    interval: float = Field(300, gt=0, le=DAY)
+    interval: float = Field(300, gt=0, le=DAY_SECONDS)
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_bounds(self) -> Self:
         sites = [site.cloudlet for site in self.cloudlets]
         if len(set(sites)) < len(sites):
             raise ValueError("a cloudlet occurs more than once")
@@ -172,11 +172,11 @@ class AutoScale(Model):
     target_cpu: float = Field(0, ge=0, le=100)
     target_mem: float = Field(0, ge=0, le=100)
     target_connections: float = Field(0, ge=0)
-    stabilization_window: float = Field(300, ge=0, le=DAY)
-    interval: float = Field(30, gt=0, le=DAY)
+    stabilization_window: float = Field(300, ge=0, le=DAY_SECONDS)
+    interval: float = Field(30, gt=0, le=DAY_SECONDS)
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_bounds(self) -> Self:
         if self.max_nodes < self.min_nodes:
             raise ValueError(f"max_nodes {self.max_nodes} is less than min_nodes {self.min_nodes}")
         if not (self.target_cpu or self.target_mem or self.target_connections):
@@ -191,7 +191,7 @@ class PolicySpec(Model):
     auto_scale: AutoScale | None = None
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _check_one_rule(self) -> Self:
         if (self.auto_provision is None) == (self.auto_scale is None):
             raise ValueError("write either auto_provision or auto_scale")
         return self

@@ -47,10 +47,10 @@ S = EdgeStatus
 CRM, V1, V2, CONTROLLER = CrmActor.CRM, CrmActor.V1, CrmActor.V2, Actor.CONTROLLER
 
 NOT_PRESENT = "NotPresent"
-GONE = (NOT_PRESENT, "Deleted")  # the CRM's words for an object that does not exist
+GONE_STATES = (NOT_PRESENT, "Deleted")  # the CRM's words for an object that does not exist
 
 
-def _instance(kind: str, label: str) -> StateTable:
+def _instance_table(kind: str, label: str) -> StateTable:
     # fmt: off
     return StateTable(kind, label, (
         #   action      from                while                then     else
@@ -84,14 +84,14 @@ def _instance(kind: str, label: str) -> StateTable:
         Row("error",    S.DELETING,         None,                S.DELETE_ERROR,   actor=CRM),
         Row("undo",     S.DELETE_ERROR,     None,                S.READY,          actor=CONTROLLER),
 
-        *(Row("silence", source,            None,                ERROR_OF[source], actor=CONTROLLER)
-          for source in ERROR_OF),
-    ), passing=(S.CREATING, S.UPDATING, S.UPDATE_ERROR, S.DELETE_REQUESTED, S.DELETING, S.DELETE_ERROR))
+        *(Row("silence", source,            None,                ERROR_STATUS_OF[source], actor=CONTROLLER)
+          for source in ERROR_STATUS_OF),
+    ), passing_statuses=(S.CREATING, S.UPDATING, S.UPDATE_ERROR, S.DELETE_REQUESTED, S.DELETING, S.DELETE_ERROR))
     # fmt: on
 
 
 # The error status of an instance when the CRM reports an error, or is silent for too long.
-ERROR_OF: dict[str, EdgeStatus] = {
+ERROR_STATUS_OF: dict[str, EdgeStatus] = {
     S.CREATE_REQUESTED: S.CREATE_ERROR,
     S.CREATING: S.CREATE_ERROR,
     S.UPDATE_REQUESTED: S.UPDATE_ERROR,
@@ -100,12 +100,12 @@ ERROR_OF: dict[str, EdgeStatus] = {
     S.DELETING: S.DELETE_ERROR,
 }
 
-CREATES = (S.CREATE_REQUESTED, S.CREATING)
-UPDATES = (S.UPDATE_REQUESTED, S.UPDATING)
-DELETES = (S.DELETE_REQUESTED, S.DELETING)
+CREATE_STATUSES = (S.CREATE_REQUESTED, S.CREATING)
+UPDATE_STATUSES = (S.UPDATE_REQUESTED, S.UPDATING)
+DELETE_STATUSES = (S.DELETE_REQUESTED, S.DELETING)
 
-CLUSTER = _instance("cluster", "ClusterInst")
-APP = _instance("app", "AppInst")
+CLUSTER = _instance_table("cluster", "ClusterInst")
+APP = _instance_table("app", "AppInst")
 
 _CONNECTED = (S.READY, S.INIT, S.INIT_OK)
 _UPGRADING = (S.UPDATE_REQUESTED, S.UPDATING, S.INIT_OK)
@@ -149,7 +149,7 @@ CLOUDLET = StateTable("cloudlet", "Cloudlet", (
     *(Row("silence", source,                 None,  S.UPDATE_ERROR,  actor=CONTROLLER)
       for source in _UPGRADING),
     Row("cut off",   S.READY,                None,  S.UPDATE_ERROR,  actor=CONTROLLER),  # and CRMv2 is there
-), passing=(S.UPDATING,))  # not InitOk: a CRM that connects on its own may stay there while it gathers
+), passing_statuses=(S.UPDATING,))  # not InitOk: a CRM that connects on its own may stay there while it gathers
 
 POLICY = StateTable("policy", "Policy", (
     #   action    from         while         then       else
@@ -162,7 +162,7 @@ POLICY = StateTable("policy", "Policy", (
 # fmt: on
 
 
-def refuses_changes(status: str, connected: bool) -> str:
+def why_changes_refused(status: str, connected: bool) -> str:
     """Returns why a cloudlet accepts no changes of instances now; empty if it does."""
     if status == S.UPDATE_ERROR:
         return "its upgrade failed (UpdateError)"

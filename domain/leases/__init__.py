@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from domain.kinds import Kind, Program, Verb, orphan_verb
+from domain.kinds import InternalProgram, Kind, Verb, orphan_verb
 from domain.leases import names
 from domain.leases.specs import EventFiring, HostSpec, LeaseChange, LeaseSpec
 from domain.leases.tables import EVENT, HOST, LEASE, RESERVATION
 
-_BY_CLOCK = (Program.CLOCK,)
+_ONLY_BY_CLOCK = (InternalProgram.CLOCK,)
 
 KINDS: tuple[Kind, ...] = (
     Kind(
@@ -21,10 +21,10 @@ KINDS: tuple[Kind, ...] = (
                 names.START_LEASE,
                 "For the clock: start a lease whose time has come.",
                 EventFiring,
-                hidden=True,
-                programs=_BY_CLOCK,
+                is_internal=True,
+                programs=_ONLY_BY_CLOCK,
             ),
-            Verb("end", names.END_LEASE, "End a lease now, before its time.", EventFiring, programs=_BY_CLOCK),
+            Verb("end", names.END_LEASE, "End a lease now, before its time.", EventFiring, programs=_ONLY_BY_CLOCK),
             Verb("delete", names.DELETE_LEASE, "Release all that a lease holds, and delete it.", preempts=True),
         ),
         help="Leases of hosts, instances and MCIs.",
@@ -44,8 +44,8 @@ KINDS: tuple[Kind, ...] = (
                 names.ANNOUNCE_END,
                 "For the clock: announce that the lease will end.",
                 EventFiring,
-                hidden=True,
-                programs=_BY_CLOCK,
+                is_internal=True,
+                programs=_ONLY_BY_CLOCK,
             ),
         ),
         help="Events of a lease: its start, the announcement of its end, its end.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
     "!=": operator.ne,
@@ -19,17 +19,17 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ResourceSize:
     """vCPUs, memory and disk: of a host, or of what is allocated on it."""
 
     vcpus: int
     memory_mb: int
     disk_gb: int
 
-    def times(self, number: int) -> Size:
-        return Size(self.vcpus * number, self.memory_mb * number, self.disk_gb * number)
+    def multiplied_by(self, number: int) -> ResourceSize:
+        return ResourceSize(self.vcpus * number, self.memory_mb * number, self.disk_gb * number)
 
-    def parts(self) -> tuple[int, int, int]:
+    def as_tuple(self) -> tuple[int, int, int]:
         return (self.vcpus, self.memory_mb, self.disk_gb)
 
 
@@ -39,30 +39,30 @@ class Allocation:
 
     starts: datetime
     ends: datetime
-    size: Size
+    size: ResourceSize
     whole: bool = False
 
 
-def matches(properties: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
+def properties_match(properties: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
     """Tells whether a host has all wanted properties. A value is `16`, `"a100"`, or a comparison such as `">=32"`."""
-    return all(name in properties and _holds(properties[name], want) for name, want in wanted.items())
+    return all(name in properties and _value_matches(properties[name], want) for name, want in wanted.items())
 
 
-def _holds(have: object, want: object) -> bool:
-    for sign, compare in _COMPARE.items():
+def _value_matches(have: object, want: object) -> bool:
+    for sign, compare in _COMPARISONS.items():
         if isinstance(want, str) and want.startswith(sign):
-            return _compared(compare, have, want.removeprefix(sign).strip())
-    return _word(have) == _word(want)
+            return _compare_values(compare, have, want.removeprefix(sign).strip())
+    return _normalise_value(have) == _normalise_value(want)
 
 
-def _compared(compare: Callable[[Any, Any], bool], have: object, want: str) -> bool:
+def _compare_values(compare: Callable[[Any, Any], bool], have: object, want: str) -> bool:
     try:
         return compare(float(str(have)), float(want))
     except ValueError:
-        return compare(_word(have), want)
+        return compare(_normalise_value(have), want)
 
 
-def _word(value: object) -> str:
+def _normalise_value(value: object) -> str:
     """Normalises a value for comparison: `true` equals `True`, `16` equals `16.0`."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -71,28 +71,30 @@ def _word(value: object) -> str:
     return str(value).lower() if str(value).lower() in ("true", "false") else str(value)
 
 
-def room(host: Size, taken: Iterable[Allocation], starts: datetime, ends: datetime, each: Size) -> int:
+def count_fitting_instances(
+    host: ResourceSize, taken: Iterable[Allocation], starts: datetime, ends: datetime, size: ResourceSize
+) -> int:
     """Returns how many instances of size `each` fit on a host for the whole period beside existing allocations."""
     within = [allocation for allocation in taken if allocation.starts < ends and allocation.ends > starts]
     if any(allocation.whole for allocation in within):
         return 0
-    used = peak(within)
+    used = peak_usage(within)
     fitting = [
         max(0, have - gone) // need
-        for have, gone, need in zip(host.parts(), used.parts(), each.parts(), strict=True)
+        for have, gone, need in zip(host.as_tuple(), used.as_tuple(), size.as_tuple(), strict=True)
         if need
     ]
     return min(fitting, default=0)
 
 
-def peak(taken: Iterable[Allocation]) -> Size:
+def peak_usage(taken: Iterable[Allocation]) -> ResourceSize:
     """Returns the highest total allocation at any moment, for vCPUs, memory and disk separately."""
-    changes: list[tuple[datetime, int, Size]] = []
+    changes: list[tuple[datetime, int, ResourceSize]] = []
     for allocation in taken:
         changes += [(allocation.starts, 1, allocation.size), (allocation.ends, -1, allocation.size)]
     changes.sort(key=lambda change: (change[0], change[1]))  # at the same moment, ends come before starts
     level, most = [0, 0, 0], [0, 0, 0]
     for _, sign, size in changes:
-        level = [now + sign * part for now, part in zip(level, size.parts(), strict=True)]
+        level = [now + sign * part for now, part in zip(level, size.as_tuple(), strict=True)]
         most = [max(before, now) for before, now in zip(most, level, strict=True)]
-    return Size(*most)
+    return ResourceSize(*most)

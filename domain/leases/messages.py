@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
-from domain.leases.capacity import Size
+from domain.leases.capacity import ResourceSize
 from domain.model import Model, Move
 
 
@@ -63,7 +63,7 @@ class DueEvent(Model):
     due: datetime
 
 
-class DueQuery(Model):
+class DueEventsQuery(Model):
     """Asks for the due events of a pool, except those of leases that are busy."""
 
     pool: str
@@ -71,7 +71,7 @@ class DueQuery(Model):
     busy: list[str] = []
 
 
-class DueList(Model):
+class DueEvents(Model):
     """The events to fire now; how many due ones must wait for others; when the next one is due."""
 
     due: list[DueEvent]
@@ -99,7 +99,7 @@ class HandOverGoal(StrEnum):
     NOTHING = "nothing"  # everything is returned, and nothing can be handed over afterwards
 
 
-class HandOver(Model):
+class HandOverOrder(Model):
     """The order to bring these reservations to their holdings, for an action on a lease or a host."""
 
     path: str
@@ -116,7 +116,7 @@ class HandOverResult(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class DesiredHolding:
     """What a reservation should hold: so many units on each host. Orders with an older version change nothing.
 
     The generation is the epoch that created the lease: the provider refuses a lower one than it has seen. Within a
@@ -129,7 +129,7 @@ class Holding:
     version: int
     hosts: dict[str, int]
     whole: bool  # the hosts are for this reservation alone
-    size: Size  # of each unit
+    size: ResourceSize  # of each unit
     returning: bool = False  # it may still hold more: report when it no longer does
 
 
@@ -144,44 +144,44 @@ class HostTenant:
     generation: int
 
 
-class Hosts(Protocol):
+class HostProvider(Protocol):
     """The provider that hands over hosts and instances to tenants."""
 
-    async def hold(self, holding: Holding) -> None:
+    async def set_holding(self, holding: DesiredHolding) -> None:
         """Makes the reservation hold exactly this. Repeatable; raises a ProviderError, or Superseded."""
         ...
 
 
-class Tenants(Protocol):
+class TenantRegister(Protocol):
     """The provider's own record of who holds which host."""
 
-    async def take_back(self, reservation: str, generation: int) -> int:
+    async def take_back_hosts(self, reservation: str, generation: int) -> int:
         """Take back whatever it holds, and refuse orders of an earlier generation. Returns how many hosts that was."""
         ...
 
-    async def living(self, prefix: str, after: tuple[str, str]) -> list[HostTenant]:
+    async def list_living(self, prefix: str, after: tuple[str, str]) -> list[HostTenant]:
         """A page of what is held at or below a path, or by anybody, by reservation and host, from after a pair on."""
         ...
 
 
-class Holdings(Protocol):
+class HoldingsStore(Protocol):
     """The store's protocol for host hand-over: what reservations should hold."""
 
-    async def holdings(self, order: HandOver) -> list[Holding]:
+    async def read_holdings(self, order: HandOverOrder) -> list[DesiredHolding]:
         """Returns what these reservations should hold. Raises Superseded if the ordering action is over."""
         ...
 
-    async def returned(self, holding: Holding) -> None:
+    async def record_returned_hosts(self, holding: DesiredHolding) -> None:
         """Records that the reservation holds exactly this, so that all else it had is free."""
         ...
 
 
-class Schedule(Protocol):
+class EventSchedule(Protocol):
     """The store's protocol for a pool's clock: due events and their timers."""
 
-    async def due(self, query: DueQuery) -> DueList: ...
+    async def list_due_events(self, query: DueEventsQuery) -> DueEvents: ...
 
-    async def still_due(self, events: Sequence[DueEvent]) -> list[DueEvent]:
+    async def filter_still_due(self, events: Sequence[DueEvent]) -> list[DueEvent]:
         """Returns the events that have neither been fired nor moved since."""
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.wire import companion
+from domain.wire import companion_id
 
 # Workflow types.
 CREATE_LEASE = "CreateLease"
@@ -22,7 +22,7 @@ READ_CALENDAR = "read_calendar"
 
 def clock_id(pool: str) -> str:
     """Returns the workflow ID of a pool's clock, which fires the events of all its leases."""
-    return companion(f"pool:{pool}", "clock")
+    return companion_id(f"pool:{pool}", "clock")
 
 
 def event_path(lease: str, name: str) -> str:

@@ -10,51 +10,51 @@ from pydantic import Field, model_validator
 
 from domain.errors import Category, Refused
 from domain.fields import Name, ObjectPath
-from domain.leases.dates import minute, parse, stamp
+from domain.leases.dates import format_date, parse_date, start_of_minute
 from domain.model import Model
 
 MAX_RESERVATIONS = 50
 MAX_UNITS = 10_000
-NOTICE = timedelta(minutes=60)  # how long before the end it is announced by default
+DEFAULT_NOTICE = timedelta(minutes=60)  # how long before the end it is announced by default
 
 
 LeaseText = Annotated[str, Field(max_length=200)]
-When = Annotated[str, Field(max_length=60)]
-Value = Annotated[str, Field(max_length=100)] | int | float | bool
-Properties = Annotated[dict[Annotated[str, Field(min_length=1, max_length=63)], Value], Field(max_length=50)]
+DateText = Annotated[str, Field(max_length=60)]
+PropertyValue = Annotated[str, Field(max_length=100)] | int | float | bool
+Properties = Annotated[dict[Annotated[str, Field(min_length=1, max_length=63)], PropertyValue], Field(max_length=50)]
 
 
-class _Number(Model):
+class _UnitRange(Model):
     """A number of units: at least `min`, and up to `max` if there are as many."""
 
     min: int = Field(ge=1, le=MAX_UNITS)
     max: int = Field(0, ge=0, le=MAX_UNITS, description="the upper number; by default the same as min")
 
     @model_validator(mode="after")
-    def _in_order(self) -> Self:
+    def _check_min_max(self) -> Self:
         if self.max and self.max < self.min:
             raise ValueError(f"max {self.max} is less than min {self.min}")
         return self
 
 
-class _Sized(_Number):
+class _HostUnits(_UnitRange):
     """A number of hosts or instances with these properties."""
 
     min: int = Field(1, ge=1, le=MAX_UNITS)
     resource_properties: Properties = {}
 
     @property
-    def most(self) -> int:
+    def max_units(self) -> int:
         return self.max or self.min
 
 
-class PhysicalHosts(_Sized):
+class PhysicalHosts(_HostUnits):
     """A reservation of whole hosts, each for one lease alone."""
 
     resource_type: Literal["physical:host"]
 
 
-class Instances(_Sized):
+class Instances(_HostUnits):
     """A reservation of instances of one size, on hosts that may be shared."""
 
     resource_type: Literal["virtual:instance"]
@@ -79,15 +79,15 @@ class LeaseSpec(Model):
     """The spec of `lease create`."""
 
     name: LeaseText = Field("", description="a display name, which may change later")
-    start: When = Field("now", description="now, +2h, 2026-12-01 09:00 (UTC) or ISO 8601")
-    end: When = Field(description="like the start; +2h counts from now")
-    before_end: When = Field("", description="when to announce the end; an hour before it if not given")
+    start: DateText = Field("now", description="now, +2h, 2026-12-01 09:00 (UTC) or ISO 8601")
+    end: DateText = Field(description="like the start; +2h counts from now")
+    before_end: DateText = Field("", description="when to announce the end; an hour before it if not given")
     pool: Name = Field("main", description="the pool of hosts to take from")
     hosts: int = Field(0, ge=0, le=MAX_UNITS, description="shorthand for one reservation of so many physical hosts")
     reservations: list[ReservationSpec] = Field(default=[], max_length=MAX_RESERVATIONS)
 
     @model_validator(mode="after")
-    def _something(self) -> Self:
+    def _check_not_empty(self) -> Self:
         if bool(self.hosts) == bool(self.reservations):
             raise ValueError("say what to reserve: either hosts, or reservations")
         mcis = [reservation.mci for reservation in self.reservations if isinstance(reservation, MciLease)]
@@ -95,12 +95,12 @@ class LeaseSpec(Model):
             raise ValueError("one MCI can be in one reservation only")
         return self
 
-    def wanted(self) -> list[PhysicalHosts | Instances | MciLease]:
+    def reservation_specs(self) -> list[PhysicalHosts | Instances | MciLease]:
         short = PhysicalHosts(resource_type="physical:host", min=self.hosts) if self.hosts else None
         return [short] if short else list(self.reservations)
 
 
-class Resize(_Number):
+class Resize(_UnitRange):
     """A new size for one reservation, in `lease update`."""
 
     id: Name = Field("", description="the reservation, such as r1; optional if there is only one")
@@ -110,32 +110,32 @@ class LeaseChange(Model):
     """The spec of `lease update`: only what changes."""
 
     name: LeaseText | None = Field(None, description="another name")
-    start: When | None = Field(None, description="another start; only before the lease has started")
-    end: When | None = Field(None, description="another end; +2h counts from now")
-    before_end: When | None = Field(None, description="another moment to announce the end")
+    start: DateText | None = Field(None, description="another start; only before the lease has started")
+    end: DateText | None = Field(None, description="another end; +2h counts from now")
+    before_end: DateText | None = Field(None, description="another moment to announce the end")
     hosts: int | None = Field(None, ge=1, le=MAX_UNITS, description="another size, if there is one reservation")
     reservations: list[Resize] = Field(default=[], max_length=MAX_RESERVATIONS)
 
     @model_validator(mode="after")
-    def _something(self) -> Self:
+    def _check_not_empty(self) -> Self:
         if not self.model_fields_set:
             raise ValueError("say what to change: name, start, end, before_end, hosts or reservations")
         return self
 
-    def sizes(self) -> list[Resize]:
+    def resizes(self) -> list[Resize]:
         """Returns the new sizes; one without an id is for the only reservation."""
         short = [Resize(min=self.hosts)] if self.hosts else []
         return [*short, *self.reservations]
 
-    def only_name(self) -> bool:
+    def changes_only_name(self) -> bool:
         """Tells whether only the name changes."""
-        return not (self.start or self.end or self.before_end or self.sizes())
+        return not (self.start or self.end or self.before_end or self.resizes())
 
 
 class EventFiring(Model):
     """Identifies one firing of an event by its due date, so that a moved event is not fired by its old one."""
 
-    due: When = Field("", description="set by the clock: when the event was due")
+    due: DateText = Field("", description="set by the clock: when the event was due")
 
 
 class HostSpec(Model):
@@ -148,16 +148,16 @@ class HostSpec(Model):
     properties: Properties = {}
 
     @model_validator(mode="after")
-    def _readable(self) -> Self:
+    def _check_labels(self) -> Self:
         self.all_properties()
         return self
 
-    def all_properties(self) -> dict[str, Value]:
+    def all_properties(self) -> dict[str, PropertyValue]:
         """Returns the host's properties, including its sizes, so that a lease can ask for them."""
-        sizes: dict[str, Value] = {"vcpus": self.vcpus, "memory_mb": self.memory_mb, "disk_gb": self.disk_gb}
-        return {**self._labels(), **self.properties, **sizes}
+        sizes: dict[str, PropertyValue] = {"vcpus": self.vcpus, "memory_mb": self.memory_mb, "disk_gb": self.disk_gb}
+        return {**self._parse_labels(), **self.properties, **sizes}
 
-    def _labels(self) -> dict[str, Value]:
+    def _parse_labels(self) -> dict[str, PropertyValue]:
         words = [word.strip() for word in self.labels.split(",") if word.strip()]
         pairs = [word.partition("=")[::2] for word in words]
         if bad := [word for word, (name, value) in zip(words, pairs, strict=True) if not (name and value)]:
@@ -183,38 +183,46 @@ class LeaseTerm:
     before_end: datetime
 
 
-def term(spec: LeaseSpec, now: datetime, limits: LeaseLimits) -> LeaseTerm:
+def term_of_new_lease(spec: LeaseSpec, now: datetime, limits: LeaseLimits) -> LeaseTerm:
     """Returns the dates of a new lease; refuses dates that break a rule, which it names."""
-    start, end = parse(spec.start, now, "start"), parse(spec.end, now, "end")
-    if start < minute(now):
-        raise _invalid(f"the start {stamp(start)} is in the past: now is {stamp(now)}", "write --start now")
-    before_end = parse(spec.before_end, now, "before_end") if spec.before_end else notice(start, end)
+    start, end = parse_date(spec.start, now, "start"), parse_date(spec.end, now, "end")
+    if start < start_of_minute(now):
+        raise _invalid_dates(
+            f"the start {format_date(start)} is in the past: now is {format_date(now)}", "write --start now"
+        )
+    before_end = parse_date(spec.before_end, now, "before_end") if spec.before_end else default_announcement(start, end)
     return check_term(LeaseTerm(start, end, before_end), limits)
 
 
-def changed_term(change: LeaseChange, old: LeaseTerm, started: bool, now: datetime, limits: LeaseLimits) -> LeaseTerm:
+def term_after_change(
+    change: LeaseChange, old: LeaseTerm, started: bool, now: datetime, limits: LeaseLimits
+) -> LeaseTerm:
     """Returns the dates of a lease after a change; refuses dates that break a rule."""
-    start = parse(change.start, now, "start") if change.start else old.start
-    end = parse(change.end, now, "end") if change.end else old.end
+    start = parse_date(change.start, now, "start") if change.start else old.start
+    end = parse_date(change.end, now, "end") if change.end else old.end
     if started and start != old.start:
-        raise _invalid(
-            f"the lease started at {stamp(old.start)}: its start cannot change any more",
+        raise _invalid_dates(
+            f"the lease started at {format_date(old.start)}: its start cannot change any more",
             "change the end, or create another lease",
         )
-    if start != old.start and start < minute(now):
-        raise _invalid(f"the start {stamp(start)} is in the past: now is {stamp(now)}", "write --start now")
-    if end != old.end and end < minute(now):
-        raise _invalid(f"the end {stamp(end)} is in the past: now is {stamp(now)}", "write --end now, or end the lease")
+    if start != old.start and start < start_of_minute(now):
+        raise _invalid_dates(
+            f"the start {format_date(start)} is in the past: now is {format_date(now)}", "write --start now"
+        )
+    if end != old.end and end < start_of_minute(now):
+        raise _invalid_dates(
+            f"the end {format_date(end)} is in the past: now is {format_date(now)}", "write --end now, or end the lease"
+        )
     if change.before_end:
-        before_end = parse(change.before_end, now, "before_end")
+        before_end = parse_date(change.before_end, now, "before_end")
     else:  # the announcement keeps its distance to the end
         before_end = max(start, end - (old.end - old.before_end))
     return check_term(LeaseTerm(start, end, before_end), limits)
 
 
-def notice(start: datetime, end: datetime) -> datetime:
+def default_announcement(start: datetime, end: datetime) -> datetime:
     """Returns when the end is announced by default: an hour before it, but never before the start."""
-    return max(start, end - NOTICE)
+    return max(start, end - DEFAULT_NOTICE)
 
 
 def check_term(dates: LeaseTerm, limits: LeaseLimits) -> LeaseTerm:
@@ -222,16 +230,21 @@ def check_term(dates: LeaseTerm, limits: LeaseLimits) -> LeaseTerm:
     start, end, before_end = dates.start, dates.end, dates.before_end
     if end <= start:
         what = "has no length" if end == start else "ends before it starts"
-        raise _invalid(f"the lease {what}: start {stamp(start)}, end {stamp(end)}", "the end must be after the start")
+        raise _invalid_dates(
+            f"the lease {what}: start {format_date(start)}, end {format_date(end)}", "the end must be after the start"
+        )
     if end - start > limits.longest:
-        raise _invalid(f"the lease would last {end - start}: the limit is {limits.longest}", "ask for a shorter lease")
+        raise _invalid_dates(
+            f"the lease would last {end - start}: the limit is {limits.longest}", "ask for a shorter lease"
+        )
     if not start <= before_end <= end:
-        raise _invalid(
-            f"before_end {stamp(before_end)} is outside the lease, which lasts from {stamp(start)} to {stamp(end)}",
+        raise _invalid_dates(
+            f"before_end {format_date(before_end)} is outside the lease, which lasts from "
+            f"{format_date(start)} to {format_date(end)}",
             "the end is announced between the start and the end",
         )
     return dates
 
 
-def _invalid(message: str, hint: str = "") -> Refused:
+def _invalid_dates(message: str, hint: str = "") -> Refused:
     return Refused(Category.INVALID, message, hint)

@@ -136,28 +136,28 @@ RELATIONS: dict[LeaseStatus, tuple[tuple[ReservationStatus, ...], tuple[EventSta
 # fmt: on
 
 
-def contradiction(lease: str, reservations: Iterable[str], events: Mapping[str, str]) -> str:
+def describe_contradiction(lease: str, reservations: Iterable[str], events: Mapping[str, str]) -> str:
     """Returns how a lease's parts contradict its status, by the relationship table; empty if they do not."""
     row = RELATIONS.get(LeaseStatus(lease))
     if row is None or lease == L.DELETING:
         return ""
-    if missing := _missing(events):
+    if missing := _describe_missing_events(events):
         return missing
     wanted, start, end = row
     for status in reservations:
         if status not in wanted:
-            return f"a reservation is {status}; a lease under {lease} needs {_or(wanted)}"
+            return f"a reservation is {status}; a lease under {lease} needs {_join_with_or(wanted)}"
     for name, allowed in ((START, start), (END, end)):
         if events[name] not in allowed:
-            return f"{name} is {events[name]}; a lease under {lease} needs {_or(allowed)}"
+            return f"{name} is {events[name]}; a lease under {lease} needs {_join_with_or(allowed)}"
     if lease == L.UPDATING and E.IN_PROGRESS in events.values():
         return "an event is IN_PROGRESS; a lease under UPDATING needs any other status"
     return ""
 
 
-def why_only_delete(action: str, events: Mapping[str, str]) -> str:
+def why_only_delete_allowed(action: str, events: Mapping[str, str]) -> str:
     """Returns why a lease in ERROR can only be deleted: an event is missing, or says that the lease has ended."""
-    if missing := _missing(events):
+    if missing := _describe_missing_events(events):
         return missing
     started_or_ended = events[START] == E.IN_PROGRESS or events[END] in (E.IN_PROGRESS, E.DONE)
     if action == "end" and started_or_ended:
@@ -165,9 +165,9 @@ def why_only_delete(action: str, events: Mapping[str, str]) -> str:
     return ""
 
 
-def _missing(events: Mapping[str, str]) -> str:
+def _describe_missing_events(events: Mapping[str, str]) -> str:
     return next((f"{name} is missing" for name in EVENTS if name not in events), "")
 
 
-def _or(words: Iterable[str]) -> str:
+def _join_with_or(words: Iterable[str]) -> str:
     return " or ".join(words)

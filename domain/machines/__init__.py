@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.kinds import Kind, Program, Verb, orphan_verb
+from domain.kinds import InternalProgram, Kind, Verb, orphan_verb
 from domain.machines import specs
 from domain.machines.tables import (
     ACCOUNT,
@@ -20,122 +20,152 @@ from domain.machines.tables import (
 __all__ = ["KINDS", "TABLES", "TRANSITION_STATES", "MachineStatus", "validate_transition"]
 
 # Names that cross the wire.
-OPERATE = "OperateObject"
-NODE_WORK = "WorkOnNode"
-BIN = "EmptyBin"
+OPERATE_OBJECT = "OperateObject"
+WORK_ON_NODE = "WorkOnNode"
+EMPTY_BIN = "EmptyBin"
 BIN_ROLE = "bin"
-LOOK_AGAIN = "look_again"
-QUEUE = "hypervisor"
+LOOK_AGAIN_SIGNAL = "look_again"
+HYPERVISOR_QUEUE = "hypervisor"
 
-BUSY = "Cannot execute action at this time"  # the source document's wording
+BUSY_HINT = "Cannot execute action at this time"  # the source document's wording
 
-_BY_BIN, _BY_NODE = (Program.RECYCLE_BIN,), ("node",)
-_BIN = (
-    Verb("delete", OPERATE, "Move it to the recycle bin, until its retention is over.", specs.Delete),
-    Verb("restore", OPERATE, "Restore it from the recycle bin."),
-    Verb("destroy", OPERATE, "Destroy it for good.", specs.Destroy, programs=_BY_BIN),
+_ONLY_BY_BIN, _ONLY_BY_NODE = (InternalProgram.RECYCLE_BIN,), ("node",)
+_BIN_VERBS = (
+    Verb("delete", OPERATE_OBJECT, "Move it to the recycle bin, until its retention is over.", specs.DeleteSpec),
+    Verb("restore", OPERATE_OBJECT, "Restore it from the recycle bin."),
+    Verb("destroy", OPERATE_OBJECT, "Destroy it for good.", specs.DestroySpec, programs=_ONLY_BY_BIN),
 )
-_BIN_WITH_CONTENTS = (
-    Verb("delete", OPERATE, "Move it to the recycle bin, until its retention is over.", specs.DeleteAll),
-    Verb("restore", OPERATE, "Restore it from the recycle bin, without its contents."),
-    Verb("destroy", OPERATE, "Destroy it for good.", specs.DestroyAll, programs=_BY_BIN),
+_CASCADING_BIN_VERBS = (
+    Verb(
+        "delete", OPERATE_OBJECT, "Move it to the recycle bin, until its retention is over.", specs.CascadingDeleteSpec
+    ),
+    Verb("restore", OPERATE_OBJECT, "Restore it from the recycle bin, without its contents."),
+    Verb("destroy", OPERATE_OBJECT, "Destroy it for good.", specs.CascadingDestroySpec, programs=_ONLY_BY_BIN),
 )
-_DEPLOY = Verb("deploy", OPERATE, "Create the real object of a record.")
-_ABLE = (
-    Verb("disable", OPERATE, "Disable it, until it is enabled again."),
-    Verb("enable", OPERATE, "Enable it again."),
+_DEPLOY_VERB = Verb("deploy", OPERATE_OBJECT, "Create the real object of a record.")
+_ENABLE_VERBS = (
+    Verb("disable", OPERATE_OBJECT, "Disable it, until it is enabled again."),
+    Verb("enable", OPERATE_OBJECT, "Enable it again."),
 )
 
-_DISCARD = orphan_verb("Remove at the hypervisor what no record knows.", (Program.SELF_HEALING,))
+_DISCARD_VERB = orphan_verb("Remove at the hypervisor what no record knows.", (InternalProgram.SELF_HEALING,))
 
 KINDS: tuple[Kind, ...] = (
     Kind(
         table=ACCOUNT,
         scope=("account",),
         verbs=(
-            Verb("create", OPERATE, "Create an account.", specs.NewAccount),
-            Verb("disable", OPERATE, "Stop its machines and pause its cloudspaces."),
-            Verb("enable", OPERATE, "Resume its cloudspaces; machines stay stopped."),
-            *_BIN_WITH_CONTENTS,
+            Verb("create", OPERATE_OBJECT, "Create an account.", specs.NewAccountSpec),
+            Verb("disable", OPERATE_OBJECT, "Stop its machines and pause its cloudspaces."),
+            Verb("enable", OPERATE_OBJECT, "Resume its cloudspaces; machines stay stopped."),
+            *_CASCADING_BIN_VERBS,
         ),
-        busy=BUSY,
+        busy_hint=BUSY_HINT,
         help="Accounts, which own cloudspaces and disks.",
     ),
     Kind(
         table=CLOUDSPACE,
         scope=("account", "cloudspace"),
         verbs=(
-            Verb("create", OPERATE, "Create a cloudspace: a network with its firewall.", specs.NewCloudspace),
-            _DEPLOY,
-            *_ABLE,
-            Verb("pause", OPERATE, "Stop the virtual firewall."),
-            Verb("resume", OPERATE, "Start the virtual firewall."),
-            Verb("reset", OPERATE, "Restart the virtual firewall."),
-            _BIN_WITH_CONTENTS[0],
-            Verb("restore", OPERATE, "Restore it from the recycle bin, with the machines and disks deleted with it."),
-            _BIN_WITH_CONTENTS[-1],
-            _DISCARD,
+            Verb(
+                "create", OPERATE_OBJECT, "Create a cloudspace: a network with its firewall.", specs.NewCloudspaceSpec
+            ),
+            _DEPLOY_VERB,
+            *_ENABLE_VERBS,
+            Verb("pause", OPERATE_OBJECT, "Stop the virtual firewall."),
+            Verb("resume", OPERATE_OBJECT, "Start the virtual firewall."),
+            Verb("reset", OPERATE_OBJECT, "Restart the virtual firewall."),
+            _CASCADING_BIN_VERBS[0],
+            Verb(
+                "restore",
+                OPERATE_OBJECT,
+                "Restore it from the recycle bin, with the machines and disks deleted with it.",
+            ),
+            _CASCADING_BIN_VERBS[-1],
+            _DISCARD_VERB,
         ),
-        busy=BUSY,
+        busy_hint=BUSY_HINT,
         help="Cloudspaces, which contain machines.",
     ),
     Kind(
         table=MACHINE,
         scope=("account", "cloudspace", "machine"),
-        place="node",
+        place_key="node",
         verbs=(
-            Verb("create", OPERATE, "Create a machine and start it.", specs.NewMachine),
-            _DEPLOY,
-            Verb("start", OPERATE, "Start a halted machine.", programs=_BY_NODE),
-            Verb("pause", OPERATE, "Pause it; its memory stays."),
-            Verb("resume", OPERATE, "Resume a paused machine."),
-            Verb("stop", OPERATE, "Shut it down.", programs=_BY_NODE),
-            Verb("reboot", OPERATE, "Shut it down and start it."),
-            Verb("reset", OPERATE, "Switch it off and on."),
-            Verb("add-disk", OPERATE, "Create a disk and attach it.", specs.AddDisk),
-            Verb("attach-disk", OPERATE, "Attach an existing disk.", specs.DiskChoice),
-            Verb("detach-disk", OPERATE, "Detach a disk.", specs.DiskChoice),
-            Verb("migrate", OPERATE, "Migrate it to another node, hidden.", specs.Migrate, programs=_BY_NODE),
-            *_BIN,
-            _DISCARD,
+            Verb("create", OPERATE_OBJECT, "Create a machine and start it.", specs.NewMachineSpec),
+            _DEPLOY_VERB,
+            Verb("start", OPERATE_OBJECT, "Start a halted machine.", programs=_ONLY_BY_NODE),
+            Verb("pause", OPERATE_OBJECT, "Pause it; its memory stays."),
+            Verb("resume", OPERATE_OBJECT, "Resume a paused machine."),
+            Verb("stop", OPERATE_OBJECT, "Shut it down.", programs=_ONLY_BY_NODE),
+            Verb("reboot", OPERATE_OBJECT, "Shut it down and start it."),
+            Verb("reset", OPERATE_OBJECT, "Switch it off and on."),
+            Verb("add-disk", OPERATE_OBJECT, "Create a disk and attach it.", specs.AddDiskSpec),
+            Verb("attach-disk", OPERATE_OBJECT, "Attach an existing disk.", specs.DiskNameSpec),
+            Verb("detach-disk", OPERATE_OBJECT, "Detach a disk.", specs.DiskNameSpec),
+            Verb(
+                "migrate",
+                OPERATE_OBJECT,
+                "Migrate it to another node, hidden.",
+                specs.MigrateSpec,
+                programs=_ONLY_BY_NODE,
+            ),
+            *_BIN_VERBS,
+            _DISCARD_VERB,
         ),
-        busy=BUSY,
+        busy_hint=BUSY_HINT,
         help="Virtual machines.",
     ),
     Kind(
         table=DISK,
         scope=("account", "disk"),
-        place="machine",
+        place_key="machine",
         verbs=(
-            Verb("create", OPERATE, "Create a detached disk.", specs.NewDisk),
-            _DEPLOY,
-            Verb("assign", OPERATE, "Create the real object of a record, attached to a machine.", specs.MachineChoice),
-            Verb("attach", OPERATE, "Attach it to a machine.", specs.MachineChoice),
-            Verb("detach", OPERATE, "Detach it from its machine."),
-            *_BIN,
-            _DISCARD,
+            Verb("create", OPERATE_OBJECT, "Create a detached disk.", specs.NewDiskSpec),
+            _DEPLOY_VERB,
+            Verb(
+                "assign",
+                OPERATE_OBJECT,
+                "Create the real object of a record, attached to a machine.",
+                specs.MachineNameSpec,
+            ),
+            Verb("attach", OPERATE_OBJECT, "Attach it to a machine.", specs.MachineNameSpec),
+            Verb("detach", OPERATE_OBJECT, "Detach it from its machine."),
+            *_BIN_VERBS,
+            _DISCARD_VERB,
         ),
-        busy=BUSY,
+        busy_hint=BUSY_HINT,
         help="Disks.",
     ),
     Kind(
         table=IMAGE,
         scope=("image",),
-        verbs=(Verb("create", OPERATE, "Create an image.", specs.NewImage), _DEPLOY, *_ABLE, *_BIN, _DISCARD),
-        busy=BUSY,
+        verbs=(
+            Verb("create", OPERATE_OBJECT, "Create an image.", specs.NewImageSpec),
+            _DEPLOY_VERB,
+            *_ENABLE_VERBS,
+            *_BIN_VERBS,
+            _DISCARD_VERB,
+        ),
+        busy_hint=BUSY_HINT,
         help="Images that machines start from.",
     ),
     Kind(
         table=NODE,
         scope=("node",),
         verbs=(
-            Verb("create", OPERATE, "Create a node.", specs.NewNode),
-            Verb("maintain", NODE_WORK, "Put it in maintenance; its machines are moved or stopped.", specs.Maintain),
-            Verb("enable", NODE_WORK, "Enable it again, and start machines that were stopped for maintenance."),
-            Verb("decommission", NODE_WORK, "Decommission it; its machines move to other nodes."),
-            _DISCARD,
+            Verb("create", OPERATE_OBJECT, "Create a node.", specs.NewNodeSpec),
+            Verb(
+                "maintain",
+                WORK_ON_NODE,
+                "Put it in maintenance; its machines are moved or stopped.",
+                specs.MaintainSpec,
+            ),
+            Verb("enable", WORK_ON_NODE, "Enable it again, and start machines that were stopped for maintenance."),
+            Verb("decommission", WORK_ON_NODE, "Decommission it; its machines move to other nodes."),
+            _DISCARD_VERB,
         ),
-        busy=BUSY,
+        busy_hint=BUSY_HINT,
         help="Nodes, on which machines run.",
     ),
 )

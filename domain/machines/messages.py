@@ -21,14 +21,14 @@ class MachineTerms(Model):
     stopped: list[str] = []  # machines that a node's maintenance has stopped
 
 
-class ObjectTask(Model):
+class HypervisorTask(Model):
     """An action to carry out; with `verbs`, only these of its orders."""
 
     grant: Grant
     verbs: list[str] | None = None
 
 
-class ObjectResult(Model):
+class HypervisorResult(Model):
     """The result of an ObjectTask: a message, the end status if it is not the row's, and info to store."""
 
     message: str = ""
@@ -36,13 +36,13 @@ class ObjectResult(Model):
     info: dict[str, Any] = {}
 
 
-class Bin(Model):
+class TenantBin(Model):
     """The recycle bin of a tenant: of an account, or `image` for the objects without an account."""
 
     tenant: str
 
 
-class BinQuery(Model):
+class DueBinQuery(Model):
     """Asks for due entries of a recycle bin: at most `limit`, without those being destroyed or postponed."""
 
     tenant: str
@@ -59,7 +59,7 @@ class BinEntry(Model):
     number: int
 
 
-class BinList(Model):
+class DueBinEntries(Model):
     """The due entries, when the next one is due, and whether a due object is still on its way into the bin."""
 
     due: list[BinEntry] = []
@@ -67,21 +67,21 @@ class BinList(Model):
     waiting: bool = False
 
 
-class RecycleBin(Protocol):
+class RecycleBinStore(Protocol):
     """The store's protocol for recycle bins."""
 
-    async def due(self, query: BinQuery) -> BinList: ...
+    async def list_due_entries(self, query: DueBinQuery) -> DueBinEntries: ...
 
-    async def overdue(self, prefix: str, before: datetime) -> dict[str, str]:
+    async def list_overdue_entries(self, prefix: str, before: datetime) -> dict[str, str]:
         """Returns entries at or below a path whose retention ended before that moment: path -> its end, as stored."""
         ...
 
-    async def tenants(self) -> list[str]:
+    async def list_tenants(self) -> list[str]:
         """Returns the tenants with something in the bin, or on its way there."""
         ...
 
 
-class Residents(Model):
+class MachinesOnNode(Model):
     """The machines on a node: path -> whether it runs."""
 
     machines: dict[str, bool]

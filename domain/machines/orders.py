@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from domain.machines.tables import GONE, TABLES, S
+from domain.machines.tables import GONE_STATUSES, TABLES, S
 from domain.statetable import Actor
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnStage:
     """A stage of orders for the object itself."""
 
     verbs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Others:
+class RelatedStage:
     """A stage that moves related objects through an action: those below the object, or those named at begin."""
 
     kind: str
@@ -28,11 +28,11 @@ class Others:
     named: bool = False
 
 
-ActionStage = Own | Others
+ActionStage = OwnStage | RelatedStage
 
 # The orders for an action, by the status that the object came from; `*` is any other.
 # fmt: off
-_VERBS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
+_VERBS_OF_ACTIONS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("machine", "create"):     {"*": ("create",)},
     ("machine", "deploy"):     {"*": ("create",)},
     ("machine", "start"):      {"*": ("start",)},
@@ -79,61 +79,62 @@ _VERBS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
 }
 
 # The objects that an action takes along. `named`: chosen at begin, such as the disks attached then.
-_ALONG: dict[tuple[str, str], tuple[Others, ...]] = {
-    ("machine", "add-disk"):    (Others("disk", "assign", named=True),),
-    ("machine", "attach-disk"): (Others("disk", "attach", named=True),),
-    ("machine", "detach-disk"): (Others("disk", "detach", named=True),),
-    ("machine", "delete"):      (Others("disk", "delete", named=True),),
-    ("machine", "restore"):     (Others("disk", "restore", named=True),),
-    ("machine", "destroy"):     (Others("disk", "destroy", named=True),),
-    ("disk", "assign"):         (Others("machine", "add-disk", named=True),),
-    ("disk", "attach"):         (Others("machine", "attach-disk", named=True),),
-    ("disk", "detach"):         (Others("machine", "detach-disk", named=True),),
-    ("cloudspace", "delete"):   (Others("machine", "delete"), Others("disk", "delete", named=True)),
-    ("cloudspace", "restore"):  (Others("machine", "restore"), Others("disk", "restore", named=True)),
-    ("cloudspace", "destroy"):  (Others("disk", "destroy", named=True), Others("machine", "destroy")),
-    ("account", "disable"):     (Others("machine", "stop"), Others("cloudspace", "pause")),
-    ("account", "enable"):      (Others("cloudspace", "resume", named=True),),
-    ("account", "delete"):      (Others("machine", "delete"), Others("disk", "delete"), Others("cloudspace", "delete")),
-    ("account", "destroy"):     (Others("machine", "destroy"), Others("disk", "destroy"),
-                                 Others("cloudspace", "destroy")),
+_RELATED_STAGES: dict[tuple[str, str], tuple[RelatedStage, ...]] = {
+    ("machine", "add-disk"):    (RelatedStage("disk", "assign", named=True),),
+    ("machine", "attach-disk"): (RelatedStage("disk", "attach", named=True),),
+    ("machine", "detach-disk"): (RelatedStage("disk", "detach", named=True),),
+    ("machine", "delete"):      (RelatedStage("disk", "delete", named=True),),
+    ("machine", "restore"):     (RelatedStage("disk", "restore", named=True),),
+    ("machine", "destroy"):     (RelatedStage("disk", "destroy", named=True),),
+    ("disk", "assign"):         (RelatedStage("machine", "add-disk", named=True),),
+    ("disk", "attach"):         (RelatedStage("machine", "attach-disk", named=True),),
+    ("disk", "detach"):         (RelatedStage("machine", "detach-disk", named=True),),
+    ("cloudspace", "delete"):   (RelatedStage("machine", "delete"), RelatedStage("disk", "delete", named=True)),
+    ("cloudspace", "restore"):  (RelatedStage("machine", "restore"), RelatedStage("disk", "restore", named=True)),
+    ("cloudspace", "destroy"):  (RelatedStage("disk", "destroy", named=True), RelatedStage("machine", "destroy")),
+    ("account", "disable"):     (RelatedStage("machine", "stop"), RelatedStage("cloudspace", "pause")),
+    ("account", "enable"):      (RelatedStage("cloudspace", "resume", named=True),),
+    ("account", "delete"):      (
+        RelatedStage("machine", "delete"), RelatedStage("disk", "delete"), RelatedStage("cloudspace", "delete")),
+    ("account", "destroy"):     (RelatedStage("machine", "destroy"), RelatedStage("disk", "destroy"),
+                                 RelatedStage("cloudspace", "destroy")),
 }
 # fmt: on
 
 # Orders that come before other objects are taken along: a machine stops before its disks are detached, and a network
 # exists before its machines do.
-_FIRST = {("machine", "stop"), ("cloudspace", "restore")}
+_OWN_STAGE_FIRST = {("machine", "stop"), ("cloudspace", "restore")}
 
 
-def verbs(kind: str, action: str, came_from: str) -> tuple[str, ...]:
+def hypervisor_verbs(kind: str, action: str, came_from: str) -> tuple[str, ...]:
     """Returns an action's orders to the hypervisor, in sequence."""
-    orders = _VERBS.get((kind, action), {})
+    orders = _VERBS_OF_ACTIONS.get((kind, action), {})
     return orders.get(came_from, orders.get("*", ()))
 
 
-def stages(kind: str, action: str, came_from: str) -> tuple[ActionStage, ...]:
+def action_stages(kind: str, action: str, came_from: str) -> tuple[ActionStage, ...]:
     """Returns all stages of an action: orders that must come first, then related objects, then the other orders."""
-    own, along = verbs(kind, action, came_from), _ALONG.get((kind, action), ())
+    own, along = hypervisor_verbs(kind, action, came_from), _RELATED_STAGES.get((kind, action), ())
     if not along:
-        return (Own(own),)
-    first = own[:1] if own and (kind, own[0]) in _FIRST else ()
-    return (*([Own(first)] if first else []), *along, Own(own[len(first) :]))
+        return (OwnStage(own),)
+    first = own[:1] if own and (kind, own[0]) in _OWN_STAGE_FIRST else ()
+    return (*([OwnStage(first)] if first else []), *along, OwnStage(own[len(first) :]))
 
 
-def related_during(kind: str, action: str, status: str) -> str:
+def related_status_during(kind: str, action: str, status: str) -> str:
     """Returns a related object's status during an action; empty if its own status does not allow the action.
 
     A record without a real object is not moved into the recycle bin, as it could not be restored from there.
     """
     for row in TABLES[kind].rows:
-        if row.action == "delete" and row.then in GONE:
+        if row.action == "delete" and row.then in GONE_STATUSES:
             continue
         if row.action == action and row.source == status and row.during and row.actor in (Actor.USER, Actor.GROUP):
             return str(row.during)
     return ""
 
 
-def related_ends_in(kind: str, action: str, came_from: str) -> str:
+def related_status_after(kind: str, action: str, came_from: str) -> str:
     """Returns a related object's status after the action's success."""
     rows = TABLES[kind].rows
     return next(row.success_status(came_from) for row in rows if row.action == action and row.source == came_from)

@@ -18,7 +18,7 @@ ABSENT = "absent"  # never made, or destroyed
 
 # fmt: off
 # kind -> verb -> state before -> state after
-MOVES: dict[str, dict[str, dict[str, str]]] = {
+STATE_AFTER_VERB: dict[str, dict[str, dict[str, str]]] = {
     "machine": {
         "create":  {ABSENT: "running", "running": "running"},
         "start":   {"stopped": "running", "running": "running"},
@@ -71,7 +71,7 @@ MOVES: dict[str, dict[str, dict[str, str]]] = {
 }
 
 # The hypervisor state that an object in a stable status should have.
-EXPECTED: dict[str, dict[str, str]] = {
+EXPECTED_STATES: dict[str, dict[str, str]] = {
     "machine":    {S.RUNNING: "running", S.PAUSED: "paused", S.HALTED: "stopped", S.DELETED: "binned"},
     "disk":       {S.CREATED: "detached", S.ASSIGNED: "attached", S.DELETED: "binned",
                    S.TOBEDELETED: "attached in bin"},
@@ -80,7 +80,7 @@ EXPECTED: dict[str, dict[str, str]] = {
     "node":       {S.ENABLED: "enabled", S.MAINTENANCE: "maintenance"},
 }
 # fmt: on
-_NOT_THERE = (NONE, S.VIRTUAL, S.MODELED, S.DESTROYED, S.DECOMMISSIONED)
+_ABSENT_STATUSES = (NONE, S.VIRTUAL, S.MODELED, S.DESTROYED, S.DECOMMISSIONED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,32 +112,32 @@ class HypervisorFacts:
 class Hypervisor(Protocol):
     """Runs machines on nodes, with disks, networks and images."""
 
-    async def perform(self, verb: str, order: HypervisorOrder) -> HypervisorFacts:
+    async def perform_order(self, verb: str, order: HypervisorOrder) -> HypervisorFacts:
         """Carries out an order and returns when it is done. Raises a ProviderError, or Superseded for a lower epoch."""
         ...
 
-    async def describe(self, path: str) -> HypervisorFacts:
+    async def describe_object(self, path: str) -> HypervisorFacts:
         """Returns the current state of an object; ABSENT if it does not exist."""
         ...
 
-    async def living(self, prefix: str, after: str) -> list[HypervisorFacts]:
+    async def list_living(self, prefix: str, after: str) -> list[HypervisorFacts]:
         """A page of what exists at or below a path, or anywhere, in the order of the paths, from after one on."""
         ...
 
-    async def machines_on(self, node: str) -> list[HypervisorFacts]:
+    async def list_machines_on(self, node: str) -> list[HypervisorFacts]:
         """Returns the machines placed on a node, running or not."""
         ...
 
 
-def expected(kind: str, status: str) -> str:
+def expected_state(kind: str, status: str) -> str:
     """Returns the hypervisor state that an object in this stable status should have."""
-    state = EXPECTED.get(kind, {}).get(status)
-    if state is None and kind in EXPECTED and status not in _NOT_THERE:
+    state = EXPECTED_STATES.get(kind, {}).get(status)
+    if state is None and kind in EXPECTED_STATES and status not in _ABSENT_STATUSES:
         raise ValueError(f"{kind} under {status} may be anything")  # it must not be taken for absent
     return state or ABSENT
 
 
-def way_back(kind: str, now: str, to: str) -> tuple[str, ...] | None:
+def verbs_to_reach(kind: str, now: str, to: str) -> tuple[str, ...] | None:
     """Returns the shortest series of orders from one state to another; None if there is none.
 
     It never destroys an object, unless the object should not exist at all.
@@ -147,7 +147,7 @@ def way_back(kind: str, now: str, to: str) -> tuple[str, ...] | None:
         state, verbs = queue.popleft()
         if state == to:
             return verbs
-        for verb, moves in MOVES.get(kind, {}).items():
+        for verb, moves in STATE_AFTER_VERB.get(kind, {}).items():
             after = moves.get(state, state)
             gone_for_good = after == ABSENT and to != ABSENT
             made_anew = state == ABSENT

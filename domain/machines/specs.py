@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from domain.fields import Name, validator
+from domain.fields import Name, as_pydantic_validator
 from domain.model import Model
 from domain.paths import check_name
 
@@ -14,7 +14,7 @@ DEFAULT_RETENTION_DAYS = 7.0
 MACHINE_MEMORY, NODE_MEMORY = 1, 64  # GiB, if nothing is said
 
 
-def _machine(text: str) -> str:
+def _check_machine_name(text: str) -> str:
     """Checks the form `cloudspace/machine`, such as `dev/db`."""
     names = text.split("/")
     if len(names) != 2:
@@ -22,7 +22,7 @@ def _machine(text: str) -> str:
     return "/".join(map(check_name, names))
 
 
-MachineName = Annotated[str, validator(_machine)]
+MachineName = Annotated[str, as_pydantic_validator(_check_machine_name)]
 Days = Annotated[float, Field(ge=0, le=3650)]
 
 
@@ -32,7 +32,7 @@ class NewObjectSpec(Model):
     description: str = Field("", max_length=500, description="What it is for.")
 
 
-class NewAccount(NewObjectSpec):
+class NewAccountSpec(NewObjectSpec):
     """The spec of `account create`: the retention of its recycle bin."""
 
     retention_days: Days = Field(DEFAULT_RETENTION_DAYS, description="How long its objects stay in the recycle bin.")
@@ -44,11 +44,11 @@ class DeployableSpec(NewObjectSpec):
     virtual: bool = Field(False, description="Store the record only; deploy creates the real object.")
 
 
-class NewCloudspace(DeployableSpec):
+class NewCloudspaceSpec(DeployableSpec):
     """The spec of `cloudspace create`: a network with its firewall."""
 
 
-class NewMachine(DeployableSpec):
+class NewMachineSpec(DeployableSpec):
     """The spec of `machine create`: its image, memory and node."""
 
     image: Name = Field(description="The image that it starts from.")
@@ -56,73 +56,73 @@ class NewMachine(DeployableSpec):
     node: Name | None = Field(None, description="The node to run on; by default the one with most free memory.")
 
 
-class NewDisk(DeployableSpec):
+class NewDiskSpec(DeployableSpec):
     """The spec of `disk create`: its size."""
 
     size: int = Field(10, ge=1, le=65_536, description="GiB.")
 
 
-class NewImage(DeployableSpec):
+class NewImageSpec(DeployableSpec):
     """The spec of `image create`: its size."""
 
     size: int = Field(2, ge=1, le=65_536, description="GiB.")
 
 
-class NewNode(NewObjectSpec):
+class NewNodeSpec(NewObjectSpec):
     """The spec of `node create`: its memory for machines."""
 
     memory: int = Field(NODE_MEMORY, ge=1, le=65_536, description="GiB that machines may use.")
 
 
-class Delete(Model):
+class DeleteSpec(Model):
     """The spec of `delete`, which moves an object to the recycle bin: for how long."""
 
     retention_days: Days | None = Field(None, description="How long it stays in the recycle bin.")
 
 
-class DeleteAll(Delete):
+class CascadingDeleteSpec(DeleteSpec):
     """The spec of `delete` of an object with contents; with `cascade`, they go along."""
 
     cascade: bool = Field(False, description="Together with its contents.")
 
 
-class Destroy(Model):
+class DestroySpec(Model):
     """The spec of `destroy`; with `bin`, only if the object is still in the recycle bin by that deletion."""
 
     bin: int | None = Field(None, description="Only the recycle bin's entry with this number.")
 
 
-class DestroyAll(Destroy):
+class CascadingDestroySpec(DestroySpec):
     """The spec of `destroy` of an object with contents; with `cascade`, they go along."""
 
     cascade: bool = Field(False, description="Together with its contents.")
 
 
-class Migrate(Model):
+class MigrateSpec(Model):
     """The spec of `machine migrate`: the node, or by default the one with the most room."""
 
     node: Name | None = Field(None, description="The target node; by default the one with most free memory.")
 
 
-class DiskChoice(Model):
+class DiskNameSpec(Model):
     """The spec of machine actions on a disk: which disk to attach or detach."""
 
     disk: Name = Field(description="A disk of the same account.")
 
 
-class AddDisk(DiskChoice):
+class AddDiskSpec(DiskNameSpec):
     """The spec of `machine add-disk`: the disk to create and attach."""
 
     size: int = Field(10, ge=1, le=65_536, description="GiB.")
 
 
-class MachineChoice(Model):
+class MachineNameSpec(Model):
     """The spec of disk actions on a machine: which machine to attach to."""
 
     machine: MachineName = Field(description="A machine of the same account, such as dev/db.")
 
 
-class Maintain(Model):
+class MaintainSpec(Model):
     """The spec of `node maintain`: whether its machines are moved or stopped."""
 
     mode: Literal["move", "stop"] = Field("move", description="Whether its machines are moved or stopped.")

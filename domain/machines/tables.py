@@ -77,7 +77,7 @@ _DISCARD = row("discard", NONE, S.DESTROYING, NONE, NONE)
 _NOTHING_LEFT = tuple(row(action, S.DESTROYED, None, S.DESTROYED) for action in ("delete", "destroy"))
 
 
-def _modelled_only(status: MachineStatus) -> tuple[Row, ...]:
+def _rows_of_model_only(status: MachineStatus) -> tuple[Row, ...]:
     """Returns the rows that delete and destroy a record without a real object; the recycle bin is skipped."""
     gone = tuple(row(action, status, during, S.DESTROYED)
                  for action, during in (("delete", S.DELETING), ("destroy", S.DESTROYING)))
@@ -101,10 +101,10 @@ MACHINE = StateTable("machine", "machine", (
     *(row("delete",  source,        S.DELETING,       S.DELETED) for source in _DEPLOYED_MACHINE),
     *(row("destroy", source,        S.DESTROYING,     S.DESTROYED) for source in (*_DEPLOYED_MACHINE, S.DELETED)),
     row("restore",   S.DELETED,     S.RESTORING,      S.HALTED),                 # not in the document: needed
-    *_modelled_only(S.VIRTUAL),
+    *_rows_of_model_only(S.VIRTUAL),
     *(row("migrate", source,        None,             SAME,         hidden=True) for source in _DEPLOYED_MACHINE),
     _DISCARD,
-), vacant=(S.DESTROYED,))
+), vacant_statuses=(S.DESTROYED,))
 
 CLOUDSPACE = StateTable("cloudspace", "cloudspace", (
     #   action       from           while             then
@@ -123,9 +123,9 @@ CLOUDSPACE = StateTable("cloudspace", "cloudspace", (
     row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
     *(row("destroy", source,        S.DESTROYING,     S.DESTROYED,  actor=GROUP)
       for source in (S.DEPLOYED, S.DISABLED, S.PAUSED)),
-    *_modelled_only(S.VIRTUAL),
+    *_rows_of_model_only(S.VIRTUAL),
     _DISCARD,
-), vacant=(S.DESTROYED,))
+), vacant_statuses=(S.DESTROYED,))
 
 ACCOUNT = StateTable("account", "account", (
     #   action       from           while             then
@@ -139,7 +139,7 @@ ACCOUNT = StateTable("account", "account", (
     row("destroy",   S.DISABLED,    S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
     *_NOTHING_LEFT,
-), vacant=(S.DESTROYED,))
+), vacant_statuses=(S.DESTROYED,))
 
 DISK = StateTable("disk", "disk", (
     #   action       from           while             then
@@ -157,9 +157,9 @@ DISK = StateTable("disk", "disk", (
     row("destroy",   S.ASSIGNED,    S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.TOBEDELETED, S.DESTROYING,     S.DESTROYED),
-    *_modelled_only(S.MODELED),
+    *_rows_of_model_only(S.MODELED),
     _DISCARD,
-), vacant=(S.DESTROYED,))
+), vacant_statuses=(S.DESTROYED,))
 
 IMAGE = StateTable("image", "image", (
     #   action       from           while             then
@@ -173,9 +173,9 @@ IMAGE = StateTable("image", "image", (
     row("destroy",   S.CREATED,     S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.DISABLED,    S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
-    *_modelled_only(S.VIRTUAL),
+    *_rows_of_model_only(S.VIRTUAL),
     _DISCARD,
-), vacant=(S.DESTROYED,))
+), vacant_statuses=(S.DESTROYED,))
 
 NODE = StateTable("node", "node", (
     #   action          from           while                     then
@@ -185,13 +185,13 @@ NODE = StateTable("node", "node", (
     row("decommission", S.ENABLED,     S.DECOMMISSIONING,        S.DECOMMISSIONED),
     row("decommission", S.MAINTENANCE, S.DECOMMISSIONING,        S.DECOMMISSIONED),
     row("discard",      NONE,          S.DECOMMISSIONING,        NONE,             NONE),  # an orphan
-), vacant=(S.DECOMMISSIONED,))
+), vacant_statuses=(S.DECOMMISSIONED,))
 # fmt: on
 
 TABLES = {table.kind: table for table in (MACHINE, CLOUDSPACE, ACCOUNT, DISK, IMAGE, NODE)}
-TRANSITION_STATES = tuple(dict.fromkeys(word for table in TABLES.values() for word in table.transitional))
-IN_BIN = (S.DELETED, S.TOBEDELETED)
-GONE = (S.DESTROYED, S.DECOMMISSIONED)
+TRANSITION_STATES = tuple(dict.fromkeys(word for table in TABLES.values() for word in table.transitional_statuses))
+BIN_STATUSES = (S.DELETED, S.TOBEDELETED)
+GONE_STATUSES = (S.DESTROYED, S.DECOMMISSIONED)
 
 
 def validate_transition(object_type: str, init_state: str, desired_state: str) -> bool:

@@ -5,35 +5,46 @@ An MCI's stored status is only its phase: the status that readers see is compute
 
 from __future__ import annotations
 
-from domain.kinds import Kind, Program, Verb
+from domain.kinds import InternalProgram, Kind, Verb
 from domain.mci.messages import ADOPT_ORPHAN, SCALE_GROUP
-from domain.mci.specs import MciSpec, Scale, SubGroup
-from domain.mci.status import EMPTY, aggregate, status_count
-from domain.mci.tables import MCI, OBSERVED, ORDERS, ORPHAN, REMOVING, TIE_ORDER, VM, WANTED, MciPhase, VmStatus
+from domain.mci.specs import MciSpec, ScaleSpec, SubGroup
+from domain.mci.status import EMPTY_STATUS, aggregate_status, status_count_info
+from domain.mci.tables import (
+    CLOUD_VERB_OF_ACTION,
+    MCI,
+    ORPHAN,
+    REMOVING_ACTIONS,
+    STATUS_OF_CLOUD_STATE,
+    STATUS_TIE_ORDER,
+    VM,
+    WANTED_STATUS,
+    MciPhase,
+    VmStatus,
+)
 from domain.orphans import OrphanSpec
 from domain.wire import CONTROL_VMS, CREATE_MCI, REMOVE_ORPHAN, REMOVE_VMS
 
 __all__ = [
-    "EMPTY",
+    "CLOUD_VERB_OF_ACTION",
+    "EMPTY_STATUS",
     "KINDS",
     "MCI",
-    "OBSERVED",
-    "ORDERS",
-    "REMOVING",
-    "TIE_ORDER",
+    "REMOVING_ACTIONS",
+    "STATUS_OF_CLOUD_STATE",
+    "STATUS_TIE_ORDER",
     "VM",
-    "WANTED",
+    "WANTED_STATUS",
     "MciPhase",
     "MciSpec",
-    "Scale",
+    "ScaleSpec",
     "SubGroup",
     "VmStatus",
-    "aggregate",
-    "status_count",
+    "aggregate_status",
+    "status_count_info",
 ]
 
 # fmt: off
-_CONTROL = (
+_CONTROL_VERBS = (
     Verb("suspend",   CONTROL_VMS, "Stop VMs; resume starts them again."),
     Verb("resume",    CONTROL_VMS, "Start suspended VMs again."),
     Verb("reboot",    CONTROL_VMS, "Restart running VMs."),
@@ -46,28 +57,28 @@ KINDS = (
         scope=("ns", "mci"),
         verbs=(
             Verb("create",    CREATE_MCI,  "Create a group of VMs across clouds.", MciSpec),
-            *_CONTROL,
+            *_CONTROL_VERBS,
             Verb("refine",    REMOVE_VMS,  "Remove failed and undefined VMs, here and in the cloud."),
-            Verb("scale-out", SCALE_GROUP, "Add VMs to a subgroup.", Scale, alone=True),
-            Verb("scale-in",  SCALE_GROUP, "Remove the last VMs of a subgroup.", Scale, alone=True),
+            Verb("scale-out", SCALE_GROUP, "Add VMs to a subgroup.", ScaleSpec, takes_no_members=True),
+            Verb("scale-in",  SCALE_GROUP, "Remove the last VMs of a subgroup.", ScaleSpec, takes_no_members=True),
             Verb("delete",    REMOVE_VMS,  "Terminate all VMs and remove every record of the group."),
         ),
         help="Groups of VMs across clouds.",
         member="vm",
-        aggregate=aggregate,
-        titled=True,
+        aggregate=aggregate_status,
+        title_case=True,
     ),
-    Kind(table=VM, scope=("ns", "mci", "vm"), verbs=_CONTROL, help="Single VMs of a group.", titled=True),
+    Kind(table=VM, scope=("ns", "mci", "vm"), verbs=_CONTROL_VERBS, help="Single VMs of a group.", title_case=True),
     Kind(
         table=ORPHAN,
         scope=("ns", "mci", "vm", "orphan"),
         verbs=(
             Verb("remove", REMOVE_ORPHAN, "Terminate a VM that no record knows.", OrphanSpec,
-                 programs=(Program.SELF_HEALING,)),
+                 programs=(InternalProgram.SELF_HEALING,)),
             Verb("adopt",  ADOPT_ORPHAN,  "Adopt a VM without a record into the record of its path.", OrphanSpec),
         ),
         help="VMs in a cloud that no record knows.",
-        apart=True,
+        has_own_command=True,
     ),
 )
 # fmt: on

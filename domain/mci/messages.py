@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
-from domain.errors import Category, join_first
+from domain.errors import Category, join_first_texts
+from domain.mci.orphans import AdoptOrphanOrder
 from domain.mci.specs import MciSpec
-from domain.mci.strays import Adoption
 from domain.model import Chunk, Model, Refusal, ShortText, ShortWord, TargetFailure
 
 # Workflow types, updates, signals.
@@ -38,7 +38,7 @@ class MciTerms(Model):
     alone: list[str] = []  # those of them that no other MCI uses
 
 
-class Decision(Model):
+class HoldDecision(Model):
     """The argument of the updates `continue` and `withdraw`: who decided, and why."""
 
     requested_by: ShortWord = ""
@@ -53,7 +53,7 @@ class PlaceNeeds(Model):
     images: list[str]
 
 
-class Examination(Model):
+class RequestExamination(Model):
     """The result of checking a request before anything is stored: a refusal, or what only a cloud can answer."""
 
     refusal: Refusal | None = None
@@ -61,7 +61,7 @@ class Examination(Model):
     providers: dict[str, str] = {}  # cloud/region -> its provider, unless it is simulated
     unknown: list[PlaceNeeds] = []
 
-    def located(self, spec: dict[str, Any]) -> dict[str, Any]:
+    def spec_with_places(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Returns the spec with cloud, region and provider filled in for every connection that it names."""
         groups = [dict(group) for group in spec.get("subGroups", ())]
         for group in groups:
@@ -72,17 +72,17 @@ class Examination(Model):
         return {**spec, "subGroups": groups}
 
 
-class Findings(Model):
+class PlaceFindings(Model):
     """A cloud's answer about specs and images. `clear` is false if it could not be asked."""
 
     problems: list[str] = []
     clear: bool = True
 
 
-def not_offered(answers: Sequence[Findings]) -> Refusal | None:
+def refusal_of_missing_offers(answers: Sequence[PlaceFindings]) -> Refusal | None:
     """Returns a refusal if a cloud says clearly that it does not offer something."""
     if problems := [problem for answer in answers for problem in answer.problems if answer.clear]:
-        message, hint = join_first(problems, PROBLEMS_SHOWN), "correct the spec and ask again"
+        message, hint = join_first_texts(problems, PROBLEMS_SHOWN), "correct the spec and ask again"
         return Refusal(category=Category.INVALID, message=message, hint=hint)
     return None
 
@@ -96,7 +96,7 @@ class PlaceVisit(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionHold:
+class HoldConnection:
     """A request to hold a connection exclusively, to prepare or release its resources, for `lasts`."""
 
     place: str
@@ -145,7 +145,7 @@ class AddedVms(Model):
     troubles: list[TargetFailure] = []
 
 
-class Survey(Model):
+class SurveyOrder(Model):
     """The request for a survey of an MCI. `reconcile` asks about more VMs, and looks for orphans."""
 
     path: str
@@ -165,7 +165,7 @@ class SurveyedVm:
 
 
 @dataclass(frozen=True, slots=True)
-class Correction:
+class VmCorrection:
     """A VM's status or info according to its cloud, where it differs from the record."""
 
     known: SurveyedVm
@@ -186,7 +186,7 @@ class SurveyPlan(Model):
 class SurveyPlace(Model):
     """The part of a survey that concerns one place."""
 
-    survey: Survey
+    survey: SurveyOrder
     place: str
     chunks: list[Chunk] = []
 
@@ -204,7 +204,7 @@ class SurveyReport(Model):
     orphans: list[str] = Field(default=[], max_length=100)
     orphans_found: int = 0
 
-    def plus(self, other: SurveyReport) -> SurveyReport:
+    def added_to(self, other: SurveyReport) -> SurveyReport:
         """Returns the sum of two reports."""
         changes: defaultdict[str, int] = defaultdict(int, self.changes)
         for word, number in other.changes.items():
@@ -234,21 +234,21 @@ class UnansweredOrder(Model):
 class ConnectionDirectory(Protocol):
     """Connections by name. The built-in ones lead to simulated clouds; a connections file can replace them."""
 
-    def find(self, name: str) -> tuple[str, str] | None:
+    def find_place(self, name: str) -> tuple[str, str] | None:
         """Returns the cloud and the region of a connection; None if no connection has that name."""
         ...
 
-    def names(self) -> list[str]: ...
+    def connection_names(self) -> list[str]: ...
 
-    def clouds(self) -> list[str]:
+    def served_clouds(self) -> list[str]:
         """Returns the clouds that this worker serves."""
         ...
 
-    def provider(self, csp: str, region: str) -> str:
+    def provider_of_region(self, csp: str, region: str) -> str:
         """Returns the provider that serves a region of a cloud on this worker."""
         ...
 
-    def places(self) -> list[str]:
+    def real_places(self) -> list[str]:
         """Returns the real (not simulated) places that this worker reaches."""
         ...
 
@@ -256,19 +256,19 @@ class ConnectionDirectory(Protocol):
 class MciStore(Protocol):
     """The MCI family's store, besides objects. Every method is one transaction."""
 
-    async def unverified(self, wanted: Sequence[PlaceNeeds], at: datetime) -> list[PlaceNeeds]:
+    async def list_unverified_needs(self, wanted: Sequence[PlaceNeeds], at: datetime) -> list[PlaceNeeds]:
         """Returns the wanted specs and images that no cloud has confirmed in the last 24 hours."""
         ...
 
-    async def mark_verified(self, wanted: PlaceNeeds, at: datetime) -> None:
+    async def mark_needs_verified(self, wanted: PlaceNeeds, at: datetime) -> None:
         """Records that a cloud offers these specs and images."""
         ...
 
-    async def shared_resources(self, place: str) -> dict[str, str]:
+    async def read_shared_resources(self, place: str) -> dict[str, str]:
         """Returns the shared resources of a place: what -> cloud id."""
         ...
 
-    async def hold_connection(self, wish: ConnectionHold) -> HeldConnection | None:
+    async def hold_connection(self, wish: HoldConnection) -> HeldConnection | None:
         """Acquires the exclusive hold on a connection; None if another holder has it."""
         ...
 
@@ -285,7 +285,7 @@ class MciStore(Protocol):
 
     async def release_hold(self, held: HeldConnection) -> None: ...
 
-    async def leave_place(self, wish: ConnectionHold, path: str) -> LeaveResult:
+    async def leave_place(self, wish: HoldConnection, path: str) -> LeaveResult:
         """Ends the MCI's use of a place. The last MCI gets the hold, to remove the shared resources."""
         ...
 
@@ -301,35 +301,37 @@ class MciStore(Protocol):
         """Returns the place of a subgroup's VMs; empty if there is no such MCI or subgroup."""
         ...
 
-    async def enrol(self, order: AddVms) -> AddedVms:
+    async def add_vms_to_action(self, order: AddVms) -> AddedVms:
         """Adds VMs to a running action. Repeatable."""
         ...
 
-    async def adopt(self, adoption: Adoption) -> str:
+    async def adopt_orphan(self, adoption: AdoptOrphanOrder) -> str:
         """Writes that the record's VM is this orphan, and returns the record's status. Repeatable."""
         ...
 
-    async def plan_survey(self, survey: Survey) -> SurveyPlan:
+    async def plan_survey(self, survey: SurveyOrder) -> SurveyPlan:
         """Decides which VMs a survey must ask clouds about."""
         ...
 
-    async def vms_in_status(self, chunk: Chunk, statuses: Sequence[str]) -> list[SurveyedVm]:
+    async def list_vms_in_status(self, chunk: Chunk, statuses: Sequence[str]) -> list[SurveyedVm]:
         """Returns the VMs of a chunk that are in one of these statuses."""
         ...
 
-    async def known_cloud_ids(self, path: str, place: str) -> dict[str, str]:
+    async def read_known_cloud_ids(self, path: str, place: str) -> dict[str, str]:
         """Returns the VMs with a record in a place: path -> cloud id."""
         ...
 
-    async def apply_corrections(self, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
+    async def apply_corrections(self, corrections: Sequence[VmCorrection], at: datetime) -> list[VmCorrection]:
         """Writes corrections to VMs at rest. Returns those written; a VM that an action took meanwhile is skipped."""
         ...
 
-    async def unanswered_places(self) -> list[str]:
+    async def list_unanswered_places(self) -> list[str]:
         """Returns the places that have unanswered orders."""
         ...
 
-    async def unanswered_page(self, place: str, after: UnansweredOrder | None, limit: int) -> list[UnansweredOrder]:
+    async def list_unanswered_orders(
+        self, place: str, after: UnansweredOrder | None, limit: int
+    ) -> list[UnansweredOrder]:
         """Returns a page of the unanswered orders of a place, after a given one."""
         ...
 

@@ -11,13 +11,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from domain.errors import Category, Refused
-from domain.fields import validator
+from domain.fields import as_pydantic_validator
 from domain.limits import MAX_SUBGROUPS, MAX_VMS_PER_MCI
 from domain.model import Model, NewObject
 from domain.paths import MAX_NAME, check_name
-from domain.wire import SIMULATED, placement
+from domain.wire import SIMULATED, make_placement
 
-MciName = Annotated[str, validator(check_name), Field(json_schema_extra={"maxLength": MAX_NAME})]
+MciName = Annotated[str, as_pydantic_validator(check_name), Field(json_schema_extra={"maxLength": MAX_NAME})]
 MciText = Annotated[str, Field(min_length=1, max_length=200)]
 Labels = Annotated[dict[MciText, MciText], Field(max_length=50, description="Labels to find it by.")]
 FailurePolicy = Literal["continue", "rollback", "refine"]
@@ -39,7 +39,7 @@ class SubGroup(Model):
     label: Labels = {}
 
     @model_validator(mode="after")
-    def _placed(self) -> Self:
+    def _check_placement(self) -> Self:
         if not self.connectionName and not (self.csp and self.region):
             raise ValueError("say where: a connectionName, or csp and region")
         return self
@@ -49,7 +49,7 @@ class SubGroup(Model):
         """The placement of its VMs; Refused if its connection has not been resolved to a cloud and region."""
         if not (self.csp and self.region):
             raise Refused(Category.INVALID, f"nobody has looked up the connection {self.connectionName}")
-        return placement(self.csp, self.region, self.provider or "")
+        return make_placement(self.csp, self.region, self.provider or "")
 
 
 class MciSpec(Model):
@@ -62,21 +62,21 @@ class MciSpec(Model):
     subGroups: list[SubGroup] = Field(min_length=1, max_length=MAX_SUBGROUPS)
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_groups(self) -> Self:
         names = [group.name for group in self.subGroups]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"subgroup names must differ: {', '.join(twice)} occurs more than once")
         for group in self.subGroups:
-            check_length(group.name, group.subGroupSize)
-        if self.size > MAX_VMS_PER_MCI:
-            raise ValueError(f"{self.size} VMs are too many: the limit is {MAX_VMS_PER_MCI} in one MCI")
+            check_vm_name_length(group.name, group.subGroupSize)
+        if self.vm_count > MAX_VMS_PER_MCI:
+            raise ValueError(f"{self.vm_count} VMs are too many: the limit is {MAX_VMS_PER_MCI} in one MCI")
         return self
 
     @property
-    def size(self) -> int:
+    def vm_count(self) -> int:
         return sum(group.subGroupSize for group in self.subGroups)
 
-    def group(self, name: str) -> SubGroup:
+    def find_group(self, name: str) -> SubGroup:
         """Returns the subgroup of that name; refuses an unknown name, and lists the known ones."""
         for group in self.subGroups:
             if group.name == name:
@@ -84,7 +84,7 @@ class MciSpec(Model):
         names = ", ".join(group.name for group in self.subGroups)
         raise Refused(Category.INVALID, f"there is no subgroup {name[:80]!r}", f"subgroups are: {names}")
 
-    def located(self, places: Mapping[str, tuple[str, str]]) -> MciSpec:
+    def with_places(self, places: Mapping[str, tuple[str, str]]) -> MciSpec:
         """Returns a copy with cloud and region filled in for every named connection."""
         groups = [
             group.model_copy(update=dict(zip(("csp", "region"), places[group.connectionName or ""], strict=True)))
@@ -94,19 +94,21 @@ class MciSpec(Model):
         ]
         return self.model_copy(update={"subGroups": groups})
 
-    def provided(self, provider: Callable[[str, str], str]) -> MciSpec:
+    def with_providers(self, provider: Callable[[str, str], str]) -> MciSpec:
         """Returns a copy with the provider of each place filled in; refuses if the spec names another provider."""
-        return self.model_copy(update={"subGroups": [_provided(group, provider) for group in self.subGroups]})
+        return self.model_copy(
+            update={"subGroups": [_group_with_provider(group, provider) for group in self.subGroups]}
+        )
 
 
-class Scale(Model):
+class ScaleSpec(Model):
     """The spec of `mci scale-out` and `mci scale-in`."""
 
     subGroup: MciName = Field(description="The subgroup to change.")
     count: int = Field(1, ge=1, le=MAX_VMS_PER_MCI, description="How many VMs to add or remove.")
 
 
-def _provided(group: SubGroup, provider: Callable[[str, str], str]) -> SubGroup:
+def _group_with_provider(group: SubGroup, provider: Callable[[str, str], str]) -> SubGroup:
     csp, region = group.csp or "", group.region or ""
     serving = provider(csp, region)
     if group.provider and group.provider != serving:
@@ -115,13 +117,13 @@ def _provided(group: SubGroup, provider: Callable[[str, str], str]) -> SubGroup:
     return group if serving == SIMULATED else group.model_copy(update={"provider": serving})
 
 
-def check_length(group: str, highest: int) -> None:
+def check_vm_name_length(group: str, highest: int) -> None:
     """Checks that the names of its VMs, `{group}-{n}`, are not too long."""
     if len(f"{group}-{highest}") > MAX_NAME:
         raise ValueError(f"subgroup name {group} is too long: VMs are named {group}-N")
 
 
-def new_vms(path: str, group: SubGroup, first: int, count: int) -> Iterator[NewObject]:
+def new_vm_objects(path: str, group: SubGroup, first: int, count: int) -> Iterator[NewObject]:
     """Returns new VMs of a subgroup, named `{subgroup}-{n}` from `first` on. Labels are copied."""
     order = {"subGroup": group.name, "specId": group.specId, "imageId": group.imageId, "label": group.label}
     place = group.place

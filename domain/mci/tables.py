@@ -47,7 +47,7 @@ _OBSERVED = (S.RUNNING, S.SUSPENDED, S.TERMINATED, S.UNDEFINED)
 _DRIFTING = (S.RUNNING, S.SUSPENDED, S.FAILED, S.UNDEFINED)
 
 # The VMs whose records an action removes, after the cloud has confirmed that they are gone.
-_REMOVED = {
+_STATUSES_TO_REMOVE = {
     "refine": (S.FAILED, S.UNDEFINED),
     "delete": (S.RUNNING, S.SUSPENDED, S.TERMINATED, S.FAILED, S.UNDEFINED),
     "scale-in": (S.RUNNING, S.SUSPENDED, S.TERMINATED, S.FAILED, S.UNDEFINED),
@@ -67,7 +67,7 @@ VM = StateTable("vm", "VM", (
     Row("terminate", S.FAILED,     S.TERMINATING,  S.TERMINATED, S.FAILED, force=True),
     Row("terminate", S.UNDEFINED,  S.TERMINATING,  S.TERMINATED, S.FAILED, force=True),
     *(Row(remove,    source,       S.TERMINATING,  NONE,         S.FAILED, actor=Actor.GROUP, target=S.TERMINATED)
-      for remove, sources in _REMOVED.items() for source in sources),
+      for remove, sources in _STATUSES_TO_REMOVE.items() for source in sources),
     *(Row("refine",  source,       None,           SAME,                   actor=Actor.GROUP)  # nothing to refine
       for source in (S.RUNNING, S.SUSPENDED, S.TERMINATED)),
     *(Row("observe", source,       None,           seen,         actor=Actor.CLOUD)        # the cloud knows better
@@ -93,7 +93,7 @@ MCI = StateTable("mci", "MCI", (
     Row("scale-in",  S.RUNNING,    S.TERMINATING,  SAME,         SAME),
     Row("delete",    S.RUNNING,    S.TERMINATING,  NONE,         SAME,     target=S.TERMINATED),
     Row("delete",    S.FAILED,     S.TERMINATING,  NONE,         SAME,     target=S.TERMINATED),
-), passing=(P.PREPARED, S.CREATING))
+), passing_statuses=(P.PREPARED, S.CREATING))
 
 # A VM in a cloud without a record. It is stored only while it is acted on, below the path that it carries.
 ORPHAN = StateTable("orphan", "Orphan", (
@@ -103,18 +103,18 @@ ORPHAN = StateTable("orphan", "Orphan", (
 ))
 
 # On a tie the earlier status is shown.
-TIE_ORDER = (
+STATUS_TIE_ORDER = (
     S.FAILED, S.SUSPENDED, S.RUNNING, S.TERMINATED, S.CREATING,
     S.SUSPENDING, S.RESUMING, S.REBOOTING, S.TERMINATING, S.UNDEFINED,
 )
 
 # The order for an action, where its name differs, and the status that the VM should have then. A record is removed
 # only with its VM.
-ORDERS = {"scale-out": "create"} | dict.fromkeys(_REMOVED, "terminate")
-REMOVING = tuple(_REMOVED)
-WANTED = {row.action: S.TERMINATED if row.then == NONE else VmStatus(row.then) for row in VM.rows if row.during}
+CLOUD_VERB_OF_ACTION = {"scale-out": "create"} | dict.fromkeys(_STATUSES_TO_REMOVE, "terminate")
+REMOVING_ACTIONS = tuple(_STATUSES_TO_REMOVE)
+WANTED_STATUS = {row.action: S.TERMINATED if row.then == NONE else VmStatus(row.then) for row in VM.rows if row.during}
 
-OBSERVED: dict[VmState, VmStatus] = {
+STATUS_OF_CLOUD_STATE: dict[VmState, VmStatus] = {
     VmState.RUNNING:    S.RUNNING,
     VmState.STOPPED:    S.SUSPENDED,
     VmState.TERMINATED: S.TERMINATED,
@@ -122,8 +122,8 @@ OBSERVED: dict[VmState, VmStatus] = {
 # fmt: on
 
 # A survey asks the cloud about these; a record that rests in another status is trusted.
-ASKED = (S.RUNNING, S.UNDEFINED, *_UNSETTLED)
+SURVEYED_STATUSES = (S.RUNNING, S.UNDEFINED, *_UNSETTLED)
 # A record in one of these has no VM: it can adopt an orphan.
-ADOPTING = (S.FAILED, S.UNDEFINED)
+ADOPTABLE_STATUSES = (S.FAILED, S.UNDEFINED)
 # A reconciliation asks about every VM that may still exist.
-RECONCILED = (*ASKED, S.SUSPENDED, S.FAILED)
+RECONCILED_STATUSES = (*SURVEYED_STATUSES, S.SUSPENDED, S.FAILED)

@@ -8,7 +8,7 @@ from domain.kinds import Kind, Verb, orphan_verb
 from domain.model import Model
 from domain.systems.ports import CREATE_SYSTEM, DELETE_SYSTEM, DEPLOY_PART, TEAR_DOWN_SYSTEM
 from domain.systems.specs import DeploySpec, SystemSpec
-from domain.systems.tables import DEPLOY, PART, SYSTEM, TEARDOWN, derive
+from domain.systems.tables import DEPLOY, PART, SYSTEM, TEARDOWN, derive_status
 
 
 class TearDownSpec(Model):
@@ -17,7 +17,9 @@ class TearDownSpec(Model):
     deadline: float = Field(600.0, gt=0, le=86_400, description="Seconds until every service must be gone.")
 
 
-_DEPLOY = Verb("deploy", DEPLOY_PART, "Replace the definition at a path and roll it out.", DeploySpec, named=True)
+_DEPLOY_VERB = Verb(
+    "deploy", DEPLOY_PART, "Replace the definition at a path and roll it out.", DeploySpec, has_own_name=True
+)
 
 KINDS: tuple[Kind, ...] = (
     Kind(
@@ -25,13 +27,13 @@ KINDS: tuple[Kind, ...] = (
         scope=("system",),
         verbs=(
             Verb("create", CREATE_SYSTEM, "Create a system, with no services yet.", SystemSpec),
-            _DEPLOY,
+            _DEPLOY_VERB,
             Verb(
                 "teardown",
                 TEAR_DOWN_SYSTEM,
                 "Stop and remove every service; the system stays.",
                 TearDownSpec,
-                named=True,
+                has_own_name=True,
             ),
             Verb(
                 "delete",
@@ -42,16 +44,16 @@ KINDS: tuple[Kind, ...] = (
             ),
         ),
         help="Trees of services, deployed part by part.",
-        aggregate=derive,
-        counts="part",
+        aggregate=derive_status,
+        counted_kind="part",
     ),
     Kind(
         table=PART,
         scope=("system", "part"),
-        verbs=(_DEPLOY, orphan_verb("Remove at its backend a service that no record knows.")),
+        verbs=(_DEPLOY_VERB, orphan_verb("Remove at its backend a service that no record knows.")),
         help="Parts of systems: services, and systems inside a system.",
-        aggregate=derive,
-        counts="part",
+        aggregate=derive_status,
+        counted_kind="part",
     ),
     Kind(table=DEPLOY, scope=("system", "deploy"), verbs=(), help="Records of deploys."),
     Kind(table=TEARDOWN, scope=("system", "teardown"), verbs=(), help="Records of teardowns."),

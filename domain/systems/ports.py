@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from domain.model import Model, Stepped
+from domain.model import Model, StepResult
 from domain.systems.rules import ServiceFacts, StoredPart
 
 # Workflow types and activities.
@@ -41,11 +41,11 @@ class SystemWork(Model):
     undo: bool = False  # restore the former definition
     born: bool = False  # the part at the path itself is new: an undo removes it
 
-    def loses(self, path: str) -> bool:
+    def removes_on_undo(self, path: str) -> bool:
         """Tells whether this is the new part that is removed when the deploy is undone."""
         return self.undo and self.born and path == self.path
 
-    def generation(self) -> int:
+    def order_generation(self) -> int:
         """Returns the generation of this work's orders: higher for a later action, and for an undo. It only rises."""
         return 2 * self.epoch + self.undo
 
@@ -92,7 +92,7 @@ class ServiceOrder:
 class ChangeListener(Protocol):
     """Waits for changes of a backend's services."""
 
-    async def news(self) -> None:
+    async def wait_for_change(self) -> None:
         """Waits until something may have changed since the last call."""
         ...
 
@@ -108,31 +108,31 @@ class Backend(Protocol):
 
     name: str
 
-    async def prepare(self, system: str, generation: int) -> None:
+    async def prepare_system(self, system: str, generation: int) -> None:
         """Creates what a system needs before its first service; raises Rejected if that is impossible."""
         ...
 
-    async def apply(self, orders: Sequence[ServiceOrder]) -> None:
+    async def apply_orders(self, orders: Sequence[ServiceOrder]) -> None:
         """Sets the desired definitions of these services and returns at once. Instances are replaced one by one."""
         ...
 
-    async def remove(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
+    async def remove_services(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
         """Orders the removal of services at and below a path, except those in `keep`; returns at once."""
         ...
 
-    async def facts(self, prefix: str = "") -> list[ServiceFacts]:
+    async def describe_services(self, prefix: str = "") -> list[ServiceFacts]:
         """Returns the services at and below a path. A removed service is not listed."""
         ...
 
-    async def living(self, prefix: str, after: str) -> list[ServiceFacts]:
+    async def list_living(self, prefix: str, after: str) -> list[ServiceFacts]:
         """A page of the services at and below a path, or of all, in the order of the paths, from after one on."""
         ...
 
-    def listen(self, prefix: str) -> ChangeListener:
+    def listen_for_changes(self, prefix: str) -> ChangeListener:
         """Listens for changes at and below a path from now on."""
         ...
 
-    async def dispose(self, system: str, generation: int) -> None:
+    async def clean_up_system(self, system: str, generation: int) -> None:
         """Removes what a system needed at the backend; it has no services left."""
         ...
 
@@ -140,34 +140,34 @@ class Backend(Protocol):
 class SystemStore(Protocol):
     """The systems family's store, besides the kernel's writes. Every method is one transaction."""
 
-    async def accept(self, acceptance: AcceptDeploy) -> Stepped:
+    async def accept_deploy(self, acceptance: AcceptDeploy) -> StepResult:
         """Writes the new definition below the path, and marks the deploy's record accepted."""
         ...
 
-    async def accept_removal(self, asked: RevertDeploy) -> Stepped:
+    async def accept_removal(self, asked: RevertDeploy) -> StepResult:
         """Marks everything below the path for removal, and its record, if any, accepted."""
         ...
 
-    async def revert(self, asked: RevertDeploy) -> Stepped:
+    async def revert_deploy(self, asked: RevertDeploy) -> StepResult:
         """Writes back the former definition of every part that the deploy changed."""
         ...
 
-    async def touched(self, work: SystemWork) -> list[StoredPart]:
+    async def list_touched_parts(self, work: SystemWork) -> list[StoredPart]:
         """Returns the parts at and below the path that this action has changed and that are not at rest."""
         ...
 
-    async def services(self, prefix: str) -> list[StoredPart]:
+    async def list_services(self, prefix: str) -> list[StoredPart]:
         """Returns all services at and below a path."""
         ...
 
-    async def observe(self, facts: Sequence[ServiceFacts], at: datetime) -> int:
+    async def record_observations(self, facts: Sequence[ServiceFacts], at: datetime) -> int:
         """Writes the backend's state of services at rest. Returns how many changed."""
         ...
 
-    async def leaving(self, backend: str) -> dict[str, int]:
+    async def list_leaving_parts(self, backend: str) -> dict[str, int]:
         """Returns parts at rest whose removal began on a backend, with their epochs: it may have removed them since."""
         ...
 
-    async def forget(self, parts: Mapping[str, int], at: datetime) -> int:
+    async def forget_parts(self, parts: Mapping[str, int], at: datetime) -> int:
         """Removes parts that their backend has removed, if they still have these epochs. Returns how many went."""
         ...

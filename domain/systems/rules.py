@@ -15,15 +15,15 @@ from domain.errors import Category, Refused
 from domain.model import Move
 from domain.paths import check_name, check_path, name_of, parent_of
 from domain.statetable import NONE
-from domain.systems.specs import Node, flatten, is_service, stored_spec
+from domain.systems.specs import Node, is_service, stored_spec, walk_nodes
 from domain.systems.tables import BACKEND, PART, PartState
 
-CRASHES = 4  # in a row, before a service counts as degraded
+CRASHES_TO_FAIL = 4  # in a row, before a service counts as degraded
 FIRST_BACKOFF = 0.1
 LONGEST_BACKOFF = 30.0
-_NOT_OF_AN_INSTANCE = {"name", "parts", "jobs", "instances", "after", "maxUnavailable", "maxSurge"}
-FORMER = "former"  # the key in a part's info of its spec before the last deploy that changed it
-LEAVING = "leaving"  # the key in a part's info of the backend that may have been told to remove it
+_FIELDS_OUTSIDE_REVISION = {"name", "parts", "jobs", "instances", "after", "maxUnavailable", "maxSurge"}
+FORMER_KEY = "former"  # the key in a part's info of its spec before the last deploy that changed it
+LEAVING_KEY = "leaving"  # the key in a part's info of the backend that may have been told to remove it
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,15 @@ class ServiceFacts:
     crashes: int = 0  # in a row, of the current instance that crashed most often
     message: str = ""
 
-    def settled(self, generation: int = 0) -> bool:
+    def is_settled(self, generation: int = 0) -> bool:
         """Tells whether every instance of this or a later generation is healthy, and no older one is left."""
         return self.generation >= generation and self.current == self.wanted == self.alive
 
-    def failing(self, generation: int = 0) -> bool:
+    def is_failing(self, generation: int = 0) -> bool:
         """Tells whether the definition of this or a later generation crashes repeatedly."""
-        return self.generation >= generation and self.crashes >= CRASHES
+        return self.generation >= generation and self.crashes >= CRASHES_TO_FAIL
 
-    def miscounted(self) -> bool:
+    def is_only_miscounted(self) -> bool:
         """Tells whether only the number of instances is wrong, while all of them are healthy and current."""
         well = self.generation >= 0 and self.alive == self.healthy == self.current
         return well and not self.crashes and self.alive != self.wanted
@@ -77,19 +77,19 @@ class ServiceFacts:
         why = f": {self.message}" if self.message else ""
         return f"{self.current} of {self.wanted} healthy{why}"
 
-    def describe_left(self) -> str:
+    def describe_remaining(self) -> str:
         """Returns how many instances of a removed service are left, as text, with the backend's message."""
         why = f": {self.message}" if self.message else ""
         return f"{self.alive} instance{'' if self.alive == 1 else 's'} left{why}"
 
 
-def next_steps(node: Node, running: Sequence[RunningInstance]) -> InstanceSteps:
+def next_instance_steps(node: Node, running: Sequence[RunningInstance]) -> InstanceSteps:
     """Returns the next steps of a rolling update or a scaling.
 
     They keep at least instances less maxUnavailable healthy, and at most instances plus maxSurge alive, as far as that
     held before.
     """
-    want, now = node.instances, revision(node)
+    want, now = node.instances, instance_revision(node)
     new = [instance for instance in running if instance.revision == now]
     old = [instance for instance in running if instance.revision != now]
     start = max(0, min(want - len(new), want + node.maxSurge - len(running)))
@@ -103,42 +103,42 @@ def next_steps(node: Node, running: Sequence[RunningInstance]) -> InstanceSteps:
     return InstanceSteps(start, tuple(stop + [instance.token for instance in superfluous]))
 
 
-def revision(node: Node) -> str:
+def instance_revision(node: Node) -> str:
     """Returns a hash of a definition without its number of instances: equal for instances that need no replacement."""
-    made_of = node.model_dump_json(exclude=_NOT_OF_AN_INSTANCE)
+    made_of = node.model_dump_json(exclude=_FIELDS_OUTSIDE_REVISION)
     return sha256(made_of.encode()).hexdigest()[:32]
 
 
-def backoff(crashes: int) -> float:
+def restart_delay(crashes: int) -> float:
     """Returns the seconds to wait before restarting an instance that has exited."""
     return float(min(FIRST_BACKOFF * 2 ** min(crashes, 20), LONGEST_BACKOFF))
 
 
-def observed(status: str, facts: ServiceFacts) -> str:
+def observed_status(status: str, facts: ServiceFacts) -> str:
     """Returns the status of a service without an action, after a backend's report."""
-    if status not in PART.stable:
+    if status not in PART.stable_statuses:
         return status  # an action is under way, and writes the status itself
-    if facts.settled():
+    if facts.is_settled():
         return PartState.STABLE
     if status == PartState.FAILED:
         return status
-    return PartState.SCALING if facts.miscounted() else PartState.DEGRADED
+    return PartState.SCALING if facts.is_only_miscounted() else PartState.DEGRADED
 
 
-def landed(status: str, facts: ServiceFacts | None, generation: int) -> str:
+def landed_status(status: str, facts: ServiceFacts | None, generation: int) -> str:
     """Returns the status of a service whose deploy ends now. One that its backend does not know was never started."""
-    if facts and facts.settled(generation):
+    if facts and facts.is_settled(generation):
         return PartState.STABLE
     never_started = facts is None and status != PartState.SCALING
     return PartState.FAILED if status == PartState.PENDING or never_started else PartState.DEGRADED
 
 
-def ordered(services: Mapping[str, Mapping[str, Any]]) -> TopologicalSorter[str]:
+def rollout_order(services: Mapping[str, Mapping[str, Any]]) -> TopologicalSorter[str]:
     """Sorts services so that each comes after those in its `after`: sibling services, or all in a sibling system."""
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for path, spec in services.items():
         siblings = [f"{parent_of(path)}:{name}" for name in spec.get("after", ())]
-        sorter.add(path, *(service for sibling in siblings for service in services if is_at(service, sibling)))
+        sorter.add(path, *(service for sibling in siblings for service in services if is_at_or_below(service, sibling)))
     sorter.prepare()
     return sorter
 
@@ -155,47 +155,47 @@ class StoredPart:
     leaving: bool = False  # its backend may remove it, or may have done so
 
 
-def replacement(path: str, definition: Node, there: Mapping[str, StoredPart], backend: str) -> list[Move]:
+def replacement_moves(path: str, definition: Node, there: Mapping[str, StoredPart], backend: str) -> list[Move]:
     """Returns the moves that replace the definition below a path. Unchanged and stable parts are left alone."""
-    wanted = {at: stored_spec(node) for at, node in flatten(path, definition) if at != path}
+    wanted = {at: stored_spec(node) for at, node in walk_nodes(path, definition) if at != path}
     moves: list[Move] = []
     for at, spec in wanted.items():
-        moves += _change(there.get(at), at, spec)
+        moves += _moves_for_part(there.get(at), at, spec)
     for at, part in there.items():
         if at not in wanted:
-            moves.append(leaving_part(at, backend, {FORMER: {"spec": part.spec}}))
+            moves.append(leaving_move(at, backend, {FORMER_KEY: {"spec": part.spec}}))
     return moves
 
 
-def _change(part: StoredPart | None, path: str, spec: dict[str, Any]) -> list[Move]:
+def _moves_for_part(part: StoredPart | None, path: str, spec: dict[str, Any]) -> list[Move]:
     well = part and not part.leaving and (part.status == PartState.STABLE or not is_service(spec))
     if part and part.spec == spec and well:
         return []
-    former = {FORMER: {"spec": part.spec if part else None}, LEAVING: None}
+    former = {FORMER_KEY: {"spec": part.spec if part else None}, LEAVING_KEY: None}
     to = PartState.UPDATING if part else PartState.PENDING
     moves = [Move(path=path, to=to, action="deploy", spec=spec, info=former)]
     if not is_service(spec):  # a system has no instances of its own: there is nothing to wait for
         moves.append(Move(path=path, to=PartState.STABLE, action="deploy"))
-    elif part and only_rescaled(part.spec, spec):
+    elif part and is_only_rescaled(part.spec, spec):
         moves.append(Move(path=path, to=PartState.SCALING))
     return moves
 
 
-def only_rescaled(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+def is_only_rescaled(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Tells whether only the number of instances changes."""
-    same = revision(Node.model_validate(before)) == revision(Node.model_validate(after))
+    same = instance_revision(Node.model_validate(before)) == instance_revision(Node.model_validate(after))
     return same and before.get("instances") != after.get("instances")
 
 
-def reversal(parts: Iterable[tuple[StoredPart, dict[str, Any]]], backend: str) -> list[Move]:
+def reversal_moves(parts: Iterable[tuple[StoredPart, dict[str, Any]]], backend: str) -> list[Move]:
     """Returns the moves that undo a deploy, from the parts that it changed and their former specs."""
     moves: list[Move] = []
     for part, former in parts:
         if former["spec"] is None:
             by = "" if part.status == PartState.PENDING else "remove"
-            moves.append(Move(path=part.path, to=PartState.DELETING, action=by, info={LEAVING: backend}))
+            moves.append(Move(path=part.path, to=PartState.DELETING, action=by, info={LEAVING_KEY: backend}))
         elif part.status == PartState.DELETING:
-            moves.append(Move(path=part.path, to=part.came_from, info={LEAVING: None}))
+            moves.append(Move(path=part.path, to=part.came_from, info={LEAVING_KEY: None}))
             if is_service(part.spec):  # its backend may have stopped it already: it is ordered again
                 moves.append(Move(path=part.path, to=PartState.UPDATING, action="deploy"))
         elif part.spec == former["spec"]:
@@ -208,12 +208,12 @@ def reversal(parts: Iterable[tuple[StoredPart, dict[str, Any]]], backend: str) -
     return moves
 
 
-def observation(path: str, to: str, facts: ServiceFacts) -> Move:
+def observation_move(path: str, to: str, facts: ServiceFacts) -> Move:
     """Returns the move that applies a backend's report to a service at rest."""
     return Move(path=path, to=to, actor=BACKEND, error="" if to == PartState.STABLE else facts.describe()[:500])
 
 
-def check_fits(path: str, definition: Node, backend: str, parent: StoredPart | None, at_root: bool) -> None:
+def check_definition_fits(path: str, definition: Node, backend: str, parent: StoredPart | None, at_root: bool) -> None:
     """Refuses if this definition may not be deployed at this path."""
     if at_root and not definition.is_system:
         raise Refused(
@@ -231,7 +231,7 @@ def check_fits(path: str, definition: Node, backend: str, parent: StoredPart | N
         raise Refused(
             Category.INVALID, f"the definition is named {definition.name}, the path ends in {name}", "make them agree"
         )
-    if backend == "process" and (images := _images(path, definition)):
+    if backend == "process" and (images := _list_images(path, definition)):
         raise Refused(
             Category.INVALID,
             f"the process backend runs commands, not images: {images[0]}",
@@ -239,44 +239,44 @@ def check_fits(path: str, definition: Node, backend: str, parent: StoredPart | N
         )
 
 
-def _images(path: str, definition: Node) -> list[str]:
-    nodes = list(flatten(path, definition))
+def _list_images(path: str, definition: Node) -> list[str]:
+    nodes = list(walk_nodes(path, definition))
     of_jobs = [f"job {job.name} of {at}" for at, node in nodes for job in node.jobs if job.image]
     return [*(at for at, node in nodes if node.image), *of_jobs]
 
 
-def leaving_part(path: str, backend: str, info: Mapping[str, Any] | None = None) -> Move:
+def leaving_move(path: str, backend: str, info: Mapping[str, Any] | None = None) -> Move:
     """Returns the move for a part to be removed. Its mark outlives a cut-off removal: the backend may finish it."""
-    return Move(path=path, to=PartState.DELETING, action="remove", info={**(info or {}), LEAVING: backend})
+    return Move(path=path, to=PartState.DELETING, action="remove", info={**(info or {}), LEAVING_KEY: backend})
 
 
-def removed_part(path: str) -> Move:
+def removal_move(path: str) -> Move:
     """Returns the move for a part that was removed completely."""
     return Move(path=path, to=NONE, action="remove")
 
 
-def still_there(path: str, facts: Sequence[ServiceFacts]) -> Move:
+def still_present_move(path: str, facts: Sequence[ServiceFacts]) -> Move:
     """Returns the move for a part that could not be removed completely."""
     own = next((service for service in facts if service.path == path), None)
-    return Move(path=path, to=PartState.DEGRADED, action="remove", error=own.describe_left()[:500] if own else "")
+    return Move(path=path, to=PartState.DEGRADED, action="remove", error=own.describe_remaining()[:500] if own else "")
 
 
-def is_at(path: str, prefix: str) -> bool:
+def is_at_or_below(path: str, prefix: str) -> bool:
     """Tells whether `path` is at or below `prefix`."""
     return f"{path}:".startswith(f"{prefix}:")
 
 
-def at(system: str, text: str) -> str:
+def node_path(system: str, text: str) -> str:
     """Returns the path of a node, from its system's path and the tree path that people write: `/` or `/a/b/c`."""
     if not text.startswith("/"):
-        raise _bad_path(text, "it begins with a slash")
+        raise _bad_tree_path(text, "it begins with a slash")
     if text == "/":
         return system
     names = text[1:].split("/")
     if not names[-1]:
-        raise _bad_path(text, "it does not end with a slash")
+        raise _bad_tree_path(text, "it does not end with a slash")
     if not all(names):
-        raise _bad_path(text, "no part of it is empty")
+        raise _bad_tree_path(text, "no part of it is empty")
     return check_path(":".join([system, *map(check_name, names)]))
 
 
@@ -285,5 +285,5 @@ def tree_path(path: str) -> str:
     return "/" + "/".join(path.partition("::")[0].split(":")[2:])
 
 
-def _bad_path(text: str, rule: str) -> Refused:
+def _bad_tree_path(text: str, rule: str) -> Refused:
     return Refused(Category.INVALID, f"bad path {text[:80]!a} in a system: {rule}", "write / or /a/b/c")

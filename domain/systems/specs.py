@@ -16,37 +16,39 @@ MAX_PARTS = 5_000
 MAX_INSTANCES = 100
 MAX_JOBS = 100
 MAX_DEPTH = 12
-SHOWN = 5
+NAMES_SHOWN = 5
 
 BackendName = Literal["simulated", "process"]
 DefinitionWord = Annotated[str, StringConstraints(min_length=1, max_length=4_096)]
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-RESERVED = ("PORT", "RATCHET_INSTANCE", "RATCHET_SERVICE")  # the backend sets these for every instance
+RESERVED_VARIABLES = ("PORT", "RATCHET_INSTANCE", "RATCHET_SERVICE")  # the backend sets these for every instance
 
 
-def _variable(text: str) -> str:
+def _check_variable_name(text: str) -> str:
     if not _VARIABLE.fullmatch(text):
         raise ValueError(f"{text[:40]!a} is no name of a variable: letters, digits and underscores")
-    if text in RESERVED:
+    if text in RESERVED_VARIABLES:
         raise ValueError(f"{text} is given to every instance: it cannot be set")
     return text
 
 
-def _no_nul(text: str) -> str:
+def _check_no_nul(text: str) -> str:
     if "\0" in text:
         raise ValueError("it contains a NUL character")
     return text
 
 
-Variable = Annotated[str, AfterValidator(_variable)]
-DefinitionText = Annotated[str, StringConstraints(max_length=4_096), AfterValidator(_no_nul)]
-CommandWords = Annotated[list[Annotated[DefinitionWord, AfterValidator(_no_nul)]], Field(min_length=1, max_length=100)]
+Variable = Annotated[str, AfterValidator(_check_variable_name)]
+DefinitionText = Annotated[str, StringConstraints(max_length=4_096), AfterValidator(_check_no_nul)]
+CommandWords = Annotated[
+    list[Annotated[DefinitionWord, AfterValidator(_check_no_nul)]], Field(min_length=1, max_length=100)
+]
 
 
 Image = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 
 
-class Health(Model):
+class HealthCheck(Model):
     """The health check of an instance: by http, tcp or command. Without one it is healthy while it runs."""
 
     http: Annotated[str, StringConstraints(pattern=r"^/[!-~]*$", max_length=500)] | None = None
@@ -57,13 +59,13 @@ class Health(Model):
     failures: int = Field(3, ge=1, le=20)
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
+    def _check_one_method(self) -> Self:
         if (self.http is not None) + self.tcp + (self.command is not None) != 1:
             raise ValueError("exactly one of http, tcp and command says how to check")
         return self
 
 
-class Resources(Model):
+class ResourceLimits(Model):
     """The resource limits of one instance."""
 
     memory: int | None = Field(None, ge=16, le=1_000_000, description="MiB of address space")
@@ -78,10 +80,10 @@ class Job(Model):
     image: Image | None = None
     directory: DefinitionText | None = None
     environment: dict[Variable, DefinitionText] = Field(default={}, max_length=100)
-    resources: Resources = Resources()
+    resources: ResourceLimits = ResourceLimits()
 
     @model_validator(mode="after")
-    def _one_thing(self) -> Self:
+    def _check_command_or_image(self) -> Self:
         if (self.command is None) == (self.image is None):
             raise ValueError("a job has a command or an image, one of the two")
         return self
@@ -99,8 +101,8 @@ class Node(Model):
     instances: int = Field(1, ge=0, le=MAX_INSTANCES)
     environment: dict[Variable, DefinitionText] = Field(default={}, max_length=100)
     port: int | None = Field(None, ge=1_024, le=65_535, description="the service's port on the loopback")
-    health: Health | None = None
-    resources: Resources = Resources()
+    health: HealthCheck | None = None
+    resources: ResourceLimits = ResourceLimits()
     after: list[Name] = Field(default=[], max_length=50, description="siblings that must be stable before it starts")
     maxUnavailable: int = Field(0, ge=0, le=MAX_INSTANCES)
     maxSurge: int = Field(1, ge=0, le=MAX_INSTANCES)
@@ -111,7 +113,7 @@ class Node(Model):
         return self.parts is not None
 
     @model_validator(mode="after")
-    def _one_thing(self) -> Self:
+    def _check_system_or_service(self) -> Self:
         said = (self.parts is not None) + (self.command is not None) + (self.image is not None)
         if said != 1:
             raise ValueError("say exactly one of parts (a system), command and image (a service)")
@@ -126,12 +128,12 @@ class Node(Model):
         return self
 
     @model_validator(mode="after")
-    def _parts_agree(self) -> Self:
+    def _check_parts(self) -> Self:
         names = [part.name or "" for part in (*(self.parts or ()), *self.jobs)]
-        if twice := sorted({name for name in names if names.count(name) > 1})[:SHOWN]:
+        if twice := sorted({name for name in names if names.count(name) > 1})[:NAMES_SHOWN]:
             raise ValueError(f"names of parts and jobs must differ: {', '.join(twice)} occurs more than once")
         order = {part.name or "": part.after for part in self.parts or ()}
-        if unknown := sorted({name for after in order.values() for name in after if name not in order})[:SHOWN]:
+        if unknown := sorted({name for after in order.values() for name in after if name not in order})[:NAMES_SHOWN]:
             raise ValueError(f"after names parts beside it: there is no {', '.join(unknown)}")
         try:
             TopologicalSorter(order).prepare()
@@ -164,8 +166,8 @@ class DeploySpec(Model):
     rollback: bool = Field(False, description="Restore the former definition if the deploy fails.")
 
     @model_validator(mode="after")
-    def _bounded(self) -> Self:
-        nodes = list(flatten("", self.definition))
+    def _check_bounds(self) -> Self:
+        nodes = list(walk_nodes("", self.definition))
         if len(nodes) > MAX_PARTS:
             raise ValueError(f"{len(nodes)} parts are too many: the limit is {MAX_PARTS} in one deploy")
         if max(path.count(":") for path, _ in nodes) > MAX_DEPTH:
@@ -176,11 +178,11 @@ class DeploySpec(Model):
         return self
 
 
-def flatten(path: str, node: Node) -> Iterator[tuple[str, Node]]:
+def walk_nodes(path: str, node: Node) -> Iterator[tuple[str, Node]]:
     """Returns the node and every node below it, each with its path."""
     yield path, node
     for part in node.parts or ():
-        yield from flatten(f"{path}:{part.name}", part)
+        yield from walk_nodes(f"{path}:{part.name}", part)
 
 
 def stored_spec(node: Node) -> dict[str, Any]:
@@ -189,7 +191,7 @@ def stored_spec(node: Node) -> dict[str, Any]:
     return own | ({"parts": []} if node.is_system else {})
 
 
-def jobs_of(spec: dict[str, Any]) -> dict[str, Any]:
+def stored_jobs(spec: dict[str, Any]) -> dict[str, Any]:
     """Returns the stored jobs of a system, as the user wrote them."""
     return {"jobs": spec["jobs"]} if spec.get("jobs") else {}
 

@@ -63,7 +63,7 @@ PART = StateTable("part", "Part", (
     Row("observe",  S.SCALING,   None,        S.DEGRADED, actor=BACKEND),
     *(Row("observe", source,     None,        NONE,       actor=BACKEND) for source in _AT_REST),  # its removal, late
     Row("discard",  NONE,        S.DELETING,  NONE,       NONE),                    # a service that no record knows
-), passing=(S.SCALING,))
+), passing_statuses=(S.SCALING,))
 
 SYSTEM = StateTable("system", "System", (
     #   action      from         while        then       else
@@ -75,7 +75,7 @@ SYSTEM = StateTable("system", "System", (
 ))
 
 
-def _stages(action: str, label: str) -> StateTable:
+def _stage_table(action: str, label: str) -> StateTable:
     return StateTable(action, label, (
         #   action    from           while       then           else
         Row(action,   NONE,          G.PENDING,  G.SUCCEEDED,   G.FAILED),
@@ -86,18 +86,18 @@ def _stages(action: str, label: str) -> StateTable:
           for source in (G.PENDING, G.ACCEPTED, G.IN_PROGRESS)),
         *(Row("forget", source,      None,       NONE,          actor=Actor.CONTROLLER)  # together with its system
           for source in (G.SUCCEEDED, G.FAILED)),
-    ), passing=(G.ACCEPTED, G.IN_PROGRESS))
+    ), passing_statuses=(G.ACCEPTED, G.IN_PROGRESS))
 
 
-DEPLOY = _stages("deploy", "Deploy")
-TEARDOWN = _stages("teardown", "Teardown")
+DEPLOY = _stage_table("deploy", "Deploy")
+TEARDOWN = _stage_table("teardown", "Teardown")
 # fmt: on
 
 # The first letter in the name of a deploy or a teardown: d1, t2.
-LETTERS = {"deploy": "d", "teardown": "t"}
+NUMBER_PREFIX_OF = {"deploy": "d", "teardown": "t"}
 
 
-def derive(phase: str, counts: Mapping[str, int]) -> str:
+def derive_status(phase: str, counts: Mapping[str, int]) -> str:
     """Computes the status of a system, or of a part with parts, from its services', in the source document's order.
 
     A service that is new, or being removed, has a definition that was not observed yet: it counts as updating.

@@ -6,15 +6,17 @@ Resources in EC2 are found by their tags, so our own records are never needed to
 from providers.aws.cloud import AwsCloud
 from providers.aws.connection import AwsConnection
 from providers.aws.credentials import check_offline
-from providers.provider import Access, Provider
+from providers.provider import CloudAccess, Provider
 
 __all__ = ["PROVIDER", "AwsCloud", "AwsConnection"]
 
 PROVIDER = Provider(
     name="aws",
     connection=AwsConnection,
-    access=Access(open=AwsCloud, check_offline=lambda connection: check_offline(connection.credentials)),
-    page="docs/aws.md",
-    extra="aws",
-    loggers=("boto3", "botocore", "urllib3"),
+    cloud_access=CloudAccess(
+        open_cloud=AwsCloud, check_offline=lambda connection: check_offline(connection.credentials)
+    ),
+    docs_page="docs/aws.md",
+    install_extra="aws",
+    logger_names=("boto3", "botocore", "urllib3"),
 )

@@ -24,7 +24,7 @@ class AwsCloud:
     call under way has ended.
     """
 
-    bulk = 50
+    orders_per_call = 50
 
     def __init__(self, connection: AwsConnection, call_seconds: float = inf) -> None:
         self.region = connection.region
@@ -34,79 +34,81 @@ class AwsCloud:
         self._network = Network(self._ec2, connection.options)
         self._machines = Ec2Vms(self._ec2, self._network, connection.options)
 
-    async def perform(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
-        if complaint := self._complaint(verb, region, orders):
+    async def perform_orders(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
+        if complaint := self._why_unsupported(verb, region, orders):
             return [Rejected(complaint) for _ in orders]
-        return await self._machines.perform(verb, orders)
+        return await self._machines.perform_orders(verb, orders)
 
-    async def describe(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
-        self._check(region)
-        return await self._machines.describe(orders)
+    async def describe_vms(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
+        self._check_region(region)
+        return await self._machines.describe_vms(orders)
 
-    async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
+    async def list_tagged_vms(self, region: str, prefix: str) -> list[VmFacts]:
         """Lists our VMs at or below a path; EC2 lists terminated VMs for about an hour."""
-        self._check(region)
-        return await self._machines.tagged(prefix)
+        self._check_region(region)
+        return await self._machines.list_tagged_vms(prefix)
 
     async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
-        self._check(region)
+        self._check_region(region)
         types = {name: self._options.specs.get(name, name) for name in specs}
         amis = {name: self._options.images.get(name, name) for name in images}
-        offered, there = await self._offered(types.values()), await self._available(amis.values())
-        absent = [f"instance type {_told(name, real)}" for name, real in types.items() if real not in offered]
-        absent += [f"image {_told(name, real)}" for name, real in amis.items() if real not in there]
+        offered, there = await self._list_offered_types(types.values()), await self._list_usable_images(amis.values())
+        absent = [
+            f"instance type {_name_with_alias(name, real)}" for name, real in types.items() if real not in offered
+        ]
+        absent += [f"image {_name_with_alias(name, real)}" for name, real in amis.items() if real not in there]
         return [f"aws/{region} has no {what}" for what in absent]
 
     async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
-        self._check(region)
-        return await self._network.prepare(resource, made)
+        self._check_region(region)
+        return await self._network.prepare_resource(resource, made)
 
     async def release(self, region: str, resource: SharedResource) -> None:
-        self._check(region)
-        await self._network.release(resource)
+        self._check_region(region)
+        await self._network.release_resource(resource)
 
-    async def credentials(self) -> str:
+    async def describe_credentials(self) -> str:
         """Returns where the credentials were found, never the credentials; raises Refused if there are none."""
         return await asyncio.to_thread(describe_source, self._credentials, self.region)
 
-    async def check(self) -> str:
+    async def check_credentials(self) -> str:
         """Checks the credentials with a harmless EC2 read. Returns a short text, or raises a ProviderError."""
-        zones = (await self._ec2.read("describe_availability_zones"))["AvailabilityZones"]
+        zones = (await self._ec2.call_reading("describe_availability_zones"))["AvailabilityZones"]
         return f"EC2 answers: {len(zones)} zones in {self.region}"
 
     async def close(self) -> None:
         await self._ec2.close()
 
-    async def _offered(self, types: Iterable[str]) -> set[str]:
+    async def _list_offered_types(self, types: Iterable[str]) -> set[str]:
         """Returns those instance types that the region offers."""
         if not (wanted := sorted(set(types))):
             return set()
-        where = tags.where({"instance-type": wanted})
+        where = tags.tag_filters({"instance-type": wanted})
         operation = "describe_instance_type_offerings"
-        found = await self._ec2.every(operation, "InstanceTypeOfferings", LocationType="region", Filters=where)
+        found = await self._ec2.read_all_pages(operation, "InstanceTypeOfferings", LocationType="region", Filters=where)
         return {each["InstanceType"] for each in found}
 
-    async def _available(self, images: Iterable[str]) -> set[str]:
+    async def _list_usable_images(self, images: Iterable[str]) -> set[str]:
         """Returns those images that are available; uses a filter, in which a malformed image id is no error."""
         if not (wanted := sorted(set(images))):
             return set()
-        where = tags.where({"image-id": wanted, "state": "available"})
-        return {each["ImageId"] for each in await self._ec2.every("describe_images", "Images", Filters=where)}
+        where = tags.tag_filters({"image-id": wanted, "state": "available"})
+        return {each["ImageId"] for each in await self._ec2.read_all_pages("describe_images", "Images", Filters=where)}
 
-    def _check(self, region: str) -> None:
+    def _check_region(self, region: str) -> None:
         if region != self.region:
             raise Rejected(f"this connection is for aws/{self.region}, not for aws/{region}")
 
-    def _complaint(self, verb: str, region: str, orders: Sequence[VmOrder]) -> str:
+    def _why_unsupported(self, verb: str, region: str, orders: Sequence[VmOrder]) -> str:
         if verb not in VERBS:
             return f"unknown verb {verb!r}: aws knows {', '.join(VERBS)}"
         if region != self.region:
             return f"this connection is for aws/{self.region}, not for aws/{region}"
-        if len(orders) > self.bulk:
-            return f"{len(orders)} VMs in one call are too many: aws takes {self.bulk}"
+        if len(orders) > self.orders_per_call:
+            return f"{len(orders)} VMs in one call are too many: aws takes {self.orders_per_call}"
         return ""
 
 
-def _told(name: str, real: str) -> str:
+def _name_with_alias(name: str, real: str) -> str:
     """Names a requested spec or image, and its translation by the connection's options."""
     return f"{real!r}" if name == real else f"{real!r} (in the spec: {name!r})"

@@ -8,21 +8,21 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from domain.connections import Connection, ConnectionModel
+from domain.connections import Connection, ConnectionsFileModel
 
 DEFAULT_OWNER = "ratchet"
 MAX_LABEL = 256  # what EC2 takes for the value of a tag
 
 
-def _network(text: str) -> str:
+def _check_cidr(text: str) -> str:
     return str(ip_network(text))  # raises a ValueError with the reason
 
 
-Cidr = Annotated[str, AfterValidator(_network)]
+Cidr = Annotated[str, AfterValidator(_check_cidr)]
 ConnectionText = Annotated[str, Field(min_length=1, max_length=MAX_LABEL)]
 
 
-class Credentials(ConnectionModel):
+class CredentialsSource(ConnectionsFileModel):
     """Where the credentials come from. `default` is the SDK's own search, including instance roles."""
 
     source: Literal["default", "environment", "file", "profile"] = Field("default", alias="from")
@@ -31,7 +31,7 @@ class Credentials(ConnectionModel):
     profile: str = Field("", max_length=100)
 
     @model_validator(mode="after")
-    def _fits_its_source(self) -> Self:
+    def _check_source_fields(self) -> Self:
         belongs = {"environment": {"prefix"}, "file": {"path", "profile"}, "profile": {"profile"}}
         given = {name for name in ("prefix", "path", "profile") if getattr(self, name)}
         if stray := sorted(given - belongs.get(self.source, set())):
@@ -42,7 +42,7 @@ class Credentials(ConnectionModel):
         return self
 
 
-class Ingress(ConnectionModel):
+class IngressRule(ConnectionsFileModel):
     """A rule that lets a network reach the VMs; without rules nothing is open."""
 
     port: int = Field(ge=1, le=65_535)
@@ -51,13 +51,13 @@ class Ingress(ConnectionModel):
     source: Cidr = Field(alias="from")
 
     @model_validator(mode="after")
-    def _in_order(self) -> Self:
+    def _check_port_range(self) -> Self:
         if self.to_port and self.to_port < self.port:
             raise ValueError(f"ports run from {self.port} to {self.to_port}: that is none")
         return self
 
 
-class AwsOptions(ConnectionModel):
+class AwsOptions(ConnectionsFileModel):
     """How the VMs of one connection are created. The last numbers are for tests and unusual networks."""
 
     endpoint_url: str = Field("", max_length=500, pattern=r"^(https?://[^@\s]+)?$")
@@ -71,7 +71,7 @@ class AwsOptions(ConnectionModel):
     security_groups: list[ConnectionText] = Field(default=[], max_length=5)  # use these; create none
     key_name: str = Field("", max_length=200)  # use this key pair; import none
     public_key: str = Field("", max_length=2_000)  # an OpenSSH public key to import; without one VMs have no key
-    ingress: list[Ingress] = Field(default=[], max_length=50)
+    ingress: list[IngressRule] = Field(default=[], max_length=50)
     public_addresses: bool = True
     launches_per_second: float = Field(2.0, gt=0)  # EC2's default limit for an account
     poll_seconds: float = Field(2.0, gt=0)
@@ -81,7 +81,7 @@ class AwsOptions(ConnectionModel):
     read_seconds: float = Field(30.0, gt=0)
 
     @model_validator(mode="after")
-    def _public(self) -> Self:
+    def _check_public_address(self) -> Self:
         if "PRIVATE KEY" in self.public_key:
             raise ValueError("public_key holds a private key: give the public one, and keep this to yourself")
         return self
@@ -91,14 +91,14 @@ class AwsConnection(Connection):
     """A region of AWS, or of a service with EC2's API."""
 
     provider: Literal["aws"]
-    credentials: Credentials = Credentials()
+    credentials: CredentialsSource = CredentialsSource()
     options: AwsOptions = AwsOptions()
 
     @property
-    def identity(self) -> str:
+    def owner_identity(self) -> str:
         """The provider's name in places. It differs by endpoint, account and owner: each finds its own VMs only."""
-        told = self.options
-        particular = {"endpoint": told.endpoint_url, "account": told.account, "owner": told.owner}
+        options = self.options
+        particular = {"endpoint": options.endpoint_url, "account": options.account, "owner": options.owner}
         if particular == {"endpoint": "", "account": "", "owner": DEFAULT_OWNER}:
             return self.provider
         return f"{self.provider}-{sha256(repr(sorted(particular.items())).encode()).hexdigest()[:8]}"

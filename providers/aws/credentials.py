@@ -11,34 +11,40 @@ from pathlib import Path
 from typing import Any
 
 from domain.errors import Category, Refused
-from providers.aws.connection import Credentials
+from providers.aws.connection import CredentialsSource
 
-KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")  # the last one with temporary keys only
+KEY_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+)  # the last one with temporary keys only
 
 
-def session(credentials: Credentials, region: str) -> Any:
+def open_session(credentials: CredentialsSource, region: str) -> Any:
     """Returns a boto3 session, or raises Refused if credentials are missing. The first call takes a second."""
-    boto3, core = _boto3(), import_module("botocore.session").Session()
-    core.register_component("data_loader", _loader())
+    boto3, core = _import_boto3(), import_module("botocore.session").Session()
+    core.register_component("data_loader", _shared_loader())
     given: dict[str, str] = {}
     if credentials.source == "environment":
-        given = _given(_in_environment(credentials.prefix))
+        given = _session_arguments(_read_environment(credentials.prefix))
     elif credentials.source == "file":
-        given = _given(_in_file(credentials))
+        given = _session_arguments(_read_file(credentials))
     elif credentials.source == "profile":
         if credentials.profile not in core.available_profiles:
-            raise _missing(f"there is no AWS profile {credentials.profile!r}", "see: aws configure list-profiles")
+            raise _missing_credentials(
+                f"there is no AWS profile {credentials.profile!r}", "see: aws configure list-profiles"
+            )
         given = {"profile_name": credentials.profile}
     return boto3.Session(botocore_session=core, region_name=region, **given)
 
 
-def describe_source(credentials: Credentials, region: str) -> str:
+def describe_source(credentials: CredentialsSource, region: str) -> str:
     """Returns where the credentials were found, never the credentials; raises Refused if there are none."""
-    if session(credentials, region).get_credentials() is None:
-        raise _missing("no AWS credentials were found", "set AWS_ACCESS_KEY_ID, or name a profile")
+    if open_session(credentials, region).get_credentials() is None:
+        raise _missing_credentials("no AWS credentials were found", "set AWS_ACCESS_KEY_ID, or name a profile")
     match credentials.source:
         case "environment":
-            return f"in {credentials.prefix}{KEYS[0]}"
+            return f"in {credentials.prefix}{KEY_VARIABLES[0]}"
         case "file":
             return f"in {credentials.path}"
         case "profile":
@@ -47,51 +53,57 @@ def describe_source(credentials: Credentials, region: str) -> str:
             return "by the AWS SDK"
 
 
-def check_offline(credentials: Credentials) -> None:
+def check_offline(credentials: CredentialsSource) -> None:
     """Refuses a missing named source of credentials. Makes no call; the SDK's default search is not checked."""
     if credentials.source != "default":
-        session(credentials, "us-east-1")
+        open_session(credentials, "us-east-1")
 
 
-def _in_environment(prefix: str) -> list[str]:
-    values = [os.environ.get(f"{prefix}{key}", "") for key in KEYS]
-    absent = [f"{prefix}{key}" for key, value in zip(KEYS[:2], values, strict=False) if not value]
+def _read_environment(prefix: str) -> list[str]:
+    values = [os.environ.get(f"{prefix}{key}", "") for key in KEY_VARIABLES]
+    absent = [f"{prefix}{key}" for key, value in zip(KEY_VARIABLES[:2], values, strict=False) if not value]
     if absent:
-        raise _missing(f"not set: {', '.join(absent)}", "set them where the worker runs")
+        raise _missing_credentials(f"not set: {', '.join(absent)}", "set them where the worker runs")
     return values
 
 
-def _in_file(credentials: Credentials) -> list[str]:
+def _read_file(credentials: CredentialsSource) -> list[str]:
     path, profile = Path(credentials.path).expanduser(), credentials.profile or "default"
     parser = ConfigParser(interpolation=None)
     try:
         parser.read_string(path.read_text())
     except OSError as error:
-        raise _missing(f"{path} cannot be read: {error.strerror}", "the worker must be able to read it") from error
+        raise _missing_credentials(
+            f"{path} cannot be read: {error.strerror}", "the worker must be able to read it"
+        ) from error
     except (ConfigError, UnicodeDecodeError):
-        raise _missing(f"{path} is no AWS credentials file", "it should look like ~/.aws/credentials") from None
-    values = [parser.get(profile, key.lower(), fallback="") for key in KEYS]
+        raise _missing_credentials(
+            f"{path} is no AWS credentials file", "it should look like ~/.aws/credentials"
+        ) from None
+    values = [parser.get(profile, key.lower(), fallback="") for key in KEY_VARIABLES]
     if not all(values[:2]):
-        raise _missing(f"{path} has no keys in [{profile}]", "it should look like ~/.aws/credentials")
+        raise _missing_credentials(f"{path} has no keys in [{profile}]", "it should look like ~/.aws/credentials")
     return values
 
 
-def _given(values: list[str]) -> dict[str, str]:
-    return {key.lower(): value for key, value in zip(KEYS, values, strict=True) if value}
+def _session_arguments(values: list[str]) -> dict[str, str]:
+    return {key.lower(): value for key, value in zip(KEY_VARIABLES, values, strict=True) if value}
 
 
-def _missing(what: str, hint: str) -> Refused:
+def _missing_credentials(what: str, hint: str) -> Refused:
     return Refused(Category.INVALID, what, hint)
 
 
 @cache
-def _loader() -> Any:
+def _shared_loader() -> Any:
     """Returns botocore's loader, shared by all sessions, as parsing EC2's description for each would be slow."""
     return import_module("botocore.loaders").create_loader()
 
 
-def _boto3() -> Any:
+def _import_boto3() -> Any:
     try:
         return import_module("boto3")
     except ImportError as error:
-        raise _missing("boto3 is not installed", "pip install 'ratchet[aws]', or: uv sync --extra aws") from error
+        raise _missing_credentials(
+            "boto3 is not installed", "pip install 'ratchet[aws]', or: uv sync --extra aws"
+        ) from error

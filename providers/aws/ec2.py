@@ -14,11 +14,11 @@ import structlog
 
 from domain.errors import Refused, Rejected
 from providers.aws.connection import AwsConnection
-from providers.aws.credentials import session
+from providers.aws.credentials import open_session
 from providers.aws.errors import Declined, translate_error
 
-THREADS = 32  # at least the region's VMs in flight, and a few reads
-PAGE = 1_000
+THREADS_PER_REGION = 32  # at least the region's VMs in flight, and a few reads
+PAGE_SIZE = 1_000
 FIRST_PAUSE = 0.1
 
 
@@ -33,38 +33,38 @@ class Ec2:
         self._connection = connection
         self._connect_seconds = min(connection.options.connect_seconds, call_seconds / 4)
         self._read_seconds = min(connection.options.read_seconds, call_seconds / 2)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"ec2-{connection.region}")
+        self._threads = ThreadPoolExecutor(THREADS_PER_REGION, thread_name_prefix=f"ec2-{connection.region}")
         self._making = threading.Lock()
         self._client: Any = None
         self._secrets: list[str] = []
 
-    async def read(self, operation: str, /, **arguments: Any) -> Any:
+    async def call_reading(self, operation: str, /, **arguments: Any) -> Any:
         """Makes a call that changes nothing."""
         return await self._call(operation, arguments, changing=False)
 
-    async def change(self, operation: str, /, **arguments: Any) -> Any:
+    async def call_changing(self, operation: str, /, **arguments: Any) -> Any:
         """Makes a call that changes something; after a failure its outcome may be unknown."""
         return await self._call(operation, arguments, changing=True)
 
-    async def change_eventually(self, operation: str, seconds: float, /, **arguments: Any) -> Any:
+    async def call_until_visible(self, operation: str, seconds: float, /, **arguments: Any) -> Any:
         """Changes a resource that was just created; retries while EC2 does not know it everywhere yet."""
         clock = asyncio.get_running_loop().time
         deadline, pause = clock() + seconds, FIRST_PAUSE
         while True:
             try:
-                return await self.change(operation, **arguments)
+                return await self.call_changing(operation, **arguments)
             except Declined as error:
-                if not error.missing or clock() + pause > deadline:
+                if not error.is_not_found or clock() + pause > deadline:
                     raise
             await asyncio.sleep(pause)
             pause *= 2
 
-    async def every(self, operation: str, key: str, /, **arguments: Any) -> list[Any]:
+    async def read_all_pages(self, operation: str, key: str, /, **arguments: Any) -> list[Any]:
         """Returns all results of a `describe_…` call, page by page."""
         found: list[Any] = []
         token: dict[str, str] = {}
         while True:
-            page = await self.read(operation, MaxResults=PAGE, **arguments, **token)
+            page = await self.call_reading(operation, MaxResults=PAGE_SIZE, **arguments, **token)
             found += page[key]
             if not page.get("NextToken"):
                 return found
@@ -76,16 +76,16 @@ class Ec2:
             self._client.close()
 
     async def _call(self, operation: str, arguments: dict[str, Any], changing: bool) -> Any:
-        call = self._threads.submit(self._in_thread, operation, arguments, changing)
+        call = self._threads.submit(self._call_in_thread, operation, arguments, changing)
         running = asyncio.wrap_future(call)
         try:
             await asyncio.wait([running])
         except asyncio.CancelledError:
-            await self._let_end(call, running)
+            await self._await_or_withdraw(call, running)
             raise
         return running.result()
 
-    async def _let_end(self, call: Future[Any], running: asyncio.Future[Any]) -> None:
+    async def _await_or_withdraw(self, call: Future[Any], running: asyncio.Future[Any]) -> None:
         """Withdraws a call that no thread has begun; waits for the end of any other, also when cancelled again."""
         if call.cancel():
             return
@@ -100,8 +100,8 @@ class Ec2:
         else:
             structlog.get_logger("ec2").warning("an EC2 call outlives its timeout", region=self._connection.region)
 
-    def _in_thread(self, operation: str, arguments: dict[str, Any], changing: bool) -> Any:
-        client = self._connected()
+    def _call_in_thread(self, operation: str, arguments: dict[str, Any], changing: bool) -> Any:
+        client = self._connected_client()
         try:
             return getattr(client, operation)(**arguments)
         except Exception as error:
@@ -110,7 +110,7 @@ class Ec2:
                 raise
             raise known from None  # the original error contains the signed request
 
-    def _connected(self) -> Any:
+    def _connected_client(self) -> Any:
         with self._making:
             if self._client is None:
                 self._client = self._connect()
@@ -119,18 +119,18 @@ class Ec2:
     def _connect(self) -> Any:
         options = self._connection.options
         try:
-            account = session(self._connection.credentials, self._connection.region)
+            account = open_session(self._connection.credentials, self._connection.region)
         except Refused as refused:
             raise Rejected(f"{refused.message}; {refused.hint}") from refused
         config = import_module("botocore.config").Config(
             connect_timeout=self._connect_seconds,
             read_timeout=self._read_seconds,
             retries={"total_max_attempts": 1},
-            max_pool_connections=THREADS,
+            max_pool_connections=THREADS_PER_REGION,
             tcp_keepalive=True,
             user_agent_extra="ratchet",
         )
-        self._secrets = _secrets(account)
+        self._secrets = _list_secrets(account)
         if options.account:
             self._check_account(account.client("sts", config=config, endpoint_url=options.endpoint_url or None))
         return account.client("ec2", config=config, endpoint_url=options.endpoint_url or None)
@@ -145,7 +145,7 @@ class Ec2:
             raise Rejected(f"the credentials are of the AWS account {found}, not of {wanted}: they are not used")
 
 
-def _secrets(account: Any) -> list[str]:
+def _list_secrets(account: Any) -> list[str]:
     """Returns the strings that must never appear in a message."""
     try:
         keys = account.get_credentials()

@@ -12,29 +12,29 @@ from typing import Any
 
 from domain.errors import NoCapacity, ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome, one_line
 
-MAX_TEXT = 300
+MAX_TEXT_LENGTH = 300
 
 # fmt: off
-THROTTLED = {
+THROTTLED_CODES = {
     "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
     "RequestThrottledException", "TooManyRequestsException", "EC2ThrottledException", "SlowDown",
 }
-NO_CAPACITY = {
+NO_CAPACITY_CODES = {
     "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
     "InsufficientCapacity", "InsufficientFreeAddressesInSubnet", "InstanceLimitExceeded", "VcpuLimitExceeded",
     "MaxSpotInstanceCountExceeded", "VolumeLimitExceeded", "Server.InsufficientInstanceCapacity",
 }
-OVERLOADED = {"Unavailable", "ServiceUnavailable"}  # EC2 did not accept the call
-EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
-NOT_TRUSTED = {
+OVERLOADED_CODES = {"Unavailable", "ServiceUnavailable"}  # EC2 did not accept the call
+EXPIRED_CODES = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
+NOT_TRUSTED_CODES = {
     "AuthFailure", "InvalidClientTokenId", "SignatureDoesNotMatch", "InvalidSignatureException", "IncompleteSignature",
     "MissingAuthenticationToken", "UnrecognizedClientException", "OptInRequired", "Blocked", "PendingVerification",
 }
-NOT_PERMITTED = {"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"}
+NOT_PERMITTED_CODES = {"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"}
 # fmt: on
 
 # The token was used before: the VM of its first call must be looked up.
-USED_TOKENS = {"IdempotentParameterMismatch", "IdempotentInstanceTerminated"}
+TOKEN_REUSED_CODES = {"IdempotentParameterMismatch", "IdempotentInstanceTerminated"}
 
 _ACCESS_KEY = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
 
@@ -47,7 +47,7 @@ class Declined(Rejected):
         self.code = code
 
     @property
-    def missing(self) -> bool:
+    def is_not_found(self) -> bool:
         """Whether the error is about a resource that does not exist."""
         return self.code.endswith((".NotFound", ".NotAttached"))
 
@@ -57,8 +57,8 @@ def translate_error(error: Exception, changing: bool, secrets: Iterable[str] = (
     botocore = import_module("botocore.exceptions")
     not_reached = (botocore.EndpointConnectionError, botocore.ConnectTimeoutError, botocore.ProxyConnectionError)
     if isinstance(error, botocore.ClientError):
-        return _answered(error, changing, secrets)
-    said = without_secrets(f"{type(error).__name__}: {error}", secrets)
+        return _translate_answer(error, changing, secrets)
+    said = redact_secrets(f"{type(error).__name__}: {error}", secrets)
     if isinstance(error, botocore.ProfileNotFound | botocore.NoCredentialsError | botocore.PartialCredentialsError):
         return Rejected(f"AWS credentials: {said}")
     if isinstance(error, not_reached):
@@ -71,35 +71,35 @@ def translate_error(error: Exception, changing: bool, secrets: Iterable[str] = (
     return None
 
 
-def _answered(error: Any, changing: bool, secrets: Iterable[str]) -> ProviderError:
+def _translate_answer(error: Any, changing: bool, secrets: Iterable[str]) -> ProviderError:
     told, meta = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
     code, status = str(told.get("Code", "")), int(meta.get("HTTPStatusCode", 0))
-    said = without_secrets(f"{code}: {told.get('Message', '')}", secrets)
-    if code in THROTTLED or status == 429:
-        return Throttled(said, _retry_after(meta.get("HTTPHeaders", {})))
-    if code in NO_CAPACITY:
+    said = redact_secrets(f"{code}: {told.get('Message', '')}", secrets)
+    if code in THROTTLED_CODES or status == 429:
+        return Throttled(said, _read_retry_after(meta.get("HTTPHeaders", {})))
+    if code in NO_CAPACITY_CODES:
         return NoCapacity(said)
-    if code in EXPIRED:
+    if code in EXPIRED_CODES:
         return Unavailable(f"{code}: the AWS credentials have expired; renew them")
-    if code in NOT_TRUSTED:
+    if code in NOT_TRUSTED_CODES:
         return Declined(f"{code}: AWS does not accept these credentials; see: starter connections --check", code)
-    if code in NOT_PERMITTED:
+    if code in NOT_PERMITTED_CODES:
         return Declined(f"{code}: these AWS credentials may not do this; docs/aws.md lists what they need", code)
-    if code in OVERLOADED:
+    if code in OVERLOADED_CODES:
         return Unavailable(said)
     if status >= 500 or not code:
         return UnknownOutcome(said) if changing else Unavailable(said)
     return Declined(said, code)
 
 
-def without_secrets(text: str, secrets: Iterable[str]) -> str:
+def redact_secrets(text: str, secrets: Iterable[str]) -> str:
     """Returns the text as one short line, without these secrets and without access keys."""
     for secret in secrets:
         text = text.replace(secret, "***")
-    return one_line(_ACCESS_KEY.sub("***", text), MAX_TEXT)
+    return one_line(_ACCESS_KEY.sub("***", text), MAX_TEXT_LENGTH)
 
 
-def _retry_after(headers: dict[str, str]) -> float | None:
+def _read_retry_after(headers: dict[str, str]) -> float | None:
     try:
         return float(headers["retry-after"])
     except (KeyError, ValueError):

@@ -11,7 +11,7 @@ from domain.ports import VmFacts, VmState
 from providers.aws import tags
 
 # fmt: off
-STATES: dict[str, VmState] = {
+VM_STATE_OF: dict[str, VmState] = {
     "pending":       VmState.PENDING,
     "running":       VmState.RUNNING,
     "stopping":      VmState.STOPPING,
@@ -31,7 +31,7 @@ class NextStep(StrEnum):
 
 
 # EC2 refuses to stop a starting and to start a stopping instance, so these wait.
-_STEPS: dict[tuple[str, VmState], NextStep] = {
+_NEXT_STEP_OF: dict[tuple[str, VmState], NextStep] = {
     ("create",    VmState.PENDING):     NextStep.WAIT,
     ("create",    VmState.RUNNING):     NextStep.DONE,
     ("create",    VmState.STOPPING):    NextStep.WAIT,   # created before, and stopped since: adopted as it is
@@ -56,19 +56,19 @@ _STEPS: dict[tuple[str, VmState], NextStep] = {
     ("terminate", VmState.TERMINATED):  NextStep.DONE,
 }
 
-OPERATIONS = {
+OPERATION_OF_VERB = {
     "suspend":   "stop_instances",
     "resume":    "start_instances",
     "reboot":    "reboot_instances",
     "terminate": "terminate_instances",
 }
 # fmt: on
-VERBS = ("create", *OPERATIONS)
+VERBS = ("create", *OPERATION_OF_VERB)
 
 
-def step(verb: str, state: VmState) -> NextStep:
+def next_step(verb: str, state: VmState) -> NextStep:
     """Returns the next step of an order. An unknown state is waited for, as it may lead to a known one."""
-    return NextStep.WAIT if state is VmState.UNKNOWN else _STEPS.get((verb, state), NextStep.REFUSE)
+    return NextStep.WAIT if state is VmState.UNKNOWN else _NEXT_STEP_OF.get((verb, state), NextStep.REFUSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +88,16 @@ class Instance:
         return VmFacts(path or self.path, self.cloud_id, self.state, self.address, self.token, self.launched)
 
 
-def read(described: dict[str, Any], public: bool) -> Instance:
+def parse_instance(described: dict[str, Any], public: bool) -> Instance:
     """Converts an element of `describe_instances`. A stopped VM has no public address; it gets another at its start."""
-    tagged = tags.read(described)
+    tagged = tags.parse_tags(described)
     return Instance(
         cloud_id=described["InstanceId"],
-        state=STATES.get(described["State"]["Name"], VmState.UNKNOWN),
+        state=VM_STATE_OF.get(described["State"]["Name"], VmState.UNKNOWN),
         address=described.get("PublicIpAddress" if public else "PrivateIpAddress") or "",
-        path=tagged.get(tags.PATH, ""),
-        token=tagged.get(tags.TOKEN, ""),
+        path=tagged.get(tags.PATH_TAG, ""),
+        token=tagged.get(tags.TOKEN_TAG, ""),
         reason=str((described.get("StateReason") or {}).get("Message", "")),
-        epoch=int(said) if (said := tagged.get(tags.EPOCH, "")).isdecimal() else 0,
+        epoch=int(said) if (said := tagged.get(tags.EPOCH_TAG, "")).isdecimal() else 0,
         launched=described.get("LaunchTime"),
     )

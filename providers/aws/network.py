@@ -14,26 +14,26 @@ from typing import Any, TypeVar
 from domain.errors import Rejected, UnknownOutcome
 from domain.ports import SharedResource
 from providers.aws import tags
-from providers.aws.connection import AwsOptions, Ingress
+from providers.aws.connection import AwsOptions, IngressRule
 from providers.aws.ec2 import Ec2
 from providers.aws.errors import Declined
 
-NO_KEY = "none"  # cloud id in place of a key
-EVERYWHERE = "0.0.0.0/0"
-PARTING = 5  # times `lag_seconds`: how long a terminated VM may block what it used
+NO_KEY_NAME = "none"  # cloud id in place of a key
+ANY_ADDRESS = "0.0.0.0/0"
+DETACH_SECONDS = 5  # times `lag_seconds`: how long a terminated VM may block what it used
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class LaunchTarget:
     """The subnet, security groups and key of new VMs."""
 
     subnet: str
     groups: tuple[str, ...]
     key: str
 
-    def arguments(self) -> dict[str, Any]:
+    def launch_arguments(self) -> dict[str, Any]:
         key = {"KeyName": self.key} if self.key else {}
         return {"SubnetId": self.subnet, "SecurityGroupIds": list(self.groups), **key}
 
@@ -46,156 +46,167 @@ class Network:
         self._options = options
         self._known: dict[str, str] = {}  # VPC -> its subnet
 
-    async def prepare(self, resource: SharedResource, made: Mapping[str, str]) -> str:
+    async def prepare_resource(self, resource: SharedResource, made: Mapping[str, str]) -> str:
         """Creates a shared resource, or finds it. Returns its id in EC2; a key's is its name."""
         match resource.what:
             case "vnet":
-                return self._options.subnet or await self._vnet(resource.token)
+                return self._options.subnet or await self._make_vnet(resource.token)
             case "securityGroup":
                 given = ",".join(self._options.security_groups)
-                return given or await self._security_group(resource.token, made.get("vnet", ""))
+                return given or await self._make_security_group(resource.token, made.get("vnet", ""))
             case "sshKey":
-                return self._options.key_name or await self._key(resource.token)
+                return self._options.key_name or await self._make_key(resource.token)
             case _:
                 raise Rejected(f"EC2 shares no {resource.what!r}")
 
-    async def release(self, resource: SharedResource) -> None:
+    async def release_resource(self, resource: SharedResource) -> None:
         """Removes a shared resource, with duplicates left by lost answers. Ignores what is not ours or is gone."""
         removals = {"vnet": self._drop_vnet, "securityGroup": self._drop_security_group, "sshKey": self._drop_key}
         if resource.what not in removals:
             raise Rejected(f"EC2 shares no {resource.what!r}")
         await removals[resource.what](resource)
 
-    async def home(self, network: Mapping[str, str]) -> Home:
+    async def launch_target(self, network: Mapping[str, str]) -> LaunchTarget:
         """Returns subnet, groups and key for new VMs, from the prepared resources or from the options."""
         given = ",".join(self._options.security_groups)
         vnet, groups = network.get("vnet") or self._options.subnet, network.get("securityGroup") or given
         key = network.get("sshKey") or self._options.key_name
         if not (vnet and groups):
             raise Rejected("nothing is prepared for VMs in this region, and the connection's options name no subnet")
-        subnet = vnet if vnet.startswith("subnet-") else await self._subnet_of(vnet)
-        return Home(subnet, tuple(groups.split(",")), "" if key == NO_KEY else key)
+        subnet = vnet if vnet.startswith("subnet-") else await self._subnet_of_vpc(vnet)
+        return LaunchTarget(subnet, tuple(groups.split(",")), "" if key == NO_KEY_NAME else key)
 
-    async def _subnet_of(self, vpc: str) -> str:
+    async def _subnet_of_vpc(self, vpc: str) -> str:
         if vpc not in self._known:
-            found = await self._subnets({"vpc-id": vpc})
+            found = await self._list_subnets({"vpc-id": vpc})
             if not found:
                 raise Rejected(f"there is no subnet of ours in {vpc}: it was removed by hand")
             self._known[vpc] = min(each["SubnetId"] for each in found)
         return self._known[vpc]
 
-    async def _vnet(self, token: str) -> str:
-        owned = tags.of_shared(self._options.owner, "vnet", token)
+    async def _make_vnet(self, token: str) -> str:
+        owned = tags.shared_resource_tags(self._options.owner, "vnet", token)
 
         async def make() -> str:
-            made = await self._ec2.change(
-                "create_vpc", CidrBlock=self._options.cidr, TagSpecifications=tags.specification(owned, "vpc")
+            made = await self._ec2.call_changing(
+                "create_vpc", CidrBlock=self._options.cidr, TagSpecifications=tags.tag_specifications(owned, "vpc")
             )
             return str(made["Vpc"]["VpcId"])
 
-        vpc = await self._find_or_make(lambda: self._first_vpc(token), make)
-        await self._subnet_in(vpc, owned)
+        vpc = await self._find_or_make(lambda: self._make_vpc(token), make)
+        await self._make_subnet(vpc, owned)
         if self._options.public_addresses:
             await self._attach_gateway(vpc, owned)
         return vpc
 
-    async def _first_vpc(self, token: str) -> str:
+    async def _make_vpc(self, token: str) -> str:
         return min(
-            (vpc["VpcId"] for vpc in await self._list_owned("describe_vpcs", "Vpcs", {tags.TOKEN: token})), default=""
+            (vpc["VpcId"] for vpc in await self._list_owned("describe_vpcs", "Vpcs", {tags.TOKEN_TAG: token})),
+            default="",
         )
 
-    async def _subnet_in(self, vpc: str, owned: tags.Tags) -> None:
+    async def _make_subnet(self, vpc: str, owned: tags.Tags) -> None:
         async def find() -> str:
-            return min((each["SubnetId"] for each in await self._subnets({"vpc-id": vpc})), default="")
+            return min((subnet["SubnetId"] for subnet in await self._list_subnets({"vpc-id": vpc})), default="")
 
         async def make() -> str:
             zone = {"AvailabilityZone": self._options.zone} if self._options.zone else {}
-            specification = tags.specification(owned, "subnet")
-            made = await self._soon(
+            specification = tags.tag_specifications(owned, "subnet")
+            made = await self._call_until_visible(
                 "create_subnet", VpcId=vpc, CidrBlock=self._options.cidr, TagSpecifications=specification, **zone
             )
             return str(made["Subnet"]["SubnetId"])
 
         subnet = await self._find_or_make(find, make)
         public = {"Value": self._options.public_addresses}
-        await self._soon("modify_subnet_attribute", SubnetId=subnet, MapPublicIpOnLaunch=public)
+        await self._call_until_visible("modify_subnet_attribute", SubnetId=subnet, MapPublicIpOnLaunch=public)
 
     async def _attach_gateway(self, vpc: str, owned: tags.Tags) -> None:
         """Creates and attaches an internet gateway; public addresses need one."""
 
         async def find() -> str:
             found = await self._list_owned(
-                "describe_internet_gateways", "InternetGateways", {tags.TOKEN: owned[tags.TOKEN]}
+                "describe_internet_gateways", "InternetGateways", {tags.TOKEN_TAG: owned[tags.TOKEN_TAG]}
             )
             return min((each["InternetGatewayId"] for each in found), default="")
 
         async def make() -> str:
-            specification = tags.specification(owned, "internet-gateway")
-            made = await self._ec2.change("create_internet_gateway", TagSpecifications=specification)
+            specification = tags.tag_specifications(owned, "internet-gateway")
+            made = await self._ec2.call_changing("create_internet_gateway", TagSpecifications=specification)
             return str(made["InternetGateway"]["InternetGatewayId"])
 
         gateway = await self._find_or_make(find, make)
-        attach = self._soon("attach_internet_gateway", InternetGatewayId=gateway, VpcId=vpc)
-        await _unless(attach, "Resource.AlreadyAssociated")
+        attach = self._call_until_visible("attach_internet_gateway", InternetGatewayId=gateway, VpcId=vpc)
+        await _call_unless(attach, "Resource.AlreadyAssociated")
         main = {"vpc-id": vpc, "association.main": "true"}
-        [table] = (await self._ec2.read("describe_route_tables", Filters=tags.where(main)))["RouteTables"]
+        [table] = (await self._ec2.call_reading("describe_route_tables", Filters=tags.tag_filters(main)))["RouteTables"]
         if not any(route.get("GatewayId") == gateway for route in table["Routes"]):
-            way = {"DestinationCidrBlock": EVERYWHERE, "GatewayId": gateway}
-            route = self._soon("create_route", RouteTableId=table["RouteTableId"], **way)
-            await _unless(route, "RouteAlreadyExists")
+            way = {"DestinationCidrBlock": ANY_ADDRESS, "GatewayId": gateway}
+            route = self._call_until_visible("create_route", RouteTableId=table["RouteTableId"], **way)
+            await _call_unless(route, "RouteAlreadyExists")
 
-    async def _security_group(self, token: str, vnet: str) -> str:
+    async def _make_security_group(self, token: str, vnet: str) -> str:
         """Creates a security group; its name is unique in a VPC, so EC2 prevents duplicates."""
         vpc = await self._vpc_of(vnet)
-        name, owned = f"{self._options.owner}-{token[:32]}", tags.of_shared(self._options.owner, "securityGroup", token)
+        name, owned = (
+            f"{self._options.owner}-{token[:32]}",
+            tags.shared_resource_tags(self._options.owner, "securityGroup", token),
+        )
 
         async def find() -> str:
-            wanted = {"vpc-id": vpc, tags.TOKEN: token}
+            wanted = {"vpc-id": vpc, tags.TOKEN_TAG: token}
             found = await self._list_owned("describe_security_groups", "SecurityGroups", wanted)
             return min((each["GroupId"] for each in found), default="")
 
         async def make() -> str:
-            specification = tags.specification(owned, "security-group")
+            specification = tags.tag_specifications(owned, "security-group")
             told = {"Description": "VMs of Ratchet", "VpcId": vpc, "TagSpecifications": specification}
-            await _unless(self._soon("create_security_group", GroupName=name, **told), "InvalidGroup.Duplicate")
+            await _call_unless(
+                self._call_until_visible("create_security_group", GroupName=name, **told), "InvalidGroup.Duplicate"
+            )
             return await self._wait_until_visible(find, f"the security group {name}")
 
         group = await self._find_or_make(find, make)
         for rule in self._options.ingress:  # one by one: EC2 adds none if one of them exists
-            allow = self._soon("authorize_security_group_ingress", GroupId=group, IpPermissions=[_rule(rule)])
-            await _unless(allow, "InvalidPermission.Duplicate")
+            allow = self._call_until_visible(
+                "authorize_security_group_ingress", GroupId=group, IpPermissions=[_ingress_permission(rule)]
+            )
+            await _call_unless(allow, "InvalidPermission.Duplicate")
         return group
 
-    async def _key(self, token: str) -> str:
+    async def _make_key(self, token: str) -> str:
         if not self._options.public_key:
-            return NO_KEY
-        name, owned = f"{self._options.owner}-{token[:32]}", tags.of_shared(self._options.owner, "sshKey", token)
-        imported = self._ec2.change(
+            return NO_KEY_NAME
+        name, owned = (
+            f"{self._options.owner}-{token[:32]}",
+            tags.shared_resource_tags(self._options.owner, "sshKey", token),
+        )
+        imported = self._ec2.call_changing(
             "import_key_pair",
             KeyName=name,
             PublicKeyMaterial=self._options.public_key.encode(),
-            TagSpecifications=tags.specification(owned, "key-pair"),
+            TagSpecifications=tags.tag_specifications(owned, "key-pair"),
         )
-        await _unless(imported, "InvalidKeyPair.Duplicate")
+        await _call_unless(imported, "InvalidKeyPair.Duplicate")
         return name
 
     async def _drop_vnet(self, resource: SharedResource) -> None:
-        for vpc in await self._list_owned("describe_vpcs", "Vpcs", self._named(resource, "vpc-id")):
+        for vpc in await self._list_owned("describe_vpcs", "Vpcs", self._filter_for(resource, "vpc-id")):
             await self._drop_vpc(vpc["VpcId"])
         # An unattached gateway is found by its token only.
         for gateway in await self._list_owned(
-            "describe_internet_gateways", "InternetGateways", {tags.TOKEN: resource.token}
+            "describe_internet_gateways", "InternetGateways", {tags.TOKEN_TAG: resource.token}
         ):
             await self._remove("delete_internet_gateway", InternetGatewayId=gateway["InternetGatewayId"])
 
     async def _drop_vpc(self, vpc: str) -> None:
         """Removes a VPC with its subnets and gateways. Refuses one in use first, to remove nothing by half."""
-        where = tags.where({"vpc-id": vpc})
-        groups = await self._ec2.every("describe_security_groups", "SecurityGroups", Filters=where)
-        if used := [each["GroupId"] for each in groups if each["GroupName"] != "default"]:  # belongs to the VPC
+        where = tags.tag_filters({"vpc-id": vpc})
+        groups = await self._ec2.read_all_pages("describe_security_groups", "SecurityGroups", Filters=where)
+        if used := [group["GroupId"] for group in groups if group["GroupName"] != "default"]:  # belongs to the VPC
             raise Rejected(f"{vpc} is in use by the security group {used[0]}")
         attached = {"attachment.vpc-id": vpc}
-        for subnet in await self._subnets({"vpc-id": vpc}):
+        for subnet in await self._list_subnets({"vpc-id": vpc}):
             await self._remove("delete_subnet", SubnetId=subnet["SubnetId"])
         for gateway in await self._list_owned("describe_internet_gateways", "InternetGateways", attached):
             name = {"InternetGatewayId": gateway["InternetGatewayId"]}
@@ -204,32 +215,32 @@ class Network:
         await self._remove("delete_vpc", VpcId=vpc)
 
     async def _drop_security_group(self, resource: SharedResource) -> None:
-        wanted = self._named(resource, "group-id")
+        wanted = self._filter_for(resource, "group-id")
         for group in await self._list_owned("describe_security_groups", "SecurityGroups", wanted):
             await self._remove("delete_security_group", GroupId=group["GroupId"])
 
     async def _drop_key(self, resource: SharedResource) -> None:
-        for pair in await self._pairs():
-            if tags.read(pair).get(tags.TOKEN) == resource.token or pair["KeyName"] == resource.cloud_id:
+        for pair in await self._list_key_pairs():
+            if tags.parse_tags(pair).get(tags.TOKEN_TAG) == resource.token or pair["KeyName"] == resource.cloud_id:
                 await self._remove("delete_key_pair", KeyName=pair["KeyName"])
 
     async def _remove(self, operation: str, **arguments: str) -> None:
         """Removes a resource; one that is gone counts as removed. Retries while a terminated VM still uses it."""
-        deadline = _now() + self._options.lag_seconds * PARTING
+        deadline = _monotonic() + self._options.lag_seconds * DETACH_SECONDS
         while True:
             try:
-                await self._ec2.change(operation, **arguments)
+                await self._ec2.call_changing(operation, **arguments)
             except Declined as error:
-                if error.missing:
+                if error.is_not_found:
                     return
-                if error.code != "DependencyViolation" or _now() > deadline:
+                if error.code != "DependencyViolation" or _monotonic() > deadline:
                     raise
             else:
                 return
             await asyncio.sleep(min(self._options.poll_seconds, 1.0))
 
-    async def _soon(self, operation: str, **arguments: Any) -> Any:
-        return await self._ec2.change_eventually(operation, self._options.lag_seconds, **arguments)
+    async def _call_until_visible(self, operation: str, **arguments: Any) -> Any:
+        return await self._ec2.call_until_visible(operation, self._options.lag_seconds, **arguments)
 
     async def _find_or_make(self, find: Callable[[], Awaitable[str]], make: Callable[[], Awaitable[str]]) -> str:
         """Finds a resource or creates it. After a lost answer, searches it for as long as reads may lag."""
@@ -241,9 +252,9 @@ class Network:
             return await self._wait_until_visible(find, str(error))
 
     async def _wait_until_visible(self, find: Callable[[], Awaitable[str]], what: str) -> str:
-        deadline = _now() + self._options.lag_seconds
+        deadline = _monotonic() + self._options.lag_seconds
         while not (found := await find()):
-            if _now() > deadline:
+            if _monotonic() > deadline:
                 raise UnknownOutcome(f"not to be seen after {self._options.lag_seconds:g} s: {what}")
             await asyncio.sleep(min(self._options.poll_seconds, 1.0))
         return found
@@ -252,29 +263,33 @@ class Network:
         """Returns the VPC of a vnet, which is a VPC or a subnet that the options name."""
         if not vnet.startswith("subnet-"):
             return vnet
-        found = await self._ec2.every("describe_subnets", "Subnets", Filters=tags.where({"subnet-id": vnet}))
+        found = await self._ec2.read_all_pages(
+            "describe_subnets", "Subnets", Filters=tags.tag_filters({"subnet-id": vnet})
+        )
         if not found:
             raise Rejected(f"there is no subnet {vnet} in this region")
         return str(found[0]["VpcId"])
 
-    async def _pairs(self) -> list[Any]:
+    async def _list_key_pairs(self) -> list[Any]:
         """Returns our key pairs; EC2 does not page them."""
-        wanted = tags.where({tags.OWNER: self._options.owner, tags.SHARED: "sshKey"})
-        found: list[Any] = (await self._ec2.read("describe_key_pairs", Filters=wanted))["KeyPairs"]
+        wanted = tags.tag_filters({tags.OWNER_TAG: self._options.owner, tags.SHARED_TAG: "sshKey"})
+        found: list[Any] = (await self._ec2.call_reading("describe_key_pairs", Filters=wanted))["KeyPairs"]
         return found
 
-    async def _subnets(self, wanted: Mapping[str, str]) -> list[Any]:
+    async def _list_subnets(self, wanted: Mapping[str, str]) -> list[Any]:
         return await self._list_owned("describe_subnets", "Subnets", wanted)
 
     async def _list_owned(self, operation: str, key: str, wanted: Mapping[str, str]) -> list[Any]:
-        return await self._ec2.every(operation, key, Filters=tags.where({tags.OWNER: self._options.owner, **wanted}))
+        return await self._ec2.read_all_pages(
+            operation, key, Filters=tags.tag_filters({tags.OWNER_TAG: self._options.owner, **wanted})
+        )
 
-    def _named(self, resource: SharedResource, field: str) -> dict[str, str]:
+    def _filter_for(self, resource: SharedResource, field: str) -> dict[str, str]:
         """Returns the filter for a resource: by token, which also finds duplicates, or else by id."""
-        return {tags.TOKEN: resource.token} if resource.token else {field: resource.cloud_id}
+        return {tags.TOKEN_TAG: resource.token} if resource.token else {field: resource.cloud_id}
 
 
-async def _unless(call: Awaitable[T], code: str) -> T | None:
+async def _call_unless(call: Awaitable[T], code: str) -> T | None:
     """Awaits the call; returns None if EC2 answers with this code, which says that it was done before."""
     try:
         return await call
@@ -284,12 +299,12 @@ async def _unless(call: Awaitable[T], code: str) -> T | None:
         return None
 
 
-def _rule(rule: Ingress) -> dict[str, Any]:
+def _ingress_permission(rule: IngressRule) -> dict[str, Any]:
     """Returns an ingress rule in EC2's form; IPv6 has fields of its own."""
     kind, field = ("Ipv6Ranges", "CidrIpv6") if ":" in rule.source else ("IpRanges", "CidrIp")
     last = rule.to_port or rule.port
     return {"IpProtocol": rule.protocol, "FromPort": rule.port, "ToPort": last, kind: [{field: rule.source}]}
 
 
-def _now() -> float:
+def _monotonic() -> float:
     return asyncio.get_running_loop().time()

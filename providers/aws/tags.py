@@ -8,52 +8,52 @@ from typing import Any
 from domain.errors import Rejected
 from providers.aws.connection import MAX_LABEL
 
-OWNER = "ratchet:owner"  # installation
-PATH = "ratchet:path"  # object
-TOKEN = "ratchet:token"  # order that created it  # noqa: S105 - the name of a tag
-EPOCH = "ratchet:epoch"  # of the last action that gave it an order
-SHARED = "ratchet:shared"  # vnet, securityGroup or sshKey
+OWNER_TAG = "ratchet:owner"  # installation
+PATH_TAG = "ratchet:path"  # object
+TOKEN_TAG = "ratchet:token"  # order that created it  # noqa: S105 - the name of a tag
+EPOCH_TAG = "ratchet:epoch"  # of the last action that gave it an order
+SHARED_TAG = "ratchet:shared"  # vnet, securityGroup or sshKey
 
-MOST_LABELS = 40  # EC2 allows 50 tags, including ours
+MAX_LABELS = 40  # EC2 allows 50 tags, including ours
 
 Tags = dict[str, str]
 
 
-def of_vm(owner: str, path: str, token: str, labels: Mapping[str, Any]) -> Tags:
+def vm_tags(owner: str, path: str, token: str, labels: Mapping[str, Any]) -> Tags:
     """Returns a VM's tags, including its user's labels, except those in our or AWS's namespace."""
     if len(path) > MAX_LABEL:
         raise Rejected(f"the path is too long for a tag of EC2, which takes {MAX_LABEL} characters: {path}")
     allowed = {key: str(value) for key, value in labels.items() if not key.lower().startswith(("aws:", "ratchet:"))}
-    kept = dict(sorted(allowed.items())[:MOST_LABELS])
-    return {"Name": path.rpartition(":")[2]} | kept | {OWNER: owner, PATH: path, TOKEN: token}
+    kept = dict(sorted(allowed.items())[:MAX_LABELS])
+    return {"Name": path.rpartition(":")[2]} | kept | {OWNER_TAG: owner, PATH_TAG: path, TOKEN_TAG: token}
 
 
-def of_epoch(epoch: int) -> Tags:
+def epoch_tags(epoch: int) -> Tags:
     """Returns the tag with the epoch of the ordering action; it is written before the order."""
-    return {EPOCH: str(epoch)}
+    return {EPOCH_TAG: str(epoch)}
 
 
-def of_shared(owner: str, what: str, token: str) -> Tags:
+def shared_resource_tags(owner: str, what: str, token: str) -> Tags:
     """Returns the tags of a shared resource, which name its sort instead of a path."""
-    return {"Name": f"{owner}-{what}", OWNER: owner, SHARED: what, TOKEN: token}
+    return {"Name": f"{owner}-{what}", OWNER_TAG: owner, SHARED_TAG: what, TOKEN_TAG: token}
 
 
-def specification(tags: Tags, *resources: str) -> list[dict[str, Any]]:
+def tag_specifications(tags: Tags, *resources: str) -> list[dict[str, Any]]:
     """Returns the tag argument of a create call, so that the resource is tagged from the start."""
-    return [{"ResourceType": resource, "Tags": pairs(tags)} for resource in resources]
+    return [{"ResourceType": resource, "Tags": tag_pairs(tags)} for resource in resources]
 
 
-def pairs(tags: Tags) -> list[dict[str, str]]:
+def tag_pairs(tags: Tags) -> list[dict[str, str]]:
     """Returns tags in EC2's form."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
-def read(thing: Mapping[str, Any]) -> Tags:
+def parse_tags(thing: Mapping[str, Any]) -> Tags:
     """Returns the tags in an EC2 description."""
     return {tag["Key"]: tag["Value"] for tag in thing.get("Tags", ())}
 
 
-def where(wanted: Mapping[str, str | Sequence[str]]) -> list[dict[str, Any]]:
+def tag_filters(wanted: Mapping[str, str | Sequence[str]]) -> list[dict[str, Any]]:
     """Returns EC2 filters that must all match. A name with a colon is a tag."""
     return [
         {"Name": f"tag:{name}" if ":" in name else name, "Values": [value] if isinstance(value, str) else list(value)}
@@ -61,6 +61,6 @@ def where(wanted: Mapping[str, str | Sequence[str]]) -> list[dict[str, Any]]:
     ]
 
 
-def literally(text: str) -> str:
+def escape_filter_value(text: str) -> str:
     """Escapes a filter value, so that it matches itself only."""
     return "".join(f"\\{char}" if char in "\\*?" else char for char in text)

@@ -10,28 +10,28 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from domain.edge import messages as wire
-from domain.edge.floods import READING
+from domain.edge.floods import READING_TASK_TIMEOUT
 from domain.errors import Refused
-from domain.wire import ACTIONS_QUEUE, companion
-from providers.edge.token import Token
+from domain.wire import ACTIONS_QUEUE, companion_id
+from providers.edge.token import CrmToken
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-_GONE = (RPCStatusCode.NOT_FOUND,)
-_FOR_GOOD = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
+_NO_WORKFLOW_CODES = (RPCStatusCode.NOT_FOUND,)
+_FINAL_CODES = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
 
 
 class ControllerClient:
     """Sends a CRM's signals, signed if it has a token, and repeated until Temporal accepts or refuses them."""
 
-    def __init__(self, client: Client, cloudlet: str, token: Token) -> None:
+    def __init__(self, client: Client, cloudlet: str, token: CrmToken) -> None:
         self._client = client
         self._cloudlet = cloudlet
         self._token = token
         self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet)
 
-    async def connect(self, message: dict[str, Any]) -> None:
+    async def send_connect(self, message: dict[str, Any]) -> None:
         """Sends a connect message to the link."""
-        await self._signal_link(wire.CRM_CONNECT, self._signed(wire.CRM_CONNECT, self._cloudlet, message))
+        await self._signal_link(wire.CRM_CONNECT, self._sign_message(wire.CRM_CONNECT, self._cloudlet, message))
 
     async def _signal_link(self, signal: str, message: dict[str, Any]) -> bool:
         """Signals the link, and starts it with the signal if it does not run, so that no message is lost."""
@@ -40,52 +40,52 @@ class ControllerClient:
             await self._client.start_workflow(
                 wire.CLOUDLET_LINK,
                 {"cloudlet": self._cloudlet},
-                id=companion(self._cloudlet, wire.LINK),
+                id=companion_id(self._cloudlet, wire.LINK_ROLE),
                 task_queue=ACTIONS_QUEUE,
-                task_timeout=READING,
+                task_timeout=READING_TASK_TIMEOUT,
                 start_signal=signal,
                 start_signal_args=[message],
                 static_summary=f"connections of the CRM of {self._cloudlet}",
             )
 
-        return await self._retry(start)
+        return await self._retry_until_taken(start)
 
-    async def known_notify_id(self) -> int:
+    async def read_known_notify_id(self) -> int:
         """Returns the highest notify-id that the controller knows; 0 if no CRM is connected."""
-        link = self._client.get_workflow_handle(companion(self._cloudlet, wire.LINK))
+        link = self._client.get_workflow_handle(companion_id(self._cloudlet, wire.LINK_ROLE))
         try:
             state: dict[str, Any] = await link.query("state", rpc_timeout=None)
             return int(state["notify_id"])
         except RPCError:
             return 0
 
-    async def say(self, workflow_id: str, message: dict[str, Any]) -> None:
+    async def send_answer(self, workflow_id: str, message: dict[str, Any]) -> None:
         """Sends an answer to its action; or to the link, if the action has ended or accepts no more signals."""
-        signed = self._signed(wire.CRM_RESPONSE, message.get("path", workflow_id), message)
-        if await self._signal(workflow_id, wire.CRM_RESPONSE, signed, full=False):
+        signed = self._sign_message(wire.CRM_RESPONSE, message.get("path", workflow_id), message)
+        if await self._signal_workflow(workflow_id, wire.CRM_RESPONSE, signed, full=False):
             return
         told = {"path": workflow_id, **signed}
         if not await self._signal_link(wire.CRM_RESPONSE, told):
             self._log.warning("no workflow received the message", about=told["path"], state=message["state"])
 
-    def _signed(self, signal: str, path: str, message: dict[str, Any]) -> dict[str, Any]:
+    def _sign_message(self, signal: str, path: str, message: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self._token.signed(signal, path, message)
+            return self._token.sign_message(signal, path, message)
         except Refused as refused:  # the token file was damaged meanwhile: messages are ignored until it is repaired
             self._log.error("not signed", why=refused.message, hint=refused.hint)
             return message
 
-    async def goodbye(self, notify_id: int) -> None:
-        signed = self._signed(wire.CRM_DISCONNECT, self._cloudlet, {"notify_id": notify_id})
-        await self._signal(companion(self._cloudlet, wire.LINK), wire.CRM_DISCONNECT, signed)
+    async def send_disconnect(self, notify_id: int) -> None:
+        signed = self._sign_message(wire.CRM_DISCONNECT, self._cloudlet, {"notify_id": notify_id})
+        await self._signal_workflow(companion_id(self._cloudlet, wire.LINK_ROLE), wire.CRM_DISCONNECT, signed)
 
-    async def _signal(self, workflow_id: str, name: str, message: dict[str, Any], full: bool = True) -> bool:
+    async def _signal_workflow(self, workflow_id: str, name: str, message: dict[str, Any], full: bool = True) -> bool:
         async def signal() -> None:
             await self._client.get_workflow_handle(workflow_id).signal(name, message)
 
-        return await self._retry(signal, full)
+        return await self._retry_until_taken(signal, full)
 
-    async def _retry(self, call: Any, full: bool = True) -> bool:
+    async def _retry_until_taken(self, call: Any, full: bool = True) -> bool:
         """Repeats a call until Temporal accepts it. Returns False if nobody receives it, or the receiver is full."""
         pause = FIRST_PAUSE
         while True:
@@ -93,11 +93,11 @@ class ControllerClient:
                 await call()
                 return True
             except RPCError as error:
-                if error.status in _GONE:
+                if error.status in _NO_WORKFLOW_CODES:
                     return False
-                if wire.FULL in error.message and not full:
+                if wire.SIGNAL_LIMIT_ERROR in error.message and not full:
                     return False
-                if error.status in _FOR_GOOD and wire.FULL not in error.message:
+                if error.status in _FINAL_CODES and wire.SIGNAL_LIMIT_ERROR not in error.message:
                     self._log.error("refused", status=error.status.name, why=error.message)
                     return False
             await asyncio.sleep(pause)

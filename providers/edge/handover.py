@@ -10,25 +10,27 @@ from contextlib import suppress
 from pathlib import Path
 
 from domain.edge.faults import CrmFaultKind
-from providers.edge.platform import Platform
+from providers.edge.platform import SimulatedPlatform
 
 GRACE_SECONDS = 3.0
 WATCH_SECONDS = 0.2
 
 
-class Handover:
+class CrmHandover:
     """Starts and ends CRM processes. `command` is this process's own command line, without the version."""
 
-    def __init__(self, platform: Platform, version: str, command: Sequence[str], predecessor: str = "") -> None:
+    def __init__(
+        self, platform: SimulatedPlatform, version: str, command: Sequence[str], predecessor: str = ""
+    ) -> None:
         self._platform, self._version, self._command = platform, version, command
         self._predecessor = predecessor
         self._watching = False
 
-    def register(self) -> None:
+    def register_process(self) -> None:
         """Stores this process's pid, so that another process can find it."""
         self._platform.write_fact(f"pid-{self._version}", os.getpid())
 
-    async def start(self, version: str) -> str | None:
+    async def start_successor(self, version: str) -> str | None:
         """Starts the next CRM, or finds it started, and watches it. Returns why it failed.
 
         If it takes over, it ends this process before this returns. Returns None if it is being watched already.
@@ -37,16 +39,16 @@ class Handover:
             return None
         self._watching = True
         try:
-            return await self._start(version)
+            return await self._start_process(version)
         finally:
             self._watching = False
 
-    async def _start(self, version: str) -> str:
-        if is_crm(pid := int(self._platform.read_fact(f"pid-{version}", 0))):
-            while is_crm(pid):  # noqa: ASYNC110
+    async def _start_process(self, version: str) -> str:
+        if is_crm_process(pid := int(self._platform.read_fact(f"pid-{version}", 0))):
+            while is_crm_process(pid):  # noqa: ASYNC110
                 await asyncio.sleep(WATCH_SECONDS)  # not our child, so there is no event
             return f"{version} ended before it took over"
-        fault = self._platform.fault("start", version, self._version, (CrmFaultKind.FAIL,))
+        fault = self._platform.take_matching_fault("start", version, self._version, (CrmFaultKind.FAIL,))
         if fault:
             return fault.message or f"{version} could not be started"
         words = [*self._command, "--version", version, "--takeover", self._version]
@@ -61,34 +63,34 @@ class Handover:
         code = await process.wait()
         return f"{version} ended with {code} before it took over"
 
-    async def clean_up(self, version: str) -> None:
+    async def end_failed_successor(self, version: str) -> None:
         """Ends the CRM process that failed to take over."""
         pid = int(self._platform.read_fact(f"pid-{version}", 0))
         if pid and pid != os.getpid():
-            await end(pid)
+            await end_process(pid)
         self._platform.write_fact(f"pid-{version}", 0)
 
-    async def take_over(self) -> None:
+    async def end_predecessor(self) -> None:
         """Ends the previous CRM process, once this one can serve."""
         if self._predecessor:
-            await end(int(self._platform.read_fact(f"pid-{self._predecessor}", 0)))
+            await end_process(int(self._platform.read_fact(f"pid-{self._predecessor}", 0)))
             self._predecessor = ""
 
 
-async def end(pid: int) -> None:
+async def end_process(pid: int) -> None:
     """Ends a CRM process: SIGTERM, then SIGKILL after GRACE_SECONDS."""
-    if not is_crm(pid) or pid == os.getpid():
+    if not is_crm_process(pid) or pid == os.getpid():
         return
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
         for _ in range(int(GRACE_SECONDS / 0.05)):
             await asyncio.sleep(0.05)
-            if not is_crm(pid):
+            if not is_crm_process(pid):
                 return
         os.kill(pid, signal.SIGKILL)
 
 
-def is_crm(pid: int) -> bool:
+def is_crm_process(pid: int) -> bool:
     """Tells whether the pid is a CRM process, as pids are reused; assumes so where /proc is missing."""
     if not pid:
         return False

@@ -11,19 +11,19 @@ from typing import Any, NoReturn
 import structlog
 
 from domain.edge.faults import CrmFault, CrmFaultKind
-from domain.edge.messages import CrmRequest, CrmVerb, digest
-from providers.edge.platform import Platform
+from domain.edge.messages import CrmRequest, CrmVerb, instance_spec_digest
+from providers.edge.platform import SimulatedPlatform
 
 _log = structlog.get_logger("crm")
 
 # States during the work, after success, and after failure.
-WORDS = {
+STATES_OF_VERB = {
     CrmVerb.CREATE: ("Creating", "Ready", "CreateError"),
     CrmVerb.UPDATE: ("Updating", "Ready", "UpdateError"),
     CrmVerb.DELETE: ("Deleting", "NotPresent", "DeleteError"),
 }
-TASKS = ("allocating", "configuring", "checking")
-CRASHED = 137
+TASK_NAMES = ("allocating", "configuring", "checking")
+CRASH_EXIT_CODE = 137
 
 SendAnswer = Callable[[CrmRequest, dict[str, Any]], Awaitable[None]]
 
@@ -34,7 +34,7 @@ class _InstanceJob:
     task: asyncio.Task[None]
     progress: dict[str, Any] = field(default_factory=dict)
 
-    def same_as(self, other: CrmRequest) -> bool:
+    def is_same_request(self, other: CrmRequest) -> bool:
         """Tells whether a request repeats this job, in this or a later attempt."""
         mine = self.request
         return (mine.verb, mine.epoch, mine.undo) == (other.verb, other.epoch, other.undo)
@@ -43,74 +43,78 @@ class _InstanceJob:
 class InstanceJobs:
     """All jobs of a CRM. A new request for an instance first cancels the job that runs there."""
 
-    def __init__(self, platform: Platform, say: SendAnswer, latency: float, version: str) -> None:
-        self.platform, self._say, self._latency, self._version = platform, say, latency, version
+    def __init__(self, platform: SimulatedPlatform, say: SendAnswer, latency: float, version: str) -> None:
+        self.platform, self._send_answer, self._latency, self._version = platform, say, latency, version
         self._jobs: dict[str, _InstanceJob] = {}
 
-    def take(self, request: CrmRequest) -> None:
+    def accept_request(self, request: CrmRequest) -> None:
         running = self._jobs.get(request.path)
         if running and not running.task.done():
-            if running.same_as(request):
+            if running.is_same_request(request):
                 running.request = request  # a newer connection may repeat the request
                 return
             running.task.cancel()
         before = running.task if running else None
-        job = _InstanceJob(request, asyncio.create_task(self._after(before, request)))
+        job = _InstanceJob(request, asyncio.create_task(self._run_after(before, request)))
         self._jobs[request.path] = job
 
-    async def report(self, request: CrmRequest) -> None:
+    async def report_progress(self, request: CrmRequest) -> None:
         """Answers with an instance's state and progress."""
         job = self._jobs.get(request.path)
         if job and not job.task.done():
-            await self._say(request, {"state": WORDS[job.request.verb][0], "progress": job.progress or None})
+            await self._send_answer(
+                request, {"state": STATES_OF_VERB[job.request.verb][0], "progress": job.progress or None}
+            )
         else:
-            await self._say(request, {"state": "Ready" if self.platform.has(request.path) else "NotPresent"})
+            await self._send_answer(
+                request, {"state": "Ready" if self.platform.has_instance(request.path) else "NotPresent"}
+            )
 
-    def states(self) -> dict[str, dict[str, str]]:
+    def list_states(self) -> dict[str, dict[str, str]]:
         """Returns the states of all instances on the platform or in work."""
         found = {
-            path: {"state": "Ready", "digest": digest(spec) if spec else ""}
-            for path, spec in self.platform.things().items()
+            path: {"state": "Ready", "digest": instance_spec_digest(spec) if spec else ""}
+            for path, spec in self.platform.list_instances().items()
         }
         for path, job in self._jobs.items():
             if not job.task.done():
-                found[path] = {"state": WORDS[job.request.verb][0]}
+                found[path] = {"state": STATES_OF_VERB[job.request.verb][0]}
         return found
 
-    async def settled(self, path: str) -> None:
+    async def wait_until_idle(self, path: str) -> None:
         """Waits until no job runs on an instance."""
         while (job := self._jobs.get(path)) and not job.task.done():
             await asyncio.wait({job.task})
 
-    async def stop(self) -> None:
+    async def stop_jobs(self) -> None:
         for job in self._jobs.values():
             job.task.cancel()
         await asyncio.gather(*(job.task for job in self._jobs.values()), return_exceptions=True)
 
-    async def _after(self, before: asyncio.Task[None] | None, request: CrmRequest) -> None:
+    async def _run_after(self, before: asyncio.Task[None] | None, request: CrmRequest) -> None:
         """Runs the job after the one before has ended: never two changes of one instance at a time."""
         if before:
             await asyncio.wait([before])
         await self._run_job(request)
 
     async def _run_job(self, request: CrmRequest) -> None:
-        fault = self.platform.fault(request.verb, request.path, self._version)
+        fault = self.platform.take_matching_fault(request.verb, request.path, self._version)
         kind = fault.kind if fault else None
-        doing, done, failed = WORDS[request.verb]
+        doing, done, failed = STATES_OF_VERB[request.verb]
         if kind is CrmFaultKind.SILENT:
             return
         times = 2 if kind is CrmFaultKind.TWICE else 1
         await self._simulate_work(request, fault, doing, times)
         if kind is CrmFaultKind.FAIL and fault:
             errors = [fault.message or f"{request.verb} of {request.path} failed as the fault script says"]
-            await self._report(request, {"state": failed, "errors": errors}, times)
+            await self._send_report(request, {"state": failed, "errors": errors}, times)
             return
         if kind is CrmFaultKind.CRASH_BEFORE:
-            crash()
-        self._apply(request)
+            crash_process()
+        self._apply_to_platform(request)
         if kind is CrmFaultKind.CRASH_AFTER:
-            crash()
-        await self._report(request, {"state": done, **_runtime(request, done)}, times)
+            crash_process()
+        await self._send_report(request, {"state": done, **_simulated_runtime(request, done)}, times)
 
     async def _simulate_work(self, request: CrmRequest, fault: CrmFault | None, doing: str, times: int) -> None:
         """Sleeps for the simulated duration of the work, with progress messages."""
@@ -118,40 +122,42 @@ class InstanceJobs:
         quiet = fault is not None and fault.kind is CrmFaultKind.NO_ACK
         if total == 0 and not (fault and fault.kind is CrmFaultKind.TWICE):
             return
-        for number, step in enumerate(TASKS, start=1):
-            progress = {"task": number, "of": len(TASKS), "step": step}
+        for number, step in enumerate(TASK_NAMES, start=1):
+            progress = {"task": number, "of": len(TASK_NAMES), "step": step}
             if not quiet:
                 self._jobs[request.path].progress = progress
-                await self._report(request, {"state": doing, "progress": progress}, times)
-            await asyncio.sleep(total / len(TASKS))
+                await self._send_report(request, {"state": doing, "progress": progress}, times)
+            await asyncio.sleep(total / len(TASK_NAMES))
 
-    def _apply(self, request: CrmRequest) -> None:
+    def _apply_to_platform(self, request: CrmRequest) -> None:
         if request.verb is CrmVerb.DELETE:
-            if self.platform.has(request.path):
-                self.platform.remove(request.path, request.key)
-        elif request.undo and request.verb is CrmVerb.CREATE and self.platform.has(request.path):
+            if self.platform.has_instance(request.path):
+                self.platform.remove_instance(request.path, request.request_key)
+        elif request.undo and request.verb is CrmVerb.CREATE and self.platform.has_instance(request.path):
             return  # it still exists: nothing to undo
-        elif self.platform.digest(request.path) == digest(request.spec) and self._was_last(request):
+        elif self.platform.digest_of_instance(request.path) == instance_spec_digest(
+            request.spec
+        ) and self._was_last_change(request):
             return  # a repeated request, as from a controller that died after sending
         else:
-            self.platform.put(request.path, request.spec, request.verb, request.key)
+            self.platform.put_instance(request.path, request.spec, request.verb, request.request_key)
 
-    def _was_last(self, request: CrmRequest) -> bool:
+    def _was_last_change(self, request: CrmRequest) -> bool:
         """Tells whether this request, in any attempt, was the last to change the instance."""
-        return self.platform.last_key(request.path).rpartition("/")[0] == request.key.rpartition("/")[0]
+        return self.platform.last_request_key(request.path).rpartition("/")[0] == request.request_key.rpartition("/")[0]
 
-    async def _report(self, request: CrmRequest, message: dict[str, Any], times: int) -> None:
+    async def _send_report(self, request: CrmRequest, message: dict[str, Any], times: int) -> None:
         job = self._jobs.get(request.path)
-        current = job.request if job and job.same_as(request) else request
+        current = job.request if job and job.is_same_request(request) else request
         for _ in range(times):
-            await self._say(current, message)
+            await self._send_answer(current, message)
 
 
-def _runtime(request: CrmRequest, state: str) -> dict[str, Any]:
+def _simulated_runtime(request: CrmRequest, state: str) -> dict[str, Any]:
     return {"runtime": {"endpoint": f"{request.path.rsplit(':', 1)[-1]}.edge.example"}} if state == "Ready" else {}
 
 
-def crash() -> NoReturn:
+def crash_process() -> NoReturn:
     """Exits at once, as in a power cut."""
     _log.error("crashing, as the fault script says")
-    os._exit(CRASHED)
+    os._exit(CRASH_EXIT_CODE)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from domain.edge.faults import CrmFault, CrmFaultKind
-from domain.edge.messages import digest
+from domain.edge.messages import instance_spec_digest
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS things (path TEXT PRIMARY KEY, spec TEXT NOT NULL, made INTEGER NOT NULL);
@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS ledger (number INTEGER PRIMARY KEY, verb TEXT, path T
 """
 
 
-class Platform:
+class SimulatedPlatform:
     """The instances of a cloudlet, its CRM's memory, and its fault rules, in one file."""
 
     def __init__(self, file: Path) -> None:
@@ -40,18 +40,18 @@ class Platform:
 
     # Instances.
 
-    def things(self) -> dict[str, dict[str, Any]]:
+    def list_instances(self) -> dict[str, dict[str, Any]]:
         rows = self._db.execute("SELECT path, spec FROM things ORDER BY path").fetchall()
         return {path: json.loads(spec or "{}") for path, spec in rows}
 
-    def has(self, path: str) -> bool:
+    def has_instance(self, path: str) -> bool:
         return self._db.execute("SELECT 1 FROM things WHERE path = ?", (path,)).fetchone() is not None
 
-    def digest(self, path: str) -> str:
+    def digest_of_instance(self, path: str) -> str:
         row = self._db.execute("SELECT spec FROM things WHERE path = ?", (path,)).fetchone()
-        return digest(json.loads(row[0])) if row and row[0] else ""
+        return instance_spec_digest(json.loads(row[0])) if row and row[0] else ""
 
-    def put(self, path: str, spec: dict[str, Any], verb: str, key: str) -> None:
+    def put_instance(self, path: str, spec: dict[str, Any], verb: str, key: str) -> None:
         """Creates or changes an instance in one transaction."""
         self._db.execute("BEGIN IMMEDIATE")
         self._db.execute(
@@ -61,18 +61,18 @@ class Platform:
         self._db.execute("INSERT INTO ledger (verb, path, key) VALUES (?, ?, ?)", (verb, path, key))
         self._db.execute("COMMIT")
 
-    def remove(self, path: str, key: str = "") -> None:
+    def remove_instance(self, path: str, key: str = "") -> None:
         self._db.execute("BEGIN IMMEDIATE")
         self._db.execute("DELETE FROM things WHERE path = ? OR (path > ? AND path < ?)", (path, f"{path}:", f"{path};"))
         self._db.execute("INSERT INTO ledger (verb, path, key) VALUES ('delete', ?, ?)", (path, key))
         self._db.execute("COMMIT")
 
-    def ledger(self, path: str) -> list[str]:
+    def list_changes(self, path: str) -> list[str]:
         """Returns the verbs that were applied to an instance, in order."""
         rows = self._db.execute("SELECT verb FROM ledger WHERE path = ? ORDER BY number", (path,)).fetchall()
         return [verb for (verb,) in rows]
 
-    def last_key(self, path: str) -> str:
+    def last_request_key(self, path: str) -> str:
         """Returns the key of the request that last changed an instance."""
         last = "SELECT key FROM ledger WHERE path = ? ORDER BY number DESC LIMIT 1"
         row = self._db.execute(last, (path,)).fetchone()
@@ -80,7 +80,7 @@ class Platform:
 
     # The CRM's memory.
 
-    def admits(self, path: str, epoch: int) -> bool:
+    def accepts_epoch(self, path: str, epoch: int) -> bool:
         """Records the epoch; returns False if a later action has given an order about the object."""
         if not epoch:
             return True
@@ -91,7 +91,7 @@ class Platform:
         (last,) = self._db.execute("SELECT epoch FROM seen WHERE path = ?", (path,)).fetchone()
         return epoch >= int(last)
 
-    def set_expected(self, specs: dict[str, dict[str, Any]]) -> None:
+    def set_expected_specs(self, specs: dict[str, dict[str, Any]]) -> None:
         """Stores the specs that the controller expects here. Instances without a spec get it back; none is created."""
         rows = [(path, json.dumps(spec)) for path, spec in specs.items()]
         self._db.execute("BEGIN IMMEDIATE")
@@ -103,11 +103,11 @@ class Platform:
         )
         self._db.execute("COMMIT")
 
-    def expected(self) -> dict[str, dict[str, Any]]:
+    def read_expected_specs(self) -> dict[str, dict[str, Any]]:
         """Returns the specs that the controller expects here."""
         return {path: json.loads(spec) for path, spec in self._db.execute("SELECT path, spec FROM expected")}
 
-    def forget(self) -> None:
+    def forget_expected_specs(self) -> None:
         """Loses the CRM's memory: instances stay on the platform, but without their specs."""
         self._db.execute("BEGIN IMMEDIATE")
         self._db.execute("UPDATE things SET spec = ''")
@@ -121,7 +121,7 @@ class Platform:
     def write_fact(self, name: str, value: Any) -> None:
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
 
-    def pids(self) -> list[int]:
+    def list_pids(self) -> list[int]:
         """Returns the pids of CRM processes that have served this cloudlet; some may be gone."""
         rows = self._db.execute("SELECT value FROM facts WHERE name LIKE 'pid-%' ORDER BY name").fetchall()
         return [pid for (value,) in rows if (pid := json.loads(value))]
@@ -150,14 +150,14 @@ class Platform:
             (fault.model_dump_json(), fault.times),
         )
 
-    def fault(
+    def take_matching_fault(
         self, verb: str, path: str, version: str, kinds: Iterable[CrmFaultKind] = tuple(CrmFaultKind)
     ) -> CrmFault | None:
         """Returns the first matching fault rule. It is counted before it takes effect, so that a crash is one crash."""
         wanted = set(kinds)
         for number, rule, left in self._db.execute("SELECT number, rule, left FROM faults ORDER BY number").fetchall():
             fault = CrmFault.model_validate_json(rule)
-            if left == 0 or fault.kind not in wanted or not fault.meets(verb, path, version):
+            if left == 0 or fault.kind not in wanted or not fault.matches(verb, path, version):
                 continue
             if left is not None:
                 self._db.execute("UPDATE faults SET left = left - 1 WHERE number = ?", (number,))

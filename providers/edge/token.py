@@ -12,37 +12,37 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domain.edge.proofs import PROOF, statement
+from domain.edge.proofs import PROOF_FIELD, text_to_sign
 from domain.errors import Category, Refused
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
-class Token:
+class CrmToken:
     """A CRM's token file; read at each use, so that it can be replaced while the CRM runs."""
 
     def __init__(self, file: Path, required: bool = False) -> None:
         self.file = file
         self._required = required
 
-    def there(self) -> bool:
+    def exists(self) -> bool:
         return self._required or self.file.exists()
 
-    def signed(self, signal: str, path: str, message: Mapping[str, Any]) -> dict[str, Any]:
+    def sign_message(self, signal: str, path: str, message: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the message with its proof; unchanged if there is no token."""
-        if not self.there():
+        if not self.exists():
             return dict(message)
-        proof = self._load().sign(statement(signal, path, message).encode("utf-8", "surrogatepass"))
-        return {**message, PROOF: base64.b64encode(proof).decode()}
+        proof = self._load_private_key().sign(text_to_sign(signal, path, message).encode("utf-8", "surrogatepass"))
+        return {**message, PROOF_FIELD: base64.b64encode(proof).decode()}
 
-    def key(self) -> str:
+    def public_key(self) -> str:
         """Returns the public key."""
-        return _public(self._load())
+        return _encode_public_key(self._load_private_key())
 
-    def make(self) -> str:
+    def create_token(self) -> str:
         """Creates a new token, which replaces the old one. Returns the public key."""
-        _installed()
+        _check_cryptography_installed()
         from cryptography.hazmat.primitives import serialization as form
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -56,35 +56,35 @@ class Token:
                 out.write(text)
             beside.replace(self.file)  # atomic for a CRM that reads it now
         except OSError as error:
-            raise self._wrong(f"cannot be written: {error.strerror}") from error
-        return _public(new)
+            raise self._unusable(f"cannot be written: {error.strerror}") from error
+        return _encode_public_key(new)
 
-    def _load(self) -> Ed25519PrivateKey:
-        _installed()
+    def _load_private_key(self) -> Ed25519PrivateKey:
+        _check_cryptography_installed()
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
         try:
             if self.file.stat().st_mode & 0o077:
-                raise self._wrong("can be read by others", f"chmod 600 {self.file}")
+                raise self._unusable("can be read by others", f"chmod 600 {self.file}")
             found = load_pem_private_key(self.file.read_bytes(), None)
         except OSError as error:
-            raise self._wrong(f"cannot be read: {error.strerror}") from error
+            raise self._unusable(f"cannot be read: {error.strerror}") from error
         except (ValueError, TypeError) as error:
-            raise self._wrong("is not a private key") from error
+            raise self._unusable("is not a private key") from error
         if not isinstance(found, Ed25519PrivateKey):
-            raise self._wrong("is a key of another kind")
+            raise self._unusable("is a key of another kind")
         return found
 
-    def _wrong(self, why: str, hint: str = "") -> Refused:
+    def _unusable(self, why: str, hint: str = "") -> Refused:
         written = hint or "make another one: starter crm token --cloudlet ORG/NAME"
         return Refused(Category.INVALID, f"the token in {self.file} {why}", written)
 
 
-def _installed() -> None:
+def _check_cryptography_installed() -> None:
     if not find_spec("cryptography"):
         raise Refused(Category.INVALID, "tokens of CRMs need the extra `encryption`", "install it on this machine")
 
 
-def _public(key: Ed25519PrivateKey) -> str:
+def _encode_public_key(key: Ed25519PrivateKey) -> str:
     return base64.b64encode(key.public_key().public_bytes_raw()).decode()

@@ -20,16 +20,16 @@ from domain.edge.messages import CrmAddress, CrmRequest, CrmRequests
 from domain.edge.ports import ProveRight
 from domain.errors import RatchetError, Rejected, Unavailable, UnknownOutcome, one_line
 
-COMPANY = 0.002  # seconds that a first request waits for others, to share one task
-MOST = 100
-MOST_BYTES = 1_000_000
-KEPT = timedelta(hours=1)  # how long a request waits for its CRM; the controller repeats it earlier
-TAKEN = timedelta(seconds=10)
-WEBHOOK_SECONDS = 10
+GATHER_SECONDS = 0.002  # seconds that a first request waits for others, to share one task
+MAX_REQUESTS_PER_TASK = 100
+MAX_BYTES_PER_TASK = 1_000_000
+TASK_LIFETIME = timedelta(hours=1)  # how long a request waits for its CRM; the controller repeats it earlier
+TASK_TIMEOUT = timedelta(seconds=10)
+WEBHOOK_TIMEOUT = 10
 
 
 @dataclass
-class _Outgoing:
+class _OutgoingRequests:
     """Requests on their way to one CRM, with the right to send them and a future for their sender."""
 
     requests: Sequence[CrmRequest]
@@ -40,7 +40,7 @@ class _Outgoing:
     def size(self) -> int:
         return sum(len(request.model_dump_json()) for request in self.requests)
 
-    def fail(self, error: BaseException) -> None:
+    def fail_with(self, error: BaseException) -> None:
         if not self.sent.done():
             self.sent.set_exception(error)
             self.sent.exception()  # marked as retrieved, as the sender may be gone
@@ -50,7 +50,7 @@ class _Outgoing:
         try:
             await self.prove()
         except RatchetError as error:
-            self.fail(error)
+            self.fail_with(error)
             return False
         return True
 
@@ -60,58 +60,58 @@ class TaskQueueTransport:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._boxes: dict[str, list[_Outgoing]] = {}  # by queue: the next batch
-        self._posting: dict[str, asyncio.Task[None]] = {}
+        self._waiting: dict[str, list[_OutgoingRequests]] = {}  # by queue: the next batch
+        self._senders: dict[str, asyncio.Task[None]] = {}
 
-    async def send(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
+    async def send_requests(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
         queue = wire.crm_queue(to.cloudlet, to.version)
-        letter = _Outgoing(requests, prove)
-        self._boxes.setdefault(queue, []).append(letter)
-        if queue not in self._posting:
-            self._posting[queue] = asyncio.create_task(self._post(queue))
+        letter = _OutgoingRequests(requests, prove)
+        self._waiting.setdefault(queue, []).append(letter)
+        if queue not in self._senders:
+            self._senders[queue] = asyncio.create_task(self._send_waiting(queue))
         await asyncio.shield(letter.sent)
 
-    async def _post(self, queue: str) -> None:
+    async def _send_waiting(self, queue: str) -> None:
         """Sends one batch after the other until none is left."""
-        await asyncio.sleep(COMPANY)
+        await asyncio.sleep(GATHER_SECONDS)
         try:
-            while box := self._boxes.pop(queue, None):
-                for letters in _bundles(box):
-                    await self._post_some(queue, letters)
+            while box := self._waiting.pop(queue, None):
+                for letters in _split_into_bundles(box):
+                    await self._send_bundle(queue, letters)
         finally:
-            del self._posting[queue]
+            del self._senders[queue]
 
-    async def _post_some(self, queue: str, letters: list[_Outgoing]) -> None:
+    async def _send_bundle(self, queue: str, letters: list[_OutgoingRequests]) -> None:
         may = await asyncio.gather(*(letter.prove_right() for letter in letters))
         going = [letter for letter, goes in zip(letters, may, strict=True) if goes]
         try:
             if going:
-                await self._start(queue, [request for letter in going for request in letter.requests])
+                await self._start_activity(queue, [request for letter in going for request in letter.requests])
             for letter in going:
                 letter.sent.set_result(None)
         except RPCError as error:
             for letter in going:
-                letter.fail(Unavailable(f"Temporal did not take the request: {one_line(error.message, 200)}"))
+                letter.fail_with(Unavailable(f"Temporal did not take the request: {one_line(error.message, 200)}"))
 
-    async def _start(self, queue: str, requests: list[CrmRequest]) -> None:
+    async def _start_activity(self, queue: str, requests: list[CrmRequest]) -> None:
         await self._client.start_activity(
             wire.CRM_REQUESTS,
             CrmRequests(requests=requests),
             id=f"crm-{uuid.uuid4().hex}",
             task_queue=queue,
-            schedule_to_close_timeout=KEPT,
-            start_to_close_timeout=TAKEN,
+            schedule_to_close_timeout=TASK_LIFETIME,
+            start_to_close_timeout=TASK_TIMEOUT,
             retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=5)),
             summary=f"{requests[0].verb} {requests[0].path}" + (f" and {len(requests) - 1} more" * (len(requests) > 1)),
         )
 
 
-def _bundles(letters: list[_Outgoing]) -> Iterator[list[_Outgoing]]:
+def _split_into_bundles(letters: list[_OutgoingRequests]) -> Iterator[list[_OutgoingRequests]]:
     """Splits requests into tasks of bounded number and size."""
-    some: list[_Outgoing] = []
+    some: list[_OutgoingRequests] = []
     number = size = 0
     for letter in letters:
-        if some and (number + len(letter.requests) > MOST or size + letter.size > MOST_BYTES):
+        if some and (number + len(letter.requests) > MAX_REQUESTS_PER_TASK or size + letter.size > MAX_BYTES_PER_TASK):
             yield some
             some, number, size = [], 0, 0
         some.append(letter)
@@ -123,19 +123,19 @@ def _bundles(letters: list[_Outgoing]) -> Iterator[list[_Outgoing]]:
 class WebhookTransport:
     """Posts requests as one JSON document to the cloudlet's URL; any 2xx means accepted."""
 
-    async def send(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
+    async def send_requests(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
         body = CrmRequests(requests=list(requests)).model_dump_json().encode()
         await prove()
-        await asyncio.to_thread(_post, to.url, body)
+        await asyncio.to_thread(_post_json, to.url, body)
 
 
-def _post(url: str, body: bytes) -> None:
+def _post_json(url: str, body: bytes) -> None:
     if not url.startswith(("http://", "https://")):
         raise Rejected(f"not a URL for a webhook: {url[:80]!r}")
     headers = {"Content-Type": "application/json"}
     try:
         request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310  checked above
-        with urllib.request.urlopen(request, timeout=WEBHOOK_SECONDS):  # noqa: S310
+        with urllib.request.urlopen(request, timeout=WEBHOOK_TIMEOUT):  # noqa: S310
             return
     except urllib.error.HTTPError as error:
         told = f"the webhook answered {error.code}"

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 
 from domain.errors import Rejected
-from domain.machines.ports import ABSENT, MOVES, HypervisorFacts, HypervisorOrder
+from domain.machines.ports import ABSENT, STATE_AFTER_VERB, HypervisorFacts, HypervisorOrder
 from domain.machines.specs import MACHINE_MEMORY, NODE_MEMORY
 from providers.machines.tables import orders, things
 from providers.simulated.ledger import Ledger, LedgerOrder, LedgerRow
 
-USING_MEMORY = ("running", "paused")
+MEMORY_STATES = ("running", "paused")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,40 +25,44 @@ class HypervisorObject(LedgerRow):
     image: str = ""
     memory: int = 0
 
-    def facts(self) -> HypervisorFacts:
+    def to_facts(self) -> HypervisorFacts:
         return HypervisorFacts(self.path, self.state, self.node, self.machine, self.epoch)
 
 
-LEDGER = Ledger(HypervisorObject, things, orders)
-_USED = sa.select(sa.func.coalesce(sa.func.sum(things.c.memory), 0)).where(
+HYPERVISOR_LEDGER = Ledger(HypervisorObject, things, orders)
+_SUM_USED_MEMORY = sa.select(sa.func.coalesce(sa.func.sum(things.c.memory), 0)).where(
     things.c.node == sa.bindparam("node"),
     things.c.kind == "machine",
     things.c.state.in_(sa.bindparam("states", expanding=True)),
 )
 
 
-def carry_out(connection: sa.Connection, verb: str, order: HypervisorOrder) -> HypervisorFacts:
+def carry_out_order(connection: sa.Connection, verb: str, order: HypervisorOrder) -> HypervisorFacts:
     """Carries out an order, once per token. Raises Rejected, or Superseded if a later action has given an order."""
 
     def change(old: HypervisorObject) -> HypervisorObject:
-        after = MOVES.get(order.kind, {}).get(verb, {}).get(old.state)
+        after = STATE_AFTER_VERB.get(order.kind, {}).get(verb, {}).get(old.state)
         if after is None:
-            raise Rejected(f"cannot {verb} {order.path}: it is {_place(old)}")
-        special = _SPECIAL.get((order.kind, verb))
+            raise Rejected(f"cannot {verb} {order.path}: it is {_place_of_object(old)}")
+        special = _SPECIAL_CHANGES.get((order.kind, verb))
         new = replace(old, state=after)
         return special(connection, new, old, order) if special else new
 
-    entry = LedgerOrder(order.path, order.kind, verb, order.token, order.epoch, repeats=verb in ("reboot", "reset"))
-    return LEDGER.record(connection, entry, change).facts()
+    entry = LedgerOrder(
+        order.path, order.kind, verb, order.token, order.epoch, always_has_effect=verb in ("reboot", "reset")
+    )
+    return HYPERVISOR_LEDGER.carry_out_once(connection, entry, change).to_facts()
 
 
-def machines_on(connection: sa.Connection, node: str) -> list[HypervisorObject]:
+def read_machines_on(connection: sa.Connection, node: str) -> list[HypervisorObject]:
     """Returns the machines that are on a node."""
     there = (things.c.node == node, things.c.kind == "machine", things.c.state != ABSENT)
-    return LEDGER.rows(connection, LEDGER.select().where(*there).order_by(things.c.path))
+    return HYPERVISOR_LEDGER.read_rows(
+        connection, HYPERVISOR_LEDGER.select_rows().where(*there).order_by(things.c.path)
+    )
 
 
-def _place(thing: HypervisorObject) -> str:
+def _place_of_object(thing: HypervisorObject) -> str:
     return f"attached to {thing.machine}" if thing.state == "attached" else thing.state
 
 
@@ -68,51 +72,53 @@ def _create_machine(
     if old.state != ABSENT:
         return new
     image, memory = str(order.spec.get("image", "")), int(order.spec.get("memory", MACHINE_MEMORY))
-    if LEDGER.find(connection, f"image:{image}").state != "ready":
+    if HYPERVISOR_LEDGER.find_object(connection, f"image:{image}").state != "ready":
         raise Rejected(f"image {image} is not ready to be used")
     network = order.path.rpartition(":machine:")[0]
-    if LEDGER.find(connection, network).state != "up":
+    if HYPERVISOR_LEDGER.find_object(connection, network).state != "up":
         raise Rejected(f"the network of {network} is not up")
-    return replace(new, node=_room(connection, memory, str(order.spec.get("node") or "")), image=image, memory=memory)
+    return replace(
+        new, node=_choose_node(connection, memory, str(order.spec.get("node") or "")), image=image, memory=memory
+    )
 
 
-def _start(
+def _start_machine(
     connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
 ) -> HypervisorObject:
     if old.state != "running":
-        _room(connection, old.memory, old.node)
+        _choose_node(connection, old.memory, old.node)
     return new
 
 
-def _migrate(
+def _migrate_machine(
     connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
 ) -> HypervisorObject:
     wish = str(order.spec.get("node") or "")
     if wish == old.node:
         raise Rejected(f"{order.path} is on {wish} already")
-    needed = old.memory if old.state in USING_MEMORY else 0
-    return replace(new, node=_room(connection, needed, wish, besides=old.node))
+    needed = old.memory if old.state in MEMORY_STATES else 0
+    return replace(new, node=_choose_node(connection, needed, wish, besides=old.node))
 
 
-def _attach(
+def _attach_disk(
     connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
 ) -> HypervisorObject:
     machine = str(order.spec.get("machine", ""))
-    if LEDGER.find(connection, machine).state in (ABSENT, "binned"):
+    if HYPERVISOR_LEDGER.find_object(connection, machine).state in (ABSENT, "binned"):
         raise Rejected(f"there is no machine {machine} to attach to")
     return replace(new, machine=machine)
 
 
-def _detach(
+def _detach_disk(
     connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
 ) -> HypervisorObject:
     return replace(new, machine="", node="")
 
 
-def _power_off_at_home(
+def _power_off_machine(
     connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
 ) -> HypervisorObject:
-    return replace(new, node=old.node or _room(connection, 0, ""))
+    return replace(new, node=old.node or _choose_node(connection, 0, ""))
 
 
 def _destroy_image(
@@ -124,29 +130,29 @@ def _destroy_image(
     return new
 
 
-def _new_node(
+def _create_node(
     connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
 ) -> HypervisorObject:
     return replace(new, memory=int(order.spec.get("memory", NODE_MEMORY))) if old.state == ABSENT else new
 
 
-def _decommission(
+def _decommission_node(
     connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
 ) -> HypervisorObject:
-    if there := machines_on(connection, order.path.partition(":")[2]):
+    if there := read_machines_on(connection, order.path.partition(":")[2]):
         raise Rejected(f"{order.path} is home to {len(there)} machines, such as {there[0].path}")
     return new
 
 
-def _room(connection: sa.Connection, memory: int, wish: str, besides: str = "") -> str:
+def _choose_node(connection: sa.Connection, memory: int, wish: str, besides: str = "") -> str:
     """Returns the wanted node, or the enabled one with most free memory. Raises Rejected if there is too little."""
-    nodes = {thing.path.partition(":")[2]: thing for thing in _nodes(connection)}
+    nodes = {thing.path.partition(":")[2]: thing for thing in _read_nodes(connection)}
     if wish and wish not in nodes:
         raise Rejected(f"there is no node {wish}")
     if wish and nodes[wish].state != "enabled":
         raise Rejected(f"node {wish} is in {nodes[wish].state}")
     free = {
-        name: node.memory - _used(connection, name)
+        name: node.memory - _used_memory(connection, name)
         for name, node in nodes.items()
         if node.state == "enabled" and name != besides and wish in ("", name)
     }
@@ -156,26 +162,28 @@ def _room(connection: sa.Connection, memory: int, wish: str, besides: str = "") 
     return best
 
 
-def _nodes(connection: sa.Connection) -> list[HypervisorObject]:
-    return LEDGER.rows(connection, LEDGER.select().where(things.c.kind == "node", things.c.state != ABSENT))
+def _read_nodes(connection: sa.Connection) -> list[HypervisorObject]:
+    return HYPERVISOR_LEDGER.read_rows(
+        connection, HYPERVISOR_LEDGER.select_rows().where(things.c.kind == "node", things.c.state != ABSENT)
+    )
 
 
-def _used(connection: sa.Connection, node: str) -> int:
-    return int(connection.execute(_USED, {"node": node, "states": USING_MEMORY}).scalar_one())
+def _used_memory(connection: sa.Connection, node: str) -> int:
+    return int(connection.execute(_SUM_USED_MEMORY, {"node": node, "states": MEMORY_STATES}).scalar_one())
 
 
-_Special = Callable[[sa.Connection, HypervisorObject, HypervisorObject, HypervisorOrder], HypervisorObject]
-_SPECIAL: dict[tuple[str, str], _Special] = {
+_SpecialChange = Callable[[sa.Connection, HypervisorObject, HypervisorObject, HypervisorOrder], HypervisorObject]
+_SPECIAL_CHANGES: dict[tuple[str, str], _SpecialChange] = {
     ("machine", "create"): _create_machine,
-    ("machine", "start"): _start,
-    ("machine", "migrate"): _migrate,
-    ("machine", "delete"): _detach,
-    ("machine", "restore"): _power_off_at_home,
-    ("machine", "destroy"): _detach,
-    ("disk", "attach"): _attach,
-    ("disk", "detach"): _detach,
-    ("disk", "destroy"): _detach,
+    ("machine", "start"): _start_machine,
+    ("machine", "migrate"): _migrate_machine,
+    ("machine", "delete"): _detach_disk,
+    ("machine", "restore"): _power_off_machine,
+    ("machine", "destroy"): _detach_disk,
+    ("disk", "attach"): _attach_disk,
+    ("disk", "detach"): _detach_disk,
+    ("disk", "destroy"): _detach_disk,
     ("image", "destroy"): _destroy_image,
-    ("node", "create"): _new_node,
-    ("node", "decommission"): _decommission,
+    ("node", "create"): _create_node,
+    ("node", "decommission"): _decommission_node,
 }

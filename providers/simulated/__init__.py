@@ -6,21 +6,21 @@ Its tables are not part of the inventory: audits compare the inventory with them
 from domain.faults import Fault, FaultKind
 from providers.provider import Provider
 from providers.simulated.cloud import SimulatedCloud
-from providers.simulated.concurrency import Peaks
-from providers.simulated.connection import SimulatedConnection, usual_connections
+from providers.simulated.concurrency import Concurrency
+from providers.simulated.connection import SimulatedConnection, default_connections
 from providers.simulated.tables import create_tables
-from providers.simulated.vms import Vm
+from providers.simulated.vms import SimulatedVm
 
 __all__ = [
     "PROVIDER",
+    "Concurrency",
     "Fault",
     "FaultKind",
-    "Peaks",
     "SimulatedCloud",
     "SimulatedConnection",
-    "Vm",
+    "SimulatedVm",
     "create_tables",
-    "usual_connections",
+    "default_connections",
 ]
 
 PROVIDER = Provider(name="simulated", connection=SimulatedConnection)

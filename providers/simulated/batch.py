@@ -10,7 +10,7 @@ BatchJob = TypeVar("BatchJob")
 BatchResult = TypeVar("BatchResult")
 
 
-class Batch(Generic[BatchJob, BatchResult]):
+class CommitBatch(Generic[BatchJob, BatchResult]):
     """Collects jobs and passes all waiting ones to `carry_out`, which answers them in order."""
 
     def __init__(self, carry_out: Callable[[list[BatchJob]], Awaitable[Sequence[BatchResult]]]) -> None:
@@ -18,12 +18,12 @@ class Batch(Generic[BatchJob, BatchResult]):
         self._waiting: list[tuple[Sequence[BatchJob], asyncio.Future[Sequence[BatchResult]]]] = []
         self._flusher: asyncio.Task[None] | None = None
 
-    def submit(self, jobs: Sequence[BatchJob]) -> asyncio.Future[Sequence[BatchResult]]:
+    def submit_jobs(self, jobs: Sequence[BatchJob]) -> asyncio.Future[Sequence[BatchResult]]:
         """Returns a future with the results of these jobs."""
         future: asyncio.Future[Sequence[BatchResult]] = asyncio.get_running_loop().create_future()
         self._waiting.append((jobs, future))
         if self._flusher is None or self._flusher.done():
-            self._flusher = asyncio.create_task(self._flush())
+            self._flusher = asyncio.create_task(self._flush_jobs())
         return future
 
     async def close(self) -> None:
@@ -31,7 +31,7 @@ class Batch(Generic[BatchJob, BatchResult]):
         if self._flusher and not self._flusher.done():
             await asyncio.wait([self._flusher])
 
-    async def _flush(self) -> None:
+    async def _flush_jobs(self) -> None:
         while self._waiting:
             # A caller that was cancelled in the queue never made its call.
             calls = [(jobs, future) for jobs, future in self._waiting if not future.done()]
@@ -47,10 +47,10 @@ class Batch(Generic[BatchJob, BatchResult]):
                 for _, future in calls + self._waiting:
                     future.cancel()
                 raise
-            _hand_out(outcomes, calls)
+            _deliver_results(outcomes, calls)
 
 
-def _hand_out(
+def _deliver_results(
     outcomes: Sequence[BatchResult], calls: Sequence[tuple[Sequence[BatchJob], asyncio.Future[Sequence[BatchResult]]]]
 ) -> None:
     start = 0

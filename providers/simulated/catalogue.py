@@ -21,13 +21,13 @@ REGIONS: dict[str, tuple[str, ...]] = {
 SPECS = ("small", "medium", "large", "xlarge", "gpu")
 IMAGES = ("ubuntu-22.04", "ubuntu-24.04", "debian-12", "rocky-9")
 
-_NUMBERED = re.compile(r"r[0-9]{1,4}")  # every simulated cloud also has r0, r1, ...
+_NUMBERED_REGION = re.compile(r"r[0-9]{1,4}")  # every simulated cloud also has r0, r1, ...
 
 
-def missing(csp: str, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
+def list_missing(csp: str, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
     """Returns a message for each region, spec or image that is not offered, with what is."""
     known_regions = REGIONS.get(csp, (region,))  # a cloud of the connections file has the region that it names
-    if region not in known_regions and not _NUMBERED.fullmatch(region):
+    if region not in known_regions and not _NUMBERED_REGION.fullmatch(region):
         return [f"{csp} has no region {region!r}; it has {', '.join(known_regions)} and r0, r1, ..."]
     asked = [("spec", name, SPECS) for name in specs] + [("image", name, IMAGES) for name in images]
     return [

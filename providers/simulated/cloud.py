@@ -11,16 +11,16 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from domain.errors import ProviderError, Rejected, StoreUnavailable, Superseded
 from domain.faults import Fault
-from domain.ports import SharedResource, Transactions, VmAnswer, VmFacts, VmOrder
-from providers.simulated.batch import Batch
-from providers.simulated.concurrency import InFlightCounter, Peaks
+from domain.ports import SharedResource, TransactionRunner, VmAnswer, VmFacts, VmOrder
+from providers.simulated.batch import CommitBatch
+from providers.simulated.concurrency import Concurrency, InFlightCounter
 from providers.simulated.faults import FaultScriptStore
 from providers.simulated.provider import SimulatedProvider
-from providers.simulated.resources import CallResult, Preparation, Release, ResourceCall, Validation
-from providers.simulated.tables import lock_cloud, quotas, resources, vms
-from providers.simulated.transaction import Delay, MaybeVmAnswer, VmCall, apply
-from providers.simulated.vms import VERBS, Vm, read_vms
-from providers.tables import below
+from providers.simulated.resources import CallResult, PrepareCall, ReleaseCall, ResourceCall, ValidateCall
+from providers.simulated.tables import lock_cloud_row, quotas, resources, vms
+from providers.simulated.transaction import DelayedCall, MaybeVmAnswer, VmCall, apply_calls
+from providers.simulated.vms import VERBS, SimulatedVm, read_vms
+from providers.tables import is_at_or_below
 
 
 class SimulatedCloud:
@@ -29,7 +29,7 @@ class SimulatedCloud:
     def __init__(
         self,
         csp: str,
-        database: Transactions,
+        database: TransactionRunner,
         *,
         latency: float = 0.0,
         jitter: float = 0.0,
@@ -38,138 +38,146 @@ class SimulatedCloud:
         journal: Path | None = None,
     ) -> None:
         self.csp = csp
-        self.bulk = bulk
+        self.orders_per_call = bulk
         self._provider = SimulatedProvider(csp, database, latency=latency, jitter=jitter, seed=seed)
         self._database = database
         self._ledger = InFlightCounter(csp, journal)
         self._script = FaultScriptStore(database)
-        self._batch: Batch[VmCall, MaybeVmAnswer | Delay] = Batch(self._transact)
+        self._batch: CommitBatch[VmCall, MaybeVmAnswer | DelayedCall] = CommitBatch(self._run_batch)
 
-    async def perform(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
-        if complaint := self._complaint(verb, orders):
+    async def perform_orders(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
+        if complaint := self._why_unsupported(verb, orders):
             return [Rejected(complaint) for _ in orders]
-        with self._ledger.changing(region, len(orders)):
+        with self._ledger.count_changes(region, len(orders)):
             if self._provider.latency:
-                await self._provider.pause(self._provider.latency)
+                await self._provider.sleep_with_jitter(self._provider.latency)
             found = await self._run_calls([VmCall(verb, region, order) for order in orders])
         return [answer for answer in found if answer is not None]  # only reads return None
 
-    async def describe(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
+    async def describe_vms(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
         """Describes VMs; an error with one of them fails the whole read."""
-        with self._ledger.reading(region):
-            await self._provider.pause(self._provider.latency)
+        with self._ledger.count_read(region):
+            await self._provider.sleep_with_jitter(self._provider.latency)
             return [
-                _facts(one) for one in await self._run_calls([VmCall("describe", region, order) for order in orders])
+                _vm_facts(one) for one in await self._run_calls([VmCall("describe", region, order) for order in orders])
             ]
 
-    async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
+    async def list_tagged_vms(self, region: str, prefix: str) -> list[VmFacts]:
         """Lists VMs at or below a path, including terminated ones."""
-        with self._ledger.reading(region):
-            await self._provider.pause(self._provider.latency)
-            _facts(*await self._run_calls([VmCall("list", region, VmOrder(path=prefix, token=""))]))
-            return [vm.facts() for vm in await self._read(vms.c.region == region, below(vms.c.path, prefix))]
+        with self._ledger.count_read(region):
+            await self._provider.sleep_with_jitter(self._provider.latency)
+            _vm_facts(*await self._run_calls([VmCall("list", region, VmOrder(path=prefix, token=""))]))
+            return [
+                vm.to_facts() for vm in await self._read_vms(vms.c.region == region, is_at_or_below(vms.c.path, prefix))
+            ]
 
     async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
-        with self._ledger.reading(region):
-            found = await self._resource_call(Validation(region, tuple(specs), tuple(images)))
+        with self._ledger.count_read(region):
+            found = await self._resource_call(ValidateCall(region, tuple(specs), tuple(images)))
         return found if isinstance(found, list) else []
 
     async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
-        with self._ledger.sharing(region):
-            return str(await self._resource_call(Preparation(region, resource, made)))
+        with self._ledger.count_shared_change(region):
+            return str(await self._resource_call(PrepareCall(region, resource, made)))
 
     async def release(self, region: str, resource: SharedResource) -> None:
-        with self._ledger.sharing(region):
-            await self._resource_call(Release(region, resource))
+        with self._ledger.count_shared_change(region):
+            await self._resource_call(ReleaseCall(region, resource))
 
     async def set_quota(self, region: str, limit: int | None) -> None:
         """Limits the VMs of a region that are not terminated; None removes the limit."""
 
         def work(connection: sa.Connection) -> None:
-            lock_cloud(connection, self.csp)
+            lock_cloud_row(connection, self.csp)
             connection.execute(sa.delete(quotas).where(quotas.c.csp == self.csp, quotas.c.region == region))
             if limit is not None:
                 connection.execute(sa.insert(quotas).values(csp=self.csp, region=region, vms=limit))
 
-        await self._database.run(work)
+        await self._database.run_transaction(work)
 
     async def set_faults(self, faults: Iterable[Fault]) -> None:
         """Replaces the fault script of all clouds in this database."""
-        await self._script.replace(faults)
+        await self._script.replace_rules(faults)
 
     async def add_fault(self, fault: Fault) -> None:
-        await self._script.append(fault)
+        await self._script.append_rule(fault)
 
-    async def faults(self) -> list[Fault]:
-        return await self._script.rules()
+    async def list_faults(self) -> list[Fault]:
+        return await self._script.list_rules()
 
     async def clear_faults(self) -> None:
-        await self._script.replace([])
+        await self._script.replace_rules([])
 
-    async def books(self) -> list[Vm]:
+    async def list_all_vms(self) -> list[SimulatedVm]:
         """Returns all VMs of this cloud, with which audits compare the inventory."""
-        return await self._read()
+        return await self._read_vms()
 
-    async def regions(self) -> list[str]:
+    async def list_regions(self) -> list[str]:
         """Returns the regions where this cloud has or had VMs."""
         query = sa.select(vms.c.region).where(vms.c.csp == self.csp).distinct().order_by(vms.c.region)
-        return await self._database.run(lambda connection: list(connection.execute(query).scalars()))
+        return await self._database.run_transaction(lambda connection: list(connection.execute(query).scalars()))
 
-    async def shared(self) -> list[tuple[str, str, int]]:
+    async def list_shared_resources(self) -> list[tuple[str, str, int]]:
         """Returns the shared resources: region, sort, number of prepare calls."""
         query = sa.select(resources.c.region, resources.c.what, resources.c.calls).where(resources.c.csp == self.csp)
-        return await self._database.run(
+        return await self._database.run_transaction(
             lambda connection: [(str(row[0]), str(row[1]), int(row[2])) for row in connection.execute(query)]
         )
 
-    def peaks(self) -> Peaks:
+    def peak_concurrency(self) -> Concurrency:
         """Returns the most calls that this process ever had in flight here at once."""
-        return self._ledger.peaks()
+        return self._ledger.peak_concurrency()
 
-    def in_flight(self) -> Peaks:
-        return self._ledger.now()
+    def current_concurrency(self) -> Concurrency:
+        return self._ledger.current_concurrency()
 
     async def close(self) -> None:
         """Waits for the calls under way."""
         await self._batch.close()
 
-    def _complaint(self, verb: str, orders: Sequence[VmOrder]) -> str:
+    def _why_unsupported(self, verb: str, orders: Sequence[VmOrder]) -> str:
         if verb not in VERBS:
             return f"unknown verb {verb!r}: {self.csp} knows {', '.join(VERBS)}"
-        if len(orders) > self.bulk:
-            return f"{len(orders)} VMs in one call are too many: {self.csp} takes {self.bulk}"
+        if len(orders) > self.orders_per_call:
+            return f"{len(orders)} VMs in one call are too many: {self.csp} takes {self.orders_per_call}"
         return ""
 
     async def _resource_call(self, call: ResourceCall) -> CallResult:
         """Makes one call about a region's shared resources."""
-        return await self._provider.call(call.verb, call.region, [call.path], partial(call.carry_out, csp=self.csp))
+        return await self._provider.perform_call(
+            call.verb, call.region, [call.path], partial(call.carry_out, csp=self.csp)
+        )
 
     async def _run_calls(self, jobs: Sequence[VmCall]) -> list[MaybeVmAnswer]:
         """Carries out VM calls; those that meet a delay wait for it together, then continue."""
-        outcomes = await self._batch.submit(jobs)
-        settled = [one for one in outcomes if not isinstance(one, Delay)]
-        return settled if len(settled) == len(jobs) else await self._resume(jobs, outcomes)
+        outcomes = await self._batch.submit_jobs(jobs)
+        settled = [one for one in outcomes if not isinstance(one, DelayedCall)]
+        return settled if len(settled) == len(jobs) else await self._resume_delayed(jobs, outcomes)
 
-    async def _resume(self, jobs: Sequence[VmCall], outcomes: Sequence[MaybeVmAnswer | Delay]) -> list[MaybeVmAnswer]:
-        delays = [(job, one.rule) for job, one in zip(jobs, outcomes, strict=True) if isinstance(one, Delay)]
-        await self._provider.wait([rule.fault for _, rule in delays])
+    async def _resume_delayed(
+        self, jobs: Sequence[VmCall], outcomes: Sequence[MaybeVmAnswer | DelayedCall]
+    ) -> list[MaybeVmAnswer]:
+        delays = [(job, one.rule) for job, one in zip(jobs, outcomes, strict=True) if isinstance(one, DelayedCall)]
+        await self._provider.wait_for_delays([rule.fault for _, rule in delays])
         late = iter(await self._run_calls([job._replace(after=rule.id) for job, rule in delays]))
-        return [next(late) if isinstance(one, Delay) else one for one in outcomes]
+        return [next(late) if isinstance(one, DelayedCall) else one for one in outcomes]
 
-    async def _transact(self, jobs: list[VmCall]) -> Sequence[MaybeVmAnswer | Delay]:
-        def work(connection: sa.Connection) -> list[MaybeVmAnswer | Delay]:
-            return apply(connection, self.csp, jobs, self._provider.rules(connection))
+    async def _run_batch(self, jobs: list[VmCall]) -> Sequence[MaybeVmAnswer | DelayedCall]:
+        def work(connection: sa.Connection) -> list[MaybeVmAnswer | DelayedCall]:
+            return apply_calls(connection, self.csp, jobs, self._provider.read_fault_rules(connection))
 
         try:
-            return await self._database.run(work)
+            return await self._database.run_transaction(work)
         except (StoreUnavailable, SQLAlchemyError) as error:
-            return [self._provider.failed(error) for _ in jobs]
+            return [self._provider.database_error(error) for _ in jobs]
 
-    async def _read(self, *where: sa.ColumnElement[bool]) -> list[Vm]:
-        return await self._database.run(lambda connection: read_vms(connection, vms.c.csp == self.csp, *where))
+    async def _read_vms(self, *where: sa.ColumnElement[bool]) -> list[SimulatedVm]:
+        return await self._database.run_transaction(
+            lambda connection: read_vms(connection, vms.c.csp == self.csp, *where)
+        )
 
 
-def _facts(found: MaybeVmAnswer) -> VmFacts | None:
+def _vm_facts(found: MaybeVmAnswer) -> VmFacts | None:
     if isinstance(found, ProviderError | Superseded):
         raise found
     return found

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Peaks:
+class Concurrency:
     """Calls in flight per region: the most ever, or the present number."""
 
     regions: int
@@ -21,7 +21,7 @@ class Peaks:
 
 
 @dataclass(slots=True)
-class Gauge:
+class RegionGauge:
     """Present and peak number of one sort of call in flight, per region."""
 
     now: Counter[str] = field(default_factory=Counter)
@@ -34,49 +34,49 @@ class InFlightCounter:
     def __init__(self, csp: str = "", journal: Path | None = None) -> None:
         self._csp = csp
         self._journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if journal else None
-        self._vms = Gauge()
-        self._reads = Gauge()
-        self._shared = Gauge()
+        self._vms = RegionGauge()
+        self._reads = RegionGauge()
+        self._shared = RegionGauge()
         self._most_regions = 0
 
-    def changing(self, region: str, vms: int) -> InFlight:
+    def count_changes(self, region: str, vms: int) -> InFlightCall:
         """Counts `vms` VMs as in flight in a region while the block runs."""
-        return InFlight(self, self._vms, region, vms)
+        return InFlightCall(self, self._vms, region, vms)
 
-    def reading(self, region: str) -> InFlight:
+    def count_read(self, region: str) -> InFlightCall:
         """Counts one read as in flight in a region while the block runs."""
-        return InFlight(self, self._reads, region, 1)
+        return InFlightCall(self, self._reads, region, 1)
 
-    def sharing(self, region: str) -> InFlight:
+    def count_shared_change(self, region: str) -> InFlightCall:
         """Counts one change of shared resources as in flight in a region while the block runs."""
-        return InFlight(self, self._shared, region, 1)
+        return InFlightCall(self, self._shared, region, 1)
 
-    def count_regions(self) -> None:
-        self._most_regions = max(self._most_regions, self._regions())
+    def update_region_peak(self) -> None:
+        self._most_regions = max(self._most_regions, self._active_regions())
 
-    def note(self, region: str, change: int) -> None:
+    def write_journal_line(self, region: str, change: int) -> None:
         """Appends a line to the journal by one write, so that lines of processes do not mix."""
         if self._journal is not None:
             line = {"at": time.monotonic(), "pid": os.getpid(), "csp": self._csp, "region": region, "change": change}
             os.write(self._journal, f"{json.dumps(line)}\n".encode())
 
-    def now(self) -> Peaks:
-        return Peaks(self._regions(), dict(self._vms.now), dict(self._reads.now), dict(self._shared.now))
+    def current_concurrency(self) -> Concurrency:
+        return Concurrency(self._active_regions(), dict(self._vms.now), dict(self._reads.now), dict(self._shared.now))
 
-    def peaks(self) -> Peaks:
+    def peak_concurrency(self) -> Concurrency:
         gauges = (self._vms, self._reads, self._shared)
-        return Peaks(self._most_regions, *(dict(gauge.peak) for gauge in gauges))
+        return Concurrency(self._most_regions, *(dict(gauge.peak) for gauge in gauges))
 
-    def _regions(self) -> int:
+    def _active_regions(self) -> int:
         return len(self._vms.now.keys() | self._reads.now.keys() | self._shared.now.keys())
 
 
-class InFlight:
+class InFlightCall:
     """Context manager of one counted call; a class, as a generator would cost as much as the rest of a call."""
 
     __slots__ = ("_gauge", "_ledger", "_region", "_size")
 
-    def __init__(self, ledger: InFlightCounter, gauge: Gauge, region: str, size: int) -> None:
+    def __init__(self, ledger: InFlightCounter, gauge: RegionGauge, region: str, size: int) -> None:
         self._ledger = ledger
         self._gauge = gauge
         self._region = region
@@ -89,12 +89,12 @@ class InFlight:
         if number > gauge.peak[region]:
             gauge.peak[region] = number
         if number == self._size:  # the first one in this region
-            self._ledger.count_regions()
-        self._ledger.note(region, self._size)
+            self._ledger.update_region_peak()
+        self._ledger.write_journal_line(region, self._size)
 
     def __exit__(self, *_: object) -> None:
         now, region = self._gauge.now, self._region
         now[region] -= self._size
         if not now[region]:
             del now[region]
-        self._ledger.note(region, -self._size)
+        self._ledger.write_journal_line(region, -self._size)

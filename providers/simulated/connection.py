@@ -24,7 +24,7 @@ class SimulatedConnection(Connection):
         return self.cloud
 
 
-def usual_connections() -> dict[str, SimulatedConnection]:
+def default_connections() -> dict[str, SimulatedConnection]:
     """Returns a connection for each cloud and region of the catalogue, such as `gcp-europe-west3`."""
     return {
         f"{csp}-{region}": SimulatedConnection(provider="simulated", csp=csp, region=region)

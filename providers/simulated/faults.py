@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from domain.faults import Fault
-from domain.ports import Transactions
+from domain.ports import TransactionRunner
 from providers.simulated.tables import clouds, faults
 
-_RULES = (
+_LOCK_RULES = (
     sa.select(faults.c.id, faults.c.rule, faults.c.left)
     .where(faults.c.csp.in_(sa.bindparam("csps", expanding=True)))
     .order_by(faults.c.id)
@@ -39,21 +39,21 @@ class FaultRules:
         return bool(self._rules)
 
     @classmethod
-    def read(cls, connection: sa.Connection, csp: str) -> FaultRules:
+    def lock_rules_for(cls, connection: sa.Connection, csp: str) -> FaultRules:
         """Reads and locks the rules for one cloud, as another cloud may use up the same rule."""
-        found = connection.execute(_RULES, {"csps": ["*", csp]})
+        found = connection.execute(_LOCK_RULES, {"csps": ["*", csp]})
         return cls([FaultRule(id, Fault.model_validate_json(rule), left) for id, rule, left in found])
 
-    def strike(self, verb: str, region: str, path: str, after: int) -> FaultRule | None:
+    def take_matching_rule(self, verb: str, region: str, path: str, after: int) -> FaultRule | None:
         """Returns the first rule after number `after` that matches this call, and counts its use."""
         for rule in self._rules:
             spent = rule.left is not None and rule.used >= rule.left
-            if rule.id > after and not spent and rule.fault.meets(verb, region, path):
+            if rule.id > after and not spent and rule.fault.matches(verb, region, path):
                 rule.used += 1
                 return rule
         return None
 
-    def save(self, connection: sa.Connection) -> None:
+    def save_counts(self, connection: sa.Connection) -> None:
         for rule in self._rules:
             if rule.left is None or not rule.used:
                 continue
@@ -67,46 +67,46 @@ class FaultRules:
 class FaultScriptStore:
     """Sets, lists and clears the rules of all clouds in a database."""
 
-    def __init__(self, database: Transactions) -> None:
+    def __init__(self, database: TransactionRunner) -> None:
         self._database = database
 
-    async def replace(self, rules: Iterable[Fault]) -> None:
+    async def replace_rules(self, rules: Iterable[Fault]) -> None:
         """Replaces the whole script."""
         new = list(rules)
 
         def work(connection: sa.Connection) -> None:
-            _announce(connection)
+            _raise_script_versions(connection)
             connection.execute(sa.delete(faults))
-            _append(connection, new)
+            _insert_rules(connection, new)
 
-        await self._database.run(work)
+        await self._database.run_transaction(work)
 
-    async def append(self, rule: Fault) -> None:
+    async def append_rule(self, rule: Fault) -> None:
         """Adds a rule after the others."""
 
         def work(connection: sa.Connection) -> None:
-            _announce(connection)
-            _append(connection, [rule])
+            _raise_script_versions(connection)
+            _insert_rules(connection, [rule])
 
-        await self._database.run(work)
+        await self._database.run_transaction(work)
 
-    async def rules(self) -> list[Fault]:
+    async def list_rules(self) -> list[Fault]:
         """Returns the rules that still apply, in order; `times` is the remaining number."""
 
         def work(connection: sa.Connection) -> list[Fault]:
             rows = connection.execute(sa.select(faults.c.rule, faults.c.left).order_by(faults.c.id))
             return [Fault.model_validate_json(rule).model_copy(update={"times": left}) for rule, left in rows]
 
-        return await self._database.run(work)
+        return await self._database.run_transaction(work)
 
 
-def _announce(connection: sa.Connection) -> None:
+def _raise_script_versions(connection: sa.Connection) -> None:
     """Raises the script's version for every cloud. Locks clouds by name before any rule, to avoid deadlocks."""
     connection.execute(sa.select(clouds.c.csp).order_by(clouds.c.csp).with_for_update()).all()
     connection.execute(sa.update(clouds).values(version=clouds.c.version + 1))
 
 
-def _append(connection: sa.Connection, rules: Sequence[Fault]) -> None:
+def _insert_rules(connection: sa.Connection, rules: Sequence[Fault]) -> None:
     for rule in rules:  # one by one, so that the ids rise in this order
         connection.execute(
             sa.insert(faults).values(csp=rule.csp, rule=rule.model_dump_json(exclude_defaults=True), left=rule.times)

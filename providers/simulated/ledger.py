@@ -12,12 +12,12 @@ from typing import Generic, TypeVar
 
 import sqlalchemy as sa
 
-from providers.epochs import late_order
+from providers.epochs import refuse_late_order
 from providers.simulated.tables import Number, PathText, metadata
-from providers.tables import below
+from providers.tables import is_at_or_below
 
 ABSENT = "absent"  # never created, or removed
-PAGE = 1_000
+PAGE_SIZE = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,66 +40,68 @@ class LedgerOrder:
     verb: str
     token: str
     epoch: int
-    repeats: bool = False
+    always_has_effect: bool = False
 
 
-Entry = TypeVar("Entry", bound=LedgerRow)
+LedgerEntryT = TypeVar("LedgerEntryT", bound=LedgerRow)
 
 
-class Ledger(Generic[Entry]):
+class Ledger(Generic[LedgerEntryT]):
     """The two tables of one provider with their statements, which are built once."""
 
-    def __init__(self, row: type[Entry], objects: sa.Table, orders: sa.Table) -> None:
+    def __init__(self, row: type[LedgerEntryT], objects: sa.Table, orders: sa.Table) -> None:
         self._row = row
         self._names = [field.name for field in fields(row)]
         self._objects = objects
         self._keep = sa.insert(orders)
         self._insert = sa.insert(objects)
         self._update = sa.update(objects).where(objects.c.path == sa.bindparam("at_path"))
-        self._at = self.select().where(objects.c.path == sa.bindparam("at_path"))
+        self._at = self.select_rows().where(objects.c.path == sa.bindparam("at_path"))
         self._done = sa.select(orders.c.number).where(orders.c.token == sa.bindparam("given")).limit(1)
         self._verbs = sa.select(orders.c.verb).where(orders.c.path == sa.bindparam("at_path")).order_by(orders.c.number)
 
-    def select(self) -> sa.Select[*tuple[object, ...]]:
+    def select_rows(self) -> sa.Select[*tuple[object, ...]]:
         """Returns a query for whole rows, to be read by `rows`."""
         return sa.select(*(self._objects.c[name] for name in self._names))
 
-    def rows(self, connection: sa.Connection, query: sa.Select[*tuple[object, ...]]) -> list[Entry]:
+    def read_rows(self, connection: sa.Connection, query: sa.Select[*tuple[object, ...]]) -> list[LedgerEntryT]:
         return [self._row(**row._mapping) for row in connection.execute(query)]
 
-    def find(self, connection: sa.Connection, path: str, kind: str = "") -> Entry:
+    def find_object(self, connection: sa.Connection, path: str, kind: str = "") -> LedgerEntryT:
         """Returns an object; an absent one if there is none."""
         row = connection.execute(self._at, {"at_path": path}).one_or_none()
         return self._row(**row._mapping) if row else self._row(path=path, kind=kind)
 
-    def page(self, connection: sa.Connection, prefix: str, after: str) -> list[Entry]:
+    def read_page(self, connection: sa.Connection, prefix: str, after: str) -> list[LedgerEntryT]:
         """Returns a page of the objects at or below a path, ordered by path, after a path."""
         path = self._objects.c.path
         start = path > after if after >= prefix else path >= prefix
-        query = self.select().where(self._objects.c.state != ABSENT, start, below(path, prefix))
+        query = self.select_rows().where(self._objects.c.state != ABSENT, start, is_at_or_below(path, prefix))
         query = query.where(path < f"{prefix};") if prefix else query  # an upper bound, or the index is read to its end
-        return self.rows(connection, query.order_by(path).limit(PAGE))
+        return self.read_rows(connection, query.order_by(path).limit(PAGE_SIZE))
 
-    def record(self, connection: sa.Connection, order: LedgerOrder, change: Callable[[Entry], Entry]) -> Entry:
+    def carry_out_once(
+        self, connection: sa.Connection, order: LedgerOrder, change: Callable[[LedgerEntryT], LedgerEntryT]
+    ) -> LedgerEntryT:
         """Carries out an order, once per token. Raises what `change` raises, or Superseded for a lower epoch."""
-        old = self.find(connection, order.path, order.kind)
-        if late := late_order(order.path, order.epoch, old.epoch):
+        old = self.find_object(connection, order.path, order.kind)
+        if late := refuse_late_order(order.path, order.epoch, old.epoch):
             raise late
         if connection.execute(self._done, {"given": order.token}).first():
             return old
         new = replace(change(old), epoch=order.epoch)
-        effect = new != replace(old, epoch=order.epoch) or order.repeats
+        effect = new != replace(old, epoch=order.epoch) or order.always_has_effect
         if effect or order.epoch > old.epoch:
-            self._write(connection, replace(new, effects=old.effects + effect))
+            self._write_object(connection, replace(new, effects=old.effects + effect))
         entry = {"path": order.path, "verb": order.verb, "token": order.token, "effect": effect}
         connection.execute(self._keep, entry)
         return new
 
-    def verbs(self, connection: sa.Connection, path: str) -> list[str]:
+    def list_carried_out_verbs(self, connection: sa.Connection, path: str) -> list[str]:
         """Returns the verbs carried out on an object, in order."""
         return [str(verb) for verb in connection.execute(self._verbs, {"at_path": path}).scalars()]
 
-    def _write(self, connection: sa.Connection, row: Entry) -> None:
+    def _write_object(self, connection: sa.Connection, row: LedgerEntryT) -> None:
         values = vars(row)
         if connection.execute(self._update, {**values, "at_path": row.path}).rowcount == 0:
             connection.execute(self._insert, values)

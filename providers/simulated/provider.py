@@ -27,14 +27,14 @@ from domain.errors import (
     one_line,
 )
 from domain.faults import Fault, FaultKind
-from domain.ports import Transactions
+from domain.ports import TransactionRunner
 from providers.simulated.faults import FaultRule, FaultRules
-from providers.simulated.tables import lock_cloud
+from providers.simulated.tables import lock_cloud_row
 
 T = TypeVar("T")
-Work = Callable[[sa.Connection], T]
+TransactionWork = Callable[[sa.Connection], T]
 
-DELAYS = (FaultKind.HANG, FaultKind.SLOW)
+DELAY_KINDS = (FaultKind.HANG, FaultKind.SLOW)
 
 
 class SimulatedProvider:
@@ -43,7 +43,7 @@ class SimulatedProvider:
     def __init__(
         self,
         name: str,
-        database: Transactions,
+        database: TransactionRunner,
         *,
         latency: float = 0.0,
         jitter: float = 0.0,
@@ -56,70 +56,76 @@ class SimulatedProvider:
         self._random = Random(seed)  # noqa: S311 - timing, not secrets
         self._quiet: int | None = None  # version of the fault script without a rule for this provider
 
-    async def call(self, verb: str, region: str, paths: Sequence[str], work: Work[T]) -> T:
+    async def perform_call(self, verb: str, region: str, paths: Sequence[str], work: TransactionWork[T]) -> T:
         """Carries out a call about these paths, unless a rule of the fault script applies to one of them."""
-        await self.pause(self.latency)
+        await self.sleep_with_jitter(self.latency)
         after = 0
         while True:
-            struck = await self.run(partial(self._attempt, verb, region, paths, work, after))
+            struck = await self.run_transaction(partial(self._attempt_call, verb, region, paths, work, after))
             if not isinstance(struck, FaultRule):
                 return struck
-            if struck.fault.kind in DELAYS:
-                await self.wait([struck.fault])
+            if struck.fault.kind in DELAY_KINDS:
+                await self.wait_for_delays([struck.fault])
                 after = struck.id
                 continue
             if struck.fault.kind is FaultKind.LOSE_ANSWER:
                 with suppress(Rejected, Superseded):  # lost like any other answer
-                    await self.run(partial(self._in_turn, work))
-            raise fault_error(struck.fault, verb)
+                    await self.run_transaction(partial(self._run_under_lock, work))
+            raise error_of_fault(struck.fault, verb)
 
-    async def run(self, work: Work[T]) -> T:
+    async def run_transaction(self, work: TransactionWork[T]) -> T:
         """Runs one transaction without latency or faults. A database error is raised as Unavailable."""
         try:
-            return await self._database.run(work)
+            return await self._database.run_transaction(work)
         except (StoreUnavailable, SQLAlchemyError) as error:
-            raise self.failed(error) from error
+            raise self.database_error(error) from error
 
-    def failed(self, error: Exception) -> Unavailable:
+    def database_error(self, error: Exception) -> Unavailable:
         """Returns the error for a failure of the provider's own database."""
         return Unavailable(f"the database of the simulated {self.name} failed: {one_line(error, 200)}")
 
-    async def pause(self, seconds: float) -> None:
+    async def sleep_with_jitter(self, seconds: float) -> None:
         """Sleeps for so many seconds, with jitter."""
         if seconds:
             await asyncio.sleep(seconds * (1 + self._jitter * self._random.uniform(-1, 1)))
 
-    async def wait(self, delays: Sequence[Fault]) -> None:
+    async def wait_for_delays(self, delays: Sequence[Fault]) -> None:
         """Sleeps for the longest of these delays."""
         await asyncio.sleep(max((one.seconds for one in delays if one.kind is FaultKind.HANG), default=0))
-        await self.pause(max((one.seconds for one in delays if one.kind is FaultKind.SLOW), default=0))
+        await self.sleep_with_jitter(max((one.seconds for one in delays if one.kind is FaultKind.SLOW), default=0))
 
-    def rules(self, connection: sa.Connection) -> FaultRules:
+    def read_fault_rules(self, connection: sa.Connection) -> FaultRules:
         """Locks the cloud and reads its fault rules; a script without any is not read again until it changes."""
-        version = lock_cloud(connection, self.name)
+        version = lock_cloud_row(connection, self.name)
         if version == self._quiet:
             return FaultRules()
-        rules = FaultRules.read(connection, self.name)
+        rules = FaultRules.lock_rules_for(connection, self.name)
         self._quiet = None if rules else version
         return rules
 
-    def _attempt(
-        self, verb: str, region: str, paths: Sequence[str], work: Work[T], after: int, connection: sa.Connection
+    def _attempt_call(
+        self,
+        verb: str,
+        region: str,
+        paths: Sequence[str],
+        work: TransactionWork[T],
+        after: int,
+        connection: sa.Connection,
     ) -> T | FaultRule:
         """Does the work, or returns the fault rule that applies. An error rolls back: no rule is used up."""
-        rules = self.rules(connection)
+        rules = self.read_fault_rules(connection)
         for path in paths if rules else ():
-            if rule := rules.strike(verb, region, path, after):
-                rules.save(connection)
+            if rule := rules.take_matching_rule(verb, region, path, after):
+                rules.save_counts(connection)
                 return rule
         return work(connection)
 
-    def _in_turn(self, work: Work[T], connection: sa.Connection) -> T:
-        lock_cloud(connection, self.name)
+    def _run_under_lock(self, work: TransactionWork[T], connection: sa.Connection) -> T:
+        lock_cloud_row(connection, self.name)
         return work(connection)
 
 
-def fault_error(fault: Fault, verb: str) -> ProviderError:
+def error_of_fault(fault: Fault, verb: str) -> ProviderError:
     """Returns the error that a caller gets for this fault."""
     reason = fault.message or f"simulated: {fault.kind} on {verb}"
     match fault.kind:

@@ -10,16 +10,16 @@ from hashlib import sha256
 import sqlalchemy as sa
 
 from domain.errors import Rejected
-from domain.ports import SHARED, SharedResource
-from providers.epochs import late_order
-from providers.simulated.catalogue import missing
+from domain.ports import SHARED_RESOURCE_TYPES, SharedResource
+from providers.epochs import refuse_late_order
+from providers.simulated.catalogue import list_missing
 from providers.simulated.tables import resources
 
 CallResult = str | list[str] | None
 
 
 @dataclass(frozen=True)
-class Validation:
+class ValidateCall:
     """A call that checks whether the region offers specs and images."""
 
     region: str
@@ -29,11 +29,11 @@ class Validation:
     path = ""
 
     def carry_out(self, _connection: sa.Connection, csp: str) -> CallResult:
-        return missing(csp, self.region, self.specs, self.images)
+        return list_missing(csp, self.region, self.specs, self.images)
 
 
 @dataclass(frozen=True)
-class Preparation:
+class PrepareCall:
     """A call that creates a shared resource."""
 
     region: str
@@ -43,15 +43,15 @@ class Preparation:
 
     @property
     def path(self) -> str:
-        return path_of(self.region, self.resource)
+        return fault_path_of(self.region, self.resource)
 
     def carry_out(self, connection: sa.Connection, csp: str) -> CallResult:
-        cloud_id = id_for(csp, self.resource)
-        _refuse_late(connection, cloud_id, self.resource)
-        if connection.execute(_again(cloud_id, self.resource.epoch)).rowcount:
+        cloud_id = cloud_id_for_resource(csp, self.resource)
+        _refuse_late_hold(connection, cloud_id, self.resource)
+        if connection.execute(_count_repeat(cloud_id, self.resource.epoch)).rowcount:
             return cloud_id
-        before = SHARED[: SHARED.index(self.resource.what)]
-        if absent := [what for what in before if not _is_there(connection, self.made.get(what, ""))]:
+        before = SHARED_RESOURCE_TYPES[: SHARED_RESOURCE_TYPES.index(self.resource.what)]
+        if absent := [what for what in before if not _exists(connection, self.made.get(what, ""))]:
             raise Rejected(f"no {absent[0]} in {csp}/{self.region} for the {self.resource.what}")
         row = {"cloud_id": cloud_id, "csp": csp, "region": self.region, "calls": 1, "created": time.time()}
         beside = self.made[before[-1]] if before else ""
@@ -62,7 +62,7 @@ class Preparation:
 
 
 @dataclass(frozen=True)
-class Release:
+class ReleaseCall:
     """A call that removes a shared resource."""
 
     region: str
@@ -71,11 +71,11 @@ class Release:
 
     @property
     def path(self) -> str:
-        return path_of(self.region, self.resource)
+        return fault_path_of(self.region, self.resource)
 
     def carry_out(self, connection: sa.Connection, csp: str) -> CallResult:
-        cloud_id = self.resource.cloud_id or id_for(csp, self.resource)
-        _refuse_late(connection, cloud_id, self.resource)
+        cloud_id = self.resource.cloud_id or cloud_id_for_resource(csp, self.resource)
+        _refuse_late_hold(connection, cloud_id, self.resource)
         needed = sa.select(resources.c.what).where(resources.c.beside == cloud_id)
         if other := connection.execute(needed).scalar():
             raise Rejected(f"{self.resource.what} {cloud_id} is in use by a {other}")
@@ -83,30 +83,30 @@ class Release:
         return None
 
 
-ResourceCall = Validation | Preparation | Release
+ResourceCall = ValidateCall | PrepareCall | ReleaseCall
 
 
-def path_of(region: str, resource: SharedResource) -> str:
+def fault_path_of(region: str, resource: SharedResource) -> str:
     """Returns the resource's path in the fault script."""
     return f"region:{region}:shared:{resource.what}"
 
 
-def id_for(csp: str, resource: SharedResource) -> str:
+def cloud_id_for_resource(csp: str, resource: SharedResource) -> str:
     """Returns the cloud id that a token creates; the same token always gives the same id."""
     return f"{csp}-{resource.what}-{sha256(f'{csp} {resource.token}'.encode()).hexdigest()[:12]}"
 
 
-def _again(cloud_id: str, epoch: int) -> sa.Update:
+def _count_repeat(cloud_id: str, epoch: int) -> sa.Update:
     told = {"calls": resources.c.calls + 1, "epoch": epoch}
     return sa.update(resources).where(resources.c.cloud_id == cloud_id).values(told)
 
 
-def _refuse_late(connection: sa.Connection, cloud_id: str, resource: SharedResource) -> None:
+def _refuse_late_hold(connection: sa.Connection, cloud_id: str, resource: SharedResource) -> None:
     """Refuses an order of an earlier hold than the last one seen: its giver has lost the hold."""
     seen = connection.execute(sa.select(resources.c.epoch).where(resources.c.cloud_id == cloud_id)).scalar()
-    if late := late_order(f"the {resource.what}", resource.epoch, seen or 0, "hold", final=False):
+    if late := refuse_late_order(f"the {resource.what}", resource.epoch, seen or 0, "hold", final=False):
         raise late
 
 
-def _is_there(connection: sa.Connection, cloud_id: str) -> bool:
+def _exists(connection: sa.Connection, cloud_id: str) -> bool:
     return bool(connection.execute(sa.select(resources.c.what).where(resources.c.cloud_id == cloud_id)).scalar())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from providers.tables import create_missing
+from providers.tables import create_missing_tables
 
 metadata = sa.MetaData()
 
@@ -77,10 +77,10 @@ resources = sa.Table(
 
 def create_tables(connection: sa.Connection) -> None:
     """Creates missing tables."""
-    create_missing(connection, metadata)
+    create_missing_tables(connection, metadata)
 
 
-def lock_cloud(connection: sa.Connection, csp: str) -> int:
+def lock_cloud_row(connection: sa.Connection, csp: str) -> int:
     """Locks the cloud until the transaction ends; returns the version of the fault script."""
     query = sa.select(clouds.c.version).where(clouds.c.csp == csp).with_for_update()
     version = connection.execute(query).scalar()

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from domain.faults import Fault, FaultKind
 from domain.ports import VmAnswer, VmOrder, VmState
 from providers.simulated.faults import FaultRule, FaultRules
-from providers.simulated.provider import DELAYS, fault_error
-from providers.simulated.vms import SimulatedVms, key, no_such_vm
+from providers.simulated.provider import DELAY_KINDS, error_of_fault
+from providers.simulated.vms import SimulatedVms, cloud_id_of_order, no_such_vm_error
 
 MaybeVmAnswer = VmAnswer | None
 
@@ -28,50 +28,54 @@ class VmCall(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Delay:
+class DelayedCall:
     """Outcome of a call that must wait before it continues with the rules after this one."""
 
     rule: FaultRule
 
 
-def apply(
+def apply_calls(
     connection: sa.Connection, csp: str, jobs: Sequence[VmCall], rules: FaultRules
-) -> list[MaybeVmAnswer | Delay]:
+) -> list[MaybeVmAnswer | DelayedCall]:
     """Returns the outcome of every call. The caller holds the cloud's lock and passes its fault rules."""
     born: defaultdict[str, set[str]] = defaultdict(set)
     for job in jobs:
         if job.verb == "create":
             born[job.region].add(job.order.path)
-    machines = SimulatedVms.load(connection, csp, (key(csp, job.order) for job in jobs if job.verb != "list"), born)
-    outcomes = [_decide(job, rules, machines) for job in jobs]
-    machines.save(connection)
-    rules.save(connection)
+    machines = SimulatedVms.lock_vms(
+        connection, csp, (cloud_id_of_order(csp, job.order) for job in jobs if job.verb != "list"), born
+    )
+    outcomes = [_apply_call(job, rules, machines) for job in jobs]
+    machines.save_vms(connection)
+    rules.save_counts(connection)
     return outcomes
 
 
-def _decide(job: VmCall, rules: FaultRules, machines: SimulatedVms) -> MaybeVmAnswer | Delay:
-    rule = rules.strike(job.verb, job.region, job.order.path, job.after) if rules else None
+def _apply_call(job: VmCall, rules: FaultRules, machines: SimulatedVms) -> MaybeVmAnswer | DelayedCall:
+    rule = rules.take_matching_rule(job.verb, job.region, job.order.path, job.after) if rules else None
     if rule is None:
-        return _work(job, machines)
-    return Delay(rule) if rule.fault.kind in DELAYS else _apply_fault(job, rule.fault, machines)
+        return _carry_out_call(job, machines)
+    return DelayedCall(rule) if rule.fault.kind in DELAY_KINDS else _apply_fault(job, rule.fault, machines)
 
 
 def _apply_fault(job: VmCall, fault: Fault, machines: SimulatedVms) -> MaybeVmAnswer:
     match fault.kind:
         case FaultKind.LOSE_ANSWER:
-            _work(job, machines)
-            return fault_error(fault, job.verb)
+            _carry_out_call(job, machines)
+            return error_of_fault(fault, job.verb)
         case FaultKind.LIE:
-            return machines.describe(job.region, job.order, VmState.TERMINATED) or no_such_vm(job.region, job.order)
+            return machines.describe_vm(job.region, job.order, VmState.TERMINATED) or no_such_vm_error(
+                job.region, job.order
+            )
         case FaultKind.UNKNOWN_STATUS:
-            return machines.describe(job.region, job.order, VmState.UNKNOWN)
+            return machines.describe_vm(job.region, job.order, VmState.UNKNOWN)
         case _:
-            return fault_error(fault, job.verb)
+            return error_of_fault(fault, job.verb)
 
 
-def _work(job: VmCall, machines: SimulatedVms) -> MaybeVmAnswer:
+def _carry_out_call(job: VmCall, machines: SimulatedVms) -> MaybeVmAnswer:
     if job.verb == "list":
         return None  # checks the fault script only; the list is read separately
     if job.verb == "describe":
-        return machines.describe(job.region, job.order)
-    return machines.change(job.verb, job.region, job.order)
+        return machines.describe_vm(job.region, job.order)
+    return machines.change_vm(job.verb, job.region, job.order)

@@ -16,15 +16,15 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from domain.errors import NoCapacity, ProviderError, Rejected
 from domain.ports import VmAnswer, VmFacts, VmOrder, VmState
-from providers.epochs import late_order
+from providers.epochs import refuse_late_order
 from providers.simulated.tables import quotas, vms
 
-PAGE = 1_000  # ids in one query: databases limit the number of parameters
+PAGE_SIZE = 1_000  # ids in one query: databases limit the number of parameters
 
 # An order for the present state succeeds without effect; a stopped VM cannot be rebooted, and
 # a terminated one can only be terminated again.
 # fmt: off
-MOVES: dict[tuple[str, str], VmState] = {
+STATE_AFTER_VERB: dict[tuple[str, str], VmState] = {
     ("suspend",   VmState.RUNNING):    VmState.STOPPED,
     ("suspend",   VmState.STOPPED):    VmState.STOPPED,
     ("resume",    VmState.STOPPED):    VmState.RUNNING,
@@ -35,11 +35,11 @@ MOVES: dict[tuple[str, str], VmState] = {
     ("terminate", VmState.TERMINATED): VmState.TERMINATED,
 }
 # fmt: on
-VERBS = ("create", *dict.fromkeys(verb for verb, _ in MOVES))
+VERBS = ("create", *dict.fromkeys(verb for verb, _ in STATE_AFTER_VERB))
 
 
 @dataclass(slots=True)
-class Vm:
+class SimulatedVm:
     """One VM in the cloud's tables. It may get many `calls`; `effects` is one per action."""
 
     cloud_id: str
@@ -61,14 +61,14 @@ class Vm:
         """The cloud id, under a name that does not clash with the column in a statement."""
         return self.cloud_id
 
-    def facts(self, state: VmState | None = None) -> VmFacts:
+    def to_facts(self, state: VmState | None = None) -> VmFacts:
         made = datetime.fromtimestamp(self.created, UTC)
         return VmFacts(self.path, self.cloud_id, state or VmState(self.state), self.address, self.token, made)
 
 
-_COLUMNS = [vms.c[field.name] for field in fields(Vm)]
-_INSERT = sa.insert(vms)
-_UPDATE = (
+_COLUMNS = [vms.c[field.name] for field in fields(SimulatedVm)]
+_INSERT_VM = sa.insert(vms)
+_UPDATE_VM = (
     sa.update(vms)
     .where(vms.c.cloud_id == sa.bindparam("key"))
     .values({name: sa.bindparam(name) for name in ("state", "last_token", "calls", "effects", "changed", "epoch")})
@@ -78,74 +78,80 @@ _UPDATE = (
 class SimulatedVms:
     """The VMs that one transaction of a simulated cloud reads and changes."""
 
-    def __init__(self, csp: str, found: Iterable[Vm], room: dict[str, int], epochs: dict[str, int]) -> None:
+    def __init__(self, csp: str, found: Iterable[SimulatedVm], room: dict[str, int], epochs: dict[str, int]) -> None:
         self._csp = csp
         self._vms = {vm.cloud_id: vm for vm in found}
-        self._room = room  # region -> VMs left in its quota
+        self._free_quota = room  # region -> VMs left in its quota
         self._epochs = epochs  # path -> highest epoch of its orders, for paths where VMs are created
-        self._new: dict[str, Vm] = {}
-        self._touched: dict[str, Vm] = {}
+        self._new: dict[str, SimulatedVm] = {}
+        self._touched: dict[str, SimulatedVm] = {}
         self._now = time.time()
 
     @classmethod
-    def load(cls, connection: sa.Connection, csp: str, ids: Iterable[str], born: dict[str, set[str]]) -> SimulatedVms:
+    def lock_vms(
+        cls, connection: sa.Connection, csp: str, ids: Iterable[str], born: dict[str, set[str]]
+    ) -> SimulatedVms:
         """Reads the VMs of these ids. `born`: by region, the paths at which VMs are created."""
-        found = [vm for page in _pages(ids) for vm in read_vms(connection, vms.c.cloud_id.in_(page))]
+        found = [vm for page in _id_pages(ids) for vm in read_vms(connection, vms.c.cloud_id.in_(page))]
         epochs = {
-            path: epoch for region, paths in born.items() for path, epoch in _seen(connection, csp, region, paths)
+            path: epoch
+            for region, paths in born.items()
+            for path, epoch in _highest_epochs(connection, csp, region, paths)
         }
-        return cls(csp, found, _room(connection, csp) if born else {}, epochs)
+        return cls(csp, found, _free_quota_by_region(connection, csp) if born else {}, epochs)
 
-    def describe(self, region: str, order: VmOrder, state: VmState | None = None) -> VmFacts | None:
+    def describe_vm(self, region: str, order: VmOrder, state: VmState | None = None) -> VmFacts | None:
         """Returns a VM's facts, with this state if given; None if there is no such VM."""
-        vm = self._find(region, order)
-        return vm.facts(state) if vm else None
+        vm = self._find_vm(region, order)
+        return vm.to_facts(state) if vm else None
 
-    def change(self, verb: str, region: str, order: VmOrder) -> VmAnswer:
+    def change_vm(self, verb: str, region: str, order: VmOrder) -> VmAnswer:
         """Carries out a verb, unless a later action has given an order there."""
         if verb == "create":
-            return late_order(order.path, order.epoch, self._epochs.get(order.path, 0)) or self._create(region, order)
-        vm = self._find(region, order) if order.cloud_id else None  # the token is the action's
+            return refuse_late_order(order.path, order.epoch, self._epochs.get(order.path, 0)) or self._create_vm(
+                region, order
+            )
+        vm = self._find_vm(region, order) if order.cloud_id else None  # the token is the action's
         if vm is None:
-            return no_such_vm(region, order)
-        return late_order(order.path, order.epoch, vm.epoch) or self._control(verb, vm, order)
+            return no_such_vm_error(region, order)
+        return refuse_late_order(order.path, order.epoch, vm.epoch) or self._control_vm(verb, vm, order)
 
-    def save(self, connection: sa.Connection) -> None:
-        _write(connection, _INSERT, self._new.values())
-        _write(connection, _UPDATE, self._touched.values())
+    def save_vms(self, connection: sa.Connection) -> None:
+        _execute_many(connection, _INSERT_VM, self._new.values())
+        _execute_many(connection, _UPDATE_VM, self._touched.values())
 
-    def _find(self, region: str, order: VmOrder) -> Vm | None:
+    def _find_vm(self, region: str, order: VmOrder) -> SimulatedVm | None:
         """Finds a VM of this region by cloud id or, without one, by its creation token."""
-        vm = self._vms.get(key(self._csp, order))
+        vm = self._vms.get(cloud_id_of_order(self._csp, order))
         return vm if vm and vm.region == region and vm.csp == self._csp else None
 
-    def _create(self, region: str, order: VmOrder) -> VmFacts | ProviderError:
+    def _create_vm(self, region: str, order: VmOrder) -> VmFacts | ProviderError:
         cloud_id = cloud_id_for(self._csp, order.token)
         if known := self._vms.get(cloud_id):
-            return self._created_before(known, region, order)
-        if self._room.get(region, 1) < 1:
+            return self._answer_repeated_create(known, region, order)
+        if self._free_quota.get(region, 1) < 1:
             return NoCapacity(f"quota of VMs in {self._csp}/{region} is exceeded")
-        if region in self._room:
-            self._room[region] -= 1
+        if region in self._free_quota:
+            self._free_quota[region] -= 1
         vm = self._new_vm(cloud_id, region, order)
         self._vms[cloud_id] = self._new[cloud_id] = vm
-        return vm.facts()
+        return vm.to_facts()
 
-    def _created_before(self, vm: Vm, region: str, order: VmOrder) -> VmFacts | ProviderError:
+    def _answer_repeated_create(self, vm: SimulatedVm, region: str, order: VmOrder) -> VmFacts | ProviderError:
         if (vm.region, vm.path) != (region, order.path):
             return Rejected(f"token of {order.path} was used before to create {vm.path} in {vm.csp}/{vm.region}")
         self._count_call(vm)
-        return vm.facts()
+        return vm.to_facts()
 
-    def _new_vm(self, cloud_id: str, region: str, order: VmOrder) -> Vm:
-        return Vm(
+    def _new_vm(self, cloud_id: str, region: str, order: VmOrder) -> SimulatedVm:
+        return SimulatedVm(
             cloud_id=cloud_id,
             csp=self._csp,
             region=region,
             path=order.path,
             token=order.token,
             state=VmState.RUNNING,
-            address=_address(cloud_id),
+            address=_simulated_address(cloud_id),
             last_token=order.token,
             calls=1,
             effects=1,
@@ -154,45 +160,47 @@ class SimulatedVms:
             epoch=order.epoch,
         )
 
-    def _control(self, verb: str, vm: Vm, order: VmOrder) -> VmFacts | ProviderError:
+    def _control_vm(self, verb: str, vm: SimulatedVm, order: VmOrder) -> VmFacts | ProviderError:
         self._count_call(vm)
         vm.epoch = max(vm.epoch, order.epoch)
         if vm.last_token == order.token:
-            return vm.facts()
-        state = MOVES.get((verb, vm.state))
+            return vm.to_facts()
+        state = STATE_AFTER_VERB.get((verb, vm.state))
         if state is None:
             return Rejected(f"cannot {verb} {vm.cloud_id}: it is {vm.state}")
         vm.last_token = order.token
         if state != vm.state or verb == "reboot":
             vm.state, vm.changed = state, self._now
             vm.effects += 1
-        return vm.facts()
+        return vm.to_facts()
 
-    def _count_call(self, vm: Vm) -> None:
+    def _count_call(self, vm: SimulatedVm) -> None:
         vm.calls += 1
         if vm.cloud_id not in self._new:
             self._touched[vm.cloud_id] = vm
 
 
-def _seen(connection: sa.Connection, csp: str, region: str, paths: Iterable[str]) -> Iterator[tuple[str, int]]:
-    for page in _pages(paths):
+def _highest_epochs(
+    connection: sa.Connection, csp: str, region: str, paths: Iterable[str]
+) -> Iterator[tuple[str, int]]:
+    for page in _id_pages(paths):
         here = (vms.c.csp == csp, vms.c.region == region, vms.c.path.in_(page))
-        yield from _numbers(
+        yield from _read_counts(
             connection, sa.select(vms.c.path, sa.func.max(vms.c.epoch)).where(*here).group_by(vms.c.path)
         ).items()
 
 
-def read_vms(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[Vm]:
+def read_vms(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[SimulatedVm]:
     """Returns the VMs that meet all conditions."""
-    return [Vm(*row) for row in connection.execute(sa.select(*_COLUMNS).where(*where)).all()]
+    return [SimulatedVm(*row) for row in connection.execute(sa.select(*_COLUMNS).where(*where)).all()]
 
 
-def no_such_vm(region: str, order: VmOrder) -> Rejected:
+def no_such_vm_error(region: str, order: VmOrder) -> Rejected:
     """Returns the cloud's error for an unknown VM."""
     return Rejected(f"no such VM in {region}: {order.cloud_id or order.path}")
 
 
-def key(csp: str, order: VmOrder) -> str:
+def cloud_id_of_order(csp: str, order: VmOrder) -> str:
     """Returns the cloud id of an order's VM: the given one, or the one that its token creates."""
     return order.cloud_id or cloud_id_for(csp, order.token)
 
@@ -202,35 +210,37 @@ def cloud_id_for(csp: str, token: str) -> str:
     return f"{csp}-i-{sha256(f'{csp} {token}'.encode()).hexdigest()[:17]}"
 
 
-def _address(cloud_id: str) -> str:
+def _simulated_address(cloud_id: str) -> str:
     a, b, c = bytes.fromhex(cloud_id[-6:])
     return f"10.{a}.{b}.{1 + c % 254}"
 
 
-def _room(connection: sa.Connection, csp: str) -> dict[str, int]:
-    limits = _numbers(connection, sa.select(quotas.c.region, quotas.c.vms).where(quotas.c.csp == csp))
+def _free_quota_by_region(connection: sa.Connection, csp: str) -> dict[str, int]:
+    limits = _read_counts(connection, sa.select(quotas.c.region, quotas.c.vms).where(quotas.c.csp == csp))
     if not limits:
         return {}
     live = (vms.c.csp == csp) & vms.c.region.in_(limits) & (vms.c.state != VmState.TERMINATED)
-    used = _numbers(connection, sa.select(vms.c.region, sa.func.count()).where(live).group_by(vms.c.region))
+    used = _read_counts(connection, sa.select(vms.c.region, sa.func.count()).where(live).group_by(vms.c.region))
     return {region: limit - used.get(region, 0) for region, limit in limits.items()}
 
 
-def _numbers(connection: sa.Connection, query: sa.Select[str, int]) -> dict[str, int]:
+def _read_counts(connection: sa.Connection, query: sa.Select[str, int]) -> dict[str, int]:
     return {region: number for region, number in connection.execute(query)}  # noqa: C416 - dict() wants a mapping
 
 
-def _pages(ids: Iterable[str]) -> Iterator[Sequence[str]]:
+def _id_pages(ids: Iterable[str]) -> Iterator[Sequence[str]]:
     rest = iter(dict.fromkeys(ids))
-    while page := list(islice(rest, PAGE)):
+    while page := list(islice(rest, PAGE_SIZE)):
         yield page
 
 
-def _write(connection: sa.Connection, statement: sa.Insert | sa.Update, changed: Collection[Vm]) -> None:
+def _execute_many(
+    connection: sa.Connection, statement: sa.Insert | sa.Update, changed: Collection[SimulatedVm]
+) -> None:
     """Executes a statement for many rows by hand, as SQLAlchemy's preparation costs more than the database."""
     if not changed:
         return
-    compiled = _compiled(statement, connection.dialect)
+    compiled = _compile_statement(statement, connection.dialect)
     names = compiled.positiontup or list(compiled.params)
     rows = map(attrgetter(*names), changed)
     as_driver_likes = list(rows) if compiled.positional else [dict(zip(names, row, strict=True)) for row in rows]
@@ -238,7 +248,7 @@ def _write(connection: sa.Connection, statement: sa.Insert | sa.Update, changed:
 
 
 @cache
-def _compiled(statement: sa.Insert | sa.Update, dialect: sa.Dialect) -> SQLCompiler:
+def _compile_statement(statement: sa.Insert | sa.Update, dialect: sa.Dialect) -> SQLCompiler:
     compiled = statement.compile(dialect=dialect)
     assert isinstance(compiled, SQLCompiler)
     return compiled

@@ -7,21 +7,26 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from domain.systems.specs import Health
+from domain.systems.specs import HealthCheck
 
-HOST = "127.0.0.1"
-_BUSY = {"01", "02", "03", "08"}  # kernel states: established, opening either way, closed by the peer
+LOOPBACK = "127.0.0.1"
+_CONNECTED_SOCKET_STATES = {
+    "01",
+    "02",
+    "03",
+    "08",
+}  # kernel states: established, opening either way, closed by the peer
 
 
-async def probe(health: Health, port: int, environment: Mapping[str, str], directory: str) -> str:
+async def check_health(health: HealthCheck, port: int, environment: Mapping[str, str], directory: str) -> str:
     """Checks an instance's health. Returns an empty string if it is healthy, else the reason."""
     try:
         async with asyncio.timeout(health.timeout):
             if health.command is not None:
-                return await _command(health.command, environment, directory)
+                return await _check_command(health.command, environment, directory)
             if health.http is not None:
-                return await _http(health.http, port)
-            _, writer = await asyncio.open_connection(HOST, port)
+                return await _check_http(health.http, port)
+            _, writer = await asyncio.open_connection(LOOPBACK, port)
             writer.close()
             return ""
     except TimeoutError:
@@ -30,10 +35,10 @@ async def probe(health: Health, port: int, environment: Mapping[str, str], direc
         return error.strerror or type(error).__name__
 
 
-async def _http(path: str, port: int) -> str:
-    reader, writer = await asyncio.open_connection(HOST, port)
+async def _check_http(path: str, port: int) -> str:
+    reader, writer = await asyncio.open_connection(LOOPBACK, port)
     try:
-        writer.write(f"GET {path} HTTP/1.0\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
+        writer.write(f"GET {path} HTTP/1.0\r\nHost: {LOOPBACK}\r\nConnection: close\r\n\r\n".encode())
         answer = (await reader.readline()).decode("latin-1").split()
     finally:
         writer.close()
@@ -42,7 +47,7 @@ async def _http(path: str, port: int) -> str:
     return "" if 200 <= int(answer[1]) < 400 else f"HTTP {answer[1]}"
 
 
-async def _command(words: list[str], environment: Mapping[str, str], directory: str) -> str:
+async def _check_command(words: list[str], environment: Mapping[str, str], directory: str) -> str:
     process = await asyncio.create_subprocess_exec(
         *words,
         cwd=directory,
@@ -61,17 +66,17 @@ async def _command(words: list[str], environment: Mapping[str, str], directory: 
     return "" if code == 0 else f"the check ended with exit code {code}"
 
 
-def connections(port: int) -> int:
+def count_connections(port: int) -> int:
     """Returns how many connections to a loopback port are open or opening."""
-    return sum(state in _BUSY for state in _states(port))
+    return sum(state in _CONNECTED_SOCKET_STATES for state in _socket_states(port))
 
 
-def listens(port: int) -> str:
+def check_tcp(port: int) -> str:
     """Returns an empty string if a process listens on the port, else the reason."""
-    return "" if "0A" in _states(port) else f"no process listens on port {port}"
+    return "" if "0A" in _socket_states(port) else f"no process listens on port {port}"
 
 
-def _states(port: int) -> list[str]:
+def _socket_states(port: int) -> list[str]:
     """Returns the kernel's states of all sockets at a local port."""
     found: list[str] = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):

@@ -21,87 +21,87 @@ from pathlib import Path
 from typing import IO
 
 from domain.errors import Rejected, Superseded, Unavailable
-from domain.paths import short
-from domain.systems.specs import Health, Node
+from domain.paths import short_path
+from domain.systems.specs import HealthCheck, Node
 from providers.sockets import free_port
 from providers.systems import probes
-from providers.systems.state import ServiceInstance
+from providers.systems.ledger import ServiceInstance
 
-TOKEN = "RATCHET_INSTANCE"  # noqa: S105  a name, not a secret
+TOKEN_VARIABLE = "RATCHET_INSTANCE"  # noqa: S105  a name, not a secret
 LOG_BYTES = 5_000_000  # a larger log is rotated when its instance starts again
-QUIET = 0.1  # seconds before the first look for open connections
-LISTENS = "@listens"  # a proxy's check: in /proc, as a connection would reach an instance
-MADE_BY = ".generation"  # file with the generation that created the folder; no part's name begins with a dot
-LOCK = ".lock"  # held while a folder is created or removed
-PROXY = Path(__file__).with_name("proxy.py")
+QUIET_SECONDS = 0.1  # seconds before the first look for open connections
+LISTENS_PREFIX = "@listens"  # a proxy's check: in /proc, as a connection would reach an instance
+GENERATION_FILE = ".generation"  # file with the generation that created the folder; no part's name begins with a dot
+LOCK_FILE = ".lock"  # held while a folder is created or removed
+PROXY_SCRIPT = Path(__file__).with_name("proxy.py")
 
 
 class ProcessRunner:
     """A `Runner` of processes on this machine. Needs Linux, as it identifies processes by /proc."""
 
     name = "process"
-    steady = 0.5
+    steady_seconds = 0.5
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
 
-    async def prepare(self, system: str, generation: int) -> None:
-        if not _can_watch():
+    async def prepare_system(self, system: str, generation: int) -> None:
+        if not _has_pidfd():
             raise Rejected("the process backend needs Linux: it knows processes by /proc")
         try:
-            await asyncio.to_thread(self._make_folder, self.folder_of(system), generation)
+            await asyncio.to_thread(self._make_folder, self.log_folder_of(system), generation)
         except OSError as error:
-            raise Rejected(f"no folder for {short(system)}: {error.strerror}") from error
+            raise Rejected(f"no folder for {short_path(system)}: {error.strerror}") from error
 
-    async def dispose(self, system: str, generation: int) -> None:
-        await asyncio.to_thread(self._remove_folder, self.folder_of(system), generation)
+    async def clean_up_system(self, system: str, generation: int) -> None:
+        await asyncio.to_thread(self._remove_folder, self.log_folder_of(system), generation)
 
     def _make_folder(self, folder: Path, generation: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        with self._alone():
-            (folder / MADE_BY).write_text(str(generation))
+        with self._folder_lock():
+            (folder / GENERATION_FILE).write_text(str(generation))
 
     def _remove_folder(self, folder: Path, generation: int) -> None:
         """Removes a system's folder under the lock, so that it is not created anew meanwhile."""
         if not folder.exists():
             return
-        with self._alone():
-            made_by = int((folder / MADE_BY).read_text()) if (folder / MADE_BY).exists() else 0
+        with self._folder_lock():
+            made_by = int((folder / GENERATION_FILE).read_text()) if (folder / GENERATION_FILE).exists() else 0
             if made_by > generation:
                 raise Superseded(f"the folder {folder.name} belongs to a later system of that name", final=True)
             shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with (self._folder / LOCK).open("a") as file:
+    def _folder_lock(self) -> Iterator[None]:
+        with (self._folder / LOCK_FILE).open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise Unavailable("folders of services are made or removed by another worker just now") from error
             yield
 
-    def folder_of(self, path: str) -> Path:
+    def log_folder_of(self, path: str) -> Path:
         """Returns the folder of a service's logs. Names have neither slashes nor leading dots."""
-        return self._folder.joinpath(*short(path).split("/"))
+        return self._folder.joinpath(*short_path(path).split("/"))
 
-    async def start(self, unit: ServiceInstance) -> None:
+    async def start_instance(self, unit: ServiceInstance) -> None:
         if unit.node.port is not None:
             unit.port = free_port()
         try:
-            unit.pid = await asyncio.to_thread(self._spawn, unit)
+            unit.pid = await asyncio.to_thread(self._spawn_process, unit)
         except OSError as error:
             raise Rejected(f"cannot run {unit.node.command}: {error.strerror or error}") from error
-        unit.started = _started(unit.pid)
-        _limit(unit)
+        unit.started = _start_ticks(unit.pid)
+        _set_resource_limits(unit)
 
-    def _spawn(self, unit: ServiceInstance) -> int:
-        folder = self.folder_of(unit.path)
+    def _spawn_process(self, unit: ServiceInstance) -> int:
+        folder = self.log_folder_of(unit.path)
         folder.mkdir(parents=True, exist_ok=True)
-        with _log(folder / f"{unit.number}.log") as log:
+        with _open_log(folder / f"{unit.number}.log") as log:
             process = subprocess.Popen(  # noqa: S603  the command is what a service is; there is no shell
                 [word.replace("{port}", str(unit.port)) for word in unit.node.command or ()],
                 cwd=unit.node.directory or folder,
-                env=environment(unit, folder),
+                env=instance_environment(unit, folder),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -110,82 +110,84 @@ class ProcessRunner:
         process.returncode = 0  # keeps Popen from waiting: the instance may outlive us
         return process.pid
 
-    async def find(self, unit: ServiceInstance) -> bool:
-        if unit.pid and _started(unit.pid) == unit.started:
+    async def find_instance(self, unit: ServiceInstance) -> bool:
+        if unit.pid and _start_ticks(unit.pid) == unit.started:
             return True
-        found = await asyncio.to_thread(_find, unit.token) if not unit.pid else 0
-        unit.pid, unit.started = found, _started(found)
+        found = await asyncio.to_thread(_find_process, unit.token) if not unit.pid else 0
+        unit.pid, unit.started = found, _start_ticks(found)
         return bool(found)
 
-    async def ended(self, unit: ServiceInstance) -> str:
-        await _gone(unit)
-        return _last_words(unit, _reap(unit.pid))
+    async def wait_for_exit(self, unit: ServiceInstance) -> str:
+        await _wait_for_exit(unit)
+        return _describe_exit(unit, _reap_child(unit.pid))
 
-    async def stop(self, unit: ServiceInstance) -> None:
+    async def stop_instance(self, unit: ServiceInstance) -> None:
         """Drains the instance, then sends SIGTERM, then SIGKILL."""
-        if unit.pid and _started(unit.pid) == unit.started:
-            await self._quiet(unit)
-            _signal(unit, signal.SIGTERM)
+        if unit.pid and _start_ticks(unit.pid) == unit.started:
+            await self._wait_until_unconnected(unit)
+            _signal_group(unit, signal.SIGTERM)
             with suppress(TimeoutError):
-                await asyncio.wait_for(_gone(unit), unit.node.stopSeconds)
-            _signal(unit, signal.SIGKILL)
-            await _gone(unit)
+                await asyncio.wait_for(_wait_for_exit(unit), unit.node.stopSeconds)
+            _signal_group(unit, signal.SIGKILL)
+            await _wait_for_exit(unit)
         if unit.pid:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(unit.pid, signal.SIGKILL)  # its remaining child processes
-            _reap(unit.pid)
+            _reap_child(unit.pid)
         unit.pid = unit.started = 0
 
-    async def _quiet(self, unit: ServiceInstance) -> None:
+    async def _wait_until_unconnected(self, unit: ServiceInstance) -> None:
         """Waits until no connection to the instance is open; the proxy sends it no new ones."""
         if not unit.port:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(unit.node.stopSeconds):
-                await asyncio.sleep(QUIET)
-                while await asyncio.to_thread(probes.connections, unit.port):  # noqa: ASYNC110  nobody tells us
-                    await asyncio.sleep(QUIET / 2)
+                await asyncio.sleep(QUIET_SECONDS)
+                while await asyncio.to_thread(probes.count_connections, unit.port):  # noqa: ASYNC110  nobody tells us
+                    await asyncio.sleep(QUIET_SECONDS / 2)
 
-    async def probe(self, unit: ServiceInstance) -> str:
+    async def probe_instance(self, unit: ServiceInstance) -> str:
         health = unit.node.health
         if health is None:
             return ""
-        if health.command and health.command[0] == LISTENS:
-            return probes.listens(int(health.command[1]))
-        folder = self.folder_of(unit.path)
-        return await probes.probe(health, unit.port, environment(unit, folder), unit.node.directory or str(folder))
+        if health.command and health.command[0] == LISTENS_PREFIX:
+            return probes.check_tcp(int(health.command[1]))
+        folder = self.log_folder_of(unit.path)
+        return await probes.check_health(
+            health, unit.port, instance_environment(unit, folder), unit.node.directory or str(folder)
+        )
 
-    def front(self, path: str, node: Node) -> Node | None:
+    def proxy_definition(self, path: str, node: Node) -> Node | None:
         """Returns the proxy on the service's port, which hides that instances come and go."""
         if node.port is None:
             return None
-        words = [sys.executable, str(PROXY), str(node.port), str(self._routes(path))]
-        return Node(command=words, stopSeconds=5, health=Health(command=[LISTENS, str(node.port)]))
+        words = [sys.executable, str(PROXY_SCRIPT), str(node.port), str(self._routes_file(path))]
+        return Node(command=words, stopSeconds=5, health=HealthCheck(command=[LISTENS_PREFIX, str(node.port)]))
 
-    def route(self, path: str, ports: Sequence[int]) -> None:
-        file = self._routes(path)
+    def set_routes(self, path: str, ports: Sequence[int]) -> None:
+        file = self._routes_file(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         draft = file.with_suffix(".new")
         draft.write_text(json.dumps(list(ports)))
         draft.replace(file)
 
-    def _routes(self, path: str) -> Path:
-        return self.folder_of(path) / "routes.json"
+    def _routes_file(self, path: str) -> Path:
+        return self.log_folder_of(path) / "routes.json"
 
 
-def environment(unit: ServiceInstance, folder: Path) -> dict[str, str]:
+def instance_environment(unit: ServiceInstance, folder: Path) -> dict[str, str]:
     """Returns an instance's environment; of the worker's own it has only PATH."""
     told = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": str(folder)}
     told |= unit.node.environment
-    told |= {TOKEN: unit.token, "RATCHET_SERVICE": unit.path}
+    told |= {TOKEN_VARIABLE: unit.token, "RATCHET_SERVICE": unit.path}
     return told | ({"PORT": str(unit.port)} if unit.port else {})
 
 
-def _can_watch() -> bool:
+def _has_pidfd() -> bool:
     return Path("/proc/self/stat").exists() and hasattr(os, "pidfd_open")
 
 
-def _log(file: Path) -> IO[bytes]:
+def _open_log(file: Path) -> IO[bytes]:
     """Opens a log for appending; rotates one that has grown too large."""
     with suppress(FileNotFoundError):
         if file.stat().st_size > LOG_BYTES:
@@ -193,7 +195,7 @@ def _log(file: Path) -> IO[bytes]:
     return open(file, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
-def _limit(unit: ServiceInstance) -> None:
+def _set_resource_limits(unit: ServiceInstance) -> None:
     wanted = unit.node.resources
     for kind, limit in ((resource.RLIMIT_AS, (wanted.memory or 0) << 20), (resource.RLIMIT_NOFILE, wanted.files)):
         if limit:
@@ -201,7 +203,7 @@ def _limit(unit: ServiceInstance) -> None:
                 resource.prlimit(unit.pid, kind, (limit, limit))
 
 
-def _started(pid: int) -> int:
+def _start_ticks(pid: int) -> int:
     """Returns the start time of a process in kernel ticks; 0 if there is none, or only a zombie."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -210,20 +212,20 @@ def _started(pid: int) -> int:
     return 0 if words[0] in "ZX" else int(words[19])
 
 
-def _find(token: str) -> int:
+def _find_process(token: str) -> int:
     """Returns the pid of the oldest process with this token in its environment, or 0."""
-    mark, found = f"{TOKEN}={token}".encode(), []
+    mark, found = f"{TOKEN_VARIABLE}={token}".encode(), []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with suppress(OSError):
                 if mark in (folder / "environ").read_bytes().split(b"\0"):
-                    found.append((_started(int(folder.name)), int(folder.name)))
+                    found.append((_start_ticks(int(folder.name)), int(folder.name)))
     return min(found)[1] if found else 0
 
 
-async def _gone(unit: ServiceInstance) -> None:
+async def _wait_for_exit(unit: ServiceInstance) -> None:
     """Waits until the process has ended, by a pidfd, which also works for processes that are not our children."""
-    if _started(unit.pid) != unit.started:
+    if _start_ticks(unit.pid) != unit.started:
         return
     try:
         descriptor = os.pidfd_open(unit.pid)
@@ -238,14 +240,14 @@ async def _gone(unit: ServiceInstance) -> None:
         os.close(descriptor)
 
 
-def _signal(unit: ServiceInstance, number: signal.Signals) -> None:
+def _signal_group(unit: ServiceInstance, number: signal.Signals) -> None:
     """Signals the process group, if the pid is still the same process, as pids are reused."""
-    if _started(unit.pid) == unit.started:
+    if _start_ticks(unit.pid) == unit.started:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(unit.pid, number)
 
 
-def _reap(pid: int) -> int | None:
+def _reap_child(pid: int) -> int | None:
     """Returns the exit code of a child that has ended; None for other processes."""
     try:
         found, status = os.waitpid(pid, os.WNOHANG)
@@ -254,7 +256,7 @@ def _reap(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if found else None
 
 
-def _last_words(unit: ServiceInstance, code: int | None) -> str:
+def _describe_exit(unit: ServiceInstance, code: int | None) -> str:
     if code is None:
         return f"process {unit.pid} is gone"
     if code < 0:

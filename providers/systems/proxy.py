@@ -13,13 +13,13 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-HOST = "127.0.0.1"
-PATIENCE = 2.0  # seconds to wait for an instance before a connection is closed
-LAST = 5.0  # seconds for open connections after SIGTERM
-BLOCK = 65_536
+LOOPBACK = "127.0.0.1"
+CONNECT_SECONDS = 2.0  # seconds to wait for an instance before a connection is closed
+DRAIN_SECONDS = 5.0  # seconds for open connections after SIGTERM
+BLOCK_BYTES = 65_536
 
 
-class Routes:
+class RoutesFile:
     """The ports of a service's instances, used in turn."""
 
     def __init__(self, file: Path) -> None:
@@ -28,7 +28,7 @@ class Routes:
         self._ports: list[int] = []
         self._turn = 0
 
-    def in_turn(self) -> list[int]:
+    def ports_in_turn(self) -> list[int]:
         """Returns all ports, beginning with the next one in turn."""
         with suppress(OSError, ValueError):
             changed = self._file.stat().st_mtime_ns
@@ -43,39 +43,39 @@ class Routes:
 class ServiceProxy:
     """Passes each connection to an instance that accepts it. `open`: the connections under way."""
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: RoutesFile) -> None:
         self._routes = routes
-        self.open: set[asyncio.Task[None]] = set()
+        self.open_connections: set[asyncio.Task[None]] = set()
 
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task
-        self.open.add(task)
+        self.open_connections.add(task)
         try:
-            if upstream := await self._reach():
+            if upstream := await self._connect_to_instance():
                 try:
-                    await asyncio.gather(_pump(reader, upstream[1]), _pump(upstream[0], writer))
+                    await asyncio.gather(_copy_stream(reader, upstream[1]), _copy_stream(upstream[0], writer))
                 finally:
                     upstream[1].close()
         finally:
-            self.open.discard(task)
+            self.open_connections.discard(task)
             writer.close()
 
-    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    async def _connect_to_instance(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         """Connects to an instance; tries the next one on failure, as nothing was sent yet."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE
+        deadline = asyncio.get_running_loop().time() + CONNECT_SECONDS
         while asyncio.get_running_loop().time() < deadline:
-            for port in self._routes.in_turn():
+            for port in self._routes.ports_in_turn():
                 with suppress(OSError):
-                    return await asyncio.open_connection(HOST, port)
+                    return await asyncio.open_connection(LOOPBACK, port)
             await asyncio.sleep(0.02)
         return None
 
 
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+async def _copy_stream(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
     """Copies bytes until the source ends; then closes only that direction."""
     try:
-        while block := await source.read(BLOCK):
+        while block := await source.read(BLOCK_BYTES):
             sink.write(block)
             await sink.drain()
         if sink.can_write_eof():
@@ -84,18 +84,18 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
         sink.transport.abort()
 
 
-async def serve(port: int, file: Path) -> None:
+async def serve_until_stopped(port: int, file: Path) -> None:
     """Serves until SIGTERM; then accepts no more connections, and gives open ones a few seconds."""
     stop = asyncio.Event()
     for word in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(word, stop.set)
-    front = ServiceProxy(Routes(file))
-    server = await asyncio.start_server(front.handle, HOST, port, backlog=1_024)
+    front = ServiceProxy(RoutesFile(file))
+    server = await asyncio.start_server(front.handle_connection, LOOPBACK, port, backlog=1_024)
     await stop.wait()
     server.close()
-    if front.open:
-        await asyncio.wait(front.open, timeout=LAST)
+    if front.open_connections:
+        await asyncio.wait(front.open_connections, timeout=DRAIN_SECONDS)
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), Path(sys.argv[2])))
+    asyncio.run(serve_until_stopped(int(sys.argv[1]), Path(sys.argv[2])))

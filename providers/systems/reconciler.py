@@ -9,61 +9,61 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from domain.errors import RatchetError, one_line
-from domain.systems.rules import RunningInstance, ServiceFacts, backoff, next_steps, revision
+from domain.systems.rules import RunningInstance, ServiceFacts, instance_revision, next_instance_steps, restart_delay
 from domain.systems.specs import Node
-from providers.systems.runner import Runner
-from providers.systems.state import BackendState, ServiceInstance, WantedService
+from providers.systems.ledger import BackendLedger, ServiceInstance, WantedService
+from providers.systems.runner import InstanceRunner
 
 T = TypeVar("T")
 
-FORGIVEN = 10.0  # seconds of health after which crashes are forgotten
-FIRST_LOOK = 0.02  # seconds until the second check; then up to the definition's interval
-FRONT = 0  # the proxy's number; instances begin at 1
+CRASHES_FORGIVEN_AFTER = 10.0  # seconds of health after which crashes are forgotten
+FIRST_PROBE_PAUSE = 0.02  # seconds until the second check; then up to the definition's interval
+PROXY_NUMBER = 0  # the proxy's number; instances begin at 1
 
 
 class ServiceReconciler:
     """Starts and stops a service's instances whenever its order or an instance's state changes."""
 
-    def __init__(self, path: str, runner: Runner, ledger: BackendState, touch: Callable[[str], None]) -> None:
+    def __init__(self, path: str, runner: InstanceRunner, ledger: BackendLedger, touch: Callable[[str], None]) -> None:
         self.path = path
         self._runner = runner
         self._ledger = ledger
-        self._touch = touch
+        self._mark_changed = touch
         self._wanted: WantedService | None = None
         self._node = Node(command=["none"], instances=0)
         self._units: dict[str, ServiceInstance] = {}
         self._stops: dict[str, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._reconciling = asyncio.Lock()
-        self._leaving = self._due = False
+        self._leaving = self._needs_reconcile = False
         self._noted: dict[str, bool] = {}
         self._routed: list[int] | None = None
 
-    def adopt(self, unit: ServiceInstance) -> None:
+    def adopt_instance(self, unit: ServiceInstance) -> None:
         """Watches an instance that is in the ledger from an earlier supervisor."""
-        self._add(unit)
-        self._spawn(self._supervise(unit, from_before=True))
+        self._add_instance(unit)
+        self._start_task(self._supervise_instance(unit, from_before=True))
 
-    def want(self, wanted: WantedService) -> None:
+    def set_wanted(self, wanted: WantedService) -> None:
         """Sets the service's order."""
         self._wanted = wanted
         self._node = Node.model_validate(wanted.definition | ({"instances": 0} if wanted.removing else {}))
-        self._changed()
+        self._request_reconcile()
 
     def set_unwanted(self) -> None:
         """Stops all instances, as no order wants the service."""
-        self._changed()
+        self._request_reconcile()
 
     def is_gone(self) -> bool:
         return not self._units and (self._wanted is None or self._wanted.removing)
 
-    def facts(self) -> ServiceFacts:
+    def service_facts(self) -> ServiceFacts:
         """Returns the service's present facts."""
-        units = [unit for unit in self._units.values() if unit.number != FRONT]
-        now = revision(self._node)
+        units = [unit for unit in self._units.values() if unit.number != PROXY_NUMBER]
+        now = instance_revision(self._node)
         healthy = [unit for unit in units if unit.healthy and not unit.stopping]
-        front = [unit.healthy for unit in self._units.values() if unit.number == FRONT]
-        reachable = any(front) if self._front() else True
+        front = [unit.healthy for unit in self._units.values() if unit.number == PROXY_NUMBER]
+        reachable = any(front) if self._wanted_proxy() else True
         wanted = [unit for unit in units if unit.revision == now]  # only instances of the current revision count
         troubled = max(
             self._units.values(), key=lambda unit: (unit in wanted, unit.crashes, bool(unit.message)), default=None
@@ -79,113 +79,117 @@ class ServiceReconciler:
             message=troubled.message if troubled else "",
         )
 
-    def changed_health(self) -> list[ServiceInstance]:
+    def take_changed_instances(self) -> list[ServiceInstance]:
         """Returns instances whose health has changed since the last call."""
         changed = [unit for unit in self._units.values() if self._noted.get(unit.token) != unit.healthy]
         self._noted = {unit.token: unit.healthy for unit in self._units.values()}
         return changed
 
-    def leave(self) -> None:
+    def stop_watching(self) -> None:
         """Stops watching; instances keep running."""
         self._leaving = True
         for task in self._tasks:
             task.cancel()
 
-    async def left(self) -> None:
+    async def wait_until_stopped(self) -> None:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _reconcile(self) -> None:
-        """Starts and stops instances by `next_steps`, one reconciliation at a time, then reports the change."""
+        """Starts and stops instances by `next_instance_steps`, one reconciliation at a
+        time, then reports the change.
+        """
         async with self._reconciling:
-            self._due = False
+            self._needs_reconcile = False
             running = [
                 RunningInstance(unit.token, unit.revision, unit.healthy)
                 for unit in self._units.values()
-                if unit.number != FRONT and not unit.stopping
+                if unit.number != PROXY_NUMBER and not unit.stopping
             ]
-            steps = next_steps(self._node, running)
-            await self._retry_store(self._start, [self._new_instance(number) for number in self._numbers(steps.start)])
-            await self._retry_store(self._stop, [self._units[token] for token in steps.stop])
-            await self._reconcile_front()
-        self._route()
-        self._touch(self.path)
+            steps = next_instance_steps(self._node, running)
+            await self._retry_store(
+                self._start_instances, [self._new_instance(number) for number in self._free_numbers(steps.start)]
+            )
+            await self._retry_store(self._stop_instances, [self._units[token] for token in steps.stop])
+            await self._reconcile_proxy()
+        self._update_routes()
+        self._mark_changed(self.path)
 
-    def _front(self) -> Node | None:
+    def _wanted_proxy(self) -> Node | None:
         """Returns the proxy that the service should have, or None."""
         ending = self._wanted is None or self._wanted.removing
-        return None if ending else self._runner.front(self.path, self._node)
+        return None if ending else self._runner.proxy_definition(self.path, self._node)
 
-    async def _reconcile_front(self) -> None:
+    async def _reconcile_proxy(self) -> None:
         """Starts the proxy first and stops it last, so that clients are refused rather than left without an answer."""
-        front = next((unit for unit in self._units.values() if unit.number == FRONT), None)
-        node = self._front()
+        front = next((unit for unit in self._units.values() if unit.number == PROXY_NUMBER), None)
+        node = self._wanted_proxy()
         if front is None:
-            await self._retry_store(self._start, [self._new_instance(FRONT, node)] if node else [])
+            await self._retry_store(self._start_instances, [self._new_instance(PROXY_NUMBER, node)] if node else [])
         elif front.node != node and not front.stopping and (node or len(self._units) == 1):
-            await self._retry_store(self._stop, [front])
+            await self._retry_store(self._stop_instances, [front])
 
-    def _numbers(self, count: int) -> list[int]:
+    def _free_numbers(self, count: int) -> list[int]:
         """Returns the lowest free instance numbers."""
-        taken = {unit.number for unit in self._units.values()} - {FRONT}
+        taken = {unit.number for unit in self._units.values()} - {PROXY_NUMBER}
         return [number for number in range(1, len(taken) + count + 1) if number not in taken][:count]
 
     def _new_instance(self, number: int, node: Node | None = None) -> ServiceInstance:
         made_of = node or self._node
-        return ServiceInstance(uuid.uuid4().hex, self.path, number, revision(made_of), made_of)
+        return ServiceInstance(uuid.uuid4().hex, self.path, number, instance_revision(made_of), made_of)
 
-    async def _start(self, units: list[ServiceInstance]) -> None:
-        await self._ledger.enter(units)
+    async def _start_instances(self, units: list[ServiceInstance]) -> None:
+        await self._ledger.insert_instances(units)
         for unit in units:
-            self._add(unit)
-            self._spawn(self._supervise(unit))
+            self._add_instance(unit)
+            self._start_task(self._supervise_instance(unit))
 
-    async def _stop(self, units: list[ServiceInstance]) -> None:
+    async def _stop_instances(self, units: list[ServiceInstance]) -> None:
         for unit in units:
             unit.stopping = True
-        self._route()  # the proxy sends it no more connections
-        await self._ledger.note(units)
+        self._update_routes()  # the proxy sends it no more connections
+        await self._ledger.update_instances(units)
         for unit in units:
             self._stops[unit.token].set()
 
-    def _add(self, unit: ServiceInstance) -> None:
+    def _add_instance(self, unit: ServiceInstance) -> None:
         self._units[unit.token] = unit
         self._stops[unit.token] = asyncio.Event()
 
-    async def _supervise(self, unit: ServiceInstance, from_before: bool = False) -> None:
+    async def _supervise_instance(self, unit: ServiceInstance, from_before: bool = False) -> None:
         """Runs one instance until it is to stop; restarts it with backoff when it ends by itself."""
         stop = self._stops[unit.token]
         if unit.stopping:
             stop.set()
         known = unit.pid
-        up = from_before and await self._runner.find(unit)
+        up = from_before and await self._runner.find_instance(unit)
         if up and unit.pid != known:
-            await self._retry_store(self._ledger.note, [unit])
+            await self._retry_store(self._ledger.update_instances, [unit])
         unit.healthy = unit.healthy and up  # keeps the last known health
         while not stop.is_set():
-            why = await self._run_once(unit, up)
+            why = await self._run_until_exit(unit, up)
             up = False
             if stop.is_set():
                 break
             unit.healthy, unit.message, unit.crashes = False, why, unit.crashes + 1
-            self._changed()
+            self._request_reconcile()
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), backoff(unit.crashes - 1))
-        await self._runner.stop(unit)
-        await self._retry_store(self._ledger.strike, [unit.token])
+                await asyncio.wait_for(stop.wait(), restart_delay(unit.crashes - 1))
+        await self._runner.stop_instance(unit)
+        await self._retry_store(self._ledger.delete_instances, [unit.token])
         del self._units[unit.token], self._stops[unit.token]
-        self._changed()
+        self._request_reconcile()
 
-    async def _run_once(self, unit: ServiceInstance, up: bool) -> str:
+    async def _run_until_exit(self, unit: ServiceInstance, up: bool) -> str:
         """Starts the instance if it is not up, and watches it. Returns why it ended; empty if it is to stop."""
         try:
             if not up:
                 before = (unit.pid, unit.started, unit.port)
-                await self._runner.start(unit)
+                await self._runner.start_instance(unit)
                 if (unit.pid, unit.started, unit.port) != before:
-                    await self._retry_store(self._ledger.note, [unit])
+                    await self._retry_store(self._ledger.update_instances, [unit])
         except RatchetError as error:
             return one_line(error)
-        end = asyncio.ensure_future(self._runner.ended(unit))
+        end = asyncio.ensure_future(self._runner.wait_for_exit(unit))
         stop = asyncio.ensure_future(self._stops[unit.token].wait())
         health = asyncio.ensure_future(self._probe_loop(unit))
         try:
@@ -195,8 +199,8 @@ class ServiceReconciler:
             if end.done():
                 return end.result()
             unit.healthy, unit.message = False, health.result()
-            self._changed()  # at once, as the stop may take long
-            await self._runner.stop(unit)
+            self._request_reconcile()  # at once, as the stop may take long
+            await self._runner.stop_instance(unit)
             return health.result()
         finally:
             for task in (end, stop, health):
@@ -205,39 +209,41 @@ class ServiceReconciler:
     async def _probe_loop(self, unit: ServiceInstance) -> str:
         """Checks the instance's health and reports changes. Returns the reason when a healthy one fails."""
         health, clock = unit.node.health, asyncio.get_running_loop().time
-        began, misses, pause = clock(), 0, FIRST_LOOK
-        if health is None and self._runner.steady:
-            await asyncio.sleep(self._runner.steady)
+        began, misses, pause = clock(), 0, FIRST_PROBE_PAUSE
+        if health is None and self._runner.steady_seconds:
+            await asyncio.sleep(self._runner.steady_seconds)
         while True:
-            why = await self._runner.probe(unit)
+            why = await self._runner.probe_instance(unit)
             misses = misses + 1 if why else 0
             if why and unit.healthy and health and misses >= health.failures:
                 return f"no longer healthy: {why}"
             if (not why and not unit.healthy) or (why and why != unit.message and not unit.healthy):
                 unit.healthy, unit.message = not why, why
-                self._changed()
-            if unit.healthy and unit.crashes and clock() - began > FORGIVEN:
+                self._request_reconcile()
+            if unit.healthy and unit.crashes and clock() - began > CRASHES_FORGIVEN_AFTER:
                 unit.crashes = 0
-                self._changed()
+                self._request_reconcile()
             if health is None and not why and not unit.crashes:
                 await asyncio.Event().wait()  # healthy as long as it runs
-            pause = min(pause * 2, health.interval) if health else FORGIVEN
+            pause = min(pause * 2, health.interval) if health else CRASHES_FORGIVEN_AFTER
             await asyncio.sleep(pause)
 
-    def _changed(self) -> None:
-        if not self._leaving and not self._due:
-            self._due = True
-            self._spawn(self._reconcile())
+    def _request_reconcile(self) -> None:
+        if not self._leaving and not self._needs_reconcile:
+            self._needs_reconcile = True
+            self._start_task(self._reconcile())
 
-    def _route(self) -> None:
+    def _update_routes(self) -> None:
         ports = sorted(
-            unit.port for unit in self._units.values() if unit.number != FRONT and unit.healthy and not unit.stopping
+            unit.port
+            for unit in self._units.values()
+            if unit.number != PROXY_NUMBER and unit.healthy and not unit.stopping
         )
         if ports != self._routed:
             self._routed = ports
-            self._runner.route(self.path, ports)
+            self._runner.set_routes(self.path, ports)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

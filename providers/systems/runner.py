@@ -6,47 +6,47 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from domain.systems.specs import Node
-from providers.systems.state import ServiceInstance
+from providers.systems.ledger import ServiceInstance
 
 
-class Runner(Protocol):
+class InstanceRunner(Protocol):
     """Starts, watches and stops single instances. Raises a ProviderError with the reason on failure."""
 
     name: str
-    steady: float  # an instance without a health check counts as healthy after so many seconds
+    steady_seconds: float  # an instance without a health check counts as healthy after so many seconds
 
-    async def start(self, unit: ServiceInstance) -> None:
+    async def start_instance(self, unit: ServiceInstance) -> None:
         """Starts the instance, and stores its pid and port in the unit."""
         ...
 
-    async def find(self, unit: ServiceInstance) -> bool:
+    async def find_instance(self, unit: ServiceInstance) -> bool:
         """Tells whether the recorded instance is up, started by an earlier supervisor; stores its pid in the unit."""
         ...
 
-    async def ended(self, unit: ServiceInstance) -> str:
+    async def wait_for_exit(self, unit: ServiceInstance) -> str:
         """Waits until the instance has ended by itself. Returns the reason."""
         ...
 
-    async def stop(self, unit: ServiceInstance) -> None:
+    async def stop_instance(self, unit: ServiceInstance) -> None:
         """Ends the instance, gracefully if possible. Nothing of it is left on return."""
         ...
 
-    async def probe(self, unit: ServiceInstance) -> str:
+    async def probe_instance(self, unit: ServiceInstance) -> str:
         """Checks the instance's health. Returns an empty string if it is healthy, else the reason."""
         ...
 
-    def front(self, path: str, node: Node) -> Node | None:
+    def proxy_definition(self, path: str, node: Node) -> Node | None:
         """Returns the proxy in front of a service's instances, or None."""
         ...
 
-    def route(self, path: str, ports: Sequence[int]) -> None:
+    def set_routes(self, path: str, ports: Sequence[int]) -> None:
         """Routes requests to the instances at these ports from now on."""
         ...
 
-    async def prepare(self, system: str, generation: int) -> None:
+    async def prepare_system(self, system: str, generation: int) -> None:
         """Creates what a system needs, and records its generation."""
         ...
 
-    async def dispose(self, system: str, generation: int) -> None:
+    async def clean_up_system(self, system: str, generation: int) -> None:
         """Removes what a system needed. Raises Superseded if a later generation has created it anew."""
         ...

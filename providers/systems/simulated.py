@@ -11,16 +11,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from domain.systems.specs import Node
-from providers.systems.state import ServiceInstance
+from providers.systems.ledger import ServiceInstance
 
-HOW = "SIMULATED"
+BEHAVIOUR_VARIABLE = "SIMULATED"
 
 
 class SimulatedRunner:
     """A `Runner` whose instances are simulated, without processes."""
 
     name = "simulated"
-    steady = 0.0
+    steady_seconds = 0.0
 
     def __init__(self, latency: float = 0.0) -> None:
         self._latency = latency
@@ -28,43 +28,43 @@ class SimulatedRunner:
         self.starts: defaultdict[str, int] = defaultdict(int)  # starts per service, for tests
         self.held: set[str] = set()  # services that neither become healthy nor end until released
 
-    async def start(self, unit: ServiceInstance) -> None:
+    async def start_instance(self, unit: ServiceInstance) -> None:
         self._ends.pop(unit.token, None)
         if self._latency:
             await asyncio.sleep(self._latency)
         self.starts[unit.path] += 1
 
-    async def find(self, unit: ServiceInstance) -> bool:
+    async def find_instance(self, unit: ServiceInstance) -> bool:
         return True  # simulated instances survive restarts
 
-    async def ended(self, unit: ServiceInstance) -> str:
-        if unit.node.environment.get(HOW) == "crash":
+    async def wait_for_exit(self, unit: ServiceInstance) -> str:
+        if unit.node.environment.get(BEHAVIOUR_VARIABLE) == "crash":
             return "ended by itself, as simulated"
         await self._ends[unit.token].wait()
         return "was lost, as simulated"
 
-    async def stop(self, unit: ServiceInstance) -> None:
+    async def stop_instance(self, unit: ServiceInstance) -> None:
         while unit.path in self.held:  # noqa: ASYNC110  whoever holds it does not tell
             await asyncio.sleep(0.02)
         self._ends.pop(unit.token, None)
 
-    async def probe(self, unit: ServiceInstance) -> str:
+    async def probe_instance(self, unit: ServiceInstance) -> str:
         if unit.path in self.held:
             return "held, as simulated"
-        return "not well, as simulated" if unit.node.environment.get(HOW) else ""
+        return "not well, as simulated" if unit.node.environment.get(BEHAVIOUR_VARIABLE) else ""
 
-    def lose(self, token: str) -> None:
+    def end_instance(self, token: str) -> None:
         """Ends an instance as if by itself."""
         self._ends[token].set()
 
-    def front(self, path: str, node: Node) -> Node | None:
+    def proxy_definition(self, path: str, node: Node) -> Node | None:
         return None
 
-    def route(self, path: str, ports: Sequence[int]) -> None:
+    def set_routes(self, path: str, ports: Sequence[int]) -> None:
         pass
 
-    async def prepare(self, system: str, generation: int) -> None:
+    async def prepare_system(self, system: str, generation: int) -> None:
         pass
 
-    async def dispose(self, system: str, generation: int) -> None:
+    async def clean_up_system(self, system: str, generation: int) -> None:
         pass

@@ -18,14 +18,14 @@ import structlog
 from domain.errors import RatchetError, one_line
 from domain.systems.ports import ServiceOrder
 from domain.systems.rules import ServiceFacts
+from providers.systems.ledger import BackendLedger
 from providers.systems.reconciler import ServiceReconciler
-from providers.systems.runner import Runner
-from providers.systems.state import BackendState
+from providers.systems.runner import InstanceRunner
 
 T = TypeVar("T")
 
-POLL = 0.5  # seconds between polls for orders that other processes have taken
-GROUP = 0.005  # how long a change waits for others before it is written
+POLL_SECONDS = 0.5  # seconds between polls for orders that other processes have taken
+GROUP_SECONDS = 0.005  # how long a change waits for others before it is written
 
 # Receives the facts of services, and the paths of removed ones.
 ReportFacts = Callable[[Sequence[ServiceFacts], Sequence[str]], Awaitable[None]]
@@ -39,14 +39,14 @@ class _ChangeFeed:
         self._among = among
         self._heard = asyncio.Event()
 
-    def hear(self, paths: Collection[str]) -> None:
+    def notify_changed(self, paths: Collection[str]) -> None:
         if any(path == self._prefix or path.startswith(f"{self._prefix}:") for path in paths):
             self._heard.set()
 
-    async def news(self) -> None:
+    async def wait_for_change(self) -> None:
         """Waits for a change, or for POLL seconds, as another process may be the active supervisor."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._heard.wait(), POLL)
+            await asyncio.wait_for(self._heard.wait(), POLL_SECONDS)
         self._heard.clear()
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class _ChangeFeed:
 class Supervisor:
     """A backend (`domain.systems.ports.Backend`): takes orders in any process; runs services where it has the lock."""
 
-    def __init__(self, runner: Runner, ledger: BackendState, lock: Path) -> None:
+    def __init__(self, runner: InstanceRunner, ledger: BackendLedger, lock: Path) -> None:
         self.name = runner.name
         self.runner = runner
         self.ledger = ledger
@@ -69,48 +69,48 @@ class Supervisor:
         self._told: dict[str, bool] = {}  # health of each service at the last report
         self._listeners: set[_ChangeFeed] = set()
         self._log = structlog.get_logger("keeper")
-        self.keeping = asyncio.Event()  # set while this process has the lock
+        self.is_supervising = asyncio.Event()  # set while this process has the lock
 
-    async def prepare(self, system: str, generation: int) -> None:
-        await self.ledger.claim(system, generation)
-        await self.runner.prepare(system, generation)
+    async def prepare_system(self, system: str, generation: int) -> None:
+        await self.ledger.claim_generation(system, generation)
+        await self.runner.prepare_system(system, generation)
 
-    async def dispose(self, system: str, generation: int) -> None:
-        await self.ledger.claim(system, generation)
-        await self.runner.dispose(system, generation)
+    async def clean_up_system(self, system: str, generation: int) -> None:
+        await self.ledger.claim_generation(system, generation)
+        await self.runner.clean_up_system(system, generation)
 
-    async def apply(self, orders: Sequence[ServiceOrder]) -> None:
-        await self.ledger.order(orders)
+    async def apply_orders(self, orders: Sequence[ServiceOrder]) -> None:
+        await self.ledger.order_services(orders)
         self._ordered.set()
 
-    async def remove(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
-        await self.ledger.remove(prefix, generation, keep)
+    async def remove_services(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
+        await self.ledger.remove_services(prefix, generation, keep)
         self._ordered.set()
 
-    async def facts(self, prefix: str = "") -> list[ServiceFacts]:
-        return await self.ledger.facts(prefix)
+    async def describe_services(self, prefix: str = "") -> list[ServiceFacts]:
+        return await self.ledger.read_facts(prefix)
 
-    async def living(self, prefix: str, after: str) -> list[ServiceFacts]:
-        return await self.ledger.living(prefix, after)
+    async def list_living(self, prefix: str, after: str) -> list[ServiceFacts]:
+        return await self.ledger.list_living(prefix, after)
 
-    def listen(self, prefix: str) -> _ChangeFeed:
+    def listen_for_changes(self, prefix: str) -> _ChangeFeed:
         listening = _ChangeFeed(prefix, self._listeners)
         self._listeners.add(listening)
         return listening
 
     async def run(self, report: ReportFacts) -> None:
         """Runs services until cancelled. Instances keep running, and a successor finds them."""
-        lock = await self._locked()
+        lock = await self._acquire_lock()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._write_loop(report))
-                tasks.create_task(self._follow_orders())
+                tasks.create_task(self._poll_orders())
         finally:
-            self.keeping.clear()
+            self.is_supervising.clear()
             await self._stop_watching()
             lock.close()
 
-    async def _locked(self) -> IO[str]:
+    async def _acquire_lock(self) -> IO[str]:
         self._lock.parent.mkdir(parents=True, exist_ok=True)
         file = self._lock.open("a")
         while True:
@@ -119,7 +119,7 @@ class Supervisor:
                 return file
             except BlockingIOError:
                 try:
-                    await asyncio.sleep(POLL)
+                    await asyncio.sleep(POLL_SECONDS)
                 except asyncio.CancelledError:
                     file.close()
                     raise
@@ -127,31 +127,31 @@ class Supervisor:
     async def _stop_watching(self) -> None:
         """Stops watching services, without stopping them."""
         for service in self._services.values():
-            service.leave()
-        await asyncio.gather(*(service.left() for service in self._services.values()))
+            service.stop_watching()
+        await asyncio.gather(*(service.wait_until_stopped() for service in self._services.values()))
         self._services.clear()
         self._version = 0
 
-    async def _follow_orders(self) -> None:
+    async def _poll_orders(self) -> None:
         """Adopts recorded instances, then follows orders."""
         orphans: set[str] = set()  # paths of instances without an order
-        for unit in await self._retry_store(self.ledger.units):
+        for unit in await self._retry_store(self.ledger.list_instances):
             orphans.add(unit.path)
-            self._service(unit.path).adopt(unit)
+            self._reconciler_of(unit.path).adopt_instance(unit)
         while True:
             self._ordered.clear()
-            for wanted in await self._retry_store(lambda: self.ledger.wanted(self._version)):
+            for wanted in await self._retry_store(lambda: self.ledger.list_wanted_since(self._version)):
                 self._version = max(self._version, wanted.version)
-                self._service(wanted.path).want(wanted)
+                self._reconciler_of(wanted.path).set_wanted(wanted)
                 orphans.discard(wanted.path)
             for path in orphans:
-                self._service(path).set_unwanted()
+                self._reconciler_of(path).set_unwanted()
             orphans.clear()
-            self.keeping.set()
+            self.is_supervising.set()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ordered.wait(), POLL)
+                await asyncio.wait_for(self._ordered.wait(), POLL_SECONDS)
 
-    def _service(self, path: str) -> ServiceReconciler:
+    def _reconciler_of(self, path: str) -> ServiceReconciler:
         if path not in self._services:
             self._services[path] = ServiceReconciler(path, self.runner, self.ledger, self._mark_changed)
         return self._services[path]
@@ -164,32 +164,32 @@ class Supervisor:
         """Writes changes of many services at a time, and notifies listeners."""
         while True:
             await self._touched.wait()
-            await asyncio.sleep(GROUP)
+            await asyncio.sleep(GROUP_SECONDS)
             self._touched.clear()
             dirty, self._dirty = self._dirty, set()
             try:
-                await self._write(dirty, report)
+                await self._write_changes(dirty, report)
             except RatchetError as error:  # the store is unavailable: retried
                 self._log.warning("cannot write what changed: %s", one_line(error))
                 self._dirty |= dirty
                 self._touched.set()
-                await asyncio.sleep(POLL)
+                await asyncio.sleep(POLL_SECONDS)
 
-    async def _write(self, dirty: Collection[str], report: ReportFacts) -> None:
+    async def _write_changes(self, dirty: Collection[str], report: ReportFacts) -> None:
         services = [self._services[path] for path in dirty if path in self._services]
         gone = [service.path for service in services if service.is_gone()]
-        facts = [service.facts() for service in services if not service.is_gone()]
+        facts = [service.service_facts() for service in services if not service.is_gone()]
         await self.ledger.record_observations(
-            facts, gone, [unit for service in services for unit in service.changed_health()]
+            facts, gone, [unit for service in services for unit in service.take_changed_instances()]
         )
         for path in gone:
             if self._services[path].is_gone():  # unless it was ordered again meanwhile
                 del self._services[path]
                 self._told.pop(path, None)
         for listener in self._listeners:
-            listener.hear(dirty)
-        told = {each.path: each.settled() for each in facts}
-        await report([each for each in facts if self._told.get(each.path) != told[each.path]], gone)
+            listener.notify_changed(dirty)
+        told = {fact.path: fact.is_settled() for fact in facts}
+        await report([fact for fact in facts if self._told.get(fact.path) != told[fact.path]], gone)
         self._told.update(told)
 
     async def _retry_store(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -198,4 +198,4 @@ class Supervisor:
                 return await ask()
             except RatchetError as error:
                 self._log.warning("cannot read the ledger: %s", one_line(error))
-                await asyncio.sleep(POLL)
+                await asyncio.sleep(POLL_SECONDS)

@@ -9,12 +9,12 @@ from domain.edge.tables import POLICY
 from starter.edge import crm, demo, tree
 from starter.edge.demand import demand
 from starter.extensions import STEERING, CliExtension
-from starter.kinds import described
+from starter.kinds import with_help
 
 POLICY_HELP = {verb.action: verb.help for kind in KINDS for verb in kind.verbs if kind.table is POLICY}
 
 
-def extend(app: App) -> None:
+def extend_app(app: App) -> None:
     """Adds commands besides those made from the state tables."""
     app.command(crm.app)
     app.command(demand, group=STEERING)
@@ -23,13 +23,13 @@ def extend(app: App) -> None:
     cloudlet.command(tree.status)
     for verb in ("create", "update"):
         if command := app["policy"][verb].default_command:  # a policy fits into no option
-            described(command, POLICY_HELP[verb], f"policy {verb} acme/follow -f examples/policy-demo.yaml")
+            with_help(command, POLICY_HELP[verb], f"policy {verb} acme/follow -f examples/policy-demo.yaml")
 
 
 EXTENSION = CliExtension(
     documents={"cloudlet": tree.cloudlet_document},
-    remarks={"cloudlet": tree.remarks},
-    extend=extend,
+    remarks={"cloudlet": tree.crm_remarks},
+    extend=extend_app,
     demo=demo.demo,
     examples={"org": "acme", "cloudlet": "berlin", "cluster": "c1", "app": "shop", "policy": "follow", "version": "v2"},
 )

@@ -12,18 +12,18 @@ from cyclopts import App, Parameter
 from domain import registry
 from domain.edge import messages as wire
 from domain.edge.faults import CrmFault, CrmFaults
-from domain.edge.messages import MAX_ERROR, CrmResponse, IgnoredMessage, IgnoredMessages
-from domain.edge.tables import CLOUDLET, GONE
+from domain.edge.messages import MAX_ERROR_LENGTH, CrmResponse, IgnoredMessage, IgnoredMessages
+from domain.edge.tables import CLOUDLET, GONE_STATES
 from domain.errors import Category, Refused
 from domain.fields import refuse_invalid
-from domain.paths import ancestors, expand, kind_of, short
+from domain.paths import ancestors, expand_path, kind_of, short_path
 from domain.statetable import NONE
-from domain.wire import companion
+from domain.wire import companion_id
 from starter import terminal
 from starter.errors import Exit
 from starter.extensions import RUNNING
-from starter.kinds import ObjectArg, spec_in
-from starter.session import session
+from starter.kinds import ObjectArg, read_spec_file
+from starter.session import open_client
 from starter.stack import worker_settings
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ async def run(
 
     Example: starter crm run --cloudlet acme/berlin --version v1
     """
-    from workers.crm import CrmOptions, serve
+    from workers.crm import CrmOptions, serve_crm
 
-    path = expand(cloudlet, SCOPE)
-    orders = CrmOptions(path, version, latency, takeover, _faults(faults) if faults else None)
-    return Exit(await serve(worker_settings(), orders))
+    path = expand_path(cloudlet, SCOPE)
+    orders = CrmOptions(path, version, latency, takeover, _read_faults(faults) if faults else None)
+    return Exit(await serve_crm(worker_settings(), orders))
 
 
 @app.command
@@ -61,10 +61,12 @@ async def stop(*, cloudlet: Cloudlet) -> Exit:
 
     Example: starter crm stop --cloudlet acme/berlin
     """
-    from workers.crm import stop_all
+    from workers.crm import stop_crm_processes
 
-    ended = await stop_all(worker_settings().home, expand(cloudlet, SCOPE))
-    terminal.say(f"ended: {', '.join(map(str, ended))}" if ended else "no CRM of this cloudlet runs on this machine")
+    ended = await stop_crm_processes(worker_settings().home, expand_path(cloudlet, SCOPE))
+    terminal.print_message(
+        f"ended: {', '.join(map(str, ended))}" if ended else "no CRM of this cloudlet runs on this machine"
+    )
     return Exit.DONE
 
 
@@ -78,12 +80,12 @@ async def token(
 
     Example: starter crm token --cloudlet acme/berlin
     """
-    from workers.crm import token_file_of
+    from workers.crm import token_of_cloudlet
 
-    own = token_file_of(worker_settings(), expand(cloudlet, SCOPE))
+    own = token_of_cloudlet(worker_settings(), expand_path(cloudlet, SCOPE))
     made = new or not own.file.exists()
-    terminal.out(own.make() if made else own.key())
-    terminal.say(f"{'a new token is' if made else 'its token is'} in {own.file}; only its key goes to others")
+    terminal.print_data(own.create_token() if made else own.public_key())
+    terminal.print_message(f"{'a new token is' if made else 'its token is'} in {own.file}; only its key goes to others")
     return Exit.DONE
 
 
@@ -106,42 +108,44 @@ async def respond(
 
     Example: starter crm respond acme/berlin/c1/shop Ready
     """
-    target = path if ":" in path else _short(path)
-    _sensible(target, state, error or [])
-    async with session() as asking:
+    target = path if ":" in path else _expand_names(path)
+    _check_answer(target, state, error or [])
+    async with open_client() as client:
         progress = {"progress": {"task": task, "of": of, "step": step}} if of or step else {}
-        current = notify_id or await _current(asking, target)
+        current = notify_id or await _current_notify_id(client, target)
         message = {"state": state, "errors": error or [], "notify_id": current, **progress}
-        message = await _signed(asking, target, message)
+        message = await _sign_message(client, target, message)
         if dry_run:
-            terminal.out(json.dumps(message))
+            terminal.print_data(json.dumps(message))
             return Exit.DONE
-        heard = await _deliver(asking, target, message)
-    terminal.say(f"{heard}: {state} for {short(target)}, notify-id {message['notify_id']}")
+        heard = await _deliver_answer(client, target, message)
+    terminal.print_message(f"{heard}: {state} for {short_path(target)}, notify-id {message['notify_id']}")
     return Exit.DONE
 
 
-def _short(text: str) -> str:
+def _expand_names(text: str) -> str:
     """Expands names with slashes: two are a cloudlet's, three a cluster's, four an app's."""
     kinds = {2: "cloudlet", 3: "cluster", 4: "app"}
     kind = kinds.get(text.count("/") + 1)
     if kind is None:
         example = "acme/berlin/c1/shop"
         raise Refused(Category.INVALID, f"{text[:80]!a} names no cloudlet, cluster or app", f"write it like {example}")
-    return expand(text, registry.kind(kind).scope)
+    return expand_path(text, registry.find_kind(kind).scope)
 
 
-def _sensible(path: str, state: str, errors: list[str]) -> None:
+def _check_answer(path: str, state: str, errors: list[str]) -> None:
     table = registry.kind_at(path).table
-    known = (*table.statuses, *GONE)
+    known = (*table.statuses, *GONE_STATES)
     if kind_of(path) not in ("cloudlet", "cluster", "app"):
         raise Refused(
             Category.INVALID, f"a CRM has nothing to say about {path}", "name a cloudlet, a cluster or an app"
         )
     if state not in known:
         raise Refused(Category.INVALID, f"unknown state {state[:40]!r} for {table.label}", f"it is {', '.join(known)}")
-    if sum(map(len, errors)) > MAX_ERROR:
-        raise Refused(Category.INVALID, f"errors of {sum(map(len, errors))} characters: at most {MAX_ERROR} are kept")
+    if sum(map(len, errors)) > MAX_ERROR_LENGTH:
+        raise Refused(
+            Category.INVALID, f"errors of {sum(map(len, errors))} characters: at most {MAX_ERROR_LENGTH} are kept"
+        )
 
 
 def _cloudlet_of(path: str) -> str:
@@ -149,50 +153,50 @@ def _cloudlet_of(path: str) -> str:
     return [*ancestors(path), path][1]
 
 
-async def _current(asking: ActionClient, path: str) -> int:
+async def _current_notify_id(client: ActionClient, path: str) -> int:
     """Returns the notify-id of the connected CRM."""
     cloudlet = _cloudlet_of(path)
-    view = await asking.get(cloudlet)
+    view = await client.read_object(cloudlet)
     crm = view.info.get("crm") or {}
     if not crm.get("notify_id"):
         raise Refused(
             Category.NOT_ALLOWED,
             f"no CRM was ever connected to {cloudlet}",
-            f"starter crm run --cloudlet {short(cloudlet)}",
+            f"starter crm run --cloudlet {short_path(cloudlet)}",
         )
     return int(crm["notify_id"])
 
 
-async def _signed(asking: ActionClient, path: str, message: dict[str, Any]) -> dict[str, Any]:
+async def _sign_message(client: ActionClient, path: str, message: dict[str, Any]) -> dict[str, Any]:
     """Adds the proof that a cloudlet with a key requires: for this object and its running action."""
-    from workers.crm import token_file_of
+    from workers.crm import token_of_cloudlet
 
-    own = token_file_of(worker_settings(), _cloudlet_of(path))
-    if not own.there():
+    own = token_of_cloudlet(worker_settings(), _cloudlet_of(path))
+    if not own.exists():
         return message
     try:
-        view = await asking.get(path)
+        view = await client.read_object(path)
         epoch = {"epoch": view.epoch} if view.target_action != NONE else {}
     except Refused:  # no such object: recorded as ignored
         epoch = {}
-    return own.signed(wire.CRM_RESPONSE, path, {**message, **epoch})
+    return own.sign_message(wire.CRM_RESPONSE, path, {**message, **epoch})
 
 
-async def _deliver(asking: ActionClient, path: str, message: dict[str, Any]) -> str:
+async def _deliver_answer(client: ActionClient, path: str, message: dict[str, Any]) -> str:
     """Sends the message to the object's action, else to the cloudlet's link; else records it as ignored."""
-    link = companion(_cloudlet_of(path), wire.LINK)
-    heard = await _signal(asking, path, message)
-    if heard is Heard.TAKEN:
+    link = companion_id(_cloudlet_of(path), wire.LINK_ROLE)
+    heard = await _signal_workflow(client, path, message)
+    if heard is SignalResult.TAKEN:
         return "sent"
-    if await _signal(asking, link, {"path": path, **message}) is Heard.TAKEN:
-        ignored = heard is Heard.NOBODY and kind_of(path) != CLOUDLET.kind
+    if await _signal_workflow(client, link, {"path": path, **message}) is SignalResult.TAKEN:
+        ignored = heard is SignalResult.NOBODY and kind_of(path) != CLOUDLET.kind
         return "no action runs there: kept as ignored" if ignored else "sent to its link"
     late = IgnoredMessage(path=path, state=message["state"], reason="no action is running on it")
-    await asking.read(wire.CRM_IGNORED, IgnoredMessages(messages=[late], at=datetime.now(UTC)), int)  # type: ignore[type-var]
+    await client.run_query(wire.CRM_IGNORED, IgnoredMessages(messages=[late], at=datetime.now(UTC)), int)  # type: ignore[type-var]
     return "no action runs there: kept as ignored"
 
 
-class Heard(Enum):
+class SignalResult(Enum):
     """What became of a signal."""
 
     TAKEN = "taken"
@@ -200,21 +204,21 @@ class Heard(Enum):
     FULL = "full"  # the run has reached Temporal's limit of signals
 
 
-async def _signal(asking: ActionClient, workflow_id: str, message: dict[str, Any]) -> Heard:
+async def _signal_workflow(client: ActionClient, workflow_id: str, message: dict[str, Any]) -> SignalResult:
     from temporalio.service import RPCError, RPCStatusCode
 
     CrmResponse.model_validate(message)
     try:
-        await asking.client.get_workflow_handle(workflow_id).signal(wire.CRM_RESPONSE, message)
+        await client.client.get_workflow_handle(workflow_id).signal(wire.CRM_RESPONSE, message)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
-            return Heard.NOBODY
-        if wire.FULL in error.message:
-            return Heard.FULL
+            return SignalResult.NOBODY
+        if wire.SIGNAL_LIMIT_ERROR in error.message:
+            return SignalResult.FULL
         raise
-    return Heard.TAKEN
+    return SignalResult.TAKEN
 
 
-def _faults(file: str) -> tuple[CrmFault, ...]:
+def _read_faults(file: str) -> tuple[CrmFault, ...]:
     with refuse_invalid("the fault script is not valid", "there is an example in examples/crm-faults.yaml"):
-        return tuple(CrmFaults.model_validate(spec_in(file)).faults)
+        return tuple(CrmFaults.model_validate(read_spec_file(file)).faults)

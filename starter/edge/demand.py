@@ -7,15 +7,15 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from domain.edge import messages as wire
-from domain.edge.policies import Demand
+from domain.edge.policies import DemandMeasurement
 from domain.errors import Category, Refused
 from domain.fields import refuse_invalid
-from domain.paths import expand, short
-from domain.wire import companion
+from domain.paths import expand_path, short_path
+from domain.wire import companion_id
 from starter import terminal
 from starter.errors import Exit
 from starter.kinds import ObjectArg
-from starter.session import session
+from starter.session import open_client
 
 
 async def demand(
@@ -32,24 +32,24 @@ async def demand(
 
     Example: starter demand acme/follow --cloudlet berlin --clients 120
     """
-    path = expand(policy, ("org", "policy"))
+    path = expand_path(policy, ("org", "policy"))
     seen = {"cloudlet": cloudlet, "clients": clients, "cpu": cpu, "mem": mem, "connections": connections}
     with refuse_invalid("the demand is not valid"):
-        message = Demand.model_validate({key: value for key, value in seen.items() if value is not None})
+        message = DemandMeasurement.model_validate({key: value for key, value in seen.items() if value is not None})
     if message.clients is None and message.cpu is None and message.mem is None and message.connections is None:
         raise Refused(Category.INVALID, "nothing was measured", "say --cloudlet and --clients, or --cpu, --mem …")
-    await _send(path, message)
-    terminal.say(f"told {short(path)}")
+    await _send_demand(path, message)
+    terminal.print_message(f"told {short_path(path)}")
     return Exit.DONE
 
 
-async def _send(path: str, message: Demand) -> None:
+async def _send_demand(path: str, message: DemandMeasurement) -> None:
     from temporalio.service import RPCError, RPCStatusCode
 
-    async with session() as asking:
-        loop = asking.client.get_workflow_handle(companion(path, wire.LOOP))
+    async with open_client() as client:
+        loop = client.client.get_workflow_handle(companion_id(path, wire.LOOP_ROLE))
         try:
-            await loop.signal(wire.DEMAND, message)
+            await loop.signal(wire.DEMAND_SIGNAL, message)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise

@@ -12,12 +12,19 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from domain.errors import Category, Refused
-from domain.model import HistoryView, ObjectView, Outcome, Query
-from domain.paths import make, name_of, short
+from domain.model import HistoryView, ObjectView, Outcome, ReadQuery
+from domain.paths import build_path, name_of, short_path
 from domain.statetable import LineEffect
 from domain.wire import READ_HISTORY, READ_OBJECT
 from starter import terminal
-from starter.demo import admitted, clock, heading, refused, somewhere, what_next
+from starter.demo import (
+    demo_client,
+    elapsed_seconds,
+    print_heading,
+    print_next_commands,
+    request_admitted,
+    request_refused,
+)
 from starter.edge import tree
 from starter.errors import Exit
 from starter.session import load_settings
@@ -25,9 +32,9 @@ from starter.session import load_settings
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
-LATENCY = 0.9  # seconds of the CRM's work: slow enough to watch
-GLANCE = 0.15
-NEXT = (
+DEMO_LATENCY = 0.9  # seconds of the CRM's work: slow enough to watch
+POLL_SECONDS = 0.15
+NEXT_COMMANDS = (
     "starter up    # the same stack, to stay; then in two other terminals:",
     "starter crm run --cloudlet acme/berlin",
     "starter cloudlet create acme/berlin",
@@ -38,129 +45,134 @@ NEXT = (
 
 async def demo() -> Exit:
     """Runs the demo: a cloudlet, its CRM as a process, a crash, a refusal, an upgrade and an undo."""
-    async with somewhere() as asking:
-        path = make(("org", "cloudlet"), ("demo", await _free_name(asking)))
-        terminal.story(f"\nOne cloudlet, one CRM in a process of its own: {path}")
-        async with _crm(asking, path, "v1") as crm:
-            heading(1, "create the cloudlet", "its CRM connects, is acknowledged, gathers, and is Ready")
-            await _play(asking, path, "create")
-            await _create(asking, path)
-            await _crash(asking, path, crm)
-            heading(4, "upgrade to v2", "CRMv1 starts CRMv2; CRMv2 takes over and ends CRMv1")
-            await _until(asking, path, "Ready")  # until the restarted CRM has gathered
-            await _play(asking, path, "upgrade", {"version": "v2"})
-            await _fail(asking, path)
-            heading(6, "delete everything", "the cluster takes its app along; then the CRM is told to go")
-            await _play(asking, f"{path}:cluster:c1", "delete", {"cascade": True})
-            await _play(asking, path, "delete")
-        what_next((*NEXT, f"starter history {path}    # the story that you just saw"))
+    async with demo_client() as client:
+        path = build_path(("org", "cloudlet"), ("demo", await _find_free_name(client)))
+        terminal.print_story(f"\nOne cloudlet, one CRM in a process of its own: {path}")
+        async with _demo_crm(client, path, "v1") as crm:
+            print_heading(1, "create the cloudlet", "its CRM connects, is acknowledged, gathers, and is Ready")
+            await _play_action(client, path, "create")
+            await _create_cloudlet(client, path)
+            await _crash_crm(client, path, crm)
+            print_heading(4, "upgrade to v2", "CRMv1 starts CRMv2; CRMv2 takes over and ends CRMv1")
+            await _wait_for_status(client, path, "Ready")  # until the restarted CRM has gathered
+            await _play_action(client, path, "upgrade", {"version": "v2"})
+            await _fail_update(client, path)
+            print_heading(6, "delete everything", "the cluster takes its app along; then the CRM is told to go")
+            await _play_action(client, f"{path}:cluster:c1", "delete", {"cascade": True})
+            await _play_action(client, path, "delete")
+        print_next_commands((*NEXT_COMMANDS, f"starter history {path}    # the story that you just saw"))
     return Exit.DONE
 
 
-async def _create(asking: ActionClient, path: str) -> None:
+async def _create_cloudlet(client: ActionClient, path: str) -> None:
     cluster = f"{path}:cluster:c1"
-    heading(2, "create a cluster", "and an app in it at the same time: that is refused")
-    running = asyncio.create_task(_play(asking, cluster, "create", {"nodes": 2}))
+    print_heading(2, "create a cluster", "and an app in it at the same time: that is refused")
+    running = asyncio.create_task(_play_action(client, cluster, "create", {"nodes": 2}))
     await asyncio.sleep(0.2)
     wrong = "an app was let into a cluster that does not exist yet"
-    await refused(asking, f"{cluster}:app:shop", "create", wrong, "early", {})
+    await request_refused(client, f"{cluster}:app:shop", "create", wrong, "early", {})
     await running
 
 
-async def _crash(asking: ActionClient, path: str, crm: asyncio.subprocess.Process) -> None:
-    heading(3, "kill the CRM while it creates the app", "a new one connects, says what it has, and is asked again")
+async def _crash_crm(client: ActionClient, path: str, crm: asyncio.subprocess.Process) -> None:
+    print_heading(
+        3, "kill the CRM while it creates the app", "a new one connects, says what it has, and is asked again"
+    )
     app = f"{path}:cluster:c1:app:shop"
-    running = asyncio.create_task(_play(asking, app, "create", {"replicas": 2}))
-    await _until(asking, app, "Creating")
+    running = asyncio.create_task(_play_action(client, app, "create", {"replicas": 2}))
+    await _wait_for_status(client, app, "Creating")
     crm.send_signal(signal.SIGKILL)
     await crm.wait()
-    terminal.story("   kill -9   the CRM is gone", "yellow")
-    await _start_crm(asking, path, "v1")
+    terminal.print_story("   kill -9   the CRM is gone", "yellow")
+    await _start_crm(client, path, "v1")
     await running
 
 
-async def _fail(asking: ActionClient, path: str) -> None:
-    heading(5, "an update that the CRM cannot do", "it is undone, and the caller gets the CRM's own words")
+async def _fail_update(client: ActionClient, path: str) -> None:
+    print_heading(5, "an update that the CRM cannot do", "it is undone, and the caller gets the CRM's own words")
     from workers.crm import fail_next_request
 
     fail_next_request(load_settings().home, path, "update", "no capacity for nine nodes")
-    outcome = await _play(asking, f"{path}:cluster:c1", "update", {"nodes": 9}, wanted="failed")
-    terminal.story(f"   told      {outcome.message}", "yellow")
-    view = await asking.read(READ_OBJECT, Query(path=path), ObjectView)
-    inside = [each async for each in asking.everything("cluster", path)]
-    inside += [each async for each in asking.everything("app", path)]
-    for line in tree.lines(view, inside):
-        terminal.story(f"   {line}")
+    outcome = await _play_action(client, f"{path}:cluster:c1", "update", {"nodes": 9}, wanted="failed")
+    terminal.print_story(f"   told      {outcome.message}", "yellow")
+    view = await client.run_query(READ_OBJECT, ReadQuery(path=path), ObjectView)
+    inside = [view async for view in client.iterate_objects("cluster", path)]
+    inside += [view async for view in client.iterate_objects("app", path)]
+    for line in tree.tree_lines(view, inside):
+        terminal.print_story(f"   {line}")
 
 
-async def _play(
-    asking: ActionClient, path: str, action: str, spec: dict[str, Any] | None = None, wanted: str = "succeeded"
+async def _play_action(
+    client: ActionClient, path: str, action: str, spec: dict[str, Any] | None = None, wanted: str = "succeeded"
 ) -> Outcome:
     """Carries out one action, and prints every status that its object passes through."""
     began = time.monotonic()
-    ticket = await admitted(asking, path, action, spec)
-    ending, seen = asyncio.create_task(asking.outcome(path, ticket.run)), 0
+    ticket = await request_admitted(client, path, action, spec)
+    ending, seen = asyncio.create_task(client.wait_for_outcome(path, ticket.run)), 0
     while not ending.done():
-        await asyncio.wait({ending}, timeout=GLANCE)
-        seen = await _tell(asking, path, ticket.run, seen)
+        await asyncio.wait({ending}, timeout=POLL_SECONDS)
+        seen = await _print_moves(client, path, ticket.run, seen)
     outcome = ending.result()
     good = outcome.result == wanted
-    terminal.story(f"   {clock(began)}  {short(path)} {outcome.status}  {outcome.result}", "green" if good else "red")
+    terminal.print_story(
+        f"   {elapsed_seconds(began)}  {short_path(path)} {outcome.status}  {outcome.result}",
+        "green" if good else "red",
+    )
     if not good:
         raise Refused(Category.CONFLICT, f"{action} of {path} {outcome.result}: {outcome.message}", "starter doctor")
     return outcome
 
 
-async def _tell(asking: ActionClient, path: str, run: str, seen: int) -> int:
+async def _print_moves(client: ActionClient, path: str, run: str, seen: int) -> int:
     """Prints an action's new history lines. Returns the number of the last one."""
-    lines = (await asking.read(READ_HISTORY, Query(path=path, limit=100), HistoryView)).lines
+    lines = (await client.run_query(READ_HISTORY, ReadQuery(path=path, limit=100), HistoryView)).lines
     mine = [line for line in lines if line.run == run]
     for line in mine:
         if line.seq > seen and line.source != line.to and line.effect is not LineEffect.IGNORED:
             at = (line.at - mine[0].at).total_seconds()
-            terminal.story(f"   {at:6.2f} s  {name_of(path)}: {line.source} -> {line.to}  ({line.actor})")
+            terminal.print_story(f"   {at:6.2f} s  {name_of(path)}: {line.source} -> {line.to}  ({line.actor})")
     return max((line.seq for line in mine), default=seen)
 
 
-async def _until(asking: ActionClient, path: str, status: str) -> None:
+async def _wait_for_status(client: ActionClient, path: str, status: str) -> None:
     async with asyncio.timeout(30):
         while True:
-            found = [view async for view in asking.everything(path.split(":")[-2], path)]
+            found = [view async for view in client.iterate_objects(path.split(":")[-2], path)]
             if found and found[0].status == status:
                 return
-            await asyncio.sleep(GLANCE)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 @asynccontextmanager
-async def _crm(asking: ActionClient, path: str, version: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _demo_crm(client: ActionClient, path: str, version: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """Runs a CRM during the demo, and ends all CRM processes of the cloudlet afterwards."""
-    from workers.crm import stop_all
+    from workers.crm import stop_crm_processes
 
     try:
-        yield await _start_crm(asking, path, version)
+        yield await _start_crm(client, path, version)
     finally:
-        await stop_all(load_settings().home, path)
+        await stop_crm_processes(load_settings().home, path)
 
 
-async def _start_crm(asking: ActionClient, path: str, version: str) -> asyncio.subprocess.Process:
-    words = ["crm", "run", "--cloudlet", path, "--version", version, "--latency", str(LATENCY)]
+async def _start_crm(client: ActionClient, path: str, version: str) -> asyncio.subprocess.Process:
+    words = ["crm", "run", "--cloudlet", path, "--version", version, "--latency", str(DEMO_LATENCY)]
     settings = load_settings()
     settings.home.mkdir(parents=True, exist_ok=True)
     log = os.open(settings.home / "crm-demo.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    environment = {**os.environ, "TEMPORAL_ADDRESS": str(asking.client.service_client.config.target_host)}
+    environment = {**os.environ, "TEMPORAL_ADDRESS": str(client.client.service_client.config.target_host)}
     try:
         command = (sys.executable, "-m", "starter", *words)
         process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)
     finally:
         os.close(log)
-    terminal.story(f"   process   starter {' '.join(words[:6])}", "cyan")
+    terminal.print_story(f"   process   starter {' '.join(words[:6])}", "cyan")
     return process
 
 
-async def _free_name(asking: ActionClient) -> str:
+async def _find_free_name(client: ActionClient) -> str:
     """Returns edge-1, or the number after the highest that was ever used on this machine."""
     home = load_settings().home / "crm"
     files = [file.stem for file in home.glob("demo-edge-*.db")] if home.exists() else []
-    names = [name_of(view.path) async for view in asking.everything("cloudlet", "org:demo")]
+    names = [name_of(view.path) async for view in client.iterate_objects("cloudlet", "org:demo")]
     taken = [word.rsplit("-", 1)[-1] for word in (*files, *names)]
     return f"edge-{max((int(word) for word in taken if word.isdecimal()), default=0) + 1}"

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from domain.model import ObjectView
-from domain.paths import expand, name_of, parent_of, short
+from domain.paths import expand_path, name_of, parent_of, short_path
 from starter import terminal
 from starter.errors import Exit
 from starter.kinds import ObjectArg
-from starter.output import Output, OutputOption, Sheet, show
-from starter.session import session
-from starter.watching import WatchOption, watching
+from starter.output import Output, OutputOption, Sheet, print_sheet
+from starter.session import open_client
+from starter.watch import WatchOption, run_and_watch
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -25,20 +25,22 @@ async def status(target: ObjectArg, /, *, watch: WatchOption = False, output: Ou
 
     Example: starter cloudlet status acme/berlin
     """
-    path = expand(target, SCOPE)
-    return await watching(watch, lambda: _status(path, output))
+    path = expand_path(target, SCOPE)
+    return await run_and_watch(watch, lambda: _print_status(path, output))
 
 
-async def _status(path: str, output: Output) -> Exit:
-    async with session() as asking:
-        cloudlet = await asking.get(path)
-        inside = [view async for view in asking.everything("cluster", path)]
-        inside += [view async for view in asking.everything("app", path)]
+async def _print_status(path: str, output: Output) -> Exit:
+    async with open_client() as client:
+        cloudlet = await client.read_object(path)
+        inside = [view async for view in client.iterate_objects("cluster", path)]
+        inside += [view async for view in client.iterate_objects("app", path)]
     if output == "table":
-        for line in lines(cloudlet, inside):
-            terminal.out(terminal.clean(line))
+        for line in tree_lines(cloudlet, inside):
+            terminal.print_data(terminal.escape_controls(line))
         return Exit.DONE
-    show(Sheet(cloudlet_document(cloudlet, inside), (), [], [path, *sorted(view.path for view in inside)]), output)
+    print_sheet(
+        Sheet(cloudlet_document(cloudlet, inside), (), [], [path, *sorted(view.path for view in inside)]), output
+    )
     return Exit.DONE
 
 
@@ -53,12 +55,12 @@ def cloudlet_document(cloudlet: ObjectView, inside: Sequence[ObjectView] = ()) -
         "crm": {"version": "", "notify_id": 0, "connected": False, **crm},
         "orphans": cloudlet.info.get("orphans", []),
         "error": cloudlet.error,
-        "clusters": [_instance(view, inside) for view in inside if parent_of(view.path) == cloudlet.path],
+        "clusters": [_instance_document(view, inside) for view in inside if parent_of(view.path) == cloudlet.path],
     }
 
 
-def _instance(view: ObjectView, inside: Sequence[ObjectView]) -> dict[str, Any]:
-    below = [_instance(each, inside) for each in inside if parent_of(each.path) == view.path]
+def _instance_document(view: ObjectView, inside: Sequence[ObjectView]) -> dict[str, Any]:
+    below = [_instance_document(each, inside) for each in inside if parent_of(each.path) == view.path]
     known = {
         "name": name_of(view.path),
         "status": view.status,
@@ -71,37 +73,45 @@ def _instance(view: ObjectView, inside: Sequence[ObjectView]) -> dict[str, Any]:
     return {**known, "apps": below} if below or view.kind != "app" else known
 
 
-def lines(cloudlet: ObjectView, inside: Sequence[ObjectView]) -> list[str]:
+def tree_lines(cloudlet: ObjectView, inside: Sequence[ObjectView]) -> list[str]:
     """Returns the tree as lines of text."""
-    told = [f"{short(cloudlet.path)}  {_state(cloudlet)}  ({_crm(cloudlet)})"]
-    told += _branches(cloudlet.path, inside, "")
+    told = [f"{short_path(cloudlet.path)}  {_describe_state(cloudlet)}  ({_describe_crm(cloudlet)})"]
+    told += _branch_lines(cloudlet.path, inside, "")
     told += [f"!! orphan on the cloudlet, unknown to us: {path}" for path in cloudlet.info.get("orphans", [])]
     return told
 
 
-async def remarks(_asking: ActionClient, cloudlet: ObjectView) -> list[tuple[str, str]]:
+async def crm_remarks(_asking: ActionClient, cloudlet: ObjectView) -> list[tuple[str, str]]:
     """Tells which CRM is connected, or how to run one."""
     if (cloudlet.info.get("crm") or {}).get("connected"):
-        return [("on site", _crm(cloudlet))]
-    return [("on site", f"{_crm(cloudlet)}; a reference CRM: starter crm run --cloudlet {short(cloudlet.path)}")]
+        return [("on site", _describe_crm(cloudlet))]
+    return [
+        (
+            "on site",
+            f"{_describe_crm(cloudlet)}; a reference CRM: starter crm run --cloudlet {short_path(cloudlet.path)}",
+        )
+    ]
 
 
-def _crm(cloudlet: ObjectView) -> str:
+def _describe_crm(cloudlet: ObjectView) -> str:
     crm = cloudlet.info.get("crm") or {}
     return f"CRM {crm['version']}, notify-id {crm['notify_id']}" if crm.get("connected") else "no CRM connected"
 
 
-def _branches(above: str, inside: Sequence[ObjectView], indent: str) -> list[str]:
+def _branch_lines(above: str, inside: Sequence[ObjectView], indent: str) -> list[str]:
     children = [view for view in inside if parent_of(view.path) == above]
     told: list[str] = []
     for number, view in enumerate(children, start=1):
         last = number == len(children)
-        told.append(f"{indent}{'└─' if last else '├─'} {name_of(view.path)}  {_state(view)}  {_spec(view)}".rstrip())
-        told += _branches(view.path, inside, indent + ("   " if last else "│  "))
+        told.append(
+            f"{indent}{'└─' if last else '├─'} {name_of(view.path)}  {_describe_state(view)}  "
+            f"{_describe_spec(view)}".rstrip()
+        )
+        told += _branch_lines(view.path, inside, indent + ("   " if last else "│  "))
     return told
 
 
-def _state(view: ObjectView) -> str:
+def _describe_state(view: ObjectView) -> str:
     progress = view.info.get("progress") if view.target_action != "None" else None
     step = f" [task {progress['task']} of {progress['of']}: {progress['step']}]" if progress else ""
     missing = " MISSING on the cloudlet" if view.info.get("missing") else ""
@@ -109,5 +119,5 @@ def _state(view: ObjectView) -> str:
     return f"{view.status}{step}{missing}{error}"
 
 
-def _spec(view: ObjectView) -> str:
+def _describe_spec(view: ObjectView) -> str:
     return ", ".join(f"{key} {value}" for key, value in view.spec.items())

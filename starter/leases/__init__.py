@@ -9,53 +9,60 @@ from cyclopts import App, Parameter
 
 from domain import registry
 from domain.leases import names
-from domain.leases.dates import stamp
+from domain.leases.dates import format_date
 from domain.leases.messages import CalendarQuery, CalendarView, LeasesView, LeaseView
-from domain.model import ObjectView, Query
-from domain.paths import expand, name_of, short
+from domain.model import ObjectView, ReadQuery
+from domain.paths import expand_path, name_of, short_path
 from starter import terminal
 from starter.errors import Exit
 from starter.extensions import CliExtension
-from starter.kinds import DEFAULT_LIMIT, CliCommand, Limit, ObjectArg, Prefix, described
-from starter.leases.calendar import drawn
+from starter.kinds import DEFAULT_LIMIT, CliCommand, Limit, ObjectArg, Prefix, with_help
+from starter.leases.calendar import draw_calendar
 from starter.leases.demo import demo
-from starter.naming import prefix
-from starter.output import Output, OutputOption, Sheet, show
-from starter.session import session
-from starter.watching import WatchOption, watching
+from starter.naming import list_prefix
+from starter.output import Output, OutputOption, Sheet, print_sheet
+from starter.session import open_client
+from starter.watch import WatchOption, run_and_watch
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
 SCOPE = ("project", "lease")
-PAGE = 100
+PAGE_SIZE = 100
 
 Pool = Annotated[str, Parameter(help="The pool of hosts.")]
-From = Annotated[str, Parameter(name="--start", help="now, +2h, 2026-12-01 09:00 (UTC) or ISO 8601.")]
-To = Annotated[str, Parameter(name="--end", help="As --start. A week if not given.")]
+StartOption = Annotated[str, Parameter(name="--start", help="now, +2h, 2026-12-01 09:00 (UTC) or ISO 8601.")]
+EndOption = Annotated[str, Parameter(name="--end", help="As --start. A week if not given.")]
 
 
-def _showing(word: str) -> CliCommand:
+def _show_command(word: str) -> CliCommand:
     async def show_lease(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
-        path = expand(target, SCOPE)
-        return await watching(watch, lambda: _show(path, output))
+        path = expand_path(target, SCOPE)
+        return await run_and_watch(watch, lambda: _print_lease(path, output))
 
     what = "One lease: its dates, what it holds, and whether anything of that is missing."
-    return described(show_lease, what, f"lease {word} p1/demo")
+    return with_help(show_lease, what, f"lease {word} p1/demo")
 
 
-async def _show(path: str, output: Output) -> Exit:
-    lease = await _lease(path)
+async def _print_lease(path: str, output: Output) -> Exit:
+    lease = await _read_lease(path)
     if output == "table":
-        for line in _headline(lease):
-            terminal.out(line)
-        terminal.out("")
+        for line in _lease_cells(lease):
+            terminal.print_data(line)
+        terminal.print_data("")
     headings = ("RESERVATION", "STATUS", "TYPE", "HOLDS", "FLAGS", "ERROR")
     lines = [
-        (each.id, each.status, each.resource_type, _holds(each.hosts, each.mci), _flags(each), each.error)
-        for each in lease.reservations
+        (
+            reservation.id,
+            reservation.status,
+            reservation.resource_type,
+            _describe_holdings(reservation.hosts, reservation.mci),
+            _describe_flags(reservation),
+            reservation.error,
+        )
+        for reservation in lease.reservations
     ]
-    show(Sheet(lease.model_dump(mode="json"), headings, lines, [lease.path]), output)
+    print_sheet(Sheet(lease.model_dump(mode="json"), headings, lines, [lease.path]), output)
     return Exit.DONE
 
 
@@ -64,16 +71,16 @@ async def events(target: ObjectArg, /, *, watch: WatchOption = False, output: Ou
 
     Example: starter lease events p1/demo
     """
-    path = expand(target, SCOPE)
-    return await watching(watch, lambda: _events(path, output))
+    path = expand_path(target, SCOPE)
+    return await run_and_watch(watch, lambda: _print_events(path, output))
 
 
-async def _events(path: str, output: Output) -> Exit:
-    lease = await _lease(path)
-    lines = [(each.name, each.status, stamp(each.due), each.error) for each in lease.events]
-    data = [each.model_dump(mode="json") for each in lease.events]
-    paths = [names.event_path(lease.path, each.name) for each in lease.events]
-    show(Sheet(data, ("EVENT", "STATUS", "DUE", "ERROR"), lines, paths), output)
+async def _print_events(path: str, output: Output) -> Exit:
+    lease = await _read_lease(path)
+    lines = [(event.name, event.status, format_date(event.due), event.error) for event in lease.events]
+    data = [event.model_dump(mode="json") for event in lease.events]
+    paths = [names.event_path(lease.path, event.name) for event in lease.events]
+    print_sheet(Sheet(data, ("EVENT", "STATUS", "DUE", "ERROR"), lines, paths), output)
     return Exit.DONE
 
 
@@ -84,26 +91,34 @@ async def list_leases(
 
     Example: starter lease list --prefix p1
     """
-    return await watching(watch, lambda: _list(prefix, limit, output))
+    return await run_and_watch(watch, lambda: _print_leases(prefix, limit, output))
 
 
-async def _list(where: str, limit: int, output: Output) -> Exit:
-    found = await _leases(where, limit)
+async def _print_leases(where: str, limit: int, output: Output) -> Exit:
+    found = await _read_leases(where, limit)
     headings = ("LEASE", "NAME", "STATUS", "START", "END", "HOLDS", "FLAGS")
     lines = [
-        (short(each.path), each.name, each.status, stamp(each.start), stamp(each.end), _sum(each), _degraded(each))
-        for each in found
+        (
+            short_path(view.path),
+            view.name,
+            view.status,
+            format_date(view.start),
+            format_date(view.end),
+            _describe_reservations(view),
+            _describe_degraded(view),
+        )
+        for view in found
     ]
-    data = [each.model_dump(mode="json") for each in found]
-    show(Sheet(data, headings, lines, [each.path for each in found]), output)
+    data = [view.model_dump(mode="json") for view in found]
+    print_sheet(Sheet(data, headings, lines, [view.path for view in found]), output)
     return Exit.DONE
 
 
 async def calendar(
     *,
     pool: Pool = "main",
-    start: From = "",
-    end: To = "",
+    start: StartOption = "",
+    end: EndOption = "",
     limit: Limit = 200,
     watch: WatchOption = False,
     output: OutputOption = "table",
@@ -113,85 +128,97 @@ async def calendar(
     Example: starter lease calendar --pool main --end +2d
     """
     query = CalendarQuery(pool=pool, start=start, end=end, limit=max(1, min(limit, 2_000)))
-    return await watching(watch, lambda: _calendar(query, output))
+    return await run_and_watch(watch, lambda: _print_calendar(query, output))
 
 
-async def _calendar(query: CalendarQuery, output: Output) -> Exit:
-    async with session() as asking:
-        view = await asking.read(names.READ_CALENDAR, query, CalendarView)
+async def _print_calendar(query: CalendarQuery, output: Output) -> Exit:
+    async with open_client() as client:
+        view = await client.run_query(names.READ_CALENDAR, query, CalendarView)
     if output != "table":
         paths = [f"pool:{view.pool}:host:{line.host}" for line in view.hosts]
-        show(Sheet(view.model_dump(mode="json"), (), [], paths), output)
+        print_sheet(Sheet(view.model_dump(mode="json"), (), [], paths), output)
         return Exit.DONE
-    for line in drawn(view, shutil.get_terminal_size((100, 24)).columns):
-        terminal.out(line)
+    for line in draw_calendar(view, shutil.get_terminal_size((100, 24)).columns):
+        terminal.print_data(line)
     if view.left_out:
-        terminal.say(f"{view.left_out} more hosts are not shown: raise --limit")
+        terminal.print_message(f"{view.left_out} more hosts are not shown: raise --limit")
     return Exit.DONE
 
 
-async def _lease(path: str) -> LeaseView:
-    async with session() as asking:
-        return await asking.read(names.READ_LEASE, Query(path=path), LeaseView)
+async def _read_lease(path: str) -> LeaseView:
+    async with open_client() as client:
+        return await client.run_query(names.READ_LEASE, ReadQuery(path=path), LeaseView)
 
 
-async def remarks(asking: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
+async def lease_remarks(client: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
     """Returns a lease's term, what it holds, and what is missing."""
-    lease = await asking.read(names.READ_LEASE, Query(path=view.path), LeaseView)
-    told = [("term", f"from {stamp(lease.start)} to {stamp(lease.end)}, pool {lease.pool}")]
-    for each in lease.reservations:
-        missing = f": {_flags(each)}" if _flags(each) else ""
-        told.append(("holds", f"{_holds(each.hosts, each.mci) or 'nothing'}, reservation {each.id}{missing}"))
+    lease = await client.run_query(names.READ_LEASE, ReadQuery(path=view.path), LeaseView)
+    told = [("term", f"from {format_date(lease.start)} to {format_date(lease.end)}, pool {lease.pool}")]
+    for reservation in lease.reservations:
+        missing = f": {_describe_flags(reservation)}" if _describe_flags(reservation) else ""
+        told.append(
+            (
+                "holds",
+                f"{_describe_holdings(reservation.hosts, reservation.mci) or 'nothing'}, reservation "
+                f"{reservation.id}{missing}",
+            )
+        )
     return told
 
 
-async def _leases(where: str, limit: int) -> list[LeaseView]:
+async def _read_leases(where: str, limit: int) -> list[LeaseView]:
     found: list[LeaseView] = []
-    below = prefix(where, registry.kind("lease"))
-    async with session() as asking:
+    below = list_prefix(where, registry.find_kind("lease"))
+    async with open_client() as client:
         while len(found) < limit:
-            query = Query(path=below, after=found[-1].path if found else "", limit=min(PAGE, limit - len(found)))
-            page = (await asking.read(names.READ_LEASES, query, LeasesView)).leases
+            query = ReadQuery(
+                path=below, after=found[-1].path if found else "", limit=min(PAGE_SIZE, limit - len(found))
+            )
+            page = (await client.run_query(names.READ_LEASES, query, LeasesView)).leases
             found += page
             if len(page) < query.limit:
                 break
         else:
-            terminal.say(f"cut at {limit}: there may be more; raise --limit or narrow --prefix")
+            terminal.print_message(f"cut at {limit}: there may be more; raise --limit or narrow --prefix")
     return found
 
 
-def _headline(lease: LeaseView) -> list[str]:
+def _lease_cells(lease: LeaseView) -> list[str]:
     named = f" ({lease.name})" if lease.name != name_of(lease.path) else ""
     lines = [
-        f"{short(lease.path)}{named}  {lease.status}{'  degraded' if lease.degraded else ''}",
-        f"from {stamp(lease.start)} to {stamp(lease.end)}, pool {lease.pool}",
+        f"{short_path(lease.path)}{named}  {lease.status}{'  degraded' if lease.degraded else ''}",
+        f"from {format_date(lease.start)} to {format_date(lease.end)}, pool {lease.pool}",
     ]
     return [*lines, f"error: {lease.error}"] if lease.error else lines
 
 
-def _holds(hosts: dict[str, int], mci: str) -> str:
+def _describe_holdings(hosts: dict[str, int], mci: str) -> str:
     return ", ".join(host if units == 1 else f"{host} x{units}" for host, units in hosts.items()) or mci
 
 
-def _flags(each: object) -> str:
+def _describe_flags(each: object) -> str:
     words = ("missing_resources", "resources_changed")
     return ", ".join(word for word in words if getattr(each, word))
 
 
-def _sum(lease: LeaseView) -> str:
-    return "; ".join(filter(None, (_holds(each.hosts, each.mci) for each in lease.reservations)))
+def _describe_reservations(lease: LeaseView) -> str:
+    return "; ".join(
+        filter(None, (_describe_holdings(reservation.hosts, reservation.mci) for reservation in lease.reservations))
+    )
 
 
-def _degraded(lease: LeaseView) -> str:
-    flags = dict.fromkeys(flag for each in lease.reservations for flag in _flags(each).split(", ") if flag)
+def _describe_degraded(lease: LeaseView) -> str:
+    flags = dict.fromkeys(
+        flag for reservation in lease.reservations for flag in _describe_flags(reservation).split(", ") if flag
+    )
     return ", ".join(["degraded", *flags]) if lease.degraded else ""
 
 
-def _extend(app: App) -> None:
+def _extend_app(app: App) -> None:
     lease = app["lease"]
     del lease["status"]
     for word in ("show", "status"):
-        lease.command(_showing(word), name=word)
+        lease.command(_show_command(word), name=word)
     lease.command(events)
     lease.command(calendar)
     del lease["list"]
@@ -199,8 +226,8 @@ def _extend(app: App) -> None:
 
 
 EXTENSION = CliExtension(
-    extend=_extend,
-    remarks={"lease": remarks},
+    extend=_extend_app,
+    remarks={"lease": lease_remarks},
     demo=demo,
     examples={"project": "p1", "lease": "demo", "pool": "main", "host": "h1", "end": "+2h", "event": "end_lease"},
 )

@@ -8,116 +8,136 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from domain.leases import names
-from domain.leases.dates import stamp
+from domain.leases.dates import format_date
 from domain.leases.messages import CalendarQuery, CalendarView, LeaseView
-from domain.model import Outcome, Query
+from domain.model import Outcome, ReadQuery
 from starter import terminal
-from starter.demo import admitted, clock, free_name, heading, refused, somewhere, what_next
+from starter.demo import (
+    demo_client,
+    elapsed_seconds,
+    find_free_name,
+    print_heading,
+    print_next_commands,
+    request_admitted,
+    request_refused,
+)
 from starter.errors import Exit
-from starter.leases.calendar import drawn
+from starter.leases.calendar import draw_calendar
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
-FIRST, SECOND = timedelta(seconds=6), timedelta(seconds=3)  # how long the two leases last
-PATIENCE = 60
-GLANCE = 0.05
+FIRST_LEASE_LASTS, SECOND_LEASE_LASTS = timedelta(seconds=6), timedelta(seconds=3)  # how long the two leases last
+DEMO_TIMEOUT = 60
+POLL_SECONDS = 0.05
 
 
 async def demo() -> Exit:
     """Runs the demo: two leases, and a host that fails and recovers."""
-    async with somewhere() as asking:
-        story = _Story(asking, await free_name(asking, "host"))
-        terminal.story(f"\nThree hosts in the pool {story.pool}, and two leases that want them")
-        await story.book()
-        await story.lose_a_host()
-        await story.watch()
-        await story.forget()
-        what_next(
+    async with demo_client() as client:
+        story = _LeaseStory(client, await find_free_name(client, "host"))
+        terminal.print_story(f"\nThree hosts in the pool {story.pool}, and two leases that want them")
+        await story.book_leases()
+        await story.fail_host()
+        await story.watch_leases()
+        await story.clean_up()
+        print_next_commands(
             (
                 "starter up    # a stack that stays; then in another terminal:",
                 "starter host add main/h1",
                 "starter lease create p1/mine --hosts 1 --start now --end +2h",
                 "starter lease calendar",
-                f"starter history {story.lease('two')}",
+                f"starter history {story.lease_path('two')}",
             ),
             "Done. What to try next:",
         )
     return Exit.DONE
 
 
-class _Story:
-    def __init__(self, asking: ActionClient, pool: str) -> None:
-        self.asking = asking
+class _LeaseStory:
+    def __init__(self, client: ActionClient, pool: str) -> None:
+        self.client = client
         self.pool = pool
         self.began = time.monotonic()
         self.seen: dict[str, str] = {}
 
-    def lease(self, name: str) -> str:
+    def lease_path(self, name: str) -> str:
         return f"project:{self.pool}:lease:{name}"
 
-    def host(self, name: str) -> str:
+    def host_path(self, name: str) -> str:
         return f"pool:{self.pool}:host:{name}"
 
-    async def book(self) -> None:
-        heading(1, "book", "capacity is checked and taken for the whole term, in one transaction")
+    async def book_leases(self) -> None:
+        print_heading(1, "book", "capacity is checked and taken for the whole term, in one transaction")
         for name in ("h1", "h2", "h3"):
-            await self._do(self.host(name), "add", {"labels": "rack=7"})
-        await self._do(self.lease("one"), "create", self._spec(hosts=2, start="now", end=f"+{FIRST.seconds}s"))
-        end = (await self._see("one")).end
-        await self._do(self.lease("two"), "create", self._spec(hosts=3, start=stamp(end), end=stamp(end + SECOND)))
-        too_much = self._spec(hosts=2, start="+1s", end="+3s")
-        await refused(self.asking, self.lease("three"), "create", "a host was booked twice", spec=too_much)
-        query = CalendarQuery(pool=self.pool, start=stamp(end - FIRST), end=stamp(end + SECOND))
-        view = await self.asking.read(names.READ_CALENDAR, query, CalendarView)
-        for line in drawn(view, 80):
-            terminal.story(f"   {line}")
+            await self._run_action(self.host_path(name), "add", {"labels": "rack=7"})
+        await self._run_action(
+            self.lease_path("one"),
+            "create",
+            self._lease_spec(hosts=2, start="now", end=f"+{FIRST_LEASE_LASTS.seconds}s"),
+        )
+        end = (await self._read_lease("one")).end
+        await self._run_action(
+            self.lease_path("two"),
+            "create",
+            self._lease_spec(hosts=3, start=format_date(end), end=format_date(end + SECOND_LEASE_LASTS)),
+        )
+        too_much = self._lease_spec(hosts=2, start="+1s", end="+3s")
+        await request_refused(self.client, self.lease_path("three"), "create", "a host was booked twice", spec=too_much)
+        query = CalendarQuery(
+            pool=self.pool, start=format_date(end - FIRST_LEASE_LASTS), end=format_date(end + SECOND_LEASE_LASTS)
+        )
+        view = await self.client.run_query(names.READ_CALENDAR, query, CalendarView)
+        for line in draw_calendar(view, 80):
+            terminal.print_story(f"   {line}")
 
-    async def lose_a_host(self) -> None:
-        heading(2, "a host fails", "its leases get others where there are any; flags say what is missing or changed")
-        await self._until("one", "ACTIVE")
-        await self._do(self.host("h1"), "fail")
-        await self._tell()
-        await self._do(self.host("h1"), "recover")
-        await self._tell()
+    async def fail_host(self) -> None:
+        print_heading(
+            2, "a host fails", "its leases get others where there are any; flags say what is missing or changed"
+        )
+        await self._tell_changes_until("one", "ACTIVE")
+        await self._run_action(self.host_path("h1"), "fail")
+        await self._tell_changes()
+        await self._run_action(self.host_path("h1"), "recover")
+        await self._tell_changes()
 
-    async def watch(self) -> None:
-        heading(3, "wait", "the end goes first, so that its hosts are there for the start in the same second")
-        await self._until("two", "TERMINATED")
+    async def watch_leases(self) -> None:
+        print_heading(3, "wait", "the end goes first, so that its hosts are there for the start in the same second")
+        await self._tell_changes_until("two", "TERMINATED")
 
-    async def forget(self) -> None:
-        heading(4, "delete", "in any status: it releases everything first")
+    async def clean_up(self) -> None:
+        print_heading(4, "delete", "in any status: it releases everything first")
         for name in ("one", "two"):
-            outcome = await self._do(self.lease(name), "delete")
-            terminal.story(f"   {clock(self.began)}  {name}  {outcome.result}")
+            outcome = await self._run_action(self.lease_path(name), "delete")
+            terminal.print_story(f"   {elapsed_seconds(self.began)}  {name}  {outcome.result}")
         for name in ("h1", "h2", "h3"):
-            await self._do(self.host(name), "remove")
+            await self._run_action(self.host_path(name), "remove")
 
-    async def _do(self, path: str, action: str, spec: dict[str, object] | None = None) -> Outcome:
-        return await self.asking.outcome(path, (await admitted(self.asking, path, action, spec)).run)
+    async def _run_action(self, path: str, action: str, spec: dict[str, object] | None = None) -> Outcome:
+        return await self.client.wait_for_outcome(path, (await request_admitted(self.client, path, action, spec)).run)
 
-    def _spec(self, **what: object) -> dict[str, object]:
+    def _lease_spec(self, **what: object) -> dict[str, object]:
         return {"pool": self.pool, "before_end": what["end"], **what}
 
-    async def _see(self, name: str) -> LeaseView:
-        return await self.asking.read(names.READ_LEASE, Query(path=self.lease(name)), LeaseView)
+    async def _read_lease(self, name: str) -> LeaseView:
+        return await self.client.run_query(names.READ_LEASE, ReadQuery(path=self.lease_path(name)), LeaseView)
 
-    async def _until(self, name: str, status: str) -> None:
+    async def _tell_changes_until(self, name: str, status: str) -> None:
         """Prints every change of both leases until one of them reaches this status."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(DEMO_TIMEOUT):
             while self.seen.get(name, "").split(" ")[0] != status:
-                await self._tell()
-                await asyncio.sleep(GLANCE)
+                await self._tell_changes()
+                await asyncio.sleep(POLL_SECONDS)
 
-    async def _tell(self) -> None:
+    async def _tell_changes(self) -> None:
         for name in ("one", "two"):
-            told = _told(await self._see(name))
+            told = _describe_lease(await self._read_lease(name))
             if self.seen.get(name) != told:
-                terminal.story(f"   {clock(self.began)}  {name}  {told}")
+                terminal.print_story(f"   {elapsed_seconds(self.began)}  {name}  {told}")
             self.seen[name] = told
 
 
-def _told(lease: LeaseView) -> str:
+def _describe_lease(lease: LeaseView) -> str:
     held = lease.reservations[0]
     flags = [word for word in ("missing_resources", "resources_changed") if getattr(held, word)]
     words = [lease.status, ", ".join(held.hosts), " ".join(["degraded:", *flags]) if lease.degraded else ""]

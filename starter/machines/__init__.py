@@ -17,8 +17,8 @@ EXAMPLES = {
 }
 
 
-def _extend(app: App) -> None:
+def _extend_app(app: App) -> None:
     app.command(queue.app)
 
 
-EXTENSION = CliExtension(extend=_extend, demo=demo.machines, examples=EXAMPLES)
+EXTENSION = CliExtension(extend=_extend_app, demo=demo.machines, examples=EXAMPLES)

@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from domain import wire
-from domain.model import ObjectView, Query
+from domain.model import ObjectView, ReadQuery
 from starter import terminal
-from starter.demo import admitted, free_name, heading, refused, see, somewhere, what_next
-from starter.errors import OF_RESULT, Exit
+from starter.demo import (
+    demo_client,
+    find_free_name,
+    print_heading,
+    print_next_commands,
+    request_admitted,
+    request_refused,
+    show_statuses,
+)
+from starter.errors import EXIT_OF_RESULT, Exit
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -16,12 +24,12 @@ if TYPE_CHECKING:
 
 async def machines() -> Exit:
     """Runs the demo: a machine is destroyed during a hidden migration, and a further request is refused."""
-    async with somewhere() as asking:
-        name = await free_name(asking, "account")
+    async with demo_client() as client:
+        name = await find_free_name(client, "account")
         space = f"account:{name}:cloudspace:dev"
         db = f"{space}:machine:db"
-        terminal.story(f"\nA machine, two nodes, one queue: {db}")
-        heading(1, "an account, a cloudspace, an image, two nodes, a machine with a disk")
+        terminal.print_story(f"\nA machine, two nodes, one queue: {db}")
+        print_heading(1, "an account, a cloudspace, an image, two nodes, a machine with a disk")
         plays: list[tuple[str, str, dict[str, Any] | None]] = [
             (f"account:{name}", "create", None),
             (space, "create", None),
@@ -32,12 +40,12 @@ async def machines() -> Exit:
             (db, "add-disk", {"disk": "data"}),
         ]
         for path, action, spec in plays:
-            outcome = await asking.outcome(path, (await admitted(asking, path, action, spec)).run)
-            terminal.story(f"   {action:<9} {path}  {outcome.status}")
-            if (code := OF_RESULT[outcome.result]) is not Exit.DONE:
+            outcome = await client.wait_for_outcome(path, (await request_admitted(client, path, action, spec)).run)
+            terminal.print_story(f"   {action:<9} {path}  {outcome.status}")
+            if (code := EXIT_OF_RESULT[outcome.result]) is not Exit.DONE:
                 return code
-        code = await _scenario(asking, db, f"{name}-2")
-        what_next(
+        code = await _play_scenario(client, db, f"{name}-2")
+        print_next_commands(
             (
                 f"starter history {db}",
                 f"starter node maintain {name}-1",
@@ -49,14 +57,14 @@ async def machines() -> Exit:
     return code
 
 
-async def _scenario(asking: ActionClient, db: str, there: str) -> Exit:
-    heading(2, f"migrate it to {there}: the user sees nothing of that")
-    await admitted(asking, db, "migrate", {"node": there})
-    view = await asking.read(wire.READ_OBJECT, Query(path=db), ObjectView)
-    terminal.story(f"   status    {view.status}, on {view.info.get('node', 'no node')}")
-    heading(3, "destroy it meanwhile: accepted, shown at once, and waiting for the migration")
-    destroy = await admitted(asking, db, "destroy")
-    heading(4, "and one more request: only one may wait")
-    await refused(asking, db, "stop", "a second action was let in")
-    heading(5, "the migration ends; then stop, delete, destroy, as one action")
-    return OF_RESULT[(await see(asking, destroy)).result]
+async def _play_scenario(client: ActionClient, db: str, there: str) -> Exit:
+    print_heading(2, f"migrate it to {there}: the user sees nothing of that")
+    await request_admitted(client, db, "migrate", {"node": there})
+    view = await client.run_query(wire.READ_OBJECT, ReadQuery(path=db), ObjectView)
+    terminal.print_story(f"   status    {view.status}, on {view.info.get('node', 'no node')}")
+    print_heading(3, "destroy it meanwhile: accepted, shown at once, and waiting for the migration")
+    destroy = await request_admitted(client, db, "destroy")
+    print_heading(4, "and one more request: only one may wait")
+    await request_refused(client, db, "stop", "a second action was let in")
+    print_heading(5, "the migration ends; then stop, delete, destroy, as one action")
+    return EXIT_OF_RESULT[(await show_statuses(client, destroy)).result]

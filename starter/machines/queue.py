@@ -11,21 +11,21 @@ from cyclopts import App, Parameter
 
 from domain import wire
 from domain.limits import TASK_TIMEOUT
-from domain.locks import EXCLUSIVE, LocksView, LockView, Mode
-from domain.model import Holders, Query, QueueCommand
-from domain.paths import short
+from domain.locks import EXCLUSIVE_MODES, LockMode, LocksView, LockView
+from domain.model import LockHolders, QueueCommand, ReadQuery
+from domain.paths import short_path
 from starter import reads
 from starter.errors import Exit
 from starter.extensions import LOOKING
 from starter.kinds import ObjectArg
-from starter.output import Output, OutputOption, Sheet, show, when
-from starter.session import session
-from starter.watching import WatchOption, watching
+from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
+from starter.session import open_client
+from starter.watch import WatchOption, run_and_watch
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
-AT_ONCE = 20
+CONCURRENT_DRAINS = 20
 HEADINGS = ("OBJECT", "PLACE", "ACTION", "BY", "HIDDEN", "SINCE")
 
 app = App(name="queue", help="Wait queues: the action on an object, and those that wait for it.", group=LOOKING)
@@ -39,7 +39,7 @@ async def list_queues(*, watch: WatchOption = False, output: OutputOption = "tab
 
     Example: starter queue list
     """
-    return await watching(watch, lambda: _queues("", output))
+    return await run_and_watch(watch, lambda: _print_queues("", output))
 
 
 @app.command(name="show")
@@ -48,8 +48,8 @@ async def show_queue(path: ObjectArg, /, *, watch: WatchOption = False, output: 
 
     Example: starter queue show acme/dev/db
     """
-    where = await reads.locate(path)
-    return await watching(watch, lambda: _queues(where, output))
+    where = await reads.locate_object(path)
+    return await run_and_watch(watch, lambda: _print_queues(where, output))
 
 
 @app.command
@@ -58,9 +58,9 @@ async def stop(path: ObjectArg, /, *, output: OutputOption = "table") -> Exit:
 
     Example: starter queue stop acme/dev/db
     """
-    where = await reads.locate(path)
-    async with session() as asking:
-        return _drained(await _drain(asking, [where]), output)
+    where = await reads.locate_object(path)
+    async with open_client() as client:
+        return _print_drained(await _drain_queues(client, [where]), output)
 
 
 @app.command
@@ -73,65 +73,65 @@ async def terminate(
 
     Example: starter queue terminate
     """
-    where = await reads.locate(prefix) if prefix else ""
-    async with session() as asking:
-        paths = dict.fromkeys(lock.path for lock in await _locks(asking, where))
-        return _drained(await _drain(asking, list(paths)), output)
+    where = await reads.locate_object(prefix) if prefix else ""
+    async with open_client() as client:
+        paths = dict.fromkeys(lock.path for lock in await _read_queue_locks(client, where))
+        return _print_drained(await _drain_queues(client, list(paths)), output)
 
 
-async def _queues(where: str, output: Output) -> Exit:
+async def _print_queues(where: str, output: Output) -> Exit:
     """Prints the wait queue of one object, or all of them."""
-    async with session() as asking:
-        held = [lock for lock in await _locks(asking, where) if where in ("", lock.path)]
-    nothing = f"no action runs or waits on {short(where)}" if where else "no queue has anything in it"
-    return _show(held, output, nothing)
+    async with open_client() as client:
+        held = [lock for lock in await _read_queue_locks(client, where) if where in ("", lock.path)]
+    nothing = f"no action runs or waits on {short_path(where)}" if where else "no queue has anything in it"
+    return _print_locks(held, output, nothing)
 
 
-async def _locks(asking: ActionClient, where: str) -> list[LockView]:
+async def _read_queue_locks(client: ActionClient, where: str) -> list[LockView]:
     """Returns the locks that form the queues: exclusive ones and closed queues, in order of arrival."""
-    held = (await asking.read(wire.READ_LOCKS, Query(path=where), LocksView)).locks
-    lines = [lock for lock in held if lock.mode in (*EXCLUSIVE, Mode.CLOSED)]
+    held = (await client.run_query(wire.READ_LOCKS, ReadQuery(path=where), LocksView)).locks
+    lines = [lock for lock in held if lock.mode in (*EXCLUSIVE_MODES, LockMode.CLOSED)]
     return sorted(lines, key=lambda lock: (lock.path, lock.since))
 
 
-async def _drain(asking: ActionClient, paths: list[str]) -> dict[str, int]:
+async def _drain_queues(client: ActionClient, paths: list[str]) -> dict[str, int]:
     """Drains wait queues, AT_ONCE at a time. Returns how many actions were in each."""
     from temporalio.common import WorkflowIDConflictPolicy
 
-    room = asyncio.Semaphore(AT_ONCE)
+    room = asyncio.Semaphore(CONCURRENT_DRAINS)
 
     async def one(path: str) -> int:
         async with room:
             order = QueueCommand(path=path, run="", at=datetime.now(UTC))
-            drained: Holders = await asking.client.execute_workflow(
-                wire.DRAIN_LINE,
+            drained: LockHolders = await client.client.execute_workflow(
+                wire.DRAIN_QUEUE,
                 order,
-                id=wire.companion(path, wire.DRAIN),
+                id=wire.companion_id(path, wire.DRAIN),
                 task_queue=wire.ACTIONS_QUEUE,
                 task_timeout=TASK_TIMEOUT,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,  # joins a drain under way
-                result_type=Holders,
+                result_type=LockHolders,
             )
         return len(drained.holders)
 
-    await asking.someone_polls(wire.ACTIONS_QUEUE)
+    await client.check_polled(wire.ACTIONS_QUEUE)
     return dict(zip(paths, await asyncio.gather(*map(one, paths)), strict=True))
 
 
-def _show(held: Iterable[LockView], output: Output, nothing: str) -> Exit:
+def _print_locks(held: Iterable[LockView], output: Output, nothing: str) -> Exit:
     cells, data, places = [], [], dict[str, int]()
     for lock in held:
         place = places[lock.path] = places.get(lock.path, 0) + 1
-        word = "closed" if lock.mode == Mode.CLOSED else "runs" if place == 1 else "waits"
-        hidden = "yes" if lock.mode == Mode.HIDDEN_X else ""
-        cells.append((short(lock.path), word, lock.action, lock.owner, hidden, when(lock.since)))
+        word = "closed" if lock.mode == LockMode.CLOSED else "runs" if place == 1 else "waits"
+        hidden = "yes" if lock.mode == LockMode.HIDDEN_X else ""
+        cells.append((short_path(lock.path), word, lock.action, lock.owner, hidden, format_time(lock.since)))
         data.append({**lock.model_dump(mode="json"), "place": place})
-    show(Sheet(data, HEADINGS, cells, list(places), nothing), output)
+    print_sheet(Sheet(data, HEADINGS, cells, list(places), nothing), output)
     return Exit.DONE
 
 
-def _drained(ends: dict[str, int], output: Output) -> Exit:
-    cells = [(short(path), "gone", str(number)) for path, number in ends.items()]
+def _print_drained(ends: dict[str, int], output: Output) -> Exit:
+    cells = [(short_path(path), "gone", str(number)) for path, number in ends.items()]
     data = [{"path": path, "waited_for": number} for path, number in ends.items()]
-    show(Sheet(data, ("OBJECT", "QUEUE", "WAITED FOR"), cells, list(ends), "there is no queue"), output)
+    print_sheet(Sheet(data, ("OBJECT", "QUEUE", "WAITED FOR"), cells, list(ends), "there is no queue"), output)
     return Exit.DONE

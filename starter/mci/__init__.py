@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING
 from domain.mci.messages import CONTINUE, WITHDRAW
 from domain.mci.tables import MciPhase
 from domain.model import ObjectView
-from domain.paths import short
+from domain.paths import short_path
 from starter.extensions import CliExtension
 from starter.mci import demo
-from starter.mci.commands import extend
+from starter.mci.commands import extend_app
 from starter.mci.documents import mci_document, vm_document
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
 
-async def remarks(_asking: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
+async def hold_remarks(_asking: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
     """Returns the commands for an MCI that holds: continue or withdraw."""
     if view.phase != MciPhase.PREPARED:
         return []
-    go_on, give_up = (f"starter mci {word} {short(view.path)}" for word in (CONTINUE, WITHDRAW))
+    go_on, give_up = (f"starter mci {word} {short_path(view.path)}" for word in (CONTINUE, WITHDRAW))
     return [("holding", f"go on: {go_on}; give up: {give_up}")]
 
 
 EXTENSION = CliExtension(
     documents={"mci": mci_document, "vm": vm_document},
-    remarks={"mci": remarks},
-    extend=extend,
+    remarks={"mci": hold_remarks},
+    extend=extend_app,
     demo=demo.mci,
     examples={"ns": "default", "mci": "web", "vm": "front-1", "subGroup": "front"},
 )

@@ -7,16 +7,16 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from domain import registry
-from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Survey, SurveyReport
-from domain.paths import expand
+from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyOrder, SurveyReport
+from domain.paths import expand_path
 from starter import actions, reads, terminal
 from starter.errors import Exit
-from starter.kinds import CliCommand, ObjectArg, described
+from starter.kinds import CliCommand, ObjectArg, with_help
 from starter.mci.documents import mci_document
-from starter.naming import user
-from starter.output import OutputOption, Sheet, show
-from starter.session import session
-from starter.watching import WatchOption, watching
+from starter.naming import user_name
+from starter.output import OutputOption, Sheet, print_sheet
+from starter.session import open_client
+from starter.watch import WatchOption, run_and_watch
 
 Refresh = Annotated[
     bool, Parameter(negative="", help="Ask the clouds first, about the VMs that may have changed by themselves.")
@@ -29,16 +29,16 @@ HoldTimeout = Annotated[
 Reason = Annotated[str, Parameter(help="Why, for the history.")]
 
 
-def extend(app: App) -> None:
+def extend_app(app: App) -> None:
     """Adds these commands to the noun `mci`."""
     noun = app["mci"]
     del noun["status"]  # replaced by ours, with --refresh
     noun.command(status)
     noun.command(reconcile)
     go_on = "Continue an MCI that holds: its VMs are created."
-    noun.command(described(_deciding(CONTINUE), go_on, "mci continue default/web"), name=CONTINUE)
+    noun.command(with_help(_decision_command(CONTINUE), go_on, "mci continue default/web"), name=CONTINUE)
     give_up = "Withdraw an MCI that holds: what was prepared for it is undone."
-    noun.command(described(_deciding(WITHDRAW), give_up, "mci withdraw default/web"), name=WITHDRAW)
+    noun.command(with_help(_decision_command(WITHDRAW), give_up, "mci withdraw default/web"), name=WITHDRAW)
 
 
 async def status(
@@ -48,10 +48,10 @@ async def status(
 
     Example: starter mci status default/web --refresh
     """
-    path = _path(target)
+    path = _mci_path(target)
     if refresh:
-        _tell(await _survey(Survey(path=path)))
-    return await watching(watch, lambda: reads.status(registry.kind("mci"), path, output, mci_document))
+        _print_survey(await _run_survey(SurveyOrder(path=path)))
+    return await run_and_watch(watch, lambda: reads.print_status(registry.find_kind("mci"), path, output, mci_document))
 
 
 async def reconcile(target: ObjectArg, /, *, dry_run: DryRun = False, output: OutputOption = "table") -> Exit:
@@ -59,20 +59,22 @@ async def reconcile(target: ObjectArg, /, *, dry_run: DryRun = False, output: Ou
 
     Example: starter mci reconcile default/web --dry-run
     """
-    report = await _survey(Survey(path=_path(target), reconcile=True, dry_run=dry_run))
+    report = await _run_survey(SurveyOrder(path=_mci_path(target), reconcile=True, dry_run=dry_run))
     word = "would be corrected" if dry_run else "corrected"
     lines = [
         *((word, each) for each in report.corrected),
-        *(("orphan", each) for each in report.orphans),
-        *(("not asked", each) for each in report.errors),
+        *(("orphan", orphan) for orphan in report.orphans),
+        *(("not asked", error) for error in report.errors),
     ]
-    sheet = Sheet(report.model_dump(mode="json"), ("FOUND", "WHAT"), lines, [_path(target)], "records and clouds agree")
-    show(sheet, output)
-    _tell(report)
+    sheet = Sheet(
+        report.model_dump(mode="json"), ("FOUND", "WHAT"), lines, [_mci_path(target)], "records and clouds agree"
+    )
+    print_sheet(sheet, output)
+    _print_survey(report)
     return Exit.PARTLY if report.errors else Exit.DONE
 
 
-def _deciding(word: str) -> CliCommand:
+def _decision_command(word: str) -> CliCommand:
     async def decide(
         target: ObjectArg,
         /,
@@ -82,27 +84,27 @@ def _deciding(word: str) -> CliCommand:
         reason: Reason = "",
         output: OutputOption = "table",
     ) -> Exit:
-        from starter.mci import steering  # imported late: it loads Temporal's SDK
+        from starter.mci import requests  # imported late: it loads Temporal's SDK
 
-        path, decision = _path(target), Decision(requested_by=user(), reason=reason)
-        async with session() as asking:
-            await steering.decide(asking, path, word, decision)
+        path, decision = _mci_path(target), HoldDecision(requested_by=user_name(), reason=reason)
+        async with open_client() as client:
+            await requests.send_decision(client, path, word, decision)
         if not wait:
-            terminal.say(f"sent; wait for it with: {terminal.command(f'starter wait {path}')}")
+            terminal.print_message(f"sent; wait for it with: {terminal.as_typed(f'starter wait {path}')}")
             return Exit.DONE
-        return await actions.wait(path, actions.duration(within), output)
+        return await actions.wait_for_action(path, actions.parse_duration(within), output)
 
     return decide
 
 
-async def _survey(wish: Survey) -> SurveyReport:
-    from starter.mci import steering
+async def _run_survey(wish: SurveyOrder) -> SurveyReport:
+    from starter.mci import requests
 
-    async with session() as asking:
-        return await steering.survey(asking, wish)
+    async with open_client() as client:
+        return await requests.run_survey(client, wish)
 
 
-def _tell(report: SurveyReport) -> None:
+def _print_survey(report: SurveyReport) -> None:
     """Prints a survey's summary: calls, VMs asked about, changes."""
     told = f"asked the clouds about {report.asked} VMs in {report.calls} calls; {report.saved} VMs needed none"
     changes = [f"{number} {word}" for word, number in report.changes.items()]
@@ -112,8 +114,8 @@ def _tell(report: SurveyReport) -> None:
         told += f"; {report.stale} are as last known: {'; '.join(report.errors[:3])}"
     if report.orphans_found:
         told += f"; {report.orphans_found} orphans"
-    terminal.say(told)
+    terminal.print_message(told)
 
 
-def _path(target: str) -> str:
-    return expand(target, registry.kind("mci").scope)
+def _mci_path(target: str) -> str:
+    return expand_path(target, registry.find_kind("mci").scope)

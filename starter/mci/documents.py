@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from domain import registry
-from domain.mci import status_count
+from domain.mci import status_count_info
 from domain.model import ObjectView
 from domain.paths import name_of
 from domain.wire import split_placement, split_region
@@ -19,9 +19,9 @@ def mci_document(view: ObjectView, vms: Sequence[ObjectView]) -> dict[str, Any]:
         "id": name,
         "name": name,
         "status": view.status,
-        "statusCount": status_count(view.counts),
+        "statusCount": status_count_info(view.counts),
         "targetStatus": view.target_status,
-        "targetAction": registry.kind(view.kind).target_action(view.target_action),
+        "targetAction": registry.find_kind(view.kind).target_action_word(view.target_action),
         "vm": [vm_document(vm) for vm in vms],
     }
 
@@ -37,7 +37,7 @@ def vm_document(view: ObjectView, _members: Sequence[ObjectView] = ()) -> dict[s
         "subGroupId": view.spec.get("subGroup", ""),
         "status": view.status,
         "targetStatus": view.target_status,
-        "targetAction": registry.kind(view.kind).target_action(view.target_action),
+        "targetAction": registry.find_kind(view.kind).target_action_word(view.target_action),
         "csp": csp,
         "region": region,
         "provider": provider,

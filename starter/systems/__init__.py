@@ -6,7 +6,7 @@ from starter.extensions import CliExtension
 from starter.systems import commands, demo
 
 EXTENSION = CliExtension(
-    extend=commands.extend,
+    extend=commands.extend_app,
     demo=demo.systems,
     examples={"system": "shop", "part": "web", "deploy": "d1", "teardown": "t1"},
 )

@@ -8,15 +8,15 @@ from cyclopts import App, Parameter
 
 from domain import registry
 from domain.errors import Category, Refused
-from domain.paths import expand
-from domain.systems.rules import at
+from domain.paths import expand_path
+from domain.systems.rules import node_path
 from starter import actions
-from starter.actions import Options
+from starter.actions import ActionOptions
 from starter.errors import Exit
-from starter.kinds import SpecFile, spec_in
+from starter.kinds import SpecFile, read_spec_file
 from starter.output import OutputOption
 from starter.systems import views
-from starter.watching import WatchOption, watching
+from starter.watch import WatchOption, run_and_watch
 
 SystemName = Annotated[str, Parameter(help="The system's name, or its path.")]
 TreePath = Annotated[str, Parameter(help="Where in the system: / or /a/b/c.")]
@@ -26,7 +26,7 @@ Rollback = Annotated[
 ]
 
 
-def extend(app: App) -> None:
+def extend_app(app: App) -> None:
     """Replaces the registry's commands where a path within a system is needed, and adds the views."""
     system = app["system"]
     for name in ("deploy", "status"):
@@ -44,15 +44,19 @@ async def deploy(
     file: SpecFile,
     deadline: Deadline = "5m",
     rollback: Rollback = False,
-    options: Options = Options(),  # noqa: B008  frozen
+    options: ActionOptions = ActionOptions(),  # noqa: B008  frozen
 ) -> Exit:
     """Replace the definition at a path of the system and wait until its services are stable.
 
     Example: starter system deploy shop /back/api -f api.yaml --rollback-on-failure
     """
-    target = at(system_path(system), path)
-    spec: dict[str, object] = {"definition": spec_in(file), "deadline": _seconds(deadline), "rollback": rollback}
-    return await actions.act(registry.kind_at(target), target, "deploy", options, spec)
+    target = node_path(system_path(system), path)
+    spec: dict[str, object] = {
+        "definition": read_spec_file(file),
+        "deadline": _parse_seconds(deadline),
+        "rollback": rollback,
+    }
+    return await actions.run_action(registry.kind_at(target), target, "deploy", options, spec)
 
 
 async def status(system: SystemName, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
@@ -61,7 +65,7 @@ async def status(system: SystemName, /, *, watch: WatchOption = False, output: O
     Example: starter system status shop -o json
     """
     path = system_path(system)
-    return await watching(watch, lambda: views.status(path, output))
+    return await run_and_watch(watch, lambda: views.print_status(path, output))
 
 
 async def deploys(system: SystemName, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
@@ -70,7 +74,7 @@ async def deploys(system: SystemName, /, *, watch: WatchOption = False, output: 
     Example: starter system deploys shop
     """
     path = system_path(system)
-    return await watching(watch, lambda: views.deploys(path, output))
+    return await run_and_watch(watch, lambda: views.print_deploys(path, output))
 
 
 async def show(system: SystemName, path: TreePath = "/", /, *, output: OutputOption = "yaml") -> Exit:
@@ -78,7 +82,7 @@ async def show(system: SystemName, path: TreePath = "/", /, *, output: OutputOpt
 
     Example: starter system show shop /back
     """
-    return await views.definition(at(system_path(system), path), output)
+    return await views.print_definition(node_path(system_path(system), path), output)
 
 
 async def graph(system: SystemName, /, *, watch: WatchOption = False) -> Exit:
@@ -87,15 +91,15 @@ async def graph(system: SystemName, /, *, watch: WatchOption = False) -> Exit:
     Example: starter system graph shop
     """
     path = system_path(system)
-    return await watching(watch, lambda: views.graph(path))
+    return await run_and_watch(watch, lambda: views.print_graph(path))
 
 
 def system_path(text: str) -> str:
     """Expands a system's name to its path."""
-    return expand(text, ("system",))
+    return expand_path(text, ("system",))
 
 
-def _seconds(text: str) -> float:
-    if (seconds := actions.duration(text, "--deadline")) is None:
+def _parse_seconds(text: str) -> float:
+    if (seconds := actions.parse_duration(text, "--deadline")) is None:
         raise Refused(Category.INVALID, "--deadline is empty", "write it as 90s, 5m or 1h")
     return seconds

@@ -10,31 +10,31 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel
 
-from domain.edge.facts import CloudletTerms, InstanceTerms
 from domain.edge.messages import CrmAddress
-from domain.edge.policies import ON_BEHALF
+from domain.edge.policies import REQUESTED_BY_PREFIX
+from domain.edge.reports import CloudletGrantDetails, InstanceGrantDetails
 from domain.edge.specs import AppSpec, CloudletSpec, ClusterSpec, DeleteClusterSpec, KeySpec, Override, UpgradeSpec
-from domain.edge.tables import S, refuses_changes
+from domain.edge.tables import S, why_changes_refused
 from domain.errors import Category, Refused
 from domain.fields import refuse_invalid
-from domain.model import Claim, Grant, Outcome, Result
-from domain.paths import ancestors, parent_of, short
+from domain.model import ActionResult, Claim, Grant, Outcome
+from domain.paths import ancestors, parent_of, short_path
 from domain.statetable import Actor, Row
 from store.history import history_line, merge_info
-from store.hooks import GrantExtras, Hooks, MaybeRow
+from store.hooks import GrantExtras, Hooks, MaybeObjectRow
 from store.rows import find_object, lock_object
 from store.schema import ObjectRow, objects
-from store.status import ONE, set_details
+from store.status import OBJECT_BY_PATH, update_details
 
-_INSIDE = (
+_SELECT_CHILDREN = (
     sa.select(objects.c.path, objects.c.status, objects.c.spec)
     .where(objects.c.parent == sa.bindparam("at_path"))
     .order_by(objects.c.path)
 )
 
-StoredCrm = dict[str, Any] | None  # the stored fields of a CRM connection
+StoredCrmConnection = dict[str, Any] | None  # the stored fields of a CRM connection
 
-MAX_CASCADE = 500
+MAX_CASCADED_APPS = 500
 
 
 def cloudlet_of(path: str) -> str:
@@ -42,7 +42,7 @@ def cloudlet_of(path: str) -> str:
     return ([*ancestors(path), path])[1]
 
 
-def address_of(cloudlet: ObjectRow, role: str = "crm") -> CrmAddress | None:
+def crm_address_of(cloudlet: ObjectRow, role: str = "crm") -> CrmAddress | None:
     """Returns the address of the cloudlet's connected CRM in this role, or None."""
     crm = cloudlet.info.get(role) or {}
     if not crm.get("connected"):
@@ -59,71 +59,75 @@ def address_of(cloudlet: ObjectRow, role: str = "crm") -> CrmAddress | None:
 
 
 def admit_cloudlet(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     """Refuses an upgrade or maintenance without a connected CRM, and a delete of a non-empty cloudlet."""
     path, action = claim.request.path, claim.request.action
-    if found is None or isinstance(spec, CloudletSpec):
+    if object_row is None or isinstance(spec, CloudletSpec):
         assert isinstance(spec, CloudletSpec)
         kept = spec.model_dump(mode="json")
-        _can_check(spec.key)
-        there = address_of(found) if found else None  # the CRM of a create that was cut off
-        return GrantExtras(details=_cloudlet_terms(there, spec), spec=kept)
-    address = address_of(found)
+        _check_signatures_supported(spec.key)
+        there = crm_address_of(object_row) if object_row else None  # the CRM of a create that was cut off
+        return GrantExtras(details=_cloudlet_details(there, spec), spec=kept)
+    address = crm_address_of(object_row)
     if isinstance(spec, UpgradeSpec):
-        _may_upgrade(found, address, spec)
+        _check_can_upgrade(object_row, address, spec)
     if isinstance(spec, KeySpec):
-        _can_check(spec.key)
+        _check_signatures_supported(spec.key)
     if action in ("maintenance-start", "maintenance-end") and address is None:
         raise Refused(
             Category.NOT_ALLOWED,
             f"{action} is not possible: no CRM is connected to {path}",
-            f"start it: starter crm run --cloudlet {short(path)}",
+            f"start it: starter crm run --cloudlet {short_path(path)}",
         )
-    if action == "delete" and (inside := connection.execute(_INSIDE, {"at_path": path}).all()):
+    if action == "delete" and (inside := connection.execute(_SELECT_CHILDREN, {"at_path": path}).all()):
         raise Refused(
             Category.NOT_ALLOWED,
             f"delete is not allowed for Cloudlet {path}: it has {len(inside)} clusters, the first is {inside[0].path}",
-            f"delete them first: starter cluster delete {short(inside[0].path)} --cascade",
+            f"delete them first: starter cluster delete {short_path(inside[0].path)} --cascade",
         )
     return GrantExtras(
-        details=_cloudlet_terms(address, CloudletSpec.model_validate(found.spec), address_of(found, "next"))
+        details=_cloudlet_details(
+            address, CloudletSpec.model_validate(object_row.spec), crm_address_of(object_row, "next")
+        )
     )
 
 
-def _cloudlet_terms(address: CrmAddress | None, spec: CloudletSpec, other: CrmAddress | None = None) -> CloudletTerms:
-    return CloudletTerms(address=address, next=other, patience=spec.patience, spec=spec.model_dump(mode="json"))
+def _cloudlet_details(
+    address: CrmAddress | None, spec: CloudletSpec, other: CrmAddress | None = None
+) -> CloudletGrantDetails:
+    return CloudletGrantDetails(address=address, next=other, patience=spec.patience, spec=spec.model_dump(mode="json"))
 
 
-def _can_check(key: str) -> None:
+def _check_signatures_supported(key: str) -> None:
     if key and not find_spec("cryptography"):
         why = "a cloudlet with a key needs workers that can check proofs, and this one cannot"
         raise Refused(Category.NOT_ALLOWED, why, "install its extra: encryption")
 
 
-def _may_upgrade(found: ObjectRow, address: CrmAddress | None, spec: UpgradeSpec) -> None:
+def _check_can_upgrade(found: ObjectRow, address: CrmAddress | None, spec: UpgradeSpec) -> None:
     path = found.path
     if address is None:
         raise Refused(
             Category.NOT_ALLOWED,
             f"upgrade is not possible: no CRM is connected to {path} that could start another one",
-            f"start it: starter crm run --cloudlet {short(path)}",
+            f"start it: starter crm run --cloudlet {short_path(path)}",
         )
     if address.version == spec.version:
         raise Refused(Category.NOT_ALLOWED, f"{path} runs {spec.version} already", "name another --version")
 
 
 def admit_instance(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     """Refuses unless the cloudlet takes changes, an app's cluster is Ready, and a cluster to delete is empty."""
     request = claim.request
     override = Override(getattr(spec, "override", Override.NONE))
-    if override.any_status and not request.force:
+    if override.allows_any_status and not request.force:
         raise Refused(Category.INVALID, f"{override} takes over from what is there", "say so: add --force")
-    cloudlet = _able_cloudlet(connection, request.path, override)
-    _ready_cluster(connection, request.path, request.action, found)
-    if request.action == "recreate" and not (found and found.info.get("missing")):
+    cloudlet = _require_usable_cloudlet(connection, request.path, override)
+    _require_ready_cluster(connection, request.path, request.action, object_row)
+    if request.action == "recreate" and not (object_row and object_row.info.get("missing")):
         raise Refused(
             Category.NOT_ALLOWED,
             f"recreate is only for what its cloudlet has lost: {request.path} is not missing",
@@ -132,11 +136,11 @@ def admit_instance(
     if request.action == "discard" and request.path not in cloudlet.info.get("orphans", ()):
         message = f"{request.path} is no orphan: the CRM of {cloudlet.path} has not reported it"
         raise Refused(Category.NOT_FOUND, message, "a CRM reports what it has when it connects")
-    before = dict(found.spec) if found else {}
-    after = _after(request.action, spec, request.spec or {}, before)
-    apps = _apps(connection, request.path, request.action, spec)
-    address = None if override.without_crm else address_of(cloudlet)
-    terms = InstanceTerms(
+    before = dict(object_row.spec) if object_row else {}
+    after = _spec_after_action(request.action, spec, request.spec or {}, before)
+    apps = _apps_to_delete(connection, request.path, request.action, spec)
+    address = None if override.skips_crm else crm_address_of(cloudlet)
+    terms = InstanceGrantDetails(
         address=address,
         patience=CloudletSpec.model_validate(cloudlet.spec).patience,
         spec=after,
@@ -147,31 +151,35 @@ def admit_instance(
     )
     kept = after if request.action == "create" else None
     made_by = (
-        {"policy": request.requested_by.removeprefix(ON_BEHALF)} if request.requested_by.startswith(ON_BEHALF) else {}
+        {"policy": request.requested_by.removeprefix(REQUESTED_BY_PREFIX)}
+        if request.requested_by.startswith(REQUESTED_BY_PREFIX)
+        else {}
     )
-    info = {"progress": None} if found else made_by
+    info = {"progress": None} if object_row else made_by
     return GrantExtras(details=terms, spec=kept, info=info)
 
 
-def _able_cloudlet(connection: sa.Connection, path: str, override: Override) -> ObjectRow:
+def _require_usable_cloudlet(connection: sa.Connection, path: str, override: Override) -> ObjectRow:
     home = cloudlet_of(path)
-    found = find_object(connection, home)
-    if found is None:
+    row = find_object(connection, home)
+    if row is None:
         raise Refused(
-            Category.NOT_FOUND, f"there is no such Cloudlet: {home}", f"make it: starter cloudlet create {short(home)}"
+            Category.NOT_FOUND,
+            f"there is no such Cloudlet: {home}",
+            f"make it: starter cloudlet create {short_path(home)}",
         )
-    why = refuses_changes(found.status, address_of(found) is not None)
-    if why and not override.without_crm:
+    why = why_changes_refused(row.status, crm_address_of(row) is not None)
+    if why and not override.skips_crm:
         hint = {
-            S.UPDATE_ERROR: f"correct the cause, then: starter cloudlet repair {short(home)}",
-            S.UNDER_MAINTENANCE: f"end it: starter cloudlet maintenance-end {short(home)}",
-            S.OFFLINE: f"start its CRM: starter crm run --cloudlet {short(home)}",
-        }.get(S(found.status), f"see it: starter cloudlet status {short(home)}")
+            S.UPDATE_ERROR: f"correct the cause, then: starter cloudlet repair {short_path(home)}",
+            S.UNDER_MAINTENANCE: f"end it: starter cloudlet maintenance-end {short_path(home)}",
+            S.OFFLINE: f"start its CRM: starter crm run --cloudlet {short_path(home)}",
+        }.get(S(row.status), f"see it: starter cloudlet status {short_path(home)}")
         raise Refused(Category.NOT_ALLOWED, f"Cloudlet {home} takes no changes now: {why}", hint)
-    return found
+    return row
 
 
-def _ready_cluster(connection: sa.Connection, path: str, action: str, found: MaybeRow) -> None:
+def _require_ready_cluster(connection: sa.Connection, path: str, action: str, object_row: MaybeObjectRow) -> None:
     """An app lives in a cluster that is Ready. (One that is being changed is locked, and refused before.)
 
     One that has lost its cluster can be deleted, and an orphan has none."""
@@ -179,10 +187,10 @@ def _ready_cluster(connection: sa.Connection, path: str, action: str, found: May
     if above is None or above == cloudlet_of(path):
         return
     cluster = find_object(connection, above)
-    if cluster is None and (action == "discard" or (found and action == "delete")):
+    if cluster is None and (action == "discard" or (object_row and action == "delete")):
         return
     if cluster is None:
-        hint = f"make it: starter cluster create {short(above)}"
+        hint = f"make it: starter cluster create {short_path(above)}"
         raise Refused(Category.NOT_FOUND, f"there is no such ClusterInst: {above}", hint)
     if action in ("create", "recreate") and cluster.status != S.READY:
         raise Refused(
@@ -192,7 +200,9 @@ def _ready_cluster(connection: sa.Connection, path: str, action: str, found: May
         )
 
 
-def _after(action: str, spec: BaseModel | None, given: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+def _spec_after_action(
+    action: str, spec: BaseModel | None, given: dict[str, Any], before: dict[str, Any]
+) -> dict[str, Any]:
     """Returns the instance's spec after the action; an update merges the given fields into the stored spec."""
     if not isinstance(spec, ClusterSpec | AppSpec):
         return before
@@ -203,62 +213,66 @@ def _after(action: str, spec: BaseModel | None, given: dict[str, Any], before: d
     return wanted.model_dump(mode="json", exclude={"override"})
 
 
-def _apps(connection: sa.Connection, path: str, action: str, spec: BaseModel | None) -> dict[str, dict[str, Any]]:
+def _apps_to_delete(
+    connection: sa.Connection, path: str, action: str, spec: BaseModel | None
+) -> dict[str, dict[str, Any]]:
     """Returns the apps to delete with a cluster. Refuses if there are any and --cascade was not given."""
     if action != "delete" or not isinstance(spec, DeleteClusterSpec):
         return {}
-    inside: Sequence[Any] = connection.execute(_INSIDE, {"at_path": path}).all()
+    inside: Sequence[Any] = connection.execute(_SELECT_CHILDREN, {"at_path": path}).all()
     if inside and not spec.cascade:
         raise Refused(
             Category.NOT_ALLOWED,
             f"delete is not allowed for ClusterInst {path}: it has {len(inside)} apps, the first is {inside[0].path}",
             "delete them first, or all together: add --cascade",
         )
-    if len(inside) > MAX_CASCADE:
+    if len(inside) > MAX_CASCADED_APPS:
         raise Refused(
-            Category.NOT_ALLOWED, f"{path} has {len(inside)} apps: at most {MAX_CASCADE} go together", "delete some"
+            Category.NOT_ALLOWED,
+            f"{path} has {len(inside)} apps: at most {MAX_CASCADED_APPS} go together",
+            "delete some",
         )
     return {app.path: dict(app.spec) for app in inside}
 
 
-def instance_ended(connection: sa.Connection, grant: Grant, outcome: Outcome, _at: datetime) -> None:
+def finish_instance_action(connection: sa.Connection, grant: Grant, outcome: Outcome, _at: datetime) -> None:
     """What came into being, or is gone, is not what its CRM reported as unknown any more."""
     home = cloudlet_of(grant.path)
-    found = find_object(connection, home)
-    if outcome.result is not Result.SUCCEEDED or not found or grant.path not in found.info.get("orphans", ()):
+    row = find_object(connection, home)
+    if outcome.result is not ActionResult.SUCCEEDED or not row or grant.path not in row.info.get("orphans", ()):
         return
-    found = lock_object(connection, home)
-    if found:
-        left = [path for path in found.info.get("orphans", ()) if path != grant.path]
-        set_details(connection, home, info=merge_info(found.info, {"orphans": left or None}))
+    row = lock_object(connection, home)
+    if row:
+        left = [path for path in row.info.get("orphans", ()) if path != grant.path]
+        update_details(connection, home, info=merge_info(row.info, {"orphans": left or None}))
 
 
-def cloudlet_ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
+def finish_cloudlet_action(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
     """Writes the cloudlet's status and CRM connections at finish, as CRMs came and went during the action."""
-    found = lock_object(connection, grant.path)
-    if found is None:
+    row = lock_object(connection, grant.path)
+    if row is None:
         return
-    found = _handed_over(connection, found, grant, outcome)
-    crm, other = found.info.get("crm"), found.info.get("next")
-    repaired = found.status == S.READY and grant.action == "repair"
-    if found.status == S.READY and grant.action == "upgrade" and other:  # cut off
+    row = _apply_handover(connection, row, grant, outcome)
+    crm, other = row.info.get("crm"), row.info.get("next")
+    repaired = row.status == S.READY and grant.action == "repair"
+    if row.status == S.READY and grant.action == "upgrade" and other:  # cut off
         why = "its upgrade was cut off when the other CRM had connected; the state stays until repair"
         _set_status(connection, grant, at, "cut off", S.UPDATE_ERROR, why)
-    elif found.status == S.READY and not address_of(found):
+    elif row.status == S.READY and not crm_address_of(row):
         _set_status(connection, grant, at, "lost", S.OFFLINE, "its CRM is gone")
     if other:
         kept = grant.action in ("upgrade", "repair") and not repaired  # not after a rekey: it has to prove the new key
         crm, other = remaining_crms(crm, other) if kept else (crm, None)
-        info = merge_info(found.info, {"crm": crm, "next": other})
-        set_details(connection, grant.path, info=info)
+        info = merge_info(row.info, {"crm": crm, "next": other})
+        update_details(connection, grant.path, info=info)
     if repaired and crm:  # a repair may have started another version
-        set_details(connection, grant.path, spec={**found.spec, "version": crm["version"]})
+        update_details(connection, grant.path, spec={**row.spec, "version": crm["version"]})
 
 
-def _handed_over(connection: sa.Connection, found: ObjectRow, grant: Grant, outcome: Outcome) -> ObjectRow:
+def _apply_handover(connection: sa.Connection, found: ObjectRow, grant: Grant, outcome: Outcome) -> ObjectRow:
     """Applies a successful upgrade or rekey to the stored CRM connections."""
     crm, other = found.info.get("crm"), found.info.get("next")
-    if outcome.result is not Result.SUCCEEDED or not (crm or other):
+    if outcome.result is not ActionResult.SUCCEEDED or not (crm or other):
         return found
     if grant.action == "upgrade" and other and other["version"] == found.spec.get("version"):
         news = {"crm": other, "next": None}
@@ -266,13 +280,15 @@ def _handed_over(connection: sa.Connection, found: ObjectRow, grant: Grant, outc
         news = {"crm": {**crm, "connected": False}, "next": None}
     else:
         return found
-    set_details(connection, grant.path, info=merge_info(found.info, news))
+    update_details(connection, grant.path, info=merge_info(found.info, news))
     again = find_object(connection, grant.path)
     assert again
     return again
 
 
-def remaining_crms(crm: StoredCrm, other: StoredCrm) -> tuple[StoredCrm, StoredCrm]:
+def remaining_crms(
+    crm: StoredCrmConnection, other: StoredCrmConnection
+) -> tuple[StoredCrmConnection, StoredCrmConnection]:
     """Returns the serving CRM and the CRM to take over, after an upgrade was cut off: those still connected."""
     if not other or not other.get("connected"):
         return crm, None
@@ -282,11 +298,11 @@ def remaining_crms(crm: StoredCrm, other: StoredCrm) -> tuple[StoredCrm, StoredC
 def _set_status(connection: sa.Connection, grant: Grant, at: datetime, action: str, to: S, why: str) -> None:
     change = {"status": to.value, "changed_at": at, **({"error": why} if to is S.UPDATE_ERROR else {})}
     told = history_line(grant.path, at, Actor.CONTROLLER, action, S.READY, to, grant.epoch, why)
-    ONE.change(connection, {"name": grant.path}, change, [told])
+    OBJECT_BY_PATH.change_objects(connection, {"name": grant.path}, change, [told])
 
 
 HOOKS: dict[str, Hooks] = {
-    "cloudlet": Hooks(admit=admit_cloudlet, ended=cloudlet_ended),
-    "cluster": Hooks(admit=admit_instance, ended=instance_ended),
-    "app": Hooks(admit=admit_instance, ended=instance_ended),
+    "cloudlet": Hooks(admit=admit_cloudlet, on_finish=finish_cloudlet_action),
+    "cluster": Hooks(admit=admit_instance, on_finish=finish_instance_action),
+    "app": Hooks(admit=admit_instance, on_finish=finish_instance_action),
 }

@@ -6,15 +6,15 @@ from store.edge import links, queries
 from store.transaction import Store, transaction
 
 
-class SqlEdge(Store):
+class SqlEdgeInventory(Store):
     """The edge family's store: `domain.edge.ports.EdgeInventory` on SQLite or PostgreSQL."""
 
-    accept_connection = transaction(links.connected)
-    record_answer = transaction(links.answered)
-    record_loss = transaction(links.lost)
-    find_connection = transaction(links.rejoined)
-    record_ignored = transaction(links.ignore)
-    expected_instances = transaction(queries.everything)
-    find_refuges = transaction(queries.refuges)
-    stored_policy = transaction(queries.policy)
-    policy_facts = transaction(queries.facts)
+    accept_connection = transaction(links.accept_connection)
+    record_answer = transaction(links.record_answer)
+    record_disconnect = transaction(links.record_disconnect)
+    find_connection = transaction(links.find_connection)
+    record_ignored = transaction(links.record_ignored)
+    list_expected_instances = transaction(queries.list_expected_instances)
+    plan_failover = transaction(queries.plan_failover)
+    read_policy = transaction(queries.read_policy)
+    read_policy_facts = transaction(queries.read_policy_facts)

@@ -6,21 +6,28 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.edge.facts import ExpectedInstance, ExpectedPage, KeptPolicy, PolicyQuestion, Refuge, Refuges
 from domain.edge.policies import PolicyFacts, PolicySite
+from domain.edge.reports import (
+    AppFailover,
+    ExpectedInstance,
+    ExpectedInstancesPage,
+    FailoverPlan,
+    PolicyFactsQuery,
+    StoredPolicy,
+)
 from domain.edge.specs import AutoProvision, PolicySpec
-from domain.edge.tables import S, refuses_changes
+from domain.edge.tables import S, why_changes_refused
 from domain.paths import name_of, parent_of
 from domain.statetable import NONE
-from store.edge.hooks import address_of, cloudlet_of
-from store.queries import inside
+from store.edge.hooks import cloudlet_of, crm_address_of
+from store.queries import is_below
 from store.rows import find_object, read_all
 from store.schema import ObjectRow, objects
 
-ITEMS_AT_ONCE = 2_000
+INSTANCES_PER_PAGE = 2_000
 
 
-def everything(connection: sa.Connection, cloudlet: str, after: str = "") -> ExpectedPage:
+def list_expected_instances(connection: sa.Connection, cloudlet: str, after: str = "") -> ExpectedInstancesPage:
     """Returns a page of the Ready instances of a cloudlet, beginning after a path."""
     query = (
         sa.select(objects.c.path, objects.c.spec)
@@ -28,103 +35,107 @@ def everything(connection: sa.Connection, cloudlet: str, after: str = "") -> Exp
         .where(objects.c.status == S.READY.value)
         .order_by(objects.c.path)
     )
-    rows = connection.execute(query.limit(ITEMS_AT_ONCE + 1)).all()
-    items = [ExpectedInstance(path=row.path, spec=row.spec) for row in rows[:ITEMS_AT_ONCE]]
-    return ExpectedPage(items=items, more=len(rows) > ITEMS_AT_ONCE)
+    rows = connection.execute(query.limit(INSTANCES_PER_PAGE + 1)).all()
+    items = [ExpectedInstance(path=row.path, spec=row.spec) for row in rows[:INSTANCES_PER_PAGE]]
+    return ExpectedInstancesPage(items=items, more=len(rows) > INSTANCES_PER_PAGE)
 
 
-def refuges(connection: sa.Connection, cloudlet: str) -> Refuges:
+def plan_failover(connection: sa.Connection, cloudlet: str) -> FailoverPlan:
     """Finds for each app of a cloudlet another cloudlet without that app and with a Ready cluster of the same name."""
     apps = connection.execute(
         sa.select(objects.c.path, objects.c.spec)
-        .where(inside(objects.c.path, cloudlet), objects.c.kind == "app", objects.c.status == S.READY.value)
+        .where(is_below(objects.c.path, cloudlet), objects.c.kind == "app", objects.c.status == S.READY.value)
         .order_by(objects.c.path)
     ).all()
-    others = [row.path for row in _cloudlets(connection, str(parent_of(cloudlet))) if _able(row)]
-    taken = {(cloudlet_of(path), name_of(path)) for path in _apps_of(connection, str(parent_of(cloudlet)))}
+    others = [
+        row.path for row in _list_cloudlets_of_org(connection, str(parent_of(cloudlet))) if _is_usable_cloudlet(row)
+    ]
+    taken = {(cloudlet_of(path), name_of(path)) for path in _list_apps_of_org(connection, str(parent_of(cloudlet)))}
     found = []
     for app in apps:
         free = [other for other in others if other != cloudlet and (other, name_of(app.path)) not in taken]
-        found.append(_refuge(connection, app.path, app.spec, free))
+        found.append(_find_failover(connection, app.path, app.spec, free))
         taken |= {(cloudlet_of(found[-1].to), name_of(app.path))} if found[-1].to else set()
-    return Refuges(apps=found)
+    return FailoverPlan(apps=found)
 
 
-def _refuge(connection: sa.Connection, app: str, spec: dict[str, Any], others: list[str]) -> Refuge:
+def _find_failover(connection: sa.Connection, app: str, spec: dict[str, Any], others: list[str]) -> AppFailover:
     """Returns the first of these cloudlets that has a Ready cluster for the app."""
     cluster, name = name_of(str(parent_of(app))), name_of(app)
     for other in others:
         target = f"{other}:cluster:{cluster}"
-        found = find_object(connection, target)
-        if found and found.status == S.READY:
-            return Refuge(path=app, to=f"{target}:app:{name}", spec=spec)
-    return Refuge(path=app)
+        row = find_object(connection, target)
+        if row and row.status == S.READY:
+            return AppFailover(path=app, to=f"{target}:app:{name}", spec=spec)
+    return AppFailover(path=app)
 
 
-def _apps_of(connection: sa.Connection, org: str) -> list[str]:
-    query = sa.select(objects.c.path).where(inside(objects.c.path, org), objects.c.kind == "app")
+def _list_apps_of_org(connection: sa.Connection, org: str) -> list[str]:
+    query = sa.select(objects.c.path).where(is_below(objects.c.path, org), objects.c.kind == "app")
     return list(connection.execute(query).scalars())
 
 
-def _cloudlets(connection: sa.Connection, org: str) -> list[ObjectRow]:
-    query = sa.select(objects).where(objects.c.kind == "cloudlet", inside(objects.c.path, org)).order_by(objects.c.path)
+def _list_cloudlets_of_org(connection: sa.Connection, org: str) -> list[ObjectRow]:
+    query = (
+        sa.select(objects).where(objects.c.kind == "cloudlet", is_below(objects.c.path, org)).order_by(objects.c.path)
+    )
     return read_all(ObjectRow, connection.execute(query))
 
 
-def _able(cloudlet: ObjectRow) -> bool:
-    return not refuses_changes(cloudlet.status, address_of(cloudlet) is not None)
+def _is_usable_cloudlet(cloudlet: ObjectRow) -> bool:
+    return not why_changes_refused(cloudlet.status, crm_address_of(cloudlet) is not None)
 
 
-def policy(connection: sa.Connection, path: str) -> KeptPolicy:
+def read_policy(connection: sa.Connection, path: str) -> StoredPolicy:
     """Returns a policy's spec if it is Active, and whether an action is changing it."""
     row = find_object(connection, path)
     if row is None:
-        return KeptPolicy()
+        return StoredPolicy()
     if row.target_action != NONE:
-        return KeptPolicy(changing=True)
-    return KeptPolicy(spec=PolicySpec.model_validate(row.spec) if row.status == S.ACTIVE else None)
+        return StoredPolicy(changing=True)
+    return StoredPolicy(spec=PolicySpec.model_validate(row.spec) if row.status == S.ACTIVE else None)
 
 
-def facts(connection: sa.Connection, asked: PolicyQuestion) -> PolicyFacts:
+def read_policy_facts(connection: sa.Connection, asked: PolicyFactsQuery) -> PolicyFacts:
     """Returns the state that a policy decides by: its sites and their apps, or the size of its cluster."""
     if asked.auto_provision:
-        return PolicyFacts(places=_places(connection, asked.policy, asked.auto_provision))
+        return PolicyFacts(places=_list_policy_sites(connection, asked.policy, asked.auto_provision))
     policy = asked.auto_scale
     assert policy
     path = f"{parent_of(asked.policy)}:cloudlet:{policy.cloudlet}:cluster:{policy.cluster}"
     cluster = find_object(connection, path)
     home = find_object(connection, str(parent_of(path)))
-    able = home is not None and _able(home)
+    able = home is not None and _is_usable_cloudlet(home)
     if cluster is None:
         return PolicyFacts()
     status = cluster.status if able else "unreachable"
     return PolicyFacts(nodes=int(cluster.spec.get("nodes", 1)), cluster=status)
 
 
-def _places(connection: sa.Connection, path: str, policy: AutoProvision) -> list[PolicySite]:
+def _list_policy_sites(connection: sa.Connection, path: str, policy: AutoProvision) -> list[PolicySite]:
     """Returns the policy's sites in their order, then the instances that it created on other cloudlets."""
     org = str(parent_of(path))
-    cloudlets = {name_of(row.path): row for row in _cloudlets(connection, org)}
+    cloudlets = {name_of(row.path): row for row in _list_cloudlets_of_org(connection, org)}
     places = []
     for site in policy.cloudlets:
         home = cloudlets.get(site.cloudlet)
         cluster = find_object(connection, f"{home.path}:cluster:{site.cluster}") if home else None
-        reached = bool(home and _able(home))
+        reached = bool(home and _is_usable_cloudlet(home))
         usable = bool(reached and cluster and cluster.status == S.READY)
         app = find_object(connection, f"{cluster.path}:app:{policy.app}") if cluster else None
         status = app.status if app else ""
         places.append(
             PolicySite(cloudlet=site.cloudlet, cluster=site.cluster, usable=usable, reached=reached, app=status)
         )
-    return places + _elsewhere(connection, path, policy)
+    return places + _list_sites_outside_policy(connection, path, policy)
 
 
-def _elsewhere(connection: sa.Connection, path: str, policy: AutoProvision) -> list[PolicySite]:
+def _list_sites_outside_policy(connection: sa.Connection, path: str, policy: AutoProvision) -> list[PolicySite]:
     """Returns instances that the policy created on cloudlets that are no longer its sites."""
     sites = {site.cloudlet for site in policy.cloudlets}
     apps = connection.execute(
         sa.select(objects.c.path, objects.c.status, objects.c.info)
-        .where(inside(objects.c.path, str(parent_of(path))), objects.c.kind == "app")
+        .where(is_below(objects.c.path, str(parent_of(path))), objects.c.kind == "app")
         .order_by(objects.c.path)
     ).all()
     found = []

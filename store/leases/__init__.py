@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store.leases.queries import LeaseReads
-from store.leases.schedule import SqlLeases
+from store.leases.queries import SqlLeaseViews
+from store.leases.schedule import SqlLeaseSchedule
 
-__all__ = ["LeaseReads", "SqlLeases"]
+__all__ = ["SqlLeaseSchedule", "SqlLeaseViews"]

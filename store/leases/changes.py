@@ -14,13 +14,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain.errors import Category, Refused
-from domain.leases.dates import stamp
+from domain.leases.dates import format_date
 from domain.leases.messages import BookingChange, BookingTerms, LeaseTerms
 from domain.leases.names import event_path
 from domain.leases.specs import LeaseChange, LeaseTerm, Resize
 from domain.leases.tables import BEFORE_END, END, EVENTS, EventStatus, LeaseStatus
 from domain.model import Move
-from domain.paths import name_of, short
+from domain.paths import name_of, short_path
 from store.leases import booking, capacity, parts
 from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING
 from store.leases.parts import LeaseParts
@@ -28,52 +28,56 @@ from store.leases.tables import AllocationRow, BookingRow, allocations, bookings
 from store.schema import ObjectRow
 
 
-def prepare(
+def prepare_update(
     connection: sa.Connection, lease: str, now: LeaseParts, change: LeaseChange, dates: LeaseTerm, started: bool
 ) -> LeaseTerms:
     """Allocates what the update needs. Returns the details that `settle` and the workflow need."""
     specs = {name_of(row.path): row.spec for row in now.reservations}
-    sizes = _sizes(change, specs)
+    sizes = _resizes_by_reservation(change, specs)
     plans: dict[str, BookingChange] = {}
-    hand_over = returning(connection, lease)
-    for each in capacity.locked(connection, lease):
-        name = name_of(each.reservation)
-        size, before = sizes.get(name), _terms(each)
-        if each.closing or (size is None and before == _terms(each.during(dates))):
+    hand_over = list_returning_reservations(connection, lease)
+    for row in capacity.lock_bookings_of_lease(connection, lease):
+        name = name_of(row.reservation)
+        size, before = sizes.get(name), _booking_terms(row)
+        if row.closing or (size is None and before == _booking_terms(row.during(dates))):
             continue
-        if not started and each.units:
-            units = _rebook(connection, each, dates, size, specs[name]["min"])
+        if not started and row.units:
+            units = _rebook_reservation(connection, row, dates, size, specs[name]["min"])
         else:
-            _extend(connection, each, dates.end)
-            units = _resize(connection, each._replace(ends=max(each.ends, dates.end)), size) if size else each.units
-            hand_over += [each.reservation] if units != each.units else []
-        after = _terms(each.during(dates)._replace(units=units))
-        plans[each.reservation] = BookingChange(before=before, after=after)
-        _cover_both(connection, each, dates, units)
+            _extend_reservation(connection, row, dates.end)
+            units = (
+                _resize_reservation(connection, row._replace(ends=max(row.ends, dates.end)), size)
+                if size
+                else row.units
+            )
+            hand_over += [row.reservation] if units != row.units else []
+        after = _booking_terms(row.during(dates)._replace(units=units))
+        plans[row.reservation] = BookingChange(before=before, after=after)
+        _book_old_and_new_term(connection, row, dates, units)
     told = [row for row in now.reservations if name_of(row.path) in sizes]
-    moves = [_sized(row, sizes[name_of(row.path)]) for row in told]
+    moves = [_size_move(row, sizes[name_of(row.path)]) for row in told]
     return LeaseTerms(plans=plans, hand_over=sorted(set(hand_over)), moves=moves)
 
 
-def settle(connection: sa.Connection, lease: str, terms: LeaseTerms, good: bool) -> None:
+def settle_update(connection: sa.Connection, lease: str, terms: LeaseTerms, good: bool) -> None:
     """Ends an update: keeps the new allocations if it succeeded (`good`), else restores the old ones."""
-    for row in capacity.locked(connection, lease):
+    for row in capacity.lock_bookings_of_lease(connection, lease):
         if plan := terms.plans.get(row.reservation):
             if row.reservation in terms.hand_over and not good:
-                _may_have_joined(connection, row.reservation)
-            _end_change(connection, row, plan.after if good else plan.before, good)
-    capacity.raise_version(connection, sorted(terms.plans))
+                _keep_uncertain_hosts(connection, row.reservation)
+            _end_booking_change(connection, row, plan.after if good else plan.before, good)
+    capacity.raise_versions(connection, sorted(terms.plans))
 
 
-def hosts_of(connection: sa.Connection, lease: str, plans: Mapping[str, BookingChange]) -> int:
+def count_hosts_after_update(connection: sa.Connection, lease: str, plans: Mapping[str, BookingChange]) -> int:
     """Returns how many whole hosts the lease will have after the update."""
-    rows = [row for row in capacity.locked(connection, lease) if row.whole]
+    rows = [row for row in capacity.lock_bookings_of_lease(connection, lease) if row.whole]
     return sum(plans[row.reservation].after.units if row.reservation in plans else row.units for row in rows)
 
 
-def returning(connection: sa.Connection, lease: str) -> list[str]:
+def list_returning_reservations(connection: sa.Connection, lease: str) -> list[str]:
     """Returns reservations with hosts that an earlier update may still have handed over."""
-    rows = capacity.held(connection, allocations.c.lease == lease, allocations.c.phase == RETURNING)
+    rows = capacity.list_allocations(connection, allocations.c.lease == lease, allocations.c.phase == RETURNING)
     return list(dict.fromkeys(row.reservation for row in rows))
 
 
@@ -83,12 +87,12 @@ def move_events(
     """Returns the moves of events whose time the update changes. A before_end event that came too early is repeated."""
     moves = []
     for name in EVENTS:
-        event, old, due = now.events[name], now.due(name), dates[name]
+        event, old, due = now.events[name], now.due_date_of(name), dates[name]
         if old == due:
             continue
         again = name == BEFORE_END and event.status in (EventStatus.DONE, EventStatus.ERROR)
         status = EventStatus.UNDONE if again else event.status
-        moves.append(Move(path=event.path, to=status, spec={"due": stamp(due)}))
+        moves.append(Move(path=event.path, to=status, spec={"due": format_date(due)}))
         fires = status == EventStatus.UNDONE and (name == END or lease.status != LeaseStatus.ERROR)
         if fires and (again or due < old):
             _set_timer(connection, lease, name, due)
@@ -98,16 +102,18 @@ def move_events(
 def _set_timer(connection: sa.Connection, lease: ObjectRow, name: str, due: datetime) -> None:
     event, pool = event_path(lease.path, name), lease.spec["pool"]
     connection.execute(sa.delete(timers).where(timers.c.event == event))
-    connection.execute(parts.NEW_TIMERS, {"event": event, "lease": lease.path, "pool": pool, "name": name, "due": due})
+    connection.execute(
+        parts.INSERT_TIMERS, {"event": event, "lease": lease.path, "pool": pool, "name": name, "due": due}
+    )
 
 
-def _sizes(change: LeaseChange, specs: Mapping[str, Any]) -> dict[str, Resize]:
+def _resizes_by_reservation(change: LeaseChange, specs: Mapping[str, Any]) -> dict[str, Resize]:
     """Returns the new sizes by reservation. Refuses a size that does not name one of several reservations."""
     sizes: dict[str, Resize] = {}
-    for size in change.sizes():
+    for size in change.resizes():
         name = size.id or (next(iter(specs)) if len(specs) == 1 else "")
         if not name:
-            raise _unclear(specs)
+            raise _ambiguous_reservation(specs)
         if name not in specs:
             raise Refused(Category.INVALID, f"there is no reservation {name}", f"reservations are: {', '.join(specs)}")
         if "min" not in specs[name]:
@@ -118,50 +124,52 @@ def _sizes(change: LeaseChange, specs: Mapping[str, Any]) -> dict[str, Resize]:
     return sizes
 
 
-def _rebook(connection: sa.Connection, each: BookingRow, dates: LeaseTerm, size: Resize | None, least: int) -> int:
+def _rebook_reservation(
+    connection: sa.Connection, row: BookingRow, dates: LeaseTerm, size: Resize | None, least: int
+) -> int:
     """Allocates a reservation that has not started anew, preferring the hosts that it has. Returns its units."""
-    mine = allocations.c.reservation == each.reservation
-    rows = capacity.held(connection, mine)
-    capacity.drop(connection, mine)  # its own allocations do not block the search
-    least, most = (size.min, size.max or size.min) if size else (min(least, each.units), each.units)
-    moved = each.during(dates)
-    places = booking.place(connection, moved, least, most, [row.host for row in rows])
+    mine = allocations.c.reservation == row.reservation
+    rows = capacity.list_allocations(connection, mine)
+    capacity.delete_allocations(connection, mine)  # its own allocations do not block the search
+    least, most = (size.min, size.max or size.min) if size else (min(least, row.units), row.units)
+    moved = row.during(dates)
+    places = booking.allocate_units(connection, moved, least, most, [row.host for row in rows])
     if rows:
         connection.execute(sa.insert(allocations), [row._replace(phase=LEAVING)._asdict() for row in rows])
-    capacity.take(connection, moved, places, JOINING)
+    capacity.insert_allocations(connection, moved, places, JOINING)
     return sum(places.values())
 
 
-def _extend(connection: sa.Connection, each: BookingRow, ends: datetime) -> None:
+def _extend_reservation(connection: sa.Connection, each: BookingRow, ends: datetime) -> None:
     """Extends the allocations of a started reservation; refuses if one of its hosts is booked before the new end."""
     if ends <= each.ends:
         return
     mine = allocations.c.reservation == each.reservation
-    rows = capacity.held(connection, mine)
-    capacity.drop(connection, mine)
+    rows = capacity.list_allocations(connection, mine)
+    capacity.delete_allocations(connection, mine)
     for row in rows:  # one by one: two may be on one host
         moved = each._replace(starts=row.starts, ends=ends)
-        found = capacity.find(connection, booking.room_request(moved, row.units), [row.host])
+        found = capacity.find_hosts(connection, booking.make_room_request(moved, row.units), [row.host])
         if found.get(row.host, 0) < row.units:
-            raise _taken(row, ends)
+            raise _host_is_taken(row, ends)
         connection.execute(sa.insert(allocations), row._replace(ends=ends)._asdict())
 
 
-def _resize(connection: sa.Connection, each: BookingRow, size: Resize) -> int:
+def _resize_reservation(connection: sa.Connection, row: BookingRow, size: Resize) -> int:
     """Adds or marks allocations for the new size of a started reservation. Returns its units after the update."""
-    units, most = int(each.units), size.max or size.min
+    units, most = int(row.units), size.max or size.min
     if units < most:
-        more = booking.place(connection, each, max(0, size.min - units), most - units)
-        capacity.take(connection, each, more, JOINING)
+        more = booking.allocate_units(connection, row, max(0, size.min - units), most - units)
+        capacity.insert_allocations(connection, row, more, JOINING)
         return units + sum(more.values())
-    rows = capacity.held(connection, allocations.c.reservation == each.reservation)
-    _mark_leaving(connection, each, rows, sum(row.units for row in rows) - most)
+    rows = capacity.list_allocations(connection, allocations.c.reservation == row.reservation)
+    _mark_leaving(connection, row, rows, sum(row.units for row in rows) - most)
     return most
 
 
 def _mark_leaving(connection: sa.Connection, each: BookingRow, rows: list[AllocationRow], units: int) -> None:
     """Marks so many units as LEAVING, from the last host back; splits an allocation that leaves in part."""
-    size = capacity.size_of(each)
+    size = capacity.size_from_row(each)
     for row in reversed(rows):
         leaving = min(units, row.units)
         if leaving <= 0:
@@ -169,50 +177,50 @@ def _mark_leaving(connection: sa.Connection, each: BookingRow, rows: list[Alloca
         stay = row.units - leaving
         this = sa.update(allocations).where(allocations.c.id == row.id)
         if stay:
-            connection.execute(this.values(units=stay, **capacity.columns(size.times(stay))))
+            connection.execute(this.values(units=stay, **capacity.columns(size.multiplied_by(stay))))
             part = each._replace(starts=row.starts, ends=row.ends)
-            capacity.take(connection, part, {row.host: leaving}, LEAVING)
+            capacity.insert_allocations(connection, part, {row.host: leaving}, LEAVING)
         else:
             connection.execute(this.values(phase=LEAVING))
         units -= leaving
 
 
-def _cover_both(connection: sa.Connection, each: BookingRow, dates: LeaseTerm, units: int) -> None:
+def _book_old_and_new_term(connection: sa.Connection, row: BookingRow, dates: LeaseTerm, units: int) -> None:
     values = {
-        "starts": min(each.starts, dates.start),
-        "ends": max(each.ends, dates.end),
-        "units": max(each.units, units),
+        "starts": min(row.starts, dates.start),
+        "ends": max(row.ends, dates.end),
+        "units": max(row.units, units),
         "version": bookings.c.version + 1,
     }
-    connection.execute(sa.update(bookings).where(bookings.c.reservation == each.reservation).values(**values))
+    connection.execute(sa.update(bookings).where(bookings.c.reservation == row.reservation).values(**values))
 
 
-def _may_have_joined(connection: sa.Connection, reservation: str) -> None:
+def _keep_uncertain_hosts(connection: sa.Connection, reservation: str) -> None:
     """Marks JOINING hosts of a failed update as RETURNING: some may have been handed over already."""
     unsure = (allocations.c.reservation == reservation) & (allocations.c.phase == JOINING)
     connection.execute(sa.update(allocations).where(unsure).values(phase=RETURNING))
 
 
-def _end_change(connection: sa.Connection, row: BookingRow, terms: BookingTerms, good: bool) -> None:
+def _end_booking_change(connection: sa.Connection, row: BookingRow, terms: BookingTerms, good: bool) -> None:
     mine = allocations.c.reservation == row.reservation
-    capacity.drop(connection, mine, allocations.c.phase == (LEAVING if good else JOINING))
+    capacity.delete_allocations(connection, mine, allocations.c.phase == (LEAVING if good else JOINING))
     values: dict[str, Any] = terms.model_dump()
     now = sa.update(allocations).where(mine, allocations.c.phase != RETURNING)
     connection.execute(now.values(phase=HELD, ends=values["ends"]))
     if good and row.began_with is not None:
-        values["began_with"] = sorted({each.host for each in capacity.held(connection, mine)})
+        values["began_with"] = sorted({row.host for row in capacity.list_allocations(connection, mine)})
     connection.execute(sa.update(bookings).where(bookings.c.reservation == row.reservation).values(**values))
 
 
-def _terms(each: BookingRow) -> BookingTerms:
-    return BookingTerms(starts=each.starts, ends=each.ends, units=each.units)
+def _booking_terms(row: BookingRow) -> BookingTerms:
+    return BookingTerms(starts=row.starts, ends=row.ends, units=row.units)
 
 
-def _sized(row: ObjectRow, size: Resize) -> Move:
+def _size_move(row: ObjectRow, size: Resize) -> Move:
     return Move(path=row.path, to=row.status, spec={**row.spec, "min": size.min, "max": size.max})
 
 
-def _unclear(specs: Mapping[str, Any]) -> Refused:
+def _ambiguous_reservation(specs: Mapping[str, Any]) -> Refused:
     names = ", ".join(specs)
     example = next(iter(specs), "r1")
     return Refused(
@@ -222,10 +230,10 @@ def _unclear(specs: Mapping[str, Any]) -> Refused:
     )
 
 
-def _taken(row: AllocationRow, ends: datetime) -> Refused:
+def _host_is_taken(row: AllocationRow, ends: datetime) -> Refused:
     return Refused(
         Category.QUOTA,
-        f"host {name_of(row.host)} is booked by another lease before {stamp(ends)}; "
-        f"{short(row.lease)} has started, so it keeps its hosts",
+        f"host {name_of(row.host)} is booked by another lease before {format_date(ends)}; "
+        f"{short_path(row.lease)} has started, so it keeps its hosts",
         "ask for an earlier end, or for a lease of its own",
     )

@@ -13,11 +13,11 @@ from domain.leases.messages import LeaseTerms
 from domain.leases.specs import HostSpec
 from domain.leases.tables import HostStatus, LeaseStatus, ReservationStatus
 from domain.model import Claim, Grant, Outcome
-from domain.paths import short
+from domain.paths import short_path
 from domain.statetable import Row
-from store.hooks import GrantExtras, MaybeRow
+from store.hooks import GrantExtras, MaybeObjectRow
 from store.leases import capacity
-from store.leases.booking import room_request
+from store.leases.booking import make_room_request
 from store.leases.capacity import RETURNING
 from store.leases.tables import BookingRow, HostRow, allocations, bookings, hosts
 from store.schema import objects
@@ -25,25 +25,27 @@ from store.schema import objects
 HOLDERS_SHOWN = 5
 
 
-def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> GrantExtras:
+def admit_host_action(
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+) -> GrantExtras:
     """Changes the pool's capacity and bookings at begin; returns the started reservations to hand over afterwards."""
     host, pool = claim.request.path, claim.request.path.split(":")[1]
     with connection.begin_nested():
-        capacity.one_at_a_time(connection, pool)
+        capacity.lock_pool(connection, pool)
         if row.action == "remove":
-            _nobody_has(connection, host)
+            _check_host_unused(connection, host)
             _set_working(connection, host, False)  # no new allocations from now on
             return GrantExtras()
         if row.action == "add":
             assert isinstance(spec, HostSpec)
-            _enlist(connection, host, pool, spec)
+            _insert_host(connection, host, pool, spec)
         _set_working(connection, host, row.action != "fail")
-        changed = _reallocate(connection, host, claim.at) if row.action == "fail" else []
-        changed += _make_whole(connection, pool, claim.at)
-        return GrantExtras(details=LeaseTerms(hand_over=_in_use(connection, changed)))
+        changed = _reallocate_bookings(connection, host, claim.at) if row.action == "fail" else []
+        changed += _refill_bookings(connection, pool, claim.at)
+        return GrantExtras(details=LeaseTerms(hand_over=_filter_in_use(connection, changed)))
 
 
-def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
+def finish_host_action(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
     """Offers the host to leases only if it is UP; deletes its capacity if it was removed."""
     status = connection.execute(sa.select(objects.c.status).where(objects.c.path == grant.path)).scalar_one_or_none()
     if status is None:
@@ -52,7 +54,7 @@ def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetim
         _set_working(connection, grant.path, status == HostStatus.UP)
 
 
-def _enlist(connection: sa.Connection, host: str, pool: str, spec: HostSpec) -> None:
+def _insert_host(connection: sa.Connection, host: str, pool: str, spec: HostSpec) -> None:
     profile = json.dumps(spec.all_properties(), sort_keys=True)
     row = HostRow(host, pool, profile, spec.vcpus, spec.memory_mb, spec.disk_gb, working=True)
     connection.execute(sa.insert(hosts), row._asdict())
@@ -62,38 +64,40 @@ def _set_working(connection: sa.Connection, host: str, working: bool) -> None:
     connection.execute(sa.update(hosts).where(hosts.c.host == host).values(working=working))
 
 
-def _nobody_has(connection: sa.Connection, host: str) -> None:
-    leases = dict.fromkeys(row.lease for row in capacity.held(connection, allocations.c.host == host))
+def _check_host_unused(connection: sa.Connection, host: str) -> None:
+    leases = dict.fromkeys(row.lease for row in capacity.list_allocations(connection, allocations.c.host == host))
     if leases:
-        shown = ", ".join(short(lease) for lease in list(leases)[:HOLDERS_SHOWN])
+        shown = ", ".join(short_path(lease) for lease in list(leases)[:HOLDERS_SHOWN])
         more = f" and {len(leases) - HOLDERS_SHOWN} more" if len(leases) > HOLDERS_SHOWN else ""
         raise Refused(
             Category.NOT_ALLOWED,
-            f"{short(host)} is booked by {shown}{more}",
-            f"wait until they have ended, or give them other hosts: starter host fail {short(host)}",
+            f"{short_path(host)} is booked by {shown}{more}",
+            f"wait until they have ended, or give them other hosts: starter host fail {short_path(host)}",
         )
 
 
-def _reallocate(connection: sa.Connection, host: str, at: datetime) -> list[str]:
+def _reallocate_bookings(connection: sa.Connection, host: str, at: datetime) -> list[str]:
     """Replaces a failed host in all bookings, the earliest first, where other hosts have room. Returns the
     reservations.
 
     Each allocation is replaced for its own period and phase, so that leases under update stay right, too.
     """
     which = (allocations.c.host == host, allocations.c.ends > at)
-    touched = capacity.lock(connection, [row.reservation for row in capacity.held(connection, *which)])
-    rows = capacity.held(connection, *which)  # read again under the lock
+    touched = capacity.lock_bookings(
+        connection, [row.reservation for row in capacity.list_allocations(connection, *which)]
+    )
+    rows = capacity.list_allocations(connection, *which)  # read again under the lock
     for row in sorted(rows, key=lambda row: (row.starts, row.id)):
-        capacity.drop(connection, allocations.c.id == row.id)
+        capacity.delete_allocations(connection, allocations.c.id == row.id)
         if row.phase != RETURNING and (mine := touched.get(row.reservation)) and not mine.closing:
             rest = mine._replace(starts=max(row.starts, at), ends=row.ends)
-            places = capacity.find(connection, room_request(rest, row.units), mine.began_with or ())
-            capacity.take(connection, rest, places, row.phase)
-    capacity.raise_version(connection, list(touched))
+            places = capacity.find_hosts(connection, make_room_request(rest, row.units), mine.began_with or ())
+            capacity.insert_allocations(connection, rest, places, row.phase)
+    capacity.raise_versions(connection, list(touched))
     return list(touched)
 
 
-def _make_whole(connection: sa.Connection, pool: str, at: datetime) -> list[str]:
+def _refill_bookings(connection: sa.Connection, pool: str, at: datetime) -> list[str]:
     """Gives bookings with missing units what room there is, the earliest first. Returns the reservations changed.
 
     Skips leases under update: what they miss is not known before the update ends.
@@ -111,21 +115,21 @@ def _make_whole(connection: sa.Connection, pool: str, at: datetime) -> list[str]
         .where(objects.c.status != LeaseStatus.UPDATING.value)
         .order_by(bookings.c.starts, bookings.c.reservation)
     )
-    if capacity.lock(connection, [row.reservation for row in connection.execute(query)]):
+    if capacity.lock_bookings(connection, [row.reservation for row in connection.execute(query)]):
         missing = [(BookingRow(*row), units) for *row, units in connection.execute(query)]  # others may have ended
-        return [booking.reservation for booking, units in missing if _refill(connection, booking, units, at)]
+        return [booking.reservation for booking, units in missing if _refill_booking(connection, booking, units, at)]
     return []
 
 
-def _refill(connection: sa.Connection, booking: BookingRow, units: int, at: datetime) -> bool:
+def _refill_booking(connection: sa.Connection, booking: BookingRow, units: int, at: datetime) -> bool:
     rest = booking._replace(starts=max(booking.starts, at))
-    places = capacity.find(connection, room_request(rest, units), booking.began_with or ())
-    capacity.take(connection, rest, places)
-    capacity.raise_version(connection, [booking.reservation])
+    places = capacity.find_hosts(connection, make_room_request(rest, units), booking.began_with or ())
+    capacity.insert_allocations(connection, rest, places)
+    capacity.raise_versions(connection, [booking.reservation])
     return bool(places)
 
 
-def _in_use(connection: sa.Connection, reservations: list[str]) -> list[str]:
+def _filter_in_use(connection: sa.Connection, reservations: list[str]) -> list[str]:
     """Returns those reservations that have started or are starting: their hosts must be handed over anew."""
     if not reservations:
         return []

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 
 from domain.errors import Category, Refused
-from domain.leases.dates import parse, parse_stored
+from domain.leases.dates import parse_date, parse_stored_date
 from domain.leases.messages import (
     CalendarQuery,
     CalendarView,
@@ -22,9 +22,9 @@ from domain.leases.messages import (
 from domain.leases.tables import EVENTS, ReservationStatus
 from domain.paths import name_of
 from store.leases.capacity import HELD, LEAVING, RETURNING
-from store.leases.parts import next_due
+from store.leases.parts import next_due_date
 from store.leases.tables import AllocationRow, BookingRow, allocations, bookings, hosts
-from store.queries import below
+from store.queries import is_at_or_below
 from store.rows import read_all
 from store.schema import ObjectRow, objects
 from store.transaction import Store, transaction
@@ -32,22 +32,22 @@ from store.transaction import Store, transaction
 WEEK = timedelta(days=7)
 
 
-def _lease(connection: sa.Connection, path: str) -> LeaseView:
-    found = _leases(connection, objects.c.path == path, limit=1)
+def _read_lease(connection: sa.Connection, path: str) -> LeaseView:
+    found = _read_leases_where(connection, objects.c.path == path, limit=1)
     if not found:
         raise Refused(Category.NOT_FOUND, f"there is no such lease: {path}", "starter lease list")
     return found[0]
 
 
-def _list_leases(connection: sa.Connection, prefix: str, after: str, limit: int) -> list[LeaseView]:
+def _read_leases(connection: sa.Connection, prefix: str, after: str, limit: int) -> list[LeaseView]:
     which = objects.c.path > after
     if prefix:  # bounds on both sides: with `below` alone, all leases are read
         first = which if after >= prefix else objects.c.path >= prefix
-        which = first & (objects.c.path < f"{prefix};") & below(objects.c.path, prefix)
-    return _leases(connection, which, limit)
+        which = first & (objects.c.path < f"{prefix};") & is_at_or_below(objects.c.path, prefix)
+    return _read_leases_where(connection, which, limit)
 
 
-def _leases(connection: sa.Connection, which: sa.ColumnElement[bool], limit: int) -> list[LeaseView]:
+def _read_leases_where(connection: sa.Connection, which: sa.ColumnElement[bool], limit: int) -> list[LeaseView]:
     query = sa.select(objects).where(objects.c.kind == "lease", which).order_by(objects.c.path).limit(limit)
     leases = read_all(ObjectRow, connection.execute(query))
     paths = [row.path for row in leases]
@@ -61,7 +61,7 @@ def _leases(connection: sa.Connection, which: sa.ColumnElement[bool], limit: int
         AllocationRow, connection.execute(sa.select(allocations).where(allocations.c.lease.in_(paths)))
     ):
         placed[row.reservation].append(row)
-    return [_view(lease, parts[lease.path], by_path, placed) for lease in leases]
+    return [_lease_view(lease, parts[lease.path], by_path, placed) for lease in leases]
 
 
 def _by_host(rows: Iterable[AllocationRow]) -> dict[str, list[Occupancy]]:
@@ -73,7 +73,7 @@ def _by_host(rows: Iterable[AllocationRow]) -> dict[str, list[Occupancy]]:
     return found
 
 
-def _view(
+def _lease_view(
     lease: ObjectRow,
     parts: Sequence[ObjectRow],
     by_path: Mapping[str, BookingRow],
@@ -82,32 +82,32 @@ def _view(
     ordered = sorted(
         (row for row in parts if row.kind == "reservation"), key=lambda row: int(name_of(row.path).removeprefix("r"))
     )
-    reservations = [_reservation(row, by_path.get(row.path), placed.get(row.path, [])) for row in ordered]
+    reservations = [_reservation_view(row, by_path.get(row.path), placed.get(row.path, [])) for row in ordered]
     events = {name_of(row.path): row for row in parts if row.kind == "event"}
     return LeaseView(
         path=lease.path,
         name=lease.spec["name"],
         status=lease.status,
         pool=lease.spec["pool"],
-        start=parse_stored(lease.spec["start"]),
-        end=parse_stored(lease.spec["end"]),
-        degraded=any(each.missing_resources or each.resources_changed for each in reservations),
+        start=parse_stored_date(lease.spec["start"]),
+        end=parse_stored_date(lease.spec["end"]),
+        degraded=any(reservation.missing_resources or reservation.resources_changed for reservation in reservations),
         reservations=reservations,
-        events=[_event(name, events[name]) for name in EVENTS if name in events],
+        events=[_event_view(name, events[name]) for name in EVENTS if name in events],
         error=lease.error,
     )
 
 
-def _reservation(row: ObjectRow, booking: BookingRow | None, placed: Sequence[AllocationRow]) -> ReservationView:
+def _reservation_view(row: ObjectRow, booking: BookingRow | None, placed: Sequence[AllocationRow]) -> ReservationView:
     """Builds the view of a reservation. Its flags are computed from the allocations, never stored."""
     spec = row.spec
     units: dict[str, int] = {}
-    for each in (each for each in placed if each.phase in (HELD, LEAVING)):
+    for each in (row for row in placed if row.phase in (HELD, LEAVING)):
         units[name_of(each.host)] = units.get(name_of(each.host), 0) + each.units
     began = {name_of(host) for host in (booking.began_with or ())} if booking else set()
     active = row.status == ReservationStatus.ACTIVE
     # During an update a booking covers what is and what will be.
-    promised = sum(each.units for each in placed if each.phase != RETURNING)
+    promised = sum(row.units for row in placed if row.phase != RETURNING)
     return ReservationView(
         id=name_of(row.path),
         status=row.status,
@@ -122,13 +122,13 @@ def _reservation(row: ObjectRow, booking: BookingRow | None, placed: Sequence[Al
     )
 
 
-def _event(name: str, row: ObjectRow) -> EventView:
-    return EventView(name=name, status=row.status, due=parse_stored(row.spec["due"]), error=row.error)
+def _event_view(name: str, row: ObjectRow) -> EventView:
+    return EventView(name=name, status=row.status, due=parse_stored_date(row.spec["due"]), error=row.error)
 
 
-def _calendar(connection: sa.Connection, query: CalendarQuery, now: datetime) -> CalendarView:
-    start = parse(query.start, now, "start") if query.start else _first(connection, query.pool, now)
-    end = parse(query.end, now, "end") if query.end else start + WEEK
+def _read_calendar(connection: sa.Connection, query: CalendarQuery, now: datetime) -> CalendarView:
+    start = parse_date(query.start, now, "start") if query.start else _start_of_calendar(connection, query.pool, now)
+    end = parse_date(query.end, now, "end") if query.end else start + WEEK
     if end <= start:
         raise Refused(Category.INVALID, "the calendar ends before it starts", "write --end after --start")
     known = sa.select(hosts.c.host, objects.c.status).join(objects, objects.c.path == hosts.c.host)
@@ -150,10 +150,10 @@ def _calendar(connection: sa.Connection, query: CalendarQuery, now: datetime) ->
     )
 
 
-def _stretches(connection: sa.Connection, prefix: str, after: str, limit: int) -> list[HostOccupancy]:
+def _list_occupancies(connection: sa.Connection, prefix: str, after: str, limit: int) -> list[HostOccupancy]:
     """Returns the periods that leases at or below a path have booked, for the next hosts."""
     host = allocations.c.host
-    which = [below(allocations.c.lease, prefix)] if prefix else []
+    which = [is_at_or_below(allocations.c.lease, prefix)] if prefix else []
     some = sa.select(host).where(host > after, *which).group_by(host).order_by(host).limit(limit)
     names = list(connection.execute(some).scalars())
     booked = sa.select(allocations).where(host.in_(names), *which)
@@ -161,16 +161,16 @@ def _stretches(connection: sa.Connection, prefix: str, after: str, limit: int) -
     return [HostOccupancy(host=name, status="", stretches=taken[name]) for name in names]
 
 
-def _first(connection: sa.Connection, pool: str, now: datetime) -> datetime:
+def _start_of_calendar(connection: sa.Connection, pool: str, now: datetime) -> datetime:
     """Returns the calendar's first moment: now, or the next event if that is more than a week away."""
-    soon = next_due(connection, pool)
+    soon = next_due_date(connection, pool)
     return max(now, soon) if soon and soon > now + WEEK else now
 
 
-class LeaseReads(Store):
+class SqlLeaseViews(Store):
     """The reads of `starter lease show`, `list`, `events` and `calendar`."""
 
-    lease = transaction(_lease)
-    leases = transaction(_list_leases)
-    stretches = transaction(_stretches)
-    calendar = transaction(_calendar)
+    read_lease = transaction(_read_lease)
+    read_leases = transaction(_read_leases)
+    list_occupancies = transaction(_list_occupancies)
+    read_calendar = transaction(_read_calendar)

@@ -9,82 +9,88 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from domain.errors import Superseded
-from domain.leases.capacity import Size
-from domain.leases.dates import stamp
-from domain.leases.messages import DueEvent, DueList, DueQuery, HandOver, HandOverGoal, Holding
+from domain.leases.capacity import ResourceSize
+from domain.leases.dates import format_date
+from domain.leases.messages import DesiredHolding, DueEvent, DueEvents, DueEventsQuery, HandOverGoal, HandOverOrder
 from domain.leases.tables import BEFORE_END, END, START, LeaseStatus
-from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, lock, one_at_a_time, size_of
+from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, lock_bookings, lock_pool, size_from_row
 from store.leases.tables import BookingRow, allocations, bookings, timers
-from store.queries import below
+from store.queries import is_at_or_below
 from store.schema import actions, objects
 from store.transaction import Store, transaction
 
-PAGE = 500
+PAGE_SIZE = 500
 OVERDUE_LISTED = 1_000
-_FIRST = {END: 0, BEFORE_END: 1, START: 2}  # order at one moment: an end makes room for a start
+_RANK_OF_EVENT = {END: 0, BEFORE_END: 1, START: 2}  # order at one moment: an end makes room for a start
 
-_MINE = bookings.c.reservation.in_(sa.bindparam("these", expanding=True))
-_CHANGED = sa.update(bookings).where(_MINE).values(version=bookings.c.version + 1)
-_CLOSED = _CHANGED.values(closing=True)
-_THEIRS = allocations.c.reservation.in_(sa.bindparam("these", expanding=True))
-_STAYS = sa.update(allocations).where(_THEIRS, allocations.c.phase == LEAVING).values(phase=HELD)
-_GOES_BACK = sa.update(allocations).where(_THEIRS, allocations.c.phase == JOINING).values(phase=RETURNING)
-_IS_BACK = sa.delete(allocations).where(
+_IS_BOOKING_OF_THESE = bookings.c.reservation.in_(sa.bindparam("these", expanding=True))
+_RAISE_VERSIONS = sa.update(bookings).where(_IS_BOOKING_OF_THESE).values(version=bookings.c.version + 1)
+_CLOSE_BOOKINGS = _RAISE_VERSIONS.values(closing=True)
+_IS_ALLOCATION_OF_THESE = allocations.c.reservation.in_(sa.bindparam("these", expanding=True))
+_KEEP_LEAVING = sa.update(allocations).where(_IS_ALLOCATION_OF_THESE, allocations.c.phase == LEAVING).values(phase=HELD)
+_RETURN_JOINING = (
+    sa.update(allocations).where(_IS_ALLOCATION_OF_THESE, allocations.c.phase == JOINING).values(phase=RETURNING)
+)
+_DELETE_RETURNING = sa.delete(allocations).where(
     allocations.c.reservation == sa.bindparam("mine"), allocations.c.phase == RETURNING
 )
-_HELD = (
+_SELECT_HELD = (
     sa.select(allocations.c.reservation, allocations.c.host, allocations.c.units, allocations.c.phase)
-    .where(_THEIRS, allocations.c.phase != LEAVING)
+    .where(_IS_ALLOCATION_OF_THESE, allocations.c.phase != LEAVING)
     .order_by(allocations.c.host, allocations.c.id)
 )
 
-_MADE = sa.select(bookings.c.reservation, objects.c.info).join(objects, objects.c.path == bookings.c.lease).where(_MINE)
-_OPEN = (
+_SELECT_GENERATIONS = (
+    sa.select(bookings.c.reservation, objects.c.info)
+    .join(objects, objects.c.path == bookings.c.lease)
+    .where(_IS_BOOKING_OF_THESE)
+)
+_LOCK_OPEN_ACTION = (
     sa.select(actions.c.epoch)
     .where(actions.c.epoch == sa.bindparam("number"), actions.c.path == sa.bindparam("at_path"))
     .where(actions.c.ended_at.is_(None))
     .with_for_update(read=True)
 )
 
-_RANK = sa.case(_FIRST, value=timers.c.name)  # order of events due at one moment
-_OWN = timers.alias("own")
-_EARLIER = (  # the events of one lease come one at a time
+_EVENT_RANK = sa.case(_RANK_OF_EVENT, value=timers.c.name)  # order of events due at one moment
+_OWN_TIMERS = timers.alias("own")
+_HAS_EARLIER_EVENT = (  # the events of one lease come one at a time
     sa.exists()
-    .where(_OWN.c.lease == timers.c.lease)
-    .where((_OWN.c.name == START) | ((_OWN.c.name == BEFORE_END) & (timers.c.name == END)))
+    .where(_OWN_TIMERS.c.lease == timers.c.lease)
+    .where((_OWN_TIMERS.c.name == START) | ((_OWN_TIMERS.c.name == BEFORE_END) & (timers.c.name == END)))
 )
-_COME = (
-    sa.select(timers.c.lease, timers.c.name, timers.c.due, _RANK.label("rank"), timers.c.event)
+_SELECT_DUE_EVENTS = (
+    sa.select(timers.c.lease, timers.c.name, timers.c.due, _EVENT_RANK.label("rank"), timers.c.event)
     .where(
         timers.c.pool == sa.bindparam("of_pool"),
         timers.c.due <= sa.bindparam("now", type_=timers.c.due.type),
-        (timers.c.name == START) | ~_EARLIER,
+        (timers.c.name == START) | ~_HAS_EARLIER_EVENT,
     )
-    .order_by(timers.c.due, _RANK, timers.c.event)
-    .limit(PAGE)
+    .order_by(timers.c.due, _EVENT_RANK, timers.c.event)
+    .limit(PAGE_SIZE)
 )
-_GO_ON = _COME.where(
-    sa.tuple_(timers.c.due, _RANK, timers.c.event)
+_SELECT_NEXT_DUE_EVENTS = _SELECT_DUE_EVENTS.where(
+    sa.tuple_(timers.c.due, _EVENT_RANK, timers.c.event)
     > sa.tuple_(
         sa.bindparam("last_due", type_=timers.c.due.type),
         sa.bindparam("last_rank", type_=sa.Integer),
         sa.bindparam("last_event", type_=timers.c.event.type),
     )
 )
-_LATER = (
+_SELECT_NEXT_DUE_DATE = (
     sa.select(timers.c.due)
     .where(timers.c.pool == sa.bindparam("of_pool"), timers.c.due > sa.bindparam("now", type_=timers.c.due.type))
     .order_by(timers.c.due)
     .limit(1)
 )
 # Skips from pool to pool; GROUP BY would read every timer.
-_NEXT_POOL = (
+_SELECT_NEXT_POOL = (
     sa.select(timers.c.pool, timers.c.due)
     .where(timers.c.pool > sa.bindparam("after"))
     .order_by(timers.c.pool, timers.c.due)
     .limit(1)
 )
-_LATE = (
+_SELECT_OVERDUE_EVENTS = (
     sa.select(timers.c.lease, timers.c.name, timers.c.due)
     .where(timers.c.due < sa.bindparam("before", type_=timers.c.due.type))
     .order_by(timers.c.due)
@@ -92,110 +98,117 @@ _LATE = (
 )
 
 
-def due(connection: sa.Connection, query: DueQuery) -> DueList:
+def list_due_events(connection: sa.Connection, query: DueEventsQuery) -> DueEvents:
     """Returns due events in the order in which they must run; the events of one lease come one at a time.
 
     A start waits until the previous holders of its hosts have given them back, unless their lease is under ERROR.
     Waiting events do not block later ones: it reads on, page by page.
     """
-    one_at_a_time(connection, query.pool)  # waits for transactions that may add an earlier event
+    lock_pool(connection, query.pool)  # waits for transactions that may add an earlier event
     asked, busy = {"of_pool": query.pool, "now": query.at}, set(query.busy)
     ready: list[DueEvent] = []
     waiting = 0
-    page = connection.execute(_COME, asked).all()
+    page = connection.execute(_SELECT_DUE_EVENTS, asked).all()
     while page:
         come = [DueEvent(lease=row.lease, name=row.name, due=row.due) for row in page if row.lease not in busy]
-        held_up = _held_up(connection, [each.lease for each in come if each.name == START])
-        ready += [each for each in come if each.lease not in held_up]
+        held_up = _leases_waiting_for_hosts(connection, [event.lease for event in come if event.name == START])
+        ready += [event for event in come if event.lease not in held_up]
         waiting += len(held_up)
-        if len(page) < PAGE or len(ready) >= PAGE:
+        if len(page) < PAGE_SIZE or len(ready) >= PAGE_SIZE:
             break
         last = page[-1]
         page = connection.execute(
-            _GO_ON, asked | {"last_due": last.due, "last_rank": last.rank, "last_event": last.event}
+            _SELECT_NEXT_DUE_EVENTS, asked | {"last_due": last.due, "last_rank": last.rank, "last_event": last.event}
         ).all()
-    return DueList(due=ready, waiting=waiting, next=connection.execute(_LATER, asked).scalar_one_or_none())
+    return DueEvents(
+        due=ready, waiting=waiting, next=connection.execute(_SELECT_NEXT_DUE_DATE, asked).scalar_one_or_none()
+    )
 
 
-def pools(connection: sa.Connection) -> dict[str, datetime]:
+def list_pools(connection: sa.Connection) -> dict[str, datetime]:
     """Returns pools with events to come, each with the time of its first event."""
     found: dict[str, datetime] = {}
     last = ""
-    while row := connection.execute(_NEXT_POOL, {"after": last}).one_or_none():
+    while row := connection.execute(_SELECT_NEXT_POOL, {"after": last}).one_or_none():
         last, found[row.pool] = row.pool, row.due
     return found
 
 
-def overdue(connection: sa.Connection, prefix: str, before: datetime) -> dict[str, str]:
+def list_overdue_events(connection: sa.Connection, prefix: str, before: datetime) -> dict[str, str]:
     """Returns events due before a time, by lease. A start that waits for another lease's end is not overdue."""
     if prefix:
-        rows = list(connection.execute(_LATE.where(below(timers.c.lease, prefix)), {"before": before}))
+        rows = list(
+            connection.execute(_SELECT_OVERDUE_EVENTS.where(is_at_or_below(timers.c.lease, prefix)), {"before": before})
+        )
     else:  # pool by pool, as the index is ordered
-        late = {pool for pool, first in pools(connection).items() if first < before}
-        each = (connection.execute(_LATE.where(timers.c.pool == pool), {"before": before}) for pool in sorted(late))
+        late = {pool for pool, first in list_pools(connection).items() if first < before}
+        each = (
+            connection.execute(_SELECT_OVERDUE_EVENTS.where(timers.c.pool == pool), {"before": before})
+            for pool in sorted(late)
+        )
         rows = sorted((row for some in each for row in some), key=lambda row: row.due)[:OVERDUE_LISTED]
-    held_up = _held_up(connection, [row.lease for row in rows if row.name == START])
-    return {row.lease: f"{stamp(row.due)} ({row.name})" for row in reversed(rows) if row.lease not in held_up}
+    held_up = _leases_waiting_for_hosts(connection, [row.lease for row in rows if row.name == START])
+    return {row.lease: f"{format_date(row.due)} ({row.name})" for row in reversed(rows) if row.lease not in held_up}
 
 
-def still_due(connection: sa.Connection, events: Sequence[DueEvent]) -> list[DueEvent]:
+def filter_still_due(connection: sa.Connection, events: Sequence[DueEvent]) -> list[DueEvent]:
     """Returns those events whose timers still exist with the same time."""
     query = sa.select(timers.c.lease, timers.c.name, timers.c.due)
-    leases = [each.lease for each in events]
+    leases = [event.lease for event in events]
     there = {tuple(row) for row in connection.execute(query.where(timers.c.lease.in_(leases)))}
-    return [each for each in events if (each.lease, each.name, each.due) in there]
+    return [event for event in events if (event.lease, event.name, event.due) in there]
 
 
-def _ordered(connection: sa.Connection, order: HandOver) -> list[Holding]:
+def _read_holdings_of_order(connection: sa.Connection, order: HandOverOrder) -> list[DesiredHolding]:
     """Returns what to hand over for an action; raises Superseded if it has ended. It cannot end meanwhile."""
     asked = {"number": order.epoch, "at_path": order.path}
-    if connection.execute(_OPEN, asked).first() is None:
+    if connection.execute(_LOCK_OPEN_ACTION, asked).first() is None:
         raise Superseded(f"the action {order.epoch} on {order.path} is over", final=True)
-    return holdings(connection, order.reservations, order.want)
+    return read_holdings(connection, order.reservations, order.want)
 
 
-def holdings(connection: sa.Connection, reservations: Sequence[str], want: HandOverGoal) -> list[Holding]:
+def read_holdings(connection: sa.Connection, reservations: Sequence[str], want: HandOverGoal) -> list[DesiredHolding]:
     """Returns what each reservation should hold now. Closes the bookings first if they are to hold nothing.
 
     The bookings stay locked, so that a host failure is ordered before or after this read.
     """
     these = {"these": list(reservations)}
-    rows = lock(connection, reservations)
+    rows = lock_bookings(connection, reservations)
     if want is HandOverGoal.BEFORE:  # JOINING hosts are not handed over from now on
-        connection.execute(_STAYS, these)
-        connection.execute(_GOES_BACK, these)
+        connection.execute(_KEEP_LEAVING, these)
+        connection.execute(_RETURN_JOINING, these)
     if want is not HandOverGoal.ALL:
-        connection.execute(_CLOSED if want is HandOverGoal.NOTHING else _CHANGED, these)
-        rows = lock(connection, reservations)
-    generations = {path: info["generation"] for path, info in connection.execute(_MADE, these)}
+        connection.execute(_CLOSE_BOOKINGS if want is HandOverGoal.NOTHING else _RAISE_VERSIONS, these)
+        rows = lock_bookings(connection, reservations)
+    generations = {path: info["generation"] for path, info in connection.execute(_SELECT_GENERATIONS, these)}
     places: defaultdict[str, dict[str, int]] = defaultdict(dict)
     returning = set[str]()
-    for row in connection.execute(_HELD, these):
+    for row in connection.execute(_SELECT_HELD, these):
         if row.phase == RETURNING:
             returning.add(row.reservation)
             continue
         there = places[row.reservation]
         there[row.host] = there.get(row.host, 0) + row.units
     return [
-        _holding(row, generations.get(path, 0), {} if row.closing else places[path], path in returning)
+        _holding_from_row(row, generations.get(path, 0), {} if row.closing else places[path], path in returning)
         for path, row in rows.items()
     ]
 
 
-def returned(connection: sa.Connection, holding: Holding) -> None:
+def record_returned_hosts(connection: sa.Connection, holding: DesiredHolding) -> None:
     """Frees the RETURNING hosts of a reservation, unless its booking has changed since the order."""
-    row = lock(connection, [holding.reservation]).get(holding.reservation)
+    row = lock_bookings(connection, [holding.reservation]).get(holding.reservation)
     if row and (row.token, row.version) == (holding.token, holding.version):
-        connection.execute(_IS_BACK, {"mine": holding.reservation})
+        connection.execute(_DELETE_RETURNING, {"mine": holding.reservation})
 
 
-def _holding(row: BookingRow, generation: int, hosts: dict[str, int], returning: bool) -> Holding:
-    size: Size = size_of(row)
+def _holding_from_row(row: BookingRow, generation: int, hosts: dict[str, int], returning: bool) -> DesiredHolding:
+    size: ResourceSize = size_from_row(row)
     named = (row.token, generation, row.reservation, row.version)
-    return Holding(*named, hosts, row.whole, size, returning)
+    return DesiredHolding(*named, hosts, row.whole, size, returning)
 
 
-def _held_up(connection: sa.Connection, leases: list[str]) -> set[str]:
+def _leases_waiting_for_hosts(connection: sa.Connection, leases: list[str]) -> set[str]:
     """Returns leases whose hosts are still held by a lease whose time is over."""
     if not leases:
         return set()
@@ -210,12 +223,12 @@ def _held_up(connection: sa.Connection, leases: list[str]) -> set[str]:
     return set(connection.execute(query).scalars())
 
 
-class SqlLeases(Store):
-    """The leases family's store: `domain.leases.messages.Schedule` and `Holdings` on SQLite or PostgreSQL."""
+class SqlLeaseSchedule(Store):
+    """The leases family's store: `domain.leases.messages.EventSchedule` and `Holdings` on SQLite or PostgreSQL."""
 
-    due = transaction(due)
-    still_due = transaction(still_due)
-    holdings = transaction(_ordered)
-    pools = transaction(pools)
-    overdue = transaction(overdue)
-    returned = transaction(returned)
+    list_due_events = transaction(list_due_events)
+    filter_still_due = transaction(filter_still_due)
+    read_holdings = transaction(_read_holdings_of_order)
+    list_pools = transaction(list_pools)
+    list_overdue_events = transaction(list_overdue_events)
+    record_returned_hosts = transaction(record_returned_hosts)

@@ -9,75 +9,77 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel
 
-from domain.machines import QUEUE, rules, specs
+from domain.machines import HYPERVISOR_QUEUE, rules, specs
 from domain.machines.messages import MachineTerms
-from domain.machines.tables import GONE, IN_BIN, S
-from domain.model import Claim, Grant, Outcome, Request, Result
+from domain.machines.tables import BIN_STATUSES, GONE_STATUSES, S
+from domain.model import ActionResult, Claim, Grant, Outcome, Request
 from domain.orphans import OrphanSpec, OrphanTerms
 from domain.paths import ancestors, name_of
 from domain.statetable import NONE, Row
 from store.history import merge_info
-from store.hooks import AdmitHook, GrantExtras, Hooks, MaybeRow
-from store.queries import inside
+from store.hooks import AdmitHook, GrantExtras, Hooks, MaybeObjectRow
+from store.queries import is_below
 from store.rows import read_one
-from store.schema import MACHINES, ObjectRow, actions, history, json_text, objects
-from store.status import set_details
+from store.schema import IS_MACHINE, ObjectRow, actions, history, json_key_as_text, objects
+from store.status import update_details
 
-_ATTACHED = (S.ASSIGNED, S.TOBEDELETED)
-_WITH_DISKS = ("delete", "restore", "destroy")
-_ON_DISK = ("add-disk", "attach-disk", "detach-disk")
-_USING_MEMORY = (S.RUNNING, S.PAUSING, S.PAUSED, S.RESUMING, S.STARTING, S.DEPLOYING, S.REBOOTING, S.RESETTING)
+_ATTACHED_STATUSES = (S.ASSIGNED, S.TOBEDELETED)
+_ACTIONS_WITH_DISKS = ("delete", "restore", "destroy")
+_DISK_ACTIONS = ("add-disk", "attach-disk", "detach-disk")
+_MEMORY_STATUSES = (S.RUNNING, S.PAUSING, S.PAUSED, S.RESUMING, S.STARTING, S.DEPLOYING, S.REBOOTING, S.RESETTING)
 
-_USED = sa.select(sa.func.coalesce(sa.func.sum(sa.cast(json_text(objects.c.spec, "memory"), sa.Integer)), 0)).where(
-    MACHINES,
-    json_text(objects.c.info, "node") == sa.bindparam("node"),
+_SUM_USED_MEMORY = sa.select(
+    sa.func.coalesce(sa.func.sum(sa.cast(json_key_as_text(objects.c.spec, "memory"), sa.Integer)), 0)
+).where(
+    IS_MACHINE,
+    json_key_as_text(objects.c.info, "node") == sa.bindparam("node"),
     objects.c.status.in_(sa.bindparam("statuses", expanding=True)),
 )
-_SPEC = sa.select(objects.c.spec).where(objects.c.path == sa.bindparam("which"))
+_SELECT_SPEC = sa.select(objects.c.spec).where(objects.c.path == sa.bindparam("which"))
 
 
-def _statuses(connection: sa.Connection, paths: Sequence[str]) -> dict[str, str]:
+def _read_statuses(connection: sa.Connection, paths: Sequence[str]) -> dict[str, str]:
     query = sa.select(objects.c.path, objects.c.status).where(objects.c.path.in_(paths))
-    return {path: status for path, status in connection.execute(query) if status not in GONE}
+    return {path: status for path, status in connection.execute(query) if status not in GONE_STATUSES}
 
 
-def _object(connection: sa.Connection, path: str, shared: bool = False) -> MaybeRow:
+def _lock_object(connection: sa.Connection, path: str, shared: bool = False) -> MaybeObjectRow:
     """Returns an object's row, locked until the transaction ends, because a decision depends on it; None if it is gone.
     With `shared`, others may lock it in the same way."""
     query = sa.select(objects).where(objects.c.path == path).with_for_update(read=shared)
-    found = read_one(ObjectRow, connection.execute(query))
-    return None if found and found.status in GONE else found
+    row = read_one(ObjectRow, connection.execute(query))
+    return None if row and row.status in GONE_STATUSES else row
 
 
-def _disks_of(connection: sa.Connection, path: str) -> list[str]:
+def _list_attached_disks(connection: sa.Connection, path: str) -> list[str]:
     """Returns the disks attached to machines at or below a path, including disks in the recycle bin."""
     machine = objects.c.info["machine"].as_string()
     query = sa.select(objects.c.path, machine).where(
         objects.c.parent == rules.account_of(path),
         objects.c.kind == "disk",
-        objects.c.status.in_(_ATTACHED),
+        objects.c.status.in_(_ATTACHED_STATUSES),
         machine.startswith(path, autoescape=True),  # a first filter only: `a` is a prefix of `ab`
     )
     return sorted(disk for disk, of in connection.execute(query) if of == path or of.startswith(f"{path}:"))
 
 
-def _machine_of(found: MaybeRow) -> str:
+def _machine_of_disk(object_row: MaybeObjectRow) -> str:
     """Returns the path of the machine that a disk is attached to, or an empty string."""
-    return str(found.info.get("machine", "")) if found else ""
+    return str(object_row.info.get("machine", "")) if object_row else ""
 
 
 # Locks that an action needs besides its own.
 
 
-def _machine_locks(connection: sa.Connection, request: Request, found: MaybeRow) -> Sequence[str]:
-    if request.action in _ON_DISK:
+def _locks_of_machine_action(connection: sa.Connection, request: Request, object_row: MaybeObjectRow) -> Sequence[str]:
+    if request.action in _DISK_ACTIONS:
         return [rules.disk_path(request.path, str((request.spec or {}).get("disk", "")))]
-    if request.action in _WITH_DISKS:
-        return _disks_of(connection, request.path)
+    if request.action in _ACTIONS_WITH_DISKS:
+        return _list_attached_disks(connection, request.path)
     return ()
 
 
-def _added_to(connection: sa.Connection, disk: str) -> list[str]:
+def _machine_disk_was_made_for(connection: sa.Connection, disk: str) -> list[str]:
     """Returns the machine that a disk was created for by add-disk: the hypervisor may have attached it."""
     adding = (
         sa.select(actions.c.path)
@@ -89,212 +91,234 @@ def _added_to(connection: sa.Connection, disk: str) -> list[str]:
     return list(connection.execute(adding).scalars())
 
 
-def _disk_locks(connection: sa.Connection, request: Request, found: MaybeRow) -> Sequence[str]:
+def _locks_of_disk_action(connection: sa.Connection, request: Request, object_row: MaybeObjectRow) -> Sequence[str]:
     """Returns the machine to lock: actions on an attached disk go through its machine's wait queue."""
     if request.action == "discard":
-        return _added_to(connection, request.path)
+        return _machine_disk_was_made_for(connection, request.path)
     if request.action in ("attach", "assign"):
         return [rules.machine_path(request.path, str((request.spec or {}).get("machine", "")))]
-    attached = found is not None and found.status in _ATTACHED
-    return [_machine_of(found)] if attached and _machine_of(found) else ()
+    attached = object_row is not None and object_row.status in _ATTACHED_STATUSES
+    return [_machine_of_disk(object_row)] if attached and _machine_of_disk(object_row) else ()
 
 
-def _cloudspace_locks(connection: sa.Connection, request: Request, found: MaybeRow) -> Sequence[str]:
-    return _disks_of(connection, request.path) if request.action in _WITH_DISKS else ()
+def _locks_of_cloudspace_action(
+    connection: sa.Connection, request: Request, object_row: MaybeObjectRow
+) -> Sequence[str]:
+    return _list_attached_disks(connection, request.path) if request.action in _ACTIONS_WITH_DISKS else ()
 
 
 # Whether an action may begin.
 
 
 def _admit_machine(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     request = claim.request
-    _check_parents(connection, request)
-    if isinstance(spec, specs.NewMachine) and not spec.virtual:
-        return GrantExtras(spec=_stored_spec(spec), info=_check_new_machine(connection, spec.model_dump()))
-    if request.action == "deploy" and found:
-        return GrantExtras(info=_check_new_machine(connection, found.spec))
-    if isinstance(spec, specs.Migrate) and found:
-        _check_target(connection, found, spec.node)
+    _check_ancestors(connection, request)
+    if isinstance(spec, specs.NewMachineSpec) and not spec.virtual:
+        return GrantExtras(spec=_complete_spec(spec), info=_check_new_machine(connection, spec.model_dump()))
+    if request.action == "deploy" and object_row:
+        return GrantExtras(info=_check_new_machine(connection, object_row.spec))
+    if isinstance(spec, specs.MigrateSpec) and object_row:
+        _check_migration_target(connection, object_row, spec.node)
         return GrantExtras(details=MachineTerms(node=spec.node or ""))
-    if isinstance(spec, specs.DiskChoice):
+    if isinstance(spec, specs.DiskNameSpec):
         return _admit_disk_action(connection, request, spec)
-    named = _machine_locks(connection, request, found)
-    return _admit_delete(connection, claim, spec, found, row, MachineTerms(named=list(named)))
+    named = _locks_of_machine_action(connection, request, object_row)
+    return _admit_delete(connection, claim, spec, object_row, row, MachineTerms(named=list(named)))
 
 
-def _admit_disk_action(connection: sa.Connection, request: Request, spec: specs.DiskChoice) -> GrantExtras:
+def _admit_disk_action(connection: sa.Connection, request: Request, spec: specs.DiskNameSpec) -> GrantExtras:
     disk = rules.disk_path(request.path, spec.disk)
-    kept = _object(connection, disk)
-    status = str(kept.status) if kept else None
-    rules.check_disk(request.action, disk, status, _machine_of(kept), request.path)
+    row = _lock_object(connection, disk)
+    status = str(row.status) if row else None
+    rules.check_disk_for_machine(request.action, disk, status, _machine_of_disk(row), request.path)
     return GrantExtras(details=MachineTerms(named=[disk], order=spec.model_dump()))
 
 
 def _admit_disk(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     request = claim.request
-    _check_parents(connection, request)
-    machine = _machine_of(found)
-    if isinstance(spec, specs.MachineChoice):
+    _check_ancestors(connection, request)
+    machine = _machine_of_disk(object_row)
+    if isinstance(spec, specs.MachineNameSpec):
         machine = rules.machine_path(request.path, spec.machine)
-    if isinstance(spec, specs.MachineChoice) or request.action == "detach" or row.source == S.TOBEDELETED:
-        kept = _object(connection, machine)
-        going = request.action == "destroy" and kept is not None and kept.status in IN_BIN
+    if isinstance(spec, specs.MachineNameSpec) or request.action == "detach" or row.source == S.TOBEDELETED:
+        kept = _lock_object(connection, machine)
+        going = request.action == "destroy" and kept is not None and kept.status in BIN_STATUSES
         if not going:
-            rules.check_machine(request.action, machine, str(kept.status) if kept else None)
+            rules.check_machine_for_disk(request.action, machine, str(kept.status) if kept else None)
     terms = MachineTerms(named=[machine] if machine else [], machine=machine)
-    return _admit_delete(connection, claim, spec, found, row, terms)
+    return _admit_delete(connection, claim, spec, object_row, row, terms)
 
 
 def _admit_cloudspace(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     request = claim.request
-    _check_parents(connection, request)
+    _check_ancestors(connection, request)
     if request.action in ("delete", "destroy"):
-        _check_contents(connection, request, spec, ("machine",))
-    terms = MachineTerms(named=list(_cloudspace_locks(connection, request, found)))
-    if request.action == "restore" and found:  # objects deleted with it are restored with it
-        terms = terms.model_copy(update={"bin": found.info.get("bin")})
-    return _admit_delete(connection, claim, spec, found, row, terms)
+        _check_empty(connection, request, spec, ("machine",))
+    terms = MachineTerms(named=list(_locks_of_cloudspace_action(connection, request, object_row)))
+    if request.action == "restore" and object_row:  # objects deleted with it are restored with it
+        terms = terms.model_copy(update={"bin": object_row.info.get("bin")})
+    return _admit_delete(connection, claim, spec, object_row, row, terms)
 
 
 def _admit_account(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     request = claim.request
     if request.action in ("delete", "destroy"):
-        _check_contents(connection, request, spec, ("cloudspace", "disk", "machine"))
-    named = list((found.info if found else {}).get("paused", [])) if request.action == "enable" else []
-    return _admit_delete(connection, claim, spec, found, row, MachineTerms(named=named))
+        _check_empty(connection, request, spec, ("cloudspace", "disk", "machine"))
+    named = list((object_row.info if object_row else {}).get("paused", [])) if request.action == "enable" else []
+    return _admit_delete(connection, claim, spec, object_row, row, MachineTerms(named=named))
 
 
 def _admit_image(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     request = claim.request
     if request.action in ("delete", "destroy"):
-        made_from = json_text(objects.c.spec, "image") == name_of(request.path)
-        users = sa.select(objects.c.path).where(MACHINES, made_from, objects.c.status.notin_([*GONE, S.VIRTUAL]))
-        rules.check_unused(request.path, request.action, connection.execute(users.limit(100)).scalars())
-    return _admit_delete(connection, claim, spec, found, row, MachineTerms())
+        made_from = json_key_as_text(objects.c.spec, "image") == name_of(request.path)
+        users = sa.select(objects.c.path).where(
+            IS_MACHINE, made_from, objects.c.status.notin_([*GONE_STATUSES, S.VIRTUAL])
+        )
+        rules.check_image_unused(request.path, request.action, connection.execute(users.limit(100)).scalars())
+    return _admit_delete(connection, claim, spec, object_row, row, MachineTerms())
 
 
 def _admit_node(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     request = claim.request
     if request.action == "decommission":
-        _one_at_a_time(connection)
-        rules.check_another_node(name_of(request.path), _enabled_nodes(connection), f"decommission of {request.path}")
-    if isinstance(spec, specs.Maintain):
+        _lock_nodes(connection)
+        rules.check_another_node_enabled(
+            name_of(request.path), _list_enabled_nodes(connection), f"decommission of {request.path}"
+        )
+    if isinstance(spec, specs.MaintainSpec):
         return GrantExtras(details=MachineTerms(mode=spec.mode))
-    if request.action == "enable" and found:
-        return GrantExtras(details=MachineTerms(stopped=found.info.get("stopped", [])))
-    return GrantExtras(spec=_stored_spec(spec))
+    if request.action == "enable" and object_row:
+        return GrantExtras(details=MachineTerms(stopped=object_row.info.get("stopped", [])))
+    return GrantExtras(spec=_complete_spec(spec))
 
 
-def _check_parents(connection: sa.Connection, request: Request) -> None:
-    rules.check_parents(request.path, request.action, _statuses(connection, ancestors(request.path)))
+def _check_ancestors(connection: sa.Connection, request: Request) -> None:
+    rules.check_ancestors_in_use(request.path, request.action, _read_statuses(connection, ancestors(request.path)))
 
 
-def _check_contents(connection: sa.Connection, request: Request, spec: BaseModel | None, kinds: Sequence[str]) -> None:
+def _check_empty(connection: sa.Connection, request: Request, spec: BaseModel | None, kinds: Sequence[str]) -> None:
     query = sa.select(objects.c.path, objects.c.status).where(
-        inside(objects.c.path, request.path), objects.c.kind.in_(kinds)
+        is_below(objects.c.path, request.path), objects.c.kind.in_(kinds)
     )
     contents = {path: status for path, status in connection.execute(query)}  # noqa: C416  rows, not pairs
-    rules.check_contents(request.path, request.action, bool(getattr(spec, "cascade", False)), contents)
+    rules.check_empty_or_cascade(request.path, request.action, bool(getattr(spec, "cascade", False)), contents)
 
 
 def _check_new_machine(connection: sa.Connection, spec: dict[str, Any]) -> dict[str, Any] | None:
     """Refuses unless the image and the named node can take the machine. Reserves memory on that node."""
     image = f"image:{spec['image']}"
-    found = _object(connection, image, shared=True)
-    rules.check_image(image, str(found.status) if found else None)
+    row = _lock_object(connection, image, shared=True)
+    rules.check_image_usable(image, str(row.status) if row else None)
     if node := spec.get("node"):
-        _check_room(connection, node, int(spec.get("memory", specs.MACHINE_MEMORY)))
+        _check_node_room(connection, node, int(spec.get("memory", specs.MACHINE_MEMORY)))
     return {"node": node} if node else None
 
 
-def _check_target(connection: sa.Connection, found: ObjectRow, node: str | None) -> None:
+def _check_migration_target(connection: sa.Connection, found: ObjectRow, node: str | None) -> None:
     """Refuses a migration that is impossible now. Without a named node, the hypervisor chooses at its turn."""
     here = str(found.info.get("node", ""))
     if node is None:
-        rules.check_another_node(here, _enabled_nodes(connection), f"migration of {found.path}")
+        rules.check_another_node_enabled(here, _list_enabled_nodes(connection), f"migration of {found.path}")
         return
-    needed = int(found.spec.get("memory", specs.MACHINE_MEMORY)) if found.status in _USING_MEMORY else 0
-    _check_room(connection, node, needed, here)
+    needed = int(found.spec.get("memory", specs.MACHINE_MEMORY)) if found.status in _MEMORY_STATUSES else 0
+    _check_node_room(connection, node, needed, here)
 
 
-def _check_room(connection: sa.Connection, name: str, needed: int, here: str = "") -> None:
-    node = _object(connection, f"node:{name}")  # locked first: serialises decisions about its memory
-    used = int(connection.execute(_USED, {"node": name, "statuses": _USING_MEMORY}).scalar_one())
+def _check_node_room(connection: sa.Connection, name: str, needed: int, here: str = "") -> None:
+    node = _lock_object(connection, f"node:{name}")  # locked first: serialises decisions about its memory
+    used = int(connection.execute(_SUM_USED_MEMORY, {"node": name, "statuses": _MEMORY_STATUSES}).scalar_one())
     room = int(node.spec.get("memory", specs.NODE_MEMORY)) - used if node else 0
-    rules.check_node(name, str(node.status) if node else None, room, needed, here)
+    rules.check_node_has_room(name, str(node.status) if node else None, room, needed, here)
 
 
-def _one_at_a_time(connection: sa.Connection) -> None:
+def _lock_nodes(connection: sa.Connection) -> None:
     """Serialises decommissions on PostgreSQL: each must see the other, as the last enabled node has to stay."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended("nodes", 0))))
 
 
-def _enabled_nodes(connection: sa.Connection) -> list[str]:
+def _list_enabled_nodes(connection: sa.Connection) -> list[str]:
     query = sa.select(objects.c.path).where(objects.c.kind == "node", objects.c.status == S.ENABLED)
     return [name_of(path) for path in connection.execute(query).scalars()]
 
 
 def _admit_delete(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row, terms: MachineTerms
+    connection: sa.Connection,
+    claim: Claim,
+    spec: BaseModel | None,
+    object_row: MaybeObjectRow,
+    row: Row,
+    terms: MachineTerms,
 ) -> GrantExtras:
     """Admits delete and destroy of every kind: sets the retention; the clock may destroy only the entry it saw."""
     path, info = claim.request.path, None
-    if isinstance(spec, specs.Delete) and row.then in IN_BIN:
-        account = connection.execute(_SPEC, {"which": rules.account_of(path)}).scalar_one_or_none()  # its lock is held
-        stays = rules.retention(spec.retention_days, account, specs.DEFAULT_RETENTION_DAYS)
-        terms = terms.model_copy(update={"until": rules.until(claim.at, stays)})
+    if isinstance(spec, specs.DeleteSpec) and row.then in BIN_STATUSES:
+        account = connection.execute(
+            _SELECT_SPEC, {"which": rules.account_of(path)}
+        ).scalar_one_or_none()  # its lock is held
+        stays = rules.retention_seconds(spec.retention_days, account, specs.DEFAULT_RETENTION_DAYS)
+        terms = terms.model_copy(update={"until": rules.end_of_bin_stay(claim.at, stays)})
         info = {"until": terms.until}  # written at begin, so that the clock finds it when it is woken
-    if isinstance(spec, specs.Destroy) and spec.bin is not None:
-        rules.check_bin(path, found.status if found else NONE, found.info.get("bin") if found else None, spec.bin)
-    return GrantExtras(details=terms, info=info, spec=_stored_spec(spec))
+    if isinstance(spec, specs.DestroySpec) and spec.bin is not None:
+        rules.check_still_in_bin(
+            path,
+            object_row.status if object_row else NONE,
+            object_row.info.get("bin") if object_row else None,
+            spec.bin,
+        )
+    return GrantExtras(details=terms, info=info, spec=_complete_spec(spec))
 
 
-def _ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
+def _finish_delete(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
     """Removes the retention time of an object whose delete did not succeed."""
-    if grant.action != "delete" or outcome.result is Result.SUCCEEDED:
+    if grant.action != "delete" or outcome.result is ActionResult.SUCCEEDED:
         return
-    found = _object(connection, grant.path)
-    if found and found.status not in IN_BIN and "until" in found.info:
-        kept = merge_info(found.info, {"until": None})
-        set_details(connection, grant.path, info=kept)
+    row = _lock_object(connection, grant.path)
+    if row and row.status not in BIN_STATUSES and "until" in row.info:
+        kept = merge_info(row.info, {"until": None})
+        update_details(connection, grant.path, info=kept)
 
 
-def _stored_spec(spec: BaseModel | None) -> dict[str, Any] | None:
+def _complete_spec(spec: BaseModel | None) -> dict[str, Any] | None:
     """Returns a new object's whole spec with its defaults, so that readers need not know them."""
     return spec.model_dump(exclude_none=True) if isinstance(spec, specs.NewObjectSpec) else None
 
 
-def _unless_orphan(admit: AdmitHook) -> AdmitHook:
+def _admit_unless_orphan(admit: AdmitHook) -> AdmitHook:
     """An orphan has neither parents nor contents that matter: only the worker that reaches the hypervisor."""
 
     def admit_any(
-        connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+        connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
     ) -> GrantExtras:
         if isinstance(spec, OrphanSpec):
-            return GrantExtras(details=OrphanTerms(queue=QUEUE))
-        return admit(connection, claim, spec, found, row)
+            return GrantExtras(details=OrphanTerms(queue=HYPERVISOR_QUEUE))
+        return admit(connection, claim, spec, object_row, row)
 
     return admit_any
 
 
 HOOKS: dict[str, Hooks] = {
-    "machine": Hooks(locks=_machine_locks, admit=_unless_orphan(_admit_machine), ended=_ended),
-    "cloudspace": Hooks(locks=_cloudspace_locks, admit=_unless_orphan(_admit_cloudspace), ended=_ended),
-    "account": Hooks(admit=_admit_account, ended=_ended),
-    "disk": Hooks(locks=_disk_locks, admit=_unless_orphan(_admit_disk), ended=_ended),
-    "image": Hooks(admit=_unless_orphan(_admit_image), ended=_ended),
-    "node": Hooks(admit=_unless_orphan(_admit_node)),
+    "machine": Hooks(
+        extra_locks=_locks_of_machine_action, admit=_admit_unless_orphan(_admit_machine), on_finish=_finish_delete
+    ),
+    "cloudspace": Hooks(
+        extra_locks=_locks_of_cloudspace_action, admit=_admit_unless_orphan(_admit_cloudspace), on_finish=_finish_delete
+    ),
+    "account": Hooks(admit=_admit_account, on_finish=_finish_delete),
+    "disk": Hooks(extra_locks=_locks_of_disk_action, admit=_admit_unless_orphan(_admit_disk), on_finish=_finish_delete),
+    "image": Hooks(admit=_admit_unless_orphan(_admit_image), on_finish=_finish_delete),
+    "node": Hooks(admit=_admit_unless_orphan(_admit_node)),
 }

@@ -11,43 +11,53 @@ from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
-from domain.mci.messages import ConnectionHold, HeldConnection, LeaveResult, PlaceNeeds
-from domain.ports import SHARED
+from domain.mci.messages import HeldConnection, HoldConnection, LeaveResult, PlaceNeeds
+from domain.ports import SHARED_RESOURCE_TYPES
 from store import clock
-from store.mci.tables import ConnectionRow, connections, uses
+from store.mci.tables import ConnectionRow, connection_uses, connections
 from store.rows import read_all, read_one
 from store.schema import objects
 
-CHECKED_FOR = timedelta(hours=24)  # how long a verified offer counts
+VERIFIED_FOR = timedelta(hours=24)  # how long a verified offer counts
 
-_NAMED = sa.select(connections).where(connections.c.place.in_(sa.bindparam("places", expanding=True)))
-_ONE = sa.select(connections).where(connections.c.place == sa.bindparam("at_place")).with_for_update()
-_CHANGE = sa.update(connections).where(connections.c.place == sa.bindparam("at_place"))
-_ADD_USE = sa.text("INSERT INTO connection_uses (place, path) VALUES (:place, :path) ON CONFLICT DO NOTHING")
-_ADD_CONNECTION = sa.text(
+_SELECT_CONNECTIONS = sa.select(connections).where(connections.c.place.in_(sa.bindparam("places", expanding=True)))
+_LOCK_CONNECTION = sa.select(connections).where(connections.c.place == sa.bindparam("at_place")).with_for_update()
+_UPDATE_CONNECTION = sa.update(connections).where(connections.c.place == sa.bindparam("at_place"))
+_INSERT_USE = sa.text("INSERT INTO connection_uses (place, path) VALUES (:place, :path) ON CONFLICT DO NOTHING")
+_INSERT_CONNECTION = sa.text(
     "INSERT INTO connections (place, generation, resources, checked, holder, epoch) "
     "VALUES (:place, 0, '{}', '{}', '', 0) ON CONFLICT DO NOTHING"
 )
-_OTHERS = sa.select(uses.c.path).where(uses.c.place == sa.bindparam("at_place"), uses.c.path != sa.bindparam("mine"))
-_USED = sa.select(connections.c.place).where(sa.exists().where(uses.c.place == connections.c.place))
-_PLACES = sa.select(uses.c.place).where(uses.c.path == sa.bindparam("mine")).order_by(uses.c.place)
+_SELECT_OTHER_USERS = sa.select(connection_uses.c.path).where(
+    connection_uses.c.place == sa.bindparam("at_place"), connection_uses.c.path != sa.bindparam("mine")
+)
+_SELECT_USED_PLACES = sa.select(connections.c.place).where(
+    sa.exists().where(connection_uses.c.place == connections.c.place)
+)
+_SELECT_PLACES = (
+    sa.select(connection_uses.c.place)
+    .where(connection_uses.c.path == sa.bindparam("mine"))
+    .order_by(connection_uses.c.place)
+)
 _IS_HELD = connections.c.holder != ""
-_LEFT = sa.delete(uses).where(uses.c.place == sa.bindparam("at_place"), uses.c.path == sa.bindparam("mine"))
-_FORGET = sa.delete(uses).where(uses.c.path == sa.bindparam("mine"))
-_VMS = sa.select(objects.c.path).where(objects.c.parent == sa.bindparam("mine")).limit(1)
+_DELETE_USE = sa.delete(connection_uses).where(
+    connection_uses.c.place == sa.bindparam("at_place"), connection_uses.c.path == sa.bindparam("mine")
+)
+_DELETE_USES = sa.delete(connection_uses).where(connection_uses.c.path == sa.bindparam("mine"))
+_SELECT_ONE_VM = sa.select(objects.c.path).where(objects.c.parent == sa.bindparam("mine")).limit(1)
 
 
-def unverified(connection: sa.Connection, wanted: Sequence[PlaceNeeds], at: datetime) -> list[PlaceNeeds]:
+def list_unverified_needs(connection: sa.Connection, wanted: Sequence[PlaceNeeds], at: datetime) -> list[PlaceNeeds]:
     """Returns the specs and images that were not verified with their cloud in the last 24 hours."""
-    known = {row.place: row.checked for row in _rows(connection, [each.place for each in wanted])}
-    return [each for each in wanted if not _offered(known.get(each.place, {}), each, at)]
+    known = {row.place: row.checked for row in _read_connections(connection, [needs.place for needs in wanted])}
+    return [needs for needs in wanted if not _was_verified(known.get(needs.place, {}), needs, at)]
 
 
-def mark_verified(connection: sa.Connection, wanted: PlaceNeeds, at: datetime) -> None:
+def mark_needs_verified(connection: sa.Connection, wanted: PlaceNeeds, at: datetime) -> None:
     """Records that the cloud offers these specs and images."""
-    row = _lock(connection, wanted.place)
-    seen = {word: at.isoformat() for word in _words(wanted)}
-    connection.execute(_CHANGE, {"at_place": wanted.place, "checked": {**row.checked, **seen}})
+    row = _lock_connection(connection, wanted.place)
+    seen = {word: at.isoformat() for word in _names_of_needs(wanted)}
+    connection.execute(_UPDATE_CONNECTION, {"at_place": wanted.place, "checked": {**row.checked, **seen}})
 
 
 def record_use(connection: sa.Connection, path: str, places: Sequence[str]) -> list[str]:
@@ -55,132 +65,134 @@ def record_use(connection: sa.Connection, path: str, places: Sequence[str]) -> l
 
     Locks the rows before it reads them; else the last user could leave meanwhile and remove the network.
     """
-    rows = [_lock(connection, place) for place in sorted(places)]
-    connection.execute(_ADD_USE, [{"place": place, "path": path} for place in places])
-    ready = {row.place for row in rows if not row.holder and _complete(row.resources)}
+    rows = [_lock_connection(connection, place) for place in sorted(places)]
+    connection.execute(_INSERT_USE, [{"place": place, "path": path} for place in places])
+    ready = {row.place for row in rows if not row.holder and _has_all_resources(row.resources)}
     return [place for place in places if place not in ready]
 
 
-def used_places(connection: sa.Connection) -> list[str]:
+def list_used_places(connection: sa.Connection) -> list[str]:
     """The places that MCIs use."""
-    return list(connection.execute(_USED).scalars())
+    return list(connection.execute(_SELECT_USED_PLACES).scalars())
 
 
-def places_of(connection: sa.Connection, path: str) -> list[str]:
+def list_places(connection: sa.Connection, path: str) -> list[str]:
     """Returns the places whose connections the MCI uses."""
-    return list(connection.execute(_PLACES, {"mine": path}).scalars())
+    return list(connection.execute(_SELECT_PLACES, {"mine": path}).scalars())
 
 
-def used_alone(connection: sa.Connection, path: str) -> list[str]:
+def list_places_used_alone(connection: sa.Connection, path: str) -> list[str]:
     """Returns the places that no other MCI uses."""
     others = {"mine": path}
     return [
         place
-        for place in places_of(connection, path)
-        if connection.execute(_OTHERS, {**others, "at_place": place}).first() is None
+        for place in list_places(connection, path)
+        if connection.execute(_SELECT_OTHER_USERS, {**others, "at_place": place}).first() is None
     ]
 
 
-def forget(connection: sa.Connection, path: str) -> None:
+def forget_uses(connection: sa.Connection, path: str) -> None:
     """Removes all uses of an MCI that is gone, atomically for other MCIs that leave at the same time."""
-    for place in places_of(connection, path):
-        _lock(connection, place)
-    connection.execute(_FORGET, {"mine": path})
+    for place in list_places(connection, path):
+        _lock_connection(connection, place)
+    connection.execute(_DELETE_USES, {"mine": path})
 
 
-def resources(connection: sa.Connection, place: str) -> dict[str, str]:
+def read_shared_resources(connection: sa.Connection, place: str) -> dict[str, str]:
     """Returns the shared resources of a place: name -> cloud id."""
-    return {what: known for row in _rows(connection, [place]) for what, known in row.resources.items()}
+    return {what: known for row in _read_connections(connection, [place]) for what, known in row.resources.items()}
 
 
-def acquire_hold(connection: sa.Connection, wish: ConnectionHold) -> HeldConnection | None:
+def hold_connection(connection: sa.Connection, wish: HoldConnection) -> HeldConnection | None:
     """Acquires a connection's hold. Returns None if another holder has it.
 
     The same holder gets it again at once with a new epoch, which fences off the worker that had it before.
     """
-    row = _lock(connection, wish.place)
-    at = clock.now(connection)
+    row = _lock_connection(connection, wish.place)
+    at = clock.read_now(connection)
     if row.holder not in ("", wish.holder) and row.held_until is not None and at < row.held_until:
         return None
     generation = row.generation if row.resources else wish.generation  # created anew: other tokens
-    epoch = max(row.epoch + 1, clock.micros(connection))  # also above epochs that a restored store has lost
+    epoch = max(row.epoch + 1, clock.read_micros(connection))  # also above epochs that a restored store has lost
     held = {"holder": wish.holder, "held_until": at + wish.lasts, "generation": generation, "epoch": epoch}
-    connection.execute(_CHANGE, {"at_place": wish.place, **held})
+    connection.execute(_UPDATE_CONNECTION, {"at_place": wish.place, **held})
     return HeldConnection(wish.place, generation, epoch, dict(row.resources))
 
 
 def renew_hold(connection: sa.Connection, held: HeldConnection, lasts: timedelta) -> bool:
     """Extends a hold. Returns False if it was lost."""
-    until = {"at_place": held.place, "held_until": clock.now(connection) + lasts}
-    return connection.execute(_CHANGE.where(connections.c.epoch == held.epoch, _IS_HELD), until).rowcount == 1
+    until = {"at_place": held.place, "held_until": clock.read_now(connection) + lasts}
+    return (
+        connection.execute(_UPDATE_CONNECTION.where(connections.c.epoch == held.epoch, _IS_HELD), until).rowcount == 1
+    )
 
 
 def record_resource(
     connection: sa.Connection, held: HeldConnection, lasts: timedelta, what: str, cloud_id: str | None
 ) -> bool:
     """Records a shared resource as ordered (empty id), created or removed (None). Returns False without the hold."""
-    row = _lock(connection, held.place)
+    row = _lock_connection(connection, held.place)
     if not _is_held_by(row, held):
         return False
     known = {name: kept for name, kept in row.resources.items() if name != what}
     if cloud_id is not None:
         known[what] = cloud_id
-    until = clock.now(connection) + lasts
-    connection.execute(_CHANGE, {"at_place": held.place, "resources": known, "held_until": until})
+    until = clock.read_now(connection) + lasts
+    connection.execute(_UPDATE_CONNECTION, {"at_place": held.place, "resources": known, "held_until": until})
     return True
 
 
 def release_hold(connection: sa.Connection, held: HeldConnection) -> None:
     """Releases a hold, unless it was lost."""
     mine = connections.c.epoch == held.epoch
-    connection.execute(_CHANGE.where(mine), {"at_place": held.place, "holder": "", "held_until": None})
+    connection.execute(_UPDATE_CONNECTION.where(mine), {"at_place": held.place, "holder": "", "held_until": None})
 
 
 def _is_held_by(row: ConnectionRow, held: HeldConnection) -> bool:
     return bool(row.holder) and row.epoch == held.epoch
 
 
-def leave_place(connection: sa.Connection, wish: ConnectionHold, path: str) -> LeaveResult:
+def leave_place(connection: sa.Connection, wish: HoldConnection, path: str) -> LeaveResult:
     """Removes the MCI's use of a place, unless it still has VMs. The last user gets the hold instead, to clean up."""
-    _lock(connection, wish.place)
-    if connection.execute(_VMS, {"mine": path}).first():
+    _lock_connection(connection, wish.place)
+    if connection.execute(_SELECT_ONE_VM, {"mine": path}).first():
         return LeaveResult.OCCUPIED
-    if connection.execute(_OTHERS, {"at_place": wish.place, "mine": path}).first() is None:
-        return LeaveResult.BUSY if acquire_hold(connection, wish) is None else LeaveResult.LAST
-    connection.execute(_LEFT, {"at_place": wish.place, "mine": path})
+    if connection.execute(_SELECT_OTHER_USERS, {"at_place": wish.place, "mine": path}).first() is None:
+        return LeaveResult.BUSY if hold_connection(connection, wish) is None else LeaveResult.LAST
+    connection.execute(_DELETE_USE, {"at_place": wish.place, "mine": path})
     return LeaveResult.SHARED
 
 
 def finish_leaving(connection: sa.Connection, held: HeldConnection, path: str) -> bool:
     """Removes the last MCI's use after clean-up, and releases the hold. Returns False if the hold was lost."""
-    if not _is_held_by(_lock(connection, held.place), held):
+    if not _is_held_by(_lock_connection(connection, held.place), held):
         return False
-    connection.execute(_LEFT, {"at_place": held.place, "mine": path})
+    connection.execute(_DELETE_USE, {"at_place": held.place, "mine": path})
     release_hold(connection, held)
     return True
 
 
-def _rows(connection: sa.Connection, places: Iterable[str]) -> list[ConnectionRow]:
-    return read_all(ConnectionRow, connection.execute(_NAMED, {"places": list(places)}))
+def _read_connections(connection: sa.Connection, places: Iterable[str]) -> list[ConnectionRow]:
+    return read_all(ConnectionRow, connection.execute(_SELECT_CONNECTIONS, {"places": list(places)}))
 
 
-def _lock(connection: sa.Connection, place: str) -> ConnectionRow:
+def _lock_connection(connection: sa.Connection, place: str) -> ConnectionRow:
     """Locks and returns the row of a place; inserts it if there is none."""
-    found = read_one(ConnectionRow, connection.execute(_ONE, {"at_place": place}))
-    if found is None:
-        connection.execute(_ADD_CONNECTION, {"place": place})
-        found = ConnectionRow(*connection.execute(_ONE, {"at_place": place}).one())
-    return found
+    row = read_one(ConnectionRow, connection.execute(_LOCK_CONNECTION, {"at_place": place}))
+    if row is None:
+        connection.execute(_INSERT_CONNECTION, {"place": place})
+        row = ConnectionRow(*connection.execute(_LOCK_CONNECTION, {"at_place": place}).one())
+    return row
 
 
-def _complete(resources: Mapping[str, str]) -> bool:
-    return all(resources.get(what) for what in SHARED)
+def _has_all_resources(resources: Mapping[str, str]) -> bool:
+    return all(resources.get(what) for what in SHARED_RESOURCE_TYPES)
 
 
-def _words(wanted: PlaceNeeds) -> list[str]:
+def _names_of_needs(wanted: PlaceNeeds) -> list[str]:
     return [*(f"spec:{name}" for name in wanted.specs), *(f"image:{name}" for name in wanted.images)]
 
 
-def _offered(checked: Mapping[str, str], wanted: PlaceNeeds, at: datetime) -> bool:
-    oldest = (at - CHECKED_FOR).isoformat()
-    return all(checked.get(word, "") > oldest for word in _words(wanted))
+def _was_verified(checked: Mapping[str, str], wanted: PlaceNeeds, at: datetime) -> bool:
+    oldest = (at - VERIFIED_FOR).isoformat()
+    return all(checked.get(word, "") > oldest for word in _names_of_needs(wanted))

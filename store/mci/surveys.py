@@ -11,20 +11,20 @@ import sqlalchemy as sa
 from domain import registry
 from domain.errors import Category, Refused
 from domain.mci import VM
-from domain.mci.messages import Correction, Survey, SurveyedVm, SurveyPlan
-from domain.mci.tables import ASKED, RECONCILED
+from domain.mci.messages import SurveyedVm, SurveyOrder, SurveyPlan, VmCorrection
+from domain.mci.tables import RECONCILED_STATUSES, SURVEYED_STATUSES
 from domain.model import Chunk
 from domain.paths import parent_of
 from domain.statetable import NONE, Actor
-from store.clock import written_at
-from store.grants import RANGES, chunks_of
+from store.clock import resolve_write_time
+from store.grants import SELECT_MEMBER_RANGES, chunks_of
 from store.history import history_line
-from store.mci.connections import places_of
+from store.mci.connections import list_places
 from store.mci.groups import count_vms
 from store.schema import objects
-from store.status import ONE
+from store.status import OBJECT_BY_PATH
 
-_SEEN = (
+_SELECT_VMS_IN_STATUS = (
     sa.select(objects.c.path, objects.c.status, objects.c.epoch, objects.c.target_action, objects.c.info)
     .where(
         objects.c.path.between(sa.bindparam("first"), sa.bindparam("last")),
@@ -34,18 +34,18 @@ _SEEN = (
     )
     .order_by(objects.c.path)
 )
-_IN_PLACE = sa.select(objects.c.path, objects.c.info).where(
+_SELECT_VMS_IN_PLACE = sa.select(objects.c.path, objects.c.info).where(
     objects.c.parent == sa.bindparam("which"), objects.c.placement == sa.bindparam("place"), objects.c.kind == VM.kind
 )
-_PLACES = sa.select(objects.c.placement).where(objects.c.parent == sa.bindparam("which")).distinct()
-_NOW = (
+_SELECT_PLACES = sa.select(objects.c.placement).where(objects.c.parent == sa.bindparam("which")).distinct()
+_LOCK_VMS_AT_REST = (
     sa.select(objects.c.path, objects.c.status, objects.c.epoch)
     .where(objects.c.path.in_(sa.bindparam("names", expanding=True)), objects.c.target_action == NONE)
     .order_by(objects.c.path)
     .with_for_update()
 )
 # begin locks an MCI before it judges its VMs, so this lock serialises surveys with it.
-_GROUPS_AT_REST = (
+_LOCK_MCIS = (
     sa.select(objects.c.path, objects.c.target_action)
     .where(objects.c.path.in_(sa.bindparam("names", expanding=True)))
     .order_by(objects.c.path)
@@ -53,55 +53,74 @@ _GROUPS_AT_REST = (
 )
 
 
-def plan_survey(connection: sa.Connection, survey: Survey) -> SurveyPlan:
+def plan_survey(connection: sa.Connection, survey: SurveyOrder) -> SurveyPlan:
     """Plans a survey: the chunks of VMs to ask clouds about, and the places to search for orphans."""
     registry.kind_at(survey.path)
     found = connection.execute(sa.select(objects.c.path).where(objects.c.path == survey.path)).scalar()
     if found is None:
         hint = "see what there is: starter mci list"
         raise Refused(Category.NOT_FOUND, f"there is no such MCI: {survey.path}", hint)
-    statuses = RECONCILED if survey.reconcile else ASKED
+    statuses = RECONCILED_STATUSES if survey.reconcile else SURVEYED_STATUSES
     which = {"which": survey.path, "member": VM.kind, "statuses": [str(status) for status in statuses]}
-    chunks = chunks_of([(*row,) for row in connection.execute(RANGES, which)], 0, "observe")
+    chunks = chunks_of([(*row,) for row in connection.execute(SELECT_MEMBER_RANGES, which)], 0, "observe")
     saved = count_vms(connection, survey.path) - sum(chunk.count for chunk in chunks)
-    places = {*connection.execute(_PLACES, {"which": survey.path}).scalars(), *places_of(connection, survey.path)}
+    places = {
+        *connection.execute(_SELECT_PLACES, {"which": survey.path}).scalars(),
+        *list_places(connection, survey.path),
+    }
     return SurveyPlan(path=survey.path, chunks=chunks, saved=saved, places=sorted(places))
 
 
-def vms_in_status(connection: sa.Connection, chunk: Chunk, statuses: Sequence[str]) -> list[SurveyedVm]:
+def list_vms_in_status(connection: sa.Connection, chunk: Chunk, statuses: Sequence[str]) -> list[SurveyedVm]:
     """Returns the VMs of a chunk that are in one of these statuses."""
     which = {"first": chunk.first, "last": chunk.last, "place": chunk.placement, "statuses": list(map(str, statuses))}
-    return [SurveyedVm(*row) for row in connection.execute(_SEEN, which)]
+    return [SurveyedVm(*row) for row in connection.execute(_SELECT_VMS_IN_STATUS, which)]
 
 
-def cloud_ids(connection: sa.Connection, path: str, place: str) -> dict[str, str]:
+def read_known_cloud_ids(connection: sa.Connection, path: str, place: str) -> dict[str, str]:
     """Returns the recorded VMs of an MCI in a place: path -> cloud id."""
-    rows = connection.execute(_IN_PLACE, {"which": path, "place": place})
+    rows = connection.execute(_SELECT_VMS_IN_PLACE, {"which": path, "place": place})
     return {found: info.get("cloud_id", "") for found, info in rows}
 
 
-def apply_corrections(connection: sa.Connection, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
+def apply_corrections(
+    connection: sa.Connection, corrections: Sequence[VmCorrection], at: datetime
+) -> list[VmCorrection]:
     """Writes the corrections whose VM and MCI are unchanged and at rest. Returns those written."""
-    at = written_at(connection, at)
-    groups = sorted({parent_of(each.known.path) or "" for each in corrections})
+    at = resolve_write_time(connection, at)
+    groups = sorted({parent_of(correction.known.path) or "" for correction in corrections})
     if not groups:
         return []
-    at_rest = {path for path, doing in connection.execute(_GROUPS_AT_REST, {"names": groups}) if doing == NONE}
-    names = [each.known.path for each in corrections if parent_of(each.known.path) in at_rest]
-    now = {path: (status, epoch) for path, status, epoch in connection.execute(_NOW, {"names": names})}
-    made = [each for each in corrections if now.get(each.known.path) == (each.known.status, each.known.epoch)]
-    told = [{"name": each.known.path, "info": each.info} for each in made if each.status == each.known.status]
-    moved = [each for each in made if each.status != each.known.status]
-    changes = [*told, *(_moved(each, at) for each in moved)]
-    ONE.change_each(connection, changes, [_line(each, at) for each in moved])
+    at_rest = {path for path, doing in connection.execute(_LOCK_MCIS, {"names": groups}) if doing == NONE}
+    names = [correction.known.path for correction in corrections if parent_of(correction.known.path) in at_rest]
+    now = {path: (status, epoch) for path, status, epoch in connection.execute(_LOCK_VMS_AT_REST, {"names": names})}
+    made = [
+        correction
+        for correction in corrections
+        if now.get(correction.known.path) == (correction.known.status, correction.known.epoch)
+    ]
+    told = [
+        {"name": correction.known.path, "info": correction.info}
+        for correction in made
+        if correction.status == correction.known.status
+    ]
+    moved = [correction for correction in made if correction.status != correction.known.status]
+    changes = [*told, *(_corrected_columns(correction, at) for correction in moved)]
+    OBJECT_BY_PATH.change_each_object(connection, changes, [_correction_line(correction, at) for correction in moved])
     return made
 
 
-def _moved(each: Correction, at: datetime) -> dict[str, Any]:
-    error = each.message if each.status == "Undefined" else ""
-    return {"name": each.known.path, "status": each.status, "info": each.info, "changed_at": at, "error": error}
+def _corrected_columns(correction: VmCorrection, at: datetime) -> dict[str, Any]:
+    error = correction.message if correction.status == "Undefined" else ""
+    return {
+        "name": correction.known.path,
+        "status": correction.status,
+        "info": correction.info,
+        "changed_at": at,
+        "error": error,
+    }
 
 
-def _line(each: Correction, at: datetime) -> dict[str, Any]:
-    known = each.known
-    return history_line(known.path, at, Actor.CLOUD, "observe", known.status, each.status, known.epoch, each.message)
+def _correction_line(correction: VmCorrection, at: datetime) -> dict[str, Any]:
+    vm = correction.known
+    return history_line(vm.path, at, Actor.CLOUD, "observe", vm.status, correction.status, vm.epoch, correction.message)

@@ -30,7 +30,7 @@ class UseRow(NamedTuple):
     path: Path
 
 
-uses = table("connection_uses", UseRow, ("place", "path"), index("connection_uses_of_path", "path"))
+connection_uses = table("connection_uses", UseRow, ("place", "path"), index("connection_uses_of_path", "path"))
 
 
 class UnansweredRow(NamedTuple):
@@ -43,4 +43,4 @@ class UnansweredRow(NamedTuple):
     since: datetime  # when the record was deleted
 
 
-unanswered = table("unanswered", UnansweredRow, ("place", "path", "generation"))
+unanswered_orders = table("unanswered", UnansweredRow, ("place", "path", "generation"))

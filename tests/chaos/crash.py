@@ -24,11 +24,11 @@ from temporalio.worker import (
     Interceptor,
 )
 
-from domain.model import Done, Grant
+from domain.model import Grant, WorkReport
 from domain.ports import InlineWork
 from store.engine import Database
-from workers.service import Service
-from workers.settings import Settings
+from workers.service import WorkerService
+from workers.settings import WorkerSettings
 
 T = TypeVar("T")
 Reach = Callable[[str], None]
@@ -67,7 +67,7 @@ class CrashPoints:
 
     def watch(self, database: Database) -> None:
         """Adds a point just before and just after the commit of each transaction."""
-        run_here = database.run_here
+        run_here = database.run_transaction_here
 
         def watched(work: Callable[[sa.Connection], T]) -> T:
             plain = work.func if isinstance(work, partial) else work
@@ -82,14 +82,14 @@ class CrashPoints:
             self.reach(f"{name}:after-commit")
             return result
 
-        setattr(database, "run_here", watched)  # noqa: B010  a method, as far as mypy knows
+        setattr(database, "run_transaction_here", watched)  # noqa: B010  a method, as far as mypy knows
 
     def at_once(self, works: Mapping[tuple[str, str], InlineWork]) -> dict[tuple[str, str], InlineWork]:
         """Adds points at the start and the end of work in the activity of begin."""
         return {which: self._told(at_once_name(*which), work) for which, work in works.items()}
 
     def _told(self, name: str, work: InlineWork) -> InlineWork:
-        async def told(grant: Grant) -> Done | Grant:
+        async def told(grant: Grant) -> WorkReport | Grant:
             self.reach(f"{name}:start")
             done = await work(grant)
             self.reach(f"{name}:end")
@@ -103,13 +103,13 @@ def at_once_name(kind: str, action: str) -> str:
     return f"at_once {kind} {action}"
 
 
-class CrashingService(Service):
+class CrashingService(WorkerService):
     """A worker with crash points, which the file CRASH_FILE arms."""
 
-    def __init__(self, client: Client, settings: Settings) -> None:
+    def __init__(self, client: Client, settings: WorkerSettings) -> None:
         points = CrashPoints(Path(os.environ["CRASH_FILE"]))
         super().__init__(client, settings, interceptors=[Crashing(points)])
-        self.at_once = points.at_once(self.at_once)
+        self.inline_work = points.at_once(self.inline_work)
         points.watch(self.database)
         points.watch(self.cloud_database)
 

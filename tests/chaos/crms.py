@@ -15,14 +15,14 @@ from temporalio.service import RPCError
 
 from domain.edge import messages as wire
 from domain.edge.faults import CrmFault
-from domain.wire import companion
-from providers.edge.agent import Agent
+from domain.wire import companion_id
+from providers.edge.agent import ReferenceCrm
 from providers.edge.controller import ControllerClient
-from providers.edge.handover import Handover
-from providers.edge.platform import Platform
-from providers.edge.token import Token
-from workers.crm import platform_file, token_file_of
-from workers.settings import Settings
+from providers.edge.handover import CrmHandover
+from providers.edge.platform import SimulatedPlatform
+from providers.edge.token import CrmToken
+from workers.crm import platform_file, token_of_cloudlet
+from workers.settings import WorkerSettings
 
 GOODBYE_SECONDS = 60
 PATIENT = {"cleanup": 5.0, "answer": 10.0}
@@ -34,12 +34,12 @@ class Crm:
     """A running CRM."""
 
     cloudlet: str
-    agent: Agent
-    platform: Platform
+    agent: ReferenceCrm
+    platform: SimulatedPlatform
     serving: asyncio.Task[None]
 
     async def end(self) -> None:
-        self.agent.stop()
+        self.agent.request_stop()
         await asyncio.wait({self.serving}, timeout=GOODBYE_SECONDS)
         self.serving.cancel()
         await asyncio.gather(self.serving, return_exceptions=True)
@@ -83,12 +83,12 @@ class Crms:
     mishaps: int = 0
 
     def start(self, client: Client, cloudlet: str, version: str = "v1", after: str = "") -> Crm:
-        platform = Platform(platform_file(self.home, cloudlet))
+        platform = SimulatedPlatform(platform_file(self.home, cloudlet))
         handover = InThisProcess(self, client, cloudlet, platform, version, after)
-        token = token_file_of(Settings(home=self.home), cloudlet)
+        token = token_of_cloudlet(WorkerSettings(home=self.home), cloudlet)
         voice = Garbled(self, client, cloudlet, token)
-        agent = Agent(client, cloudlet, version, platform, handover, token, 0.02, voice)
-        made = Crm(cloudlet, agent, platform, asyncio.create_task(agent.run()))
+        agent = ReferenceCrm(client, cloudlet, version, platform, handover, token, 0.02, voice)
+        made = Crm(cloudlet, agent, platform, asyncio.create_task(agent.serve_until_stopped()))
         self.running[cloudlet, version] = made
         return made
 
@@ -102,7 +102,7 @@ class Crms:
         for key in mine:
             await self.end(*key)
         for cloudlet in {cloudlet for cloudlet, _ in mine}:
-            link = client.get_workflow_handle(companion(cloudlet, wire.LINK))
+            link = client.get_workflow_handle(companion_id(cloudlet, wire.LINK_ROLE))
             with suppress(RPCError):  # there never was one
                 await asyncio.wait_for(link.result(), GOODBYE_SECONDS)
 
@@ -111,28 +111,28 @@ class Crms:
 
     def ledger(self, path: str) -> list[str]:
         """What the CRM really did to an instance, in order."""
-        platform = Platform(platform_file(self.home, ":".join(path.split(":")[:4])))
+        platform = SimulatedPlatform(platform_file(self.home, ":".join(path.split(":")[:4])))
         try:
-            return platform.ledger(path)
+            return platform.list_changes(path)
         finally:
             platform.close()
 
-    def _on(self, cloudlet: str) -> Platform:
+    def _on(self, cloudlet: str) -> SimulatedPlatform:
         return next(crm.platform for (name, _), crm in self.running.items() if name == cloudlet)
 
 
 class Garbled(ControllerClient):
     """Loses, delays, doubles and reorders answers while that is switched on."""
 
-    def __init__(self, crms: Crms, client: Client, cloudlet: str, token: Token) -> None:
+    def __init__(self, crms: Crms, client: Client, cloudlet: str, token: CrmToken) -> None:
         super().__init__(client, cloudlet, token)
         self._crms, self._about, self._late = crms, cloudlet, set[asyncio.Task[None]]()
 
-    async def say(self, workflow_id: str, message: dict[str, Any]) -> None:
+    async def send_answer(self, workflow_id: str, message: dict[str, Any]) -> None:
         chance = self._crms.chance
         mishap = chance.choice(("none", "lost", "twice", "late", "late")) if chance else "none"
         if chance is None or mishap == "none" or workflow_id == self._about:
-            await super().say(workflow_id, message)
+            await super().send_answer(workflow_id, message)
             return
         self._crms.mishaps += 1
         for _ in range(("lost", "late", "twice").index(mishap)):
@@ -142,20 +142,20 @@ class Garbled(ControllerClient):
 
     async def _after(self, seconds: float, workflow_id: str, message: dict[str, Any]) -> None:
         await asyncio.sleep(seconds)
-        await super().say(workflow_id, message)
+        await super().send_answer(workflow_id, message)
 
 
-class InThisProcess(Handover):
+class InThisProcess(CrmHandover):
     """Upgrades to a CRM in this process."""
 
     def __init__(
-        self, crms: Crms, client: Client, cloudlet: str, platform: Platform, version: str, after: str = ""
+        self, crms: Crms, client: Client, cloudlet: str, platform: SimulatedPlatform, version: str, after: str = ""
     ) -> None:
         super().__init__(platform, version, [], after)
         self._crms, self._client, self._cloudlet = crms, client, cloudlet
 
-    async def start(self, version: str) -> str | None:
-        fault = self._platform.fault("start", version, self._version)
+    async def start_successor(self, version: str) -> str | None:
+        fault = self._platform.take_matching_fault("start", version, self._version)
         if fault:
             return fault.message
         if (self._cloudlet, version) in self._crms.running:
@@ -164,12 +164,12 @@ class InThisProcess(Handover):
         await asyncio.wait({started.serving})
         return f"{version} ended before it took over"
 
-    async def clean_up(self, version: str) -> None:
+    async def end_failed_successor(self, version: str) -> None:
         await self._crms.end(self._cloudlet, version)
 
-    async def take_over(self) -> None:
+    async def end_predecessor(self) -> None:
         if self._predecessor and (before := self._crms.running.pop((self._cloudlet, self._predecessor), None)):
             self._predecessor = ""
-            before.agent.stop()
+            before.agent.request_stop()
             await asyncio.wait({before.serving}, timeout=GOODBYE_SECONDS)
             before.platform.close()

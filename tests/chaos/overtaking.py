@@ -27,7 +27,7 @@ from tests.chaos.wire import wire_to
 from tests.chaos.world import World
 from tests.patience import PATIENCE
 from tests.test_platform.forkserver import Child
-from workers.settings import Settings
+from workers.settings import WorkerSettings
 
 LOOK = 0.02  # seconds between looks at a process
 # What counts calls, or tells when: a late order may be counted, but must have no effect.
@@ -111,7 +111,7 @@ async def overtaken(place: World, story: Story, point: str, lapsing: Lapsing, sc
         await asyncio.wait_for(stale.wait(), PATIENCE)
         score.lost += [f"{label}: woken, it changed {each}" for each in _everything(place, path) ^ before]
         found = await place.verify(*story.paths(path))
-        score.lost += [f"{label}: {each.invariant} {each.path} {each.what}" for each in found]
+        score.lost += [f"{label}: {violation.invariant} {violation.path} {violation.what}" for violation in found]
     return True
 
 
@@ -153,11 +153,11 @@ def _everything(place: World, path: str) -> set[tuple[str, ...]]:
 
     Without what only counts, and without the lines that keep what was ignored.
     """
-    name, settings = path.split(":")[1], Settings(home=place.home)
+    name, settings = path.split(":")[1], WorkerSettings(home=place.home)
     rows: set[tuple[str, ...]] = set()
-    for url in (settings.store(), settings.cloud()):
+    for url in (settings.store_database_url(), settings.cloud_database_url()):
         database = Database(url)
-        rows |= database.run_here(lambda connection: _rows(connection, name))
+        rows |= database.run_transaction_here(lambda connection: _rows(connection, name))
         database.close()
     return rows
 

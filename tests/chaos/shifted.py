@@ -38,10 +38,10 @@ def shift() -> int:
     """Replace the clock in every module of ours. Returns in how many."""
     time.time = lambda: _time() + ahead()
     mine = [module for name, module in list(sys.modules.items()) if name.split(".")[0] in OURS]
-    asking = [module for module in mine if getattr(module, "datetime", None) is datetime]
-    for module in asking:
+    client = [module for module in mine if getattr(module, "datetime", None) is datetime]
+    for module in client:
         module.datetime = Shifted  # type: ignore[attr-defined]
-    return len(asking)
+    return len(client)
 
 
 def main() -> None:

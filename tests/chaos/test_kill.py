@@ -15,7 +15,7 @@ from tests.chaos.killing import Death, Score, in_worlds, kill_at, points_of, see
 from tests.chaos.stories import Story
 from tests.chaos.world import World
 from tests.patience import PATIENCE
-from workers.service import Service
+from workers.service import WorkerService
 
 SAMPLE = 6
 AT_ONCE = 6
@@ -67,7 +67,7 @@ def is_read(point: str) -> bool:
     return point.startswith(READS) or point.split(":")[0] in NOT_PART_OF_AN_ACTION
 
 
-async def test_a_story_passes_through_every_activity(places: list[World], stack: Service) -> None:
+async def test_a_story_passes_through_every_activity(places: list[World], stack: WorkerService) -> None:
     """All stories at once, in one world: a new activity without a story is found."""
     place, room = places[0], asyncio.Semaphore(AT_ONCE)
     stories = [story for story in STORIES if str(story) in COVERING]
@@ -148,11 +148,11 @@ async def test_a_worker_killed_in_an_activity_that_few_stories_pass_loses_nothin
 
 
 async def test_a_worker_killed_in_work_that_is_done_at_once_loses_nothing(
-    places: list[World], chaos: bool, scores: list[Score], stack: Service
+    places: list[World], chaos: bool, scores: list[Score], stack: WorkerService
 ) -> None:
     """After begin's commit, before and after what is done outside, before and after finish's commit: one step of its
     workflow, which another worker takes again from the start."""
-    assert set(AT_ONCE_IN) == {at_once_name(*which) for which in stack.at_once}, "tell a story of each"
+    assert set(AT_ONCE_IN) == {at_once_name(*which) for which in stack.inline_work}, "tell a story of each"
     number, score = seed(), Score("worker killed in work that is done at once")
     scores.append(score)
     chance, deaths = random.Random(number), list[Death]()

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from domain.healing import Sweep
-from domain.model import Result
+from domain.healing import SweepOptions
+from domain.model import ActionResult
 from tests.chaos.crms import PATIENT, SHORT
 from tests.chaos.families import STORIES, leases, machines
 from tests.chaos.killing import Score, in_worlds, see_the_end, seed, time_for, told
@@ -53,7 +53,7 @@ FAULTS: dict[str, tuple[Trouble, tuple[str, ...], int]] = {
 }
 
 # Faults that meet some of a story's calls, whom they hit, what else may become of it, and how many in the short run.
-PART = (Result.PARTIAL, Result.FAILED)
+PART = (ActionResult.PARTIAL, ActionResult.FAILED)
 CALLS: dict[str, tuple[dict[str, Any], tuple[str, ...], tuple[str, ...], int]] = {
     "answer lost after the work was done": ({"kind": "lose-answer", "times": 4}, WITH_FAULTS, (), 3),
     "some of a batch fail": ({"kind": "fail", "times": 2}, ("mci", "machines"), PART, 3),
@@ -124,7 +124,7 @@ async def test_answers_of_crms_that_go_astray_end_in_a_known_state(
                 place.crms.chance = None
                 score.injected += place.crms.mishaps
                 score.actions += 1
-                ends = (Result.FAILED,)  # silence is an error, and undone
+                ends = (ActionResult.FAILED,)  # silence is an error, and undone
                 await see_the_end(place, story, path, acting, score, f"{score.fault}: {story}", ends)
         finally:
             place.crms.patience, place.crms.chance = PATIENT, None
@@ -160,7 +160,7 @@ async def test_nothing_happens_early_because_a_clock_is_ahead(places: list[World
     try:
         await place.do(due, "create", spec={"hosts": 1, "pool": pool, "start": "now", "end": "+2h"})
         await leases.until(place, due, lambda seen: seen.status == "ACTIVE")  # the clock of the pool has looked
-        assert (await place.asking.heal(Sweep())).found == []
+        assert (await place.asking.run_sweep(SweepOptions())).found == []
         assert (await place.see(waiting)).status == "PENDING"
         assert (await place.see(f"{account}:cloudspace:dev")).status == "DELETED"
     finally:

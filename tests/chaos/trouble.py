@@ -13,8 +13,8 @@ from typing import Any
 from temporalio.service import RPCError
 
 from domain.errors import Category, Refused
-from domain.healing import ANY, Sweep
-from domain.model import Outcome, Result
+from domain.healing import ANY_ACTION, SweepOptions
+from domain.model import ActionResult, Outcome
 from tests.chaos.killing import Score, judge, see_the_end, told
 from tests.chaos.stories import Story
 from tests.chaos.world import World
@@ -109,7 +109,7 @@ async def beset(
         async with weather(place, **fault):
             outcome = asyncio.create_task(story.act(place, path))
             await asyncio.wait({outcome}, timeout=PATIENCE)
-            left = sum(each.times or 0 for each in await place.cloud.faults() if each.message == STORM)
+            left = sum(fault.times or 0 for fault in await place.cloud.list_faults() if fault.message == STORM)
         score.injected += fault["times"] - left
         score.actions += 1
         await see_the_end(place, story, path, outcome, score, f"{score.fault}: {story}", ends)
@@ -142,7 +142,7 @@ async def cancelled(place: World, story: Story, score: Score, chance: random.Ran
         except TimeoutError:
             score.stuck.append(f"{label}: no end within {PATIENCE} s")
             return
-        ends = (story.result, Result.CANCELLED, Result.PARTIAL, Result.FAILED)
+        ends = (story.result, ActionResult.CANCELLED, ActionResult.PARTIAL, ActionResult.FAILED)
         await judge(place, story, path, outcome, score, label, ends)
 
 
@@ -156,7 +156,7 @@ async def terminated(place: World, story: Story, score: Score, chance: random.Ra
         try:
             await _however(acting, path)
             if chance.random() < 0.5:
-                await asyncio.wait_for(place.asking.heal(Sweep(limits={ANY: 0})), PATIENCE)
+                await asyncio.wait_for(place.asking.run_sweep(SweepOptions(limits={ANY_ACTION: 0})), PATIENCE)
                 await asyncio.wait_for(_nothing_unknown(place, story, path), PATIENCE)
                 await _at_rest(place, story, path, score, f"{label}, healed", outside=False)
             await _however(asyncio.create_task(story.act(place, path)), path)  # asked for again
@@ -173,8 +173,8 @@ async def terminated(place: World, story: Story, score: Score, chance: random.Ra
 
 async def _nothing_unknown(place: World, story: Story, path: str) -> None:
     """Later sweeps remove what was created without a record, in families where that can happen."""
-    while any(all(word in each.what for word in UNKNOWN) for each in await place.verify(*story.paths(path))):
-        await place.asking.heal(Sweep(limits={ANY: 0}, grace=GRACE))
+    while any(all(word in violation.what for word in UNKNOWN) for violation in await place.verify(*story.paths(path))):
+        await place.asking.run_sweep(SweepOptions(limits={ANY_ACTION: 0}, grace=GRACE))
         await asyncio.sleep(0.2)
 
 
@@ -185,7 +185,7 @@ async def _however(acting: asyncio.Task[Outcome], path: str) -> Outcome:
     except TimeoutError:
         raise
     except Exception:
-        return Outcome(path=path, action="", result=Result.CANCELLED, status="")
+        return Outcome(path=path, action="", result=ActionResult.CANCELLED, status="")
 
 
 async def everything_goes(place: World, story: Story, path: str) -> None:
@@ -205,7 +205,7 @@ async def _ask_until_free(place: World, path: str, action: str, spec: dict[str, 
     while True:
         try:
             outcome = await place.request(path, action, spec=spec)
-            assert outcome.result in (Result.SUCCEEDED, Result.ALREADY), outcome
+            assert outcome.result in (ActionResult.SUCCEEDED, ActionResult.ALREADY), outcome
             return
         except Refused as refused:
             if refused.category is not Category.CONFLICT:
@@ -216,6 +216,6 @@ async def _ask_until_free(place: World, path: str, action: str, spec: dict[str, 
 async def _at_rest(place: World, story: Story, path: str, score: Score, label: str, outside: bool = True) -> None:
     """Check the promises at rest. `outside`: also against the providers, which healing alone only reports."""
     found = await place.verify(*story.paths(path))
-    for finding in (each for each in found if outside or each.invariant not in ("I3", "I7")):
+    for finding in (violation for violation in found if outside or violation.invariant not in ("I3", "I7")):
         wrong = score.stuck if finding.invariant == "I2" else score.lost
         wrong.append(f"{label}: {finding.invariant} {finding.path} {finding.what}")

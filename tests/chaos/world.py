@@ -22,18 +22,27 @@ from client.errors import NoWorker, Unanswered
 from domain import wire
 from domain.errors import Refused
 from domain.faults import Fault
-from domain.model import BrokenPromise, HistoryLine, HistoryView, ObjectView, Outcome, Query, Request, Verification
+from domain.model import (
+    HistoryLine,
+    HistoryView,
+    InvariantViolation,
+    ObjectView,
+    Outcome,
+    ReadQuery,
+    Request,
+    VerificationReport,
+)
 from domain.wire import ACTIONS_QUEUE
 from providers.machines import SimulatedHypervisor
-from providers.simulated import SimulatedCloud, Vm
+from providers.simulated import SimulatedCloud, SimulatedVm
 from store.engine import Database
 from tests.chaos.crash import TRACE
 from tests.chaos.crms import Crms
 from tests.patience import PATIENCE, answered, ended
 from tests.test_platform.forkserver import Child, ForkServer
 from workers import embedded
-from workers.plugin import plugin
-from workers.settings import Settings
+from workers.plugin import temporal_plugin
+from workers.settings import WorkerSettings
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -85,34 +94,37 @@ class World:
         """The same; it may be refused."""
         ticket = await self.ask(path, action, **more)
         if ticket.admission.refusal:
-            raise ticket.admission.refusal.error()
+            raise ticket.admission.refusal.to_error()
         return await self.end(ticket)
 
     async def see(self, path: str) -> ObjectView:
         """Read an object; waits for a worker if none runs."""
-        return await self.patiently(wire.READ_OBJECT, Query(path=path), ObjectView)
+        return await self.patiently(wire.READ_OBJECT, ReadQuery(path=path), ObjectView)
 
     async def history(self, path: str) -> list[HistoryLine]:
-        return (await self.patiently(wire.READ_HISTORY, Query(path=path), HistoryView)).lines
+        return (await self.patiently(wire.READ_HISTORY, ReadQuery(path=path), HistoryView)).lines
 
-    async def verify(self, *prefixes: str) -> list[BrokenPromise]:
+    async def verify(self, *prefixes: str) -> list[InvariantViolation]:
         """What `starter verify` finds at or below these paths."""
-        found = [await self.patiently(wire.VERIFY, Query(path=prefix), Verification) for prefix in prefixes]
-        return [finding for each in found for finding in each.findings]
+        found = [
+            await self.patiently(wire.VERIFY_ACTIVITY, ReadQuery(path=prefix), VerificationReport)
+            for prefix in prefixes
+        ]
+        return [finding for report in found for finding in report.findings]
 
     async def patiently(self, activity: str, query: BaseModel, answer: type[T]) -> T:
         """Ask a worker, however long there is none."""
         deadline = asyncio.get_running_loop().time() + PATIENCE
         while True:
             try:
-                return await self.asking.read(activity, query, answer, seconds=30)
+                return await self.asking.run_query(activity, query, answer, seconds=30)
             except (Unanswered, NoWorker):
                 if asyncio.get_running_loop().time() > deadline:
                     raise
                 await asyncio.sleep(0.2)
 
     async def is_running(self, workflow: str) -> bool:
-        found = await self.asking.newest(workflow)
+        found = await self.asking.newest_run(workflow)
         return bool(found and found.status and found.status.name == "RUNNING")
 
     # Faults of the world outside.
@@ -132,13 +144,13 @@ class World:
 
     async def _without(self, over: Callable[[Fault], bool]) -> None:
         async with self._script:
-            faults = await self.cloud.faults()
-            kept = [each for each in faults if not over(each)]
+            faults = await self.cloud.list_faults()
+            kept = [fault for fault in faults if not over(fault)]
             if len(kept) < len(faults):
                 await self.cloud.set_faults(kept)
 
-    async def books(self, prefix: str) -> list[Vm]:
-        return [vm for vm in await self.cloud.books() if vm.path.startswith(f"{prefix}:")]
+    async def books(self, prefix: str) -> list[SimulatedVm]:
+        return [vm for vm in await self.cloud.list_all_vms() if vm.path.startswith(f"{prefix}:")]
 
     # The worker.
 
@@ -180,7 +192,7 @@ class World:
         self.worker = await self.forkserver.start([], environment, os.devnull, "tests.chaos.shifted")
         self._death = asyncio.create_task(self.worker.wait())
         async with asyncio.timeout(PATIENCE):
-            while not await self.asking.pollers(ACTIONS_QUEUE):
+            while not await self.asking.count_pollers(ACTIONS_QUEUE):
                 await asyncio.sleep(0.02)
 
     async def worker_died(self) -> None:
@@ -197,7 +209,7 @@ class World:
         self.server.process.kill()
         await self.server.process.wait()
         _, port = self.server.address.split(":")
-        self.server = await embedded.start(self.home, port=int(port), tuning=TUNING)
+        self.server = await embedded.start_server(self.home, port=int(port), tuning=TUNING)
 
 
 @asynccontextmanager
@@ -216,11 +228,18 @@ async def world(home: Path, workers: ForkServer | None = None, **settings: str) 
     """A new world, with a worker in it, which has these settings."""
     home.mkdir(parents=True, exist_ok=True)
     async with forkserver(workers) as opened:
-        server = await embedded.start(home, tuning=TUNING)
-        clouds = Database(Settings(home=home).cloud())
+        server = await embedded.start_server(home, tuning=TUNING)
+        clouds = Database(WorkerSettings(home=home).cloud_database_url())
         cloud, hypervisor = SimulatedCloud("aws", clouds), SimulatedHypervisor(clouds)
         made = World(
-            home, server, await connect_temporal(home, plugin()), cloud, hypervisor, Crms(home), opened, settings
+            home,
+            server,
+            await connect_temporal(home, temporal_plugin()),
+            cloud,
+            hypervisor,
+            Crms(home),
+            opened,
+            settings,
         )
         try:
             await made.start_worker()
@@ -230,4 +249,4 @@ async def world(home: Path, workers: ForkServer | None = None, **settings: str) 
                 await made.crms.end(*key)
             await made.kill_worker()
             clouds.close()
-            await made.server.stop()
+            await made.server.stop_server()

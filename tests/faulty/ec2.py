@@ -140,7 +140,7 @@ class FaultyEc2:
                 *self.groups(),
                 *(pair for book in books for pair in book.key_pairs.values()),
             ]
-            tagged = [_tags(each) for each in things]
+            tagged = [_tags(thing) for thing in things]
         return Counter(tags["ratchet:shared"] for tags in tagged if tags.get("ratchet:owner") == owner)
 
     def _work(self, call: Call, environ: Environ, answer: Answer) -> Iterable[bytes]:
@@ -233,7 +233,7 @@ class FaultyEc2:
         fresh = [
             (key, group)
             for key, group in books.items()
-            if any(self._born.get(each.id, 0) > young for each in group.instances)
+            if any(self._born.get(instance.id, 0) > young for instance in group.instances)
         ]
         for key, _ in fresh:
             del books[key]
@@ -247,7 +247,7 @@ class FaultyEc2:
         with self._lock:
             met: list[Fault] = []
             for rule in list(self.faults):
-                if not any(rule.meets(verb, call.region, path) for verb, path in self._about(call)):
+                if not any(rule.matches(verb, call.region, path) for verb, path in self._about(call)):
                     continue
                 self._use(rule)
                 met.append(rule)
@@ -297,7 +297,7 @@ class FaultyEc2:
     def _pretend(self, call: Call, fault: Fault, environ: Environ, answer: Answer) -> Iterable[bytes]:
         """Answer with a state that EC2 does not have."""
         some = [
-            each for each in self._all() if fault.meets("describe", call.region, _tags(each).get("ratchet:path", ""))
+            each for each in self._all() if fault.matches("describe", call.region, _tags(each).get("ratchet:path", ""))
         ]
         true = [(each, each._state.name) for each in some]
         for each in some:
@@ -323,7 +323,7 @@ class FaultyEc2:
 
     def _all(self) -> list[Any]:
         books = [region.reservations for region in self.backends[ACCOUNT].values()]
-        return [each for book in books for group in book.values() for each in group.instances]
+        return [instance for book in books for group in book.values() for instance in group.instances]
 
 
 def _tags(instance: Any) -> dict[str, str]:

@@ -19,10 +19,10 @@ from domain.edge.faults import CrmFaults
 from domain.errors import Refused
 from domain.faults import FaultScript
 from domain.model import Request
-from starter.kinds import spec_in
+from starter.kinds import read_spec_file
 from tests.cases import every_case
 from tests.fuzz.inputs import HOSTILE, drawn, mappings, spoilt, texts, torn, values
-from workers import connections, policies
+from workers import access, connections
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 VERBS = [(kind, verb) for kind in registry.KINDS.values() for verb in kind.verbs]
@@ -67,25 +67,25 @@ def test_a_hostile_path_is_refused_before_anything_is_made_of_it(text: str) -> N
 
 
 def a_spec(file: Path) -> object:
-    return spec_in(str(file))
+    return read_spec_file(str(file))
 
 
 def faults(file: Path) -> object:
-    from starter.edge.crm import _faults
+    from starter.edge.crm import _read_faults
 
-    return _faults(str(file))
+    return _read_faults(str(file))
 
 
 READERS: list[tuple[str, Callable[[Path], object], str]] = [
     ("spec", a_spec, (EXAMPLES / "mci-demo.yaml").read_text()),
     ("crm faults", faults, (EXAMPLES / "crm-faults.yaml").read_text()),
-    ("connections", connections.load, (EXAMPLES / "connections-aws.yaml").read_text()),
-    ("policy", lambda file: policies.load(str(file)), (EXAMPLES / "policy.yaml").read_text()),
-    ("keys", lambda file: payloads.load(str(file)), KEYS),
+    ("connections", connections.load_connections, (EXAMPLES / "connections-aws.yaml").read_text()),
+    ("policy", lambda file: access.load_policy(str(file)), (EXAMPLES / "policy.yaml").read_text()),
+    ("keys", lambda file: payloads.load_keys(str(file)), KEYS),
 ]
 
 
-@pytest.mark.parametrize(("name", "read", "sound"), READERS, ids=[each[0] for each in READERS])
+@pytest.mark.parametrize(("name", "read", "sound"), READERS, ids=[reader[0] for reader in READERS])
 def test_a_file_is_taken_or_refused(
     name: str, read: Callable[[Path], object], sound: str, tmp_path: Path, many: int
 ) -> None:

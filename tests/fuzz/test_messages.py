@@ -24,13 +24,13 @@ from temporalio.common import RawValue
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
-from client.codec import CodecServer, serving
-from client.payloads import Encryption, Keys
+from client.codec import CodecServer, serve_in_threads
+from client.payloads import EncryptionCodec, EncryptionKeys
 from domain.edge import messages as edge_wire
 from domain.mci.messages import CONTINUE, WITHDRAW
-from domain.model import Query, Verification
+from domain.model import ReadQuery, VerificationReport
 from domain.registry import KINDS
-from domain.wire import VERIFY, companion
+from domain.wire import VERIFY_ACTIVITY, companion_id
 from tests.fuzz.inputs import SEED, drawn, mappings, spoilt, texts, values
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, edge_of, fault
@@ -48,7 +48,7 @@ SOUND: dict[str, dict[str, Any]] = {
     edge_wire.CRM_RESPONSE: {"state": "Ready", "notify_id": 1, "progress": {"task": 1, "of": 2}, "runtime": {"a": 1}},
     edge_wire.CRM_CONNECT: {"notify_id": 99, "version": "v1", "instances": {"x": {"state": "Ready"}}},
     edge_wire.CRM_DISCONNECT: {"notify_id": 1, "reason": "bye"},
-    edge_wire.DEMAND: {"cloudlet": "berlin", "clients": 3, "cpu": 100},
+    edge_wire.DEMAND_SIGNAL: {"cloudlet": "berlin", "clients": 3, "cpu": 100},
 }
 DECISIONS = {CONTINUE, WITHDRAW}  # anybody may decide: what fits them is not an attack
 
@@ -88,7 +88,9 @@ def raw(data: bytes) -> RawValue:
 async def busy(user: User, home: Path, client: Client) -> AsyncIterator[list[str]]:
     """Workflows that wait: an instance's change, a link, a policy, a held MCI, a clock, a bin."""
     async with edge_of(user, home, client) as edge:
-        ticket = await edge.begun(edge.at("berlin"), "create", spec={"key": edge.token().make(), "patience": ENDLESS})
+        ticket = await edge.begun(
+            edge.at("berlin"), "create", spec={"key": edge.token().create_token(), "patience": ENDLESS}
+        )
         await edge.start_crm()
         await edge.end(ticket)
         await user.do(edge.at("berlin", "c2"), "create", spec={})
@@ -101,7 +103,7 @@ async def busy(user: User, home: Path, client: Client) -> AsyncIterator[list[str
         estate = await MachineSite(user.asking, user.service, user.ns).with_account()
         await estate.do(estate.space(), "create")
         await estate.do(estate.space(), "delete")
-        ids = [each.id async for each in client.list_workflows("ExecutionStatus = 'Running'")]
+        ids = [workflow.id async for workflow in client.list_workflows("ExecutionStatus = 'Running'")]
         yield sorted({each for each in ids if f":{user.ns}" in each})
         for each in ids:
             if f":{user.ns}" in each:
@@ -168,7 +170,9 @@ async def test_no_message_moves_a_workflow_that_does_not_understand_it(
         ]
         assert [each for each in failed if "UnhandledCommand" not in each and each] == [], path
     assert await objects(user) == before
-    found = await user.asking.read(VERIFY, Query(path=f"org:{user.ns}"), Verification, seconds=50)
+    found = await user.asking.run_query(
+        VERIFY_ACTIVITY, ReadQuery(path=f"org:{user.ns}"), VerificationReport, seconds=50
+    )
     assert found.findings == []
 
 
@@ -180,8 +184,10 @@ async def answers(handle: WorkflowHandle[Any, Any]) -> bool:
 @pytest.fixture
 def endpoint() -> Iterator[CodecServer]:
     key = base64.b64encode(b"k" * 32).decode()
-    server = CodecServer(0, Encryption(Keys.model_validate({"active": "a", "keys": {"a": key}})), ["http://ui.example"])
-    with serving(server):
+    server = CodecServer(
+        0, EncryptionCodec(EncryptionKeys.model_validate({"active": "a", "keys": {"a": key}})), ["http://ui.example"]
+    )
+    with serve_in_threads(server):
         yield server
 
 
@@ -255,7 +261,7 @@ async def test_a_link_that_is_started_by_hand_with_anything_ends_or_waits_for_a_
         handle = await client.start_workflow(
             edge_wire.CLOUDLET_LINK,
             {"cloudlet": path},
-            id=companion(path, edge_wire.LINK),
+            id=companion_id(path, edge_wire.LINK_ROLE),
             task_queue="actions",
             start_signal=edge_wire.CRM_CONNECT,
             start_signal_args=[raw(data)],

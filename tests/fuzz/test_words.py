@@ -16,8 +16,8 @@ import pytest
 from cyclopts import App
 from hypothesis import strategies as st
 
-from starter.app import build
-from starter.command import run
+from starter.app import build_app
+from starter.command import run_command
 from starter.errors import Exit
 from tests.fuzz.inputs import SEED, drawn, texts
 from tests.patience import PATIENCE
@@ -39,7 +39,7 @@ def commands(app: App, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
             yield from commands(app[name], (*before, name))
 
 
-COMMANDS = sorted(each for each in commands(build()) if each not in LASTING)
+COMMANDS = sorted(command for command in commands(build_app()) if command not in LASTING)
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def answering() -> Iterator[None]:
 
 
 async def test_any_words_get_an_answer(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    word = st.one_of(texts, st.sampled_from(FLAGS), st.sampled_from([name for each in COMMANDS for name in each]))
+    word = st.one_of(texts, st.sampled_from(FLAGS), st.sampled_from([name for command in COMMANDS for name in command]))
     lines = st.tuples(st.sampled_from(COMMANDS), st.lists(word, max_size=5))
     some = drawn(lines, 70 * many)  # thousands take a minute: that is not the time for trying them
     Random(SEED).shuffle(some)  # the first that are drawn are the simplest: few of them look for a server
@@ -85,7 +85,7 @@ async def test_any_words_get_an_answer(many: int, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{")))
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), answering():
-            code = await run([each for each in words if each != "--debug"])
+            code = await run_command([word for word in words if word != "--debug"])
         assert code in list(Exit), words
         assert "a bug in this program" not in err.getvalue(), (words, err.getvalue())
         assert "Traceback" not in err.getvalue() + out.getvalue(), words

@@ -6,17 +6,17 @@ import asyncio
 
 from client.actions import ActionClient
 from domain.edge import messages as wire
-from domain.wire import companion
+from domain.wire import companion_id
 from tests.patience import PATIENCE
 from tests.records.recorder import HistoryRecorder
 from tests.test_edge.kit import Edge, edge_of, fault
 from tests.user import User
-from workers.service import Service
+from workers.service import WorkerService
 
 
-async def record(recorder: HistoryRecorder, asking: ActionClient, service: Service) -> None:
-    user = User(asking, service, "recorded")
-    async with edge_of(user, service.settings.home, asking.client) as edge:
+async def record(recorder: HistoryRecorder, client: ActionClient, service: WorkerService) -> None:
+    user = User(client, service, "recorded")
+    async with edge_of(user, service.settings.home, client.client) as edge:
         path = await edge.up(latency=0.05, cleanup=1)
         await recorder.keep(path, "cloudlet-created")
         await _instances(recorder, edge)
@@ -65,7 +65,7 @@ async def _disturbed(recorder: HistoryRecorder, edge: Edge) -> None:
     edge.set_faults(fault("silent", times=1))
     ticket = await edge.begun(cluster, "update", spec={"nodes": 2})
     await edge.until(cluster, "UpdateRequested")
-    await edge.user.asking.cancel(cluster)
+    await edge.user.asking.cancel_action(cluster)
     await edge.end(ticket)
     await recorder.keep(cluster, "update-cancelled")
     await edge.user.do(cluster, "delete")
@@ -79,13 +79,13 @@ async def _policy(recorder: HistoryRecorder, edge: Edge) -> None:
     spec = {"auto_scale": {"cloudlet": "berlin", "cluster": "c3", **limits}}
     await edge.user.do(policy, "create", spec=spec)
     await recorder.keep(policy, "policy-created")
-    await edge.client.get_workflow_handle(companion(policy, wire.LOOP)).signal(wire.DEMAND, {"cpu": 100})
+    await edge.client.get_workflow_handle(companion_id(policy, wire.LOOP_ROLE)).signal(wire.DEMAND_SIGNAL, {"cpu": 100})
     async with asyncio.timeout(PATIENCE):
         while (await edge.see(cluster)).spec["nodes"] != 3:
             await asyncio.sleep(0.05)
     await edge.user.do(policy, "delete")
-    await edge.client.get_workflow_handle(companion(policy, wire.LOOP)).result()
-    await recorder.keep(companion(policy, wire.LOOP), "policy-followed")
+    await edge.client.get_workflow_handle(companion_id(policy, wire.LOOP_ROLE)).result()
+    await recorder.keep(companion_id(policy, wire.LOOP_ROLE), "policy-followed")
     await edge.user.do(cluster, "delete")
 
 
@@ -109,7 +109,7 @@ async def _cloudlet(recorder: HistoryRecorder, edge: Edge, path: str) -> None:
     await edge.say(path, "Ready", notify_id=second)
     await edge.end(ticket)
     await recorder.keep(path, "upgrade-succeeded")
-    await recorder.keep(companion(path, wire.LINK), "link")
+    await recorder.keep(companion_id(path, wire.LINK_ROLE), "link")
     await edge.until(path, "Offline")
     await edge.user.do(path, "delete")
     await recorder.keep(path, "cloudlet-deleted")
@@ -118,7 +118,7 @@ async def _cloudlet(recorder: HistoryRecorder, edge: Edge, path: str) -> None:
 async def _guarded(recorder: HistoryRecorder, edge: Edge) -> None:
     """A cloudlet that gets a token, is lied to, loses its CRM in the middle, and hears a goodbye."""
     path, cluster = await edge.up("munich"), edge.at("munich", "c1")
-    await edge.user.do(path, "rekey", spec={"key": edge.token("munich").make()})
+    await edge.user.do(path, "rekey", spec={"key": edge.token("munich").create_token()})
     await recorder.keep(path, "cloudlet-rekeyed")
     await edge.until(path, "Ready")
     edge.set_faults(fault("silent"), name="munich")
@@ -131,8 +131,8 @@ async def _guarded(recorder: HistoryRecorder, edge: Edge) -> None:
     edge.set_faults(name="munich")
     await edge.end(ticket)
     await recorder.keep(cluster, "create-proven")
-    agent.stop()
+    agent.request_stop()
     await edge.until(path, "Offline")
-    link = companion(path, wire.LINK)
+    link = companion_id(path, wire.LINK_ROLE)
     await edge.client.get_workflow_handle(link).result()
     await recorder.keep(link, "link-proven")

@@ -10,11 +10,11 @@ from client.actions import ActionClient
 from domain.leases.names import clock_id
 from tests.records.recorder import HistoryRecorder
 from tests.test_leases.tenant import HOUR, Tenant
-from workers.service import Service
+from workers.service import WorkerService
 
 
-async def record(recorder: HistoryRecorder, asking: ActionClient, service: Service) -> None:
-    tenant = Tenant(asking, service, "recorded")
+async def record(recorder: HistoryRecorder, client: ActionClient, service: WorkerService) -> None:
+    tenant = Tenant(client, service, "recorded")
     lease = tenant.lease()
     await tenant.add_hosts("h1", "h2", "h3")
     await recorder.keep(tenant.host("h1"), "host-added")
@@ -82,7 +82,7 @@ async def _record_taken_over(recorder: HistoryRecorder, tenant: Tenant) -> None:
     await tenant.fault("hang", "h1", verb="create", seconds=30, times=2)
     await tenant.create("slow", start="now", end="+6h")
     await tenant.until_status("STARTING", "slow")
-    starting = await tenant.asking.newest(tenant.lease("slow"))
+    starting = await tenant.asking.newest_run(tenant.lease("slow"))
     await tenant.do(tenant.lease("slow"), "delete")
     assert starting
     await recorder.keep(tenant.lease("slow"), "start-taken-over", starting.run_id)

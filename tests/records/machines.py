@@ -9,11 +9,11 @@ from temporalio.testing import TimeSkipper
 from client.actions import ActionClient
 from tests.records.recorder import HistoryRecorder
 from tests.test_machines.site import MachineSite
-from workers.service import Service
+from workers.service import WorkerService
 
 
-async def record(recorder: HistoryRecorder, asking: ActionClient, service: Service) -> None:
-    site = MachineSite(asking, service, "recorded")
+async def record(recorder: HistoryRecorder, client: ActionClient, service: WorkerService) -> None:
+    site = MachineSite(client, service, "recorded")
     await site.with_machine("db", "web", nodes=2)
     db, new = site.machine(), site.machine("new")
     await site.to(new, "create", image=site.name, node=f"{site.name}-1")
@@ -41,7 +41,7 @@ async def _record_lines(recorder: HistoryRecorder, site: MachineSite, db: str) -
     await site.hang(db, "stop")
     stop = await site.admitted(db, "stop")
     await site.hanging(db)
-    await site.asking.cancel(db)
+    await site.asking.cancel_action(db)
     await site.outcome(stop)
     await recorder.keep(db, "stop-cancelled")
     await site.hang(db, "migrate", 1)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from client.actions import ActionClient
 from domain import wire
 from domain.faults import Fault, FaultKind
-from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Survey
+from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyOrder
 from domain.ports import VmFacts, VmOrder
-from starter.mci import steering
+from starter.mci import requests
 from tests.records.recorder import HistoryRecorder
 from tests.user import User, spec
-from workers.service import Service
+from workers.service import WorkerService
 
 
-async def record(recorder: HistoryRecorder, asking: ActionClient, service: Service) -> None:
-    user = User(asking, service, "recorded")
+async def record(recorder: HistoryRecorder, client: ActionClient, service: WorkerService) -> None:
+    user = User(client, service, "recorded")
     web = user.mci()
     await user.do(web, "create", spec=spec(2))
     await recorder.keep(web, "create-succeeded")
@@ -50,7 +50,7 @@ async def record(recorder: HistoryRecorder, asking: ActionClient, service: Servi
 async def _record_adoption(recorder: HistoryRecorder, user: User) -> None:
     await user.do(user.mci("adopting"), "create", spec=spec(1, ["aws"]))
     vm = user.vm("aws0-2", "adopting")
-    (made,) = await user.service.simulated["aws"].perform("create", "r0", [VmOrder(vm, f"late {vm}", epoch=1)])
+    (made,) = await user.service.simulated["aws"].perform_orders("create", "r0", [VmOrder(vm, f"late {vm}", epoch=1)])
     assert isinstance(made, VmFacts)
     gone = user.vm("aws0-3", "adopting")
     for stray, end in ((f"{vm}:orphan:{made.cloud_id}", "succeeded"), (f"{gone}:orphan:nothing", "failed")):
@@ -62,15 +62,15 @@ async def _record_disturbed(recorder: HistoryRecorder, user: User, web: str) -> 
     await user.fault("hang", verb="reboot", seconds=30)
     first = await user.admitted(web, "reboot")
     await user.until_called(user.vm("gcp0-1"))
-    await user.asking.cancel(web)
-    await user.asking.outcome(web, first.run)
+    await user.asking.cancel_action(web)
+    await user.asking.wait_for_outcome(web, first.run)
     await recorder.keep(web, "control-cancelled")
     second = await user.admitted(web, "reboot")
     await user.until_called(user.vm("gcp0-1"))
     await user.do(web, "suspend", force=True)
     await recorder.keep(web, "control-preempted", second.run)
     below = await user.admitted(user.vm("gcp0-1"), "resume")
-    await user.asking.outcome(below.path, below.run)
+    await user.asking.wait_for_outcome(below.path, below.run)
     await user.admitted(user.vm("gcp0-1"), "reboot")
     await user.until_called(user.vm("gcp0-1"))
     await user.refused(web, "resume")
@@ -90,8 +90,8 @@ async def _record_preparations(recorder: HistoryRecorder, user: User) -> None:
     for word in (CONTINUE, WITHDRAW):
         ticket = await user.admitted(user.mci(word), "create", spec={**_in_region("r2"), "option": "hold"})
         await user.until_status(user.mci(word), "Prepared")
-        await steering.decide(user.asking, user.mci(word), word, Decision(requested_by="recorder"))
-        await user.asking.outcome(ticket.path, ticket.run)
+        await requests.send_decision(user.asking, user.mci(word), word, HoldDecision(requested_by="recorder"))
+        await user.asking.wait_for_outcome(ticket.path, ticket.run)
         await recorder.keep(user.mci(word), f"create-held-{word}")
     await user.do(user.mci("named"), "create", spec={"subGroups": [{"name": "a", "connectionName": "gcp-us-west1"}]})
     await recorder.keep(user.mci("named"), "create-connection")
@@ -112,10 +112,10 @@ async def _record_sizes(recorder: HistoryRecorder, user: User) -> None:
     await recorder.keep(path, "scale-out")
     await user.do(path, "scale-in", spec={"subGroup": "a"})
     await recorder.keep(path, "scale-in")
-    await steering.survey(user.asking, Survey(path=path))
-    await recorder.keep(wire.companion(path, "refresh"), "refresh")
-    await steering.survey(user.asking, Survey(path=path, reconcile=True))
-    await recorder.keep(wire.companion(path, "reconcile"), "reconcile")
+    await requests.run_survey(user.asking, SurveyOrder(path=path))
+    await recorder.keep(wire.companion_id(path, "refresh"), "refresh")
+    await requests.run_survey(user.asking, SurveyOrder(path=path, reconcile=True))
+    await recorder.keep(wire.companion_id(path, "reconcile"), "reconcile")
 
 
 def _in_region(region: str, size: int = 1, **more: object) -> dict[str, object]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from client.actions import ActionClient
 from tests.records.recorder import HistoryRecorder
 from tests.test_systems.kit import RUN, Shop, service, system
-from workers.service import Service
+from workers.service import WorkerService
 
 TREE = system(service("web"), system(service("b"), service("c"), name="a"))
 NEVER = {**RUN, "environment": {"SIMULATED": "unhealthy"}}
 
 
-async def record(recorder: HistoryRecorder, asking: ActionClient, worker: Service) -> None:
-    shop = Shop(asking, worker, "system:recorded")
+async def record(recorder: HistoryRecorder, client: ActionClient, worker: WorkerService) -> None:
+    shop = Shop(client, worker, "system:recorded")
     await shop.create()
     await recorder.keep(shop.path, "create-succeeded")
     await shop.deploy("/", TREE)
@@ -35,7 +35,7 @@ async def _record_disturbed(recorder: HistoryRecorder, shop: Shop) -> None:
     await shop.until_record("d4", "in progress")
     await shop.refused("/", "teardown")
     await recorder.keep(shop.path, "teardown-conflict")
-    await shop.asking.cancel(shop.at("/web"))
+    await shop.asking.cancel_action(shop.at("/web"))
     await first
     await recorder.keep(shop.at("/web"), "deploy-cancelled")
     ticket = await shop.admitted("/", "deploy", {"definition": system(service("web", **NEVER))})

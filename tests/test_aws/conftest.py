@@ -18,9 +18,9 @@ from providers.aws import AwsCloud
 from tests.faulty import Moto
 from tests.user import User
 from workers import embedded
-from workers.plugin import plugin
-from workers.service import Service
-from workers.settings import Settings
+from workers.plugin import temporal_plugin
+from workers.service import WorkerService
+from workers.settings import WorkerSettings
 
 REGION = "eu-central-1"
 OWNER = "lives"  # of everything that the stack makes
@@ -48,7 +48,7 @@ async def cloud(moto: Moto) -> AsyncIterator[CloudMaker]:
 class AwsStack:
     home: Path
     address: str
-    service: Service
+    service: WorkerService
     asking: ActionClient
 
 
@@ -59,15 +59,17 @@ async def aws_stack(moto: Moto, tmp_path_factory: pytest.TempPathFactory) -> Asy
     file = home / "connections.yaml"
     places = {"frankfurt": moto.document(REGION, OWNER), "virginia": moto.document("us-east-1", OWNER)}
     file.write_text(yaml.safe_dump({"connections": places}))
-    server = await embedded.start(home)
-    client = await connect_temporal(home, plugin(sandbox=True))
-    settings = Settings(home=home, connections=file, simulated_latency=0, call_timeout=120, patience=180, sandbox=True)
-    service = Service(client, settings)
-    service.prepare()
-    async with service.serve():
+    server = await embedded.start_server(home)
+    client = await connect_temporal(home, temporal_plugin(sandbox=True))
+    settings = WorkerSettings(
+        home=home, connections=file, simulated_latency=0, call_timeout=120, patience=180, sandbox=True
+    )
+    service = WorkerService(client, settings)
+    service.prepare_databases()
+    async with service.serve_queues():
         yield AwsStack(home, server.address, service, ActionClient(client))
     await service.close()
-    await server.stop()
+    await server.stop_server()
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ async def test_connections_are_listed_with_where_their_credentials_are(connected
 async def test_check_asks_the_cloud(connected: Cli, moto: Moto) -> None:
     ran = await connected("connections --check -o json")
     assert ran.code == 0, ran.err
-    seen = {each["name"]: each for each in json.loads(ran.out)}
+    seen = {load["name"]: load for load in json.loads(ran.out)}
     assert seen["frankfurt"]["answer"] == "EC2 answers: 3 zones in eu-central-1"
     assert seen["frankfurt"]["trouble"] == ""
 

@@ -17,18 +17,18 @@ from client.connection import connect_temporal
 from domain import wire
 from domain.errors import Refused
 from domain.faults import Fault, FaultKind
-from domain.mci.messages import Survey
-from domain.model import Query, Result, Verification
-from domain.ports import SHARED
-from starter.mci import steering
+from domain.mci.messages import SurveyOrder
+from domain.model import ActionResult, ReadQuery, VerificationReport
+from domain.ports import SHARED_RESOURCE_TYPES
+from starter.mci import requests
 from tests.faulty import Moto
 from tests.patience import PATIENCE
 from tests.test_aws.conftest import OWNER, REGION
 from tests.user import User
 from workers import embedded
-from workers.plugin import plugin
-from workers.service import Service
-from workers.settings import Settings
+from workers.plugin import temporal_plugin
+from workers.service import WorkerService
+from workers.settings import WorkerSettings
 
 STATUS = {"running": "Running", "stopped": "Suspended", "terminated": "Terminated"}
 
@@ -41,10 +41,10 @@ def spec(size: int = 2, *places: str) -> dict[str, Any]:
 def real(moto: Moto, user: User) -> dict[str, list[str]]:
     """What EC2 has, by path: the states of the VMs that carry it."""
     found: dict[str, list[str]] = {}
-    for each in moto.ec2.instances(OWNER):
-        tags = {tag["key"]: tag["value"] for tag in each.get_tags()}
+    for instance in moto.ec2.instances(OWNER):
+        tags = {tag["key"]: tag["value"] for tag in instance.get_tags()}
         if tags["ratchet:path"].startswith(f"ns:{user.ns}:"):
-            found.setdefault(tags["ratchet:path"], []).append(each._state.name)
+            found.setdefault(tags["ratchet:path"], []).append(instance._state.name)
     return found
 
 
@@ -59,7 +59,7 @@ async def books_agree(moto: Moto, user: User) -> None:
 async def test_an_mci_lives_its_life_in_two_regions_of_ec2(user: User, moto: Moto) -> None:
     moto.ec2.settle_seconds = 0.1
     made = await user.do(user.mci(), "create", spec=spec(3, "frankfurt", "virginia"))
-    assert (made.result, made.status) == (Result.SUCCEEDED, "Running:6 (R:6/6)")
+    assert (made.result, made.status) == (ActionResult.SUCCEEDED, "Running:6 (R:6/6)")
     await books_agree(moto, user)
     for action, status in (
         ("suspend", "Suspended:6 (R:0/6)"),
@@ -68,9 +68,9 @@ async def test_an_mci_lives_its_life_in_two_regions_of_ec2(user: User, moto: Mot
         ("terminate", "Terminated:6 (R:0/6)"),
     ):
         outcome = await user.do(user.mci(), action)
-        assert (outcome.result, outcome.status) == (Result.SUCCEEDED, status)
+        assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, status)
         await books_agree(moto, user)
-    assert (await user.do(user.mci(), "delete")).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "delete")).result is ActionResult.SUCCEEDED
     assert {state for states in real(moto, user).values() for state in states} == {"terminated"}
     assert moto.ec2.shared(OWNER) == Counter(), "what VMs shared went with the last of them"
 
@@ -78,7 +78,7 @@ async def test_an_mci_lives_its_life_in_two_regions_of_ec2(user: User, moto: Mot
 async def test_what_vms_share_is_made_before_them_and_tagged(user: User, moto: Moto) -> None:
     await user.do(user.mci(), "create", spec=spec(1))
     shared = moto.ec2.shared(OWNER)
-    assert {what: shared[what] for what in SHARED} == {
+    assert {what: shared[what] for what in SHARED_RESOURCE_TYPES} == {
         "vnet": 3,
         "securityGroup": 1,
         "sshKey": 1,
@@ -103,23 +103,23 @@ async def test_what_vms_share_is_made_before_them_and_tagged(user: User, moto: M
 async def test_trouble_that_passes_fails_nothing_and_makes_nothing_twice(user: User, moto: Moto, fault: Fault) -> None:
     moto.ec2.add_fault(fault)
     made = await user.do(user.mci(), "create", spec=spec(4))
-    assert (made.result, made.status) == (Result.SUCCEEDED, "Running:4 (R:4/4)")
+    assert (made.result, made.status) == (ActionResult.SUCCEEDED, "Running:4 (R:4/4)")
     await books_agree(moto, user)
     moto.ec2.add_fault(fault)
     gone = await user.do(user.mci(), "delete")
-    assert gone.result is Result.SUCCEEDED, gone
+    assert gone.result is ActionResult.SUCCEEDED, gone
     assert sorted(real(moto, user).values()) == [["terminated"]] * 4
 
 
 async def test_a_vm_that_cannot_be_made_fails_alone_with_ec2s_reason(user: User, moto: Moto) -> None:
     moto.ec2.add_fault(Fault(kind=FaultKind.FAIL, vm="frankfurt-2", verb="create", message="no such luck"))
     made = await user.do(user.mci(), "create", spec=spec(3))
-    assert (made.result, made.status) == (Result.PARTIAL, "Partial-Running:2 (R:2/3)")
-    failed = await user.service.inventory.get(user.vm("frankfurt-2"))
+    assert (made.result, made.status) == (ActionResult.PARTIAL, "Partial-Running:2 (R:2/3)")
+    failed = await user.service.inventory.read_object(user.vm("frankfurt-2"))
     assert failed.status == "Failed"
     assert "no such luck" in failed.error
     moto.ec2.clear()
-    assert (await user.do(user.mci(), "refine")).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "refine")).result is ActionResult.SUCCEEDED
     await books_agree(moto, user)
     await user.do(user.mci(), "delete")
 
@@ -138,7 +138,7 @@ async def test_a_region_without_a_connection_is_refused_and_never_simulated(user
     message = await user.refused(user.mci(), "create", spec=elsewhere)
     assert "no connection leads to aws/ap-northeast-2" in message
     simulated = {"subGroups": [{"name": "a", "csp": "gcp", "region": "r1"}]}
-    assert (await user.do(user.mci(), "create", spec=simulated)).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "create", spec=simulated)).result is ActionResult.SUCCEEDED
 
 
 async def test_a_cancelled_creation_leaves_nothing_that_nobody_knows(user: User, moto: Moto) -> None:
@@ -147,11 +147,11 @@ async def test_a_cancelled_creation_leaves_nothing_that_nobody_knows(user: User,
     async with asyncio.timeout(PATIENCE):
         while len(real(moto, user)) < 4:
             await asyncio.sleep(0.02)
-    await user.asking.cancel(user.mci())
-    await user.asking.outcome(ticket.path, ticket.run)
+    await user.asking.cancel_action(user.mci())
+    await user.asking.wait_for_outcome(ticket.path, ticket.run)
     moto.ec2.clear()
     await asyncio.sleep(0)
-    assert (await user.do(user.mci(), "delete")).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "delete")).result is ActionResult.SUCCEEDED
     assert {state for states in real(moto, user).values() for state in states} == {"terminated"}
 
 
@@ -160,20 +160,22 @@ async def test_a_home_that_began_simulated_goes_on_with_real_places_beside_and_n
 ) -> None:
     file = tmp_path / "connections.yaml"
     file.write_text(yaml.safe_dump({"connections": {"frankfurt": moto.document(REGION, "second-home")}}))
-    server = await embedded.start(tmp_path)
-    client = await connect_temporal(tmp_path, plugin(sandbox=True))
+    server = await embedded.start_server(tmp_path)
+    client = await connect_temporal(tmp_path, temporal_plugin(sandbox=True))
 
     @asynccontextmanager
     async def worker(connections: Path | None) -> AsyncIterator[User]:
-        settings = Settings(home=tmp_path, connections=connections, simulated_latency=0, call_timeout=120, patience=180)
-        service = Service(client, settings)
-        service.prepare()
-        async with service.serve():
+        settings = WorkerSettings(
+            home=tmp_path, connections=connections, simulated_latency=0, call_timeout=120, patience=180
+        )
+        service = WorkerService(client, settings)
+        service.prepare_databases()
+        async with service.serve_queues():
             yield User(ActionClient(client), service, ns)
         await service.close()
 
     def instances() -> list[str]:
-        return [each._state.name for each in moto.ec2.instances("second-home")]
+        return [instance._state.name for instance in moto.ec2.instances("second-home")]
 
     groups = {"subGroups": [{"name": "a", "csp": "aws", "region": REGION}]}
     async with worker(None) as user:
@@ -182,9 +184,13 @@ async def test_a_home_that_began_simulated_goes_on_with_real_places_beside_and_n
         assert (await user.do(user.mci("real"), "create", spec=groups)).status == "Running:1 (R:1/1)"
         [vm] = (await user.see(user.mci("real"))).members
         assert vm.placement.startswith(f"aws/{REGION}@aws-")
-        assert (await user.asking.read(wire.VERIFY, Query(path=f"ns:{ns}"), Verification, seconds=60)).findings == []
+        assert (
+            await user.asking.run_query(
+                wire.VERIFY_ACTIVITY, ReadQuery(path=f"ns:{ns}"), VerificationReport, seconds=60
+            )
+        ).findings == []
         assert (await user.do(user.mci("tour"), "suspend")).status == "Suspended:1 (R:0/1)"
-        assert (await user.do(user.mci("tour"), "delete")).result is Result.SUCCEEDED
+        assert (await user.do(user.mci("tour"), "delete")).result is ActionResult.SUCCEEDED
         assert instances() == ["running"]
     async with worker(None) as user:
         for action in ("suspend", "delete"):
@@ -193,11 +199,15 @@ async def test_a_home_that_began_simulated_goes_on_with_real_places_beside_and_n
             )
         assert "cannot be reached" in await user.refused(vm.path, "terminate")
         with pytest.raises(Refused, match="cannot be reached"):
-            await steering.survey(user.asking, Survey(path=user.mci("real"), reconcile=True))
-        [finding] = (await user.asking.read(wire.VERIFY, Query(path=f"ns:{ns}"), Verification, seconds=60)).findings
+            await requests.run_survey(user.asking, SurveyOrder(path=user.mci("real"), reconcile=True))
+        [finding] = (
+            await user.asking.run_query(
+                wire.VERIFY_ACTIVITY, ReadQuery(path=f"ns:{ns}"), VerificationReport, seconds=60
+            )
+        ).findings
         assert (finding.path, "not served by this worker" in finding.what) == (vm.placement, True)
         assert instances() == ["running"]
     async with worker(file) as user:
-        assert (await user.do(user.mci("real"), "delete")).result is Result.SUCCEEDED
+        assert (await user.do(user.mci("real"), "delete")).result is ActionResult.SUCCEEDED
         assert instances() == ["terminated"]
-    await server.stop()
+    await server.stop_server()

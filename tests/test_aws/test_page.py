@@ -11,10 +11,10 @@ import yaml
 
 from domain.mci.specs import MciSpec
 from providers.aws import tags
-from providers.aws.connection import AwsConnection, AwsOptions, Credentials
+from providers.aws.connection import AwsConnection, AwsOptions, CredentialsSource
 from tests.cases import every_case
-from workers.connections import parse
-from workers.settings import Settings
+from workers.connections import parse_connections
+from workers.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/aws.md").read_text()
@@ -30,7 +30,7 @@ def test_every_option_is_described_with_its_default(name: str) -> None:
 
 
 def test_every_source_of_credentials_and_every_tag_is_described() -> None:
-    sources = Credentials.model_fields["source"].annotation.__args__  # type: ignore[union-attr]
+    sources = CredentialsSource.model_fields["source"].annotation.__args__  # type: ignore[union-attr]
     assert all(f"{{from: {source}" in PAGE for source in sources)
     ours = [value for name, value in vars(tags).items() if name.isupper() and str(value).startswith("ratchet:")]
     assert len(ours) == 5
@@ -51,19 +51,19 @@ def test_the_permissions_are_those_that_the_code_uses() -> None:
 
 @pytest.mark.parametrize("name", ["connections-aws", "connections-moto"])
 def test_the_example_files_are_valid(name: str) -> None:
-    found = parse(yaml.safe_load((ROOT / f"examples/{name}.yaml").read_text()), name)
+    found = parse_connections(yaml.safe_load((ROOT / f"examples/{name}.yaml").read_text()), name)
     assert list(found.real_connections())
 
 
 def test_the_file_on_the_page_is_valid() -> None:
     [shown] = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    assert parse(yaml.safe_load(shown), "page").names() == ["frankfurt", "lab"]
+    assert parse_connections(yaml.safe_load(shown), "page").connection_names() == ["frankfurt", "lab"]
 
 
 def test_the_example_mci_fits_the_example_connections() -> None:
     spec = MciSpec.model_validate(yaml.safe_load((ROOT / "examples/mci-aws.yaml").read_text()))
-    known = parse(yaml.safe_load((ROOT / "examples/connections-moto.yaml").read_text()), "moto")
-    assert {group.connectionName for group in spec.subGroups} == set(known.names())
+    known = parse_connections(yaml.safe_load((ROOT / "examples/connections-moto.yaml").read_text()), "moto")
+    assert {group.connectionName for group in spec.subGroups} == set(known.connection_names())
     [(_, connection)] = known.real_connections()
     assert isinstance(connection, AwsConnection)
     for group in spec.subGroups:
@@ -72,4 +72,4 @@ def test_the_example_mci_fits_the_example_connections() -> None:
 
 
 def test_an_order_that_takes_too_long_is_given_up_by_the_provider_before_the_activity_does() -> None:
-    assert AwsOptions().wait_seconds + AwsOptions().read_seconds < Settings.model_fields["call_timeout"].default
+    assert AwsOptions().wait_seconds + AwsOptions().read_seconds < WorkerSettings.model_fields["call_timeout"].default

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from activities.permits import LocalPermitStore, Permits
+from activities.permits import LocalPermitStore, PermitPool
 from domain.errors import Rejected, Superseded, Unavailable, UnknownOutcome
 from domain.faults import Fault, FaultKind
 from domain.limits import ConcurrencyCaps
 from domain.ports import VmFacts, VmOrder, VmState
 from providers.aws import AwsCloud
-from providers.aws.instances import VERBS, NextStep, step
+from providers.aws.instances import VERBS, NextStep, next_step
 from providers.aws.ratelimit import RateLimiter
 from tests.faulty import Moto
 from tests.patience import PATIENCE
@@ -61,7 +61,7 @@ async def test_a_vm_on_its_way_is_waited_for_before_it_is_told_the_opposite(clou
     moto.ec2.settle_seconds = 0.4
     stopping = asyncio.create_task(do(ec2, "suspend", on(vm, "stop")))
     async with asyncio.timeout(PATIENCE):
-        while (await ec2.describe(REGION, [on(vm, "")])) == [vm]:
+        while (await ec2.describe_vms(REGION, [on(vm, "")])) == [vm]:
             await asyncio.sleep(0.02)
     assert good([await do(ec2, "resume", on(vm, "start"))]).state is VmState.RUNNING
     await stopping
@@ -73,10 +73,10 @@ async def test_a_vm_that_reads_do_not_show_yet_is_not_made_again(cloud: CloudMak
     moto.ec2.add_fault(Fault(kind=FaultKind.LOSE_ANSWER, verb="create", times=1))
     [order] = orders("a")
     assert isinstance(await do(ec2, "create", order), UnknownOutcome)
-    assert await ec2.describe(REGION, [order]) == [None], "it is there, and EC2 does not show it"
+    assert await ec2.describe_vms(REGION, [order]) == [None], "it is there, and EC2 does not show it"
     again = good([await do(ec2, "create", order)])
     assert again.state is VmState.RUNNING
-    assert len(await ec2.list_tagged(REGION, PARENT)) == 1
+    assert len(await ec2.list_tagged_vms(REGION, PARENT)) == 1
 
 
 async def test_an_order_whose_words_changed_on_the_way_adopts_what_the_first_made(
@@ -89,7 +89,7 @@ async def test_an_order_whose_words_changed_on_the_way_adopts_what_the_first_mad
     await do(ec2, "create", order)
     changed = replace(order, spec={**SPEC, "label": {"team": "red"}})
     adopted = good([await do(ec2, "create", changed)])
-    assert await ec2.list_tagged(REGION, PARENT) == [adopted]
+    assert await ec2.list_tagged_vms(REGION, PARENT) == [adopted]
 
 
 async def test_a_terminate_that_only_says_so_is_never_believed(cloud: CloudMaker, moto: Moto) -> None:
@@ -120,7 +120,7 @@ async def test_a_vm_that_ends_while_it_is_made_is_rejected_with_ec2s_reason(clou
     moto.ec2.settle_seconds = 0.5
     making = asyncio.create_task(do(ec2, "create", orders("a")[0]))
     async with asyncio.timeout(PATIENCE):
-        while not (found := await ec2.list_tagged(REGION, PARENT)):
+        while not (found := await ec2.list_tagged_vms(REGION, PARENT)):
             await asyncio.sleep(0.02)
     moto.ec2.end(found[0].cloud_id, "Client.VolumeLimitExceeded: too many volumes")
     answer = await making
@@ -142,16 +142,16 @@ async def test_installations_with_different_owners_do_not_see_or_adopt_each_othe
     ours, theirs = cloud(), cloud(owner="somebody else")
     [mine], [other] = await create(ours, "a"), await create(theirs, "a")
     assert mine.cloud_id != other.cloud_id
-    assert await ours.list_tagged(REGION, PARENT) == [mine]
-    assert await theirs.describe(REGION, orders("a")) == [other]
+    assert await ours.list_tagged_vms(REGION, PARENT) == [mine]
+    assert await theirs.describe_vms(REGION, orders("a")) == [other]
 
 
 async def test_many_vms_are_told_and_looked_at_in_few_calls(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud()
-    made = await ec2.perform("create", REGION, orders(*(f"vm{number}" for number in range(20))))
+    made = await ec2.perform_orders("create", REGION, orders(*(f"vm{number}" for number in range(20))))
     vms = [good([answer]) for answer in made]
     moto.ec2.calls.clear()
-    answers = await ec2.perform("suspend", REGION, [on(vm, "s") for vm in vms])
+    answers = await ec2.perform_orders("suspend", REGION, [on(vm, "s") for vm in vms])
     assert {good([answer]).state for answer in answers} == {VmState.STOPPED}
     assert moto.ec2.calls["StopInstances"] == 1
     assert moto.ec2.calls["DescribeInstances"] <= 3
@@ -159,11 +159,11 @@ async def test_many_vms_are_told_and_looked_at_in_few_calls(cloud: CloudMaker, m
 
 async def test_an_order_signs_all_its_vms_in_one_call_and_once(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud(owner="signed")
-    made = await ec2.perform("create", REGION, [replace(each, epoch=3) for each in orders("a", "b", "c")])
+    made = await ec2.perform_orders("create", REGION, [replace(order, epoch=3) for order in orders("a", "b", "c")])
     vms = [good([answer]) for answer in made]
     moto.ec2.calls.clear()
     for verb in ("suspend", "resume"):
-        answers = await ec2.perform(verb, REGION, [on(vm, verb, epoch=4) for vm in vms])
+        answers = await ec2.perform_orders(verb, REGION, [on(vm, verb, epoch=4) for vm in vms])
         assert all(isinstance(answer, VmFacts) for answer in answers)
     assert moto.ec2.calls["CreateTags"] == 1
     tagged = [{tag["key"]: tag["value"] for tag in vm.get_tags()} for vm in moto.ec2.instances("signed")]
@@ -174,7 +174,7 @@ async def test_one_vm_with_a_later_action_leaves_the_others_of_a_call_alone(clou
     ec2 = cloud()
     a, b = await create(ec2, "a", "b")
     good([await do(ec2, "reboot", on(a, "later", epoch=9))])
-    answers = await ec2.perform("suspend", REGION, [on(a, "s", epoch=5), on(b, "s", epoch=5)])
+    answers = await ec2.perform_orders("suspend", REGION, [on(a, "s", epoch=5), on(b, "s", epoch=5)])
     assert [type(answer) for answer in answers] == [Superseded, VmFacts]
     assert moto.ec2.calls_for("StopInstances", a.cloud_id) == 0
 
@@ -186,7 +186,7 @@ async def test_an_action_that_waits_to_order_notices_a_later_one(cloud: CloudMak
     moto.ec2.settle_seconds = 60
     stopping = asyncio.create_task(do(ec2, "suspend", on(vm, "stop", epoch=5)))
     async with asyncio.timeout(PATIENCE):
-        while await ec2.describe(REGION, [on(vm, "")]) == [vm]:
+        while await ec2.describe_vms(REGION, [on(vm, "")]) == [vm]:
             await asyncio.sleep(0.02)
     starting = asyncio.create_task(do(ec2, "resume", on(vm, "start", epoch=6)))
     moto.ec2.settle_seconds = 0
@@ -221,7 +221,7 @@ async def test_the_security_group_lets_in_only_who_was_named(cloud: CloudMaker, 
     ec2 = cloud(**given)
     made = await prepare(ec2)
     assert await prepare(ec2) == made
-    [group] = [each for each in moto.ec2.groups() if each.id == made["securityGroup"]]
+    [group] = [group for group in moto.ec2.groups() if group.id == made["securityGroup"]]
     opened = [(rule.from_port, rule.to_port, *rule.ip_range.values()) for rule in group.ingress_rules]
     assert sorted(opened) == [(22, 22, "203.0.113.0/24"), (80, 81, "2001:db8::/32")]
 
@@ -241,13 +241,13 @@ async def test_nobody_home_is_unavailable_and_a_mute_server_is_unknown(cloud: Cl
         port = mute.getsockname()[1]
         refusing = cloud(endpoint_url=f"http://127.0.0.1:{port}")
         with pytest.raises(Unavailable, match="cannot be reached"):
-            await refusing.describe(REGION, orders("a"))
+            await refusing.describe_vms(REGION, orders("a"))
         mute.listen()
         silent = cloud(endpoint_url=f"http://127.0.0.1:{port}", read_seconds=0.2)
         with pytest.raises(Unavailable, match="no answer"):
-            await silent.describe(REGION, orders("a"))
+            await silent.describe_vms(REGION, orders("a"))
         with pytest.raises(UnknownOutcome):
-            await silent._ec2.change("stop_instances", InstanceIds=["i-0123"])
+            await silent._ec2.call_changing("stop_instances", InstanceIds=["i-0123"])
 
 
 async def test_credentials_of_another_account_are_never_used(cloud: CloudMaker, moto: Moto) -> None:
@@ -257,8 +257,8 @@ async def test_credentials_of_another_account_are_never_used(cloud: CloudMaker, 
     before = dict(moto.ec2.calls)
     told = f"of the AWS account {ACCOUNT}, not of 210987654321: they are not used"
     with pytest.raises(Rejected, match=told):
-        await theirs.describe(REGION, orders("a"))
-    (answer,) = await theirs.perform("create", REGION, orders("b"))
+        await theirs.describe_vms(REGION, orders("a"))
+    (answer,) = await theirs.perform_orders("create", REGION, orders("b"))
     assert isinstance(answer, Rejected)
     assert told in str(answer)
     asked = {word for word, times in moto.ec2.calls.items() if times != before.get(word)}
@@ -270,13 +270,13 @@ async def test_an_account_that_cannot_be_asked_for_is_unavailable_not_another_on
         nobody.bind(("127.0.0.1", 0))
         ec2 = cloud(account=ACCOUNT, endpoint_url=f"http://127.0.0.1:{nobody.getsockname()[1]}")
         with pytest.raises(Unavailable, match="cannot be reached"):
-            await ec2.describe(REGION, orders("a"))
+            await ec2.describe_vms(REGION, orders("a"))
 
 
 async def test_calls_that_hang_hold_up_no_other_vm(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud()
     moto.ec2.add_fault(Fault(kind=FaultKind.HANG, verb="create", vm="slow-*", seconds=2.0))
-    hanging = asyncio.create_task(ec2.perform("create", REGION, orders(*(f"slow-{n}" for n in range(10)))))
+    hanging = asyncio.create_task(ec2.perform_orders("create", REGION, orders(*(f"slow-{n}" for n in range(10)))))
     await create(ec2, "quick")
     assert not hanging.done()
     assert all(isinstance(answer, VmFacts) for answer in await hanging)
@@ -286,12 +286,12 @@ async def test_calls_that_hang_hold_up_no_other_vm(cloud: CloudMaker, moto: Moto
 async def test_whoever_is_cancelled_waits_for_the_end_of_the_call_under_way(
     cloud: CloudMaker, moto: Moto, cancels: int
 ) -> None:
-    ec2, permits = cloud(), Permits(ConcurrencyCaps(), LocalPermitStore())
+    ec2, permits = cloud(), PermitPool(ConcurrencyCaps(), LocalPermitStore())
     [vm] = await create(ec2, "a")
     moto.ec2.add_fault(Fault(kind=FaultKind.HANG, verb="suspend", seconds=0.6))
 
     async def suspend() -> None:
-        async with permits.region("aws", REGION), permits.vms("aws", REGION):
+        async with permits.enter_region("aws", REGION), permits.take_vm_slots("aws", REGION):
             await do(ec2, "suspend", on(vm, "now"))
 
     work = asyncio.create_task(suspend())
@@ -299,12 +299,12 @@ async def test_whoever_is_cancelled_waits_for_the_end_of_the_call_under_way(
     for _ in range(cancels):
         work.cancel()
         await asyncio.sleep(0.02)
-        assert permits.in_use() == {f"aws/{REGION}": 1}, "the call counts as long as it runs"
+        assert permits.slots_in_use() == {f"aws/{REGION}": 1}, "the call counts as long as it runs"
     with pytest.raises(asyncio.CancelledError):
         await work
     assert real_state(moto, vm) == "stopped", "nothing is in flight any more"
-    assert permits.in_use() == {}
-    await permits.close()
+    assert permits.slots_in_use() == {}
+    await permits.return_all()
 
 
 async def test_whoever_runs_out_of_time_waits_for_the_end_of_the_call_under_way(cloud: CloudMaker, moto: Moto) -> None:
@@ -334,7 +334,7 @@ async def test_a_mute_server_holds_nobody_longer_than_a_part_of_the_time_of_a_ca
         silent = AwsCloud(moto.furnished(REGION, "mute", endpoint_url=url), call_seconds=2.0)
         with pytest.raises(Unavailable, match="no answer"):
             async with asyncio.timeout(30):  # its own 60 s would be more
-                await silent.describe(REGION, orders("a"))
+                await silent.describe_vms(REGION, orders("a"))
         await silent.close()
 
 
@@ -351,7 +351,7 @@ def real_state(moto: Moto, vm: VmFacts) -> str:
 
 def test_every_verb_has_a_way_in_every_state_or_is_refused() -> None:
     """The states and verbs in which nothing is possible, written down apart from the table."""
-    refused = {(verb, state) for verb in VERBS for state in VmState if step(verb, state) is NextStep.REFUSE}
+    refused = {(verb, state) for verb in VERBS for state in VmState if next_step(verb, state) is NextStep.REFUSE}
     dead = {VmState.TERMINATING, VmState.TERMINATED}
     expected = {(verb, state) for verb in ("suspend", "resume", "reboot") for state in dead}
     assert refused == expected | {("reboot", VmState.STOPPED), ("reboot", VmState.STOPPING)}
@@ -365,8 +365,8 @@ async def test_launches_keep_to_their_pace_after_a_burst(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("providers.aws.ratelimit.asyncio.sleep", wait)
     for _ in range(5):
-        await pace.acquire()
+        await pace.wait_for_turn()
     assert waits == []
     for _ in range(3):
-        await pace.acquire()
+        await pace.wait_for_turn()
     assert waits == pytest.approx([100, 200, 300], abs=50)  # seconds from now: nobody moves the clock

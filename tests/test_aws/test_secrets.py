@@ -20,13 +20,13 @@ from client.actions import ActionClient
 from client.connection import connect_temporal
 from client.errors import NoWorker
 from domain.faults import Fault, FaultKind
-from domain.model import Request, Result
-from starter.command import run
+from domain.model import ActionResult, Request
+from starter.command import run_command
 from tests.faulty import Moto
 from tests.patience import PATIENCE
 from tests.test_aws.conftest import REGION
 from workers import embedded
-from workers.plugin import plugin
+from workers.plugin import temporal_plugin
 
 PLANTED = {
     "AWS_ACCESS_KEY_ID": "AKIAPLANTEDPLANTED00",
@@ -44,11 +44,11 @@ class Planted:
     client: Client
     said: bytearray
 
-    async def do(self, action: str, spec: dict[str, Any] | None = None) -> Result:
-        asking = ActionClient(self.client)
-        ticket = await asking.ask(Request(path=WEB, action=action, spec=spec))
+    async def do(self, action: str, spec: dict[str, Any] | None = None) -> ActionResult:
+        client = ActionClient(self.client)
+        ticket = await client.request_action(Request(path=WEB, action=action, spec=spec))
         assert ticket.admission.grant, ticket.admission.refusal
-        outcome = await asking.outcome(WEB, ticket.run)
+        outcome = await client.wait_for_outcome(WEB, ticket.run)
         self.said += outcome.model_dump_json().encode()
         return outcome.result
 
@@ -56,7 +56,7 @@ class Planted:
         """A command; what it prints is kept."""
         screen = io.StringIO()
         with contextlib.redirect_stdout(screen), contextlib.redirect_stderr(screen):
-            await run(words.split())
+            await run_command(words.split())
         self.said += screen.getvalue().encode()
 
 
@@ -64,7 +64,7 @@ class Planted:
 async def planted(moto: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Planted]:
     place = moto.document(REGION, "planted") | {"credentials": {"from": "environment", "prefix": "PLANTED_"}}
     (tmp_path / "connections.yaml").write_text(yaml.safe_dump({"connections": {"frankfurt": place}}))
-    server = await embedded.start(tmp_path)
+    server = await embedded.start_server(tmp_path)
     for name, value in {
         "TEMPORAL_ADDRESS": server.address,
         "RATCHET_HOME": str(tmp_path),
@@ -75,11 +75,11 @@ async def planted(moto: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     env = os.environ | {f"PLANTED_{name}": value for name, value in PLANTED.items()}
     with (tmp_path / "worker.log").open("wb") as log:
         worker = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers", env=env, stdout=log, stderr=log)
-    yield Planted(tmp_path, await connect_temporal(tmp_path, plugin()), bytearray())
+    yield Planted(tmp_path, await connect_temporal(tmp_path, temporal_plugin()), bytearray())
     if worker.returncode is None:
         worker.terminate()
         await worker.wait()
-    await server.stop()
+    await server.stop_server()
     moto.ec2.clear()
 
 
@@ -92,9 +92,9 @@ async def test_no_credential_is_in_any_payload_history_log_record_error_or_answe
         while not await _polled(planted.client):
             await asyncio.sleep(0.05)
     spec = {"subGroups": [{"name": "a", "connectionName": "frankfurt", "subGroupSize": 3}]}
-    assert await planted.do("create", spec) is Result.PARTIAL
+    assert await planted.do("create", spec) is ActionResult.PARTIAL
     moto.ec2.add_fault(Fault(kind=FaultKind.FAIL, verb="suspend", vm="a-2"))
-    assert await planted.do("suspend") is Result.PARTIAL
+    assert await planted.do("suspend") is ActionResult.PARTIAL
     for words in (
         "connections --check",
         f"get {WEB}:vm:a-1",
@@ -104,7 +104,7 @@ async def test_no_credential_is_in_any_payload_history_log_record_error_or_answe
     ):
         await planted.type(words)
     moto.ec2.clear()
-    assert await planted.do("delete") is Result.SUCCEEDED
+    assert await planted.do("delete") is ActionResult.SUCCEEDED
     await _every_history(planted)
     for file in sorted(planted.home.rglob("*")):  # the databases of Temporal and of the inventory, logs, all there is
         if file.is_file():
@@ -117,17 +117,17 @@ async def test_no_credential_is_in_any_payload_history_log_record_error_or_answe
 
 async def _polled(client: Client) -> bool:
     with contextlib.suppress(NoWorker):
-        await ActionClient(client).someone_polls("cloud-aws")
+        await ActionClient(client).check_polled("cloud-aws")
         return True
     return False
 
 
 async def _every_history(planted: Planted) -> None:
     """As clients see them: memos, attributes, payloads and failures, decoded."""
-    async for each in planted.client.list_workflows():
-        handle = planted.client.get_workflow_handle(each.id, run_id=each.run_id)
+    async for workflow in planted.client.list_workflows():
+        handle = planted.client.get_workflow_handle(workflow.id, run_id=workflow.run_id)
         history = await handle.fetch_history()
         planted.said += history.to_json().encode()
-        planted.said += str(await each.memo()).encode() + str(each.typed_search_attributes).encode()
+        planted.said += str(await workflow.memo()).encode() + str(workflow.typed_search_attributes).encode()
         for event in history.events:
             planted.said += event.SerializeToString()

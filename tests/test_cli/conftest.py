@@ -63,7 +63,9 @@ def state(asking: ActionClient) -> Callable[[], asyncio.Future[State]]:
     """All that a command could have changed: every object with its status, and how many actions there ever were."""
 
     async def look() -> State:
-        kinds = [f"{each.path} {each.status} {each.epoch}" async for each in asking.everything("mci")]
-        return kinds, (await asking.client.count_workflows(f'WorkflowType != "{wire.HEAL}"')).count  # sweeps come alone
+        kinds = [f"{view.path} {view.status} {view.epoch}" async for view in asking.iterate_objects("mci")]
+        return kinds, (
+            await asking.client.count_workflows(f'WorkflowType != "{wire.HEAL_WORKFLOW}"')
+        ).count  # sweeps come alone
 
     return lambda: asyncio.ensure_future(look())

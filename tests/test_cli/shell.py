@@ -15,7 +15,7 @@ from temporalio.client import WorkflowExecutionStatus
 from client.actions import ActionClient
 from domain import wire
 from domain.faults import Fault, FaultKind, FaultScript
-from starter.command import run
+from starter.command import run_command
 from tests.patience import PATIENCE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -40,7 +40,7 @@ class Cli:
         out, err = io.StringIO(), io.StringIO()
         self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = await run([*words.split(), *more])
+            code = await run_command([*words.split(), *more])
         return Ran(code, out.getvalue(), err.getvalue())
 
     async def start(self, words: str, *more: str) -> asyncio.subprocess.Process:
@@ -74,10 +74,10 @@ def assert_told(ran: Ran, code: int, words: str) -> None:
     assert [line.split(":")[0].strip() for line in ran.err.splitlines()] == ["error", "why", "hint"]
 
 
-async def under_way(asking: ActionClient, path: str) -> None:
+async def under_way(client: ActionClient, path: str) -> None:
     """Until the newest action on a path is a running one."""
     async with asyncio.timeout(PATIENCE):
-        while not (newest := await asking.newest(path)) or newest.status is not WorkflowExecutionStatus.RUNNING:
+        while not (newest := await client.newest_run(path)) or newest.status is not WorkflowExecutionStatus.RUNNING:
             await asyncio.sleep(0.05)
 
 
@@ -102,7 +102,7 @@ class Clouds:
         await self._set([])
 
     async def _set(self, faults: list[Fault]) -> None:
-        await self.asking.read(wire.CLOUD_FAULTS, FaultScript(faults=faults, replace=True), FaultScript)
+        await self.asking.run_query(wire.CLOUD_FAULTS, FaultScript(faults=faults, replace=True), FaultScript)
 
 
 State = tuple[list[str], int]

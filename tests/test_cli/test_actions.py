@@ -11,7 +11,7 @@ import yaml
 
 from client.actions import ActionClient
 from domain.machines.ports import HypervisorOrder
-from domain.paths import expand
+from domain.paths import expand_path
 from domain.ports import VmFacts, VmOrder
 from domain.wire import split_placement
 from starter import actions, terminal
@@ -19,11 +19,11 @@ from starter.errors import Exit
 from tests.stack import family_of
 from tests.test_cli.shell import EXAMPLES, Cli, Clouds, assert_told, ended, heard
 from workers.machines import MachineFamily
-from workers.service import Service
+from workers.service import WorkerService
 
 
 def path_of(short: str) -> str:
-    return expand(short, ("ns", "mci"))
+    return expand_path(short, ("ns", "mci"))
 
 
 async def test_the_life_of_an_mci_as_a_user_types_it(cli: Cli, mci: str) -> None:
@@ -180,8 +180,8 @@ async def test_a_person_is_asked_before_anything_ends_for_good(
         asked.append(question)
         return answer
 
-    monkeypatch.setattr(terminal, "interactive", lambda: True)
-    monkeypatch.setattr(terminal, "confirmed", confirmed)
+    monkeypatch.setattr(terminal, "is_interactive", lambda: True)
+    monkeypatch.setattr(terminal, "ask_confirmation", confirmed)
     assert (await cli(f"mci suspend {mci}")).code == Exit.DONE
     assert asked == []
     assert (await cli(f"mci terminate {mci}")).code == code
@@ -191,29 +191,31 @@ async def test_a_person_is_asked_before_anything_ends_for_good(
 
 @pytest.mark.parametrize(("text", "seconds"), [("", None), ("90", 90), ("1.5s", 1.5), ("5m", 300), ("2h", 7200)])
 def test_durations_have_units(text: str, seconds: float | None) -> None:
-    assert actions.duration(text) == seconds
+    assert actions.parse_duration(text) == seconds
 
 
-async def test_an_orphan_is_adopted_by_the_id_that_the_list_shows(cli: Cli, mci: str, stack: Service, ns: str) -> None:
-    csp, region = split_placement((await stack.inventory.get(f"ns:{ns}:mci:web:vm:front-1")).placement)
+async def test_an_orphan_is_adopted_by_the_id_that_the_list_shows(
+    cli: Cli, mci: str, stack: WorkerService, ns: str
+) -> None:
+    csp, region = split_placement((await stack.inventory.read_object(f"ns:{ns}:mci:web:vm:front-1")).placement)
     order = VmOrder(f"ns:{ns}:mci:web:vm:front-9", f"late {ns}", epoch=1)
-    (made,) = await stack.simulated[csp].perform("create", region, [order])
+    (made,) = await stack.simulated[csp].perform_orders("create", region, [order])
     assert isinstance(made, VmFacts)
     listed = json.loads((await cli(f"orphans list {mci} -o json")).out)
     assert [each["id"] for each in listed["orphans"]] == [made.cloud_id]
     assert_told(await cli("orphans adopt nothing"), Exit.NOT_FOUND, "no orphan is called nothing")
     adopted = await cli(f"orphans adopt {made.cloud_id} --yes")
     assert adopted.code == Exit.DONE, adopted.err
-    assert (await stack.inventory.get(order.path)).info["cloud_id"] == made.cloud_id
+    assert (await stack.inventory.read_object(order.path)).info["cloud_id"] == made.cloud_id
     assert (await cli(f"orphans list {mci}")).code == Exit.DONE
 
 
 async def test_an_orphan_of_another_family_is_listed_in_the_same_columns_and_removed_but_not_adopted(
-    cli: Cli, stack: Service, ns: str
+    cli: Cli, stack: WorkerService, ns: str
 ) -> None:
     image = f"image:{ns}-late"
     hypervisor = family_of(stack, MachineFamily).hypervisor
-    await hypervisor.perform("create", HypervisorOrder(image, "image", f"late {image}"))
+    await hypervisor.perform_order("create", HypervisorOrder(image, "image", f"late {image}"))
     listed = await cli(f"orphans list {image}")
     assert listed.code == Exit.FAILED
     assert listed.out.split("\n")[0].split() == ["PATH", "PROVIDER", "ID", "STATE", "SINCE", "ORDER", "RECORD"]

@@ -13,9 +13,9 @@ from typing import get_args
 import pytest
 
 from domain import registry
-from starter import completing
-from starter.app import build
-from starter.completing import within
+from starter import completion
+from starter.app import build_app
+from starter.completion import find_names_within
 from tests.test_cli.shell import Cli
 
 PATIENT = "from starter import __main__, completing; completing.SECONDS = 60; __main__.main()"
@@ -23,7 +23,7 @@ PATIENT = "from starter import __main__, completing; completing.SECONDS = 60; __
 
 async def found(begun: str, *kinds: str) -> list[str]:
     """In a thread, as for a shell: the stack that answers runs in this very process."""
-    return await asyncio.to_thread(within, 60, kinds or tuple(registry.KINDS), begun)
+    return await asyncio.to_thread(find_names_within, 60, kinds or tuple(registry.KINDS), begun)
 
 
 async def test_objects_are_found_by_how_their_names_begin(cli: Cli, mci: str, ns: str) -> None:
@@ -45,7 +45,7 @@ async def test_the_commands_of_a_noun_look_for_their_own_kind(monkeypatch: pytes
         asked.append(kinds)
         return []
 
-    monkeypatch.setattr(completing, "within", noted)
+    monkeypatch.setattr(completion, "find_names_within", noted)
     for words in ("mci suspend d", "mci create d", "mci continue d", "mci status d", "lease delete d"):
         assert (await cli("__complete", *words.split())).code == 0
     assert asked == [("mci",)] * 4 + [("lease",)]
@@ -56,7 +56,7 @@ async def test_the_commands_of_a_noun_look_for_their_own_kind(monkeypatch: pytes
 def test_the_command_line_can_be_built_any_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     def told(typed: str) -> int:
         monkeypatch.setenv("RATCHET_COMMAND", typed)  # it is built once for each
-        command = build()["mci"]["status"].default_command
+        command = build_app()["mci"]["status"].default_command
         assert command
         return len(get_args(signature(command).parameters["target"].annotation))
 
@@ -84,14 +84,14 @@ async def test_a_server_that_takes_its_time_is_not_waited_for(monkeypatch: pytes
 
     server = await asyncio.start_server(nobody, "127.0.0.1", 0)
     monkeypatch.setenv("TEMPORAL_ADDRESS", f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    assert await asyncio.to_thread(within, 0.5, ["mci"], "") == []
+    assert await asyncio.to_thread(find_names_within, 0.5, ["mci"], "") == []
     server.close()
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash on this machine")
 async def test_bash_completes_with_the_script_that_is_installed(cli: Cli, mci: str, ns: str, tmp_path: Path) -> None:
     script = tmp_path / "completion.bash"
-    script.write_text(build().generate_completion(shell="bash"))
+    script.write_text(build_app().generate_completion(shell="bash"))
     ours = tmp_path / "starter"
     ours.write_text(f"#!{sys.executable}\n{PATIENT}\n")
     ours.chmod(0o755)

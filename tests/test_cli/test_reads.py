@@ -11,10 +11,10 @@ import yaml
 from client import queries
 from client.actions import ActionClient
 from domain import registry, rendering
-from domain.paths import expand
+from domain.paths import expand_path
 from starter import terminal
 from starter.errors import Exit
-from starter.output import Sheet, aligned, fitting
+from starter.output import Sheet, align_columns, fit_table
 from tests.patience import PATIENCE
 from tests.test_cli.shell import EXAMPLES, Cli, Clouds
 
@@ -59,7 +59,7 @@ async def test_the_status_is_a_table_of_its_vms_for_people(cli: Cli, mci: str) -
 async def test_every_page_is_listed_and_a_cut_is_said(
     cli: Cli, mci: str, ns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "PAGE", 2)
+    monkeypatch.setattr(queries, "PAGE_SIZE", 2)
     everything = await cli(f"list vm --prefix {mci} -o name")
     assert len(everything.out.splitlines()) == 6
     assert everything.err == ""
@@ -89,7 +89,7 @@ async def test_locks_show_who_holds_what(cli: Cli, clouds: Clouds, mci: str, ns:
     await clouds.stall(ns)
     await cli(f"vm suspend {mci}/front-1 --no-wait")
     held = json.loads((await cli(f"locks {mci} -o json")).out)
-    path = expand(mci, ("ns", "mci"))
+    path = expand_path(mci, ("ns", "mci"))
     assert [(lock["path"], lock["mode"], lock["action"]) for lock in held] == [
         (path, "IX", "suspend"),
         (f"{path}:vm:front-1", "X", "suspend"),
@@ -100,7 +100,7 @@ async def test_locks_show_who_holds_what(cli: Cli, clouds: Clouds, mci: str, ns:
 
 
 async def test_get_takes_a_path_or_its_short_form(cli: Cli, mci: str) -> None:
-    path = expand(mci, ("ns", "mci"))
+    path = expand_path(mci, ("ns", "mci"))
     for words in (mci, path):
         assert yaml.safe_load((await cli(f"get {words} -o yaml")).out)["path"] == path
     shown = (await cli(f"get {mci}")).out
@@ -113,8 +113,8 @@ async def test_get_takes_a_path_or_its_short_form(cli: Cli, mci: str) -> None:
 async def test_the_law_of_a_kind_needs_no_server(cli: Cli, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
     table = registry.KINDS[kind].table
-    assert (await cli(f"states {kind} -o markdown")).out == rendering.markdown(table)
-    assert (await cli(f"states {kind} -o mermaid")).out == rendering.mermaid(table)
+    assert (await cli(f"states {kind} -o markdown")).out == rendering.markdown_table(table)
+    assert (await cli(f"states {kind} -o mermaid")).out == rendering.mermaid_diagram(table)
     assert len(json.loads((await cli(f"states {kind} -o json")).out)) == len(table.rows)
     assert (await cli(f"states {kind}")).out.splitlines()[1].split()[0] == table.rows[0].action
 
@@ -122,7 +122,7 @@ async def test_the_law_of_a_kind_needs_no_server(cli: Cli, kind: str, monkeypatc
 async def test_on_a_terminal_many_statuses_to_begin_with_stand_below_each_other(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminal, "width", lambda: 100)
+    monkeypatch.setattr(terminal, "terminal_width", lambda: 100)
     told = (await cli("states vm")).out.splitlines()
     assert max(map(len, told)) < 100
     first = next(number for number, line in enumerate(told) if line.startswith("delete "))
@@ -150,14 +150,17 @@ async def test_text_from_others_cannot_move_the_cursor(cli: Cli, asking: ActionC
 
 
 def test_columns_are_aligned_and_nothing_is_cut() -> None:
-    assert aligned([("A", "B"), ("long name", ""), ("x", "y" * 200)])[1:] == ["long name  -", f"x          {'y' * 200}"]
+    assert align_columns([("A", "B"), ("long name", ""), ("x", "y" * 200)])[1:] == [
+        "long name  -",
+        f"x          {'y' * 200}",
+    ]
 
 
 def test_a_terminal_that_is_too_narrow_gets_the_cells_below_each_other() -> None:
     sheet = Sheet([], ("NAME", "STATUS", "ERROR"), [("front-1", "Running", ""), ("b", "Failed", "no room")], [])
-    wide = aligned([sheet.headings, *sheet.lines])
-    assert fitting(sheet, None) == fitting(sheet, len(wide[2])) == wide
-    assert fitting(sheet, 20) == [
+    wide = align_columns([sheet.headings, *sheet.lines])
+    assert fit_table(sheet, None) == fit_table(sheet, len(wide[2])) == wide
+    assert fit_table(sheet, 20) == [
         "NAME front-1",
         "  STATUS  Running",
         "NAME b",
@@ -173,10 +176,10 @@ async def test_a_path_with_colons_is_no_emoji(cli: Cli) -> None:
 
 def test_hints_use_the_command_that_the_user_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_COMMAND", "python3 run.py")
-    assert terminal.command("wait for it: starter wait x") == "wait for it: python3 run.py wait x"
-    assert terminal.command("or all: starter --help") == "or all: python3 run.py --help"
+    assert terminal.as_typed("wait for it: starter wait x") == "wait for it: python3 run.py wait x"
+    assert terminal.as_typed("or all: starter --help") == "or all: python3 run.py --help"
     named = "ns:default:mci:starter is Failed, and default/starter too"  # by people who know nothing of us
-    assert terminal.command(named) == named
+    assert terminal.as_typed(named) == named
 
 
 async def test_help_uses_the_command_that_the_user_typed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,13 +14,13 @@ from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 
 from client.actions import ActionClient
-from client.connection import EMBEDDED_FILE, embedded
+from client.connection import EMBEDDED_FILE, read_embedded_options
 from domain import registry, wire
 from starter.errors import Exit
 from tests.patience import PATIENCE
 from tests.test_cli.shell import Cli, Ran, assert_told, ended, heard
 from tests.test_store.driver import WEB, StoreDriver
-from workers.home import in_use
+from workers.datafolder import is_folder_in_use
 
 
 def commands() -> list[str]:
@@ -34,8 +34,8 @@ def commands() -> list[str]:
 
 async def test_every_command_has_help_with_an_example(cli: Cli) -> None:
     ran = {words: await cli(f"{words} --help") for words in commands()}
-    examples = {words: " ".join(each.out.partition("Example:")[2].split()) for words, each in ran.items()}
-    assert {words: each for words, each in ran.items() if each.code != Exit.DONE} == {}
+    examples = {words: " ".join(ran.out.partition("Example:")[2].split()) for words, ran in ran.items()}
+    assert {words: ran for words, ran in ran.items() if ran.code != Exit.DONE} == {}
     assert {words: each for words, each in examples.items() if f"starter {words}" not in each} == {}
 
 
@@ -58,7 +58,7 @@ async def test_a_traceback_is_shown_only_when_asked_for(cli: Cli) -> None:
 
 async def test_the_doctor_finds_a_healthy_stack_healthy(cli: Cli, asking: ActionClient, home: Path) -> None:
     ran = await cli("doctor -o json")
-    found = {each["about"]: each for each in json.loads(ran.out)}
+    found = {load["about"]: load for load in json.loads(ran.out)}
     assert (ran.code, [each for each in found.values() if each["mend"]]) == (Exit.DONE, [])
     assert set(found) == {"versions", "server", "namespace", "search attributes", "workers", "store"}
     assert str(home / "inventory.db") in found["store"]["found"]
@@ -76,7 +76,7 @@ async def test_in_an_empty_namespace_the_doctor_misses_everything_and_setup_regi
     cli: Cli, client: Client, empty_namespace: str
 ) -> None:
     ill = await cli("doctor -o json")
-    mend = {each["mend"] for each in json.loads(ill.out)}
+    mend = {load["mend"] for load in json.loads(ill.out)}
     assert ill.code == Exit.UNREACHABLE
     assert {"starter setup", "starter worker --queues actions", "starter worker --queues cloud-aws"} <= mend
     first, second = await cli("setup"), await cli("setup")
@@ -110,7 +110,7 @@ async def test_migrate_restored_ends_what_was_open_and_says_what_is_next(
     assert "next: start the workers; then starter heal, and starter verify" in first.out
     assert "this is incarnation 3 of the store" in second.out
     assert "0 actions were open in the backup" in second.out
-    assert await driver.inventory.holds() == []
+    assert await driver.inventory.list_locks() == []
     assert set((await driver.statuses(WEB)).values()) == {"Running"}
     driver.close()
 
@@ -146,7 +146,7 @@ async def test_up_runs_everything_until_it_is_told_to_stop(
             up.kill()
     assert (ran.code, ran.err) == (Exit.DONE, "")
     assert not (tmp_path / EMBEDDED_FILE).exists()
-    assert not in_use(tmp_path)
+    assert not is_folder_in_use(tmp_path)
 
 
 async def test_a_demo_of_its_own_takes_over_what_a_killed_stack_left(
@@ -157,7 +157,7 @@ async def test_a_demo_of_its_own_takes_over_what_a_killed_stack_left(
     monkeypatch.setenv("RATCHET_SIMULATED_LATENCY", "0.1")
     up = await cli.start("up")
     await _said(up, "stop ")
-    orphan = embedded(tmp_path)["pid"]
+    orphan = read_embedded_options(tmp_path)["pid"]
     up.kill()
     await up.wait()
     ran = await cli.process("demo")

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from domain.model import ObjectView, PlaceView, TargetFailure, TreeView
+from domain.model import ObjectView, PlacementCounts, TargetFailure, TreeView
 from starter import tree
 from tests.cases import every_case
 from tests.patience import PATIENCE
@@ -41,7 +41,7 @@ def seen(*places: tuple[str, dict[str, int]], troubles: int = 0) -> TreeView:
         for n in range(troubles)
     ]
     return TreeView(
-        object=view, places=[PlaceView(placement=name, counts=counts) for name, counts in places], troubles=wrong
+        object=view, places=[PlacementCounts(placement=name, counts=counts) for name, counts in places], troubles=wrong
     )
 
 
@@ -49,7 +49,7 @@ HALF = seen(("aws/eu-central-1", {"Suspended": 2}), ("gcp/europe-west3", {"Suspe
 
 
 def test_a_wide_terminal_shows_places_bars_time_left_and_troubles() -> None:
-    lines = tree.draw(HALF, 6, 10, "", (100, 40)).plain.splitlines()
+    lines = tree.draw_tree(HALF, 6, 10, "", (100, 40)).plain.splitlines()
     assert lines == [
         "default/web  Partial-Suspending:4 (R:0/6)  2/6 done  about 20 s left",
         "  aws/eu-central-1  ████████████  2/2  2 Suspended",
@@ -59,14 +59,14 @@ def test_a_wide_terminal_shows_places_bars_time_left_and_troubles() -> None:
 
 
 def test_where_only_ascii_can_be_shown_bars_are_ascii() -> None:
-    assert tree.draw(HALF, 6, 10, "", (100, 40), plain=True).plain.isascii()
+    assert tree.draw_tree(HALF, 6, 10, "", (100, 40), plain=True).plain.isascii()
 
 
 @every_case("width", [20, 40, 69, 70, 200])
 @every_case("height", [5, 10, 50])
 def test_the_tree_never_outgrows_the_terminal(width: int, height: int) -> None:
     many = [(f"aws/region-with-a-long-name-{n}", {"Suspending": n + 1, "Suspended": 3}) for n in range(100)]
-    shown = tree.draw(seen(*many, troubles=10), 6, 10, "", (width, height)).plain.splitlines()
+    shown = tree.draw_tree(seen(*many, troubles=10), 6, 10, "", (width, height)).plain.splitlines()
     assert max(map(len, shown)) < width
     assert len(shown) <= height
     assert any("!" in line for line in shown), "trouble has room, however many places there are"
@@ -74,14 +74,14 @@ def test_the_tree_never_outgrows_the_terminal(width: int, height: int) -> None:
 
 
 def test_nobody_says_how_long_it_takes_before_it_can_be_known() -> None:
-    assert "left" not in tree.draw(HALF, 6, 1, "", (100, 40)).plain
+    assert "left" not in tree.draw_tree(HALF, 6, 1, "", (100, 40)).plain
     untouched = seen(("aws/eu-central-1", {"Suspending": 6}))
-    assert "left" not in tree.draw(untouched, 6, 60, "", (100, 40)).plain
-    assert "about 17 min left" in tree.draw(HALF, 6, 500, "", (100, 40)).plain
+    assert "left" not in tree.draw_tree(untouched, 6, 60, "", (100, 40)).plain
+    assert "about 17 min left" in tree.draw_tree(HALF, 6, 500, "", (100, 40)).plain
 
 
 def test_on_a_narrow_terminal_how_far_it_is_goes_below() -> None:
-    wide, narrow = (tree.draw(HALF, 6, 500, "", (columns, 40)).plain.splitlines() for columns in (100, 50))
+    wide, narrow = (tree.draw_tree(HALF, 6, 500, "", (columns, 40)).plain.splitlines() for columns in (100, 50))
     assert narrow[1].strip() == "2/6 done  about 17 min left"
     assert wide[0] == "  ".join(line.strip() for line in narrow[:2])
 
@@ -89,7 +89,7 @@ def test_on_a_narrow_terminal_how_far_it_is_goes_below() -> None:
 def test_what_a_cloud_says_cannot_move_the_cursor() -> None:
     rude = seen(("aws/r0", {"Running": 1}))
     trouble = TargetFailure(path="ns:default:mci:web:vm:a-1", status="Running", error="\x1b[2Jboo", at=NOW)
-    assert "\x1b" not in tree.draw(rude.model_copy(update={"troubles": [trouble]}), 1, 0, "", (80, 20)).plain
+    assert "\x1b" not in tree.draw_tree(rude.model_copy(update={"troubles": [trouble]}), 1, 0, "", (80, 20)).plain
 
 
 @contextmanager

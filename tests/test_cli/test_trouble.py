@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 
 from client import admission
 from client.actions import ActionClient
-from domain.paths import expand
+from domain.paths import expand_path
 from starter.errors import Exit
 from store import engine
 from tests.patience import PATIENCE
@@ -66,12 +66,12 @@ async def test_an_action_waits_for_a_locked_database_and_then_succeeds(
     locked = Locked(home / "inventory.db")
     try:
         waiting = asyncio.create_task(cli.process(f"mci suspend {mci} -o name"))
-        await under_way(asking, expand(mci, ("ns", "mci")))
+        await under_way(asking, expand_path(mci, ("ns", "mci")))
         assert not waiting.done()
     finally:
         locked.release()
     ran = await waiting
-    assert (ran.code, ran.out) == (Exit.DONE, f"{expand(mci, ('ns', 'mci'))}\n"), ran.err
+    assert (ran.code, ran.out) == (Exit.DONE, f"{expand_path(mci, ('ns', 'mci'))}\n"), ran.err
 
 
 async def test_a_request_that_nobody_can_answer_yet_stays_and_is_carried_out_later(
@@ -84,14 +84,14 @@ async def test_a_request_that_nobody_can_answer_yet_stays_and_is_carried_out_lat
     finally:
         locked.release()
     assert_told(ran, Exit.UNREACHABLE, "no worker could answer within 0.5 s; the request stays")
-    assert f"starter wait {expand(mci, ('ns', 'mci'))}" in ran.err
+    assert f"starter wait {expand_path(mci, ('ns', 'mci'))}" in ran.err
     attached = await cli(f"wait {mci}")
     assert (attached.code, "Suspended:6 (R:0/6)" in attached.out) == (Exit.DONE, True), attached.err
 
 
 async def test_migrating_a_locked_database_says_so(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_STORE_URL", f"sqlite:///{tmp_path / 'store.db'}")
-    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_SECONDS", 0.2)
     assert (await cli("migrate")).code == Exit.DONE
     locked = Locked(tmp_path / "store.db")
     try:
@@ -108,7 +108,7 @@ async def test_of_two_racing_terminals_one_wins_and_the_other_names_the_winner(
     done, waiting = await asyncio.wait(terminals, return_when=asyncio.FIRST_COMPLETED)
     await clouds.relent()
     loser, winner = await done.pop(), await waiting.pop()
-    path = expand(mci, ("ns", "mci"))
+    path = expand_path(mci, ("ns", "mci"))
     assert_told(loser, Exit.REFUSED, f"409 Conflict: other action currently happening on {path}: suspend since")
     assert f"starter wait {path}" in loser.err
     assert (winner.code, winner.out) == (Exit.DONE, f"{path}\n"), winner.err

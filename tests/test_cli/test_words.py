@@ -7,57 +7,57 @@ from typing import cast
 import pytest
 
 from client.actions import ActionClient, Ticket
-from client.outcomes import conflict
+from client.outcomes import conflict_refusal
 from domain import registry
-from domain.model import Admission, Grant, Outcome, Request, Result
+from domain.model import ActionResult, Admission, Grant, Outcome, Request
 from domain.statetable import Ruling
 from starter import actions, families
-from starter.app import build
+from starter.app import build_app
 from starter.errors import Exit
-from store.begin import _allowed
+from store.begin import _describe_allowed_actions
 from tests.cases import every_case
 
 MACHINE = "account:acme:cloudspace:dev:machine:db"
 MIGRATING = f"{MACHINE}::migrate"
 GRANT = Grant(epoch=1, path="x", action="end", ruling=Ruling.GO, came_from="ACTIVE", during="TERMINATING", then="None")
 ENDED = Outcome(
-    path=MACHINE, action="stop", result=Result.SUCCEEDED, status="HALTED", message="2 start again on enable"
+    path=MACHINE, action="stop", result=ActionResult.SUCCEEDED, status="HALTED", message="2 start again on enable"
 )
 
 
 @every_case("kind", registry.KINDS.values(), ids=lambda kind: kind.name)
 def test_a_hint_offers_only_what_people_can_ask_for(kind: registry.Kind) -> None:
-    hint = _allowed(kind.table, kind.table.statuses).removeprefix("allowed now: ")
+    hint = _describe_allowed_actions(kind.table, kind.table.statuses).removeprefix("allowed now: ")
     offered = {word for part in hint.split("; with --force: ") for word in part.split(", ")} - {"nothing"}
-    assert offered <= {verb.action for verb in kind.verbs if not verb.hidden} - set(kind.table.hidden_actions)
+    assert offered <= {verb.action for verb in kind.verbs if not verb.is_internal} - set(kind.table.hidden_actions)
 
 
 def test_neither_the_clock_s_start_nor_a_migration_is_offered() -> None:
-    assert "start" not in registry.kind("lease").offered
-    assert "migrate" not in registry.kind("machine").offered
-    assert "discard" not in registry.kind("disk").offered
+    assert "start" not in registry.find_kind("lease").offered_actions
+    assert "migrate" not in registry.find_kind("machine").offered_actions
+    assert "discard" not in registry.find_kind("disk").offered_actions
 
 
 def test_a_conflict_with_hidden_work_names_its_own_workflow_and_offers_no_force() -> None:
-    refusal = conflict(Request(path=MACHINE, action="migrate"), None)
+    refusal = conflict_refusal(Request(path=MACHINE, action="migrate"), None)
     assert f"on {MIGRATING}: " in refusal.message
     assert refusal.hint.endswith(f"wait for it: starter wait {MIGRATING}")
 
 
 @pytest.mark.parametrize(("action", "offered"), [("stop", True), ("create", False)])
 def test_force_is_offered_where_it_takes_over(action: str, offered: bool) -> None:
-    assert ("--force" in conflict(Request(path=MACHINE, action=action), None).hint) is offered
-    assert "--force" not in conflict(Request(path=MACHINE, action=action, force=True), None).hint
+    assert ("--force" in conflict_refusal(Request(path=MACHINE, action=action), None).hint) is offered
+    assert "--force" not in conflict_refusal(Request(path=MACHINE, action=action, force=True), None).hint
 
 
 def test_the_receipt_of_hidden_work_names_the_object_that_there_is() -> None:
-    sheet = actions._receipt(Ticket(MIGRATING, "r1", Admission(grant=GRANT)), "")
+    sheet = actions._ticket_sheet(Ticket(MIGRATING, "r1", Admission(grant=GRANT)), "")
     assert (sheet.lines, sheet.names) == ([("acme/dev/db", "end", "r1")], [MACHINE])
     assert (sheet.data["path"], sheet.data["workflow"]) == (MACHINE, MIGRATING)
 
 
 class Link:
-    def link(self, path: str, run: str) -> str:
+    def web_ui_url(self, path: str, run: str) -> str:
         return ""
 
 
@@ -66,12 +66,12 @@ async def test_carried_out_before_is_said_only_if_it_was(
     capsys: pytest.CaptureFixture[str], grant: Grant | None, before: bool
 ) -> None:
     ticket = Ticket(MACHINE, "r1", Admission(grant=grant, outcome=ENDED))
-    assert await actions._see_through(cast(ActionClient, Link()), ticket, actions.Options()) is Exit.DONE
+    assert await actions._follow_ticket(cast(ActionClient, Link()), ticket, actions.ActionOptions()) is Exit.DONE
     assert ("carried out before" in capsys.readouterr().err) is before
 
 
 def test_the_message_of_a_success_is_told_with_its_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert actions.conclude(ENDED, "table") is Exit.DONE
+    assert actions.print_outcome(ENDED, "table") is Exit.DONE
     assert "2 start again on enable" in capsys.readouterr().err
 
 
@@ -79,7 +79,7 @@ def test_the_message_of_a_success_is_told_with_its_table(capsys: pytest.CaptureF
     ("message", "told"), [("cancelled", "0 of 0 failed"), ("cancelled; 1 is left", "why: 1 is left"), ("by x", "by x")]
 )
 def test_that_it_was_cancelled_is_told_once(capsys: pytest.CaptureFixture[str], message: str, told: str) -> None:
-    actions.conclude(ENDED.model_copy(update={"result": Result.CANCELLED, "message": message}), "table")
+    actions.print_outcome(ENDED.model_copy(update={"result": ActionResult.CANCELLED, "message": message}), "table")
     err = capsys.readouterr().err
     assert told in err
     assert err.count("cancelled") == 1
@@ -88,16 +88,16 @@ def test_that_it_was_cancelled_is_told_once(capsys: pytest.CaptureFixture[str], 
 def test_examples_in_help_are_the_family_s_own() -> None:
     for family, kinds in registry.FAMILIES.items():
         named = families.EXTENSIONS[family].examples
-        shown = [word for kind in kinds if kind.offered and not kind.apart for word in kind.scope]
+        shown = [word for kind in kinds if kind.offered_actions and not kind.has_own_command for word in kind.scope]
         assert [word for word in shown if word not in named] == []
-    assert families.EXTENSIONS["machines"].example(registry.kind("machine")) == "acme/dev/db"
-    assert families.EXTENSIONS["mci"].example(registry.kind("vm")) == "default/web/front-1"
+    assert families.EXTENSIONS["machines"].example(registry.find_kind("machine")) == "acme/dev/db"
+    assert families.EXTENSIONS["mci"].example(registry.find_kind("vm")) == "default/web/front-1"
 
 
 def test_help_shows_the_command_for_orphans_and_not_the_noun_that_it_works_through(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    build()(["--help"], exit_on_error=False)
+    build_app()(["--help"], exit_on_error=False)
     shown = {line.split()[1] for line in capsys.readouterr().out.splitlines() if len(line.split()) > 2}
     assert "orphans" in shown
     assert "orphan" not in shown

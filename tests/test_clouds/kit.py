@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from domain.faults import Fault
-from domain.ports import SHARED, Cloud, SharedResource, VmAnswer, VmFacts, VmOrder, VmState
+from domain.ports import SHARED_RESOURCE_TYPES, Cloud, SharedResource, VmAnswer, VmFacts, VmOrder, VmState
 
 REGION = "eu-central-1"
 ELSEWHERE = "us-east-1"
@@ -41,7 +41,7 @@ def shared(what: str, token: str = "first", cloud_id: str = "") -> SharedResourc
 async def prepare(cloud: Cloud, region: str = REGION, token: str = "first") -> dict[str, str]:
     """All that VMs share, by name."""
     made: dict[str, str] = {}
-    for what in SHARED:
+    for what in SHARED_RESOURCE_TYPES:
         made[what] = await cloud.prepare(region, shared(what, token), made)
     return made
 
@@ -51,7 +51,7 @@ def on(vm: VmFacts, token: str, epoch: int = 0) -> VmOrder:
 
 
 async def create(cloud: Cloud, *names: str) -> list[VmFacts]:
-    answers = [await cloud.perform("create", REGION, [order]) for order in orders(*names)]
+    answers = [await cloud.perform_orders("create", REGION, [order]) for order in orders(*names)]
     return [good(answer) for answer in answers]
 
 
@@ -62,12 +62,12 @@ def good(answers: Sequence[VmAnswer]) -> VmFacts:
 
 
 async def do(cloud: Cloud, verb: str, order: VmOrder, region: str = REGION) -> VmAnswer:
-    [answer] = await cloud.perform(verb, region, [order])
+    [answer] = await cloud.perform_orders(verb, region, [order])
     return answer
 
 
 async def state_of(cloud: Cloud, vm: VmFacts) -> VmState:
-    [facts] = await cloud.describe(REGION, [on(vm, "")])
+    [facts] = await cloud.describe_vms(REGION, [on(vm, "")])
     assert facts is not None
     return facts.state
 

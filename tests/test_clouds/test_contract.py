@@ -18,18 +18,18 @@ async def test_a_created_vm_runs_and_says_so_under_its_path(cloud: Cloud) -> Non
     assert vm.state is VmState.RUNNING
     assert vm.cloud_id
     assert vm.address
-    assert await cloud.describe(REGION, [on(vm, "")]) == [vm]
+    assert await cloud.describe_vms(REGION, [on(vm, "")]) == [vm]
 
 
 async def test_the_same_creation_token_again_gives_the_same_vm(cloud: Cloud) -> None:
     assert await create(cloud, "a") == await create(cloud, "a")
-    assert len(await cloud.list_tagged(REGION, PARENT)) == 1
+    assert len(await cloud.list_tagged_vms(REGION, PARENT)) == 1
 
 
 async def test_racing_creations_with_one_token_give_one_vm(cloud: Cloud) -> None:
     answers = await asyncio.gather(*(create(cloud, "a") for _ in range(10)))
     assert len({vm.cloud_id for [vm] in answers}) == 1
-    assert len(await cloud.list_tagged(REGION, PARENT)) == 1
+    assert len(await cloud.list_tagged_vms(REGION, PARENT)) == 1
 
 
 async def test_a_creation_token_stays_used_after_the_vm_is_gone(cloud: Cloud) -> None:
@@ -97,39 +97,41 @@ async def test_an_unknown_verb_is_rejected(cloud: Cloud) -> None:
 
 async def test_a_vm_is_found_in_its_own_region_only(cloud: Cloud) -> None:
     [vm] = await create(cloud, "a")
-    assert await cloud.describe(ELSEWHERE, [on(vm, "")]) == [None]
-    assert await cloud.list_tagged(ELSEWHERE, PARENT) == []
+    assert await cloud.describe_vms(ELSEWHERE, [on(vm, "")]) == [None]
+    assert await cloud.list_tagged_vms(ELSEWHERE, PARENT) == []
     assert isinstance(await do(cloud, "suspend", on(vm, "now"), region=ELSEWHERE), Rejected)
 
 
 async def test_a_vm_is_described_by_its_creation_token_when_its_id_was_lost(cloud: Cloud) -> None:
     [vm] = await create(cloud, "a")
-    assert await cloud.describe(REGION, orders("a", "b")) == [vm, None]
+    assert await cloud.describe_vms(REGION, orders("a", "b")) == [vm, None]
 
 
 async def test_many_vms_are_described_in_the_order_asked(cloud: Cloud) -> None:
     a, b, c = await create(cloud, "a", "b", "c")
     nobody = VmOrder(f"{PARENT}:vm:x", "", "no-such-id")
-    assert await cloud.describe(REGION, [on(c, ""), nobody, on(a, ""), on(b, "")]) == [c, None, a, b]
-    assert await cloud.describe(REGION, []) == []
+    assert await cloud.describe_vms(REGION, [on(c, ""), nobody, on(a, ""), on(b, "")]) == [c, None, a, b]
+    assert await cloud.describe_vms(REGION, []) == []
 
 
 async def test_a_tag_covers_what_is_below_it_and_nothing_that_only_begins_like_it(cloud: Cloud) -> None:
     names = ["ns:d:mci:a:vm:x", "ns:d:mci:ab:vm:x", "ns:d:mci:A:vm:x", "ns:d:mci:a.b:vm:x", "ns:d:mci:a"]
     for name in names:
         good([await do(cloud, "create", VmOrder(name, name, spec=SPEC))])
-    assert {vm.path for vm in await cloud.list_tagged(REGION, "ns:d:mci:a")} == {names[0], names[4]}
-    assert {vm.path for vm in await cloud.list_tagged(REGION, "ns:d")} == set(names)
-    assert {vm.path for vm in await cloud.list_tagged(REGION, "")} == set(names)
-    assert await cloud.list_tagged(REGION, "ns:d:mci:%") == []
-    assert await cloud.list_tagged(REGION, "ns:d:mci:_") == []
+    assert {vm.path for vm in await cloud.list_tagged_vms(REGION, "ns:d:mci:a")} == {names[0], names[4]}
+    assert {vm.path for vm in await cloud.list_tagged_vms(REGION, "ns:d")} == set(names)
+    assert {vm.path for vm in await cloud.list_tagged_vms(REGION, "")} == set(names)
+    assert await cloud.list_tagged_vms(REGION, "ns:d:mci:%") == []
+    assert await cloud.list_tagged_vms(REGION, "ns:d:mci:_") == []
 
 
 async def test_a_failure_with_one_vm_leaves_the_others_of_the_call_alone(cloud: Cloud) -> None:
-    if cloud.bulk < 3:
+    if cloud.orders_per_call < 3:
         pytest.skip("this cloud takes fewer VMs in one call")
     a, b = await create(cloud, "a", "b")
-    answers = await cloud.perform("suspend", REGION, [on(a, "s"), VmOrder(a.path, "t", "no-such-id"), on(b, "s")])
+    answers = await cloud.perform_orders(
+        "suspend", REGION, [on(a, "s"), VmOrder(a.path, "t", "no-such-id"), on(b, "s")]
+    )
     assert [type(answer) for answer in answers] == [VmFacts, Rejected, VmFacts]
     assert [await state_of(cloud, vm) for vm in (a, b)] == [VmState.STOPPED] * 2
 

@@ -65,7 +65,7 @@ async def test_after_a_lost_answer_the_same_order_finds_what_the_first_did(subje
     assert isinstance(await do(subject.cloud, verb, order), UnknownOutcome)
     again = good([await do(subject.cloud, verb, order)])
     assert again.state is AFTER[verb]
-    assert await subject.cloud.describe(REGION, [orders("a")[0]]) == [again]
+    assert await subject.cloud.describe_vms(REGION, [orders("a")[0]]) == [again]
     assert await subject.made() == 1
 
 
@@ -73,19 +73,19 @@ async def test_many_lost_answers_at_once_leave_one_vm_per_order(subject: Subject
     await prepare(subject.cloud)
     wanted = orders(*"abcdef")
     await subject.fault(Fault(kind=FaultKind.LOSE_ANSWER, verb="create", times=4))
-    first = await subject.cloud.perform("create", REGION, wanted)
+    first = await subject.cloud.perform_orders("create", REGION, wanted)
     assert sum(isinstance(answer, UnknownOutcome) for answer in first) == 4
-    both = await asyncio.gather(*(subject.cloud.perform("create", REGION, wanted) for _ in range(2)))
+    both = await asyncio.gather(*(subject.cloud.perform_orders("create", REGION, wanted) for _ in range(2)))
     assert both[0] == both[1]
     assert await subject.made() == 6
-    assert len(await subject.cloud.list_tagged(REGION, PARENT)) == 6
+    assert len(await subject.cloud.list_tagged_vms(REGION, PARENT)) == 6
 
 
 async def test_no_room_is_told_apart_from_other_refusals(subject: Subject) -> None:
     order = await ready_for(subject, "create")
     await subject.fault(Fault(kind=FaultKind.CAPACITY, times=1))
     assert isinstance(await do(subject.cloud, "create", order), NoCapacity)
-    assert await subject.cloud.describe(REGION, [order]) == [None]
+    assert await subject.cloud.describe_vms(REGION, [order]) == [None]
     good([await do(subject.cloud, "create", order)])
 
 
@@ -93,7 +93,7 @@ async def test_a_fault_with_one_vm_of_a_call_leaves_the_others_alone(subject: Su
     await prepare(subject.cloud)
     a, b, c = await create(subject.cloud, "a", "b", "c")
     await subject.fault(Fault(kind=FaultKind.FAIL, vm="b", verb="suspend"))
-    answers = await subject.cloud.perform("suspend", REGION, [on(vm, "s") for vm in (a, b, c)])
+    answers = await subject.cloud.perform_orders("suspend", REGION, [on(vm, "s") for vm in (a, b, c)])
     assert [type(answer) for answer in answers if isinstance(answer, VmFacts)] == [VmFacts, VmFacts]
     assert isinstance(answers[1], Rejected)
     states = [await state_of(subject.cloud, vm) for vm in (a, b, c)]
@@ -117,14 +117,14 @@ async def test_a_read_that_fails_is_an_error_and_never_an_absence(subject: Subje
     good([await do(subject.cloud, "create", order)])
     await subject.fault(Fault(kind=kind, verb="describe", times=1))
     with pytest.raises((Throttled, Unavailable)):
-        await subject.cloud.describe(REGION, [order])
-    assert await subject.cloud.describe(REGION, [order]) != [None]
+        await subject.cloud.describe_vms(REGION, [order])
+    assert await subject.cloud.describe_vms(REGION, [order]) != [None]
 
 
 async def test_a_state_that_nobody_knows_is_called_unknown(subject: Subject) -> None:
     order = await ready_for(subject, "suspend")
     await subject.fault(Fault(kind=FaultKind.UNKNOWN_STATUS, vm="a", times=1))
-    [seen] = await subject.cloud.describe(REGION, [order])
+    [seen] = await subject.cloud.describe_vms(REGION, [order])
     assert seen is not None
     assert seen.state is VmState.UNKNOWN
     assert good([await do(subject.cloud, "suspend", order)]).state is VmState.STOPPED

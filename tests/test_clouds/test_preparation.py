@@ -8,7 +8,7 @@ import pytest
 
 from domain.errors import Rejected, UnknownOutcome
 from domain.faults import Fault, FaultKind
-from domain.ports import SHARED, Cloud, VmFacts, VmOrder
+from domain.ports import SHARED_RESOURCE_TYPES, Cloud, VmFacts, VmOrder
 from tests.test_clouds.kit import ELSEWHERE, REGION, Subject, do, on, orders, prepare, shared
 
 
@@ -32,17 +32,17 @@ async def test_what_is_offered_passes_and_what_is_not_is_named(cloud: Cloud) -> 
 
 async def test_a_shared_resource_is_there_once_however_often_it_is_made(subject: Subject) -> None:
     first = await prepare(subject.cloud)
-    assert set(first) == set(SHARED)
+    assert set(first) == set(SHARED_RESOURCE_TYPES)
     assert len(set(first.values())) == 3
     assert await prepare(subject.cloud) == first
     assert await prepare(subject.cloud, token="second") != first
 
 
-@pytest.mark.parametrize("what", SHARED)
+@pytest.mark.parametrize("what", SHARED_RESOURCE_TYPES)
 async def test_a_lost_answer_does_not_make_it_twice(subject: Subject, what: str) -> None:
     await subject.fault(Fault(kind=FaultKind.LOSE_ANSWER, verb="prepare", vm=what, times=1))
     made: dict[str, str] = {}
-    for each in SHARED:
+    for each in SHARED_RESOURCE_TYPES:
         try:
             made[each] = await subject.cloud.prepare(REGION, shared(each), made)
         except UnknownOutcome:  # a cloud may find out by itself
@@ -57,13 +57,13 @@ async def test_what_comes_later_needs_what_comes_before(subject: Subject) -> Non
 
 async def test_everything_is_released_by_its_id_or_by_its_token_and_may_be_gone(subject: Subject) -> None:
     made = await prepare(subject.cloud)
-    for what in reversed(SHARED):
+    for what in reversed(SHARED_RESOURCE_TYPES):
         by_id = what != "securityGroup"
         await subject.cloud.release(REGION, shared(what, cloud_id=made[what] if by_id else ""))
         await subject.cloud.release(REGION, shared(what, cloud_id=made[what]))
     await subject.cloud.release(ELSEWHERE, shared("vnet", token="never made"))
     again = await prepare(subject.cloud, token="second")
-    assert set(again) == set(SHARED)
+    assert set(again) == set(SHARED_RESOURCE_TYPES)
 
 
 async def test_a_network_is_not_removed_from_under_what_is_in_it(subject: Subject) -> None:
@@ -78,5 +78,5 @@ async def test_a_vm_lives_and_dies_in_what_was_prepared(subject: Subject) -> Non
     vm = await do(subject.cloud, "create", within(made))
     assert isinstance(vm, VmFacts)
     assert isinstance(await do(subject.cloud, "terminate", on(vm, "end")), VmFacts)
-    for what in reversed(SHARED):
+    for what in reversed(SHARED_RESOURCE_TYPES):
         await subject.cloud.release(REGION, shared(what, cloud_id=made[what]))

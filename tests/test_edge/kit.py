@@ -14,17 +14,17 @@ from temporalio.client import Client
 from client.actions import Ticket
 from domain.edge import messages as wire
 from domain.edge.faults import CrmFault
-from domain.model import HistoryLine, ObjectView, Query, Verification
+from domain.model import HistoryLine, ObjectView, ReadQuery, VerificationReport
 from domain.statetable import NONE, LineEffect
-from domain.wire import VERIFY, companion
-from providers.edge.agent import Agent
-from providers.edge.handover import Handover
-from providers.edge.platform import Platform
-from providers.edge.token import Token
+from domain.wire import VERIFY_ACTIVITY, companion_id
+from providers.edge.agent import ReferenceCrm
+from providers.edge.handover import CrmHandover
+from providers.edge.platform import SimulatedPlatform
+from providers.edge.token import CrmToken
 from tests.patience import PATIENCE
 from tests.user import User
-from workers.crm import platform_file, token_file_of
-from workers.settings import Settings
+from workers.crm import platform_file, token_of_cloudlet
+from workers.settings import WorkerSettings
 
 QUICK: dict[str, Any] = {"connect": 120, "create": 60, "update": 120, "delete": 60, "answer": 30, "cap": 300}
 
@@ -40,7 +40,7 @@ class Edge:
     user: User
     home: Path
     client: Client
-    crms: dict[str, tuple[Agent, asyncio.Task[None], Platform]] = field(default_factory=dict)
+    crms: dict[str, tuple[ReferenceCrm, asyncio.Task[None], SimulatedPlatform]] = field(default_factory=dict)
 
     def at(self, *names: str) -> str:
         """`at("berlin", "c1", "shop")` is the path of an app."""
@@ -57,17 +57,17 @@ class Edge:
 
     async def start_crm(
         self, name: str = "berlin", version: str = "v1", latency: float = 0, client: Client | None = None
-    ) -> Agent:
+    ) -> ReferenceCrm:
         path = self.at(name)
-        platform = Platform(platform_file(self.home, path))
-        handover = Handover(platform, version, ["false"])
-        agent = Agent(client or self.client, path, version, platform, handover, self.token(name), latency)
-        self.crms[f"{name}-{version}"] = (agent, asyncio.create_task(agent.run()), platform)
+        platform = SimulatedPlatform(platform_file(self.home, path))
+        handover = CrmHandover(platform, version, ["false"])
+        agent = ReferenceCrm(client or self.client, path, version, platform, handover, self.token(name), latency)
+        self.crms[f"{name}-{version}"] = (agent, asyncio.create_task(agent.serve_until_stopped()), platform)
         return agent
 
-    def token(self, name: str = "berlin") -> Token:
+    def token(self, name: str = "berlin") -> CrmToken:
         """Where a CRM of this test looks for its token."""
-        return token_file_of(Settings(home=self.home), self.at(name))
+        return token_of_cloudlet(WorkerSettings(home=self.home), self.at(name))
 
     async def stop_crm(self, name: str = "berlin", version: str = "v1") -> None:
         """As if it was killed: no goodbye, and nothing of its work goes on."""
@@ -80,7 +80,7 @@ class Edge:
         for key in list(self.crms):
             await self.stop_crm(*key.rsplit("-", 1))
 
-    def platform(self, name: str = "berlin", version: str = "v1") -> Platform:
+    def platform(self, name: str = "berlin", version: str = "v1") -> SimulatedPlatform:
         return self.crms[f"{name}-{version}"][2]
 
     def set_faults(self, *faults: CrmFault, name: str = "berlin") -> None:
@@ -88,7 +88,7 @@ class Edge:
 
     def things(self, name: str = "berlin") -> list[str]:
         """What the platform has, by the last name of each."""
-        return [path.rsplit(":", 1)[-1] for path in self.platform(name).things()]
+        return [path.rsplit(":", 1)[-1] for path in self.platform(name).list_instances()]
 
     async def notify_id(self, name: str = "berlin") -> int:
         return int((await self.user.see(self.at(name))).info["crm"]["notify_id"])
@@ -104,7 +104,7 @@ class Edge:
         await self.client.start_workflow(
             wire.CLOUDLET_LINK,
             {"cloudlet": self.at(name)},
-            id=companion(self.at(name), wire.LINK),
+            id=companion_id(self.at(name), wire.LINK_ROLE),
             task_queue="actions",
             start_signal=wire.CRM_CONNECT,
             start_signal_args=[message],
@@ -116,7 +116,7 @@ class Edge:
 
     async def end(self, ticket: Ticket) -> Any:
         async with asyncio.timeout(PATIENCE):
-            return await self.user.asking.outcome(ticket.path, ticket.run)
+            return await self.user.asking.wait_for_outcome(ticket.path, ticket.run)
 
     async def status(self, path: str) -> str:
         found = await self.user.service.inventory.list_objects(path.split(":")[-2], path)
@@ -152,17 +152,17 @@ class Edge:
 
     async def runs(self, path: str) -> int:
         """How many runs Temporal has of this workflow ID."""
-        return len([each async for each in self.client.list_workflows(f"WorkflowId = '{path}'")])
+        return len([workflow async for workflow in self.client.list_workflows(f"WorkflowId = '{path}'")])
 
     async def broken_promises(self) -> list[str]:
         """What `starter verify` finds."""
-        query = Query(path=f"org:{self.user.ns}")
-        found = await self.user.asking.read(VERIFY, query, Verification)
-        return [f"{each.invariant} {each.path}: {each.what}" for each in found.findings]
+        query = ReadQuery(path=f"org:{self.user.ns}")
+        found = await self.user.asking.run_query(VERIFY_ACTIVITY, query, VerificationReport)
+        return [f"{finding.invariant} {finding.path}: {finding.what}" for finding in found.findings]
 
     async def at_rest(self) -> None:
         """I1 to I5 and I11: nothing is under way, nothing is locked, and every history is a way through its table."""
-        assert await self.user.service.inventory.holds(f"org:{self.user.ns}") == []
+        assert await self.user.service.inventory.list_locks(f"org:{self.user.ns}") == []
         found = await self.broken_promises()
         assert found == [], found
         for kind in ("cloudlet", "cluster", "app"):

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from providers.edge.handover import is_crm
-from providers.edge.platform import Platform
-from workers.crm import platform_file, stop_all
+from providers.edge.handover import is_crm_process
+from providers.edge.platform import SimulatedPlatform
+from workers.crm import platform_file, stop_crm_processes
 
 
 @dataclass
@@ -21,7 +21,7 @@ class CrmProcess:
     """One CRM, and the platform that it works on."""
 
     process: asyncio.subprocess.Process
-    platform: Platform
+    platform: SimulatedPlatform
 
     @property
     def running(self) -> bool:
@@ -35,7 +35,7 @@ class CrmProcess:
     def pid_of(self, version: str) -> int:
         """The process of this version, if one runs."""
         pid = int(self.platform.read_fact(f"pid-{version}", 0))
-        return pid if is_crm(pid) else 0
+        return pid if is_crm_process(pid) else 0
 
 
 @asynccontextmanager
@@ -46,11 +46,11 @@ async def crm_process(
     environment = {**os.environ, "RATCHET_HOME": str(home), "TEMPORAL_ADDRESS": address, "RATCHET_LOG_LEVEL": "error"}
     words = ["--cloudlet", cloudlet, "--version", version, "--latency", str(latency)]
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers.crm", *words, env=environment)
-    platform = Platform(platform_file(home, cloudlet))
+    platform = SimulatedPlatform(platform_file(home, cloudlet))
     found = CrmProcess(process, platform)
     try:
         yield found
     finally:
         await found.kill()
         platform.close()
-        await stop_all(home, cloudlet)
+        await stop_crm_processes(home, cloudlet)

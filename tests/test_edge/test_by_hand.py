@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from domain.edge import messages as wire
-from domain.wire import companion
-from starter.command import run
+from domain.wire import companion_id
+from starter.command import run_command
 from tests.test_edge.kit import QUICK, Edge, fault
 from workers import embedded
 
@@ -23,7 +23,7 @@ Words = list[str]
 
 async def by_starter(_edge: Edge, path: str, message: dict[str, Any], _server: embedded.EmbeddedServer) -> None:
     errors = [word for error in message["errors"] for word in ("--error", error)]
-    assert await run(["crm", "respond", path, message["state"], *errors]) == 0
+    assert await run_command(["crm", "respond", path, message["state"], *errors]) == 0
 
 
 async def by_temporal(_edge: Edge, path: str, message: dict[str, Any], server: embedded.EmbeddedServer) -> None:
@@ -75,19 +75,19 @@ async def test_respond_says_what_became_of_the_answer_and_refuses_what_no_crm_wo
     await edge.up()
     path = edge.at("berlin", "c1")
     await edge.user.do(path, "create", spec={})
-    assert await run(["crm", "respond", path, "Ready"]) == 0
+    assert await run_command(["crm", "respond", path, "Ready"]) == 0
     assert "no action runs there: kept as ignored" in capsys.readouterr().err
     await edge.until_told(path, "no action is running on it")
-    assert await run(["crm", "respond", path, "Dancing"]) == 2
+    assert await run_command(["crm", "respond", path, "Dancing"]) == 2
     assert "unknown state 'Dancing' for ClusterInst" in capsys.readouterr().err
-    assert await run(["crm", "respond", path, "CreateError", "--error", "x" * 5_000]) == 2
-    assert await run(["crm", "respond", "one", "Ready"]) == 2
-    assert await run(["crm", "respond", edge.at("nowhere", "c1"), "Ready"]) == 6
+    assert await run_command(["crm", "respond", path, "CreateError", "--error", "x" * 5_000]) == 2
+    assert await run_command(["crm", "respond", "one", "Ready"]) == 2
+    assert await run_command(["crm", "respond", edge.at("nowhere", "c1"), "Ready"]) == 6
     runs = await edge.runs(path)
     await edge.stop_crm()
     await edge.until(edge.at("berlin"), "Offline")
     await asyncio.sleep(0)
-    assert await run(["crm", "respond", path, "Deleting"]) == 0  # not even a link is there
+    assert await run_command(["crm", "respond", path, "Deleting"]) == 0  # not even a link is there
     line = await edge.until_told(path, "no action is running on it")
     assert (line.to, await edge.runs(path)) == ("Deleting", runs)
 
@@ -100,7 +100,7 @@ async def hook(edge: Edge, http: str) -> AsyncIterator[tuple[str, list[dict[str,
 
     async def answer(request: dict[str, Any]) -> None:
         words = {"create": "Ready", "update": "Ready", "delete": "NotPresent", "ack": "Ready"}
-        to = request["reply_to"] or companion(request["path"], wire.LINK)
+        to = request["reply_to"] or companion_id(request["path"], wire.LINK_ROLE)
         message = {"state": words[request["verb"]], "errors": [], "notify_id": request["notify_id"]}
         url = f"{http}/api/v1/namespaces/default/workflows/{to}/signal/crm_response"
         await shell(["curl", "--fail", "-sS", "-X", "POST", url, "-d", json.dumps({"input": [message]})])
@@ -113,7 +113,7 @@ async def hook(edge: Edge, http: str) -> AsyncIterator[tuple[str, list[dict[str,
         writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
         await writer.drain()
         writer.close()
-        tasks.extend(asyncio.create_task(answer(each)) for each in requests if each["verb"] != "all-data")
+        tasks.extend(asyncio.create_task(answer(request)) for request in requests if request["verb"] != "all-data")
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:

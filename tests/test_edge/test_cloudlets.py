@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.model import Result
+from domain.model import ActionResult
 from tests.test_edge.kit import Edge, fault, words
 
 pytestmark = pytest.mark.stores("postgres")
@@ -29,7 +29,7 @@ async def test_a_crm_that_refuses_maintenance_leaves_the_cloudlet_as_it_was(edge
     path = await edge.up()
     edge.set_faults(fault("fail", "maintain", message="not now"))
     outcome = await edge.user.do(path, "maintenance-start")
-    assert (outcome.result, outcome.status, outcome.message) == (Result.FAILED, "Ready", "not now")
+    assert (outcome.result, outcome.status, outcome.message) == (ActionResult.FAILED, "Ready", "not now")
 
 
 async def test_failover_creates_the_apps_elsewhere_before_maintenance_begins(edge: Edge) -> None:
@@ -64,7 +64,7 @@ async def test_apps_that_cannot_fail_over_keep_the_cloudlet_out_of_maintenance(e
     await edge.user.do(edge.at("berlin", "c1"), "create", spec={})
     await edge.user.do(edge.at("berlin", "c1", "shop"), "create", spec={})
     outcome = await edge.user.do(path, "maintenance-start", spec={"failover": True})
-    assert (outcome.result, outcome.status) == (Result.FAILED, "Ready")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "Ready")
     assert "1 of 1 apps could not fail over" in outcome.message
 
 

@@ -12,7 +12,7 @@ import yaml
 
 from domain.edge.faults import CrmFaults
 from domain.edge.specs import CloudletSpec, CrmPatience, PolicySpec
-from starter.command import run
+from starter.command import run_command
 from starter.edge import demo
 from tests.test_edge.kit import Edge, fault
 
@@ -37,9 +37,9 @@ async def test_a_cloudlet_is_shown_as_a_tree(edge: Edge, capsys: pytest.CaptureF
         ["app", "create", f"{org}/berlin/c1/shop", "--replicas", "3"],
         ["app", "create", f"{org}/berlin/c1/blog"],
     ):
-        assert await run(words) == 0
+        assert await run_command(words) == 0
     capsys.readouterr()
-    assert await run(["cloudlet", "status", f"{org}/berlin"]) == 0
+    assert await run_command(["cloudlet", "status", f"{org}/berlin"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{org}/berlin  Ready  (CRM v1, notify-id {await edge.notify_id()})",
         "├─ c1  Ready  nodes 2, flavor small",
@@ -47,33 +47,33 @@ async def test_a_cloudlet_is_shown_as_a_tree(edge: Edge, capsys: pytest.CaptureF
         "│  └─ shop  Ready  image nginx:stable, replicas 3",
         "└─ c2  Ready  nodes 1, flavor large",
     ]
-    assert await run(["cloudlet", "status", f"{org}/berlin", "-o", "json"]) == 0
+    assert await run_command(["cloudlet", "status", f"{org}/berlin", "-o", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["crm"]["version"] == "v1"
     assert [(each["name"], [app["name"] for app in each["apps"]]) for each in told["clusters"]] == [
         ("c1", ["blog", "shop"]),
         ("c2", []),
     ]
-    assert await run(["explain", f"{org}/berlin"]) == 0
+    assert await run_command(["explain", f"{org}/berlin"]) == 0
     assert f"on site    CRM v1, notify-id {await edge.notify_id()}\n" in capsys.readouterr().out
-    assert await run(["explain", f"{org}/berlin/c1"]) == 0
+    assert await run_command(["explain", f"{org}/berlin/c1"]) == 0
     assert "you can    update; such as: starter cluster update " in capsys.readouterr().out  # no delete: it has apps
-    assert await run(["cluster", "delete", f"{org}/berlin/c1"]) == 3
+    assert await run_command(["cluster", "delete", f"{org}/berlin/c1"]) == 3
     assert "add --cascade" in capsys.readouterr().err
-    assert await run(["cluster", "delete", f"{org}/berlin/c1", "--cascade", "-y"]) == 0
-    assert await run(["cluster", "update", f"{org}/berlin/c2", "--nodes", "11"]) == 2
-    assert await run(["cloudlet", "status", f"{org}/nowhere"]) == 6
+    assert await run_command(["cluster", "delete", f"{org}/berlin/c1", "--cascade", "-y"]) == 0
+    assert await run_command(["cluster", "update", f"{org}/berlin/c2", "--nodes", "11"]) == 2
+    assert await run_command(["cloudlet", "status", f"{org}/nowhere"]) == 6
 
 
 async def test_bad_words_are_refused_before_anything_happens(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await run(["crm", "run", "--cloudlet", "one"]) == 2
-    assert await run(["crm", "run", "--cloudlet", "a/b", "--faults", str(EXAMPLES / "mci-demo.yaml")]) == 2
+    assert await run_command(["crm", "run", "--cloudlet", "one"]) == 2
+    assert await run_command(["crm", "run", "--cloudlet", "a/b", "--faults", str(EXAMPLES / "mci-demo.yaml")]) == 2
     assert "examples/crm-faults.yaml" in capsys.readouterr().err
-    assert await run(["crm", "stop", "--cloudlet", "nobody/nowhere"]) == 0
+    assert await run_command(["crm", "stop", "--cloudlet", "nobody/nowhere"]) == 0
     assert "no CRM of this cloudlet runs on this machine" in capsys.readouterr().err
-    assert await run(["cloudlet", "create", "a/b", "--transport", "webhook"]) == 2
+    assert await run_command(["cloudlet", "create", "a/b", "--transport", "webhook"]) == 2
     assert "needs a url" in capsys.readouterr().err
-    assert await run(["policy", "create", "a/b"]) == 2
+    assert await run_command(["policy", "create", "a/b"]) == 2
     assert "write either auto_provision or auto_scale" in capsys.readouterr().err
 
 
@@ -96,8 +96,8 @@ def test_patience_is_what_the_rules_say_if_nobody_says_otherwise() -> None:
 async def test_the_demo_plays_to_its_end(
     edge: Edge, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo, "LATENCY", 0.3)
-    assert await run(["demo", "edge"]) == 0
+    monkeypatch.setattr(demo, "DEMO_LATENCY", 0.3)
+    assert await run_command(["demo", "edge"]) == 0
     told = capsys.readouterr()
     for words in ("409 Conflict", "kill -9", "(CRMv2)", "UpdateError", "no capacity for nine nodes", "Done."):
         assert words in told.out + told.err, words
@@ -112,7 +112,7 @@ async def test_no_json_of_an_instance_says_none_for_what_is_not_present(
 
     async def told(*words: str) -> Any:
         capsys.readouterr()
-        assert await run([*words, "-o", "json"]) == 0
+        assert await run_command([*words, "-o", "json"]) == 0
         return json.loads(capsys.readouterr().out)
 
     would = await told("check", cluster, "create")

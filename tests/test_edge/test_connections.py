@@ -11,13 +11,13 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from domain.edge import messages as wire
-from domain.healing import HealFinding, Sweep
-from domain.model import Result
-from domain.wire import companion
+from domain.healing import HealFinding, SweepOptions
+from domain.model import ActionResult
+from domain.wire import companion_id
 from tests.patience import PATIENCE
 from tests.test_edge.kit import Edge, fault, words
 from workers.crm import platform_file
-from workers.plugin import plugin
+from workers.plugin import temporal_plugin
 
 
 async def test_a_cloudlet_is_created_by_the_rows_of_its_table(edge: Edge) -> None:
@@ -32,7 +32,7 @@ async def test_a_cloudlet_is_created_by_the_rows_of_its_table(edge: Edge) -> Non
 async def test_a_cloudlet_whose_crm_does_not_come_ends_offline_and_can_be_asked_for_again(edge: Edge) -> None:
     path = edge.at("berlin")
     outcome = await edge.user.do(path, "create", spec={"patience": {"connect": 0.3}})
-    assert (outcome.result, outcome.status) == (Result.FAILED, "Offline")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "Offline")
     assert "starter crm run" in outcome.message
     await edge.start_crm()
     await edge.until(path, "Ready")  # started manually: Offline -> Init by the CRM
@@ -92,7 +92,7 @@ async def test_only_the_current_connection_can_take_a_cloudlet_offline(edge: Edg
     await edge.start_crm()
     await edge.until_told(path, "its CRM is gone")
     await edge.until(path, "Ready")
-    link = edge.client.get_workflow_handle(companion(path, wire.LINK))
+    link = edge.client.get_workflow_handle(companion_id(path, wire.LINK_ROLE))
     await link.signal(wire.CRM_DISCONNECT, {"notify_id": old, "reason": "late news"})
     await link.signal(wire.CRM_DISCONNECT, "goodbye")
     await edge.until_told(path, "not understood")
@@ -131,8 +131,8 @@ async def test_an_instance_that_its_cloudlet_lost_is_marked_and_recreated_only_o
         await edge.user.do(cluster, "create", spec={"nodes": 2})
     assert "is not missing" in await edge.user.refused(kept, "recreate")
     platform = edge.platform()
-    platform.remove(lost)
-    platform.put(edge.at("berlin", "stranger"), {}, "create", "")
+    platform.remove_instance(lost)
+    platform.put_instance(edge.at("berlin", "stranger"), {}, "create", "")
     await edge.stop_crm()
     await edge.start_crm()
     await edge.until_told(lost, "the CRM does not have it: missing")
@@ -141,9 +141,9 @@ async def test_an_instance_that_its_cloudlet_lost_is_marked_and_recreated_only_o
     assert (await edge.see(path)).info["orphans"] == [edge.at("berlin", "stranger")]
     await edge.until_told(path, f"orphan on the cloudlet, unknown to us: {edge.at('berlin', 'stranger')}")
     assert edge.things() == ["c2", "stranger"]  # nothing happens by itself
-    assert sorted(each.split()[0] for each in await edge.broken_promises()) == ["I3", "I3"]
+    assert sorted(promise.split()[0] for promise in await edge.broken_promises()) == ["I3", "I3"]
     assert (await edge.user.do(lost, "recreate")).status == "Ready"
-    assert edge.platform().things()[lost]["nodes"] == 2
+    assert edge.platform().list_instances()[lost]["nodes"] == 2
     assert "missing" not in (await edge.see(lost)).info
 
 
@@ -168,10 +168,10 @@ async def test_a_crm_that_dies_at_work_is_asked_again_when_it_is_back(
     await edge.stop_crm()
     await edge.start_crm()
     outcome = await edge.end(ticket)
-    assert outcome.result is Result.SUCCEEDED
+    assert outcome.result is ActionResult.SUCCEEDED
     assert edge.things() == platform
     if action == "update":
-        assert edge.platform().things()[path]["nodes"] == 4
+        assert edge.platform().list_instances()[path]["nodes"] == 4
 
 
 async def test_work_that_was_done_when_the_crm_died_is_not_done_again(edge: Edge) -> None:
@@ -180,11 +180,13 @@ async def test_work_that_was_done_when_the_crm_died_is_not_done_again(edge: Edge
     edge.set_faults(fault("silent", "create"))
     ticket = await edge.begun(path, "create", spec={})
     await edge.until(path, "CreateRequested")
-    edge.platform().put(path, {"nodes": 1, "flavor": "small"}, "create", "")  # done, and died before it could say so
+    edge.platform().put_instance(
+        path, {"nodes": 1, "flavor": "small"}, "create", ""
+    )  # done, and died before it could say so
     await edge.stop_crm()
     await edge.start_crm()
     assert (await edge.end(ticket)).status == "Ready"
-    assert edge.platform().ledger(path) == ["create"]
+    assert edge.platform().list_changes(path) == ["create"]
 
 
 async def test_an_update_of_what_the_cloudlet_has_lost_fails_and_says_so(edge: Edge) -> None:
@@ -194,7 +196,7 @@ async def test_an_update_of_what_the_cloudlet_has_lost_fails_and_says_so(edge: E
     edge.set_faults(fault("silent", "update", times=1))
     ticket = await edge.begun(path, "update", spec={"nodes": 2})
     await edge.until(path, "UpdateRequested")
-    edge.platform().remove(path)
+    edge.platform().remove_instance(path)
     await edge.stop_crm()
     await edge.start_crm()
     outcome = await edge.end(ticket)
@@ -259,7 +261,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def test_a_network_that_is_cut_and_mended_loses_nothing(edge: Edge, temporal_address: str, home: Path) -> None:
     async with wire_to(temporal_address) as cable:
-        far = await Client.connect(cable.address, plugins=[plugin()])
+        far = await Client.connect(cable.address, plugins=[temporal_plugin()])
         path = await edge.up(client=far)
         cluster = edge.at("berlin", "c1")
         edge.set_faults(fault("slow", "create", seconds=1.0, times=1))
@@ -271,18 +273,18 @@ async def test_a_network_that_is_cut_and_mended_loses_nothing(edge: Edge, tempor
         cable.mend()
         assert (await edge.end(ticket)).status == "Ready"
         await edge.until(path, "Ready")
-        assert edge.platform().ledger(cluster) == ["create"]  # its work went on all the time, and was done once
+        assert edge.platform().list_changes(cluster) == ["create"]  # its work went on all the time, and was done once
         await edge.close()
 
 
 async def test_a_link_that_was_ended_by_hand_is_named_by_verify_and_started_by_a_sweep(edge: Edge) -> None:
     path = await edge.up()
-    link = companion(path, wire.LINK)
+    link = companion_id(path, wire.LINK_ROLE)
     await edge.client.get_workflow_handle(link).terminate("somebody's mistake")
     await edge.stop_crm()  # nobody hears that it is gone
     assert await edge.status(path) == "Ready"
-    assert [each.split()[:2] for each in await edge.broken_promises()] == [["I12", f"{path}:"]]
-    report = await edge.user.asking.heal(Sweep())
+    assert [promise.split()[:2] for promise in await edge.broken_promises()] == [["I12", f"{path}:"]]
+    report = await edge.user.asking.run_sweep(SweepOptions())
     told = [(found.action, found.finding) for found in report.found if found.path == link]
     assert told == [("link", HealFinding.STARTED)]
     await edge.until(path, "Offline")

@@ -14,25 +14,25 @@ import pytest
 
 from client.actions import ActionClient
 from client.connection import connect_temporal
-from domain.model import Result
+from domain.model import ActionResult
 from domain.wire import ACTIONS_QUEUE
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, edge_of, fault, words
 from tests.test_edge.processes import CrmProcess, crm_process
 from tests.user import User
 from workers import embedded
-from workers.plugin import plugin
-from workers.service import Service
-from workers.settings import Settings
+from workers.plugin import temporal_plugin
+from workers.service import WorkerService
+from workers.settings import WorkerSettings
 
 
 @asynccontextmanager
-async def worker(home: Path, address: str, asking: ActionClient) -> AsyncIterator[asyncio.subprocess.Process]:
+async def worker(home: Path, address: str, client: ActionClient) -> AsyncIterator[asyncio.subprocess.Process]:
     """A real worker process; killed with -9 at the end, if not before."""
     environment = {**os.environ, "RATCHET_HOME": str(home), "TEMPORAL_ADDRESS": address, "RATCHET_LOG_LEVEL": "error"}
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers", env=environment)
     async with asyncio.timeout(PATIENCE):
-        while not await asking.pollers(ACTIONS_QUEUE):
+        while not await client.count_pollers(ACTIONS_QUEUE):
             await asyncio.sleep(0.05)
     try:
         yield process
@@ -45,14 +45,14 @@ async def worker(home: Path, address: str, asking: ActionClient) -> AsyncIterato
 @pytest.fixture
 async def lonely(tmp_path: Path) -> AsyncIterator[tuple[Edge, str]]:
     """A server and a CRM, but no worker in this process."""
-    server = await embedded.start(tmp_path)
-    client = await connect_temporal(tmp_path, plugin())
-    service = Service(client, Settings(home=tmp_path))
-    service.prepare()
+    server = await embedded.start_server(tmp_path)
+    client = await connect_temporal(tmp_path, temporal_plugin())
+    service = WorkerService(client, WorkerSettings(home=tmp_path))
+    service.prepare_databases()
     async with edge_of(User(ActionClient(client), service, "acme"), tmp_path, client) as edge:
         yield edge, server.address
     await service.close()
-    await server.stop()
+    await server.stop_server()
 
 
 # Where an object is when the worker dies: the action, what the CRM has said, the status, its last word, the end.
@@ -71,8 +71,8 @@ STATES = {
 
 async def test_a_worker_killed_in_every_state_is_replaced_and_every_action_ends(lonely: tuple[Edge, str]) -> None:
     edge, address = lonely
-    asking = edge.user.asking
-    async with worker(edge.home, address, asking) as first:
+    client = edge.user.asking
+    async with worker(edge.home, address, client) as first:
         await edge.up(cleanup=60)
         for name, (action, *_) in STATES.items():
             if action != "create":
@@ -88,13 +88,13 @@ async def test_a_worker_killed_in_every_state_is_replaced_and_every_action_ends(
         init = await edge.begun(edge.at("munich"), "create", spec={"patience": QUICK})
         first.send_signal(signal.SIGKILL)
         await first.wait()
-    async with worker(edge.home, address, asking):
+    async with worker(edge.home, address, client):
         await edge.start_crm("munich")
         for name, (_, _, _, last, end) in STATES.items():
             await edge.say(edge.at("berlin", name), last)
             outcome = await edge.end(tickets[name])
             assert (name, outcome.status) == (name, end)
-            assert outcome.result is (Result.FAILED if name.endswith("err") else Result.SUCCEEDED)
+            assert outcome.result is (ActionResult.FAILED if name.endswith("err") else ActionResult.SUCCEEDED)
             if name.endswith("err"):
                 assert outcome.message == "as it happens"
         assert (await edge.end(init)).status == "Ready"
@@ -125,9 +125,9 @@ async def test_a_crm_killed_in_every_state_is_asked_again_and_does_nothing_twice
         await crm.kill()
         async with crm_process(home, temporal_address, path):
             for ticket in tickets.values():
-                assert (await edge.end(ticket)).result is Result.SUCCEEDED
+                assert (await edge.end(ticket)).result is ActionResult.SUCCEEDED
         for name, (_, action) in names.items():
-            done = crm.platform.ledger(edge.at("berlin", name))
+            done = crm.platform.list_changes(edge.at("berlin", name))
             assert done == (["create"] if action == "create" else ["create", action]), name
     await edge.at_rest()
 
@@ -152,9 +152,9 @@ async def test_a_crm_that_crashes_before_or_after_its_work_is_found_out_by_what_
             for name, (_, action) in names.items()
         ]
         for ticket in tickets:
-            assert (await edge.end(ticket)).result is Result.SUCCEEDED
+            assert (await edge.end(ticket)).result is ActionResult.SUCCEEDED
         for name, (_, action) in names.items():
-            done = crm.platform.ledger(edge.at("berlin", name))
+            done = crm.platform.list_changes(edge.at("berlin", name))
             assert done == (["create"] if action == "create" else ["create", action]), name
             there = words(await edge.walk(edge.at("berlin", name)))
             assert there[-1] == ("None" if action == "delete" else "Ready")

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from domain.edge import messages as wire
-from domain.healing import ANY, Sweep
+from domain.healing import ANY_ACTION, SweepOptions
 from domain.model import ObjectView
-from domain.wire import companion
-from providers.edge.agent import Agent
+from domain.wire import companion_id
+from providers.edge.agent import ReferenceCrm
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, fault
 
@@ -28,7 +28,7 @@ async def upgrade_terminated(edge: Edge) -> str:
     return path
 
 
-async def connected(edge: Edge, agent: Agent, role: str = "next") -> None:
+async def connected(edge: Edge, agent: ReferenceCrm, role: str = "next") -> None:
     async with asyncio.timeout(PATIENCE):
         while not agent.notify_id or (await crm(edge, role)).get("notify_id") != agent.notify_id:
             await asyncio.sleep(0.02)
@@ -40,7 +40,7 @@ async def crm(edge: Edge, role: str = "crm") -> dict[str, object]:
 
 async def crmv1_ends(edge: Edge) -> None:
     agent, task, _ = edge.crms["berlin-v1"]
-    agent.stop()
+    agent.request_stop()
     await task
     async with asyncio.timeout(PATIENCE):
         while (await crm(edge)).get("version") == "v1" and (await crm(edge))["connected"]:
@@ -48,7 +48,7 @@ async def crmv1_ends(edge: Edge) -> None:
 
 
 async def heal(edge: Edge) -> None:
-    await edge.user.asking.heal(Sweep(limits={ANY: 0}))
+    await edge.user.asking.run_sweep(SweepOptions(limits={ANY_ACTION: 0}))
 
 
 async def repaired(edge: Edge, version: str) -> ObjectView:
@@ -95,7 +95,7 @@ async def test_a_crm_of_an_upgrade_that_was_abandoned_is_believed_when_it_serves
     path = await upgrade_terminated(edge)
     await heal(edge)
     new = (await crm(edge, "next"))["notify_id"]
-    link = edge.client.get_workflow_handle(companion(path, wire.LINK))
+    link = edge.client.get_workflow_handle(companion_id(path, wire.LINK_ROLE))
     await link.signal(wire.CRM_RESPONSE, {"path": path, "state": "Ready", "notify_id": new})
     await edge.until_told(path, "it serves on; the state stays")
     view = await edge.see(path)
@@ -124,12 +124,12 @@ async def test_a_crm_that_takes_over_while_the_cloudlet_is_repaired_is_brought_u
 
 async def unheard(edge: Edge, path: str) -> None:
     """CRMv2 has said that it is Ready, and the action that it was meant for is dead."""
-    link = edge.client.get_workflow_handle(companion(path, wire.LINK))
+    link = edge.client.get_workflow_handle(companion_id(path, wire.LINK_ROLE))
     async with asyncio.timeout(PATIENCE):
         while True:
             sent = [
-                each.signal_external_workflow_execution_initiated_event_attributes.signal_name
-                for each in (await link.fetch_history()).events
+                event.signal_external_workflow_execution_initiated_event_attributes.signal_name
+                for event in (await link.fetch_history()).events
             ]
             if wire.CRM_RESPONSE in sent:
                 return

@@ -13,10 +13,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from domain.edge import messages as wire
 from domain.edge.messages import CrmRequest, CrmVerb
-from domain.model import Result
-from domain.wire import companion
+from domain.model import ActionResult
+from domain.wire import companion_id
 from providers.edge.jobs import InstanceJobs
-from providers.edge.platform import Platform
+from providers.edge.platform import SimulatedPlatform
 from tests.test_edge.kit import Edge, fault, words
 from tests.test_edge.test_interpret import by_the_table
 from workers.crm import fail_next_request, platform_file
@@ -57,7 +57,7 @@ async def test_every_kind_of_nonsense_is_ignored_kept_and_harmless(edge: Edge) -
     await edge.say(path, "Creating")  # once more
     await edge.say(path, "Ready")
     outcome = await edge.end(ticket)
-    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "Ready")
+    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "Ready")
     assert words(await edge.walk(path)) == ["CreateRequested", "Creating", "Ready"]
     kept = "\n".join(await edge.ignored(path))
     for reason in (
@@ -87,7 +87,7 @@ async def test_a_late_answer_opens_no_new_run_and_is_kept_as_ignored(edge: Edge,
     with pytest.raises(RPCError) as late:
         await edge.say(ticket.path, "CreateError", errors=["too late"])
     assert late.value.status is RPCStatusCode.NOT_FOUND
-    link = edge.client.get_workflow_handle(companion(edge.at("berlin"), wire.LINK))
+    link = edge.client.get_workflow_handle(companion_id(edge.at("berlin"), wire.LINK_ROLE))
     message = {"path": ticket.path, "state": "CreateError", "notify_id": await edge.notify_id(), "errors": ["too late"]}
     await link.signal(wire.CRM_RESPONSE, message)
     line = await edge.until_told(ticket.path, "no action is running on it")
@@ -99,7 +99,7 @@ async def test_a_late_answer_opens_no_new_run_and_is_kept_as_ignored(edge: Edge,
 async def test_an_answer_to_the_link_reaches_the_action_that_awaits_it(edge: Edge) -> None:
     await edge.up()
     ticket = await frozen(edge, "create")
-    link = edge.client.get_workflow_handle(companion(edge.at("berlin"), wire.LINK))
+    link = edge.client.get_workflow_handle(companion_id(edge.at("berlin"), wire.LINK_ROLE))
     notify_id = await edge.notify_id()
     await link.signal(wire.CRM_RESPONSE, {"path": ticket.path, "state": "Ready", "notify_id": notify_id})
     assert (await edge.end(ticket)).status == "Ready"
@@ -125,7 +125,7 @@ async def test_a_crm_that_says_everything_twice_is_heard_once(edge: Edge) -> Non
     edge.set_faults(fault("twice"))
     path = edge.at("berlin", "c1")
     for action in ("create", "update", "delete"):
-        assert (await edge.user.do(path, action, spec=SPECS[action])).result is Result.SUCCEEDED
+        assert (await edge.user.do(path, action, spec=SPECS[action])).result is ActionResult.SUCCEEDED
     assert words(await edge.walk(path)) == [
         *("CreateRequested", "Creating", "Ready", "UpdateRequested", "Updating", "Ready"),
         *("DeletePrepare", "DeleteRequested", "Deleting", "None"),
@@ -172,7 +172,7 @@ async def test_shuffled_and_doubled_messages_end_a_real_action_where_the_table_s
 
 
 async def test_a_request_that_comes_again_when_it_was_done_is_answered_and_not_done_again(tmp_path: Path) -> None:
-    platform, said = Platform(tmp_path / "platform.db"), []
+    platform, said = SimulatedPlatform(tmp_path / "platform.db"), []
 
     async def say(request: CrmRequest, message: dict[str, Any]) -> None:
         said.append(message["state"])
@@ -181,20 +181,24 @@ async def test_a_request_that_comes_again_when_it_was_done_is_answered_and_not_d
     path, known = "org:a:cloudlet:b:cluster:c", {"notify_id": 1, "version": "v1", "epoch": 7}
     request = CrmRequest(path=path, verb=CrmVerb.UPDATE, spec={"nodes": 2}, **known)
     for attempt in (1, 1, 2):
-        works.take(request.model_copy(update={"attempt": attempt}))
-        await works.settled(path)
-    assert (platform.ledger(path), said) == (["update"], ["Ready"] * 3)
-    works.take(CrmRequest(path=path, verb=CrmVerb.UPDATE, spec={"nodes": 1}, undo=True, **known))
-    await works.settled(path)
-    assert platform.ledger(path) == ["update", "update"]
+        works.accept_request(request.model_copy(update={"attempt": attempt}))
+        await works.wait_until_idle(path)
+    assert (platform.list_changes(path), said) == (["update"], ["Ready"] * 3)
+    works.accept_request(CrmRequest(path=path, verb=CrmVerb.UPDATE, spec={"nodes": 1}, undo=True, **known))
+    await works.wait_until_idle(path)
+    assert platform.list_changes(path) == ["update", "update"]
     platform.close()
 
 
 def test_what_is_to_break_next_breaks_first_and_other_rules_stay(tmp_path: Path) -> None:
     path, cluster = "org:a:cloudlet:b", "org:a:cloudlet:b:cluster:c"
-    platform = Platform(platform_file(tmp_path, path))
+    platform = SimulatedPlatform(platform_file(tmp_path, path))
     platform.set_faults([fault("slow", "update"), fault("silent", "delete")])
     fail_next_request(tmp_path, path, "update", "no room")
-    met = [platform.fault(verb, cluster, "v1") for verb in ("update", "update", "delete")]
-    assert [(each.kind, each.message) for each in met if each] == [("fail", "no room"), ("slow", ""), ("silent", "")]
+    met = [platform.take_matching_fault(verb, cluster, "v1") for verb in ("update", "update", "delete")]
+    assert [(fault.kind, fault.message) for fault in met if fault] == [
+        ("fail", "no room"),
+        ("slow", ""),
+        ("silent", ""),
+    ]
     platform.close()

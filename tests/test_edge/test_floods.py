@@ -13,9 +13,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client.actions import ActionClient
 from domain.edge import messages as wire
-from domain.edge.floods import HOUR, KEPT_PER_HOUR, SIGNALS, IgnoredBudget
+from domain.edge.floods import HOUR_SECONDS, IGNORED_RECORDED_PER_HOUR, SIGNALS_PER_RUN, IgnoredBudget
 from domain.edge.policies import PolicyMemory
-from domain.wire import companion
+from domain.wire import companion_id
 from tests.patience import PATIENCE
 from tests.stack import opened
 from tests.test_edge.kit import QUICK, Edge, edge_of, fault
@@ -23,7 +23,7 @@ from tests.user import User
 from workers import embedded
 
 MANY = 10_500  # Temporal's limit is 10,000 for each run
-SOME = 2 * SIGNALS + 100
+SOME = 2 * SIGNALS_PER_RUN + 100
 FEWER = 300
 
 
@@ -49,13 +49,13 @@ async def test_a_link_outlives_a_flood_and_serves_on(edge: Edge) -> None:
     path = await edge.up()
     current, cluster = await edge.notify_id(), edge.at("berlin", "c1")
     junk: list[Any] = ["junk", {"state": "Ready", "notify_id": 0}, {"no": "state"}]
-    await flooded(edge, companion(path, wire.LINK), wire.CRM_RESPONSE, [junk[n % 3] for n in range(MANY)])
+    await flooded(edge, companion_id(path, wire.LINK_ROLE), wire.CRM_RESPONSE, [junk[n % 3] for n in range(MANY)])
     assert (await edge.user.do(cluster, "create", spec={})).status == "Ready"
     await edge.connect("berlin", {"notify_id": current + 1_000})
     async with asyncio.timeout(PATIENCE):
         while await edge.notify_id() <= current:
             await asyncio.sleep(0.1)
-    assert len(await edge.ignored(path)) < KEPT_PER_HOUR + 50  # and what each run says of the rest
+    assert len(await edge.ignored(path)) < IGNORED_RECORDED_PER_HOUR + 50  # and what each run says of the rest
 
 
 async def deafened(edge: Edge, workflow_id: str) -> None:
@@ -67,7 +67,7 @@ async def deafened(edge: Edge, workflow_id: str) -> None:
             try:
                 await handle.signal(wire.CRM_RESPONSE, "junk")
             except RPCError as error:
-                if wire.FULL in error.message:
+                if wire.SIGNAL_LIMIT_ERROR in error.message:
                     full.set()
                 elif error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
                     raise
@@ -81,7 +81,7 @@ async def deafened(edge: Edge, workflow_id: str) -> None:
 async def short_of_signals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Edge]:
     """On a server that lets a run hear fewer signals: ten thousand take minutes."""
     fewer = f"history.maximumSignalsPerExecution={FEWER}"
-    monkeypatch.setattr(embedded, "TUNING", (*embedded.TUNING, fewer))
+    monkeypatch.setattr(embedded, "DYNAMIC_CONFIG", (*embedded.DYNAMIC_CONFIG, fewer))
     async with opened(tmp_path) as site:
         user = User(ActionClient(site.client), site.stack, "t1")
         async with edge_of(user, site.home, site.client) as edge:
@@ -95,7 +95,7 @@ async def test_an_action_that_may_hear_no_more_signals_hears_its_crm_through_the
     edge = short_of_signals
     path, cluster, app = edge.at("berlin"), edge.at("berlin", "c1"), edge.at("berlin", "c1", "shop")
     await edge.start_crm()
-    token = {"key": edge.token().make()} if key else {}
+    token = {"key": edge.token().create_token()} if key else {}
     await edge.user.do(path, "create", spec={"patience": QUICK, **token})
     for each in (cluster, app):
         await edge.user.do(each, "create", spec={})
@@ -121,7 +121,7 @@ async def test_an_action_lets_in_by_update_only_what_it_has_not_heard_just_now(e
 
     async def hand_in(signal: str, **message: Any) -> str:
         try:
-            await handle.execute_update(wire.HEAR, {"signal": signal, "message": message})
+            await handle.execute_update(wire.HEAR_UPDATE, {"signal": signal, "message": message})
         except WorkflowUpdateFailedError as error:
             return str(error.cause)
         return ""
@@ -134,7 +134,7 @@ async def test_an_action_lets_in_by_update_only_what_it_has_not_heard_just_now(e
         assert "it was said within the last 10 s" in told
     assert "not understood" in await hand_in(wire.CRM_RESPONSE, state=1)
     assert "not understood" in await hand_in(wire.RECONNECTED)
-    assert "no action hears 'demand'" in await hand_in(wire.DEMAND, cpu=100)
+    assert "no action hears 'demand'" in await hand_in(wire.DEMAND_SIGNAL, cpu=100)
     assert await hand_in(wire.CRM_RESPONSE, state="Ready", notify_id=current) == ""
     assert (await edge.end(ticket)).status == "Ready"
 
@@ -144,22 +144,22 @@ async def test_a_policy_outlives_a_flood_and_still_hears(edge: Edge) -> None:
     sites = [{"cloudlet": "berlin", "cluster": "c1"}]
     rule = {"app": "shop", "cloudlets": sites, "interval": 3_600, "deploy_client_count": 5}
     await edge.user.do(path, "create", spec={"auto_provision": rule})
-    loop = companion(path, wire.LOOP)
+    loop = companion_id(path, wire.LOOP_ROLE)
     first = (await edge.client.get_workflow_handle(loop).describe()).run_id
-    await flooded(edge, loop, wire.DEMAND, ["junk"] * SOME)
-    await edge.client.get_workflow_handle(loop).signal(wire.DEMAND, {"cloudlet": "berlin", "clients": 3})
+    await flooded(edge, loop, wire.DEMAND_SIGNAL, ["junk"] * SOME)
+    await edge.client.get_workflow_handle(loop).signal(wire.DEMAND_SIGNAL, {"cloudlet": "berlin", "clients": 3})
     memory: PolicyMemory = await edge.client.get_workflow_handle(loop).query("memory", result_type=PolicyMemory)
     assert memory.clients == {"berlin": 3}
     assert (await edge.client.get_workflow_handle(loop).describe()).run_id != first
-    assert len(await edge.ignored(path)) < KEPT_PER_HOUR + 50
+    assert len(await edge.ignored(path)) < IGNORED_RECORDED_PER_HOUR + 50
     await edge.user.do(path, "delete")
 
 
 def test_of_a_flood_the_first_are_kept_within_each_hour_and_the_rest_is_counted() -> None:
     budget, kept = IgnoredBudget(), 0
     for n in range(200):
-        keep, budget = budget.spend(1_000_000 + n)
+        keep, budget = budget.spend_one(1_000_000 + n)
         kept += keep
-    assert (kept, budget.more) == (KEPT_PER_HOUR, 150)
-    assert budget.summary().startswith("150 more")
-    assert budget.spend(1_000_000 + HOUR)[0]
+    assert (kept, budget.more) == (IGNORED_RECORDED_PER_HOUR, 150)
+    assert budget.describe_unrecorded().startswith("150 more")
+    assert budget.spend_one(1_000_000 + HOUR_SECONDS)[0]

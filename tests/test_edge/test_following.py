@@ -11,9 +11,9 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from domain.edge import messages as wire
-from domain.healing import HealFinding, Sweep
-from domain.wire import companion
-from starter.command import run
+from domain.healing import HealFinding, SweepOptions
+from domain.wire import companion_id
+from starter.command import run_command
 from tests.patience import PATIENCE
 from tests.test_edge.kit import Edge, fault
 
@@ -27,8 +27,8 @@ def policy_of(edge: Edge, name: str = "follow") -> str:
 
 
 async def told(edge: Edge, message: Any, name: str = "follow") -> None:
-    loop = edge.client.get_workflow_handle(companion(policy_of(edge, name), wire.LOOP))
-    await loop.signal(wire.DEMAND, message)
+    loop = edge.client.get_workflow_handle(companion_id(policy_of(edge, name), wire.LOOP_ROLE))
+    await loop.signal(wire.DEMAND_SIGNAL, message)
 
 
 async def reported(edge: Edge, clients: dict[str, int]) -> None:
@@ -103,16 +103,16 @@ async def test_a_cluster_grows_and_shrinks_with_its_load(
     await edge.user.do(policy_of(edge), "create", spec={"auto_scale": rule})
     monkeypatch.setenv("TEMPORAL_ADDRESS", edge.client.service_client.config.target_host)
     monkeypatch.setenv("RATCHET_HOME", str(home))
-    assert await run(["demand", f"{edge.user.ns}/follow", "--cpu", "100"]) == 0
+    assert await run_command(["demand", f"{edge.user.ns}/follow", "--cpu", "100"]) == 0
     await until_nodes(edge, cluster, 4)
     await told(edge, {"cpu": 52})  # inside the band
     await asyncio.sleep(0.8)
     assert (await edge.see(cluster)).spec["nodes"] == 4
     await told(edge, {"cpu": 10})
     await until_nodes(edge, cluster, 2)
-    assert edge.platform().things()[cluster]["nodes"] == 2
-    assert await run(["demand", f"{edge.user.ns}/follow"]) == 2
-    assert await run(["demand", f"{edge.user.ns}/nobody", "--cpu", "1"]) == 6
+    assert edge.platform().list_instances()[cluster]["nodes"] == 2
+    assert await run_command(["demand", f"{edge.user.ns}/follow"]) == 2
+    assert await run_command(["demand", f"{edge.user.ns}/nobody", "--cpu", "1"]) == 6
     await edge.user.do(policy_of(edge), "delete")
     assert os.environ["RATCHET_HOME"] == str(home)
 
@@ -131,16 +131,16 @@ async def test_a_loop_that_was_ended_by_hand_is_named_by_verify_and_started_by_a
     path, app = policy_of(edge), edge.at("berlin", "c1", "shop")
     rule = {"app": "shop", "cloudlets": SITES, "interval": 0.3, "min_active": 0, "max": 1, "deploy_client_count": 10}
     await edge.user.do(path, "create", spec={"auto_provision": rule})
-    loop = companion(path, wire.LOOP)
+    loop = companion_id(path, wire.LOOP_ROLE)
     await edge.client.get_workflow_handle(loop).terminate("somebody's mistake")
-    assert [each.split()[:2] for each in await edge.broken_promises()] == [["I12", f"{path}:"]]
-    report = await edge.user.asking.heal(Sweep())
+    assert [promise.split()[:2] for promise in await edge.broken_promises()] == [["I12", f"{path}:"]]
+    report = await edge.user.asking.run_sweep(SweepOptions())
     told = [(found.action, found.finding) for found in report.found if found.path == loop]
     assert told == [("demand loop", HealFinding.STARTED)]
     await told_demand(edge, app)
     assert await edge.broken_promises() == []
     await edge.user.do(path, "delete")
-    again = await edge.user.asking.heal(Sweep())
+    again = await edge.user.asking.run_sweep(SweepOptions())
     assert [found for found in again.found if found.path == loop] == []
 
 
@@ -156,7 +156,7 @@ async def test_whoever_says_that_a_policy_has_changed_neither_ends_nor_changes_i
     path, app = policy_of(edge), edge.at("berlin", "c1", "shop")
     rule = {"app": "shop", "cloudlets": SITES, "interval": 2, "min_active": 0, "max": 1, "deploy_client_count": 10}
     await edge.user.do(path, "create", spec={"auto_provision": rule})
-    loop = edge.client.get_workflow_handle(companion(path, wire.LOOP))
+    loop = edge.client.get_workflow_handle(companion_id(path, wire.LOOP_ROLE))
     run = (await loop.describe()).run_id
     other = {"auto_provision": {**rule, "app": "other", "min_active": 1}}
     words: list[list[Any]] = [[], ["junk"], [None], [{}], [{"spec": None}], [{"spec": other}], [1, 2]]

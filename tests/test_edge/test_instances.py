@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from domain.model import Result
+from domain.model import ActionResult
 from tests.patience import PATIENCE
 from tests.test_edge.kit import Edge, fault, words
 
@@ -21,7 +21,7 @@ async def test_an_app_lives_from_create_to_delete_by_the_rows_and_their_actors(e
     assert edge.things() == ["c1", "shop"]
     assert (await edge.user.do(app, "update", spec={"replicas": 3})).status == "Ready"
     assert (await edge.see(app)).spec == {"image": "nginx:stable", "replicas": 3}
-    assert edge.platform().things()[app] == {"image": "nginx:stable", "replicas": 3}
+    assert edge.platform().list_instances()[app] == {"image": "nginx:stable", "replicas": 3}
     assert (await edge.user.do(app, "delete")).status == "None"
     assert edge.things() == ["c1"]
     assert await edge.walk(app) == [
@@ -44,7 +44,7 @@ async def test_an_intermediate_message_that_was_missed_changes_nothing(edge: Edg
     edge.set_faults(fault("no-ack"))
     path = edge.at("berlin", "c1")
     for action, spec in (("create", {}), ("update", {"nodes": 2}), ("delete", None)):
-        assert (await edge.user.do(path, action, spec=spec)).result is Result.SUCCEEDED
+        assert (await edge.user.do(path, action, spec=spec)).result is ActionResult.SUCCEEDED
     assert words(await edge.walk(path)) == [
         *("CreateRequested", "Ready", "UpdateRequested", "Ready", "DeletePrepare", "DeleteRequested", "None")
     ]
@@ -55,7 +55,7 @@ async def test_a_failed_create_is_undone_and_the_caller_gets_the_original_error(
     edge.set_faults(fault("fail", "create", message="no capacity left", times=1))
     path = edge.at("berlin", "c1")
     outcome = await edge.user.do(path, "create", spec={})
-    assert (outcome.result, outcome.status) == (Result.FAILED, "None")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "None")
     assert outcome.message == "no capacity left"
     assert edge.things() == []
     assert words(await edge.walk(path)) == ["CreateRequested", "Creating", "CreateError", "None"]
@@ -69,10 +69,10 @@ async def test_a_failed_update_commits_the_previous_spec_here_and_there(edge: Ed
     await edge.user.do(path, "create", spec={"nodes": 2})
     edge.set_faults(fault("fail", "update", message="flavor is gone", times=1))
     outcome = await edge.user.do(path, "update", spec={"nodes": 5})
-    assert (outcome.result, outcome.status, outcome.message) == (Result.FAILED, "Ready", "flavor is gone")
+    assert (outcome.result, outcome.status, outcome.message) == (ActionResult.FAILED, "Ready", "flavor is gone")
     assert (await edge.see(path)).spec["nodes"] == 2
     assert (await edge.see(path)).error == "failed: flavor is gone"
-    assert edge.platform().things()[path]["nodes"] == 2
+    assert edge.platform().list_instances()[path]["nodes"] == 2
     assert words(await edge.walk(path))[2:] == ["Ready", "UpdateRequested", "Updating", "UpdateError", "Ready"]
 
 
@@ -82,7 +82,7 @@ async def test_a_failed_delete_leaves_the_instance_ready(edge: Edge) -> None:
     await edge.user.do(path, "create", spec={})
     edge.set_faults(fault("fail", "delete", message="volumes are attached", times=1))
     outcome = await edge.user.do(path, "delete")
-    assert (outcome.result, outcome.status, outcome.message) == (Result.FAILED, "Ready", "volumes are attached")
+    assert (outcome.result, outcome.status, outcome.message) == (ActionResult.FAILED, "Ready", "volumes are attached")
     assert edge.things() == ["c1"]
     assert words(await edge.walk(path))[-5:] == ["DeletePrepare", "DeleteRequested", "Deleting", "DeleteError", "Ready"]
     assert (await edge.user.do(path, "delete")).status == "None"
@@ -111,7 +111,7 @@ async def test_dependent_and_conflicting_changes_never_run_at_the_same_time(edge
     other = await edge.begun(edge.at("berlin", "c2"), "create", spec={})  # a sibling runs beside it
     for each in (ticket, other):
         await edge.say(each.path, "Ready")
-        assert (await edge.end(each)).result is Result.SUCCEEDED
+        assert (await edge.end(each)).result is ActionResult.SUCCEEDED
 
 
 async def test_what_an_instance_needs_must_be_there(edge: Edge) -> None:
@@ -157,7 +157,7 @@ async def test_ignore_crm_errors_tells_the_crm_and_succeeds_whatever_it_says(edg
     edge.set_faults(fault("fail", message="no"))
     path = edge.at("berlin", "c1")
     outcome = await edge.user.do(path, "create", spec={"nodes": 3, "override": "ignore-crm-errors"})
-    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "Ready")
+    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "Ready")
     assert outcome.message == "the CRM's error was ignored: no"
     assert (await edge.see(path)).spec == {"nodes": 3, "flavor": "small"}
     assert (await edge.user.do(path, "delete", spec={"override": "ignore-crm-errors"})).status == "None"
@@ -174,7 +174,7 @@ async def test_ignore_transient_state_takes_over_from_a_stuck_action_and_wants_f
     assert "409 Conflict" in refused
     both = {"override": "ignore-crm-and-transient-state"}
     assert (await edge.user.do(path, "delete", spec=both, force=True)).status == "None"
-    assert (await edge.end(stuck)).result is Result.CANCELLED
+    assert (await edge.end(stuck)).result is ActionResult.CANCELLED
     await edge.user.do(path, "create", spec={"override": "ignore-crm"})
     assert "add --force" not in await edge.user.refused(path, "create", spec={})
     assert "takes over" in await edge.user.refused(path, "delete", spec={"override": "ignore-transient-state"})
@@ -187,9 +187,9 @@ async def test_a_cancelled_create_leaves_nothing_behind(edge: Edge) -> None:
     path = edge.at("berlin", "c1")
     ticket = await edge.begun(path, "create", spec={})
     await edge.until(path, "Creating")
-    await edge.user.asking.cancel(path)
+    await edge.user.asking.cancel_action(path)
     outcome = await edge.end(ticket)
-    assert (outcome.result, outcome.status) == (Result.CANCELLED, "None")
+    assert (outcome.result, outcome.status) == (ActionResult.CANCELLED, "None")
     assert edge.things() == []
     assert words(await edge.walk(path))[-2:] == ["CreateError", "None"]
     await edge.at_rest()
@@ -204,7 +204,7 @@ async def test_progress_is_shown_while_it_goes_on_and_kept(edge: Edge) -> None:
         progress = {"task": task, "of": 5, "step": step, "message": "on it"}
         await edge.say(path, "Creating", progress=progress)
     async with asyncio.timeout(PATIENCE):
-        while (seen := await edge.user.asking.progress(path)).done != 2:
+        while (seen := await edge.user.asking.read_progress(path)).done != 2:
             await asyncio.sleep(0.02)
     assert (seen.phase, seen.step, seen.targets) == ("Creating", "task 2 of 5: nodes on it", 5)
     await edge.say(path, "Ready", runtime={"endpoint": "10.0.0.1"})
@@ -222,7 +222,7 @@ async def test_no_answer_at_all_is_an_error_and_is_undone(edge: Edge, action: st
         await edge.user.do(path, "create", spec={"override": "ignore-crm"})
     edge.set_faults(fault("silent", action, times=1))
     outcome = await edge.user.do(path, action, spec={"nodes": 3} if action == "update" else None)
-    assert (outcome.result, outcome.message) == (Result.FAILED, "the CRM did not answer within 0.3 s")
+    assert (outcome.result, outcome.message) == (ActionResult.FAILED, "the CRM did not answer within 0.3 s")
     assert outcome.status == ("None" if action == "create" else "Ready")
     actor, _, error = (await edge.walk(path))[-2]
     assert (actor, error) == ("Controller", f"{action.capitalize()}Error")

@@ -9,14 +9,20 @@ from typing import Any
 
 import pytest
 
-from domain.edge.interpret import CrmInterpreter, Effect, Resolution, compare, resolve
+from domain.edge.interpretation import (
+    CrmInterpreter,
+    MessageEffect,
+    ReconnectDecision,
+    compare_instances,
+    decide_after_reconnect,
+)
 from domain.edge.messages import (
-    MAX_ERROR,
+    MAX_ERROR_LENGTH,
     CrmConnect,
     CrmProgress,
     CrmResponse,
     ReportedInstance,
-    digest,
+    instance_spec_digest,
     parse_message,
 )
 from domain.edge.tables import CLUSTER
@@ -48,10 +54,10 @@ def follow(status: str, messages: list[CrmResponse]) -> str:
     """Where an action ends that hears these messages one after the other, until one of them ends it."""
     listener = CrmInterpreter(CLUSTER, status, NOW)
     for message in messages:
-        heard = listener.interpret(message)
-        if heard.effect in (Effect.ENDS, Effect.ERROR):
+        heard = listener.interpret_message(message)
+        if heard.effect in (MessageEffect.ENDS, MessageEffect.ERROR):
             return heard.to
-        if heard.effect in (Effect.MOVES, Effect.NEWS):
+        if heard.effect in (MessageEffect.MOVES, MessageEffect.PROGRESS):
             listener = replace(listener, status=heard.to, progress=message.progress or listener.progress)
     return listener.status
 
@@ -95,36 +101,36 @@ def test_shuffled_doubled_late_and_foreign_messages_end_where_the_table_says(sta
 
 @every_case(("status", "to"), list(product([*map(str, CLUSTER.statuses), NONE], repeat=2)))
 def test_a_message_moves_an_instance_exactly_by_a_row_of_the_crm(status: str, to: str) -> None:
-    heard = CrmInterpreter(CLUSTER, status, NOW).interpret(says("NotPresent" if to == NONE else to))
+    heard = CrmInterpreter(CLUSTER, status, NOW).interpret_message(says("NotPresent" if to == NONE else to))
     if (status, "CRM", to) in INSTANCE:
-        assert heard.effect in (Effect.MOVES, Effect.ENDS, Effect.ERROR)
+        assert heard.effect in (MessageEffect.MOVES, MessageEffect.ENDS, MessageEffect.ERROR)
         assert heard.to == to
     else:
-        assert heard.effect is Effect.IGNORED
+        assert heard.effect is MessageEffect.IGNORED
         assert heard.why
 
 
 @pytest.mark.parametrize("notify_id", [NOW - 1, NOW + 1, 0, -5])
 def test_a_message_of_another_connection_is_ignored(notify_id: int) -> None:
-    heard = CrmInterpreter(CLUSTER, "Creating", NOW).interpret(says("Ready", notify_id))
-    assert heard.effect is Effect.IGNORED
+    heard = CrmInterpreter(CLUSTER, "Creating", NOW).interpret_message(says("Ready", notify_id))
+    assert heard.effect is MessageEffect.IGNORED
     assert f"notify-id {notify_id} is not the current one, {NOW}" in heard.why
 
 
 def test_progress_is_news_once_and_never_goes_back() -> None:
     listener = CrmInterpreter(CLUSTER, "Creating", NOW)
     first, second = (CrmProgress(task=n, of=3, step="x") for n in (1, 2))
-    assert listener.interpret(says("Creating", progress=first)).effect is Effect.NEWS
+    assert listener.interpret_message(says("Creating", progress=first)).effect is MessageEffect.PROGRESS
     knowing = replace(listener, progress=second)
-    assert knowing.interpret(says("Creating", progress=second)).effect is Effect.IGNORED
-    assert knowing.interpret(says("Creating", progress=first)).effect is Effect.IGNORED
-    assert listener.interpret(says("Creating")).effect is Effect.IGNORED
+    assert knowing.interpret_message(says("Creating", progress=second)).effect is MessageEffect.IGNORED
+    assert knowing.interpret_message(says("Creating", progress=first)).effect is MessageEffect.IGNORED
+    assert listener.interpret_message(says("Creating")).effect is MessageEffect.IGNORED
 
 
 @pytest.mark.parametrize("word", ["Deleted", "NotPresent"])
 def test_deleted_and_notpresent_are_both_the_last_word_on_a_delete(word: str) -> None:
     for status in ("DeleteRequested", "Deleting"):
-        assert CrmInterpreter(CLUSTER, status, NOW).interpret(says(word)).effect is Effect.ENDS
+        assert CrmInterpreter(CLUSTER, status, NOW).interpret_message(says(word)).effect is MessageEffect.ENDS
 
 
 @every_case(
@@ -156,12 +162,12 @@ def test_what_is_no_answer_is_not_understood_and_says_why(raw: object) -> None:
 def test_an_answer_with_a_megabyte_of_errors_is_cut_to_what_is_kept() -> None:
     said = says("CreateError", errors=["x" * 1_000_000] * 30)
     assert len(said.errors) == 20
-    assert len(said.reason()) <= MAX_ERROR
+    assert len(said.joined_errors()) <= MAX_ERROR_LENGTH
 
 
 def test_a_runtime_that_is_too_large_is_not_kept() -> None:
-    assert says("Ready", runtime={"a": "b"}).kept_runtime() == {"a": "b"}
-    assert says("Ready", runtime={"a": "x" * 5_000}).kept_runtime() is None
+    assert says("Ready", runtime={"a": "b"}).storable_runtime() == {"a": "b"}
+    assert says("Ready", runtime={"a": "x" * 5_000}).storable_runtime() is None
 
 
 def test_fields_that_a_newer_crm_sends_are_left_out() -> None:
@@ -169,44 +175,44 @@ def test_fields_that_a_newer_crm_sends_are_left_out() -> None:
     assert isinstance(parse_message(CrmConnect, {"notify_id": 1, "colour": "red"}), CrmConnect)
 
 
-SPEC = digest({"nodes": 2})
-OTHER = digest({"nodes": 3})
+SPEC = instance_spec_digest({"nodes": 2})
+OTHER = instance_spec_digest({"nodes": 3})
 
 
 @every_case(
     ("status", "there", "found"),
     [
-        ("CreateRequested", ("Ready", SPEC), Resolution.HEAR),
-        ("Creating", ("Ready", SPEC), Resolution.HEAR),
-        ("CreateRequested", None, Resolution.RESEND),
-        ("Creating", None, Resolution.RESEND),
-        ("CreateRequested", ("Creating", ""), Resolution.HEAR),
-        ("Creating", ("CreateError", ""), Resolution.HEAR),
-        ("UpdateRequested", ("Ready", SPEC), Resolution.HEAR),
-        ("Updating", ("Ready", SPEC), Resolution.HEAR),
-        ("UpdateRequested", ("Ready", OTHER), Resolution.RESEND),
-        ("Updating", ("Ready", OTHER), Resolution.RESEND),
-        ("Updating", ("Updating", ""), Resolution.HEAR),
-        ("Updating", None, Resolution.LOST),
-        ("DeleteRequested", None, Resolution.HEAR),
-        ("Deleting", None, Resolution.HEAR),
-        ("DeleteRequested", ("Ready", SPEC), Resolution.RESEND),
-        ("Deleting", ("Ready", SPEC), Resolution.RESEND),
-        ("Deleting", ("Deleting", ""), Resolution.HEAR),
-        ("DeletePrepare", ("Ready", SPEC), Resolution.WAIT),
-        ("CreateError", None, Resolution.WAIT),
+        ("CreateRequested", ("Ready", SPEC), ReconnectDecision.USE_REPORT),
+        ("Creating", ("Ready", SPEC), ReconnectDecision.USE_REPORT),
+        ("CreateRequested", None, ReconnectDecision.RESEND),
+        ("Creating", None, ReconnectDecision.RESEND),
+        ("CreateRequested", ("Creating", ""), ReconnectDecision.USE_REPORT),
+        ("Creating", ("CreateError", ""), ReconnectDecision.USE_REPORT),
+        ("UpdateRequested", ("Ready", SPEC), ReconnectDecision.USE_REPORT),
+        ("Updating", ("Ready", SPEC), ReconnectDecision.USE_REPORT),
+        ("UpdateRequested", ("Ready", OTHER), ReconnectDecision.RESEND),
+        ("Updating", ("Ready", OTHER), ReconnectDecision.RESEND),
+        ("Updating", ("Updating", ""), ReconnectDecision.USE_REPORT),
+        ("Updating", None, ReconnectDecision.LOST),
+        ("DeleteRequested", None, ReconnectDecision.USE_REPORT),
+        ("Deleting", None, ReconnectDecision.USE_REPORT),
+        ("DeleteRequested", ("Ready", SPEC), ReconnectDecision.RESEND),
+        ("Deleting", ("Ready", SPEC), ReconnectDecision.RESEND),
+        ("Deleting", ("Deleting", ""), ReconnectDecision.USE_REPORT),
+        ("DeletePrepare", ("Ready", SPEC), ReconnectDecision.WAIT),
+        ("CreateError", None, ReconnectDecision.WAIT),
     ],
 )
 def test_after_a_reconnect_each_state_is_resolved(
-    status: str, there: tuple[str, str] | None, found: Resolution
+    status: str, there: tuple[str, str] | None, found: ReconnectDecision
 ) -> None:
     reported = ReportedInstance(state=there[0], digest=there[1]) if there else None
-    assert resolve(status, reported, SPEC) is found
+    assert decide_after_reconnect(status, reported, SPEC) is found
 
 
 def test_lost_strange_and_found_instances_are_told_apart() -> None:
     ready = ReportedInstance(state="Ready")
-    found = compare(
+    found = compare_instances(
         known={"a": ("Ready", False), "b": ("Ready", True), "c": ("Creating", False), "d": ("Ready", False)},
         busy=frozenset({"c", "e"}),
         there={"b": ready, "d": ready, "e": ready, "f": ready, "g": ReportedInstance(state="NotPresent")},
@@ -223,5 +229,5 @@ def test_what_is_null_was_not_said() -> None:
 
 
 def test_a_digest_does_not_depend_on_the_order_of_a_spec() -> None:
-    assert digest({"a": 1, "b": [1, 2]}) == digest({"b": [1, 2], "a": 1})
-    assert digest({"a": 1}) != digest({"a": 2})
+    assert instance_spec_digest({"a": 1, "b": [1, 2]}) == instance_spec_digest({"b": [1, 2], "a": 1})
+    assert instance_spec_digest({"a": 1}) != instance_spec_digest({"a": 2})

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from domain.edge import messages as wire
-from domain.edge.messages import CrmRequest, CrmRequests, CrmVerb, pages
-from domain.wire import companion
+from domain.edge.messages import CrmRequest, CrmRequests, CrmVerb, split_into_pages
+from domain.wire import companion_id
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, fault
 
@@ -17,14 +17,17 @@ async def test_a_crm_that_lost_its_memory_is_told_all_specs_and_knows_them_again
     path, cluster = await edge.up(), edge.at("berlin", "c1")
     await edge.user.do(cluster, "create", spec={"nodes": 3})
     await edge.user.do(edge.at("berlin", "c1", "shop"), "create", spec={"replicas": 7})
-    edge.platform().forget()
+    edge.platform().forget_expected_specs()
     await edge.stop_crm()
     await edge.until(path, "Offline")
     await edge.start_crm()
     async with asyncio.timeout(PATIENCE):
-        while edge.platform().things()[cluster] != {"nodes": 3, "flavor": "small"}:
+        while edge.platform().list_instances()[cluster] != {"nodes": 3, "flavor": "small"}:
             await asyncio.sleep(0.05)
-    assert edge.platform().expected()[edge.at("berlin", "c1", "shop")] == {"image": "nginx:stable", "replicas": 7}
+    assert edge.platform().read_expected_specs()[edge.at("berlin", "c1", "shop")] == {
+        "image": "nginx:stable",
+        "replicas": 7,
+    }
     await edge.at_rest()
 
 
@@ -32,11 +35,11 @@ async def test_all_data_is_known_when_the_last_of_its_pages_has_come_in_whatever
     await edge.up()
     agent, _, platform = edge.crms["berlin-v1"]
     specs = {edge.at("berlin", f"c{n}"): {"nodes": n % 9 + 1, "flavor": "x" * 150} for n in range(3_000)}
-    some = pages(specs)
+    some = split_into_pages(specs)
     assert len(some) > 1
     for number, page in reversed(list(enumerate(some, start=1))):
         assert len(json.dumps(page)) < 500_000
-        assert set(platform.expected()) != set(specs)
+        assert set(platform.read_expected_specs()) != set(specs)
         spec = {"sending": "s", "page": number, "of": len(some), "instances": page}
         order = CrmRequest(
             path=edge.at("berlin"), verb=CrmVerb.ALL_DATA, notify_id=agent.notify_id, version="v1", spec=spec
@@ -44,7 +47,7 @@ async def test_all_data_is_known_when_the_last_of_its_pages_has_come_in_whatever
         await agent.crm_requests(CrmRequests(requests=[order]))
         await asyncio.sleep(0)
     async with asyncio.timeout(PATIENCE):
-        while platform.expected() != specs:
+        while platform.read_expected_specs() != specs:
             await asyncio.sleep(0.01)
 
 
@@ -83,7 +86,7 @@ async def test_an_answer_that_comes_too_late_is_kept_by_the_link_even_if_none_ru
         await edge.client.start_workflow(
             wire.CLOUDLET_LINK,
             {"cloudlet": path},
-            id=companion(path, wire.LINK),
+            id=companion_id(path, wire.LINK_ROLE),
             task_queue="actions",
             start_signal=wire.CRM_RESPONSE,
             start_signal_args=[{"path": cluster, "state": state, "notify_id": current}],
@@ -94,7 +97,7 @@ async def test_an_answer_that_comes_too_late_is_kept_by_the_link_even_if_none_ru
         if edge.crms:
             await edge.stop_crm()
             await edge.until(path, "Offline")
-            await edge.client.get_workflow_handle(companion(path, wire.LINK)).result()
+            await edge.client.get_workflow_handle(companion_id(path, wire.LINK_ROLE)).result()
     kept = [line.to for line in await edge.user.history(cluster) if "no action is running on it" in line.message]
     assert sorted(kept) == ["Creating", "Updating"]
 
@@ -105,7 +108,7 @@ async def test_an_answer_sent_to_the_link_reaches_the_action_that_awaits_it(edge
     ticket = await edge.begun(cluster, "create", spec={})
     await edge.until(cluster, "CreateRequested")
     message = {"path": cluster, "state": "Ready", "notify_id": await edge.notify_id()}
-    await edge.client.get_workflow_handle(companion(path, wire.LINK)).signal(wire.CRM_RESPONSE, message)
+    await edge.client.get_workflow_handle(companion_id(path, wire.LINK_ROLE)).signal(wire.CRM_RESPONSE, message)
     assert (await edge.end(ticket)).status == "Ready"
 
 
@@ -151,7 +154,7 @@ async def test_a_webhook_crm_that_dies_is_noticed_and_one_that_answers_again_is_
 async def test_a_link_that_begins_anew_keeps_its_crm_and_its_unread_messages(edge: Edge) -> None:
     path = await edge.up()
     current = await edge.notify_id()
-    link = companion(path, wire.LINK)
+    link = companion_id(path, wire.LINK_ROLE)
     first = (await edge.client.get_workflow_handle(link).describe()).run_id
     handle = edge.client.get_workflow_handle(link)
     gate = asyncio.Semaphore(50)

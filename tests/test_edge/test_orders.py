@@ -14,9 +14,9 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.edge.crm import EdgeActivities
 from activities.fence import Fence
-from domain.edge.facts import ExpectedPage
-from domain.edge.messages import AllData, CrmAddress, CrmPost, CrmRequest, CrmRequests, CrmVerb
+from domain.edge.messages import CrmAddress, CrmRequest, CrmRequests, CrmVerb, SendAllData, SendCrmRequests
 from domain.edge.ports import EdgeInventory, ProveRight
+from domain.edge.reports import ExpectedInstancesPage
 from domain.errors import Superseded
 from domain.ports import Inventory
 from providers.edge.transports import TaskQueueTransport, WebhookTransport
@@ -29,7 +29,7 @@ TO = CrmAddress(cloudlet=BERLIN, version="v1", notify_id=1)
 
 
 def order(epoch: int = 7, verb: CrmVerb = CrmVerb.CREATE) -> CrmRequest:
-    return CrmRequest(path=CLUSTER, verb=verb, epoch=epoch, **TO.connection())
+    return CrmRequest(path=CLUSTER, verb=verb, epoch=epoch, **TO.connection_fields())
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Actions:
 
     open: bool = True
 
-    async def is_open(self, path: str, epoch: int) -> bool:
+    async def is_action_open(self, path: str, epoch: int) -> bool:
         return self.open
 
 
@@ -50,7 +50,7 @@ class Port:
     ends: bool = False
     sent: list[CrmRequest] = field(default_factory=list)
 
-    async def send(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
+    async def send_requests(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
         self.actions.open = self.actions.open and not self.ends
         await prove()
         self.sent.extend(requests)
@@ -67,37 +67,37 @@ def activities(port: Port) -> EdgeActivities:
 
 async def test_an_order_of_an_open_action_goes_out_and_carries_its_epoch() -> None:
     port = Port(Actions())
-    post = CrmPost(to=TO, requests=[order()], path=CLUSTER, epoch=7)
-    await ActivityEnvironment().run(activities(port).crm_send, post)
+    post = SendCrmRequests(to=TO, requests=[order()], path=CLUSTER, epoch=7)
+    await ActivityEnvironment().run(activities(port).send_crm_requests, post)
     assert [request.epoch for request in port.sent] == [7]
 
 
 @pytest.mark.parametrize("already", [True, False])
 async def test_an_action_that_ends_between_the_decision_and_the_post_orders_nothing(already: bool) -> None:
     port = Port(Actions(open=not already), ends=True)
-    post = CrmPost(to=TO, requests=[order()], path=CLUSTER, epoch=7)
+    post = SendCrmRequests(to=TO, requests=[order()], path=CLUSTER, epoch=7)
     with pytest.raises(ApplicationError, match="no order was given") as failed:
-        await ActivityEnvironment().run(activities(port).crm_send, post)
+        await ActivityEnvironment().run(activities(port).send_crm_requests, post)
     assert failed.value.non_retryable
     assert port.sent == []
 
 
 async def test_what_the_link_says_itself_needs_no_action() -> None:
     port = Port(Actions(open=False))
-    post = CrmPost(to=TO, requests=[order(epoch=0, verb=CrmVerb.ACK)])
-    await ActivityEnvironment().run(activities(port).crm_send, post)
+    post = SendCrmRequests(to=TO, requests=[order(epoch=0, verb=CrmVerb.ACK)])
+    await ActivityEnvironment().run(activities(port).send_crm_requests, post)
     assert len(port.sent) == 1
 
 
 async def test_all_data_of_an_action_that_is_over_is_not_sent() -> None:
     class Empty:
-        async def expected_instances(self, cloudlet: str, after: str) -> Any:
-            return ExpectedPage(items=[])
+        async def list_expected_instances(self, cloudlet: str, after: str) -> Any:
+            return ExpectedInstancesPage(items=[])
 
     port = Port(Actions(open=False))
     edge = EdgeActivities(cast(EdgeInventory, Empty()), {"queue": port}, Fence(cast(Inventory, port.actions), heard))
     with pytest.raises(ApplicationError, match="no order was given"):
-        await ActivityEnvironment().run(edge.crm_everything, AllData(to=TO, path=BERLIN, epoch=7))
+        await ActivityEnvironment().run(edge.send_all_data, SendAllData(to=TO, path=BERLIN, epoch=7))
     assert port.sent == []
 
 
@@ -117,7 +117,7 @@ async def test_of_orders_that_travel_together_only_those_with_a_right_leave() ->
 
     tasks = Tasks()
     port = TaskQueueTransport(cast(Client, tasks))
-    good, bad = port.send(TO, [order(8)], freely), port.send(TO, [order(7)], lost)
+    good, bad = port.send_requests(TO, [order(8)], freely), port.send_requests(TO, [order(7)], lost)
     ends = await asyncio.gather(good, bad, return_exceptions=True)
     assert ends[0] is None
     assert isinstance(ends[1], Superseded)
@@ -131,7 +131,7 @@ async def test_a_webhook_is_not_called_without_a_right() -> None:
     async with answering(b"HTTP/1.0 202 thanks\r\n\r\n") as url:
         to = TO.model_copy(update={"transport": "webhook", "url": url})
         with pytest.raises(Superseded):
-            await WebhookTransport().send(to, [order()], lost)
+            await WebhookTransport().send_requests(to, [order()], lost)
 
 
 async def test_a_crm_refuses_an_order_of_an_action_before_the_last_one_it_has_seen(edge: Edge) -> None:
@@ -142,11 +142,11 @@ async def test_a_crm_refuses_an_order_of_an_action_before_the_last_one_it_has_se
     agent, _, platform = edge.crms["berlin-v1"]
     late = CrmRequest(path=cluster, verb=CrmVerb.DELETE, notify_id=agent.notify_id, version="v1", epoch=epoch - 1)
     await agent.crm_requests(CrmRequests(requests=[late]))
-    await agent._works.settled(cluster)
+    await agent._jobs.wait_until_idle(cluster)
     assert edge.things() == ["c1"]
-    assert platform.ledger(cluster) == ["create"]
+    assert platform.list_changes(cluster) == ["create"]
     assert await edge.ignored(cluster) == []  # whoever acts now is not disturbed
     now = late.model_copy(update={"epoch": epoch + 1})
     await agent.crm_requests(CrmRequests(requests=[now]))
-    await agent._works.settled(cluster)
+    await agent._jobs.wait_until_idle(cluster)
     assert edge.things() == []

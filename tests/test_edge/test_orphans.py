@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.model import Result
+from domain.model import ActionResult
 from domain.orphans import Orphan
 from tests.orphans import found_and_removed, listed, refused, removed
 from tests.test_edge.kit import Edge, fault
@@ -13,8 +13,8 @@ from tests.test_edge.kit import Edge, fault
 async def with_strangers(edge: Edge, *names: tuple[str, ...]) -> str:
     """A cloudlet whose CRM connects with instances that we do not know."""
     path = await edge.up()
-    for each in names:
-        edge.platform().put(edge.at("berlin", *each), {}, "create", "")
+    for name in names:
+        edge.platform().put_instance(edge.at("berlin", *name), {}, "create", "")
     await edge.stop_crm()
     await edge.start_crm()
     await edge.until_told(path, "orphan on the cloudlet, unknown to us")
@@ -39,7 +39,7 @@ async def test_an_app_goes_though_its_cluster_is_unknown_as_well(edge: Edge) -> 
     berlin = await with_strangers(edge, ("c9",), ("c9", "shop"))
     cluster, app = await listed(edge.user.asking, berlin)
     for orphan in (app, cluster):
-        assert (await removed(edge.user.asking, orphan)).result is Result.SUCCEEDED
+        assert (await removed(edge.user.asking, orphan)).result is ActionResult.SUCCEEDED
     assert edge.things() == []
     await edge.at_rest()
 
@@ -49,10 +49,10 @@ async def test_an_orphan_that_its_crm_cannot_delete_stays_one(edge: Edge) -> Non
     edge.set_faults(fault("fail", "delete", times=1))
     (orphan,) = await listed(edge.user.asking, berlin)
     failed = await removed(edge.user.asking, orphan)
-    assert (failed.result, failed.status) == (Result.FAILED, "None")
+    assert (failed.result, failed.status) == (ActionResult.FAILED, "None")
     assert await listed(edge.user.asking, berlin) == [orphan]
     assert edge.things() == ["stranger"], "it was not made again"
-    assert (await removed(edge.user.asking, orphan)).result is Result.SUCCEEDED
+    assert (await removed(edge.user.asking, orphan)).result is ActionResult.SUCCEEDED
     await edge.at_rest()
 
 

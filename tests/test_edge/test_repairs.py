@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from domain.model import Result
+from domain.model import ActionResult
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, fault, words
 
@@ -38,7 +38,7 @@ async def test_a_cluster_that_is_repaired_away_takes_its_apps_along(edge: Edge, 
         if "at work" not in stuck:
             await edge.client.get_workflow_handle(path).terminate()
     outcome = await edge.user.do(cluster, "delete", spec=FORCED, force=True)
-    assert outcome.result is Result.SUCCEEDED, outcome
+    assert outcome.result is ActionResult.SUCCEEDED, outcome
     there = [view.path for kind in ("cluster", "app") for view in await edge.listed(kind)]
     assert there == []
     await edge.at_rest()
@@ -58,9 +58,9 @@ async def test_every_override_of_a_delete_takes_the_apps_along_or_leaves_all(edg
     outcome = await edge.user.do(cluster, "delete", spec={"override": override, "cascade": True}, force=forced)
     found = [await edge.status(path) for path in (cluster, *apps)]
     if override in ("ignore-crm", "ignore-crm-errors"):
-        assert (outcome.result, found) == (Result.SUCCEEDED, ["None", "None", "None"])
+        assert (outcome.result, found) == (ActionResult.SUCCEEDED, ["None", "None", "None"])
     else:
-        assert (outcome.result, found) == (Result.FAILED, ["Ready", "Ready", "None"])
+        assert (outcome.result, found) == (ActionResult.FAILED, ["Ready", "Ready", "None"])
         assert "it is in use" in outcome.message
         edge.set_faults()
         assert (await edge.user.do(apps[0], "delete")).status == "None"
@@ -76,8 +76,8 @@ async def test_a_cascade_that_is_cancelled_leaves_every_app_ready_or_gone(edge: 
     edge.set_faults(fault("silent", "delete", apps[1]))
     ticket = await edge.begun(cluster, "delete", spec={"cascade": True})
     await edge.until(apps[0], "None")
-    await edge.user.asking.cancel(cluster)
-    assert (await edge.end(ticket)).result is Result.CANCELLED
+    await edge.user.asking.cancel_action(cluster)
+    assert (await edge.end(ticket)).result is ActionResult.CANCELLED
     assert [await edge.status(path) for path in (cluster, *apps)] == ["Ready", "None", "Ready"]
     await edge.at_rest()
 
@@ -89,7 +89,7 @@ async def test_an_update_whose_instance_is_gone_marks_it_missing_and_recreate_br
     ticket = await edge.begun(cluster, "update", spec={"nodes": 2})
     await edge.say(cluster, "Updating")
     await edge.until(cluster, "Updating")
-    edge.platform().remove(cluster)
+    edge.platform().remove_instance(cluster)
     await edge.stop_crm()
     await edge.start_crm()
     outcome = await edge.end(ticket)
@@ -126,7 +126,7 @@ async def test_an_undo_that_cannot_be_delivered_takes_its_row_with_a_note(edge: 
     await edge.say(path, "Ready", notify_id=1)
     assert (await edge.end(ticket)).status == "Ready"
     outcome = await edge.user.do(cluster, "create", spec={})
-    assert outcome.result is Result.FAILED
+    assert outcome.result is ActionResult.FAILED
     assert "the CRM could not be told to clean up: the webhook answered 403" in outcome.message
     assert await edge.status(cluster) == "None"
     assert words(await edge.walk(cluster)) == ["CreateRequested", "CreateError", "None"]
@@ -144,7 +144,7 @@ async def test_create_on_what_is_in_create_error_is_refused_and_delete_leaves_it
     assert "is not allowed" in await edge.user.refused(edge.at("berlin", "c1"), "update", spec={})
     assert await edge.status(cluster) == "CreateError"
     assert await edge.user.refused(cluster, "create", spec={}) == "ClusterInst exists already, under CreateError"
-    assert (await edge.user.do(cluster, "delete")).result is Result.SUCCEEDED
+    assert (await edge.user.do(cluster, "delete")).result is ActionResult.SUCCEEDED
     assert await edge.status(cluster) == "None"
     await edge.at_rest()
 
@@ -167,11 +167,11 @@ async def test_a_crm_that_goes_while_it_gathers_takes_the_cloudlet_offline_at_on
 async def test_after_a_failed_upgrade_the_first_crm_is_sent_all_data_again(edge: Edge) -> None:
     path, cluster = await edge.up(), edge.at("berlin", "c1")
     await edge.user.do(cluster, "create", spec={"nodes": 2})
-    edge.platform().set_expected({})
+    edge.platform().set_expected_specs({})
     edge.set_faults(fault("fail", "start", message="no image"))
     assert (await edge.user.do(path, "upgrade", spec={"version": "v2"})).status == "UpdateError"
     async with asyncio.timeout(PATIENCE):
-        while cluster not in edge.platform().expected():
+        while cluster not in edge.platform().read_expected_specs():
             await asyncio.sleep(0.05)
     assert await edge.status(path) == "UpdateError"
     assert [line.action for line in await edge.user.history(path)][-1] == "resend"

@@ -9,9 +9,9 @@ import pytest
 from domain import registry
 from domain.edge.tables import APP, CLOUDLET, CLUSTER, POLICY, CrmActor
 from domain.errors import Refused
-from domain.model import Outcome, Result
+from domain.model import ActionResult, Outcome
 from domain.statetable import NONE, Actor, Ruling, StateTable
-from starter.actions import _ending
+from starter.actions import _outcome_sheet
 
 ACTORS = (*Actor, *CrmActor)
 
@@ -165,7 +165,7 @@ def test_every_action_leads_where_the_document_says(table: StateTable) -> None:
 @pytest.mark.parametrize("table", TABLES, ids=by_kind)
 def test_every_action_that_no_row_names_is_refused_to_everybody(table: StateTable) -> None:
     legal = {(action, source) for action, source, *_ in ACTIONS[table.kind]}
-    for action, source in product(table.actions, [*table.statuses, NONE]):
+    for action, source in product(table.user_actions, [*table.statuses, NONE]):
         for actor in ACTORS:
             allowed = (action, str(source)) in legal and actor == Actor.USER
             assert (table.judge(source, action, actor).ruling is Ruling.GO) is allowed, (action, source, actor)
@@ -180,7 +180,7 @@ def test_an_unknown_action_is_refused_with_those_that_there_are(table: StateTabl
 
 @pytest.mark.parametrize("table", [CLUSTER, APP], ids=by_kind)
 def test_an_instance_is_at_rest_only_as_ready_or_after_a_create_that_was_cut_off(table: StateTable) -> None:
-    assert {str(word) for word in table.stable} == {"Ready", "CreateError"}
+    assert {str(word) for word in table.stable_statuses} == {"Ready", "CreateError"}
 
 
 def test_only_the_actor_of_a_row_may_take_it() -> None:
@@ -191,11 +191,11 @@ def test_only_the_actor_of_a_row_may_take_it() -> None:
 
 @pytest.mark.parametrize("kind", ["cloudlet", "cluster", "app"])
 def test_what_is_gone_is_not_present_in_what_people_read(kind: str) -> None:
-    found = registry.kind(kind)
-    assert (found.shown(NONE), found.shown("Ready")) == ("NotPresent", "Ready")
-    assert registry.kind("mci").shown(NONE) == NONE
+    found = registry.find_kind(kind)
+    assert (found.shown_status(NONE), found.shown_status("Ready")) == ("NotPresent", "Ready")
+    assert registry.find_kind("mci").shown_status(NONE) == NONE
 
 
 def test_the_outcome_of_a_delete_says_not_present() -> None:
-    gone = Outcome(path="org:a:cloudlet:b:cluster:c", action="delete", result=Result.SUCCEEDED, status=NONE)
-    assert "NotPresent" in str(_ending(gone))
+    gone = Outcome(path="org:a:cloudlet:b:cluster:c", action="delete", result=ActionResult.SUCCEEDED, status=NONE)
+    assert "NotPresent" in str(_outcome_sheet(gone))

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from activities.signatures import FORGED, UNPROVEN, why_unproven
+from activities.signatures import NO_PROOF_MESSAGE, WRONG_PROOF_MESSAGE, why_unproven
 from domain.edge import messages as wire
 from domain.edge.messages import CrmAddress, Reconnected, ReportedInstance
-from domain.edge.proofs import statement
+from domain.edge.proofs import text_to_sign
 from domain.errors import Refused
-from domain.wire import companion
-from providers.edge.token import Token
-from starter.command import run
+from domain.wire import companion_id
+from providers.edge.token import CrmToken
+from starter.command import run_command
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, fault
 from tests.test_edge.test_by_hand import _commands_find_the_server, by_curl, by_temporal  # noqa: F401  a fixture
@@ -32,57 +32,57 @@ Message = dict[str, Any]
 
 async def guarded(edge: Edge, name: str = "berlin") -> str:
     """A cloudlet with a token, and its CRM, Ready."""
-    key = edge.token(name).make()
+    key = edge.token(name).create_token()
     ticket = await edge.begun(edge.at(name), "create", spec={"key": key, "patience": QUICK})
     await edge.start_crm(name)
     assert (await edge.end(ticket)).status == "Ready"
     return edge.at(name)
 
 
-def _missing(_own: Token, _other: Token, _path: str, message: Message) -> Message:
+def _missing(_own: CrmToken, _other: CrmToken, _path: str, message: Message) -> Message:
     return message
 
 
-def _wrong(_own: Token, other: Token, path: str, message: Message) -> Message:
-    return other.signed(wire.CRM_RESPONSE, path, message)
+def _wrong(_own: CrmToken, other: CrmToken, path: str, message: Message) -> Message:
+    return other.sign_message(wire.CRM_RESPONSE, path, message)
 
 
-def _of_another_object(own: Token, _other: Token, path: str, message: Message) -> Message:
-    return own.signed(wire.CRM_RESPONSE, f"{path}x", message)
+def _of_another_object(own: CrmToken, _other: CrmToken, path: str, message: Message) -> Message:
+    return own.sign_message(wire.CRM_RESPONSE, f"{path}x", message)
 
 
-def _of_another_signal(own: Token, _other: Token, path: str, message: Message) -> Message:
-    return own.signed(wire.CRM_CONNECT, path, message)
+def _of_another_signal(own: CrmToken, _other: CrmToken, path: str, message: Message) -> Message:
+    return own.sign_message(wire.CRM_CONNECT, path, message)
 
 
-def _altered(own: Token, _other: Token, path: str, message: Message) -> Message:
-    return {**own.signed(wire.CRM_RESPONSE, path, {**message, "state": "Creating"}), "state": message["state"]}
+def _altered(own: CrmToken, _other: CrmToken, path: str, message: Message) -> Message:
+    return {**own.sign_message(wire.CRM_RESPONSE, path, {**message, "state": "Creating"}), "state": message["state"]}
 
 
-def _with_more(own: Token, _other: Token, path: str, message: Message) -> Message:
-    return {**own.signed(wire.CRM_RESPONSE, path, message), "runtime": {"endpoint": "evil.example"}}
+def _with_more(own: CrmToken, _other: CrmToken, path: str, message: Message) -> Message:
+    return {**own.sign_message(wire.CRM_RESPONSE, path, message), "runtime": {"endpoint": "evil.example"}}
 
 
-def _of_an_earlier_action(own: Token, _other: Token, path: str, message: Message) -> Message:
-    return own.signed(wire.CRM_RESPONSE, path, {**message, "epoch": message["epoch"] - 1})
+def _of_an_earlier_action(own: CrmToken, _other: CrmToken, path: str, message: Message) -> Message:
+    return own.sign_message(wire.CRM_RESPONSE, path, {**message, "epoch": message["epoch"] - 1})
 
 
-def _unasked(own: Token, _other: Token, path: str, message: Message) -> Message:
-    return own.signed(wire.CRM_RESPONSE, path, {key: each for key, each in message.items() if key != "epoch"})
+def _unasked(own: CrmToken, _other: CrmToken, path: str, message: Message) -> Message:
+    return own.sign_message(wire.CRM_RESPONSE, path, {key: each for key, each in message.items() if key != "epoch"})
 
 
-def _no_base64(own: Token, _other: Token, path: str, message: Message) -> Message:
+def _no_base64(own: CrmToken, _other: CrmToken, path: str, message: Message) -> Message:
     return {**message, "proof": "§$%&"}
 
 
-FORGERIES: list[tuple[Callable[[Token, Token, str, Message], Message], str]] = [
-    (_missing, UNPROVEN),
-    (_wrong, FORGED),
-    (_of_another_object, FORGED),
-    (_of_another_signal, FORGED),
-    (_altered, FORGED),
-    (_with_more, FORGED),
-    (_no_base64, FORGED),
+FORGERIES: list[tuple[Callable[[CrmToken, CrmToken, str, Message], Message], str]] = [
+    (_missing, NO_PROOF_MESSAGE),
+    (_wrong, WRONG_PROOF_MESSAGE),
+    (_of_another_object, WRONG_PROOF_MESSAGE),
+    (_of_another_signal, WRONG_PROOF_MESSAGE),
+    (_altered, WRONG_PROOF_MESSAGE),
+    (_with_more, WRONG_PROOF_MESSAGE),
+    (_no_base64, WRONG_PROOF_MESSAGE),
     (_of_an_earlier_action, "it answers the request with epoch"),
     (_unasked, "it answers the request with epoch 0"),
 ]
@@ -93,8 +93,8 @@ async def test_an_action_hears_only_what_is_proven(edge: Edge, tmp_path: Path) -
     edge.set_faults(fault("silent"))
     path = edge.at("berlin", "c1")
     ticket = await edge.begun(path, "create", spec={})
-    view, notify_id, other = await edge.see(path), await edge.notify_id(), Token(tmp_path / "other")
-    other.make()
+    view, notify_id, other = await edge.see(path), await edge.notify_id(), CrmToken(tmp_path / "other")
+    other.create_token()
     message = {"state": "Ready", "errors": [], "notify_id": notify_id, "epoch": view.epoch}
     handle = edge.client.get_workflow_handle(path)
     for number, (forge, why) in enumerate(FORGERIES, start=1):
@@ -104,7 +104,7 @@ async def test_an_action_hears_only_what_is_proven(edge: Edge, tmp_path: Path) -
                 await asyncio.sleep(0.02)
         assert why in told[-1], forge.__name__
         assert await edge.status(path) == "CreateRequested"
-    signed = edge.token().signed(wire.CRM_RESPONSE, path, message)
+    signed = edge.token().sign_message(wire.CRM_RESPONSE, path, message)
     await handle.signal(wire.CRM_RESPONSE, signed)
     assert (await edge.end(ticket)).status == "Ready"
     assert "PRIVATE" not in (await handle.fetch_history()).to_json()
@@ -151,14 +151,14 @@ async def test_nobody_can_pretend_that_the_crm_is_back(edge: Edge) -> None:
 
 @pytest.mark.parametrize("forge", [_missing, _wrong])
 async def test_a_connection_and_a_goodbye_are_proven_too(edge: Edge, tmp_path: Path, forge: Any) -> None:
-    cloudlet, other = await guarded(edge), Token(tmp_path / "other")
-    other.make()
+    cloudlet, other = await guarded(edge), CrmToken(tmp_path / "other")
+    other.create_token()
     notify_id = await edge.notify_id()
-    link = edge.client.get_workflow_handle(companion(cloudlet, wire.LINK))
+    link = edge.client.get_workflow_handle(companion_id(cloudlet, wire.LINK_ROLE))
     connect = {"notify_id": notify_id + 5, "version": "v1", "instances": {}}
-    signed = connect if forge is _missing else other.signed(wire.CRM_CONNECT, cloudlet, connect)
+    signed = connect if forge is _missing else other.sign_message(wire.CRM_CONNECT, cloudlet, connect)
     await edge.connect("berlin", signed)
-    why = UNPROVEN if forge is _missing else FORGED
+    why = NO_PROOF_MESSAGE if forge is _missing else WRONG_PROOF_MESSAGE
     assert (await edge.until_told(cloudlet, why)).to == "Init"
     await link.signal(wire.CRM_DISCONNECT, forge(edge.token(), other, cloudlet, {"notify_id": notify_id}))
     await link.signal(wire.CRM_RESPONSE, forge(edge.token(), other, cloudlet, {"state": "X", "notify_id": notify_id}))
@@ -189,8 +189,8 @@ async def test_the_whole_life_of_a_cloudlet_with_a_token(edge: Edge) -> None:
 async def test_another_token_counts_at_once_and_the_crm_comes_back_by_itself(edge: Edge) -> None:
     cloudlet = await guarded(edge)
     before = await edge.notify_id()
-    old = edge.token().key()
-    new = edge.token().make()
+    old = edge.token().public_key()
+    new = edge.token().create_token()
     assert new != old
     done = await edge.user.do(cloudlet, "rekey", spec={"key": new})
     assert done.result == "succeeded"
@@ -202,10 +202,10 @@ async def test_another_token_counts_at_once_and_the_crm_comes_back_by_itself(edg
 
 async def test_a_crm_without_the_new_token_stays_outside(edge: Edge, tmp_path: Path) -> None:
     cloudlet = await guarded(edge)
-    done = await edge.user.do(cloudlet, "rekey", spec={"key": Token(tmp_path / "new").make()})
+    done = await edge.user.do(cloudlet, "rekey", spec={"key": CrmToken(tmp_path / "new").create_token()})
     assert done.result == "succeeded"
     await edge.until(cloudlet, "Offline")
-    await edge.until_told(cloudlet, FORGED)
+    await edge.until_told(cloudlet, WRONG_PROOF_MESSAGE)
     assert "takes no changes now: it is Offline" in await edge.user.refused(edge.at("berlin", "c1"), "create", spec={})
     assert (await edge.user.do(cloudlet, "rekey", spec={"key": ""})).result == "succeeded"
     await edge.until(cloudlet, "Ready")
@@ -238,7 +238,7 @@ async def test_an_answer_by_hand_is_signed(
     ticket = await edge.begun(path, "create", spec={})
     capsys.readouterr()
     words = ["crm", "respond", path, "Ready", *([] if send is None else ["--dry-run"])]
-    assert await run(words) == 0
+    assert await run_command(words) == 0
     if send:
         message = json.loads(capsys.readouterr().out)
         assert message["errors"] == []  # which Temporal's HTTP API makes null of: the proof still fits
@@ -251,11 +251,11 @@ async def test_the_token_is_a_file_of_its_owner_and_only_its_key_is_printed(
     edge: Edge, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["crm", "token", "--cloudlet", f"{edge.user.ns}/berlin"]
-    assert await run(words) == 0
+    assert await run_command(words) == 0
     first = capsys.readouterr()
-    assert await run(words) == 0
+    assert await run_command(words) == 0
     assert capsys.readouterr().out == first.out
-    assert await run([*words, "--new"]) == 0
+    assert await run_command([*words, "--new"]) == 0
     assert capsys.readouterr().out != first.out
     file = edge.token().file
     assert file.stat().st_mode & 0o777 == 0o600
@@ -263,28 +263,28 @@ async def test_the_token_is_a_file_of_its_owner_and_only_its_key_is_printed(
     assert re.fullmatch(r"[A-Za-z0-9+/]{43}=\n", first.out)
     assert secret not in first.out + first.err
     file.chmod(0o644)
-    assert await run(words) == 2
+    assert await run_command(words) == 2
     assert "can be read by others" in capsys.readouterr().err
     file.write_text("nonsense")
     file.chmod(0o600)
-    assert await run(words) == 2
+    assert await run_command(words) == 2
     assert "is not a private key" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
 def test_openssl_makes_tokens_and_proofs_as_well(tmp_path: Path) -> None:
     """As the documentation shows it to those whose CRM is not the reference one."""
-    token, said = Token(tmp_path / "token"), tmp_path / "said"
+    token, said = CrmToken(tmp_path / "token"), tmp_path / "said"
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", token.file], check=True)
     token.file.chmod(0o600)
     message = {"state": "Ready", "notify_id": 7, "epoch": 41, "errors": []}
     text = 'crm_response\norg:acme:cloudlet:berlin\n{"epoch":41,"notify_id":7,"state":"Ready"}'
-    assert statement(wire.CRM_RESPONSE, "org:acme:cloudlet:berlin", message) == text
+    assert text_to_sign(wire.CRM_RESPONSE, "org:acme:cloudlet:berlin", message) == text
     said.write_text(text)
     sign = ["openssl", "pkeyutl", "-sign", "-inkey", str(token.file), "-rawin", "-in", str(said)]
     proof = base64.b64encode(subprocess.run(sign, check=True, capture_output=True).stdout).decode()
-    assert why_unproven(token.key(), text, proof) == ""
-    assert why_unproven(token.key(), text + " ", proof) == FORGED
+    assert why_unproven(token.public_key(), text, proof) == ""
+    assert why_unproven(token.public_key(), text + " ", proof) == WRONG_PROOF_MESSAGE
     assert why_unproven("", text, "") == ""
 
 
@@ -297,12 +297,12 @@ def test_openssl_makes_tokens_and_proofs_as_well(tmp_path: Path) -> None:
     ],
 )
 def test_a_message_is_the_same_however_it_travelled(one: Message, same: Message) -> None:
-    assert statement("s", "p", one) == statement("s", "p", same)
+    assert text_to_sign("s", "p", one) == text_to_sign("s", "p", same)
 
 
 def test_messages_that_differ_are_different() -> None:
     texts = {
-        statement(signal, path, message)
+        text_to_sign(signal, path, message)
         for signal in ("a", "b")
         for path in ("p", "q")
         for message in ({"s": 1}, {"s": "1"}, {"s": True}, {"s": [1]}, {"s": [[1]]}, {"t": 1})
@@ -311,4 +311,4 @@ def test_messages_that_differ_are_different() -> None:
     deep: Any = 1
     for _ in range(5_000):
         deep = [deep]
-    assert statement("s", "p", {"x": deep}).endswith("\n")
+    assert text_to_sign("s", "p", {"x": deep}).endswith("\n")

@@ -19,7 +19,7 @@ REQUEST = CrmRequest(path=CLOUDLET, verb=CrmVerb.ALL_DATA, notify_id=1, version=
 
 async def post(url: str) -> None:
     to = CrmAddress(cloudlet=CLOUDLET, notify_id=1, version="v1", transport="webhook", url=url)
-    await WebhookTransport().send(to, [REQUEST], freely)
+    await WebhookTransport().send_requests(to, [REQUEST], freely)
 
 
 async def freely() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from domain.edge.faults import CrmFault
-from domain.model import Result
+from domain.model import ActionResult
 from tests.test_edge.kit import QUICK, Edge, fault, words
 from tests.test_edge.processes import CrmProcess, crm_process
 
@@ -40,7 +40,7 @@ async def test_an_upgrade_hands_over_from_one_process_to_the_next(
         refused = await edge.user.refused(edge.at("berlin", "c2"), "create", spec={})
         assert refused.startswith(f"409 Conflict: other action currently happening on {path}: upgrade since ")
         outcome = await edge.end(ticket)
-        assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "Ready")
+        assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "Ready")
         assert first
         assert await crm.process.wait() == 0  # CRMv2 ended it
         assert crm.pid_of("v2") not in (0, first)
@@ -56,7 +56,7 @@ async def test_an_upgrade_hands_over_from_one_process_to_the_next(
             ("CRMv2", "InitOk", "Ready"),
         ]
         assert (await edge.user.do(edge.at("berlin", "c2"), "create", spec={})).status == "Ready"
-        assert edge.at("berlin", "c1") in crm.platform.expected()  # Ready triggered the sending of all data
+        assert edge.at("berlin", "c1") in crm.platform.read_expected_specs()  # Ready triggered the sending of all data
         await edge.at_rest()
         assert "runs v2 already" in await edge.user.refused(path, "upgrade", spec={"version": "v2"})
 
@@ -77,7 +77,7 @@ async def test_a_failed_upgrade_leaves_crmv1_serving_and_the_cloudlet_in_updatee
     path, cluster = edge.at("berlin"), edge.at("berlin", "c1")
     async with site(edge, home, temporal_address, broken) as crm:
         outcome = await edge.user.do(path, "upgrade", spec={"version": "v2"})
-        assert (outcome.result, outcome.status) == (Result.FAILED, "UpdateError")
+        assert (outcome.result, outcome.status) == (ActionResult.FAILED, "UpdateError")
         assert message in outcome.message
         assert crm.running
         assert crm.pid_of("v2") == 0
@@ -117,7 +117,7 @@ async def test_an_upgrade_goes_on_when_crmv1_died_before_it_did_anything_and_is_
         await crm.kill()
         async with crm_process(home, temporal_address, path):
             outcome = await edge.end(ticket)
-            assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "Ready")
+            assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "Ready")
 
 
 async def test_an_upgrade_goes_on_when_crmv2_dies_after_it_ended_crmv1_and_is_back(
@@ -137,7 +137,7 @@ async def test_an_upgrade_that_nobody_answers_ends_in_updateerror(edge: Edge) ->
     path = await edge.up(update=0.5)
     edge.set_faults(fault("silent", "upgrade"))
     outcome = await edge.user.do(path, "upgrade", spec={"version": "v2"})
-    assert (outcome.result, outcome.status) == (Result.FAILED, "UpdateError")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "UpdateError")
     assert "no answer in time under UpdateRequested" in outcome.message
     assert (await edge.walk(path))[-1] == ("Controller", "UpdateRequested", "UpdateError")
 

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from domain.leases.messages import DueQuery, HandOverGoal, Holding, LeaseView
-from domain.model import Admission, Ending, Grant, Move, Refusal, Result
-from store.leases import LeaseReads, SqlLeases, schedule
+from domain.leases.messages import DesiredHolding, DueEventsQuery, HandOverGoal, LeaseView
+from domain.model import ActionEnding, ActionResult, Admission, Grant, Move, Refusal
+from store.leases import SqlLeaseSchedule, SqlLeaseViews, schedule
 from tests.test_store.driver import NOON, StoreDriver
 
 
@@ -25,10 +25,12 @@ async def finish(
     driver: StoreDriver, grant: Grant, moves: Sequence[dict[str, Any]] = (), failed: str = "", **more: Any
 ) -> None:
     """The end of an action, with what it leaves."""
-    result = Result.FAILED if failed else Result.SUCCEEDED
+    result = ActionResult.FAILED if failed else ActionResult.SUCCEEDED
     left = [Move.model_validate(move) for move in moves]
     told = {"message": failed, "at": driver.now(), "moves": left, **more}
-    await driver.inventory.finish(Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=result, **told))
+    await driver.inventory.finish_action(
+        ActionEnding(epoch=grant.epoch, run=grant.run, path=grant.path, result=result, **told)
+    )
 
 
 async def host(driver: StoreDriver, name: str, **spec: Any) -> None:
@@ -55,11 +57,11 @@ async def refused(driver: StoreDriver, name: str, start: float, end: float, **wh
 
 
 async def see(driver: StoreDriver, name: str = "l1") -> LeaseView:
-    return await LeaseReads(driver.database).lease(lease(name))
+    return await SqlLeaseViews(driver.database).read_lease(lease(name))
 
 
 async def hosts_of(driver: StoreDriver, name: str) -> list[str]:
-    return [host for each in (await see(driver, name)).reservations for host in each.hosts]
+    return [host for reservation in (await see(driver, name)).reservations for host in reservation.hosts]
 
 
 async def change(driver: StoreDriver, which: str, /, **spec: Any) -> Refusal | None:
@@ -84,8 +86,10 @@ def gone(name: str) -> list[dict[str, str]]:
 
 
 async def due(driver: StoreDriver, hours: float) -> list[tuple[str, str]]:
-    found = await SqlLeases(driver.database).due(DueQuery(pool="main", at=NOON + timedelta(hours=hours)))
-    return [(each.lease.rsplit(":", 1)[1], each.name) for each in found.due]
+    found = await SqlLeaseSchedule(driver.database).list_due_events(
+        DueEventsQuery(pool="main", at=NOON + timedelta(hours=hours))
+    )
+    return [(event.lease.rsplit(":", 1)[1], event.name) for event in found.due]
 
 
 def move(name: str, part: str, to: str, action: str = "") -> dict[str, str]:
@@ -125,8 +129,8 @@ def text(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-async def holdings(driver: StoreDriver, want: HandOverGoal, name: str = "a") -> Holding:
+async def holdings(driver: StoreDriver, want: HandOverGoal, name: str = "a") -> DesiredHolding:
     """What the first reservation of a lease is to hold, whoever asks."""
     these = [f"{lease(name)}:reservation:r1"]
-    (found,) = await driver.database.run(partial(schedule.holdings, reservations=these, want=want))
+    (found,) = await driver.database.run_transaction(partial(schedule.read_holdings, reservations=these, want=want))
     return found

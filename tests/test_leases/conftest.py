@@ -10,10 +10,10 @@ import pytest
 import sqlalchemy as sa
 
 from client.actions import ActionClient
-from domain.leases.tables import contradiction
+from domain.leases.tables import describe_contradiction
 from domain.paths import name_of
 from store.engine import Database
-from store.queries import below
+from store.queries import is_at_or_below
 from store.schema import objects
 from tests.test_leases.tenant import Tenant
 from tests.test_store.conftest import (  # noqa: F401  the same databases as for the store's own tests
@@ -27,13 +27,13 @@ from tests.test_store.conftest import (  # noqa: F401  the same databases as for
     sqlite_url,
     store_url,
 )
-from workers.service import Service
+from workers.service import WorkerService
 
 _numbers = count(1)
 
 
 @pytest.fixture
-async def tenant(asking: ActionClient, stack: Service) -> AsyncIterator[Tenant]:
+async def tenant(asking: ActionClient, stack: WorkerService) -> AsyncIterator[Tenant]:
     someone = Tenant(asking, stack, f"lease{next(_numbers)}")
     with relations_hold(stack.database, someone.name):
         yield someone
@@ -59,12 +59,12 @@ def relations_hold(database: Database, project: str) -> Iterator[None]:
 
 def contradictions(connection: sa.Connection, project: str) -> list[str]:
     query = sa.select(objects.c.path, objects.c.kind, objects.c.parent, objects.c.status)
-    rows = connection.execute(query.where(below(objects.c.path, f"project:{project}"))).all()
+    rows = connection.execute(query.where(is_at_or_below(objects.c.path, f"project:{project}"))).all()
     found = []
     for path, kind, _, status in rows:
         if kind == "lease":
             reservations = [row.status for row in rows if row.parent == path and row.kind == "reservation"]
             events = {name_of(row.path): row.status for row in rows if row.parent == path and row.kind == "event"}
-            if problem := contradiction(status, reservations, events):
+            if problem := describe_contradiction(status, reservations, events):
                 found.append(f"{path}: {problem}")
     return found

@@ -18,10 +18,10 @@ from domain.leases.messages import LeaseView
 from domain.leases.names import clock_id
 from domain.leases.tables import LEASE
 from domain.model import HistoryLine, Outcome, Refusal, Request
-from providers.leases.hosts import CSP, SimulatedHosts
-from store.leases import LeaseReads
+from providers.leases.hosts import PROVIDER_NAME, SimulatedHosts
+from store.leases import SqlLeaseViews
 from tests.patience import PATIENCE
-from workers.service import Service
+from workers.service import WorkerService
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -34,7 +34,7 @@ def at(moment: datetime) -> str:
 @dataclass(frozen=True)
 class Tenant:
     asking: ActionClient
-    service: Service
+    service: WorkerService
     name: str
 
     @property
@@ -54,12 +54,14 @@ class Tenant:
         return f"{self.lease(lease)}:event:{name}"
 
     async def ask(self, path: str, action: str, spec: dict[str, Any] | None = None, **more: Any) -> Ticket:
-        return await self.asking.ask(Request(path=path, action=action, spec=spec, requested_by="tester", **more))
+        return await self.asking.request_action(
+            Request(path=path, action=action, spec=spec, requested_by="tester", **more)
+        )
 
     async def do(self, path: str, action: str, spec: dict[str, Any] | None = None, **more: Any) -> Outcome:
         ticket = await self.ask(path, action, spec, **more)
         assert ticket.admission.refusal is None, ticket.admission.refusal
-        return await self.asking.outcome(path, ticket.run)
+        return await self.asking.wait_for_outcome(path, ticket.run)
 
     async def refused(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Refusal:
         ticket = await self.ask(path, action, spec)
@@ -78,7 +80,7 @@ class Tenant:
         return await self.do(self.lease(name), "update", change)
 
     async def see(self, name: str = "l1") -> LeaseView:
-        return await LeaseReads(self.service.database).lease(self.lease(name))
+        return await SqlLeaseViews(self.service.database).read_lease(self.lease(name))
 
     async def status(self, name: str = "l1") -> str:
         return (await self.see(name)).status
@@ -86,27 +88,33 @@ class Tenant:
     async def statuses(self, name: str = "l1") -> tuple[str, list[str], list[str]]:
         """Of the lease, its reservations and its three events."""
         seen = await self.see(name)
-        return seen.status, [each.status for each in seen.reservations], [each.status for each in seen.events]
+        return (
+            seen.status,
+            [reservation.status for reservation in seen.reservations],
+            [event.status for event in seen.events],
+        )
 
     async def history(self, path: str) -> list[HistoryLine]:
-        return await self.service.inventory.history(path, 1_000)
+        return await self.service.inventory.read_history(path, 1_000)
 
     async def told(self, path: str) -> list[tuple[str, str, str]]:
         return [(line.action, line.source, line.to) for line in await self.history(path)]
 
     async def held(self) -> dict[str, str]:
         """Who holds which host of this pool, as the site has it."""
-        books = await self.books.books()
+        books = await self.books.list_all_tenants()
         mine = f"pool:{self.name}:host:"
-        return {each.host.removeprefix(mine): each.reservation for each in books if each.host.startswith(mine)}
+        return {book.host.removeprefix(mine): book.reservation for book in books if book.host.startswith(mine)}
 
     async def fault(self, kind: str, what: str, **more: Any) -> None:
         """A fault of the site, for one host or reservation of this test."""
-        await self.service.simulated["aws"].add_fault(Fault(kind=kind, vm=what, csp=CSP, region=self.name, **more))
+        await self.service.simulated["aws"].add_fault(
+            Fault(kind=kind, vm=what, csp=PROVIDER_NAME, region=self.name, **more)
+        )
 
     async def heal_faults(self) -> None:
         cloud = self.service.simulated["aws"]
-        await cloud.set_faults([fault for fault in await cloud.faults() if fault.region != self.name])
+        await cloud.set_faults([fault for fault in await cloud.list_faults() if fault.region != self.name])
 
     # The clock
 
@@ -143,13 +151,13 @@ class Tenant:
     async def until_status(self, status: str, name: str = "l1") -> LeaseView:
         """Until the lease is so and, if that is a status of rest, the action that brought it there has closed."""
         seen = await self.until(lambda seen: seen.status == status, name)
-        if status in LEASE.stable:
+        if status in LEASE.stable_statuses:
             await self.closed(self.lease(name))
         return seen
 
     async def closed(self, path: str) -> None:
         async with asyncio.timeout(PATIENCE):
-            while (found := await self.asking.newest(path)) and found.status is WorkflowExecutionStatus.RUNNING:
+            while (found := await self.asking.newest_run(path)) and found.status is WorkflowExecutionStatus.RUNNING:
                 await asyncio.sleep(0.02)
 
     async def until_held(self, count: int) -> None:
@@ -160,13 +168,13 @@ class Tenant:
 
     async def at_rest(self) -> None:
         """Nothing under way: no lock is held, and the site agrees with the inventory."""
-        assert await self.service.inventory.holds(f"project:{self.name}") == []
+        assert await self.service.inventory.list_locks(f"project:{self.name}") == []
         active = [
-            (host, f"{lease.path}:reservation:{each.id}")
-            for lease in await LeaseReads(self.service.database).leases(f"project:{self.name}", "", 1_000)
-            for each in lease.reservations
-            if each.status == "active"
-            for host in each.hosts
+            (host, f"{lease.path}:reservation:{reservation.id}")
+            for lease in await SqlLeaseViews(self.service.database).read_leases(f"project:{self.name}", "", 1_000)
+            for reservation in lease.reservations
+            if reservation.status == "active"
+            for host in reservation.hosts
         ]
         assert sorted((await self.held()).items()) == sorted(active)
 

@@ -9,14 +9,14 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from activities.fence import Fence
-from activities.inventory import ActionWrites
+from activities.inventory import ActionActivities
 from activities.leases import HostHandover
 from activities.retry import ProviderRetry
-from domain.leases.dates import stamp
-from domain.leases.messages import Holding
-from domain.model import Admission, Claim, Request, Result
+from domain.leases.dates import format_date
+from domain.leases.messages import DesiredHolding
+from domain.model import ActionResult, Admission, Claim, Request
 from domain.ports import InlineWork
-from store.leases import SqlLeases
+from store.leases import SqlLeaseSchedule
 from tests.test_leases.tenant import Tenant
 from tests.test_store.driver import StoreDriver
 
@@ -32,7 +32,7 @@ class Site:
         self.orders: list[str] = []
         self.broken = False
 
-    async def hold(self, holding: Holding) -> None:
+    async def set_holding(self, holding: DesiredHolding) -> None:
         self.orders.append(holding.reservation)
         if self.broken:
             raise RuntimeError(BROKEN)
@@ -47,20 +47,26 @@ class Desk:
     driver: StoreDriver
     site: Site
 
-    def writes(self) -> ActionWrites:
+    def writes(self) -> ActionActivities:
         hands = HostHandover(
-            SqlLeases(self.driver.database), self.site, Fence(self.driver.inventory, _heard), ProviderRetry(total=1)
+            SqlLeaseSchedule(self.driver.database),
+            self.site,
+            Fence(self.driver.inventory, _heard),
+            ProviderRetry(total_seconds=1),
         )
-        work: dict[tuple[str, str], InlineWork] = {("lease", "start"): hands.start, ("lease", "end"): hands.end}
-        return ActionWrites(self.driver.inventory, at_once=work)
+        work: dict[tuple[str, str], InlineWork] = {
+            ("lease", "start"): hands.start_at_once,
+            ("lease", "end"): hands.end_at_once,
+        }
+        return ActionActivities(self.driver.inventory, at_once=work)
 
     async def begin(self, action: str, run: str, **spec: str) -> Admission:
         request = Request(path=LEASE, action=action, spec=spec, requested_by="clock")
         asked = Claim(request=request, run=run, at=START)
-        return await ActivityEnvironment().run(self.writes().begin, asked)
+        return await ActivityEnvironment().run(self.writes().begin_action, asked)
 
     async def told(self) -> list[tuple[str, str, str]]:
-        return [(line.action, line.source, line.to) for line in await self.driver.inventory.history(LEASE, 100)]
+        return [(line.action, line.source, line.to) for line in await self.driver.inventory.read_history(LEASE, 100)]
 
 
 @pytest.fixture
@@ -68,7 +74,7 @@ async def desk(driver: StoreDriver) -> Desk:
     """A lease that is about to start."""
     host = await driver.grant("pool:main:host:h1", "add", spec={})
     await driver.finish(host)
-    dates = {"start": stamp(START), "end": stamp(START + timedelta(hours=2))}
+    dates = {"start": format_date(START), "end": format_date(START + timedelta(hours=2))}
     lease = await driver.grant(LEASE, "create", spec={"hosts": 1, **dates})
     await driver.finish(lease)
     return Desk(driver, Site())
@@ -77,19 +83,19 @@ async def desk(driver: StoreDriver) -> Desk:
 async def test_a_start_that_is_asked_for_again_after_a_crash_gives_the_same_outcome_and_writes_nothing_twice(
     desk: Desk,
 ) -> None:
-    first = await desk.begin("start", "run", due=stamp(START))
+    first = await desk.begin("start", "run", due=format_date(START))
     before = await desk.driver.dump()
-    again = await desk.begin("start", "run", due=stamp(START))
+    again = await desk.begin("start", "run", due=format_date(START))
     assert first == again
     assert await desk.driver.dump() == before
     assert first.outcome
-    assert (first.outcome.result, first.outcome.status) == (Result.SUCCEEDED, "ACTIVE")
+    assert (first.outcome.result, first.outcome.status) == (ActionResult.SUCCEEDED, "ACTIVE")
     assert (await desk.told())[2:] == [("start", "PENDING", "STARTING"), ("start", "STARTING", "ACTIVE")]
 
 
 async def test_a_start_that_breaks_is_left_to_its_workflow_and_not_to_the_retries_of_begin(desk: Desk) -> None:
     desk.site.broken = True
-    admission = await desk.begin("start", "run", due=stamp(START))
+    admission = await desk.begin("start", "run", due=format_date(START))
     assert admission.grant
     assert admission.outcome is None
     assert (await desk.told())[2:] == [("start", "PENDING", "STARTING")]
@@ -97,13 +103,13 @@ async def test_a_start_that_breaks_is_left_to_its_workflow_and_not_to_the_retrie
 
 
 async def test_a_start_that_is_refused_orders_nothing(desk: Desk) -> None:
-    admission = await desk.begin("start", "run", due=stamp(START + timedelta(hours=1)))
+    admission = await desk.begin("start", "run", due=format_date(START + timedelta(hours=1)))
     assert admission.refusal
     assert not desk.site.orders
 
 
 async def test_an_end_of_what_has_ended_orders_nothing(desk: Desk) -> None:
-    await desk.begin("start", "run", due=stamp(START))
+    await desk.begin("start", "run", due=format_date(START))
     await desk.begin("end", "run-2")
     assert len(desk.site.orders) == 2
     again = await desk.begin("end", "run-3")

@@ -7,14 +7,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from activities.leases.audit import PAGE, LeaseAudit
+from activities.leases.audit import PAGE_SIZE, LeaseAudit
 from providers.leases.hosts import SimulatedHosts
 from providers.simulated.tables import metadata as simulated
 from store.engine import Database
-from store.leases import LeaseReads
-from store.migrate import migrate
+from store.leases import SqlLeaseViews
+from store.migrate import migrate_schema
 
-ROWS = 3 * PAGE
+ROWS = 3 * PAGE_SIZE
 NUMBERS = f"WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {ROWS}) "
 SINCE, UNTIL = "'2025-12-31 12:00:00.000000'", "'2036-12-31 12:00:00.000000'"
 LEASE, HOST = "'project:p:lease:l' || i", "'pool:p:host:h' || i"
@@ -54,7 +54,7 @@ class Counted:
 
 async def test_leases_and_their_hosts_are_audited_page_by_page(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path / 'store.db'}")
-    migrate(database)
+    migrate_schema(database)
 
     def fill(connection: sa.Connection) -> None:
         simulated.create_all(connection)
@@ -63,14 +63,14 @@ async def test_leases_and_their_hosts_are_audited_page_by_page(tmp_path: Path) -
         for statement in SPOIL:
             connection.exec_driver_sql(statement)
 
-    database.run_here(fill)
-    leases, hosts = Counted(LeaseReads(database)), Counted(SimulatedHosts(database))
-    findings, size = await LeaseAudit(leases, hosts).audit("")
-    assert sorted(f"{each.path} {each.what}" for each in findings if each.invariant == "I3") == [
+    database.run_transaction_here(fill)
+    leases, hosts = Counted(SqlLeaseViews(database)), Counted(SimulatedHosts(database))
+    findings, size = await LeaseAudit(leases, hosts).find_violations("")
+    assert sorted(f"{finding.path} {finding.what}" for finding in findings if finding.invariant == "I3") == [
         "pool:p:host:h10 is booked twice: project:p:lease:l9 and project:p:lease:l10",
         "project:p:lease:l7:reservation:r1 should hold pool:p:host:h7, and does not",
         "project:p:lease:l8:reservation:r1 holds pool:p:host:y, and should not",
     ]
     assert size == ROWS
-    assert (leases.most, hosts.most) == (PAGE, PAGE)
+    assert (leases.most, hosts.most) == (PAGE_SIZE, PAGE_SIZE)
     database.close()

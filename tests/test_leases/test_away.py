@@ -10,49 +10,51 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from activities.runs import is_open
+from activities.runs import is_workflow_open
 from client.actions import ActionClient
 from client.connection import connect_temporal
 from domain import wire
-from domain.healing import HealFinding, Sweep
+from domain.healing import HealFinding, SweepOptions
 from domain.leases.names import clock_id
 from domain.leases.tables import START
-from domain.model import BrokenPromise as Broken
-from domain.model import Query, Verification
+from domain.model import InvariantViolation as Broken
+from domain.model import ReadQuery, VerificationReport
 from store.leases.tables import timers
 from tests.patience import PATIENCE
 from tests.test_leases.tenant import HOUR, Tenant
 from workers import embedded
-from workers.plugin import plugin
-from workers.service import Service
-from workers.settings import Settings
+from workers.plugin import temporal_plugin
+from workers.service import WorkerService
+from workers.settings import WorkerSettings
 
 
 @asynccontextmanager
 async def _site(home: Path) -> AsyncIterator[Tenant]:
     """A server of its own, whose worker comes and goes as the test wants."""
-    server = await embedded.start(home)
-    service = Service(await connect_temporal(home, plugin(sandbox=True)), Settings(home=home, simulated_latency=0))
-    service.prepare()
+    server = await embedded.start_server(home)
+    service = WorkerService(
+        await connect_temporal(home, temporal_plugin(sandbox=True)), WorkerSettings(home=home, simulated_latency=0)
+    )
+    service.prepare_databases()
     try:
         yield Tenant(ActionClient(service.client), service, "away")
     finally:
         await service.close()
-        await server.stop()
+        await server.stop_server()
 
 
 async def test_a_worker_that_was_away_over_the_start_and_the_end_runs_both_in_order_on_its_return(
     tmp_path: Path,
 ) -> None:
     async with _site(tmp_path) as tenant:
-        async with tenant.service.serve():
+        async with tenant.service.serve_queues():
             await tenant.add_hosts("h1")
             await tenant.create("first", start="+1h", end="+3h")
             await tenant.create("second", start="+3h", end="+9h")
         skipping = asyncio.create_task(tenant.forward(HOUR * 4))  # the server's clock goes on, and nobody is there
         assert (await asyncio.wait({skipping}, timeout=1))[1], "the timer cannot have been handled"
         assert await tenant.status("first") == "PENDING"
-        async with tenant.service.serve():
+        async with tenant.service.serve_queues():
             await skipping
             await tenant.until_status("TERMINATED", "first")
             await tenant.until_status("ACTIVE", "second")
@@ -104,7 +106,7 @@ async def test_a_clock_that_was_ended_from_outside_is_named_by_verify_and_starte
     await tenant.stop_clock()
     [finding] = await _broken(tenant)
     assert (finding.invariant, finding.path) == ("I12", f"pool:{tenant.name}")
-    report = await tenant.asking.heal(Sweep())
+    report = await tenant.asking.run_sweep(SweepOptions())
     told = [(found.action, found.finding) for found in report.found if found.path == clock_id(tenant.name)]
     assert told == [("lease clock", HealFinding.STARTED)]
     assert await _broken(tenant) == []
@@ -117,7 +119,7 @@ async def test_an_event_that_is_long_overdue_is_named_by_verify(tenant: Tenant) 
     await tenant.create(start="+1h", end="+3h")
     long_ago = datetime.now(UTC) - timedelta(hours=1)
     earlier = sa.update(timers).where(timers.c.pool == tenant.name, timers.c.name == START).values(due=long_ago)
-    await tenant.service.database.run(lambda connection: connection.execute(earlier))
+    await tenant.service.database.run_transaction(lambda connection: connection.execute(earlier))
     [finding] = await _broken(tenant, f"project:{tenant.name}")
     assert (finding.invariant, finding.path) == ("I12", tenant.lease())
     assert "start_lease" in finding.what
@@ -125,18 +127,18 @@ async def test_an_event_that_is_long_overdue_is_named_by_verify(tenant: Tenant) 
 
 async def test_a_starting_worker_starts_the_clocks_that_are_missing(tmp_path: Path) -> None:
     async with _site(tmp_path) as tenant:
-        async with tenant.service.serve():
+        async with tenant.service.serve_queues():
             await tenant.add_hosts("h1")
             await tenant.create(start="+1h", end="+3h")
         await tenant.stop_clock()
-        async with tenant.service.serve():
+        async with tenant.service.serve_queues():
             async with asyncio.timeout(PATIENCE):
-                while not await is_open(tenant.asking.client, clock_id(tenant.name)):
+                while not await is_workflow_open(tenant.asking.client, clock_id(tenant.name)):
                     await asyncio.sleep(0.05)
             await tenant.forward(HOUR * 2)
             await tenant.until_status("ACTIVE")
 
 
 async def _broken(tenant: Tenant, path: str = "") -> list[Broken]:
-    query = Query(path=path or f"pool:{tenant.name}")
-    return (await tenant.asking.read(wire.VERIFY, query, Verification)).findings
+    query = ReadQuery(path=path or f"pool:{tenant.name}")
+    return (await tenant.asking.run_query(wire.VERIFY_ACTIVITY, query, VerificationReport)).findings

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from domain.errors import Category
 from domain.leases.specs import LeaseLimits
-from store.leases.hooks import hooks
+from store.leases.hooks import lease_hooks
 from store.leases.tables import allocations
 from tests.test_leases.bookings import (
     ask,
@@ -92,7 +92,7 @@ async def test_a_pending_lease_moves_and_grows_and_gives_free_what_it_leaves(dri
     assert await change(driver, "a", start=at(5), end=at(7), hosts=2) is None
     seen = await see(driver, "a")
     assert (seen.start, seen.end, list(seen.reservations[0].hosts)) == (moment(5), moment(7), ["h1", "h2"])
-    assert [each.due for each in seen.events] == [moment(5), moment(6), moment(7)]
+    assert [event.due for event in seen.events] == [moment(5), moment(6), moment(7)]
     await book(driver, "b", 1, 3, hosts=2)
     refusal = await change(driver, "a", start=at(2))
     assert refusal
@@ -128,7 +128,7 @@ async def test_a_name_changes_at_any_time_and_nothing_else_with_it(driver: Store
 
 
 async def test_a_project_has_no_more_leases_and_hosts_than_it_may(driver: StoreDriver) -> None:
-    driver.hooks.update(hooks(LeaseLimits(leases=3, hosts=2)))
+    driver.hooks.update(lease_hooks(LeaseLimits(leases=3, hosts=2)))
     for name in ("h1", "h2", "h3", "h4"):
         await host(driver, name)
     await book(driver, "a", 1, 3)
@@ -151,7 +151,7 @@ async def test_of_racing_requests_for_the_last_host_one_is_booked(driver: StoreD
     await host(driver, "h2")
     racers = [ask((driver, rival)[n % 2], lease(f"r{n}"), 1 + n % 3, 4 + n % 3) for n in range(16)]
     answers = await asyncio.gather(*racers)
-    assert sum(1 for each in answers if each.grant) == 2
+    assert sum(1 for answer in answers if answer.grant) == 2
     assert await twice(driver) == []
 
 
@@ -171,7 +171,7 @@ async def twice(driver: StoreDriver) -> list[Any]:
     a, b = allocations.alias("a"), allocations.alias("b")
     overlapping = (a.c.host == b.c.host) & (a.c.id < b.c.id) & (a.c.starts < b.c.ends) & (a.c.ends > b.c.starts)
     query = sa.select(a.c.host, a.c.lease, b.c.lease).join(b, overlapping)
-    return await driver.database.run(lambda connection: list(connection.execute(query).all()))
+    return await driver.database.run_transaction(lambda connection: list(connection.execute(query).all()))
 
 
 async def test_who_had_a_failed_host_gets_another_where_there_is_one_and_the_flags_say_so(driver: StoreDriver) -> None:

@@ -12,7 +12,7 @@ import yaml
 from domain.leases.messages import CalendarView, HostOccupancy, Occupancy
 from domain.leases.specs import LeaseSpec
 from starter.errors import Exit
-from starter.leases.calendar import drawn
+from starter.leases.calendar import draw_calendar
 from tests.test_cli.conftest import cli  # noqa: F401  the commands, on the shared server
 from tests.test_cli.shell import EXAMPLES, Cli
 from tests.test_leases.tenant import Tenant
@@ -122,7 +122,7 @@ def test_the_drawing_shows_who_holds_what_when() -> None:
         HostOccupancy(host="h2", status="DOWN", stretches=[held("b", 6, 24)]),
         HostOccupancy(host="h3", status="UP"),
     ]
-    lines = drawn(CalendarView(pool="p", start=noon, end=noon + timedelta(hours=24), hosts=hosts), 34)
+    lines = draw_calendar(CalendarView(pool="p", start=noon, end=noon + timedelta(hours=24), hosts=hosts), 34)
     assert lines == [
         "pool p, from 2026-01-01 12:00 to 2026-01-02 12:00, a column is 60.0 min",
         "HOST  STATUS  |01-01|01-01|01-02|01-02",

@@ -10,12 +10,12 @@ import pytest
 import sqlalchemy as sa
 
 from client.actions import ActionClient
-from domain.model import Result
+from domain.model import ActionResult
 from store.schema import objects
 from tests.patience import PATIENCE
 from tests.test_leases.tenant import HOUR, Tenant, soon
 from tests.test_store.driver import claim
-from workers.service import Service
+from workers.service import WorkerService
 
 _numbers = count(1)
 
@@ -51,7 +51,7 @@ async def test_of_an_update_that_was_terminated_nothing_stays_either(tenant: Ten
     described = await handle.describe()
     await handle.terminate()
     await tenant.heal_faults()
-    await tenant.service.inventory.abandon(tenant.lease(), str(described.run_id), soon(), "gone")
+    await tenant.service.inventory.abandon_run(tenant.lease(), str(described.run_id), soon(), "gone")
     seen = await tenant.see()
     assert (seen.status, seen.name, list(seen.reservations[0].hosts)) == ("ACTIVE", "l1", ["h1"])
     await tenant.forward(HOUR * 5)
@@ -66,9 +66,11 @@ async def test_an_end_that_is_moved_away_and_whose_update_is_cut_off_comes_as_if
     await tenant.add_hosts("h1", "h2")
     await tenant.create(start="+10h", end="+12h")
     asked = claim(tenant.lease(), "update", "cut-off", soon(), spec={"start": "+30h", "end": "+40h"})
-    assert (await tenant.service.inventory.begin(asked)).grant  # its workflow is gone before it has done anything
+    assert (
+        await tenant.service.inventory.begin_action(asked)
+    ).grant  # its workflow is gone before it has done anything
     await tenant.create("l2", start="+9h", end="+50h")  # wakes the clock: it looks at all there is
-    await tenant.service.inventory.abandon(tenant.lease(), "cut-off", soon(), "gone")
+    await tenant.service.inventory.abandon_run(tenant.lease(), "cut-off", soon(), "gone")
     await tenant.forward(HOUR * 11)
     await tenant.until_status("ACTIVE")
 
@@ -90,7 +92,7 @@ async def test_a_start_hands_over_the_host_that_the_lease_has_not_the_one_that_i
 
 
 @pytest.fixture
-async def spoiled(asking: ActionClient, stack: Service) -> AsyncIterator[Tenant]:
+async def spoiled(asking: ActionClient, stack: WorkerService) -> AsyncIterator[Tenant]:
     """Somebody whose records a test may spoil: nothing is said of them at each commit."""
     someone = Tenant(asking, stack, f"spoiled{next(_numbers)}")
     yield someone
@@ -100,7 +102,7 @@ async def spoiled(asking: ActionClient, stack: Service) -> AsyncIterator[Tenant]
 async def _spoil(tenant: Tenant, part: str, status: str) -> None:
     which = objects.c.path == f"{tenant.lease()}:{part}"
     change = sa.update(objects).where(which).values(status=status) if status else sa.delete(objects).where(which)
-    assert await tenant.service.database.run(lambda connection: connection.execute(change).rowcount) == 1
+    assert await tenant.service.database.run_transaction(lambda connection: connection.execute(change).rowcount) == 1
 
 
 async def test_a_start_of_contradictory_parts_ends_in_error_and_delete_works(spoiled: Tenant) -> None:
@@ -128,10 +130,10 @@ async def test_an_end_of_contradictory_parts_ends_in_error_however_often_and_del
     for _ in range(2):
         async with asyncio.timeout(PATIENCE):
             outcome = await spoiled.do(spoiled.lease(), "end")
-        if outcome.result is Result.SUCCEEDED:  # under ERROR a reservation that never started is simply closed
+        if outcome.result is ActionResult.SUCCEEDED:  # under ERROR a reservation that never started is simply closed
             assert (part, outcome.status) == ("reservation:r1", "TERMINATED")
         else:
-            assert (outcome.result, outcome.status) == (Result.FAILED, "ERROR")
+            assert (outcome.result, outcome.status) == (ActionResult.FAILED, "ERROR")
             assert "its parts cannot be reconciled" in outcome.message
     assert (await spoiled.do(spoiled.lease(), "delete")).status == "None"
     await spoiled.at_rest()
@@ -144,8 +146,8 @@ async def test_an_update_of_contradictory_parts_ends_in_error_but_for_the_name(s
     await _spoil(spoiled, part, "")
     for _ in range(2):
         outcome = await spoiled.update(end="+5h")
-        assert (outcome.result, outcome.status) == (Result.FAILED, "ERROR")
-    assert (await spoiled.do(spoiled.lease(), "update", {"name": "other"})).result is Result.SUCCEEDED
+        assert (outcome.result, outcome.status) == (ActionResult.FAILED, "ERROR")
+    assert (await spoiled.do(spoiled.lease(), "update", {"name": "other"})).result is ActionResult.SUCCEEDED
     assert (await spoiled.see()).name == "other"
     assert (await spoiled.do(spoiled.lease(), "delete")).status == "None"
 

@@ -73,14 +73,14 @@ async def test_the_clock_is_woken_only_for_what_comes_before_everything_it_knows
     for n in range(3):
         await host(driver, f"h{n}")
     answers = [await ask(driver, lease(f"l{n}"), start, start + 1) for n, start in enumerate((5, 7, 3))]
-    assert [each.grant and each.grant.details["wake"] for each in answers] == [True, False, True]
+    assert [answer.grant and answer.grant.details["wake"] for answer in answers] == [True, False, True]
 
 
 async def test_a_lease_whose_parts_contradict_it_goes_to_error_and_says_why(driver: StoreDriver) -> None:
     await host(driver, "h1")
     await book(driver, "a", 1, 3)
     spoil = sa.update(objects).where(objects.c.path == f"{lease('a')}:reservation:r1").values(status="active")
-    await driver.database.run(lambda connection: connection.execute(spoil).rowcount)
+    await driver.database.run_transaction(lambda connection: connection.execute(spoil).rowcount)
     grant = await driver.grant(lease("a"), "start", spec={"due": stamp(1)})
     assert grant.details == {"contradiction": "a reservation is active; a lease under PENDING needs pending"}
     await finish(driver, grant)  # even if nobody looked at that
@@ -95,7 +95,7 @@ async def test_a_start_that_was_cut_off_is_due_again(driver: StoreDriver) -> Non
     await book(driver, "a", 1, 3)
     grant = await driver.grant(lease("a"), "start", run="dead", spec={"due": stamp(1)})
     assert (await see(driver, "a")).events[0].status == "IN_PROGRESS"
-    await driver.inventory.abandon(lease("a"), "dead", driver.now(), "killed")
+    await driver.inventory.abandon_run(lease("a"), "dead", driver.now(), "killed")
     assert grant.path == lease("a")
     seen = await see(driver, "a")
     assert (seen.status, seen.events[0].status) == ("PENDING", "UNDONE")

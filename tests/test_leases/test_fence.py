@@ -12,10 +12,10 @@ from temporalio.testing import ActivityEnvironment
 from activities.fence import Fence
 from activities.leases import HostHandover
 from activities.retry import ProviderRetry
-from domain.leases.dates import stamp
-from domain.leases.messages import HandOver, HandOverGoal, Holding, Holdings, Hosts
+from domain.leases.dates import format_date
+from domain.leases.messages import DesiredHolding, HandOverGoal, HandOverOrder, HoldingsStore, HostProvider
 from domain.model import Grant
-from store.leases import SqlLeases
+from store.leases import SqlLeaseSchedule
 from tests.patience import PATIENCE
 from tests.test_leases.tenant import Tenant, soon
 from tests.test_store.driver import claim
@@ -37,27 +37,27 @@ class Stop:
 class HeldInCall:
     """The site that hands hosts over, with orders that stay on the wire for a long time."""
 
-    hosts: Hosts
+    hosts: HostProvider
     stop: Stop
 
-    async def hold(self, holding: Holding) -> None:
+    async def set_holding(self, holding: DesiredHolding) -> None:
         await self.stop.here()
-        await self.hosts.hold(holding)
+        await self.hosts.set_holding(holding)
 
 
 @dataclass
 class HeldBeforeReading:
     """An inventory, and a worker that freezes before it has asked it."""
 
-    store: Holdings
+    store: HoldingsStore
     stop: Stop
 
-    async def holdings(self, order: HandOver) -> list[Holding]:
+    async def read_holdings(self, order: HandOverOrder) -> list[DesiredHolding]:
         await self.stop.here()
-        return await self.store.holdings(order)
+        return await self.store.read_holdings(order)
 
-    async def returned(self, holding: Holding) -> None:
-        await self.store.returned(holding)
+    async def record_returned_hosts(self, holding: DesiredHolding) -> None:
+        await self.store.record_returned_hosts(holding)
 
 
 async def _heard() -> bool:
@@ -65,18 +65,18 @@ async def _heard() -> bool:
 
 
 def _hands(tenant: Tenant, where: str, stop: Stop) -> HostHandover:
-    store: Holdings = SqlLeases(tenant.service.database)
-    hosts: Hosts = tenant.books
+    store: HoldingsStore = SqlLeaseSchedule(tenant.service.database)
+    hosts: HostProvider = tenant.books
     if where == "call":
         hosts = HeldInCall(hosts, stop)
     else:
         store = HeldBeforeReading(store, stop)
-    return HostHandover(store, hosts, Fence(tenant.service.inventory, _heard), ProviderRetry(total=PATIENCE))
+    return HostHandover(store, hosts, Fence(tenant.service.inventory, _heard), ProviderRetry(total_seconds=PATIENCE))
 
 
 async def _begun(tenant: Tenant, action: str, **spec: str) -> Grant:
     """An action whose workflow is somewhere else: only the worker that holds its orders is seen here."""
-    admission = await tenant.service.inventory.begin(claim(tenant.lease(), action, at=soon(), spec=spec))
+    admission = await tenant.service.inventory.begin_action(claim(tenant.lease(), action, at=soon(), spec=spec))
     assert admission.grant, admission.refusal
     return admission.grant
 
@@ -89,7 +89,9 @@ async def test_a_stale_give_back_of_a_deleted_lease_does_not_take_the_hosts_of_i
     await tenant.create(start="now", end="+4h")
     await tenant.until_status("ACTIVE")
     grant, stop = await _begun(tenant, "end"), Stop()
-    order = HandOver(path=grant.path, epoch=grant.epoch, reservations=[tenant.reservation()], want=HandOverGoal.NOTHING)
+    order = HandOverOrder(
+        path=grant.path, epoch=grant.epoch, reservations=[tenant.reservation()], want=HandOverGoal.NOTHING
+    )
     stale = asyncio.create_task(ActivityEnvironment().run(_hands(tenant, where, stop).hand_over, order))
     await stop.reached.wait()
     await tenant.do(tenant.lease(), "delete")
@@ -110,7 +112,7 @@ async def test_a_stale_start_hands_nothing_over_to_a_lease_that_is_gone(tenant: 
     await tenant.add_hosts("h1")
     await tenant.create(start="+1h", end="+4h")
     due = (await tenant.see()).start
-    grant, stop = await _begun(tenant, "start", due=stamp(due)), Stop()
+    grant, stop = await _begun(tenant, "start", due=format_date(due)), Stop()
     stale = asyncio.create_task(ActivityEnvironment().run(_at_once, _hands(tenant, where, stop), grant))
     await stop.reached.wait()
     await tenant.do(tenant.lease(), "delete")
@@ -122,7 +124,7 @@ async def test_a_stale_start_hands_nothing_over_to_a_lease_that_is_gone(tenant: 
 
 
 async def _at_once(hands: HostHandover, grant: Grant) -> None:
-    await hands.start(grant)
+    await hands.start_at_once(grant)
 
 
 async def test_a_stale_growth_does_not_come_back_after_a_later_one(tenant: Tenant) -> None:
@@ -130,7 +132,7 @@ async def test_a_stale_growth_does_not_come_back_after_a_later_one(tenant: Tenan
     await tenant.create(start="now", end="+4h")
     await tenant.until_status("ACTIVE")
     grant, stop = await _begun_update(tenant), Stop()
-    order = HandOver(path=grant.path, epoch=grant.epoch, reservations=grant.details["hand_over"])
+    order = HandOverOrder(path=grant.path, epoch=grant.epoch, reservations=grant.details["hand_over"])
     stale = asyncio.create_task(ActivityEnvironment().run(_hands(tenant, "call", stop).hand_over, order))
     await stop.reached.wait()
     await tenant.update(end="+5h")  # its workflow is gone: what it had begun is taken back
@@ -144,7 +146,7 @@ async def test_a_stale_growth_does_not_come_back_after_a_later_one(tenant: Tenan
 
 async def _begun_update(tenant: Tenant) -> Grant:
     asked = claim(tenant.lease(), "update", at=soon(), spec={"hosts": 2})
-    admission = await tenant.service.inventory.begin(asked)
+    admission = await tenant.service.inventory.begin_action(asked)
     assert admission.grant
     assert admission.grant.details["hand_over"]
     return admission.grant

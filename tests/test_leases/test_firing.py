@@ -11,12 +11,12 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities import leases
-from activities.leases import AT_ONCE, EventActivities
-from domain.leases.messages import DueEvent, DueList, Schedule
+from activities.leases import CONCURRENT_FIRINGS, EventActivities
+from domain.leases.messages import DueEvent, DueEvents, EventSchedule
 from domain.leases.tables import START
 
 MOMENT = datetime(2026, 3, 1, 9, tzinfo=UTC)
-MANY = 3 * AT_ONCE
+MANY = 3 * CONCURRENT_FIRINGS
 
 
 def lease(number: int) -> str:
@@ -37,27 +37,27 @@ class Pool:
         self.running.add(id)
         self.most = max(self.most, len(self.running - self.never))
 
-    async def still_due(self, events: Sequence[DueEvent]) -> list[DueEvent]:
+    async def filter_still_due(self, events: Sequence[DueEvent]) -> list[DueEvent]:
         self.running &= self.never
         return [due for due in events if due.lease in self.running]
 
     async def fire(self) -> list[str]:
-        firing = EventActivities(cast(Client, self), cast(Schedule, self))
+        firing = EventActivities(cast(Client, self), cast(EventSchedule, self))
         due = [DueEvent(lease=lease(number), name=START, due=MOMENT) for number in range(MANY)]
-        return (await ActivityEnvironment().run(firing.fire_events, DueList(due=due))).busy
+        return (await ActivityEnvironment().run(firing.fire_events, DueEvents(due=due))).busy
 
 
 async def test_a_burst_is_fired_so_many_at_a_time() -> None:
     pool = Pool()
     assert await pool.fire() == []
     assert pool.fired == [lease(number) for number in range(MANY)]
-    assert pool.most == AT_ONCE
+    assert pool.most == CONCURRENT_FIRINGS
 
 
 async def test_those_that_are_slow_do_not_keep_the_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "SLOW", 0.1)
-    monkeypatch.setattr(leases, "SEEN_THROUGH", 0.5)
-    slow = [lease(number) for number in range(AT_ONCE)]
+    monkeypatch.setattr(leases, "SLOW_SECONDS", 0.1)
+    monkeypatch.setattr(leases, "FOLLOW_SECONDS", 0.5)
+    slow = [lease(number) for number in range(CONCURRENT_FIRINGS)]
     pool = Pool(never=slow)
     assert await pool.fire() == slow
     assert len(pool.fired) == MANY

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from domain import wire
-from domain.model import Query, Verification
+from domain.model import ReadQuery, VerificationReport
 from providers.leases.hosts import tenants
 from tests.test_leases.tenant import HOUR, Tenant
 
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.stores("postgres")
 
 
 async def verified(tenant: Tenant) -> list[tuple[str, str]]:
-    query = Query(path=f"project:{tenant.name}")
-    found = await tenant.asking.read(wire.VERIFY, query, Verification, seconds=60)
+    query = ReadQuery(path=f"project:{tenant.name}")
+    found = await tenant.asking.run_query(wire.VERIFY_ACTIVITY, query, VerificationReport, seconds=60)
     return [(finding.invariant, finding.what) for finding in found.findings]
 
 
@@ -71,10 +71,16 @@ async def test_instances_are_handed_over_and_moved_too(tenant: Tenant) -> None:
     for name in ("l1", "l2"):
         await tenant.create(name, start="now", end="+4h", reservations=[small | {"min": 2}])
         await tenant.until_status("ACTIVE", name)
-    books = {(each.host.rsplit(":", 1)[1], each.units) for each in await tenant.books.tenants(f"project:{tenant.name}")}
+    books = {
+        (tenant.host.rsplit(":", 1)[1], tenant.units)
+        for tenant in await tenant.books.list_tenants(f"project:{tenant.name}")
+    }
     assert books == {("h1", 2)}  # two tenants share one host
     await tenant.do(tenant.host("h1"), "fail")
-    books = {(each.host.rsplit(":", 1)[1], each.units) for each in await tenant.books.tenants(f"project:{tenant.name}")}
+    books = {
+        (tenant.host.rsplit(":", 1)[1], tenant.units)
+        for tenant in await tenant.books.list_tenants(f"project:{tenant.name}")
+    }
     assert books == {("h2", 2)}
     assert await verified(tenant) == []
 
@@ -96,4 +102,4 @@ async def test_verify_finds_what_is_held_without_right_and_what_is_not_held_thou
 
 
 async def _meddle(tenant: Tenant, change: sa.Update) -> None:
-    await tenant.service.cloud_database.run(lambda connection: connection.execute(change).rowcount)
+    await tenant.service.cloud_database.run_transaction(lambda connection: connection.execute(change).rowcount)

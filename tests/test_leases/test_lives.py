@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
-from domain.leases.dates import stamp
+from domain.leases.dates import format_date
 from domain.leases.tables import LEASE, LeaseStatus
-from domain.model import Result
+from domain.model import ActionResult
 from tests.patience import PATIENCE
 from tests.test_leases.tenant import HOUR, Tenant, soon
 from tests.user import User
@@ -94,7 +94,7 @@ async def test_a_running_lease_grows_and_shrinks(tenant: Tenant) -> None:
     await tenant.add_hosts("h1", "h2", "h3")
     await tenant.create(start="now", end="+4h")
     await tenant.until_status("ACTIVE")
-    assert (await tenant.update(hosts=3)).result is Result.SUCCEEDED
+    assert (await tenant.update(hosts=3)).result is ActionResult.SUCCEEDED
     assert set(await tenant.held()) == {"h1", "h2", "h3"}
     assert (await tenant.see()).reservations[0].min == 3
     await tenant.update(hosts=2)
@@ -114,7 +114,7 @@ async def test_a_lease_that_cannot_grow_is_as_it_was(tenant: Tenant) -> None:
     before = await tenant.until_status("ACTIVE")
     await tenant.fault("fail", "h2", verb="create")
     outcome = await tenant.update(hosts=2)
-    assert outcome.result is Result.FAILED
+    assert outcome.result is ActionResult.FAILED
     assert "the size cannot change: r1" in outcome.message
     assert await tenant.see() == before.model_copy(update={"error": (await tenant.see()).error})
     await tenant.at_rest()
@@ -125,7 +125,7 @@ async def test_an_end_and_a_start_that_fall_together_run_in_this_order(tenant: T
     await tenant.add_hosts("h1", "h2")
     border = soon(3)
     for n, (start, end) in enumerate([(soon(1), border), (border, soon(5))] * 2):
-        await tenant.create(f"l{n}", start=stamp(start), end=stamp(end))
+        await tenant.create(f"l{n}", start=format_date(start), end=format_date(end))
     await tenant.forward(HOUR * 2)
     for name in ("l0", "l2"):
         await tenant.until_status("ACTIVE", name)
@@ -176,7 +176,7 @@ async def test_a_lease_of_which_nothing_starts_can_be_ended_by_its_owner(tenant:
     await tenant.until_status("ERROR")
     assert await tenant.statuses() == ("ERROR", ["error"], ["ERROR", "UNDONE", "UNDONE"])
     assert (await tenant.do(tenant.lease(), "end")).status == "TERMINATED"
-    assert (await tenant.do(tenant.lease(), "end")).result is Result.ALREADY
+    assert (await tenant.do(tenant.lease(), "end")).result is ActionResult.ALREADY
     await tenant.at_rest()
 
 
@@ -187,7 +187,7 @@ async def test_an_end_that_fails_is_tried_again_until_it_succeeds(tenant: Tenant
     await tenant.fault("fail", tenant.reservation(), verb="terminate", times=3)
     await tenant.forward(HOUR * 3)
     await tenant.until_status("TERMINATED")
-    assert await tenant.books.calls(tenant.reservation()) == 2  # handed over once, taken back once
+    assert await tenant.books.count_effective_orders(tenant.reservation()) == 2  # handed over once, taken back once
     await tenant.at_rest()
 
 
@@ -197,7 +197,7 @@ async def test_an_end_that_fails_for_good_is_error_holds_its_host_and_can_be_rep
     await tenant.until_status("ACTIVE")
     await tenant.fault("fail", tenant.reservation(), verb="terminate", message="locked up")
     outcome = await tenant.do(tenant.lease(), "end")
-    assert (outcome.result, outcome.status) == (Result.FAILED, "ERROR")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "ERROR")
     assert await tenant.statuses() == ("ERROR", ["error"], ["DONE", "UNDONE", "ERROR"])
     assert await tenant.held() == {"h1": tenant.reservation()}
     assert "room for 0" in (await tenant.refused(tenant.lease("l2"), "create", _one(tenant))).message
@@ -214,9 +214,9 @@ async def test_starting_twice_does_nothing_twice(tenant: Tenant) -> None:
     await tenant.add_hosts("h1")
     await tenant.create(start="now", end="+2h")
     seen = await tenant.until_status("ACTIVE")
-    refusal = await tenant.refused(tenant.lease(), "start", {"due": stamp(seen.start)})
+    refusal = await tenant.refused(tenant.lease(), "start", {"due": format_date(seen.start)})
     assert refusal.message == "start is not allowed for lease under ACTIVE"
-    assert await tenant.books.calls(tenant.reservation()) == 1
+    assert await tenant.books.count_effective_orders(tenant.reservation()) == 1
 
 
 async def test_an_mci_lives_as_long_as_its_lease(tenant: Tenant, user: User) -> None:
@@ -254,13 +254,13 @@ async def test_a_start_whose_mci_somebody_else_cancels_has_failed_and_was_not_ca
     vms = {"subGroups": [{"name": "a", "csp": "aws", "region": "r1"}], "option": "hold"}
     await tenant.create(start="now", end="+2h", reservations=[{"resource_type": "mci", "mci": mci, "spec": vms}])
     async with asyncio.timeout(PATIENCE):
-        while (seen := await tenant.asking.glimpse(mci)) is None or seen.phase != "Prepared":
+        while (seen := await tenant.asking.try_read_progress(mci)) is None or seen.phase != "Prepared":
             await asyncio.sleep(0.05)
-    start = await tenant.asking.newest(tenant.lease())
+    start = await tenant.asking.newest_run(tenant.lease())
     assert start
-    await tenant.asking.cancel(mci)
-    outcome = await tenant.asking.outcome(tenant.lease(), start.run_id)
-    assert (outcome.result, outcome.status) == (Result.FAILED, "ERROR")
+    await tenant.asking.cancel_action(mci)
+    outcome = await tenant.asking.wait_for_outcome(tenant.lease(), start.run_id)
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "ERROR")
     assert f"r1: {mci}: " in outcome.message
     await tenant.do(tenant.lease(), "delete")
 
@@ -275,7 +275,7 @@ async def test_a_start_waits_for_an_action_inside_its_mci(tenant: Tenant, user: 
     what = {"resource_type": "mci", "mci": mci, "on_end": "suspend"}
     await tenant.create(start="now", end="+2h", reservations=[what])
     await tenant.until_status("ACTIVE")
-    assert (await tenant.asking.outcome(busy.path, busy.run)).result is Result.SUCCEEDED
+    assert (await tenant.asking.wait_for_outcome(busy.path, busy.run)).result is ActionResult.SUCCEEDED
     assert (await user.see(mci)).status == "Running:2 (R:2/2)"
     await tenant.do(tenant.lease(), "delete")
 
@@ -349,7 +349,7 @@ async def test_delete_is_allowed_in_any_status_and_releases_everything(tenant: T
     await REACH[status](tenant)
     assert await tenant.status() == status
     outcome = await tenant.do(tenant.lease(), "delete")
-    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "None")
+    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "None")
     assert await tenant.held() == {}
     assert (await tenant.refused(tenant.lease(), "delete")).category == "not_found"
     await tenant.at_rest()
@@ -362,7 +362,7 @@ async def test_delete_is_allowed_while_a_lease_is_being_created(tenant: Tenant) 
     from tests.test_store.driver import claim
 
     spec = {"start": "+1h", "end": "+5h", "hosts": 1, "pool": tenant.name}
-    admission = await tenant.service.inventory.begin(claim(tenant.lease(), "create", at=soon(), spec=spec))
+    admission = await tenant.service.inventory.begin_action(claim(tenant.lease(), "create", at=soon(), spec=spec))
     assert admission.grant
     assert await tenant.status() == "CREATING"
     assert (await tenant.do(tenant.lease(), "delete")).status == "None"
@@ -379,7 +379,7 @@ async def test_delete_can_be_repeated_until_it_succeeds(tenant: Tenant) -> None:
     await tenant.until_status("ACTIVE")
     await tenant.fault("fail", tenant.reservation(), verb="terminate", message="locked up")
     outcome = await tenant.do(tenant.lease(), "delete")
-    assert (outcome.result, outcome.status) == (Result.FAILED, "ERROR")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "ERROR")
     assert "not everything could be taken back: r1: locked up" in outcome.message
     await tenant.heal_faults()
     assert (await tenant.do(tenant.lease(), "delete")).status == "None"
@@ -390,7 +390,7 @@ async def test_what_delete_took_over_from_is_cancelled_and_changes_nothing_any_m
     await tenant.add_hosts("h1", "h2")
     await tenant.create(start="+1h", end="+5h")
     await _starting(tenant)
-    described = await tenant.asking.newest(tenant.lease())
+    described = await tenant.asking.newest_run(tenant.lease())
     assert described
     await tenant.do(tenant.lease(), "delete")
     handle = tenant.asking.client.get_workflow_handle(tenant.lease(), run_id=described.run_id)

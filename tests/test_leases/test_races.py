@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from domain.leases.messages import DueQuery, HandOverGoal, Holding
-from domain.model import Ending, Grant, Move, Result
+from domain.leases.messages import DesiredHolding, DueEventsQuery, HandOverGoal
+from domain.model import ActionEnding, ActionResult, Grant, Move
 from store import finish as endings
 from store.leases import schedule
-from store.leases.schedule import returned
+from store.leases.schedule import record_returned_hosts
 from tests.test_leases.bookings import at, book, finish, host, lease, move, refused, see, stamp, started, updated
 from tests.test_store.driver import HOOKS, NOON, StoreDriver, claim
 from tests.test_store.test_races import beginning, overtaken
@@ -23,10 +23,12 @@ H1, H2, H3 = (f"pool:main:host:h{n}" for n in (1, 2, 3))
 Pair = tuple[StoreDriver, StoreDriver]
 
 
-def ending(grant: Grant, result: Result = Result.SUCCEEDED, **left: Any) -> Callable[[sa.Connection], object]:
+def ending(
+    grant: Grant, result: ActionResult = ActionResult.SUCCEEDED, **left: Any
+) -> Callable[[sa.Connection], object]:
     moves = [Move.model_validate(each) for each in left.pop("moves", [])]
-    end = Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=result, at=NOON, moves=moves, **left)
-    return partial(endings.finish, hooks=HOOKS, ending=end)
+    end = ActionEnding(epoch=grant.epoch, run=grant.run, path=grant.path, result=result, at=NOON, moves=moves, **left)
+    return partial(endings.finish_action, hooks=HOOKS, ending=end)
 
 
 @pytest.fixture
@@ -43,18 +45,18 @@ async def test_what_to_hand_over_is_not_read_while_a_host_is_failing(site: Pair)
 
     def starts_meanwhile(connection: sa.Connection) -> None:
         failing(connection)
-        site[1].database.run_here(beginning(claim(lease("a"), "start", spec={"due": stamp(1)})))
+        site[1].database.run_transaction_here(beginning(claim(lease("a"), "start", spec={"due": stamp(1)})))
 
     found = await overtaken(
-        site, starts_meanwhile, partial(schedule.holdings, reservations=[R1], want=HandOverGoal.ALL)
+        site, starts_meanwhile, partial(schedule.read_holdings, reservations=[R1], want=HandOverGoal.ALL)
     )
-    assert [list(each.hosts) for each in found] == [[H2]]
+    assert [list(holding.hosts) for holding in found] == [[H2]]
 
 
 async def test_a_host_that_fails_after_a_start_has_read_what_to_hand_over_tells_the_site_itself(site: Pair) -> None:
     await site[0].grant(lease("a"), "start", spec={"due": stamp(1)})
     grant = await overtaken(
-        site, partial(schedule.holdings, reservations=[R1], want=HandOverGoal.ALL), beginning(claim(H1, "fail"))
+        site, partial(schedule.read_holdings, reservations=[R1], want=HandOverGoal.ALL), beginning(claim(H1, "fail"))
     )
     assert grant.grant
     assert grant.grant.details["hand_over"] == [R1]
@@ -80,9 +82,11 @@ async def test_a_resize_that_ends_while_a_host_fails_keeps_its_size(site: Pair) 
 async def test_a_host_that_fails_while_a_resize_is_taken_back_brings_none_of_it_back(site: Pair) -> None:
     await started(site[0], "a")
     grant = await site[0].grant(lease("a"), "update", spec={"hosts": 2, "end": at(2)})
-    (holding,) = await site[0].database.run(partial(schedule.holdings, reservations=[R1], want=HandOverGoal.BEFORE))
-    await site[0].database.run(partial(returned, holding=holding))
-    await overtaken(site, ending(grant, Result.CANCELLED), beginning(claim(H1, "fail")))
+    (holding,) = await site[0].database.run_transaction(
+        partial(schedule.read_holdings, reservations=[R1], want=HandOverGoal.BEFORE)
+    )
+    await site[0].database.run_transaction(partial(record_returned_hosts, holding=holding))
+    await overtaken(site, ending(grant, ActionResult.CANCELLED), beginning(claim(H1, "fail")))
     seen = await see(site[0], "a")
     assert (list(seen.reservations[0].hosts), seen.reservations[0].missing_resources) == (["h2"], False)
     await book(site[0], "b", 1, 3)
@@ -100,17 +104,19 @@ async def test_what_is_back_is_judged_by_the_order_that_brought_it_back(site: Pa
     """A resize that begins meanwhile has its own hosts to come: they are not taken for those that went."""
     await started(site[0], "a")
     grant = await site[0].grant(lease("a"), "update", spec={"hosts": 2})
-    (holding,) = await site[0].database.run(partial(schedule.holdings, reservations=[R1], want=HandOverGoal.BEFORE))
+    (holding,) = await site[0].database.run_transaction(
+        partial(schedule.read_holdings, reservations=[R1], want=HandOverGoal.BEFORE)
+    )
     assert holding.returning
 
-    def changed(connection: sa.Connection) -> list[Holding]:
-        return schedule.holdings(connection, [R1], HandOverGoal.BEFORE)
+    def changed(connection: sa.Connection) -> list[DesiredHolding]:
+        return schedule.read_holdings(connection, [R1], HandOverGoal.BEFORE)
 
-    await overtaken(site, changed, partial(returned, holding=holding))
+    await overtaken(site, changed, partial(record_returned_hosts, holding=holding))
     assert "room for 1" in (await refused(site[0], "b", 1, 3, hosts=2)).message  # not free yet
-    (holding,) = await site[0].database.run(changed)
-    await site[0].database.run(partial(returned, holding=holding))
-    await site[0].finish(grant, Result.CANCELLED)
+    (holding,) = await site[0].database.run_transaction(changed)
+    await site[0].database.run_transaction(partial(record_returned_hosts, holding=holding))
+    await site[0].finish(grant, ActionResult.CANCELLED)
     await book(site[0], "b", 1, 3, hosts=2)
 
 
@@ -148,9 +154,9 @@ async def test_two_leases_that_grow_at_once_do_not_both_get_the_last_host(site: 
 
 
 async def test_the_clock_does_not_look_past_a_lease_that_is_just_being_booked(site: Pair) -> None:
-    query = DueQuery(pool="main", at=NOON)
+    query = DueEventsQuery(pool="main", at=NOON)
     booked = beginning(claim(lease("b"), "create", spec={"start": at(0.5), "end": at(3), "hosts": 1}))
-    found = await overtaken(site, booked, partial(schedule.due, query=query))
+    found = await overtaken(site, booked, partial(schedule.list_due_events, query=query))
     assert found.next
     assert found.next.isoformat() == at(0.5)
 
@@ -174,7 +180,9 @@ async def test_an_update_and_the_end_of_another_do_not_lose_a_host(site: Pair) -
     def shrunk(connection: sa.Connection) -> None:
         left = {"moves": grant.details["moves"], "spec": grant.details["spec"]}
         ending(grant, **left)(connection)
-        refusal = site[1].database.run_here(beginning(claim(lease("a"), "update", spec={"hosts": 2}))).refusal
+        refusal = (
+            site[1].database.run_transaction_here(beginning(claim(lease("a"), "update", spec={"hosts": 2}))).refusal
+        )
         assert refusal
         assert "room for 0" in refusal.message
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from domain.model import Admission, Ending, Grant, Result
+from domain.model import ActionEnding, ActionResult, Admission, Grant
 from store import begin, finish
 from store.engine import Database
 from store.leases.tables import allocations
@@ -131,7 +131,7 @@ class Site:
         """The hours of each host that are somebody's, from the table itself."""
         hours: dict[str, list[int]] = {host: [] for host in self.hosts}
         query = sa.select(allocations).where(allocations.c.host.in_(list(self.hosts)))
-        rows = self.database.run_here(lambda connection: connection.execute(query).all())
+        rows = self.database.run_transaction_here(lambda connection: connection.execute(query).all())
         for row in rows:
             mine = row.lease in ((self._path(only),) if only else map(self._path, self.leases))
             if mine and row.lease != self._path(besides):
@@ -145,16 +145,26 @@ class Site:
         return {"start": _hour(hours[0]).isoformat(), "end": _hour(hours[-1] + 1).isoformat()}
 
     def _begin(self, path: str, action: str, spec: dict[str, Any] | None) -> Admission:
-        return self.database.run_here(partial(begin.begin, hooks=HOOKS, claim=claim(path, action, spec=spec)))
+        return self.database.run_transaction_here(
+            partial(begin.begin_action, hooks=HOOKS, claim=claim(path, action, spec=spec))
+        )
 
     def _done(self, admission: Admission) -> None:
         assert admission.grant, admission.refusal
         self._finish(admission.grant, [])
 
     def _finish(self, grant: Grant, moves: list[dict[str, str]]) -> None:
-        told = {"epoch": grant.epoch, "run": grant.run, "path": grant.path, "result": Result.SUCCEEDED, "at": NOON}
+        told = {
+            "epoch": grant.epoch,
+            "run": grant.run,
+            "path": grant.path,
+            "result": ActionResult.SUCCEEDED,
+            "at": NOON,
+        }
         told["moves"] = moves
-        self.database.run_here(partial(finish.finish, hooks=HOOKS, ending=Ending.model_validate(told)))
+        self.database.run_transaction_here(
+            partial(finish.finish_action, hooks=HOOKS, ending=ActionEnding.model_validate(told))
+        )
 
 
 def _hour(number: int) -> Any:

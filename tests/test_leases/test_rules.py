@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from activities.leases.audit import doubled
+from activities.leases.audit import find_double_bookings
 from domain.errors import Category, Refused
-from domain.leases.capacity import Allocation, Size, matches, peak, room
-from domain.leases.dates import parse, stamp
+from domain.leases.capacity import Allocation, ResourceSize, count_fitting_instances, peak_usage, properties_match
+from domain.leases.dates import format_date, parse_date
 from domain.leases.messages import HostOccupancy, Occupancy
 from domain.leases.specs import (
     HostSpec,
@@ -22,8 +22,8 @@ from domain.leases.specs import (
     LeaseSpec,
     LeaseTerm,
     ReservationSpec,
-    changed_term,
-    term,
+    term_after_change,
+    term_of_new_lease,
 )
 from tests.cases import every_case
 
@@ -47,7 +47,7 @@ LIMITS = LeaseLimits(longest=timedelta(days=30))
     ],
 )
 def test_dates_are_read_as_people_write_them(text: str, meant: str) -> None:
-    assert stamp(parse(text, NOW)) == meant
+    assert format_date(parse_date(text, NOW)) == meant
 
 
 @every_case(
@@ -56,7 +56,7 @@ def test_dates_are_read_as_people_write_them(text: str, meant: str) -> None:
 )
 def test_what_nobody_can_read_is_refused_and_says_how_to_write_it(text: str) -> None:
     with pytest.raises(Refused) as refused:
-        parse(text, NOW, "start")
+        parse_date(text, NOW, "start")
     assert refused.value.category is Category.INVALID
     assert "start" in refused.value.message
 
@@ -66,7 +66,7 @@ def _lease(**dates: Any) -> LeaseSpec:
 
 
 def test_the_end_is_announced_an_hour_before_it_but_never_before_the_start() -> None:
-    long, short = term(_lease(end="+5h"), NOW, LIMITS), term(_lease(end="+30m"), NOW, LIMITS)
+    long, short = term_of_new_lease(_lease(end="+5h"), NOW, LIMITS), term_of_new_lease(_lease(end="+30m"), NOW, LIMITS)
     assert long.before_end == long.end - timedelta(hours=1)
     assert short.before_end == short.start
 
@@ -84,25 +84,25 @@ def test_the_end_is_announced_an_hour_before_it_but_never_before_the_start() -> 
 )
 def test_dates_that_make_no_lease_are_refused_with_the_rule(dates: dict[str, str], reason: str) -> None:
     with pytest.raises(Refused) as refused:
-        term(_lease(**dates), NOW, LIMITS)
+        term_of_new_lease(_lease(**dates), NOW, LIMITS)
     assert reason in refused.value.message
     assert refused.value.category is Category.INVALID
 
 
 def test_a_start_in_this_very_minute_is_not_in_the_past_for_people_write_no_seconds() -> None:
-    assert stamp(term(_lease(start="2026-06-01 12:00"), NOW, LIMITS).start) == "2026-06-01T12:00:00Z"
+    assert format_date(term_of_new_lease(_lease(start="2026-06-01 12:00"), NOW, LIMITS).start) == "2026-06-01T12:00:00Z"
 
 
 OLD = LeaseTerm(NOW + timedelta(hours=1), NOW + timedelta(hours=5), NOW + timedelta(hours=4))
 
 
 def _changed(started: bool, **change: Any) -> LeaseTerm:
-    return changed_term(LeaseChange.model_validate(change), OLD, started, NOW, LIMITS)
+    return term_after_change(LeaseChange.model_validate(change), OLD, started, NOW, LIMITS)
 
 
 def test_the_announcement_keeps_its_distance_when_the_end_moves() -> None:
-    assert _changed(True, end="+9h").before_end == parse("+8h", NOW)
-    assert _changed(False, end="+90m").before_end == max(OLD.start, parse("+30m", NOW))
+    assert _changed(True, end="+9h").before_end == parse_date("+8h", NOW)
+    assert _changed(False, end="+90m").before_end == max(OLD.start, parse_date("+30m", NOW))
 
 
 @every_case(
@@ -143,7 +143,7 @@ def test_a_request_that_makes_no_sense_is_refused_before_anybody_is_asked(spec: 
 
 
 def test_hosts_is_short_for_one_reservation() -> None:
-    (wanted,) = LeaseSpec.model_validate({"end": "+1h", "hosts": 3}).wanted()
+    (wanted,) = LeaseSpec.model_validate({"end": "+1h", "hosts": 3}).reservation_specs()
     assert wanted == TypeAdapter(ReservationSpec).validate_python({"resource_type": "physical:host", "min": 3})
 
 
@@ -173,7 +173,7 @@ def test_a_host_knows_its_labels_and_its_sizes() -> None:
     ],
 )
 def test_properties_are_matched_word_by_word_or_compared(wanted: dict[str, object], fits: bool) -> None:
-    assert matches({"gpu": "a100", "vcpus": 32, "ssd": True, "rack": "7"}, wanted) is fits
+    assert properties_match({"gpu": "a100", "vcpus": 32, "ssd": True, "rack": "7"}, wanted) is fits
 
 
 def _at(hour: float) -> datetime:
@@ -181,22 +181,22 @@ def _at(hour: float) -> datetime:
 
 
 def test_what_ends_as_another_starts_does_not_overlap_it() -> None:
-    small = Size(4, 10, 0)
+    small = ResourceSize(4, 10, 0)
     after_each_other = [Allocation(_at(0), _at(1), small), Allocation(_at(1), _at(2), small)]
-    assert peak(after_each_other) == small
-    assert room(Size(8, 100, 0), after_each_other, _at(0), _at(2), small) == 1
-    assert room(Size(8, 100, 0), after_each_other, _at(2), _at(3), small) == 2
+    assert peak_usage(after_each_other) == small
+    assert count_fitting_instances(ResourceSize(8, 100, 0), after_each_other, _at(0), _at(2), small) == 1
+    assert count_fitting_instances(ResourceSize(8, 100, 0), after_each_other, _at(2), _at(3), small) == 2
 
 
 def test_a_host_that_is_held_as_a_whole_has_no_room() -> None:
-    taken = [Allocation(_at(0), _at(1), Size(0, 0, 0), whole=True)]
-    assert room(Size(8, 8, 8), taken, _at(0), _at(2), Size(1, 1, 1)) == 0
-    assert room(Size(8, 8, 8), taken, _at(1), _at(2), Size(1, 1, 1)) == 8
+    taken = [Allocation(_at(0), _at(1), ResourceSize(0, 0, 0), whole=True)]
+    assert count_fitting_instances(ResourceSize(8, 8, 8), taken, _at(0), _at(2), ResourceSize(1, 1, 1)) == 0
+    assert count_fitting_instances(ResourceSize(8, 8, 8), taken, _at(1), _at(2), ResourceSize(1, 1, 1)) == 8
 
 
 _STRETCHES = st.lists(
     st.tuples(st.integers(0, 20), st.integers(1, 10), st.integers(1, 8)).map(
-        lambda each: Allocation(_at(each[0]), _at(each[0] + each[1]), Size(each[2], each[2], each[2]))
+        lambda each: Allocation(_at(each[0]), _at(each[0] + each[1]), ResourceSize(each[2], each[2], each[2]))
     ),
     max_size=12,
 )
@@ -205,7 +205,7 @@ _STRETCHES = st.lists(
 @given(_STRETCHES)
 def test_the_peak_is_the_highest_of_all_hours(taken: list[Allocation]) -> None:
     by_hour = [sum(one.size.vcpus for one in taken if one.starts <= _at(h) < one.ends) for h in range(32)]
-    assert peak(taken).vcpus == max(by_hour)
+    assert peak_usage(taken).vcpus == max(by_hour)
 
 
 def test_a_host_is_booked_twice_also_by_one_that_lies_within_another() -> None:
@@ -216,7 +216,7 @@ def test_a_host_is_booked_twice_also_by_one_that_lies_within_another() -> None:
 
     inside = [stretch("a", 0, 10), stretch("b", 1, 2), stretch("c", 3, 4), stretch("d", 10, 11)]
     after = [stretch("a", 0, 1), stretch("b", 1, 2), stretch("c", 1, 2, whole=False)]
-    told = doubled(
+    told = find_double_bookings(
         [HostOccupancy(host=name, status="UP", stretches=each) for name, each in (("x", inside), ("y", after))]
     )
     assert [finding.what for finding in told] == ["is booked twice: a and b", "is booked twice: a and c"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from domain.leases.tables import START
-from store.leases.schedule import PAGE
+from store.leases.schedule import PAGE_SIZE
 from store.leases.tables import allocations, timers
 from tests.test_leases.bookings import book, due, host, lease, moment, started
 from tests.test_store.driver import StoreDriver
@@ -21,7 +21,7 @@ async def test_those_who_wait_for_one_slow_end_hide_nobody_however_many_they_are
     await book(driver, "other", 2.5, 5)
     await book(driver, "behind", 3.2, 6)  # waits too
     await book(driver, "late", 3.5, 5)
-    waiting = [f"{lease('w')}{n:04}" for n in range(2 * PAGE)]
+    waiting = [f"{lease('w')}{n:04}" for n in range(2 * PAGE_SIZE)]
     rows = [{"host": "pool:main:host:h1", "reservation": f"{path}:reservation:r1", "lease": path} for path in waiting]
     dates = {"starts": moment(3), "ends": moment(4)}
     told = [{"event": f"{path}:event:{START}", "lease": path, "pool": "main", "name": START} for path in waiting]
@@ -30,7 +30,7 @@ async def test_those_who_wait_for_one_slow_end_hide_nobody_however_many_they_are
         connection.execute(sa.insert(allocations), [{**row, **dates, **NOTHING} for row in rows])
         connection.execute(sa.insert(timers), [{**each, "due": moment(3)} for each in told])
 
-    await driver.database.run(crowd)
+    await driver.database.run_transaction(crowd)
     assert await due(driver, 4) == [
         ("slow", "before_end_lease"),
         ("other", "start_lease"),

@@ -16,7 +16,7 @@ from domain.leases.tables import (
     HostStatus,
     LeaseStatus,
     ReservationStatus,
-    contradiction,
+    describe_contradiction,
 )
 from domain.statetable import NONE, Actor, Ruling, StateTable
 from tests.cases import every_case
@@ -115,10 +115,10 @@ def test_the_events_of_a_lease_are_under_way_only_with_their_lease(action: str) 
 
 
 def test_the_nine_statuses_are_stable_or_transitional_as_in_the_document() -> None:
-    assert set(LEASE.stable) == {"PENDING", "ACTIVE", "TERMINATED", "ERROR"}
-    assert set(LEASE.transitional) == {"CREATING", "STARTING", "UPDATING", "TERMINATING", "DELETING"}
+    assert set(LEASE.stable_statuses) == {"PENDING", "ACTIVE", "TERMINATED", "ERROR"}
+    assert set(LEASE.transitional_statuses) == {"CREATING", "STARTING", "UPDATING", "TERMINATING", "DELETING"}
     assert len(LeaseStatus) == 9
-    assert LEASE.final == ("TERMINATED",)
+    assert LEASE.final_statuses == ("TERMINATED",)
 
 
 # The document's table, copied: lease, reservations, start_lease, end_lease.
@@ -151,7 +151,7 @@ def test_the_relationship_table_is_the_documents() -> None:
 @every_case("lease", LeaseStatus)
 def test_parts_go_with_a_lease_exactly_as_the_relationship_table_says(lease: str) -> None:
     for reservation, start, end in product(ReservationStatus, EventStatus, EventStatus):
-        found = contradiction(
+        found = describe_contradiction(
             lease, [reservation], {"start_lease": start, "end_lease": end, "before_end_lease": "DONE"}
         )
         reservations, starts, ends = EXPECTED.get(lease, ({reservation}, {start}, {end}))  # ERROR asks for nothing
@@ -160,13 +160,13 @@ def test_parts_go_with_a_lease_exactly_as_the_relationship_table_says(lease: str
 
 def test_one_wrong_reservation_among_many_is_found_and_named() -> None:
     events = {"start_lease": "DONE", "before_end_lease": "UNDONE", "end_lease": "UNDONE"}
-    assert contradiction("ACTIVE", ["active", "active"], events) == ""
-    found = contradiction("ACTIVE", ["active", "error"], events)
+    assert describe_contradiction("ACTIVE", ["active", "active"], events) == ""
+    found = describe_contradiction("ACTIVE", ["active", "error"], events)
     assert found == "a reservation is error; a lease under ACTIVE needs active"
 
 
 def test_a_lease_without_its_events_is_wrong_and_one_is_not_updated_while_its_end_is_announced() -> None:
-    assert contradiction("PENDING", ["pending"], {}) == "start_lease is missing"
+    assert describe_contradiction("PENDING", ["pending"], {}) == "start_lease is missing"
     events = {"start_lease": "DONE", "end_lease": "UNDONE", "before_end_lease": "IN_PROGRESS"}
-    assert "IN_PROGRESS" in contradiction("UPDATING", ["active"], events)
-    assert contradiction("ACTIVE", ["active"], events) == ""
+    assert "IN_PROGRESS" in describe_contradiction("UPDATING", ["active"], events)
+    assert describe_contradiction("ACTIVE", ["active"], events) == ""

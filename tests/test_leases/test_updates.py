@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from domain.leases.messages import HandOverGoal
 from domain.leases.specs import LeaseLimits
-from domain.model import Grant, Result
-from store.leases import SqlLeases
-from store.leases.hooks import hooks
+from domain.model import ActionResult, Grant
+from store.leases import SqlLeaseSchedule
+from store.leases.hooks import lease_hooks
 from store.leases.tables import allocations, bookings, timers
 from store.schema import objects
 from tests.test_leases.bookings import (
@@ -54,22 +54,22 @@ async def kept(driver: StoreDriver) -> list[Any]:
         )
         return [connection.execute(query).all() for query in queries]
 
-    return await driver.database.run(look)
+    return await driver.database.run_transaction(look)
 
 
 async def cancelled(driver: StoreDriver, grant: Grant) -> None:
     """As the workflow does it: what had joined goes back, then the end is written."""
     if grant.details["hand_over"]:
-        await SqlLeases(driver.database).returned(await holdings(driver, HandOverGoal.BEFORE))
-    await driver.finish(grant, Result.CANCELLED, "cancelled")
+        await SqlLeaseSchedule(driver.database).record_returned_hosts(await holdings(driver, HandOverGoal.BEFORE))
+    await driver.finish(grant, ActionResult.CANCELLED, "cancelled")
 
 
 async def failed(driver: StoreDriver, grant: Grant) -> None:
-    await driver.finish(grant, Result.FAILED, "the size cannot change")
+    await driver.finish(grant, ActionResult.FAILED, "the size cannot change")
 
 
 async def terminated(driver: StoreDriver, grant: Grant) -> None:
-    await driver.inventory.abandon(grant.path, "mine", driver.now(), "gone")
+    await driver.inventory.abandon_run(grant.path, "mine", driver.now(), "gone")
 
 
 CHANGES: list[dict[str, Any]] = [
@@ -100,7 +100,7 @@ async def _looks_as_before(driver: StoreDriver) -> None:
     """What others see does not change while the update is under way."""
     seen = await see(driver, "a")
     assert (seen.name, list(seen.reservations[0].hosts), seen.degraded) == ("a", ["h1"], False)
-    assert [seen.start, seen.end, *(each.due for each in seen.events)] == [moment(h) for h in (1, 3, 1, 2, 3)]
+    assert [seen.start, seen.end, *(event.due for event in seen.events)] == [moment(h) for h in (1, 3, 1, 2, 3)]
 
 
 @pytest.mark.parametrize("spec", [{"name": "other", "end": at(9)}, {"end": at(2.5)}, {"before_end": at(2.5)}])
@@ -135,10 +135,10 @@ async def test_a_resize_that_is_cancelled_gives_back_what_had_joined_and_keeps_w
     before_it = await holdings(driver, HandOverGoal.BEFORE)
     assert (len(before_it.hosts), before_it.returning) == (2, hosts > 2)
     assert before_it.version > wanted.version
-    await SqlLeases(driver.database).returned(before_it)
+    await SqlLeaseSchedule(driver.database).record_returned_hosts(before_it)
     again = await holdings(driver, HandOverGoal.ALL)  # whoever asks now, for whatever reason, hears the same
     assert len(again.hosts) == 2
-    await driver.finish(grant, Result.CANCELLED, "cancelled")
+    await driver.finish(grant, ActionResult.CANCELLED, "cancelled")
     assert await kept(driver) == before
 
 
@@ -159,7 +159,7 @@ async def test_what_a_terminated_resize_may_have_handed_over_is_nobody_elses_unt
     assert grant.details["hand_over"] == [R1]  # the next update gives it back
     holding = await holdings(driver, HandOverGoal.ALL)
     assert list(holding.hosts) == ["pool:main:host:h1"]
-    await SqlLeases(driver.database).returned(holding)
+    await SqlLeaseSchedule(driver.database).record_returned_hosts(holding)
     await updated(driver, grant)
     await change(driver, "a", end=at(3))
     assert await kept(driver) == before
@@ -181,7 +181,7 @@ async def test_while_a_start_is_being_moved_the_clock_knows_the_earlier_of_its_d
 
 async def _timer(driver: StoreDriver, name: str) -> datetime | None:
     query = sa.select(timers.c.due).where(timers.c.event == f"{lease('a')}:event:{name}")
-    return await driver.database.run(lambda connection: connection.execute(query).scalar_one_or_none())
+    return await driver.database.run_transaction(lambda connection: connection.execute(query).scalar_one_or_none())
 
 
 async def test_an_announcement_is_not_made_again_if_the_new_end_did_not_come_to_be(driver: StoreDriver) -> None:
@@ -213,8 +213,8 @@ async def test_a_host_that_fails_during_a_resize_is_replaced_for_whatever_comes_
         await updated(driver, grant)
     else:
         if grant.details["hand_over"]:
-            await SqlLeases(driver.database).returned(await holdings(driver, HandOverGoal.BEFORE))
-        await driver.finish(grant, Result.CANCELLED, "cancelled")
+            await SqlLeaseSchedule(driver.database).record_returned_hosts(await holdings(driver, HandOverGoal.BEFORE))
+        await driver.finish(grant, ActionResult.CANCELLED, "cancelled")
     seen = (await see(driver, "a")).reservations[0]
     assert len(seen.hosts) == (hosts if good else 2)
     assert "h2" not in seen.hosts
@@ -236,7 +236,7 @@ async def test_a_lease_that_misses_a_host_shrinks_to_those_that_it_has(driver: S
 
 
 async def test_two_updates_that_grow_at_once_do_not_pass_a_quota_together(driver: StoreDriver) -> None:
-    driver.hooks.update(hooks(LeaseLimits(hosts=3)))
+    driver.hooks.update(lease_hooks(LeaseLimits(hosts=3)))
     for n in range(6):
         await host(driver, f"h{n}")
     for name in ("a", "b"):
@@ -277,7 +277,7 @@ async def test_a_resize_names_its_reservation_unless_there_is_only_one(driver: S
     twice = {"reservations": [{"id": "r2", "min": 2}, {"id": "r2", "min": 3}]}
     assert "two sizes for reservation r2" in (await driver.refusal(lease("a"), "update", spec=twice)).message
     assert await change(driver, "a", reservations=[{"id": "r2", "min": 2}]) is None
-    assert [len(each.hosts) for each in (await see(driver, "a")).reservations] == [1, 2]
+    assert [len(reservation.hosts) for reservation in (await see(driver, "a")).reservations] == [1, 2]
     await book(driver, "b", 1, 3)
     for spec in unclear:
         assert await change(driver, "b", **spec) is None

@@ -8,11 +8,11 @@ import pytest
 
 from client.actions import ActionClient
 from tests.test_machines.site import MachineSite
-from workers.service import Service
+from workers.service import WorkerService
 
 
 @pytest.fixture
-async def site(asking: ActionClient, stack: Service, ns: str) -> AsyncIterator[MachineSite]:
+async def site(asking: ActionClient, stack: WorkerService, ns: str) -> AsyncIterator[MachineSite]:
     ours = MachineSite(asking, stack, f"{ns}x")
     yield ours
     await ours.heal_faults()

@@ -10,28 +10,28 @@ from typing import Any
 
 from temporalio.testing import ActivityEnvironment
 
-from activities.machines import PATIENCE as PROVIDER_PATIENCE
+from activities.machines import HYPERVISOR_RETRY as PROVIDER_PATIENCE
 from activities.machines import MachineActivities
 from activities.machines.listing import HypervisorListing
 from activities.orphans import OrphanActivities
 from client.actions import ActionClient, Ticket
 from domain.faults import Fault
-from domain.machines.messages import ObjectResult, ObjectTask
-from domain.machines.ports import Hypervisor, HypervisorOrder, expected
+from domain.machines.messages import HypervisorResult, HypervisorTask
+from domain.machines.ports import Hypervisor, HypervisorOrder, expected_state
 from domain.machines.tables import TABLES
-from domain.model import Claim, Ending, Grant, HistoryLine, ObjectView, Outcome, Refusal, Request, Result
+from domain.model import ActionEnding, ActionResult, Claim, Grant, HistoryLine, ObjectView, Outcome, Refusal, Request
 from domain.statetable import NONE
-from providers.machines import NAME, SimulatedHypervisor
+from providers.machines import PROVIDER_NAME, SimulatedHypervisor
 from tests.patience import PATIENCE
 from tests.stack import family_of
 from workers.machines import MachineFamily
-from workers.service import Service
+from workers.service import WorkerService
 
 
 @dataclass(frozen=True)
 class MachineSite:
     asking: ActionClient
-    service: Service
+    service: WorkerService
     name: str
 
     @property
@@ -61,7 +61,7 @@ class MachineSite:
     async def ask(self, path: str, action: str, **spec: Any) -> Ticket:
         force = spec.pop("force", False)
         request = Request(path=path, action=action, spec=spec or None, requested_by="tester", force=force)
-        return await self.asking.ask(request)
+        return await self.asking.request_action(request)
 
     async def admitted(self, path: str, action: str, **spec: Any) -> Ticket:
         ticket = await self.ask(path, action, **spec)
@@ -69,7 +69,7 @@ class MachineSite:
         return ticket
 
     async def outcome(self, ticket: Ticket) -> Outcome:
-        return await self.asking.outcome(ticket.path, ticket.run)
+        return await self.asking.wait_for_outcome(ticket.path, ticket.run)
 
     async def do(self, path: str, action: str, **spec: Any) -> Outcome:
         return await self.outcome(await self.admitted(path, action, **spec))
@@ -87,10 +87,10 @@ class MachineSite:
 
     async def would_be_refused(self, path: str, action: str, **spec: Any) -> Refusal | None:
         """What begin answers to such a request, on the worker; nothing is started for it."""
-        return (await self.asking.check(Request(path=path, action=action, spec=spec or None))).refusal
+        return (await self.asking.check_request(Request(path=path, action=action, spec=spec or None))).refusal
 
     async def see(self, path: str) -> ObjectView:
-        return await self.service.inventory.get(path)
+        return await self.service.inventory.read_object(path)
 
     async def status(self, path: str) -> str:
         return (await self.see(path)).status
@@ -107,34 +107,34 @@ class MachineSite:
     async def hanging(self, path: str) -> None:
         """Until the order hangs at the hypervisor: its rule is used up then."""
         async with asyncio.timeout(PATIENCE):
-            while any(fault.vm == path and fault.kind == "hang" for fault in await self._cloud().faults()):
+            while any(fault.vm == path and fault.kind == "hang" for fault in await self._cloud().list_faults()):
                 await asyncio.sleep(0.01)
 
     async def history(self, path: str) -> list[HistoryLine]:
-        return await self.service.inventory.history(path, 1_000)
+        return await self.service.inventory.read_history(path, 1_000)
 
     async def fault(self, kind: str, path: str, **more: Any) -> None:
-        await self._cloud().add_fault(Fault(kind=kind, csp=NAME, vm=path, **more))
+        await self._cloud().add_fault(Fault(kind=kind, csp=PROVIDER_NAME, vm=path, **more))
 
     async def heal_faults(self) -> None:
         cloud = self._cloud()
-        await cloud.set_faults([fault for fault in await cloud.faults() if self.name not in fault.vm])
+        await cloud.set_faults([fault for fault in await cloud.list_faults() if self.name not in fault.vm])
 
     def _cloud(self) -> Any:
         return self.service.simulated["aws"]
 
     async def at_rest(self) -> None:
         """Nothing moves, nothing is locked, and the hypervisor agrees with the inventory about everything of ours."""
-        holds = [hold for hold in await self.service.inventory.holds() if self.name in hold.path]
+        holds = [hold for hold in await self.service.inventory.list_locks() if self.name in hold.path]
         assert holds == []
         for kind, table in TABLES.items():
             for view in await self.service.inventory.list_objects(kind, limit=5_000):
                 if self.name not in view.path or kind == "account":
                     continue
-                assert view.status in table.stable
+                assert view.status in table.stable_statuses
                 assert (view.target_action, view.target_status) == (NONE, NONE)
-                said = (await self.hypervisor.describe(view.path)).state
-                assert said == expected(kind, view.status), f"{view.path} is {view.status}, and outside {said}"
+                said = (await self.hypervisor.describe_object(view.path)).state
+                assert said == expected_state(kind, view.status), f"{view.path} is {view.status}, and outside {said}"
 
     # Things to begin with.
 
@@ -142,20 +142,20 @@ class MachineSite:
         """An action's own transactions and orders, without its workflow: for what a test begins with."""
         inventory, at = self.service.inventory, datetime.now(UTC)
         request = Request(path=path, action=action, spec=spec or None, requested_by="seed")
-        admission = await inventory.begin(Claim(request=request, run=f"seed-{uuid.uuid4()}", at=at))
+        admission = await inventory.begin_action(Claim(request=request, run=f"seed-{uuid.uuid4()}", at=at))
         assert admission.grant, admission.refusal
         grant = admission.grant
         work = await self.at_work("operate", grant)
         left = {"info": work.info, "to": work.to}
-        ending = Ending(epoch=grant.epoch, run=grant.run, path=path, result=Result.SUCCEEDED, at=at, **left)
-        return (await inventory.finish(ending)).status
+        ending = ActionEnding(epoch=grant.epoch, run=grant.run, path=path, result=ActionResult.SUCCEEDED, at=at, **left)
+        return (await inventory.finish_action(ending)).status
 
-    async def at_work(self, what: str, grant: Grant, hypervisor: Hypervisor | None = None) -> ObjectResult:
+    async def at_work(self, what: str, grant: Grant, hypervisor: Hypervisor | None = None) -> HypervisorResult:
         """One of the activities of an action, as a worker runs it; on another hypervisor if one is given."""
         context = self.service.context
         work = MachineActivities(context.inventory, hypervisor or self.hypervisor, context.fence)
         way = {"operate": work.operate_object, "settle": work.settle_object}[what]
-        return await ActivityEnvironment().run(way, ObjectTask(grant=grant))
+        return await ActivityEnvironment().run(way, HypervisorTask(grant=grant))
 
     async def discarding(self, grant: Grant, hypervisor: Hypervisor | None = None) -> str:
         """The activity of an action that removes an orphan, as a worker runs it."""
@@ -198,7 +198,9 @@ async def left_node(site: MachineSite) -> str:
     await site.hang(node, "create")
     await site.admitted(node, "create", memory=10)
     await site.hanging(node)
-    await site.hypervisor.perform("create", HypervisorOrder(node, "node", f"{node}, as it came to be", {"memory": 10}))
+    await site.hypervisor.perform_order(
+        "create", HypervisorOrder(node, "node", f"{node}, as it came to be", {"memory": 10})
+    )
     await site.asking.client.get_workflow_handle(node).terminate("an operator")
     await site.heal_faults()
     return node

@@ -11,13 +11,13 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.testing import TimeSkipper
 
 from domain import wire
-from domain.healing import HealFinding, Sweep
+from domain.healing import HealFinding, SweepOptions
 from domain.machines import BIN_ROLE
-from domain.machines.messages import BinQuery
-from domain.machines.rules import stamp, tenant_of
-from domain.model import BrokenPromise as Broken
-from domain.model import Query, Verification
-from store.machines.queries import SqlBin
+from domain.machines.messages import DueBinQuery
+from domain.machines.rules import bin_tenant_of, format_bin_time
+from domain.model import InvariantViolation as Broken
+from domain.model import ReadQuery, VerificationReport
+from store.machines.queries import SqlRecycleBin
 from store.schema import objects
 from tests.patience import PATIENCE
 from tests.test_machines.site import MachineSite
@@ -30,7 +30,7 @@ class Clock:
 
     def __init__(self, site: MachineSite, path: str) -> None:
         client = site.asking.client
-        self.handle = client.get_workflow_handle(wire.companion(tenant_of(path), BIN_ROLE))
+        self.handle = client.get_workflow_handle(wire.companion_id(bin_tenant_of(path), BIN_ROLE))
         self._skipper = TimeSkipper(client)
 
     async def skip(self, **time: float) -> bool:
@@ -79,8 +79,8 @@ async def test_every_kind_that_can_be_deleted_is_destroyed_in_its_time(site: Mac
 
 
 async def test_what_belongs_to_no_account_has_a_bin_of_its_own(site: MachineSite) -> None:
-    assert tenant_of(site.image) == "image"
-    assert tenant_of(site.machine()) == tenant_of(site.disk()) == tenant_of(site.account) == site.account
+    assert bin_tenant_of(site.image) == "image"
+    assert bin_tenant_of(site.machine()) == bin_tenant_of(site.disk()) == bin_tenant_of(site.account) == site.account
 
 
 async def test_the_retention_can_be_set_for_an_account_and_for_one_object(site: MachineSite) -> None:
@@ -189,8 +189,8 @@ async def test_a_delete_that_fails_leaves_no_time_behind(site: MachineSite) -> N
     outcome = await site.do(site.disk(), "delete")
     assert outcome.status == "CREATED"
     assert {"bin", "until"}.isdisjoint((await site.see(site.disk())).info)
-    query = BinQuery(tenant=site.account, at=datetime.now(UTC) + timedelta(days=30), limit=10)
-    seen = await SqlBin(site.service.context.database).due(query)
+    query = DueBinQuery(tenant=site.account, at=datetime.now(UTC) + timedelta(days=30), limit=10)
+    seen = await SqlRecycleBin(site.service.context.database).list_due_entries(query)
     assert (seen.due, seen.next, seen.waiting) == ([], None, False)
 
 
@@ -200,19 +200,19 @@ async def test_a_clock_that_was_ended_by_hand_is_named_by_verify_and_started_by_
     await site.to(site.disk(), "delete")
     assert await broken(site) == []
     await Clock(site, site.disk()).handle.terminate("somebody's mistake")
-    long_ago = stamp(datetime.now(UTC) - timedelta(hours=1))
+    long_ago = format_bin_time(datetime.now(UTC) - timedelta(hours=1))
     kept = {**(await site.see(site.disk())).info, "until": long_ago}
     late = sa.update(objects).where(objects.c.path == site.disk()).values(info=kept)
-    await site.service.context.database.run(lambda connection: connection.execute(late))
-    clock = wire.companion(site.account, BIN_ROLE)
+    await site.service.context.database.run_transaction(lambda connection: connection.execute(late))
+    clock = wire.companion_id(site.account, BIN_ROLE)
     missing, overdue = await broken(site)
     assert (missing.invariant, missing.path) == ("I12", site.account)
     assert f"its recycle-bin clock does not run ({clock})" in missing.what
     assert (overdue.invariant, overdue.path) == ("I12", site.disk())
     assert f"should have been done at {long_ago}" in overdue.what
-    dry = await site.asking.heal(Sweep(dry_run=True))
+    dry = await site.asking.run_sweep(SweepOptions(dry_run=True))
     assert HealFinding.WOULD_START in [found.finding for found in dry.found if found.path == clock]
-    report = await site.asking.heal(Sweep())
+    report = await site.asking.run_sweep(SweepOptions())
     assert [found.finding for found in report.found if found.path == clock] == [HealFinding.STARTED]
     await Clock(site, site.disk()).handle.result()
     assert await site.status(site.disk()) == "DESTROYED"
@@ -220,4 +220,6 @@ async def test_a_clock_that_was_ended_by_hand_is_named_by_verify_and_started_by_
 
 
 async def broken(site: MachineSite) -> list[Broken]:
-    return (await site.asking.read(wire.VERIFY, Query(path=site.account), Verification)).findings
+    return (
+        await site.asking.run_query(wire.VERIFY_ACTIVITY, ReadQuery(path=site.account), VerificationReport)
+    ).findings

@@ -69,6 +69,6 @@ async def test_queues_are_listed_shown_stopped_and_terminated(site: MachineSite,
     assert mine == [(db, 1, "migrate"), (db, 2, "stop"), (web, 1, "reboot")]
     stopped, terminated = await asyncio.gather(cli(f"queue stop {db}"), cli(f"queue terminate --prefix {site.account}"))
     assert (stopped.code, terminated.code) == (0, 0)
-    assert [(await site.outcome(each)).status for each in (stop, reboot)] == ["HALTED", "RUNNING"]
+    assert [(await site.outcome(ticket)).status for ticket in (stop, reboot)] == ["HALTED", "RUNNING"]
     assert "nobody waits" in (await cli(f"queue show {db}")).err
     await site.at_rest()

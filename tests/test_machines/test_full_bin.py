@@ -8,15 +8,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from activities.machines.bin import BinActivities
-from domain.machines.messages import Bin
-from domain.machines.rules import stamp
+from domain.machines.messages import TenantBin
+from domain.machines.rules import format_bin_time
 from domain.statetable import NONE
 from providers.machines.tables import things
-from store.machines.queries import SqlBin
+from store.machines.queries import SqlRecycleBin
 from store.schema import objects
 from tests.test_machines.site import MachineSite
 from tests.test_machines.test_bin import Clock
-from workflows.machines.bin import AT_ONCE
+from workflows.machines.bin import CONCURRENT_DESTROYS
 
 
 async def with_disks(site: MachineSite, number: int, status: str, state: str, **info: Any) -> None:
@@ -36,15 +36,17 @@ async def with_disks(site: MachineSite, number: int, status: str, state: str, **
     }
     real = {"kind": "disk", "state": state, "node": "", "machine": "", "image": "", "memory": 0, "effects": 0}
     context = site.service.context
-    await context.database.run(lambda at: at.execute(sa.insert(objects), [{"path": path, **record} for path in paths]))
-    await context.cloud_database.run(
+    await context.database.run_transaction(
+        lambda at: at.execute(sa.insert(objects), [{"path": path, **record} for path in paths])
+    )
+    await context.cloud_database.run_transaction(
         lambda at: at.execute(sa.insert(things), [{"path": path, **real} for path in paths])
     )
 
 
 async def count(site: MachineSite, status: str) -> int:
     which = sa.select(sa.func.count()).where(objects.c.parent == site.account, objects.c.status == status)
-    return int(await site.service.context.database.run(lambda at: at.execute(which).scalar_one()))
+    return int(await site.service.context.database.run_transaction(lambda at: at.execute(which).scalar_one()))
 
 
 async def test_three_thousand_objects_go_into_the_bin_with_their_account_and_out_of_it_by_one_clock(
@@ -67,9 +69,13 @@ async def test_three_thousand_objects_go_into_the_bin_with_their_account_and_out
 
 async def test_many_entries_that_are_due_by_themselves_are_destroyed_so_many_at_a_time(site: MachineSite) -> None:
     await site.with_account()
-    await with_disks(site, 70, "DELETED", "binned", bin=1, until=stamp(datetime.now(UTC) - timedelta(minutes=1)))
+    await with_disks(
+        site, 70, "DELETED", "binned", bin=1, until=format_bin_time(datetime.now(UTC) - timedelta(minutes=1))
+    )
     context = site.service.context
-    await BinActivities(site.asking.client, SqlBin(context.database)).wake_bin(Bin(tenant=site.account))
+    await BinActivities(site.asking.client, SqlRecycleBin(context.database)).wake_bin_clock(
+        TenantBin(tenant=site.account)
+    )
     clock = Clock(site, site.disk())
     await clock.handle.result()
     assert await count(site, "DESTROYED") == 70
@@ -78,4 +84,4 @@ async def test_many_entries_that_are_due_by_themselves_are_destroyed_so_many_at_
         running += event.HasField("start_child_workflow_execution_initiated_event_attributes")
         running -= event.HasField("child_workflow_execution_completed_event_attributes")
         most = max(most, running)
-    assert most == AT_ONCE
+    assert most == CONCURRENT_DESTROYS

@@ -11,9 +11,9 @@ import pytest
 
 from domain.errors import Rejected, Throttled, Unavailable, UnknownOutcome
 from domain.faults import Fault, FaultKind
-from domain.machines.ports import ABSENT, MOVES, HypervisorFacts, HypervisorOrder
+from domain.machines.ports import ABSENT, STATE_AFTER_VERB, HypervisorFacts, HypervisorOrder
 from domain.paths import kind_of
-from providers.machines import NAME, SimulatedHypervisor
+from providers.machines import PROVIDER_NAME, SimulatedHypervisor
 from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
 
@@ -30,19 +30,19 @@ class Rack:
 
     async def tell(self, verb: str, path: str, token: str = "", **about: Any) -> HypervisorFacts:
         order = HypervisorOrder(path, kind_of(path), token or f"t{next(_tokens)}", about)
-        return await self.hypervisor.perform(verb, order)
+        return await self.hypervisor.perform_order(verb, order)
 
     async def machine(self, path: str = DB, node: str = "n1", memory: int = 4) -> HypervisorFacts:
         return await self.tell("create", path, image="u", memory=memory, node=node)
 
     async def fault(self, kind: FaultKind, **more: Any) -> None:
-        await self._script.add_fault(Fault(kind=kind, csp=NAME, **more))
+        await self._script.add_fault(Fault(kind=kind, csp=PROVIDER_NAME, **more))
 
 
 @pytest.fixture
 async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
     database = Database(f"sqlite:///{tmp_path}/cloud.db")
-    database.run_here(create_tables)
+    database.run_transaction_here(create_tables)
     rack = Rack(database)
     await rack.tell("create", "node:n1", memory=8)
     await rack.tell("create", "node:n2", memory=4)
@@ -101,22 +101,24 @@ async def test_stopped_machines_use_no_memory(rack: Rack) -> None:
 
 async def test_one_token_has_one_effect_even_after_other_orders(rack: Rack) -> None:
     await rack.machine()
-    before = await rack.hypervisor.effects(DB)
+    before = await rack.hypervisor.count_effects(DB)
     for _ in range(3):
         await rack.tell("reboot", DB, token="once")
-    assert await rack.hypervisor.effects(DB) == before + 1
+    assert await rack.hypervisor.count_effects(DB) == before + 1
     await rack.tell("stop", DB)
     assert (await rack.tell("reboot", DB, token="once")).state == "stopped"  # late and repeated: nothing happens
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MOVES if kind in ("machine", "disk", "cloudspace", "image", "node")])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in STATE_AFTER_VERB if kind in ("machine", "disk", "cloudspace", "image", "node")]
+)
 async def test_an_order_that_no_move_allows_is_refused_and_changes_nothing(rack: Rack, kind: str) -> None:
     path = {"machine": DB, "disk": DISK, "cloudspace": "account:a:cloudspace:x", "image": "image:x", "node": "node:x"}
-    for verb, moves in MOVES[kind].items():
+    for verb, moves in STATE_AFTER_VERB[kind].items():
         if ABSENT not in moves:
             with pytest.raises(Rejected, match=f"cannot {verb} .*: it is absent"):
                 await rack.tell(verb, path[kind])
-    assert (await rack.hypervisor.describe(path[kind])).state == ABSENT
+    assert (await rack.hypervisor.describe_object(path[kind])).state == ABSENT
 
 
 @pytest.mark.parametrize(
@@ -135,14 +137,17 @@ async def test_the_fault_script_holds_here_too(
     await rack.fault(fault, vm=DB, verb="stop", times=1)
     with pytest.raises(error):
         await rack.tell("stop", DB, token="stop")
-    assert ((await rack.hypervisor.describe(DB)).state == "stopped") is done
+    assert ((await rack.hypervisor.describe_object(DB)).state == "stopped") is done
     assert (await rack.tell("stop", DB, token="stop")).state == "stopped"
 
 
 async def test_what_is_there_is_listed_by_path_and_by_node(rack: Rack) -> None:
     await rack.machine()
-    assert [facts.path for facts in await rack.hypervisor.living("account:a", "")] == ["account:a:cloudspace:dev", DB]
-    assert [facts.path for facts in await rack.hypervisor.machines_on("n1")] == [DB]
+    assert [facts.path for facts in await rack.hypervisor.list_living("account:a", "")] == [
+        "account:a:cloudspace:dev",
+        DB,
+    ]
+    assert [facts.path for facts in await rack.hypervisor.list_machines_on("n1")] == [DB]
     await rack.tell("stop", DB)
     await rack.tell("delete", DB)
-    assert await rack.hypervisor.machines_on("n1") == []  # in the bin it is at home nowhere
+    assert await rack.hypervisor.list_machines_on("n1") == []  # in the bin it is at home nowhere

@@ -12,9 +12,9 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from domain.errors import Superseded
-from domain.machines.messages import ObjectResult
+from domain.machines.messages import HypervisorResult
 from domain.machines.ports import Hypervisor, HypervisorFacts, HypervisorOrder
-from domain.model import Claim, Ending, Grant, ObjectView, Request, Result
+from domain.model import ActionEnding, ActionResult, Claim, Grant, ObjectView, Request
 from tests.patience import PATIENCE
 from tests.test_machines.site import MachineSite
 
@@ -31,23 +31,23 @@ class Frozen:
         self._calls = count()
         self.reached, self.thawed = asyncio.Event(), asyncio.Event()
 
-    async def perform(self, verb: str, order: HypervisorOrder) -> HypervisorFacts:
+    async def perform_order(self, verb: str, order: HypervisorOrder) -> HypervisorFacts:
         here = next(self._calls) == self._at
         await self._freeze(here and not self._answered)
-        facts = await self._inner.perform(verb, order)
+        facts = await self._inner.perform_order(verb, order)
         await self._freeze(here and self._answered)
         return facts
 
-    async def describe(self, path: str) -> HypervisorFacts:
-        facts = await self._inner.describe(path)
+    async def describe_object(self, path: str) -> HypervisorFacts:
+        facts = await self._inner.describe_object(path)
         await self._freeze(next(self._calls) == self._at)
         return facts
 
-    async def living(self, prefix: str, after: str) -> list[HypervisorFacts]:
-        return await self._inner.living(prefix, after)
+    async def list_living(self, prefix: str, after: str) -> list[HypervisorFacts]:
+        return await self._inner.list_living(prefix, after)
 
-    async def machines_on(self, node: str) -> list[HypervisorFacts]:
-        return await self._inner.machines_on(node)
+    async def list_machines_on(self, node: str) -> list[HypervisorFacts]:
+        return await self._inner.list_machines_on(node)
 
     async def _freeze(self, here: bool) -> None:
         if here:
@@ -59,19 +59,21 @@ async def begun(site: MachineSite, path: str, action: str, **spec: Any) -> tuple
     """An action that has begun, and its run."""
     run = f"late-{site.name}-{next(_runs)}"
     request = Request(path=path, action=action, spec=spec or None, requested_by="tester")
-    admission = await site.service.inventory.begin(Claim(request=request, run=run, at=datetime.now(UTC)))
+    admission = await site.service.inventory.begin_action(Claim(request=request, run=run, at=datetime.now(UTC)))
     assert admission.grant, admission.refusal
     return admission.grant, run
 
 
-async def over(site: MachineSite, grant: Grant, result: Result, **left: Any) -> None:
-    ending = Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=result, at=datetime.now(UTC), **left)
-    await site.service.inventory.finish(ending)
+async def over(site: MachineSite, grant: Grant, result: ActionResult, **left: Any) -> None:
+    ending = ActionEnding(
+        epoch=grant.epoch, run=grant.run, path=grant.path, result=result, at=datetime.now(UTC), **left
+    )
+    await site.service.inventory.finish_action(ending)
 
 
 async def frozen(
     site: MachineSite, what: str, grant: Grant, at: int, answered: bool
-) -> tuple[Frozen, asyncio.Task[ObjectResult]]:
+) -> tuple[Frozen, asyncio.Task[HypervisorResult]]:
     """A worker at work on an action, frozen at its call of that number; or through with it, if it makes fewer calls."""
     hypervisor = Frozen(site.hypervisor, at, answered)
     worker = asyncio.create_task(site.at_work(what, grant, hypervisor))
@@ -86,7 +88,7 @@ async def everything(site: MachineSite) -> tuple[list[HypervisorFacts], list[Obj
     """All that is ours, outside and on record."""
     inventory = site.service.inventory
     kinds = ("account", "cloudspace", "machine", "disk")
-    return await site.hypervisor.living(site.account, ""), [
+    return await site.hypervisor.list_living(site.account, ""), [
         view for kind in kinds for view in await inventory.list_objects(kind, site.account, "", 1_000)
     ]
 
@@ -116,7 +118,7 @@ async def test_whoever_was_frozen_at_any_call_changes_nothing_after_a_later_acti
         hypervisor, worker = await frozen(site, "operate", grant, call, answered)
         if worker.done():
             break  # all of its calls were tried
-        await site.service.inventory.abandon(path, run, datetime.now(UTC), "its worker was not heard of")
+        await site.service.inventory.abandon_run(path, run, datetime.now(UTC), "its worker was not heard of")
         await site.seed(path, "delete", **spec)
         await site.seed(path, "restore")
         await changes_nothing(site, hypervisor, worker)
@@ -124,7 +126,7 @@ async def test_whoever_was_frozen_at_any_call_changes_nothing_after_a_later_acti
             if await site.status(site.machine(name)) == "HALTED":
                 await site.seed(site.machine(name), "start")
     assert call >= {"stop": 1, "reboot": 1, "delete": 3}[action]
-    await over(site, grant, Result.SUCCEEDED, info=worker.result().info)
+    await over(site, grant, ActionResult.SUCCEEDED, info=worker.result().info)
 
 
 async def test_a_discard_that_froze_while_it_looked_leaves_a_disk_alone_that_was_made_since(site: MachineSite) -> None:
@@ -132,15 +134,15 @@ async def test_a_discard_that_froze_while_it_looked_leaves_a_disk_alone_that_was
     await site.with_account()
     grant, _ = await begun(site, site.disk(), "discard")
     hypervisor = Frozen(site.hypervisor, 0, True)
-    await site.hypervisor.perform("create", HypervisorOrder(site.disk(), "disk", "left by somebody", {"size": 1}))
+    await site.hypervisor.perform_order("create", HypervisorOrder(site.disk(), "disk", "left by somebody", {"size": 1}))
     worker = asyncio.create_task(site.discarding(grant, hypervisor))
     async with asyncio.timeout(PATIENCE):
         await hypervisor.reached.wait()  # it has seen the disk
     await site.discarding(grant)
-    await over(site, grant, Result.SUCCEEDED)
+    await over(site, grant, ActionResult.SUCCEEDED)
     await site.seed(site.disk(), "create")
     await changes_nothing(site, hypervisor, worker)
-    assert (await site.hypervisor.describe(site.disk())).state == "detached"
+    assert (await site.hypervisor.describe_object(site.disk())).state == "detached"
     with pytest.raises(ApplicationError, match="no order was given"):
         await worker
 
@@ -155,10 +157,10 @@ async def test_a_stale_settle_of_a_cancelled_start_does_not_stop_a_machine_that_
     await site.at_work("operate", grant)
     hypervisor, worker = await frozen(site, "settle", grant, 0, True)
     assert not worker.done()
-    await over(site, grant, Result.CANCELLED)  # by another worker, which could not reach the hypervisor
+    await over(site, grant, ActionResult.CANCELLED)  # by another worker, which could not reach the hypervisor
     assert await site.seed(db, "start") == "RUNNING"
     await changes_nothing(site, hypervisor, worker)
-    assert (await site.hypervisor.describe(db)).state == "running"
+    assert (await site.hypervisor.describe_object(db)).state == "running"
 
 
 async def test_the_hypervisor_refuses_an_order_of_an_earlier_action_also_for_what_is_gone(site: MachineSite) -> None:
@@ -166,10 +168,12 @@ async def test_the_hypervisor_refuses_an_order_of_an_earlier_action_also_for_wha
     disk = site.disk()
     grant, _ = await begun(site, disk, "discard")
     await site.discarding(grant)  # it found nothing, and left its number
-    await over(site, grant, Result.SUCCEEDED)
+    await over(site, grant, ActionResult.SUCCEEDED)
     with pytest.raises(Superseded, match=f"action {grant.epoch} has ordered since"):
-        await site.hypervisor.perform("create", HypervisorOrder(disk, "disk", "late", {"size": 1}, grant.epoch - 1))
-    assert (await site.hypervisor.describe(disk)).state == "absent"
+        await site.hypervisor.perform_order(
+            "create", HypervisorOrder(disk, "disk", "late", {"size": 1}, grant.epoch - 1)
+        )
+    assert (await site.hypervisor.describe_object(disk)).state == "absent"
     await site.seed(disk, "create")
 
 
@@ -185,9 +189,9 @@ async def test_a_creation_that_comes_through_after_cancel_and_destroy_makes_noth
     grant, _ = await begun(site, path, "create", **spec)
     hypervisor, worker = await frozen(site, "operate", grant, 0, answered=False)
     assert not worker.done()
-    await over(site, grant, Result.CANCELLED)
+    await over(site, grant, ActionResult.CANCELLED)
     assert await site.seed(path, "destroy") == "DESTROYED"
     if again:
         await site.seed(path, "create", **spec)
     await changes_nothing(site, hypervisor, worker)
-    assert ((await site.hypervisor.describe(path)).state != "absent") is again
+    assert ((await site.hypervisor.describe_object(path)).state != "absent") is again

@@ -9,22 +9,22 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from activities.healing import HealActivities
+from activities.healing import HealingActivities
 from activities.leftovers import LeftoverCleaner
 from domain import wire
-from domain.healing import ANY, HealEntry, HealFinding, HealReport, Leftover, Suspect, Sweep
+from domain.healing import ANY_ACTION, HealEntry, HealFinding, HealReport, Leftover, Suspect, SweepOptions
 from domain.machines.ports import HypervisorOrder
-from domain.model import Query, Result, Verification
+from domain.model import ActionResult, ReadQuery, VerificationReport
 from tests.test_machines.site import MachineSite, left_node
-from workers.settings import Settings
+from workers.settings import WorkerSettings
 
-NOW = Sweep(limits={ANY: 0})
-CLEAR = Sweep(limits={ANY: 0}, grace=0)
+NOW = SweepOptions(limits={ANY_ACTION: 0})
+CLEAR = SweepOptions(limits={ANY_ACTION: 0}, grace=0)
 
 
-async def cleared(site: MachineSite, order: Sweep = CLEAR) -> list[HealEntry]:
+async def cleared(site: MachineSite, order: SweepOptions = CLEAR) -> list[HealEntry]:
     """A sweep that finds it long enough ago."""
-    report = await site.asking.heal(order)
+    report = await site.asking.run_sweep(order)
     return [found for found in report.found if site.name in found.path]
 
 
@@ -41,7 +41,7 @@ async def left_disk(site: MachineSite) -> str:
     await site.admitted(db, "add-disk", disk="late")
     await site.hanging(disk)
     told, epoch = f"{disk}, as it came to be", (await site.see(db)).epoch
-    await site.hypervisor.perform("attach", HypervisorOrder(disk, "disk", told, {"machine": db}, epoch))
+    await site.hypervisor.perform_order("attach", HypervisorOrder(disk, "disk", told, {"machine": db}, epoch))
     await site.asking.client.get_workflow_handle(db).terminate("an operator")
     await site.heal_faults()
     return disk
@@ -58,7 +58,7 @@ async def removing(site: MachineSite) -> tuple[str, asyncio.Task[list[HealEntry]
 
 
 async def state(site: MachineSite, path: str) -> str:
-    return (await site.hypervisor.describe(path)).state
+    return (await site.hypervisor.describe_object(path)).state
 
 
 @pytest.mark.stores("sqlite", "postgres")
@@ -79,7 +79,7 @@ async def test_what_a_terminated_creation_left_outside_is_removed_by_a_later_swe
     assert await cleared(site) == []  # once
     last = (await site.history(path))[-1]
     assert (last.action, last.to, last.message) == ("discard", "None", f"succeeded: {gone.provider}")
-    found = await site.asking.read(wire.VERIFY, Query(path=path), Verification, seconds=60)
+    found = await site.asking.run_query(wire.VERIFY_ACTIVITY, ReadQuery(path=path), VerificationReport, seconds=60)
     assert found.findings == []
     await site.at_rest()
 
@@ -103,10 +103,10 @@ async def test_what_was_asked_for_again_meanwhile_is_never_removed(site: Machine
 async def test_a_creation_that_has_begun_keeps_the_removal_out_and_the_other_way_round(site: MachineSite) -> None:
     node = await left_node(site)
     await swept(site)
-    leftovers = await site.service.inventory.leftovers()
+    leftovers = await site.service.inventory.list_leftovers()
     await site.hang(node, "create")
     create = await site.admitted(node, "create", memory=10)
-    healing = HealActivities(site.asking.client, Outdated(leftovers))  # type: ignore[arg-type]
+    healing = HealingActivities(site.asking.client, Outdated(leftovers))  # type: ignore[arg-type]
     [left] = (await ActivityEnvironment().run(healing.sweep, CLEAR)).found
     assert (left.finding, left.message) == (HealFinding.LEFT, "another action is under way there")
     await site.heal_faults()
@@ -139,11 +139,13 @@ async def test_a_removal_that_fails_is_told_and_tried_again(site: MachineSite) -
 
 async def test_what_a_creation_could_not_undo_is_removed_as_well(site: MachineSite) -> None:
     node = f"node:{site.name}-late"
-    await site.hypervisor.perform("create", HypervisorOrder(node, "node", f"{node}, as it came to be", {"memory": 10}))
+    await site.hypervisor.perform_order(
+        "create", HypervisorOrder(node, "node", f"{node}, as it came to be", {"memory": 10})
+    )
     for verb in ("create", "describe"):
         await site.fault("fail", node, verb=verb, message="out of order")
     outcome = await site.do(node, "create", memory=10)
-    assert (outcome.result, outcome.status) == (Result.FAILED, "None")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "None")
     assert "could not be restored" in outcome.message
     await site.heal_faults()
     [gone] = await cleared(site)
@@ -169,7 +171,7 @@ async def test_a_disk_goes_only_while_nobody_is_at_its_machine(site: MachineSite
     [left] = [found for found in await cleared(site) if found.path == disk]
     assert (left.finding, "409 Conflict" in left.message, db in left.message) == (HealFinding.LEFT, True, True)
     await site.heal_faults()
-    assert (await site.outcome(pause)).result is Result.SUCCEEDED
+    assert (await site.outcome(pause)).result is ActionResult.SUCCEEDED
     [gone] = await cleared(site)
     assert (gone.finding, await state(site, disk)) == (HealFinding.REMOVED, "absent")
 
@@ -207,8 +209,8 @@ async def test_nothing_is_removed_while_an_order_to_make_it_may_be_on_its_way(
     limit: float, age: float, due: bool
 ) -> None:
     at = datetime.now(UTC)
-    life = Settings().order_life()
+    life = WorkerSettings().order_lifetime()
     assert life == 1200.0, "by default: all tries, and the last call"
     inventory = _OneLeft(at - timedelta(seconds=age))
-    leftovers = LeftoverCleaner(None, inventory, {ANY: limit}, order_life=life)  # type: ignore[arg-type]
-    assert bool(await leftovers.due(Sweep(), at)) is due
+    leftovers = LeftoverCleaner(None, inventory, {ANY_ACTION: limit}, order_life=life)  # type: ignore[arg-type]
+    assert bool(await leftovers.list_due_leftovers(SweepOptions(), at)) is due

@@ -126,9 +126,9 @@ async def test_every_pair_outside_the_table_is_refused_and_changes_nothing(site:
     async def one(status: str) -> None:
         stage = await reach(site, kind, status)
         before = await site.see(stage.path) if status != NONE else None
-        for action in table.actions:
+        for action in table.user_actions:
             if table.judge(status, action).ruling is not Ruling.REFUSED or (
-                action == "create" and status in table.vacant
+                action == "create" and status in table.vacant_statuses
             ):
                 continue
             refusal = await site.would_be_refused(stage.path, action, **_plausible(kind, action))
@@ -140,7 +140,7 @@ async def test_every_pair_outside_the_table_is_refused_and_changes_nothing(site:
         if before:
             assert await site.see(stage.path) == before
 
-    await asyncio.gather(*map(one, (NONE, *table.stable)))
+    await asyncio.gather(*map(one, (NONE, *table.stable_statuses)))
 
 
 def _plausible(kind: str, action: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 from domain.errors import Superseded
 from domain.machines.ports import HypervisorOrder
-from domain.model import Claim, Ending, Request, Result
+from domain.model import ActionEnding, ActionResult, Claim, Request
 from domain.orphans import Orphan
 from tests.orphans import found_and_removed, listed, refused, removed
 from tests.test_machines.site import MachineSite
@@ -27,7 +27,7 @@ async def come_late(site: MachineSite, path: str, epoch: int = 0) -> None:
     """The hypervisor carries out an order to create it, of an action that is over."""
     kind = path.split(":")[-2]
     spec = {**MADE[kind][1], "image": site.name, "node": f"{site.name}-1"}
-    await site.hypervisor.perform("create", HypervisorOrder(path, kind, f"late {path} {epoch}", spec, epoch))
+    await site.hypervisor.perform_order("create", HypervisorOrder(path, kind, f"late {path} {epoch}", spec, epoch))
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -46,7 +46,7 @@ async def test_what_was_made_at_the_hypervisor_without_a_record_is_named_listed_
     await come_late(site, paths[kind])
     orphan = await found_and_removed(site.asking, paths[kind], "hypervisor", MADE[kind][0])
     assert (await removed(site.asking, orphan)).message == "nothing was left at the hypervisor"
-    assert (await site.hypervisor.describe(paths[kind])).state == "absent"
+    assert (await site.hypervisor.describe_object(paths[kind])).state == "absent"
     assert [line.to for line in await site.history(paths[kind])][-1] == "None"
     await site.at_rest()
 
@@ -57,7 +57,7 @@ async def test_a_create_that_is_carried_out_after_cancel_and_delete_is_found_and
     await site.hang(late, "create")
     ticket = await site.admitted(late, "create", image=site.name, memory=1)
     await site.hanging(late)
-    await site.asking.cancel(late)
+    await site.asking.cancel_action(late)
     assert (await site.outcome(ticket)).status == "VIRTUAL"
     await site.heal_faults()
     assert await site.to(late, "delete") == "DESTROYED"
@@ -88,7 +88,7 @@ async def test_an_orphan_is_left_alone_while_an_action_runs_that_may_own_it(site
     assert await listed(site.asking, site.account) == []
     assert "409 Conflict" in await refused(site.asking, Orphan(target=late, provider="hypervisor"))
     await site.heal_faults()
-    await site.asking.cancel(late)
+    await site.asking.cancel_action(late)
     await site.outcome(ticket)
 
 
@@ -98,14 +98,16 @@ async def test_a_worker_that_was_frozen_before_it_removed_an_orphan_removes_noth
     node = f"node:{site.name}-late"
     await come_late(site, node)
     request = Request(path=node, action="discard", spec={"place": "hypervisor"}, requested_by="tester")
-    admission = await site.service.inventory.begin(Claim(request=request, run=f"frozen {node}", at=datetime.now(UTC)))
+    admission = await site.service.inventory.begin_action(
+        Claim(request=request, run=f"frozen {node}", at=datetime.now(UTC))
+    )
     grant = admission.grant
     assert grant, admission.refusal
-    ending = Ending(epoch=grant.epoch, run=grant.run, path=node, result=Result.FAILED, at=datetime.now(UTC))
-    await site.service.inventory.finish(ending)
+    ending = ActionEnding(epoch=grant.epoch, run=grant.run, path=node, result=ActionResult.FAILED, at=datetime.now(UTC))
+    await site.service.inventory.finish_action(ending)
     with pytest.raises(ApplicationError, match="no order was given"):
         await site.discarding(grant)
-    assert (await site.hypervisor.describe(node)).state == "enabled"
+    assert (await site.hypervisor.describe_object(node)).state == "enabled"
     (orphan,) = await listed(site.asking, node)
     assert (await removed(site.asking, orphan)).message == "was enabled at the hypervisor, and was removed"
 

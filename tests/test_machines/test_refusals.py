@@ -95,11 +95,11 @@ async def test_a_spec_that_is_wrong_in_itself_never_reaches_the_server(
 
 async def test_the_last_node_is_not_decommissioned(site: MachineSite) -> None:
     """Other tests have nodes too: the rule is asked with the nodes that there are."""
-    from domain.machines.rules import check_another_node
+    from domain.machines.rules import check_another_node_enabled
 
     with pytest.raises(Refused, match="there is no other enabled node"):
-        check_another_node("a", ["a"], "decommission of node:a")
-    check_another_node("a", ["a", "b"], "decommission of node:a")
+        check_another_node_enabled("a", ["a"], "decommission of node:a")
+    check_another_node_enabled("a", ["a", "b"], "decommission of node:a")
 
 
 async def test_force_skips_the_status_but_never_the_end(site: MachineSite) -> None:

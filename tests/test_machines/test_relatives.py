@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from domain.model import Claim, Ending, Request, Result
+from domain.model import ActionEnding, ActionResult, Claim, Request
 from tests.test_machines.site import MachineSite
 
 pytestmark = pytest.mark.stores("postgres")
@@ -78,11 +78,13 @@ async def test_an_account_remembers_what_it_paused_also_when_a_second_worker_goe
     await site.with_space()
     inventory, at = site.service.inventory, datetime.now(UTC)
     asked = Request(path=site.account, action="disable", requested_by="tester")
-    grant = (await inventory.begin(Claim(request=asked, run=f"run-{site.name}", at=at))).grant
+    grant = (await inventory.begin_action(Claim(request=asked, run=f"run-{site.name}", at=at))).grant
     assert grant
     assert (await site.at_work("operate", grant)).info == {"paused": [site.space()]}
     assert (await site.at_work("operate", grant)).info == {"paused": [site.space()]}
-    await inventory.finish(Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=Result.SUCCEEDED, at=at))
+    await inventory.finish_action(
+        ActionEnding(epoch=grant.epoch, run=grant.run, path=grant.path, result=ActionResult.SUCCEEDED, at=at)
+    )
 
 
 async def test_destroying_a_cloudspace_takes_what_is_in_the_bin_with_it(site: MachineSite) -> None:
@@ -98,7 +100,7 @@ async def test_a_member_that_fails_fails_the_whole_and_goes_back_while_the_other
     await site.with_machine("a", "b")
     await site.fault("fail", site.machine("b"), verb="delete", message="disk on fire")
     outcome = await site.do(site.space(), "delete", cascade=True)
-    assert (outcome.result, outcome.status) == (Result.FAILED, "DEPLOYED")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "DEPLOYED")
     assert "disk on fire" in outcome.message
     assert [await site.status(site.machine(name)) for name in "ab"] == ["DELETED", "RUNNING"]
     await site.heal_faults()
@@ -155,7 +157,7 @@ async def test_maintenance_by_stopping_remembers_which_machines_to_start_again(s
     assert await site.to(site.node(1), "maintain", mode="stop") == "MAINTENANCE"
     assert [await site.status(site.machine(name)) for name in "abc"] == ["HALTED"] * 3
     outcome = await site.do(site.machine("a"), "start")  # refused by the hypervisor: its node is in maintenance
-    assert (outcome.result, outcome.status) == (Result.FAILED, "HALTED")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "HALTED")
     assert "is in maintenance" in outcome.message
     await site.to(site.machine("c"), "delete")  # meanwhile its user did something else with it
     assert await site.to(site.node(1), "enable") == "ENABLED"
@@ -181,8 +183,8 @@ async def test_maintenance_waits_for_a_machine_that_its_user_works_on(site: Mach
     reboot = await site.admitted(site.machine("a"), "reboot")
     await site.hanging(site.machine("a"))
     assert await site.to(site.node(1), "maintain") == "MAINTENANCE"
-    assert (await site.outcome(reboot)).result is Result.SUCCEEDED
-    assert (await site.hypervisor.told(site.machine("a")))[1:] == ["reboot", "migrate"]
+    assert (await site.outcome(reboot)).result is ActionResult.SUCCEEDED
+    assert (await site.hypervisor.list_carried_out_verbs(site.machine("a")))[1:] == ["reboot", "migrate"]
 
 
 async def test_decommission_moves_everything_away_and_the_node_is_gone(site: MachineSite) -> None:
@@ -198,7 +200,7 @@ async def test_decommission_that_cannot_move_a_machine_fails_and_the_node_stays_
     await site.with_machine("a", nodes=2)
     await site.fault("fail", site.machine("a"), verb="migrate", message="no way")
     outcome = await site.do(site.node(1), "decommission")
-    assert (outcome.result, outcome.status) == (Result.FAILED, "ENABLED")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "ENABLED")
     assert "no way" in outcome.message
     await site.heal_faults()
     await site.at_rest()

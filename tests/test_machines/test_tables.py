@@ -9,8 +9,8 @@ import pytest
 from domain import registry
 from domain.errors import Refused
 from domain.machines import TABLES, TRANSITION_STATES, validate_transition
-from domain.machines.orders import related_during, related_ends_in, stages, verbs
-from domain.machines.ports import ABSENT, EXPECTED, MOVES, expected, way_back
+from domain.machines.orders import action_stages, hypervisor_verbs, related_status_after, related_status_during
+from domain.machines.ports import ABSENT, EXPECTED_STATES, STATE_AFTER_VERB, expected_state, verbs_to_reach
 from domain.statetable import NONE, SAME, Actor, Ruling
 from tests.cases import every_case
 
@@ -126,7 +126,7 @@ def test_every_action_that_no_row_names_is_refused(kind: str) -> None:
     table = TABLES[kind]
     named = {(row.source, row.action) for row in table.rows if row.actor == Actor.USER}
     done = {("DESTROYED", "delete"), ("DESTROYED", "destroy")}
-    for status, action in product((NONE, *table.statuses), table.actions):
+    for status, action in product((NONE, *table.statuses), table.user_actions):
         verdict = table.judge(status, action)
         assert (verdict.ruling is Ruling.GO) is ((status, action) in named - done), (status, action)
         assert (verdict.ruling is Ruling.ALREADY) is ((status, action) in named & done), (status, action)
@@ -137,13 +137,13 @@ def test_every_action_that_no_row_names_is_refused(kind: str) -> None:
 @every_case("kind", KINDS)
 def test_nothing_is_allowed_in_a_transition_state_and_nothing_leaves_a_final_one(kind: str) -> None:
     table = TABLES[kind]
-    assert set(table.transitional) <= set(TRANSITION_STATES)
-    assert set(table.transitional).isdisjoint(table.stable)
-    for status in table.transitional:
-        assert table.allowed(status) == ()
-    assert table.final == (("DECOMMISSIONED",) if kind == "node" else ("DESTROYED",))
-    for action in table.actions:
-        assert table.judge(table.final[0], action, force=True).ruling is not Ruling.GO
+    assert set(table.transitional_statuses) <= set(TRANSITION_STATES)
+    assert set(table.transitional_statuses).isdisjoint(table.stable_statuses)
+    for status in table.transitional_statuses:
+        assert table.allowed_actions(status) == ()
+    assert table.final_statuses == (("DECOMMISSIONED",) if kind == "node" else ("DESTROYED",))
+    for action in table.user_actions:
+        assert table.judge(table.final_statuses[0], action, force=True).ruling is not Ruling.GO
 
 
 def test_the_transition_states_are_the_documents() -> None:
@@ -178,7 +178,8 @@ def test_migration_is_the_only_hidden_action_and_shows_in_no_status() -> None:
         assert verdict.row
         assert verdict.row.during is None
     assert (
-        registry.owner_of("account:a:cloudspace:b:machine:c", "migrate") == "account:a:cloudspace:b:machine:c::migrate"
+        registry.workflow_id_of("account:a:cloudspace:b:machine:c", "migrate")
+        == "account:a:cloudspace:b:machine:c::migrate"
     )
 
 
@@ -198,44 +199,50 @@ def rows_with_orders() -> list[tuple[str, str, str, str]]:
 def test_the_orders_of_a_row_lead_the_hypervisor_where_the_row_leads_the_object(
     kind: str, action: str, source: str, to: str
 ) -> None:
-    state = expected(kind, source)
-    for verb in verbs(kind, action, source):
-        state = MOVES[kind][verb][state]
-    assert state == expected(kind, to)
+    state = expected_state(kind, source)
+    for verb in hypervisor_verbs(kind, action, source):
+        state = STATE_AFTER_VERB[kind][verb][state]
+    assert state == expected_state(kind, to)
 
 
 def test_destroy_of_a_running_machine_is_stop_delete_destroy() -> None:
     assert (
-        verbs("machine", "destroy", "RUNNING") == verbs("machine", "destroy", "PAUSED") == ("stop", "delete", "destroy")
+        hypervisor_verbs("machine", "destroy", "RUNNING")
+        == hypervisor_verbs("machine", "destroy", "PAUSED")
+        == ("stop", "delete", "destroy")
     )
-    assert [type(stage).__name__ for stage in stages("machine", "destroy", "RUNNING")] == ["Own", "Others", "Own"]
+    assert [type(stage).__name__ for stage in action_stages("machine", "destroy", "RUNNING")] == [
+        "OwnStage",
+        "RelatedStage",
+        "OwnStage",
+    ]
 
 
 @every_case(("kind", "action", "source", "to"), rows_with_orders())
 def test_there_is_a_way_back_from_everywhere_but_the_end(kind: str, action: str, source: str, to: str) -> None:
-    state, home = expected(kind, source), expected(kind, source)
-    for verb in verbs(kind, action, source):
-        state = MOVES[kind][verb][state]
-        back = way_back(kind, state, home)
+    state, home = expected_state(kind, source), expected_state(kind, source)
+    for verb in hypervisor_verbs(kind, action, source):
+        state = STATE_AFTER_VERB[kind][verb][state]
+        back = verbs_to_reach(kind, state, home)
         assert (back is None) is (state == ABSENT != home)
         found = state
         for step in back or ():
-            found = MOVES[kind][step][found]
+            found = STATE_AFTER_VERB[kind][step][found]
         assert found == home or back is None
 
 
 def test_the_way_back_is_the_shortest_and_never_destroys_what_should_be_there() -> None:
-    assert way_back("machine", "binned", "running") == ("restore", "start")
-    assert way_back("machine", "running", ABSENT) == ("stop", "delete", "destroy")
-    assert way_back("machine", "running", "running") == ()
-    assert way_back("machine", ABSENT, "running") is None
-    assert way_back("disk", "detached", "attached") == ("attach",)
+    assert verbs_to_reach("machine", "binned", "running") == ("restore", "start")
+    assert verbs_to_reach("machine", "running", ABSENT) == ("stop", "delete", "destroy")
+    assert verbs_to_reach("machine", "running", "running") == ()
+    assert verbs_to_reach("machine", ABSENT, "running") is None
+    assert verbs_to_reach("disk", "detached", "attached") == ("attach",)
 
 
 def test_every_stable_status_has_a_state_outside_or_is_absent_there() -> None:
     absent = {"VIRTUAL", "MODELED", "DESTROYED", "DECOMMISSIONED"}
-    for kind, states in EXPECTED.items():
-        assert set(TABLES[kind].stable) == {*states} | (absent & {*TABLES[kind].stable})
+    for kind, states in EXPECTED_STATES.items():
+        assert set(TABLES[kind].stable_statuses) == {*states} | (absent & {*TABLES[kind].stable_statuses})
 
 
 @every_case("kind", KINDS)
@@ -244,8 +251,8 @@ def test_those_who_go_along_do_so_by_rows_of_their_own(kind: str) -> None:
         if not row.during or row.actor == "Controller":
             continue
         if row.action == "delete" and row.then == "DESTROYED":  # a record alone: nothing to restore it from
-            assert related_during(kind, row.action, row.source) == ""
+            assert related_status_during(kind, row.action, row.source) == ""
             continue
-        assert related_during(kind, row.action, row.source) == row.during
-        assert related_ends_in(kind, row.action, row.source) == row.success_status(row.source)
-    assert related_during(kind, "explode", TABLES[kind].stable[0]) == ""
+        assert related_status_during(kind, row.action, row.source) == row.during
+        assert related_status_after(kind, row.action, row.source) == row.success_status(row.source)
+    assert related_status_during(kind, "explode", TABLES[kind].stable_statuses[0]) == ""

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from domain.errors import Category
-from domain.healing import ANY, HealEntry, HealFinding, Sweep
+from domain.healing import ANY_ACTION, HealEntry, HealFinding, SweepOptions
 from domain.machines import TABLES
 from domain.machines.ports import HypervisorOrder
-from domain.model import Ending, Result
+from domain.model import ActionEnding, ActionResult
 from tests.patience import PATIENCE
 from tests.test_machines.site import MachineSite, left_node
 
-NOW = Sweep(limits={ANY: 0})
+NOW = SweepOptions(limits={ANY_ACTION: 0})
 
 
 async def swept(site: MachineSite) -> list[HealEntry]:
-    report = await site.asking.heal(NOW)
+    report = await site.asking.run_sweep(NOW)
     return [found for found in report.found if site.name in found.path]
 
 
@@ -38,12 +38,12 @@ async def test_an_action_that_fails_leads_back_where_it_came_from_here_and_outsi
     await site.seed(db, "add-disk", disk="d1")
     await site.fault("fail", db, verb=verb, message="out of order")
     outcome = await site.do(db, action)
-    assert (outcome.result, outcome.status) == (Result.FAILED, back)
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, back)
     assert "out of order" in outcome.message
     view = await site.see(db)
     assert (view.status, "out of order" in view.error) == (back, True)
     await site.heal_faults()
-    state = (await site.hypervisor.describe(db)).state
+    state = (await site.hypervisor.describe_object(db)).state
     assert state == "running"  # stopped, perhaps in the bin, and brought back
 
 
@@ -52,7 +52,7 @@ async def test_a_creation_that_fails_leaves_a_record_that_can_be_deployed_again(
     db = site.machine()
     await site.fault("fail", db, verb="create", message="no room", times=1)
     outcome = await site.do(db, "create", image=site.name, node=f"{site.name}-1")
-    assert (outcome.result, outcome.status) == (Result.FAILED, "VIRTUAL")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "VIRTUAL")
     assert await site.to(db, "deploy") == "RUNNING"
     await site.at_rest()
 
@@ -63,7 +63,7 @@ async def test_what_a_failed_creation_leaves_can_be_removed_without_force(site: 
     specs: dict[str, dict[str, Any]] = {site.machine(): {"image": site.name}, site.disk(): {}}
     for path, spec in specs.items():
         await site.fault("fail", path, verb="create", times=1)
-        assert (await site.do(path, "create", **spec)).result is Result.FAILED
+        assert (await site.do(path, "create", **spec)).result is ActionResult.FAILED
         assert await site.to(path, action) == "DESTROYED"
         assert {"bin", "until"}.isdisjoint((await site.see(path)).info)
     await site.at_rest()
@@ -75,9 +75,9 @@ async def test_what_a_failed_creation_made_all_the_same_goes_with_its_record(sit
     db, spec = site.machine(), {"image": site.name, "memory": 1, "node": f"{site.name}-1"}
     await site.fault("fail", db, verb="create", times=1)
     assert (await site.do(db, "create", **spec)).status == "VIRTUAL"
-    await site.hypervisor.perform("create", HypervisorOrder(db, "machine", f"{db}, late", spec))
+    await site.hypervisor.perform_order("create", HypervisorOrder(db, "machine", f"{db}, late", spec))
     assert await site.to(db, "delete") == "DESTROYED"
-    assert (await site.hypervisor.describe(db)).state == "absent"
+    assert (await site.hypervisor.describe_object(db)).state == "absent"
     await site.at_rest()
 
 
@@ -85,10 +85,10 @@ async def test_what_a_failed_creation_made_all_the_same_goes_with_its_record(sit
 async def test_what_was_not_answered_is_asked_again_and_done_once(site: MachineSite, kind: str) -> None:
     await site.with_machine()
     db = site.machine()
-    effects = await site.hypervisor.effects(db)
+    effects = await site.hypervisor.count_effects(db)
     await site.fault(kind, db, verb="reboot", times=2)
     assert await site.to(db, "reboot") == "RUNNING"
-    assert await site.hypervisor.effects(db) == effects + 1
+    assert await site.hypervisor.count_effects(db) == effects + 1
 
 
 async def test_a_cancelled_action_goes_back_here_and_outside(site: MachineSite) -> None:
@@ -97,9 +97,9 @@ async def test_a_cancelled_action_goes_back_here_and_outside(site: MachineSite) 
     await site.hang(db, "destroy")
     destroy = await site.admitted(db, "destroy")  # stopped and in the bin by the time it hangs
     await site.hanging(db)
-    await site.asking.cancel(db)
-    assert (await site.outcome(destroy)).result is Result.CANCELLED
-    assert await site.hypervisor.told(db) == ["create", "stop", "delete", "restore", "start"]
+    await site.asking.cancel_action(db)
+    assert (await site.outcome(destroy)).result is ActionResult.CANCELLED
+    assert await site.hypervisor.list_carried_out_verbs(db) == ["create", "stop", "delete", "restore", "start"]
     await site.at_rest()
 
 
@@ -110,12 +110,18 @@ async def test_a_cancel_that_comes_when_the_end_was_written_undoes_nothing(site:
     await site.hang(db, "delete")
     delete = await site.admitted(db, "delete")
     await site.hanging(db)
-    mine = {"epoch": (await site.see(db)).epoch, "run": (await site.service.inventory.holds(db))[0].run, "path": db}
-    await site.service.inventory.finish(Ending(**mine, result=Result.SUCCEEDED, at=datetime.now(UTC)))
-    await site.asking.cancel(db)
+    mine = {
+        "epoch": (await site.see(db)).epoch,
+        "run": (await site.service.inventory.list_locks(db))[0].run,
+        "path": db,
+    }
+    await site.service.inventory.finish_action(
+        ActionEnding(**mine, result=ActionResult.SUCCEEDED, at=datetime.now(UTC))
+    )
+    await site.asking.cancel_action(db)
     outcome = await site.outcome(delete)
-    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "DELETED")
-    assert await site.hypervisor.told(db) == ["create", "stop"]
+    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "DELETED")
+    assert await site.hypervisor.list_carried_out_verbs(db) == ["create", "stop"]
 
 
 async def test_what_cannot_be_undone_any_more_is_called_what_it_is(site: MachineSite) -> None:
@@ -125,11 +131,11 @@ async def test_what_cannot_be_undone_any_more_is_called_what_it_is(site: Machine
     await site.fault("lose-answer", db, verb="destroy")  # done, but nobody hears of it
     destroy = await site.admitted(db, "destroy")
     async with asyncio.timeout(PATIENCE):
-        while "destroy" not in await site.hypervisor.told(db):
+        while "destroy" not in await site.hypervisor.list_carried_out_verbs(db):
             await asyncio.sleep(0.02)
-    await site.asking.cancel(db)
+    await site.asking.cancel_action(db)
     outcome = await site.outcome(destroy)
-    assert (outcome.result, outcome.status) == (Result.CANCELLED, "DESTROYED")
+    assert (outcome.result, outcome.status) == (ActionResult.CANCELLED, "DESTROYED")
     assert await site.status(disk) == "DESTROYED"
     await site.heal_faults()
     await site.at_rest()
@@ -141,14 +147,14 @@ async def test_what_a_creation_made_that_was_cut_off_goes_with_its_record(site: 
     await site.fault("lose-answer", db, verb="create")
     await site.admitted(db, "create", image=site.name, node=f"{site.name}-1")
     async with asyncio.timeout(PATIENCE):
-        while "create" not in await site.hypervisor.told(db):
+        while "create" not in await site.hypervisor.list_carried_out_verbs(db):
             await asyncio.sleep(0.02)
     await site.asking.client.get_workflow_handle(db).terminate("an operator")
     await swept(site)
     await site.heal_faults()
     assert await site.status(db) == "VIRTUAL"
     assert await site.to(site.account, "destroy", cascade=True) == "DESTROYED"
-    assert await site.hypervisor.living(site.account, "") == []
+    assert await site.hypervisor.list_living(site.account, "") == []
     await site.at_rest()
 
 
@@ -192,7 +198,7 @@ async def test_an_action_terminated_at_any_step_is_healed_and_reported(
     assert (found.path, found.action, found.finding, found.to) == (db, action, HealFinding.HEALED, "RUNNING")
     assert found.provider == outside  # what became of the work is said, not guessed
     assert await site.status(disk) in ("ASSIGNED", "DESTROYED")
-    holds = [hold for hold in await site.service.inventory.holds() if site.name in hold.path]
+    holds = [hold for hold in await site.service.inventory.list_locks() if site.name in hold.path]
     assert holds == []
     assert await swept(site) == []
     assert await site.to(db, "destroy") == "DESTROYED"  # and goes on from wherever it was
@@ -206,7 +212,7 @@ async def test_what_a_terminated_creation_left_outside_is_told_and_taken_up_when
     [found] = await swept(site)
     assert (found.path, found.finding, found.to, found.provider) == (node, HealFinding.HEALED, "None", "enabled")
     assert await site.to(node, "create", memory=10) == "ENABLED"
-    assert (await site.hypervisor.describe(node)).state == "enabled"
+    assert (await site.hypervisor.describe_object(node)).state == "enabled"
 
 
 async def test_a_terminated_migration_is_healed_and_no_status_ever_showed_it(site: MachineSite) -> None:
@@ -262,7 +268,7 @@ async def test_two_hundred_users_hammer_one_machine(site: MachineSite, actions: 
         assert refusal.category in {Category.CONFLICT, *forbidden}  # type: ignore[attr-defined]
         if refusal.category is Category.CONFLICT:  # type: ignore[attr-defined]
             assert refusal.message.startswith("409 Conflict")  # type: ignore[attr-defined]
-    assert await site.status(db) in table.stable
+    assert await site.status(db) in table.stable_statuses
     lines = [line for line in await site.history(db) if line.action not in table.hidden_actions]
     for earlier, later in pairwise(lines):  # one after the other, never two at once
         assert earlier.to == later.source

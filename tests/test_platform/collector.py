@@ -37,8 +37,8 @@ class _Handler(BaseHTTPRequestHandler):
         for resource in asked.resource_spans:
             for scope in resource.scope_spans:
                 self.server.spans += [
-                    Seen(each.name, each.trace_id.hex(), each.span_id.hex(), each.parent_span_id.hex())
-                    for each in scope.spans
+                    Seen(span.name, span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex())
+                    for span in scope.spans
                 ]
         self.send_response(200)
         self.end_headers()

@@ -14,15 +14,15 @@ from tests.stack import fresh_database
 from tests.test_platform.forkserver import ForkServer
 from tests.test_platform.site import Site
 from workers import embedded
-from workers.plugin import plugin
+from workers.plugin import temporal_plugin
 
 
 @asynccontextmanager
 async def opened(home: Path, postgres_url: str, forkserver: ForkServer) -> AsyncIterator[Site]:
     """A site that ends, with all its workers, when the block does."""
     url = fresh_database(postgres_url)
-    server = await embedded.start(home)
-    client = await connect_temporal(home, plugin())
+    server = await embedded.start_server(home)
+    client = await connect_temporal(home, temporal_plugin())
     environment = {
         "RATCHET_HOME": str(home),
         "RATCHET_STORE_URL": url,
@@ -39,7 +39,7 @@ async def opened(home: Path, postgres_url: str, forkserver: ForkServer) -> Async
             await site.kill(worker)
         site.database.close()
         site.clouds.close()
-        await server.stop()
+        await server.stop_server()
 
 
 @pytest.fixture

@@ -16,14 +16,14 @@ from temporalio.client import Client
 from client.actions import ActionClient, Ticket
 from domain.faults import Fault, FaultKind
 from domain.model import Outcome, Request
-from providers.simulated import SimulatedCloud, Vm
+from providers.simulated import SimulatedCloud, SimulatedVm
 from store.engine import Database
 from store.inventory import SqlInventory
 from tests.patience import PATIENCE
 from tests.test_platform.forkserver import Child, ForkServer
 from tests.user import spec
 from workers import embedded
-from workers.families import FAMILIES, hooks_of
+from workers.families import FAMILIES, merge_hooks
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,26 +69,26 @@ class Site:
 
     @property
     def inventory(self) -> SqlInventory:
-        return SqlInventory(self.database, hooks_of(FAMILIES))
+        return SqlInventory(self.database, merge_hooks(FAMILIES))
 
     @property
     def cloud(self) -> SimulatedCloud:
         return SimulatedCloud("aws", self.clouds)
 
-    async def books(self) -> list[Vm]:
-        return await self.cloud.books()
+    async def books(self) -> list[SimulatedVm]:
+        return await self.cloud.list_all_vms()
 
     def request(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Request:
         return Request(path=path, action=action, spec=spec, requested_by="tester")
 
     async def ask(self, path: str, action: str, size: int = 2) -> Ticket:
         wanted = spec(size, ["aws"]) if action == "create" else None
-        return await self.asking.ask(Request(path=path, action=action, spec=wanted, requested_by="tester"))
+        return await self.asking.request_action(Request(path=path, action=action, spec=wanted, requested_by="tester"))
 
     async def do(self, path: str, action: str, size: int = 2) -> Outcome:
         ticket = await self.ask(path, action, size)
         assert not ticket.admission.refusal, ticket.admission.refusal
-        return await self.asking.outcome(path, ticket.run)
+        return await self.asking.wait_for_outcome(path, ticket.run)
 
     async def hang(self, verb: str, seconds: float, vm: str = "aws0-1") -> None:
         """The next such call for this VM takes its time."""
@@ -97,7 +97,7 @@ class Site:
     async def until_hanging(self) -> None:
         """Until the call that hangs has been made."""
         async with asyncio.timeout(PATIENCE):
-            while any(fault.kind is FaultKind.HANG for fault in await self.cloud.faults()):
+            while any(fault.kind is FaultKind.HANG for fault in await self.cloud.list_faults()):
                 await asyncio.sleep(0.02)
 
     async def start(self, *words: str, cwd: Path | None = None, **more: str) -> Worker:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from domain.limits import CLOUDS
-from domain.permits import SECONDS
+from domain.limits import CAPS_BY_CLOUD
+from domain.permits import SHARE_SECONDS
 from tests.patience import PATIENCE
 from tests.test_platform.site import Site, Worker
 from workflows.calls import HEARTBEAT
@@ -58,7 +58,7 @@ def in_flight(journal: Path, stops: list[Stop]) -> Iterator[Counter[str]]:
     lost: dict[int, Counter[tuple[int, str]]] = {}
     for note in notes(journal):
         for stop in stops:
-            if stop.pid not in lost and note.at > stop.at + SECONDS:
+            if stop.pid not in lost and note.at > stop.at + SHARE_SECONDS:
                 lost[stop.pid] = Counter({key: n for key, n in by_worker.items() if key[0] == stop.pid})
                 by_worker -= lost[stop.pid]
         gone = lost.get(note.pid, Counter())
@@ -74,7 +74,7 @@ def in_flight(journal: Path, stops: list[Stop]) -> Iterator[Counter[str]]:
 
 def check(journal: Path, stops: list[Stop]) -> int:
     """The caps hold at every moment. Returns the most VMs that were in flight at once."""
-    cap, most = CLOUDS[CSP], 0
+    cap, most = CAPS_BY_CLOUD[CSP], 0
     for now in in_flight(journal, stops):
         assert max(now.values(), default=0) <= cap.vms, now
         assert len(now) <= cap.regions, now
@@ -113,21 +113,21 @@ async def test_no_more_is_in_flight_than_a_cloud_takes_whoever_is_killed_or_froz
     site.environment |= {"RATCHET_SIMULATED_JOURNAL": str(journal), "RATCHET_SIMULATED_LATENCY": "0.25"}
     async with AsyncExitStack() as stack:
         serving = await _serving(site, stack, workers)
-        ticket = await site.asking.ask(site.request(path, "create", SPEC))
+        ticket = await site.asking.request_action(site.request(path, "create", SPEC))
         assert not ticket.admission.refusal, ticket.admission.refusal
         if workers > 2:
             killed, frozen = await _two_busy(journal, serving)
             stops = [_stop(frozen, signal.SIGSTOP), _stop(killed, signal.SIGKILL)]
             await asyncio.sleep(HEARTBEAT.total_seconds() + 1)  # others have its work and its permits now
             frozen.process.send_signal(signal.SIGCONT)
-        outcome = await site.asking.outcome(path, ticket.run)
+        outcome = await site.asking.wait_for_outcome(path, ticket.run)
     assert outcome.done == REGIONS * VMS, outcome
     most = check(journal, stops)
-    assert most > CLOUDS[CSP].vms * 2, f"at most {most} were in flight: the permits were not used"
+    assert most > CAPS_BY_CLOUD[CSP].vms * 2, f"at most {most} were in flight: the permits were not used"
     if workers == 2:
         busy = {note.pid for note in notes(journal)}
         assert len(busy) == 2, "both workers had a part"
 
 
 async def test_a_worker_that_is_killed_keeps_nobody_waiting_for_longer_than_its_heartbeat() -> None:
-    assert HEARTBEAT.total_seconds() > SECONDS
+    assert HEARTBEAT.total_seconds() > SHARE_SECONDS

@@ -13,12 +13,12 @@ from temporalio.worker import Replayer
 
 from client.actions import ActionClient
 from domain import wire
-from domain.model import Outcome, Query, Request, Result, Verification
+from domain.model import ActionResult, Outcome, ReadQuery, Request, VerificationReport
 from tests.patience import PATIENCE, answered, ended
 from tests.test_platform.site import Site, Worker
 from tests.user import spec
 from workers.families import WORKFLOWS
-from workers.plugin import plugin
+from workers.plugin import temporal_plugin
 
 MCIS, USERS, REQUESTS = 10, 2, 10  # 200 requests
 WORKERS = 3
@@ -96,15 +96,15 @@ async def test_two_hundred_actions_survive_workers_that_come_and_go(site: Site) 
         await asyncio.gather(*(client.keep_asking() for client in clients))
     reaping.cancel()
     assert reaper.ended >= KILLS // 2, "there was somebody to survive"
-    assert {outcome.result for outcome in made} == {Result.SUCCEEDED}
+    assert {outcome.result for outcome in made} == {ActionResult.SUCCEEDED}
     results = Counter(
         each.result if isinstance(each, Outcome) else f"refused: {each}" for client in clients for _, each in client.log
     )
     assert results.total() == MCIS * USERS * REQUESTS
-    assert results.keys() <= {Result.SUCCEEDED, "refused: conflict", "refused: not_allowed"}, results
-    assert results[Result.SUCCEEDED] > 20, results
+    assert results.keys() <= {ActionResult.SUCCEEDED, "refused: conflict", "refused: not_allowed"}, results
+    assert results[ActionResult.SUCCEEDED] > 20, results
     await asked_once_more_nothing_is_done_twice(clients)
-    await every_promise_is_kept(site, admitted=results[Result.SUCCEEDED] + MCIS)
+    await every_promise_is_kept(site, admitted=results[ActionResult.SUCCEEDED] + MCIS)
     await one_effect_for_each_action(site, clients)
     assert [worker.log for worker in site.workers if PLANTED in worker.said()] == [], "I10"
 
@@ -133,15 +133,15 @@ async def create(site: Site, mci: str) -> Outcome:
 
 async def every_promise_is_kept(site: Site, admitted: int) -> None:
     async with asyncio.timeout(PATIENCE):
-        found = await site.asking.read(wire.VERIFY, Query(), Verification, seconds=PATIENCE)
+        found = await site.asking.run_query(wire.VERIFY_ACTIVITY, ReadQuery(), VerificationReport, seconds=PATIENCE)
     assert found.findings == []
     assert found.looked_at["actions"] == admitted, "an action for each that was admitted, and no other"
-    assert await site.inventory.holds() == []
+    assert await site.inventory.list_locks() == []
     vms = await site.books()
     assert len(vms) == len({vm.path for vm in vms}) == MCIS, "one VM in the cloud for each record"
-    replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin()])
+    replayer = Replayer(workflows=WORKFLOWS, plugins=[temporal_plugin()])
     histories = site.client.list_workflows("TaskQueue = 'actions'").map_histories()
     async with replayer.workflow_replay_iterator(histories) as results:
-        assert [each.replay_failure async for each in results if each.replay_failure] == []
-    async for each in site.client.list_workflows("TaskQueue = 'actions'", limit=50):
-        assert PLANTED not in (await site.client.get_workflow_handle(each.id).fetch_history()).to_json(), "I10"
+        assert [result.replay_failure async for result in results if result.replay_failure] == []
+    async for workflow in site.client.list_workflows("TaskQueue = 'actions'", limit=50):
+        assert PLANTED not in (await site.client.get_workflow_handle(workflow.id).fetch_history()).to_json(), "I10"

@@ -12,11 +12,11 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from starter.app import build
+from starter.app import build_app
 from tests.cases import every_case
 from tests.test_platform.site import ROOT
 from workers import embedded
-from workers.settings import Settings
+from workers.settings import WorkerSettings
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -75,7 +75,7 @@ def test_our_variables_are_settings_that_exist_and_fit(name: str) -> None:
     variables = OURS[name]["environment"]
     for variable, value in variables.items():
         if variable.startswith("RATCHET_"):
-            field = Settings.model_fields[variable.removeprefix("RATCHET_").lower()]
+            field = WorkerSettings.model_fields[variable.removeprefix("RATCHET_").lower()]
             TypeAdapter(field.rebuild_annotation()).validate_python(str(value))
         else:
             assert variable in {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "PGPASSWORD"}
@@ -102,7 +102,7 @@ def test_no_password_is_written_down() -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_our_commands_exist_with_their_options(name: str) -> None:
-    build().parse_args(OURS[name]["command"], print_error=False, exit_on_error=False)
+    build_app().parse_args(OURS[name]["command"], print_error=False, exit_on_error=False)
 
 
 def test_a_worker_is_given_longer_to_stop_than_it_takes() -> None:
@@ -122,7 +122,7 @@ def test_the_health_check_asks_where_the_metrics_are_served() -> None:
 def test_the_server_is_tuned_as_the_embedded_one_is() -> None:
     config = yaml.safe_load((ROOT / "deploy" / "dynamicconfig.yaml").read_text())
     found = {key: values[0]["value"] for key, values in config.items()}
-    wanted = {key: yaml.safe_load(value) for key, _, value in (line.partition("=") for line in embedded.TUNING)}
+    wanted = {key: yaml.safe_load(value) for key, _, value in (line.partition("=") for line in embedded.DYNAMIC_CONFIG)}
     assert {key: found.get(key) for key in wanted.keys() - ONLY_FOR_TESTS} == {
         key: value for key, value in wanted.items() if key not in ONLY_FOR_TESTS
     }
@@ -133,7 +133,7 @@ def test_the_server_is_tuned_as_the_embedded_one_is() -> None:
 
 def test_the_namespace_keeps_what_the_embedded_one_keeps() -> None:
     script = (ROOT / "deploy" / "temporal-namespace.sh").read_text()
-    assert f"--retention {embedded.RETENTION}" in script
+    assert f"--retention {embedded.HISTORY_RETENTION}" in script
     assert f"--namespace {OURS['setup']['environment']['TEMPORAL_NAMESPACE']} " in script
 
 
@@ -189,24 +189,27 @@ def containers() -> list[dict[str, Any]]:
 
 def test_on_kubernetes_the_image_is_ours_and_of_this_version() -> None:
     version = PROJECT["project"]["version"]
-    assert {each["image"] for each in containers()} == {f"ratchet:{version}"}
+    assert {container["image"] for container in containers()} == {f"ratchet:{version}"}
     assert JOB["metadata"]["name"].endswith(version)
 
 
 def test_on_kubernetes_variables_are_settings() -> None:
-    names = {*CONFIG["data"], *(variable["name"] for each in containers() for variable in each.get("env", []))}
-    known = {f"RATCHET_{name.upper()}" for name in Settings.model_fields}
+    names = {
+        *CONFIG["data"],
+        *(variable["name"] for container in containers() for variable in container.get("env", [])),
+    }
+    known = {f"RATCHET_{name.upper()}" for name in WorkerSettings.model_fields}
     assert names - known == {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE"}
     for variable, value in CONFIG["data"].items():
         if variable in known:
-            field = Settings.model_fields[variable.removeprefix("RATCHET_").lower()]
+            field = WorkerSettings.model_fields[variable.removeprefix("RATCHET_").lower()]
             TypeAdapter(field.rebuild_annotation()).validate_python(value)
 
 
 def test_on_kubernetes_commands_exist() -> None:
-    for each in containers():
-        if "args" in each:
-            build().parse_args(each["args"], print_error=False, exit_on_error=False)
+    for container in containers():
+        if "args" in container:
+            build_app().parse_args(container["args"], print_error=False, exit_on_error=False)
 
 
 def test_on_kubernetes_a_worker_has_time_to_drain_and_is_asked_where_it_answers() -> None:

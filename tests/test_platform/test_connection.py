@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from client.connection import connection
+from client.connection import connection_options
 from starter.errors import Exit
 from tests.test_cli.shell import Cli, assert_told
 from tests.test_platform import gates
 from tests.test_platform.gates import Authority, Pair
-from workers.service import Service
+from workers.service import WorkerService
 
 KEY = "planted-api-key-77"
 
@@ -46,7 +46,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.fixture
-def cli(made: Files, stack: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+def cli(made: Files, stack: WorkerService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
     """No address and no folder of a stack: only a profile can lead anywhere."""
     for name in [name for name in os.environ if name.startswith(("TEMPORAL_", "RATCHET_"))]:
         monkeypatch.delenv(name)
@@ -149,6 +149,6 @@ async def test_a_profile_needs_a_name(cli: Cli) -> None:
 
 def test_a_connection_that_is_dead_is_noticed_soon_by_pings_that_a_server_bears(tmp_path: Path) -> None:
     """Temporal's frontend hangs up on pings that come more often than every 10 s."""
-    alive = connection(tmp_path)["keep_alive_config"]
+    alive = connection_options(tmp_path)["keep_alive_config"]
     assert alive.interval_millis > 10_000
     assert alive.interval_millis + alive.timeout_millis <= 25_000

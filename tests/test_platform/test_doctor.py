@@ -21,13 +21,13 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 
 from client import queries
-from client.payloads import converter
+from client.payloads import data_converter
 from domain.wire import ACTIONS_QUEUE
 from starter import doctor
 from starter.errors import Exit
 from starter.stack import attribute_types
 from store import engine
-from store.migrate import newest
+from store.migrate import newest_version
 from tests.patience import PATIENCE
 from tests.stack import ActionStack
 from tests.test_cli.shell import Cli
@@ -35,9 +35,9 @@ from tests.test_platform import gates
 from tests.test_platform.gates import Authority
 from tests.test_platform.test_payloads import NEW, OLD, write
 from workers import embedded
-from workers.plugin import plugin
-from workers.service import Service
-from workers.settings import Settings
+from workers.plugin import temporal_plugin
+from workers.service import WorkerService
+from workers.settings import WorkerSettings
 
 
 @dataclass
@@ -52,19 +52,19 @@ class Clinic:
     async def ill(self, words: str = "doctor") -> dict[str, dict[str, str]]:
         """What the doctor finds wrong, by what it is about."""
         ran = await self.cli(f"{words} -o json")
-        found = {each["about"]: each for each in json.loads(ran.out) if each["mend"]}
+        found = {load["about"]: load for load in json.loads(ran.out) if load["mend"]}
         assert (ran.code == Exit.DONE) is not bool(found)
         return found
 
     @asynccontextmanager
-    async def worker(self, *queues: str, **settings: str) -> AsyncIterator[Service]:
-        given = Settings.model_validate({"home": self.home, **settings})
+    async def worker(self, *queues: str, **settings: str) -> AsyncIterator[WorkerService]:
+        given = WorkerSettings.model_validate({"home": self.home, **settings})
         client = await Client.connect(
-            self.address, namespace=self.namespace, plugins=[plugin(payloads=converter(given))]
+            self.address, namespace=self.namespace, plugins=[temporal_plugin(payloads=data_converter(given))]
         )
-        service = Service(client, given)
-        service.prepare()
-        async with service.serve(queues):
+        service = WorkerService(client, given)
+        service.prepare_databases()
+        async with service.serve_queues(queues):
             yield service
         await service.close()
 
@@ -163,7 +163,7 @@ async def test_7_a_queue_that_nobody_serves(
 
 
 async def test_8_a_store_that_does_not_answer(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_SECONDS", 0.1)
     async with clinic.worker():
         other = sqlite3.connect(clinic.home / "inventory.db", isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")
@@ -178,7 +178,7 @@ async def test_9_a_schema_that_the_workers_do_not_know(clinic: Clinic) -> None:
             other.execute("UPDATE alembic_version SET version_num = '9999'")
         other.close()
         found = (await clinic.ill())["store"]
-    assert f"has schema 9999, not {newest()}" in found["found"]
+    assert f"has schema 9999, not {newest_version()}" in found["found"]
     assert found["mend"] == "starter migrate"
 
 
@@ -211,14 +211,14 @@ async def test_11_files_and_settings_that_are_wrong(clinic: Clinic, monkeypatch:
 async def test_12_a_server_that_runs_no_standalone_activities(
     clinic: Clinic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded, "TUNING", (*embedded.TUNING, "activity.enableStandalone=false"))
-    server = await embedded.start(tmp_path)
+    monkeypatch.setattr(embedded, "DYNAMIC_CONFIG", (*embedded.DYNAMIC_CONFIG, "activity.enableStandalone=false"))
+    server = await embedded.start_server(tmp_path)
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
     monkeypatch.setenv("TEMPORAL_NAMESPACE", "default")
     elsewhere = Clinic(clinic.cli, server.address, "default", tmp_path)
     async with elsewhere.worker(ACTIONS_QUEUE):
         found = (await elsewhere.ill())["reads"]
-    await server.stop()
+    await server.stop_server()
     assert "no standalone activities" in found["found"]
     assert "activity.enableStandalone" in found["mend"]
 
@@ -308,8 +308,8 @@ class Pollers:
 
 async def test_workers_that_serve_different_clouds_are_told() -> None:
     alike = Pollers("1@a/clouds:simulated", "2@b/clouds:simulated", "another program")
-    assert await doctor._agreeing(alike, ["actions"]) == []  # type: ignore[arg-type]
+    assert await doctor._check_workers_agree(alike, ["actions"]) == []  # type: ignore[arg-type]
     differing = Pollers("1@a/clouds:simulated", "2@b/clouds:3f2a9c01")
-    [found] = await doctor._agreeing(differing, ["actions"])  # type: ignore[arg-type]
+    [found] = await doctor._check_workers_agree(differing, ["actions"])  # type: ignore[arg-type]
     assert found.found == "they do not serve the same clouds: 1@a serves simulated; 2@b serves 3f2a9c01"
     assert "RATCHET_CONNECTIONS" in found.mend

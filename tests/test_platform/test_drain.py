@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from domain.model import Result
+from domain.model import ActionResult
 from tests.patience import PATIENCE
 from tests.test_platform.site import Site
 
@@ -21,7 +21,7 @@ async def test_calls_that_end_in_time_are_waited_for_and_longer_ones_are_handed_
         async with site.worker() as second:
             first.process.send_signal(signal.SIGTERM)
             assert await first.process.wait() == 0
-            assert (await asyncio.wait_for(running, PATIENCE)).result is Result.SUCCEEDED
+            assert (await asyncio.wait_for(running, PATIENCE)).result is ActionResult.SUCCEEDED
             assert {vm.calls for vm in await site.books()} == {2}, "create and reboot: the call was not made again"
 
             await site.hang("suspend", 10 * PATIENCE)
@@ -30,7 +30,7 @@ async def test_calls_that_end_in_time_are_waited_for_and_longer_ones_are_handed_
             async with site.worker():
                 second.process.send_signal(signal.SIGTERM)
                 assert await asyncio.wait_for(second.process.wait(), PATIENCE) == 0, "it does not wait for such a call"
-                assert (await asyncio.wait_for(running, PATIENCE)).result is Result.SUCCEEDED
+                assert (await asyncio.wait_for(running, PATIENCE)).result is ActionResult.SUCCEEDED
     assert {vm.state for vm in await site.books()} == {"stopped"}
     assert {vm.effects for vm in await site.books()} == {3}
-    assert await site.inventory.holds() == []
+    assert await site.inventory.list_locks() == []

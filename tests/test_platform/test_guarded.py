@@ -15,10 +15,10 @@ from temporalio.client import Client
 
 from client.actions import ActionClient
 from client.connection import connect_temporal
-from client.payloads import converter
-from domain.edge.messages import DEMAND, LOOP
-from domain.model import Request, Result
-from domain.wire import companion
+from client.payloads import data_converter
+from domain.edge.messages import DEMAND_SIGNAL, LOOP_ROLE
+from domain.model import ActionResult, Request
+from domain.wire import companion_id
 from store.inventory import SqlInventory
 from tests.patience import PATIENCE
 from tests.test_platform.conftest import opened
@@ -26,9 +26,9 @@ from tests.test_platform.forkserver import ForkServer
 from tests.test_platform.site import ROOT, Site
 from tests.test_platform.test_payloads import NEW, OLD, write
 from tests.test_store.driver import dumped
-from workers.families import FAMILIES, hooks_of
-from workers.plugin import plugin
-from workers.settings import Settings
+from workers.families import FAMILIES, merge_hooks
+from workers.plugin import temporal_plugin
+from workers.settings import WorkerSettings
 
 PASSWORD = "planted-password-9f2c"
 REASON = "planted-reason-51ab"
@@ -49,7 +49,7 @@ class Guarded:
         return code, said
 
     async def stored(self) -> dict[str, str]:
-        return {table: repr(rows) for table, rows in (await self.site.database.run(dumped)).items()}
+        return {table: repr(rows) for table, rows in (await self.site.database.run_transaction(dumped)).items()}
 
     async def asked_for(self) -> dict[str, str]:
         """What requests can change. Permits are leases of the workers: they take, renew and give them back in time,
@@ -81,7 +81,9 @@ async def guarded(
             "RATCHET_KEYS_FILE": keys,
             "RATCHET_LOG_LEVEL": "debug",
         }
-        site.client = await connect_temporal(home, plugin(payloads=converter(Settings(home=home, keys_file=keys))))
+        site.client = await connect_temporal(
+            home, temporal_plugin(payloads=data_converter(WorkerSettings(home=home, keys_file=keys)))
+        )
         async with site.worker():
             yield Guarded(site, keys)
 
@@ -116,11 +118,11 @@ async def test_whoever_may_not_is_refused_and_nothing_is_written(guarded: Guarde
 async def test_whoever_may_not_does_not_end_what_runs_either(guarded: Guarded) -> None:
     site, path = guarded.site, "ns:web:mci:shop"
     await site.hang("resume", 1.5, "front-1")
-    running = await site.asking.ask(Request(path=path, action="resume", requested_by="wanda"))
+    running = await site.asking.request_action(Request(path=path, action="resume", requested_by="wanda"))
     await site.until_hanging()
     code, said = await guarded.run("wanda", "mci", "terminate", "web/shop", "--force")
     assert (code, "wanda may not terminate" in said) == (3, True), said
-    assert (await site.asking.outcome(path, running.run)).result is Result.SUCCEEDED
+    assert (await site.asking.wait_for_outcome(path, running.run)).result is ActionResult.SUCCEEDED
 
 
 async def test_temporal_sees_neither_what_is_asked_nor_why(guarded: Guarded) -> None:
@@ -141,19 +143,23 @@ async def test_a_signal_that_nobody_can_decrypt_is_ignored_and_told_and_stops_no
     site, path = guarded.site, "org:web:policy:follow"
     rule = {"app": "shop", "cloudlets": [{"cloudlet": "berlin", "cluster": "c1"}], "min_active": 0}
     request = Request(path=path, action="create", spec={"auto_provision": rule}, requested_by="root")
-    ticket = await site.asking.ask(request)
-    assert (await site.asking.outcome(path, ticket.run)).status == "Active"
+    ticket = await site.asking.request_action(request)
+    assert (await site.asking.wait_for_outcome(path, ticket.run)).status == "Active"
     theirs = write(site.home / "theirs.yaml", "new", new=NEW)
-    stranger = await connect_temporal(site.home, plugin(payloads=converter(Settings(home=site.home, keys_file=theirs))))
-    loop, inventory = companion(path, LOOP), SqlInventory(site.database, hooks_of(FAMILIES))
-    await stranger.get_workflow_handle(loop).signal(DEMAND, {"cloudlet": "berlin", "clients": 9})
+    stranger = await connect_temporal(
+        site.home, temporal_plugin(payloads=data_converter(WorkerSettings(home=site.home, keys_file=theirs)))
+    )
+    loop, inventory = companion_id(path, LOOP_ROLE), SqlInventory(site.database, merge_hooks(FAMILIES))
+    await stranger.get_workflow_handle(loop).signal(DEMAND_SIGNAL, {"cloudlet": "berlin", "clients": 9})
     async with asyncio.timeout(PATIENCE):
-        while not (ignored := [line.message for line in await inventory.history(path, 9) if line.actor == "Demand"]):
+        while not (
+            ignored := [line.message for line in await inventory.read_history(path, 9) if line.actor == "Demand"]
+        ):
             await asyncio.sleep(0.05)
     assert "encrypted with the key 'new', which RATCHET_KEYS_FILE does not have" in ignored[0]
     handle = site.client.get_workflow_handle(loop)
     assert (await handle.query("memory"))["clients"] == {}
-    await handle.signal(DEMAND, {"cloudlet": "berlin", "clients": 7})
+    await handle.signal(DEMAND_SIGNAL, {"cloudlet": "berlin", "clients": 7})
     async with asyncio.timeout(PATIENCE):
         while (await handle.query("memory"))["clients"] != {"berlin": 7}:
             await asyncio.sleep(0.05)
@@ -162,13 +168,15 @@ async def test_a_signal_that_nobody_can_decrypt_is_ignored_and_told_and_stops_no
 async def test_keys_are_rotated_while_an_action_runs(guarded: Guarded) -> None:
     site, path = guarded.site, "ns:web:mci:shop"
     await site.hang("suspend", 600, "front-1")
-    running = await site.asking.ask(Request(path=path, action="suspend", requested_by="root"))
+    running = await site.asking.request_action(Request(path=path, action="suspend", requested_by="root"))
     await site.until_hanging()
     both = write(site.home / "both.yaml", "new", old=OLD, new=NEW)
     async with site.worker(RATCHET_KEYS_FILE=both):
         site.workers[0].process.send_signal(signal.SIGTERM)
-        client = await connect_temporal(site.home, plugin(payloads=converter(Settings(home=site.home, keys_file=both))))
-        assert (await ActionClient(client).outcome(path, running.run)).result is Result.SUCCEEDED
+        client = await connect_temporal(
+            site.home, temporal_plugin(payloads=data_converter(WorkerSettings(home=site.home, keys_file=both)))
+        )
+        assert (await ActionClient(client).wait_for_outcome(path, running.run)).result is ActionResult.SUCCEEDED
         code, said = await guarded.run("root", "get", "web/shop", RATCHET_KEYS_FILE=both)
         assert (code, "Suspended" in said) == (0, True), said
 

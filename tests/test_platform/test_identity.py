@@ -8,43 +8,43 @@ import pytest
 
 from client.actions import ActionClient
 from client.connection import connect_temporal
-from client.identity import agree, forget, known_store
+from client.identity import forget_registered_store, read_registered_store, register_store
 from domain.errors import Refused
-from starter.doctor import _store
+from starter.doctor import _check_store
 from workers import embedded
-from workers.plugin import plugin
-from workers.process import _service
-from workers.settings import Settings
+from workers.plugin import temporal_plugin
+from workers.process import _run_service
+from workers.settings import WorkerSettings
 
 
 async def test_the_first_worker_tells_and_another_store_is_refused(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    server = await embedded.start(home)
-    client = await connect_temporal(home, plugin())
+    server = await embedded.start_server(home)
+    client = await connect_temporal(home, temporal_plugin())
     try:
-        settings = Settings(home=home, simulated_latency=0)
-        assert await known_store(client) is None
-        async with _service(client, settings) as service:
-            mine = await known_store(client)
+        settings = WorkerSettings(home=home, simulated_latency=0)
+        assert await read_registered_store(client) is None
+        async with _run_service(client, settings) as service:
+            mine = await read_registered_store(client)
             assert mine
-            async with service.serve():
-                found = await _store(ActionClient(client))
+            async with service.serve_queues():
+                found = await _check_store(ActionClient(client))
                 assert (found.mend, f"store {mine}" in found.found) == ("", True)
-        async with _service(client, settings):  # the same store again
+        async with _run_service(client, settings):  # the same store again
             pass
-        elsewhere = Settings(home=home, store_url=f"sqlite:///{tmp_path}/empty.db")
+        elsewhere = WorkerSettings(home=home, store_url=f"sqlite:///{tmp_path}/empty.db")
         with pytest.raises(Refused, match=f"use the store {mine}, but sqlite:///") as caught:
-            async with _service(client, elsewhere):
+            async with _run_service(client, elsewhere):
                 pass
         assert "RATCHET_STORE_URL" in caught.value.hint
         assert "starter setup --forget-store" in caught.value.hint
-        assert await forget(client)
-        assert not await forget(client)
-        async with _service(client, elsewhere) as service, service.serve():
-            await forget(client)
-            await agree(client, "of-others", "somewhere")
-            found = await _store(ActionClient(client))
+        assert await forget_registered_store(client)
+        assert not await forget_registered_store(client)
+        async with _run_service(client, elsewhere) as service, service.serve_queues():
+            await forget_registered_store(client)
+            await register_store(client, "of-others", "somewhere")
+            found = await _check_store(ActionClient(client))
             assert "but the namespace's store is of-others" in found.found
             assert "--forget-store" in found.mend
     finally:
-        await server.stop()
+        await server.stop_server()

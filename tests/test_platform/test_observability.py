@@ -66,8 +66,8 @@ async def story(site: Site) -> None:
     await site.hang("suspend", 600, "front-1")
     await site.ask(f"{WEB}:vm:front-1", "suspend")
     await site.until_hanging()
-    forced = await site.asking.ask(Request(path=WEB, action="terminate", force=True))
-    await site.asking.outcome(WEB, forced.run)
+    forced = await site.asking.request_action(Request(path=WEB, action="terminate", force=True))
+    await site.asking.wait_for_outcome(WEB, forced.run)
 
 
 def fetch(url: str) -> str:
@@ -75,11 +75,11 @@ def fetch(url: str) -> str:
         return str(answer.read().decode())
 
 
-@pytest.mark.parametrize("name", [*metrics.COUNTERS, *metrics.TIMERS])
+@pytest.mark.parametrize("name", [*metrics.COUNTER_HELP, *metrics.TIMER_HELP])
 def test_everything_that_has_a_name_is_counted(watched: Watched, name: str) -> None:
-    samples = watched.samples(metrics.in_prometheus(name))
+    samples = watched.samples(metrics.prometheus_name(name))
     assert samples, name
-    assert all(set(metrics.LABELS[name]) <= sample.keys() for sample in samples)
+    assert all(set(metrics.LABELS_OF_METRIC[name]) <= sample.keys() for sample in samples)
 
 
 def test_actions_refusals_and_answers_are_told_apart(watched: Watched) -> None:
@@ -127,8 +127,8 @@ def expressions(found: object) -> list[str]:
     """Every query of a dashboard, however deep."""
     if isinstance(found, dict):
         own = [found["expr"]] if isinstance(found.get("expr"), str) else []
-        return own + [each for value in found.values() for each in expressions(value)]
-    return [each for value in found for each in expressions(value)] if isinstance(found, list) else []
+        return own + [expression for value in found.values() for expression in expressions(value)]
+    return [expression for value in found for expression in expressions(value)] if isinstance(found, list) else []
 
 
 def test_the_dashboard_asks_for_what_is_there(watched: Watched) -> None:
@@ -144,19 +144,19 @@ def test_the_dashboard_asks_for_what_is_there(watched: Watched) -> None:
             )
             assert labels - {"le"} <= set(watched.samples(name)[0]), (query, labels)
         asked |= names
-    for name in (*metrics.COUNTERS, *metrics.TIMERS):
+    for name in (*metrics.COUNTER_HELP, *metrics.TIMER_HELP):
         assert any(each.startswith(name) for each in asked), f"the dashboard does not show {name}"
 
 
 def test_a_metrics_address_that_cannot_be_had_is_told(tmp_path: Path) -> None:
     from domain.errors import Refused
-    from workers.settings import Settings
-    from workers.telemetry import runtime
+    from workers.settings import WorkerSettings
+    from workers.telemetry import metrics_runtime
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         for address in (f"127.0.0.1:{taken.getsockname()[1]}", "nonsense"):
             with pytest.raises(Refused, match="metrics cannot be served") as caught:
-                runtime(Settings(home=tmp_path, metrics=address))
+                metrics_runtime(WorkerSettings(home=tmp_path, metrics=address))
             assert "RATCHET_METRICS" in caught.value.hint

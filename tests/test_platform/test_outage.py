@@ -12,14 +12,14 @@ from client.actions import ActionClient
 from client.connection import connect_temporal
 from domain.errors import StoreUnavailable
 from domain.faults import Fault, FaultKind
-from domain.model import Outcome, Result
+from domain.model import ActionResult, Outcome
 from tests.patience import PATIENCE
 from tests.test_platform.postgres import Postgres
 from tests.user import User, spec
 from workers import embedded
-from workers.plugin import plugin
-from workers.service import Service
-from workers.settings import Settings
+from workers.plugin import temporal_plugin
+from workers.service import WorkerService
+from workers.settings import WorkerSettings
 
 AWAY_SECONDS = 4
 
@@ -32,14 +32,14 @@ def postgres(tmp_path: Path) -> Postgres:
 @pytest.fixture
 async def user(tmp_path: Path, postgres: Postgres) -> AsyncIterator[User]:
     """A user of a stack whose inventory is in PostgreSQL; the clouds, as in life, are elsewhere."""
-    server = await embedded.start(tmp_path)
-    client = await connect_temporal(tmp_path, plugin())
-    service = Service(client, Settings(home=tmp_path, store_url=postgres.url, simulated_latency=0))
-    service.prepare()
-    async with service.serve():
+    server = await embedded.start_server(tmp_path)
+    client = await connect_temporal(tmp_path, temporal_plugin())
+    service = WorkerService(client, WorkerSettings(home=tmp_path, store_url=postgres.url, simulated_latency=0))
+    service.prepare_databases()
+    async with service.serve_queues():
         yield User(ActionClient(client), service, "pg")
     await service.close()
-    await server.stop()
+    await server.stop_server()
     postgres.close()
 
 
@@ -54,18 +54,18 @@ async def test_actions_outlive_an_outage_of_the_store_and_end_after_it(user: Use
     await user.until_called(user.vm("aws0-3", "old"))
     postgres.crash()
     with pytest.raises(StoreUnavailable, match="the store did not answer"):
-        await user.service.inventory.get(user.mci("old"))
+        await user.service.inventory.read_object(user.mci("old"))
     asked = asyncio.create_task(user.do(user.mci("new"), "create", spec=spec(3)))  # it is away when this one begins
     await asyncio.sleep(AWAY_SECONDS)
-    running = await user.asking.newest(landing.path)
+    running = await user.asking.newest_run(landing.path)
     assert running
     assert running.status is not None
     assert (running.status.name, asked.done()) == ("RUNNING", False)
     await asyncio.to_thread(postgres.start)
     outcomes: tuple[Outcome, Outcome] = await asyncio.wait_for(
-        asyncio.gather(user.asking.outcome(landing.path, landing.run), asked), PATIENCE
+        asyncio.gather(user.asking.wait_for_outcome(landing.path, landing.run), asked), PATIENCE
     )
-    assert [(outcome.result, outcome.failed) for outcome in outcomes] == [(Result.SUCCEEDED, 0)] * 2
+    assert [(outcome.result, outcome.failed) for outcome in outcomes] == [(ActionResult.SUCCEEDED, 0)] * 2
     await user.books_agree("old")
     await user.books_agree("new")
     assert {vm.effects for vms in (await user.books()).values() for vm in vms} == {1, 2}, "nothing was done twice"

@@ -18,16 +18,24 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
 from client.actions import ActionClient
-from client.codec import CodecServer, serving
-from client.payloads import ENCODING, Encryption, Keys, UnreadablePayload, converter, load, patient
-from client.queries import PAGE
+from client.codec import CodecServer, serve_in_threads
+from client.payloads import (
+    ENCRYPTED_ENCODING,
+    EncryptionCodec,
+    EncryptionKeys,
+    UnreadablePayload,
+    data_converter,
+    load_keys,
+    tolerant_converter,
+)
+from client.queries import PAGE_SIZE
 from domain import wire
 from domain.errors import Refused
 from domain.limits import MAX_PAYLOAD_BYTES
 from store.schema import objects
 from tests.patience import PATIENCE
 from tests.user import User
-from workers.settings import Settings
+from workers.settings import WorkerSettings
 
 OLD, NEW = (base64.b64encode(bytes([number]) * 32).decode() for number in (7, 11))
 
@@ -38,8 +46,8 @@ def write(file: Path, active: str, **keys: str) -> str:
     return str(file)
 
 
-def codec(active: str, **keys: str) -> Encryption:
-    return Encryption(Keys.model_validate({"active": active, "keys": keys}))
+def codec(active: str, **keys: str) -> EncryptionCodec:
+    return EncryptionCodec(EncryptionKeys.model_validate({"active": active, "keys": keys}))
 
 
 SAID = Payload(metadata={"encoding": b"json/plain"}, data=b'"hunter2"')
@@ -47,7 +55,7 @@ SAID = Payload(metadata={"encoding": b"json/plain"}, data=b'"hunter2"')
 
 async def test_what_was_sealed_can_be_opened_again_and_read_by_nobody_else() -> None:
     [sealed] = await codec("a", a=OLD).encode([SAID])
-    assert sealed.metadata["encoding"] == ENCODING
+    assert sealed.metadata["encoding"] == ENCRYPTED_ENCODING
     assert b"hunter2" not in sealed.SerializeToString()
     assert await codec("a", a=OLD).decode([sealed]) == [SAID]
     assert (await codec("a", a=OLD).encode([SAID]))[0] != sealed, "a nonce is never used twice"
@@ -80,33 +88,33 @@ async def test_a_wrong_key_and_a_changed_text_are_noticed(part: str) -> None:
 
 
 async def test_without_keys_an_encrypted_value_says_that_it_is_encrypted(tmp_path: Path) -> None:
-    sealing = converter(Settings(home=tmp_path, keys_file=write(tmp_path / "keys", "a", a=OLD)))
+    sealing = data_converter(WorkerSettings(home=tmp_path, keys_file=write(tmp_path / "keys", "a", a=OLD)))
     sealed = await sealing.encode(["hunter2"])
     assert await sealing.decode(sealed) == ["hunter2"]
     with pytest.raises(UnreadablePayload, match="it is encrypted, and RATCHET_KEYS_FILE is not set here"):
-        await converter(Settings(home=tmp_path)).decode(sealed)
+        await data_converter(WorkerSettings(home=tmp_path)).decode(sealed)
 
 
 async def test_a_worker_is_told_what_it_cannot_decrypt_only_where_anything_is_taken(tmp_path: Path) -> None:
     def of(name: str, **keys: str) -> DataConverter:
-        return converter(Settings(home=tmp_path, keys_file=write(tmp_path / name, name, **keys)))
+        return data_converter(WorkerSettings(home=tmp_path, keys_file=write(tmp_path / name, name, **keys)))
 
     [foreign], [ours] = await of("a", a=OLD).encode(["hunter2"]), await of("b", b=NEW).encode(["hunter3"])
-    worker = patient(of("b", b=NEW))
+    worker = tolerant_converter(of("b", b=NEW))
     assert await worker.decode([ours], [Any]) == ["hunter3"]
     [told] = await worker.decode([foreign], [Any])
     assert (type(told), "encrypted with the key 'a'" in told) == (wire.UnreadableMessage, True)
     for hints in (None, list[type]([str]), list[type]([dict])):
         with pytest.raises(UnreadablePayload, match="encrypted with the key 'a', which RATCHET_KEYS_FILE does not"):
             await worker.decode([foreign], hints)
-    [untold] = await patient(converter(Settings(home=tmp_path))).decode([foreign], [Any])
+    [untold] = await tolerant_converter(data_converter(WorkerSettings(home=tmp_path))).decode([foreign], [Any])
     assert untold == "it is encrypted, and RATCHET_KEYS_FILE is not set here"
 
 
 async def test_the_texts_of_failures_are_sealed_too(tmp_path: Path) -> None:
     from temporalio.api.failure.v1 import Failure
 
-    sealing = converter(Settings(home=tmp_path, keys_file=write(tmp_path / "keys", "a", a=OLD)))
+    sealing = data_converter(WorkerSettings(home=tmp_path, keys_file=write(tmp_path / "keys", "a", a=OLD)))
     failure = Failure()
     await sealing.encode_failure(ApplicationError("the password is hunter2", "hunter2"), failure)
     assert b"hunter2" not in failure.SerializeToString()
@@ -129,7 +137,7 @@ def test_a_keys_file_that_is_wrong_is_refused_and_nothing_of_it_is_shown(tmp_pat
     file.write_text(text)
     file.chmod(0o600)
     with pytest.raises(Refused) as caught:
-        load(str(file))
+        load_keys(str(file))
     told = f"{caught.value.message} {caught.value.hint}"
     assert words in told
     assert not [secret for secret in ("hunter2", "aHVudGVyMg", OLD) if secret in told]
@@ -139,16 +147,16 @@ def test_a_keys_file_that_others_can_read_or_that_is_not_there_is_refused(tmp_pa
     file = Path(write(tmp_path / "keys.yaml", "a", a=OLD))
     file.chmod(0o640)
     with pytest.raises(Refused, match="can be read by others") as caught:
-        load(str(file))
+        load_keys(str(file))
     assert caught.value.hint == f"chmod 600 {file}"
     with pytest.raises(Refused, match="cannot be read: No such file"):
-        load(str(tmp_path / "nothing"))
+        load_keys(str(tmp_path / "nothing"))
 
 
 @pytest.fixture
 def endpoint() -> Iterator[CodecServer]:
     server = CodecServer(0, codec("a", a=OLD), ["http://ui.example:8233"])
-    with serving(server):
+    with serve_in_threads(server):
         yield server
 
 
@@ -196,13 +204,13 @@ def test_a_port_that_is_taken_is_told(endpoint: CodecServer) -> None:
 
 @pytest.fixture
 def bounded(tmp_path: Path) -> DataConverter:
-    return converter(Settings(home=tmp_path))
+    return data_converter(WorkerSettings(home=tmp_path))
 
 
 async def test_what_temporal_would_not_take_is_refused_by_name(bounded: DataConverter) -> None:
     with pytest.raises(ApplicationError, match="bytes are too many: Temporal takes 2,000,000") as caught:
         await bounded.encode(["x" * MAX_PAYLOAD_BYTES])
-    assert (caught.value.type, caught.value.non_retryable) == (wire.TOO_LARGE, True)
+    assert (caught.value.type, caught.value.non_retryable) == (wire.TOO_LARGE_ERROR_TYPE, True)
     assert await bounded.encode(["x" * (MAX_PAYLOAD_BYTES - 2)])
 
 
@@ -212,9 +220,11 @@ async def test_a_long_list_of_large_objects_comes_in_smaller_pages(user: User, a
     facts |= {"previous_status": "None", "target_action": "None", "target_status": "None", "error": "", "info": {}}
     facts |= {"created_at": datetime.now(UTC), "changed_at": datetime.now(UTC), "spec": large}
     rows = [facts | {"path": user.mci(f"large-{n:03}")} for n in range(70)]  # over 4 MB, and fewer than a page
-    assert len(rows) < PAGE
-    await user.service.database.run(lambda connection: connection.execute(sa.insert(objects), rows).rowcount)
-    found = [view.path async for view in asking.everything("mci", f"ns:{user.ns}")]
+    assert len(rows) < PAGE_SIZE
+    await user.service.database.run_transaction(
+        lambda connection: connection.execute(sa.insert(objects), rows).rowcount
+    )
+    found = [view.path async for view in asking.iterate_objects("mci", f"ns:{user.ns}")]
     assert found == [row["path"] for row in rows]
     gone = sa.delete(objects).where(objects.c.parent == f"ns:{user.ns}")
-    await user.service.database.run(lambda connection: connection.execute(gone).rowcount)
+    await user.service.database.run_transaction(lambda connection: connection.execute(gone).rowcount)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from domain import registry
+from domain.access import AccessPolicy
 from domain.errors import Category, Refused
-from domain.kinds import Program
+from domain.kinds import InternalProgram
 from domain.model import Request
-from domain.policy import AccessPolicy
 from tests.test_platform.site import ROOT
-from workers.policies import load
+from workers.access import load_policy
 
 EXAMPLE = ROOT / "examples" / "policy.yaml"
 WEB, OTHER = "ns:web:mci:shop", "ns:webshop:mci:shop"
@@ -38,14 +38,14 @@ REQUESTS = [
 
 
 def test_every_right_is_given_and_no_other_is() -> None:
-    policy = load(str(EXAMPLE))
+    policy = load_policy(str(EXAMPLE))
     found = {request: _allowed(policy, *request) for request in REQUESTS}
     assert found == {request: may(*request) for request in REQUESTS}
     assert set(found.values()) == {True, False}
 
 
 def test_pausing_a_cloudspace_is_for_administrators_in_the_example() -> None:
-    policy, space = load(str(EXAMPLE)), "account:acme:cloudspace:dev"
+    policy, space = load_policy(str(EXAMPLE)), "account:acme:cloudspace:dev"
     firewall = {"pause", "resume", "reset"}
     for verb in registry.KINDS["cloudspace"].verbs:
         mine = verb.action not in {*firewall, "discard"}  # orphans are nobody's: they are for administrators too
@@ -53,7 +53,7 @@ def test_pausing_a_cloudspace_is_for_administrators_in_the_example() -> None:
         assert _allowed(policy, "network-desk", space, verb.action, False) is (verb.action in firewall)
         assert _allowed(policy, "root", space, verb.action, False)
     for kind, path in {"machine": f"{space}:machine:db", "disk": "account:acme:disk:d1"}.items():
-        offered = {verb.action for verb in registry.KINDS[kind].verbs if not verb.hidden}
+        offered = {verb.action for verb in registry.KINDS[kind].verbs if not verb.is_internal}
         may = {action for action in offered if _allowed(policy, "acme-desk", path, action, False)}
         assert offered - may == ({"migrate"} if kind == "machine" else set())
     assert not _allowed(policy, "acme-desk", "account:other:cloudspace:dev", "delete", False)
@@ -92,19 +92,19 @@ NOBODY = AccessPolicy.model_validate({"roles": {}, "users": {}})
 
 def test_every_program_of_ours_has_something_that_it_may_do() -> None:
     assert EXAMPLE in SHIPPED
-    assert {name for name, _, _ in BY_RIGHT} == {*Program, *SIGNED.values()}
-    assert {(Program.CLOCK, "lease", "start"), (Program.CLOCK, "event", "announce")} <= set(BY_RIGHT)
-    assert (Program.SELF_HEALING, "orphan", "remove") in BY_RIGHT
-    binned = {kind for name, kind, action in BY_RIGHT if (name, action) == (Program.RECYCLE_BIN, "destroy")}
+    assert {name for name, _, _ in BY_RIGHT} == {*InternalProgram, *SIGNED.values()}
+    assert {(InternalProgram.CLOCK, "lease", "start"), (InternalProgram.CLOCK, "event", "announce")} <= set(BY_RIGHT)
+    assert (InternalProgram.SELF_HEALING, "orphan", "remove") in BY_RIGHT
+    binned = {kind for name, kind, action in BY_RIGHT if (name, action) == (InternalProgram.RECYCLE_BIN, "destroy")}
     assert binned == {"account", "cloudspace", "machine", "disk", "image"}
-    swept = {kind for kind in registry.KINDS if registry.is_swept(kind)}
-    assert {kind for name, kind, _ in BY_RIGHT if name == Program.SELF_HEALING} == swept
+    swept = {kind for kind in registry.KINDS if registry.may_sweep_leftovers(kind)}
+    assert {kind for name, kind, _ in BY_RIGHT if name == InternalProgram.SELF_HEALING} == swept
     assert swept == {"orphan", "cloudspace", "machine", "disk", "image", "node"}
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: str(file.name))
 def test_every_policy_that_is_shipped_lets_our_own_programs_do_their_work(file: Path) -> None:
-    policy = load(str(file))
+    policy = load_policy(str(file))
     refused = [each for each in BY_RIGHT + ON_BEHALF if not _allowed(policy, each[0], AT[each[1]], each[2], False)]
     assert refused == []
 
@@ -125,7 +125,7 @@ def test_a_policy_that_names_a_program_of_ours_decides_what_it_may_do() -> None:
 
 def _allowed(policy: AccessPolicy, user: str, path: str, action: str, force: bool) -> bool:
     try:
-        policy.check(Request(path=path, action=action, requested_by=user, force=force))
+        policy.check_request(Request(path=path, action=action, requested_by=user, force=force))
     except Refused as refused:
         return refused.category is not Category.NOT_ALLOWED
     return True
@@ -142,7 +142,7 @@ def _allowed(policy: AccessPolicy, user: str, path: str, action: str, force: boo
 )
 def test_a_refusal_says_who_what_and_why(user: str, force: bool, words: str) -> None:
     with pytest.raises(Refused) as caught:
-        load(str(EXAMPLE)).check(Request(path=WEB, action="terminate", requested_by=user, force=force))
+        load_policy(str(EXAMPLE)).check_request(Request(path=WEB, action="terminate", requested_by=user, force=force))
     assert words in caught.value.message
     assert "RATCHET_POLICY_FILE" in caught.value.hint
 
@@ -177,7 +177,7 @@ def test_a_file_that_is_wrong_is_refused_with_what_is_wrong(tmp_path: Path, text
     file = tmp_path / "policy.yaml"
     file.write_text(text)
     with pytest.raises(Refused) as caught:
-        load(str(file))
+        load_policy(str(file))
     assert words in caught.value.message
     assert str(file) in caught.value.message
     assert "examples/policy.yaml" in caught.value.hint
@@ -185,4 +185,4 @@ def test_a_file_that_is_wrong_is_refused_with_what_is_wrong(tmp_path: Path, text
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="cannot be read: No such file"):
-        load(str(tmp_path / "policy.yaml"))
+        load_policy(str(tmp_path / "policy.yaml"))

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from starter.errors import Exit
 from store.engine import Database
-from store.migrate import migrate
+from store.migrate import migrate_schema
 from tests.stack import fresh_database
 from tests.test_platform.conftest import opened
 from tests.test_platform.forkserver import ForkServer
@@ -28,8 +28,10 @@ async def site(
 def newer(postgres_url: str) -> str:
     """A store of a version that is yet to come."""
     database = Database(url := fresh_database(postgres_url))
-    migrate(database)
-    database.run_here(lambda connection: connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'")))
+    migrate_schema(database)
+    database.run_transaction_here(
+        lambda connection: connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    )
     database.close()
     return url
 
@@ -38,8 +40,10 @@ def newer(postgres_url: str) -> str:
 def forbidden(postgres_url: str) -> str:
     """A store whose user may look but not touch."""
     database = Database(url := fresh_database(postgres_url))
-    database.run_here(lambda connection: connection.execute(sa.text("CREATE ROLE onlooker LOGIN")))
-    database.run_here(lambda connection: connection.execute(sa.text("REVOKE ALL ON SCHEMA public FROM PUBLIC")))
+    database.run_transaction_here(lambda connection: connection.execute(sa.text("CREATE ROLE onlooker LOGIN")))
+    database.run_transaction_here(
+        lambda connection: connection.execute(sa.text("REVOKE ALL ON SCHEMA public FROM PUBLIC"))
+    )
     database.close()
     return str(sa.make_url(url).set(username="onlooker"))
 
@@ -80,4 +84,4 @@ async def test_a_worker_with_bad_input_does_not_start_and_says_why(
     assert '"serving"' not in said
     assert "Traceback" not in said
     assert "hunter2" not in said
-    assert await site.asking.pollers("actions") == 0
+    assert await site.asking.count_pollers("actions") == 0

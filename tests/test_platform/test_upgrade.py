@@ -12,13 +12,13 @@ import pytest
 from temporalio import workflow
 from temporalio.api.enums.v1 import EventType
 
-from domain.model import Result
-from starter.command import run
+from domain.model import ActionResult
+from starter.command import run_command
 from tests.cases import every_case
 from tests.patience import PATIENCE
 from tests.test_platform.site import ROOT, Site
 from workers.families import FAMILIES, WORKFLOWS
-from workflows.action import Action
+from workflows.action import ActionWorkflow
 
 LAYERS = ("domain", "store", "providers", "activities", "workflows", "client", "workers", "starter", "examples")
 NEW_STEP = "        await workflow.sleep(0.01, summary='a step that the old code does not know')\n"
@@ -61,40 +61,40 @@ async def test_actions_in_flight_end_on_the_old_build_and_new_ones_begin_on_the_
         async with site.worker(RATCHET_BUILD="v2", cwd=new_code):
             assert await promoted("v2")
             fresh = await site.ask("ns:default:mci:new", "create", 1)
-            assert (await site.asking.outcome(fresh.path, fresh.run)).result is Result.SUCCEEDED
+            assert (await site.asking.wait_for_outcome(fresh.path, fresh.run)).result is ActionResult.SUCCEEDED
             assert await steps(site, fresh.path, fresh.run) == ("v2", True)
             # The old worker is replaced in the middle of the action: by the same build, on which it goes on.
             async with site.worker(RATCHET_BUILD="v1"):
                 old.process.send_signal(signal.SIGTERM)
                 await old.process.wait()
-                outcome = await asyncio.wait_for(site.asking.outcome(in_flight.path, in_flight.run), PATIENCE)
-            assert outcome.result is Result.SUCCEEDED
+                outcome = await asyncio.wait_for(site.asking.wait_for_outcome(in_flight.path, in_flight.run), PATIENCE)
+            assert outcome.result is ActionResult.SUCCEEDED
             assert await steps(site, in_flight.path, in_flight.run) == ("v1", False)
-            assert (await site.do("ns:default:mci:old", "resume")).result is Result.SUCCEEDED
+            assert (await site.do("ns:default:mci:old", "resume")).result is ActionResult.SUCCEEDED
             capsys.readouterr()
-            assert await run(["build", "list"]) == 0
+            assert await run_command(["build", "list"]) == 0
             shown = {line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines()}
             assert (shown["v2"], shown["v1"] in ("draining", "drained")) == ("current", True), shown
-            assert await run(["build", "promote", "v3"]) == 6
+            assert await run_command(["build", "promote", "v3"]) == 6
             assert "builds are: " in capsys.readouterr().err
 
 
 async def promoted(build: str) -> bool:
     """As a pipeline does it: until Temporal has seen the workers of the build on every queue."""
     async with asyncio.timeout(PATIENCE):
-        while code := await run(["build", "promote", build]):
+        while code := await run_command(["build", "promote", build]):
             assert code in (5, 6)
             await asyncio.sleep(0.2)
     return True
 
 
-LASTING = [each for family in FAMILIES for each in family.lasting]
+LASTING = [each for family in FAMILIES for each in family.companion_workflows]
 
 
 @every_case("kind", WORKFLOWS, ids=lambda each: each.__name__)
 def test_actions_stay_on_their_build_and_what_lives_beside_an_object_moves_on(kind: type) -> None:
     """An action has the workers' default, which is pinned. What begins anew to live on outlives any build."""
-    outlives = not issubclass(kind, Action) and "continue_as_new(" in inspect.getsource(kind)
+    outlives = not issubclass(kind, ActionWorkflow) and "continue_as_new(" in inspect.getsource(kind)
     assert (kind in LASTING) is outlives, f"{kind.__name__} belongs to `lasting` of its family"
     said = workflow._Definition.must_from_class(kind).versioning_behavior
     assert not said, "said in the workflow itself, a server without versions refuses it"

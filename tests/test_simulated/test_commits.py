@@ -26,13 +26,13 @@ class Gate:
         self.transactions = 0
         self.error: Exception | None = None
 
-    async def run(self, work: Callable[[Any], Any]) -> Any:
+    async def run_transaction(self, work: Callable[[Any], Any]) -> Any:
         self.transactions += 1
         self.reached.set()
         await self.open.wait()
         if self.error:
             raise self.error
-        return await self._database.run(work)
+        return await self._database.run_transaction(work)
 
 
 async def test_calls_that_wait_together_share_a_transaction(database: Database) -> None:
@@ -43,7 +43,7 @@ async def test_calls_that_wait_together_share_a_transaction(database: Database) 
     answers = await asyncio.gather(*(do(cloud, "create", order) for order in orders(*names)))
     assert [good([answer]).path for answer in answers] == [f"{PARENT}:vm:{name}" for name in names]
     assert gate.transactions <= 2
-    assert cloud.peaks().vms == {REGION: 500}
+    assert cloud.peak_concurrency().vms == {REGION: 500}
 
 
 async def test_ten_thousand_calls_at_once_are_carried_out_quickly(aws: SimulatedCloud) -> None:
@@ -65,7 +65,7 @@ async def test_a_failed_transaction_makes_its_calls_unavailable_and_the_next_one
     answers = await asyncio.gather(*(do(cloud, "create", order) for order in orders("a", "b")))
     assert [type(answer) for answer in answers] == [Unavailable] * 2
     with pytest.raises(Unavailable):
-        await cloud.describe(REGION, orders("a"))
+        await cloud.describe_vms(REGION, orders("a"))
     gate.error = None
     await create(cloud, "a", "b")
 
@@ -91,9 +91,9 @@ async def test_a_cancelled_caller_does_not_break_the_others(database: Database) 
     gate.open.set()
     await asyncio.wait([*first, *second])
     assert [task.cancelled() for task in (*first, *second)] == [True, False, True, False]
-    made = {vm.path[-1] for vm in await cloud.books()}
+    made = {vm.path[-1] for vm in await cloud.list_all_vms()}
     assert made == {"a", "b", "d"}, "what was under way is done, what was queued is not"
-    assert cloud.in_flight().vms == {}
+    assert cloud.current_concurrency().vms == {}
 
 
 async def test_close_waits_for_what_is_under_way_and_leaves_no_task(database: Database) -> None:
@@ -127,24 +127,24 @@ async def test_peaks_tell_vms_regions_and_reads_at_once(database: Database) -> N
     gate = Gate(database)
     cloud = SimulatedCloud("aws", gate, bulk=2)
     calls = [
-        asyncio.create_task(cloud.perform("create", "r1", orders("a", "b"))),
-        asyncio.create_task(cloud.perform("create", "r1", orders("c"))),
-        asyncio.create_task(cloud.describe("r2", orders("a", "b"))),
+        asyncio.create_task(cloud.perform_orders("create", "r1", orders("a", "b"))),
+        asyncio.create_task(cloud.perform_orders("create", "r1", orders("c"))),
+        asyncio.create_task(cloud.describe_vms("r2", orders("a", "b"))),
     ]
     await gate.reached.wait()
-    now = cloud.in_flight()
+    now = cloud.current_concurrency()
     assert (now.regions, now.vms, now.reads) == (2, {"r1": 3}, {"r2": 1})
     gate.open.set()
     await asyncio.gather(*calls)
-    await cloud.perform("create", "r3", orders("d"))
-    assert cloud.in_flight().regions == 0
-    assert (cloud.peaks().regions, cloud.peaks().vms) == (2, {"r1": 3, "r3": 1})
+    await cloud.perform_orders("create", "r3", orders("d"))
+    assert cloud.current_concurrency().regions == 0
+    assert (cloud.peak_concurrency().regions, cloud.peak_concurrency().vms) == (2, {"r1": 3, "r3": 1})
 
 
 async def test_latency_is_taken_by_every_call_within_its_jitter(database: Database) -> None:
     cloud = SimulatedCloud("aws", database, latency=0.02, jitter=0.5, seed=7)
     start = time.perf_counter()
     await create(cloud, "a")
-    await cloud.describe(REGION, orders("a"))
-    await cloud.list_tagged(REGION, PARENT)
+    await cloud.describe_vms(REGION, orders("a"))
+    await cloud.list_tagged_vms(REGION, PARENT)
     assert time.perf_counter() - start >= 3 * 0.02 * 0.5

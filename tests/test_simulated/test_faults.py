@@ -29,18 +29,18 @@ async def test_a_refusing_fault_strikes_as_often_as_told_and_does_nothing(
         assert type(answer) is error
         assert str(answer) == "not today"
         assert not isinstance(answer, Throttled) or answer.retry_after == 1.5
-    assert await aws.faults() == []
+    assert await aws.list_faults() == []
     good([await do(aws, "suspend", on(vm, "now"))])
-    assert (await aws.books())[0].effects == 2
+    assert (await aws.list_all_vms())[0].effects == 2
 
 
 async def test_a_lost_answer_did_the_work_and_the_same_token_finds_it(aws: SimulatedCloud) -> None:
     await aws.set_faults([Fault(kind=FaultKind.LOSE_ANSWER, verb="create", times=1)])
     [order] = orders("a")
     assert isinstance(await do(aws, "create", order), UnknownOutcome)
-    [found] = await aws.describe(REGION, [order])
+    [found] = await aws.describe_vms(REGION, [order])
     assert found == good([await do(aws, "create", order)])
-    assert [vm.effects for vm in await aws.books()] == [1]
+    assert [vm.effects for vm in await aws.list_all_vms()] == [1]
 
 
 async def test_a_lie_says_terminated_while_the_vm_lives(aws: SimulatedCloud) -> None:
@@ -60,7 +60,7 @@ async def test_a_lie_about_nothing_is_rejected(aws: SimulatedCloud) -> None:
 async def test_an_unknown_status_is_what_describe_finds(aws: SimulatedCloud) -> None:
     a, b = await create(aws, "a", "b")
     await aws.set_faults([Fault(kind=FaultKind.UNKNOWN_STATUS, vm="a")])
-    found = await aws.describe(REGION, [on(a, ""), on(b, "")])
+    found = await aws.describe_vms(REGION, [on(a, ""), on(b, "")])
     assert [facts and facts.state for facts in found] == [VmState.UNKNOWN, VmState.RUNNING]
     good([await do(aws, "suspend", on(a, "now"))])
 
@@ -72,7 +72,7 @@ async def test_a_delayed_call_takes_its_time_and_then_meets_the_later_rules(
     delay = Fault(kind=kind, seconds=0.05, vm="a", times=1)
     await aws.set_faults([delay, Fault(kind=FaultKind.FAIL, vm="a", times=1)])
     start = time.perf_counter()
-    answers = await aws.perform("create", REGION, orders("a", "b"))
+    answers = await aws.perform_orders("create", REGION, orders("a", "b"))
     assert time.perf_counter() - start >= 0.05
     assert [type(answer) for answer in answers] == [Rejected, VmFacts]
     await create(aws, "a")
@@ -85,7 +85,7 @@ async def test_a_hanging_call_does_not_hold_the_others(aws: SimulatedCloud) -> N
     assert not hanging.done()
     hanging.cancel()
     await asyncio.wait([hanging])
-    assert {vm.path[-1] for vm in await aws.books()} == {"b", "c"}
+    assert {vm.path[-1] for vm in await aws.list_all_vms()} == {"b", "c"}
 
 
 @pytest.mark.parametrize(
@@ -114,13 +114,13 @@ async def test_rules_are_tried_in_order_and_can_be_added_listed_and_cleared(aws:
     first, second = Fault(kind=FaultKind.THROTTLE, times=3), Fault(kind=FaultKind.FAIL, vm="a*")
     await aws.set_faults([first])
     await aws.add_fault(second)
-    assert await aws.faults() == [first, second]
+    assert await aws.list_faults() == [first, second]
     assert isinstance(await do(aws, "create", orders("a")[0]), Throttled)
-    assert await aws.faults() == [first.model_copy(update={"times": 2}), second]
+    assert await aws.list_faults() == [first.model_copy(update={"times": 2}), second]
     await aws.set_faults([second])
     assert isinstance(await do(aws, "create", orders("a")[0]), Rejected)
     await aws.clear_faults()
-    assert await aws.faults() == []
+    assert await aws.list_faults() == []
     await create(aws, "a")
 
 
@@ -128,16 +128,16 @@ async def test_reads_meet_outages_of_a_region_but_not_faults_of_single_vms(aws: 
     [vm] = await create(aws, "a")
     await aws.set_faults([Fault(kind=FaultKind.FAIL), Fault(kind=FaultKind.UNAVAILABLE, vm="a")])
     assert await state_of(aws, vm) is VmState.RUNNING
-    assert await aws.list_tagged(REGION, PARENT) == [vm]
+    assert await aws.list_tagged_vms(REGION, PARENT) == [vm]
     await aws.set_faults([Fault(kind=FaultKind.UNAVAILABLE, region=REGION, times=2)])
     with pytest.raises(Unavailable):
-        await aws.describe(REGION, [on(vm, "")])
+        await aws.describe_vms(REGION, [on(vm, "")])
     with pytest.raises(Unavailable):
-        await aws.list_tagged(REGION, PARENT)
+        await aws.list_tagged_vms(REGION, PARENT)
     assert await state_of(aws, vm) is VmState.RUNNING
     await aws.set_faults([Fault(kind=FaultKind.FAIL, verb="describe")])
     with pytest.raises(Rejected):
-        await aws.describe(REGION, [on(vm, "")])
+        await aws.describe_vms(REGION, [on(vm, "")])
 
 
 async def test_every_cloud_and_process_sees_the_script_and_uses_it_up_together(
@@ -150,7 +150,7 @@ async def test_every_cloud_and_process_sees_the_script_and_uses_it_up_together(
     wanted = orders(*(f"vm{number}" for number in range(10)))
     answers = await asyncio.gather(*(do(cloud, "create", order) for order in wanted for cloud in clouds))
     assert sum(isinstance(answer, Unavailable) for answer in answers) == 7
-    assert await aws.faults() == []
+    assert await aws.list_faults() == []
 
 
 async def test_a_cloud_without_faults_does_not_read_the_script(aws: SimulatedCloud, database: Database) -> None:

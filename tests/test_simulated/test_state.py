@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from domain.errors import NoCapacity, Rejected
 from domain.ports import VmFacts, VmOrder, VmState
 from providers.simulated import SimulatedCloud, create_tables
-from providers.systems import state
+from providers.systems import ledger
 from store.engine import Database
 from tests.test_clouds.kit import PARENT, REGION, create, do, good, on, orders
 
@@ -22,17 +22,17 @@ async def test_a_repeated_order_is_many_calls_but_one_effect(aws: SimulatedCloud
     [vm] = await create(aws, "a")
     for _ in range(3):
         good([await do(aws, verb, on(vm, "once"))])
-    [record] = await aws.books()
+    [record] = await aws.list_all_vms()
     assert (record.calls, record.effects) == (1 + 3, 1 + 1)
     good([await do(aws, "terminate", on(vm, "other"))])
-    assert (await aws.books())[0].state == VmState.TERMINATED
+    assert (await aws.list_all_vms())[0].state == VmState.TERMINATED
 
 
 async def test_ids_and_addresses_follow_from_the_token(aws: SimulatedCloud) -> None:
     [vm] = await create(aws, "a")
     assert vm.cloud_id.startswith("aws-i-")
     assert vm.address.startswith("10.")
-    [record] = await aws.books()
+    [record] = await aws.list_all_vms()
     assert (record.csp, record.region, record.token, record.path) == ("aws", REGION, "a/create", vm.path)
 
 
@@ -45,8 +45,8 @@ async def test_a_token_used_for_another_vm_is_rejected(aws: SimulatedCloud) -> N
 async def test_clouds_in_one_database_do_not_see_each_other(aws: SimulatedCloud, database: Database) -> None:
     gcp = SimulatedCloud("gcp", database)
     [vm] = await create(aws, "a")
-    assert await gcp.describe(REGION, [on(vm, "")]) == [None]
-    assert await gcp.list_tagged(REGION, PARENT) == []
+    assert await gcp.describe_vms(REGION, [on(vm, "")]) == [None]
+    assert await gcp.list_tagged_vms(REGION, PARENT) == []
     assert isinstance(await do(gcp, "terminate", on(vm, "now")), Rejected)
     [twin] = await create(gcp, "a")
     assert twin.cloud_id != vm.cloud_id
@@ -54,18 +54,18 @@ async def test_clouds_in_one_database_do_not_see_each_other(aws: SimulatedCloud,
 
 async def test_the_cloud_outlives_the_process(aws: SimulatedCloud, other: Database) -> None:
     [vm] = await create(aws, "a")
-    assert await SimulatedCloud("aws", other).describe(REGION, [on(vm, "")]) == [vm]
+    assert await SimulatedCloud("aws", other).describe_vms(REGION, [on(vm, "")]) == [vm]
 
 
 async def test_a_call_with_more_vms_than_the_cloud_takes_is_rejected(database: Database) -> None:
-    answers = await SimulatedCloud("aws", database, bulk=2).perform("create", REGION, orders("a", "b", "c"))
+    answers = await SimulatedCloud("aws", database, bulk=2).perform_orders("create", REGION, orders("a", "b", "c"))
     assert [type(answer) for answer in answers] == [Rejected] * 3
 
 
 async def test_creation_stops_at_the_quota_of_a_region(aws: SimulatedCloud) -> None:
     await aws.set_quota(REGION, 3)
     names = orders("a", "b", "c", "d", "e")
-    answers = await aws.perform("create", REGION, names)
+    answers = await aws.perform_orders("create", REGION, names)
     assert [type(answer) for answer in answers] == [VmFacts] * 3 + [NoCapacity] * 2
     assert "quota" in str(answers[-1])
     assert isinstance(await do(aws, "create", names[3], region="us-1"), VmFacts), "other regions are free"
@@ -88,15 +88,17 @@ async def test_two_processes_together_keep_to_the_quota_and_to_one_vm_per_token(
         calls = [(cloud, order) for cloud in (aws, twin) for order in shared] + own
         answers += await asyncio.gather(*(do(cloud, "create", order) for cloud, order in calls))
     assert {type(answer) for answer in answers} == {VmFacts, NoCapacity}
-    books = await aws.books()
+    books = await aws.list_all_vms()
     assert len({vm.token for vm in books}) == len(books) == 100
     assert {vm.effects for vm in books} == {1}
 
 
-@pytest.mark.parametrize("make_tables", [create_tables, state.create_tables], ids=["clouds", "services"])
+@pytest.mark.parametrize("make_tables", [create_tables, ledger.create_tables], ids=["clouds", "services"])
 def test_several_processes_may_make_the_tables_at_once(url: str, make_tables: Callable[[sa.Connection], None]) -> None:
     first = Database(url)
-    first.run_here(lambda connection: None)  # a new SQLite file does not bear being opened by several at once
+    first.run_transaction_here(
+        lambda connection: None
+    )  # a new SQLite file does not bear being opened by several at once
     first.close()
     errors: list[BaseException] = []
     start = threading.Barrier(4)
@@ -105,7 +107,7 @@ def test_several_processes_may_make_the_tables_at_once(url: str, make_tables: Ca
         database = Database(url)
         try:
             start.wait()
-            database.run_here(make_tables)
+            database.run_transaction_here(make_tables)
         except BaseException as error:
             errors.append(error)
         finally:

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from store.engine import Database
-from store.migrate import migrate
+from store.migrate import migrate_schema
 from store.schema import metadata
 from tests.stack import fresh_database
 from tests.test_store.crowd import fill
@@ -29,8 +29,8 @@ def crowded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     file = tmp_path_factory.mktemp("crowded") / "inventory.db"
     url = f"sqlite:///{file}" if request.param == "sqlite" else request.getfixturevalue("empty_postgres")()
     database = Database(url)
-    migrate(database)
-    database.run_here(fill)
+    migrate_schema(database)
+    database.run_transaction_here(fill)
     yield database
     database.close()
 
@@ -49,7 +49,7 @@ def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _migrated(url: str) -> str:
     database = Database(url)
-    migrate(database)
+    migrate_schema(database)
     database.close()
     return url
 
@@ -65,7 +65,7 @@ def sqlite_url(migrated_sqlite: Path, tmp_path: Path) -> str:
 def emptied_postgres_url(migrated_postgres: str) -> str:
     database = Database(migrated_postgres)
     tables = ", ".join(set(metadata.tables) - {"store_identity"})
-    database.run_here(lambda connection: connection.execute(sa.text(f"TRUNCATE {tables} RESTART IDENTITY")))
+    database.run_transaction_here(lambda connection: connection.execute(sa.text(f"TRUNCATE {tables} RESTART IDENTITY")))
     database.close()
     return migrated_postgres
 

@@ -10,19 +10,30 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain.mci.messages import AddVms
-from domain.model import Admission, Claim, Ending, Grant, HistoryLine, Landing, Outcome, Refusal, Request, Result
+from domain.model import (
+    ActionEnding,
+    ActionResult,
+    Admission,
+    Claim,
+    Grant,
+    HistoryLine,
+    Outcome,
+    Refusal,
+    Request,
+    TargetLanding,
+)
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.mci.inventory import SqlMciStore
 from store.schema import metadata
-from workers.families import FAMILIES, hooks_of
+from workers.families import FAMILIES, merge_hooks
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NS = "ns:default"
 WEB = f"{NS}:mci:web"
 FRONT_1, FRONT_2 = f"{WEB}:vm:front-1", f"{WEB}:vm:front-2"
 
-HOOKS = dict(hooks_of(FAMILIES))  # for tests that call the store's functions themselves
+HOOKS = dict(merge_hooks(FAMILIES))  # for tests that call the store's functions themselves
 
 Dump = dict[str, list[tuple[Any, ...]]]
 
@@ -56,10 +67,10 @@ class StoreDriver:
         return NOON + timedelta(seconds=next(self._ticks))
 
     async def begin(self, path: str, action: str, run: str = "", **request: Any) -> Admission:
-        return await self.inventory.begin(claim(path, action, run, self.now(), **request))
+        return await self.inventory.begin_action(claim(path, action, run, self.now(), **request))
 
     async def check(self, path: str, action: str, run: str = "", **request: Any) -> Admission:
-        return await self.inventory.check(claim(path, action, run, self.now(), **request))
+        return await self.inventory.check_admission(claim(path, action, run, self.now(), **request))
 
     async def grant(self, path: str, action: str, run: str = "", **request: Any) -> Grant:
         """Begin, which must succeed; a creation goes on until its VMs are there."""
@@ -71,7 +82,7 @@ class StoreDriver:
     async def born(self, grant: Grant) -> Grant:
         """The grant of a creation, with the VMs that have come into being."""
         order = AddVms(path=grant.path, epoch=grant.epoch, action="create", at=self.now())
-        found = await self.book.enrol(order)
+        found = await self.book.add_vms_to_action(order)
         return grant.model_copy(update={"chunks": found.chunks, "targets": found.targets})
 
     async def refusal(self, path: str, action: str, run: str = "", **request: Any) -> Refusal:
@@ -84,21 +95,21 @@ class StoreDriver:
         """Land every target of the action on `to`, except those for which a status and an error are given."""
         landed = 0
         for chunk in grant.chunks:
-            targets = await self.inventory.targets(chunk)
-            landings = [Landing(target.path, to) for target in targets if target.path not in (errors or {})]
+            targets = await self.inventory.list_targets(chunk)
+            landings = [TargetLanding(target.path, to) for target in targets if target.path not in (errors or {})]
             told = [
-                Landing(target.path, errors[target.path][0], error=errors[target.path][1])
+                TargetLanding(target.path, errors[target.path][0], error=errors[target.path][1])
                 for target in targets
                 if errors and target.path in errors
             ]
-            landed += await self.inventory.land(chunk, landings + told, self.now())
+            landed += await self.inventory.land_targets(chunk, landings + told, self.now())
         return landed
 
-    async def finish(self, grant: Grant, result: Result = Result.SUCCEEDED, message: str = "") -> Outcome:
-        ending = Ending(
+    async def finish(self, grant: Grant, result: ActionResult = ActionResult.SUCCEEDED, message: str = "") -> Outcome:
+        ending = ActionEnding(
             epoch=grant.epoch, run=grant.run, path=grant.path, result=result, message=message, at=self.now()
         )
-        return await self.inventory.finish(ending)
+        return await self.inventory.finish_action(ending)
 
     async def act(self, path: str, action: str, to: str, **request: Any) -> Outcome:
         """A whole action in which everything goes well."""
@@ -111,23 +122,23 @@ class StoreDriver:
         return await self.act(path, "create", "Running", spec={"subGroups": list(groups) or [group()]})
 
     async def status(self, path: str) -> str:
-        return (await self.inventory.get(path)).status
+        return (await self.inventory.read_object(path)).status
 
     async def statuses(self, path: str = WEB) -> dict[str, str]:
         """The status of each member, by its name."""
-        view = await self.inventory.get(path, members=True)
+        view = await self.inventory.read_object(path, members=True)
         return {member.path.rsplit(":", 1)[1]: member.status for member in view.members}
 
     async def told(self, path: str) -> list[tuple[str, str, str]]:
         """The object's history: action, from, to."""
-        return [(line.action, line.source, line.to) for line in await self.inventory.history(path, limit=1_000)]
+        return [(line.action, line.source, line.to) for line in await self.inventory.read_history(path, limit=1_000)]
 
     async def last(self, path: str) -> HistoryLine:
-        return (await self.inventory.history(path, limit=1))[0]
+        return (await self.inventory.read_history(path, limit=1))[0]
 
     async def dump(self) -> Dump:
         """Everything that is stored."""
-        return await self.database.run(dumped)
+        return await self.database.run_transaction(dumped)
 
 
 def dumped(connection: sa.Connection) -> Dump:
@@ -140,4 +151,4 @@ def dumped(connection: sa.Connection) -> Dump:
 def blocked(driver: StoreDriver) -> bool:
     """Does a statement of this database, which is PostgreSQL, wait for a lock?"""
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    return bool(driver.database.run_here(lambda connection: connection.execute(sa.text(query)).scalar()))
+    return bool(driver.database.run_transaction_here(lambda connection: connection.execute(sa.text(query)).scalar()))

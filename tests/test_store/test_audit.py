@@ -17,7 +17,7 @@ from tests.test_store.driver import FRONT_1, NS, WEB, StoreDriver, group
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "PAGE", 3)
+    monkeypatch.setattr(audit, "PAGE_SIZE", 3)
 
 
 class Slow:
@@ -25,8 +25,8 @@ class Slow:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.go_on = threading.Event(), threading.Event()
-        self._pages, self._read = 0, audit._SnapshotReader._read
-        monkeypatch.setattr(audit._SnapshotReader, "_read", lambda reader, *what: self._slowly(reader, *what))
+        self._pages, self._read = 0, audit._SnapshotReader._read_page
+        monkeypatch.setattr(audit._SnapshotReader, "_read_page", lambda reader, *what: self._slowly(reader, *what))
 
     def _slowly(self, reader: audit._SnapshotReader, *what: object) -> object:
         self._pages += 1
@@ -48,7 +48,7 @@ async def test_actions_begin_and_end_in_the_middle_of_a_verify_which_does_not_se
 ) -> None:
     await driver.make(WEB, group(size=5))
     lines = len(await driver.told(WEB)) + sum([len(await driver.told(f"{WEB}:vm:front-{n}")) for n in range(1, 6)])
-    reading = asyncio.ensure_future(driver.inventory.kept(""))
+    reading = asyncio.ensure_future(driver.inventory.read_audit_snapshot(""))
     await asyncio.to_thread(slow.reached.wait, PATIENCE)
     async with asyncio.timeout(PATIENCE):  # nobody holds a lock that a writer needs
         await driver.act(WEB, "suspend", "Suspended")
@@ -56,9 +56,9 @@ async def test_actions_begin_and_end_in_the_middle_of_a_verify_which_does_not_se
     slow.go_on.set()
     found = await reading
     assert (found.actions, found.objects, found.lines, found.open, found.findings) == (1, 6, lines, [], [])
-    after = await driver.inventory.kept("")
+    after = await driver.inventory.read_audit_snapshot("")
     assert (after.actions, after.objects, after.findings) == (3, 9, [])
-    assert sorted(await driver.inventory.begun_since(found.last)) == [f"{NS}:mci:other", WEB]
+    assert sorted(await driver.inventory.paths_begun_since(found.last)) == [f"{NS}:mci:other", WEB]
 
 
 async def test_a_reader_cannot_write(driver: StoreDriver) -> None:
@@ -68,7 +68,7 @@ async def test_a_reader_cannot_write(driver: StoreDriver) -> None:
     if driver.database.sqlite:
         pytest.skip("SQLite has no such transaction")
     with pytest.raises(Exception, match="read-only"):
-        await driver.database.read(lambda connection: connection.execute(change))
+        await driver.database.read_snapshot(lambda connection: connection.execute(change))
 
 
 async def test_pages_miss_nothing_and_read_nothing_twice(driver: StoreDriver, small_pages: None) -> None:
@@ -76,17 +76,17 @@ async def test_pages_miss_nothing_and_read_nothing_twice(driver: StoreDriver, sm
     await driver.make(f"{WEB}-1", group(size=2))
     for n in range(1, 8):
         await driver.act(f"{WEB}:vm:front-{n}", "reboot", "Running")
-    found = await driver.inventory.kept("")
+    found = await driver.inventory.read_audit_snapshot("")
 
     def counted(connection: sa.Connection) -> list[int]:
         tables = (actions, objects, history)
-        return [connection.execute(sa.select(sa.func.count()).select_from(each)).scalar_one() for each in tables]
+        return [connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one() for table in tables]
 
-    assert [found.actions, found.objects, found.lines] == await driver.database.run(counted)
+    assert [found.actions, found.objects, found.lines] == await driver.database.run_transaction(counted)
     assert found.findings == []
-    one = await driver.inventory.kept(WEB)  # `web-1` is not below `web`, although it comes between
+    one = await driver.inventory.read_audit_snapshot(WEB)  # `web-1` is not below `web`, although it comes between
     assert (one.actions, one.objects) == (8, 8)
-    vm = await driver.inventory.kept(FRONT_1)
+    vm = await driver.inventory.read_audit_snapshot(FRONT_1)
     assert (vm.actions, vm.objects) == (1, 1)
 
 
@@ -106,19 +106,19 @@ async def test_an_overlap_with_an_action_above_is_found_across_pages(driver: Sto
         last = sa.select(sa.func.max(history.c.seq)).scalar_subquery()
         connection.execute(sa.update(history).where(history.c.seq == ended).values(seq=last + 1))
 
-    await driver.database.run(swap)
-    found = await driver.inventory.kept("")
-    assert ("I5", WEB) in [(each.invariant, each.path) for each in found.findings]
+    await driver.database.run_transaction(swap)
+    found = await driver.inventory.read_audit_snapshot("")
+    assert ("I5", WEB) in [(finding.invariant, finding.path) for finding in found.findings]
 
 
 async def test_findings_beyond_what_anybody_reads_are_counted(
     driver: StoreDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("domain.invariants.MOST_FINDINGS", 2)
+    monkeypatch.setattr("domain.invariants.MAX_FINDINGS", 2)
     await driver.make(WEB, group(size=5))
     wrong = sa.update(objects).where(objects.c.kind == "vm").values(status="Suspended")
-    await driver.database.run(lambda connection: connection.execute(wrong).rowcount)
-    found = await driver.inventory.kept("")
+    await driver.database.run_transaction(lambda connection: connection.execute(wrong).rowcount)
+    found = await driver.inventory.read_audit_snapshot("")
     assert (len(found.findings), found.more) == (2, 3)
 
 
@@ -132,13 +132,13 @@ async def test_every_page_is_found_by_an_index(driver: StoreDriver, prefix: str)
     def plan(connection: sa.Connection) -> None:
         seen: list[tuple[str, object]] = []
         sa.event.listen(connection, "before_cursor_execute", lambda *what: seen.append((what[2], what[3])))
-        audit.check_kept(connection, prefix)
+        audit.read_audit_snapshot(connection, prefix)
         for statement, parameters in list(seen):
             rows = connection.connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
             told.extend(row[-1] for row in rows)
 
     await driver.make()
-    await driver.database.read(plan)
+    await driver.database.read_snapshot(plan)
     assert not [line for line in told if "TEMP B-TREE" in line], told
     if prefix:
         assert not [line for line in told if line.startswith("SCAN") and "actions_open" not in line], told

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from domain.errors import Category
-from domain.limits import CHUNK_VMS
-from domain.locks import Mode
-from domain.model import Result
+from domain.limits import VMS_PER_CHUNK
+from domain.locks import LockMode
+from domain.model import ActionResult
 from domain.statetable import Ruling
 from tests.test_store.driver import FRONT_1, FRONT_2, NS, WEB, StoreDriver, group
 
@@ -18,7 +18,7 @@ SPEC = {"subGroups": [group("front", 2, "aws", "eu-1"), group("db", 1, "gcp", "a
 
 async def test_create_makes_the_mci_and_its_vms_and_shows_what_is_under_way(driver: StoreDriver) -> None:
     grant = await driver.grant(WEB, "create", spec=SPEC)
-    view = await driver.inventory.get(WEB, members=True)
+    view = await driver.inventory.read_object(WEB, members=True)
     assert (view.phase, view.status) == ("Creating", "Creating:3 (R:0/3)")
     assert (view.target_action, view.target_status, view.epoch) == ("create", "Running", grant.epoch)
     assert view.spec == SPEC
@@ -53,35 +53,35 @@ async def test_a_grant_says_everything_that_the_action_needs(driver: StoreDriver
 async def test_an_action_holds_x_on_its_path_and_ix_above(driver: StoreDriver) -> None:
     await driver.make()
     await driver.begin(FRONT_1, "suspend", run="r1")
-    held = [(hold.path, hold.mode, hold.owner, hold.run, hold.action) for hold in await driver.inventory.holds()]
+    held = [(hold.path, hold.mode, hold.owner, hold.run, hold.action) for hold in await driver.inventory.list_locks()]
     assert held == [
-        (NS, Mode.IX, FRONT_1, "r1", "suspend"),
-        (WEB, Mode.IX, FRONT_1, "r1", "suspend"),
-        (FRONT_1, Mode.X, FRONT_1, "r1", "suspend"),
+        (NS, LockMode.IX, FRONT_1, "r1", "suspend"),
+        (WEB, LockMode.IX, FRONT_1, "r1", "suspend"),
+        (FRONT_1, LockMode.X, FRONT_1, "r1", "suspend"),
     ]
 
 
 async def test_the_beginning_is_kept_with_who_asked_and_why(driver: StoreDriver) -> None:
     await driver.grant(WEB, "create", run="r1", spec=SPEC, requested_by="eve", reason="a test", request_id="q1")
     for path, during in ((WEB, "Preparing"), (FRONT_1, "Creating")):
-        line = (await driver.inventory.history(path, limit=10))[0]
+        line = (await driver.inventory.read_history(path, limit=10))[0]
         assert (line.actor, line.action, line.source, line.to) == ("User", "create", "None", during)
         assert (line.requested_by, line.reason, line.request_id) == ("eve", "a test", "q1")
         assert (line.workflow, line.run) == (WEB, "r1")
 
 
 async def test_targets_are_cut_into_chunks_that_miss_none_and_take_none_twice(driver: StoreDriver) -> None:
-    many = 2 * CHUNK_VMS + 1
+    many = 2 * VMS_PER_CHUNK + 1
     spec = {"subGroups": [group("a", many), group("b", 3, "gcp", "asia-1"), group("c", 4)]}
     grant = await driver.grant(WEB, "create", spec=spec)
     assert grant.targets == many + 7
     assert [(chunk.placement, chunk.count) for chunk in grant.chunks] == [
-        ("aws/eu-1", CHUNK_VMS),
-        ("aws/eu-1", CHUNK_VMS),
+        ("aws/eu-1", VMS_PER_CHUNK),
+        ("aws/eu-1", VMS_PER_CHUNK),
         ("aws/eu-1", 5),
         ("gcp/asia-1", 3),
     ]
-    found = [[target.path for target in await driver.inventory.targets(chunk)] for chunk in grant.chunks]
+    found = [[target.path for target in await driver.inventory.list_targets(chunk)] for chunk in grant.chunks]
     assert [len(paths) for paths in found] == [chunk.count for chunk in grant.chunks]
     assert len({path for paths in found for path in paths}) == grant.targets
 
@@ -279,7 +279,7 @@ async def test_force_reaches_the_failed_and_never_the_terminated(driver: StoreDr
     await driver.make(WEB, group(size=3))
     await driver.act(FRONT_1, "terminate", "Terminated")
     grant = await driver.grant(FRONT_2, "suspend")
-    await driver.finish(grant, Result.FAILED, "no answer")
+    await driver.finish(grant, ActionResult.FAILED, "no answer")
     assert await driver.statuses() == {"front-1": "Terminated", "front-2": "Failed", "front-3": "Running"}
     assert (await driver.refusal(FRONT_2, "terminate")).message.endswith("under Failed without force")
     grant = await driver.grant(WEB, "suspend", force=True)

@@ -6,10 +6,10 @@ from typing import Any
 
 from activities.mci.listing import VmListing
 from activities.orphans import OrphanActivities
-from activities.permits import Permits
+from activities.permits import PermitPool
 from activities.retry import ProviderRetry
 from domain.limits import ConcurrencyCaps
-from domain.model import Landing
+from domain.model import TargetLanding
 from domain.ports import VmFacts, VmState
 from tests.test_store.driver import FRONT_1, FRONT_2, StoreDriver, group
 from tests.test_store.driver import WEB as MCI
@@ -31,9 +31,9 @@ async def audit(driver: StoreDriver, **there: list[VmFacts]) -> tuple[list[tuple
     async def places() -> list[str]:
         return ["aws/eu1", "aws/eu2"]
 
-    permits = Permits(ConcurrencyCaps())
+    permits = PermitPool(ConcurrencyCaps())
     listing = VmListing(clouds, permits, ProviderRetry(), places)
-    findings, size = await OrphanActivities(driver.inventory, [listing], None).audit("")  # type: ignore[arg-type]
+    findings, size = await OrphanActivities(driver.inventory, [listing], None).find_violations("")  # type: ignore[arg-type]
     return [(finding.path, finding.what) for finding in findings], size
 
 
@@ -42,9 +42,9 @@ async def test_a_vm_that_is_as_its_record_says_is_counted_and_a_second_one_is_na
 ) -> None:
     grant = await driver.grant(MCI, "create", spec={"subGroups": [group(region="eu1")]})
     for chunk in grant.chunks:
-        targets = await driver.inventory.targets(chunk)
-        landed = [Landing(each.path, "Running", {"cloud_id": f"i-{each.path[-1]}"}) for each in targets]
-        await driver.inventory.land(chunk, landed, driver.now())
+        targets = await driver.inventory.list_targets(chunk)
+        landed = [TargetLanding(target.path, "Running", {"cloud_id": f"i-{target.path[-1]}"}) for target in targets]
+        await driver.inventory.land_targets(chunk, landed, driver.now())
     await driver.finish(grant)
     mine, other = VmFacts(FRONT_1, "i-1", VmState.RUNNING), VmFacts(FRONT_2, "i-2", VmState.RUNNING)
     assert await audit(driver, eu1=[mine, other]) == ([], 2)

@@ -12,13 +12,13 @@ import sqlalchemy as sa
 from domain.errors import Refused
 from domain.mci.messages import (
     AddVms,
-    ConnectionHold,
-    Correction,
     HeldConnection,
+    HoldConnection,
     LeaveResult,
     PlaceNeeds,
-    Survey,
     SurveyedVm,
+    SurveyOrder,
+    VmCorrection,
 )
 from domain.model import Claim, Request
 from store import clock
@@ -33,8 +33,8 @@ WANTS = PlaceNeeds(place=PLACE, specs=["small"], images=["ubuntu-24.04"])
 LASTS = timedelta(seconds=30)
 
 
-def wish(holder: str, generation: int = 7) -> ConnectionHold:
-    return ConnectionHold(PLACE, holder, LASTS, generation)
+def wish(holder: str, generation: int = 7) -> HoldConnection:
+    return HoldConnection(PLACE, holder, LASTS, generation)
 
 
 async def held(driver: StoreDriver, holder: str, generation: int = 7) -> HeldConnection:
@@ -46,7 +46,7 @@ async def held(driver: StoreDriver, holder: str, generation: int = 7) -> HeldCon
 async def expired(driver: StoreDriver) -> None:
     """The hold of the place has lasted for too long, by the database's clock."""
     change = sa.update(connections).values(held_until=datetime.now(UTC) - timedelta(seconds=1))
-    await driver.database.run(lambda connection: connection.execute(change))
+    await driver.database.run_transaction(lambda connection: connection.execute(change))
 
 
 async def begun(driver: StoreDriver, *paths: str) -> None:
@@ -87,7 +87,7 @@ async def test_a_holder_that_died_is_followed_by_one_that_goes_on_where_it_stopp
     assert not await driver.book.record_resource(dead, LASTS, "securityGroup", "s-1"), (
         "the dead one writes nothing any more"
     )
-    assert await driver.book.shared_resources(PLACE) == {"vnet": "v-1", "securityGroup": ""}
+    assert await driver.book.read_shared_resources(PLACE) == {"vnet": "v-1", "securityGroup": ""}
 
 
 async def test_a_hold_that_was_lost_does_not_come_back_when_it_is_renewed(driver: StoreDriver) -> None:
@@ -99,7 +99,7 @@ async def test_a_hold_that_was_lost_does_not_come_back_when_it_is_renewed(driver
     assert not await driver.book.renew_hold(frozen, LASTS)
     assert not await driver.book.record_resource(frozen, LASTS, "sshKey", "")
     assert not await driver.book.finish_leaving(frozen, WEB)
-    assert (await driver.book.shared_resources(PLACE))["sshKey"] == "id-sshKey"
+    assert (await driver.book.read_shared_resources(PLACE))["sshKey"] == "id-sshKey"
 
 
 async def test_another_worker_with_the_same_work_takes_it_over_at_once_and_the_first_is_late(
@@ -115,17 +115,17 @@ async def test_another_worker_with_the_same_work_takes_it_over_at_once_and_the_f
 async def test_a_hold_is_reckoned_by_the_clock_of_the_database(driver: StoreDriver, rival: StoreDriver) -> None:
     """Workers whose clocks are hours apart hold for the same half minute."""
     await held(driver, "a")
-    [until] = await driver.database.run(
+    [until] = await driver.database.run_transaction(
         lambda connection: connection.execute(sa.select(connections.c.held_until)).one()
     )
-    now = await rival.database.run(clock.now)
+    now = await rival.database.run_transaction(clock.read_now)
     assert timedelta(seconds=20) < until - now <= LASTS
     assert await rival.book.hold_connection(wish("b")) is None
 
 
 async def test_of_many_that_want_to_hold_exactly_one_does(driver: StoreDriver, rival: StoreDriver) -> None:
     wishes = [(each, f"h{n}") for n in range(10) for each in (driver, rival)]
-    got = await asyncio.gather(*(each.book.hold_connection(wish(f"{name}-{id(each)}")) for each, name in wishes))
+    got = await asyncio.gather(*(driver.book.hold_connection(wish(f"{name}-{id(driver)}")) for driver, name in wishes))
     assert len([found for found in got if found]) == 1
 
 
@@ -151,7 +151,7 @@ async def test_the_last_one_to_leave_removes_what_is_shared(driver: StoreDriver)
     for what in ("sshKey", "securityGroup", "vnet"):
         assert await driver.book.record_resource(mine, LASTS, what, None)
     assert await driver.book.finish_leaving(mine, OTHER)
-    assert await driver.book.shared_resources(PLACE) == {}
+    assert await driver.book.read_shared_resources(PLACE) == {}
     assert (await held(driver, "c", generation=9)).generation == 9
 
 
@@ -177,17 +177,17 @@ async def test_a_place_that_somebody_is_at_is_left_later(driver: StoreDriver) ->
 
 
 async def test_what_a_cloud_was_seen_to_offer_is_believed_for_a_day(driver: StoreDriver) -> None:
-    assert await driver.book.unverified([WANTS], NOON) == [WANTS]
-    await driver.book.mark_verified(WANTS, NOON)
+    assert await driver.book.list_unverified_needs([WANTS], NOON) == [WANTS]
+    await driver.book.mark_needs_verified(WANTS, NOON)
     more = WANTS.model_copy(update={"specs": ["large", "small"]})
-    assert await driver.book.unverified([WANTS, more], NOON + timedelta(hours=23)) == [more]
-    assert await driver.book.unverified([WANTS], NOON + timedelta(hours=25)) == [WANTS]
+    assert await driver.book.list_unverified_needs([WANTS, more], NOON + timedelta(hours=23)) == [more]
+    assert await driver.book.list_unverified_needs([WANTS], NOON + timedelta(hours=25)) == [WANTS]
 
 
 async def test_a_look_at_whether_it_would_be_allowed_uses_no_place(driver: StoreDriver) -> None:
     before = await driver.dump()
     claim = Claim(request=Request(path=WEB, action="create", spec={"subGroups": [group()]}), run="x", at=NOON)
-    assert (await driver.inventory.check(claim)).grant
+    assert (await driver.inventory.check_admission(claim)).grant
     assert await driver.dump() == before
 
 
@@ -200,7 +200,7 @@ async def test_vms_are_born_once_and_only_by_an_action_that_is_open(driver: Stor
     await driver.finish(grant)
     before = await driver.dump()
     with pytest.raises(Refused, match="no longer held by this action"):
-        await driver.book.enrol(AddVms(path=WEB, epoch=grant.epoch, action="create", at=NOON))
+        await driver.book.add_vms_to_action(AddVms(path=WEB, epoch=grant.epoch, action="create", at=NOON))
     assert await driver.dump() == before
 
 
@@ -212,14 +212,16 @@ async def test_thousands_of_vms_are_born_in_a_few_statements(driver: StoreDriver
 
 async def test_a_correction_loses_against_an_action_that_came_between(driver: StoreDriver) -> None:
     await driver.make()
-    plan = await driver.book.plan_survey(Survey(path=WEB))
-    known = await driver.book.vms_in_status(plan.chunks[0], ["Running"])
-    assert [each.path for each in known] == [FRONT_1, f"{WEB}:vm:front-2"]
+    plan = await driver.book.plan_survey(SurveyOrder(path=WEB))
+    known = await driver.book.list_vms_in_status(plan.chunks[0], ["Running"])
+    assert [vm.path for vm in known] == [FRONT_1, f"{WEB}:vm:front-2"]
     await driver.grant(FRONT_1, "reboot")
-    told = [Correction(each, "Suspended", each.info) for each in known]
-    assert [each.known.path for each in await driver.book.apply_corrections(told, NOON)] == [f"{WEB}:vm:front-2"]
+    told = [VmCorrection(vm, "Suspended", vm.info) for vm in known]
+    assert [correction.known.path for correction in await driver.book.apply_corrections(told, NOON)] == [
+        f"{WEB}:vm:front-2"
+    ]
     assert await driver.statuses() == {"front-1": "Rebooting", "front-2": "Suspended"}
-    stale = Correction(SurveyedVm(FRONT_1, "Running", 0, "None", {}), "Suspended", {})
+    stale = VmCorrection(SurveyedVm(FRONT_1, "Running", 0, "None", {}), "Suspended", {})
     assert await driver.book.apply_corrections([stale], NOON) == []
 
 
@@ -227,11 +229,11 @@ async def test_a_correction_leaves_an_mci_alone_that_an_action_is_at(driver: Sto
     """Also the VMs that the action skipped: what it counts must not change under it."""
     await driver.make()
     await driver.act(FRONT_1, "suspend", "Suspended")
-    plan = await driver.book.plan_survey(Survey(path=WEB, reconcile=True))
-    known = await driver.book.vms_in_status(plan.chunks[0], ["Suspended"])
+    plan = await driver.book.plan_survey(SurveyOrder(path=WEB, reconcile=True))
+    known = await driver.book.list_vms_in_status(plan.chunks[0], ["Suspended"])
     grant = await driver.grant(WEB, "reboot")
-    told = [Correction(each, "Running", each.info) for each in known]
+    told = [VmCorrection(vm, "Running", vm.info) for vm in known]
     assert await driver.book.apply_corrections(told, NOON) == []
     await driver.land(grant, "Running")
     await driver.finish(grant)
-    assert [each.known.path for each in await driver.book.apply_corrections(told, NOON)] == [FRONT_1]
+    assert [correction.known.path for correction in await driver.book.apply_corrections(told, NOON)] == [FRONT_1]

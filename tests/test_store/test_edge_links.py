@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from domain.edge.facts import ConnectFact, ConnectionStanding, LostFact
 from domain.edge.messages import CrmConnect, CrmDisconnect
+from domain.edge.reports import ConnectionDecision, ConnectReport, DisconnectReport
 from store.edge import links
 from store.schema import objects
 from tests.test_store.driver import NOON, StoreDriver
@@ -13,15 +13,17 @@ from tests.test_store.driver import NOON, StoreDriver
 BERLIN = "org:acme:cloudlet:berlin"
 
 
-def connect(notify_id: int, version: str = "v1") -> ConnectFact:
-    return ConnectFact(cloudlet=BERLIN, said=CrmConnect(notify_id=notify_id, version=version), at=NOON)
+def connect(notify_id: int, version: str = "v1") -> ConnectReport:
+    return ConnectReport(cloudlet=BERLIN, said=CrmConnect(notify_id=notify_id, version=version), at=NOON)
 
 
 async def test_a_connection_whose_answer_was_lost_is_answered_alike_and_told_once(driver: StoreDriver) -> None:
     await driver.grant(BERLIN, "create", spec={})
     for _ in range(2):
-        found = await driver.database.run(lambda connection: links.connected(connection, connect(1)))
-        assert (found.standing, found.address and found.address.notify_id) == (ConnectionStanding.OWNED, 1)
+        found = await driver.database.run_transaction(
+            lambda connection: links.accept_connection(connection, connect(1))
+        )
+        assert (found.standing, found.address and found.address.notify_id) == (ConnectionDecision.OWNED, 1)
 
 
 async def test_a_connection_at_rest_that_is_asked_again_is_acknowledged_again_without_another_line(
@@ -29,30 +31,33 @@ async def test_a_connection_at_rest_that_is_asked_again_is_acknowledged_again_wi
 ) -> None:
     grant = await driver.grant(BERLIN, "create", spec={})
     await driver.finish(grant)
-    first = await driver.database.run(lambda connection: links.connected(connection, connect(1)))
+    first = await driver.database.run_transaction(lambda connection: links.accept_connection(connection, connect(1)))
     lines = await driver.told(BERLIN)
-    assert first.standing is ConnectionStanding.ACKED
-    assert await driver.database.run(lambda connection: links.connected(connection, connect(1))) == first
+    assert first.standing is ConnectionDecision.ACKED
+    assert (
+        await driver.database.run_transaction(lambda connection: links.accept_connection(connection, connect(1)))
+        == first
+    )
     assert await driver.told(BERLIN) == lines
 
 
 async def test_a_connection_that_is_over_cannot_be_taken_up_again(driver: StoreDriver) -> None:
     await driver.finish(await driver.grant(BERLIN, "create", spec={}))
-    await driver.database.run(lambda connection: links.connected(connection, connect(1)))
-    gone = LostFact(cloudlet=BERLIN, said=CrmDisconnect(notify_id=1), at=NOON)
-    await driver.database.run(lambda connection: links.lost(connection, gone))
-    again = await driver.database.run(lambda connection: links.connected(connection, connect(1)))
-    assert (again.standing, again.why) == (ConnectionStanding.REFUSED, "notify-id 1 is not newer than 1")
+    await driver.database.run_transaction(lambda connection: links.accept_connection(connection, connect(1)))
+    gone = DisconnectReport(cloudlet=BERLIN, said=CrmDisconnect(notify_id=1), at=NOON)
+    await driver.database.run_transaction(lambda connection: links.record_disconnect(connection, gone))
+    again = await driver.database.run_transaction(lambda connection: links.accept_connection(connection, connect(1)))
+    assert (again.standing, again.why) == (ConnectionDecision.REFUSED, "notify-id 1 is not newer than 1")
 
 
 async def test_an_app_that_has_lost_its_cluster_can_still_be_deleted(driver: StoreDriver) -> None:
     grant = await driver.grant(BERLIN, "create", spec={})
-    await driver.database.run(lambda connection: links.connected(connection, connect(1)))
+    await driver.database.run_transaction(lambda connection: links.accept_connection(connection, connect(1)))
     await driver.finish(grant)
     cluster, app = f"{BERLIN}:cluster:c1", f"{BERLIN}:cluster:c1:app:shop"
     for path in (cluster, app):
         await driver.finish(await driver.grant(path, "create", spec={}))
-    await driver.database.run(
+    await driver.database.run_transaction(
         lambda connection: connection.execute(sa.delete(objects).where(objects.c.path == cluster))
     )
     assert "there is no such ClusterInst" in (await driver.refusal(app, "update", spec={"replicas": 2})).message

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import pytest
 import sqlalchemy as sa
 
-from domain.edge.facts import AnswerFact, ConnectFact, ConnectionStanding, LostFact
 from domain.edge.messages import CrmConnect, CrmDisconnect, CrmResponse
-from domain.model import Ending, Grant, Move, Result
+from domain.edge.reports import AnswerReport, ConnectionDecision, ConnectReport, DisconnectReport
+from domain.model import ActionEnding, ActionResult, Grant, Move
 from store import begin as claims
 from store import finish
 from store.edge import links
@@ -39,8 +39,8 @@ async def overtaken(pair: tuple[StoreDriver, StoreDriver], first: Work[Any], sec
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     with one.database.engine.begin() as connection:
         first(connection)
-        late = asyncio.create_task(two.database.run(second))
-        while not await one.database.run(lambda other: other.execute(sa.text(query)).scalar()):
+        late = asyncio.create_task(two.database.run_transaction(second))
+        while not await one.database.run_transaction(lambda other: other.execute(sa.text(query)).scalar()):
             assert not late.done(), "it did not wait"
     return await late
 
@@ -48,34 +48,37 @@ async def overtaken(pair: tuple[StoreDriver, StoreDriver], first: Work[Any], sec
 async def site(driver: StoreDriver) -> None:
     """A cloudlet that is Ready, with its CRM connected as number 1."""
     grant = await driver.grant(BERLIN, "create", spec={})
-    await driver.database.run(connects(1))
+    await driver.database.run_transaction(connects(1))
     await driver.finish(grant)
 
 
 def connects(notify_id: int, version: str = "v1") -> Work[Any]:
     said = CrmConnect(notify_id=notify_id, version=version)
-    return partial(links.connected, fact=ConnectFact(cloudlet=BERLIN, said=said, at=NOON))
+    return partial(links.accept_connection, fact=ConnectReport(cloudlet=BERLIN, said=said, at=NOON))
 
 
 def leaves(notify_id: int) -> Work[Any]:
-    return partial(links.lost, fact=LostFact(cloudlet=BERLIN, said=CrmDisconnect(notify_id=notify_id), at=NOON))
+    return partial(
+        links.record_disconnect,
+        fact=DisconnectReport(cloudlet=BERLIN, said=CrmDisconnect(notify_id=notify_id), at=NOON),
+    )
 
 
 def says(state: str, notify_id: int) -> Work[Any]:
     said = CrmResponse(state=state, notify_id=notify_id)
-    return partial(links.answered, fact=AnswerFact(cloudlet=BERLIN, said=said, at=NOON))
+    return partial(links.record_answer, fact=AnswerReport(cloudlet=BERLIN, said=said, at=NOON))
 
 
-def ends(grant: Grant, result: Result = Result.SUCCEEDED, **more: Any) -> Work[Any]:
-    ending = Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=result, at=NOON, **more)
-    return partial(finish.finish, hooks=HOOKS, ending=ending)
+def ends(grant: Grant, result: ActionResult = ActionResult.SUCCEEDED, **more: Any) -> Work[Any]:
+    ending = ActionEnding(epoch=grant.epoch, run=grant.run, path=grant.path, result=result, at=NOON, **more)
+    return partial(finish.finish_action, hooks=HOOKS, ending=ending)
 
 
 async def upgraded(driver: StoreDriver) -> Work[Any]:
     """An upgrade whose new CRM is connected as number 2, about to end well."""
     grant = await driver.grant(BERLIN, "upgrade", spec={"version": "v2"})
-    await driver.database.run(connects(2, "v2"))
-    spec = {**(await driver.inventory.get(BERLIN)).spec, "version": "v2"}
+    await driver.database.run_transaction(connects(2, "v2"))
+    spec = {**(await driver.inventory.read_object(BERLIN)).spec, "version": "v2"}
     ready = [Move(path=BERLIN, to=to, actor=actor) for to, actor in (("Updating", "CRMv1"), ("Ready", "CRMv2"))]
     return ends(grant, moves=[ready[0], ready[1].model_copy(update={"spec": spec})])
 
@@ -85,7 +88,7 @@ async def test_a_goodbye_that_waited_for_the_end_of_an_upgrade_leaves_what_the_e
 ) -> None:
     await site(pair[0])
     await overtaken(pair, await upgraded(pair[0]), leaves(1))
-    view = await pair[0].inventory.get(BERLIN)
+    view = await pair[0].inventory.read_object(BERLIN)
     assert (view.status, view.info["crm"]["version"], view.info["crm"]["connected"]) == ("Ready", "v2", True)
 
 
@@ -95,7 +98,7 @@ async def test_an_upgrade_that_waited_for_its_new_crms_goodbye_ends_offline(
     await site(pair[0])
     end = await upgraded(pair[0])
     assert (await overtaken(pair, leaves(2), end)).status == "Offline"
-    view = await pair[0].inventory.get(BERLIN)
+    view = await pair[0].inventory.read_object(BERLIN)
     assert (view.info["crm"]["notify_id"], view.info["crm"]["connected"]) == (2, False)
 
 
@@ -104,7 +107,7 @@ async def test_a_goodbye_that_waited_for_the_end_of_the_last_action_takes_the_cl
 ) -> None:
     await site(pair[0])
     grant = await pair[0].grant(BERLIN, "maintenance-start", spec={})
-    told = await overtaken(pair, ends(grant, Result.FAILED), leaves(1))
+    told = await overtaken(pair, ends(grant, ActionResult.FAILED), leaves(1))
     assert (told.owner, await pair[0].status(BERLIN)) == ("", "Offline")
 
 
@@ -113,7 +116,7 @@ async def test_an_end_that_waited_for_a_goodbye_takes_the_cloudlet_offline(
 ) -> None:
     await site(pair[0])
     grant = await pair[0].grant(BERLIN, "maintenance-start", spec={})
-    assert (await overtaken(pair, leaves(1), ends(grant, Result.FAILED))).status == "Offline"
+    assert (await overtaken(pair, leaves(1), ends(grant, ActionResult.FAILED))).status == "Offline"
 
 
 async def test_a_connection_that_waited_for_the_end_of_its_cloudlet_is_refused(
@@ -122,7 +125,7 @@ async def test_a_connection_that_waited_for_the_end_of_its_cloudlet_is_refused(
     await site(pair[0])
     grant = await pair[0].grant(BERLIN, "delete")
     found = await overtaken(pair, ends(grant), connects(2))
-    assert (found.standing, found.why) == (ConnectionStanding.REFUSED, f"there is no such Cloudlet: {BERLIN}")
+    assert (found.standing, found.why) == (ConnectionDecision.REFUSED, f"there is no such Cloudlet: {BERLIN}")
 
 
 async def test_a_rekey_that_waited_for_a_connection_does_not_bring_the_older_one_back(
@@ -131,7 +134,7 @@ async def test_a_rekey_that_waited_for_a_connection_does_not_bring_the_older_one
     await site(pair[0])
     grant = await pair[0].grant(BERLIN, "rekey", spec={"key": ""})
     assert (await overtaken(pair, connects(2), ends(grant))).status == "Offline"
-    assert (await pair[0].inventory.get(BERLIN)).info["crm"]["notify_id"] == 2
+    assert (await pair[0].inventory.read_object(BERLIN)).info["crm"]["notify_id"] == 2
 
 
 async def test_an_answer_that_waited_for_the_end_is_not_handed_to_an_action_that_is_over(
@@ -139,7 +142,7 @@ async def test_an_answer_that_waited_for_the_end_is_not_handed_to_an_action_that
 ) -> None:
     await site(pair[0])
     grant = await pair[0].grant(BERLIN, "upgrade", spec={"version": "v2"})
-    told = await overtaken(pair, ends(grant, Result.FAILED), says("Ready", 1))
+    told = await overtaken(pair, ends(grant, ActionResult.FAILED), says("Ready", 1))
     assert told.owner == ""
     assert told.everything
     assert await pair[0].status(BERLIN) == "UpdateError"
@@ -148,7 +151,7 @@ async def test_an_answer_that_waited_for_the_end_is_not_handed_to_an_action_that
 async def test_a_begin_that_waited_for_a_goodbye_is_refused(pair: tuple[StoreDriver, StoreDriver]) -> None:
     await site(pair[0])
     admission = await overtaken(
-        pair, leaves(1), partial(claims.begin, hooks=HOOKS, claim=claim(CLUSTER, "create", spec={}))
+        pair, leaves(1), partial(claims.begin_action, hooks=HOOKS, claim=claim(CLUSTER, "create", spec={}))
     )
     assert admission.refusal
     assert "it is Offline" in admission.refusal.message
@@ -157,7 +160,7 @@ async def test_a_begin_that_waited_for_a_goodbye_is_refused(pair: tuple[StoreDri
 async def test_a_connection_that_waited_for_a_begin_tells_it(pair: tuple[StoreDriver, StoreDriver]) -> None:
     await site(pair[0])
     found = await overtaken(
-        pair, partial(claims.begin, hooks=HOOKS, claim=claim(CLUSTER, "create", spec={})), connects(2)
+        pair, partial(claims.begin_action, hooks=HOOKS, claim=claim(CLUSTER, "create", spec={})), connects(2)
     )
     assert found.running == [CLUSTER]
 
@@ -170,12 +173,12 @@ async def test_a_connection_that_waited_for_the_end_of_an_update_keeps_what_it_w
     await driver.finish(await driver.grant(CLUSTER, "create", spec={}))
     grant = await driver.grant(CLUSTER, "update", spec={"nodes": 2})
     await overtaken(pair, ends(grant, info={"runtime": {"endpoint": "x"}}), connects(2))
-    assert (await driver.inventory.get(CLUSTER)).info["runtime"] == {"endpoint": "x"}
+    assert (await driver.inventory.read_object(CLUSTER)).info["runtime"] == {"endpoint": "x"}
 
 
 async def test_a_delete_that_waited_for_a_cluster_is_refused(pair: tuple[StoreDriver, StoreDriver]) -> None:
     await site(pair[0])
-    begin = partial(claims.begin, hooks=HOOKS, claim=claim(CLUSTER, "create", spec={}))
-    admission = await overtaken(pair, begin, partial(claims.begin, hooks=HOOKS, claim=claim(BERLIN, "delete")))
+    begin = partial(claims.begin_action, hooks=HOOKS, claim=claim(CLUSTER, "create", spec={}))
+    admission = await overtaken(pair, begin, partial(claims.begin_action, hooks=HOOKS, claim=claim(BERLIN, "delete")))
     assert admission.refusal
     assert [holder.owner for holder in admission.refusal.holders] == [CLUSTER]

@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from domain.errors import Category, Refused
-from domain.events import BEGINNING, EventCursor, parse_cursor
-from store.events import events_after, newest_event
+from domain.events import FIRST_CURSOR, EventCursor, parse_cursor
+from store.events import list_events_after, read_newest_event
 from store.history import history_line
 from store.schema import history
 from tests.test_store.driver import NOON, StoreDriver
@@ -22,7 +22,10 @@ def write_line(connection: sa.Connection, path: str) -> None:
 
 
 def paths_after(driver: StoreDriver, cursor: EventCursor) -> list[str]:
-    return [event.line.path for event in driver.database.read_here(lambda one: events_after(one, cursor, 1_000))]
+    return [
+        event.line.path
+        for event in driver.database.read_snapshot_here(lambda one: list_events_after(one, cursor, 1_000))
+    ]
 
 
 def test_a_line_that_commits_late_is_not_missed(driver: StoreDriver) -> None:
@@ -32,25 +35,25 @@ def test_a_line_that_commits_late_is_not_missed(driver: StoreDriver) -> None:
     late = driver.database.engine.connect()
     late.begin()
     write_line(late, "ns:a:mci:late")
-    driver.database.run_here(lambda connection: write_line(connection, "ns:a:mci:early"))
-    assert paths_after(driver, BEGINNING) == [], "the early line is not shown while an older transaction is open"
+    driver.database.run_transaction_here(lambda connection: write_line(connection, "ns:a:mci:early"))
+    assert paths_after(driver, FIRST_CURSOR) == [], "the early line is not shown while an older transaction is open"
     late.commit()
     late.close()
-    assert sorted(paths_after(driver, BEGINNING)) == ["ns:a:mci:early", "ns:a:mci:late"]
+    assert sorted(paths_after(driver, FIRST_CURSOR)) == ["ns:a:mci:early", "ns:a:mci:late"]
 
 
 def test_readers_beside_racing_writers_see_each_line_once(driver: StoreDriver) -> None:
     def write(writer: int) -> None:
         for number in range(LINES):
-            driver.database.run_here(lambda connection, n=number: write_line(connection, f"ns:a:mci:w{writer}-{n}"))  # type: ignore[misc]
+            driver.database.run_transaction_here(lambda one, n=number: write_line(one, f"ns:a:mci:w{writer}-{n}"))  # type: ignore[misc]
 
     seen: list[str] = []
-    cursor = BEGINNING
+    cursor = FIRST_CURSOR
     with ThreadPoolExecutor(WRITERS) as threads:
         works = [threads.submit(write, writer) for writer in range(WRITERS)]
         while True:
             over = all(work.done() for work in works)
-            page = driver.database.read_here(lambda one, at=cursor: events_after(one, at, 7))  # type: ignore[misc]
+            page = driver.database.read_snapshot_here(lambda one, at=cursor: list_events_after(one, at, 7))  # type: ignore[misc]
             seen += [event.line.path for event in page]
             cursor = parse_cursor(page[-1].id) if page else cursor
             if over and not page:
@@ -60,18 +63,18 @@ def test_readers_beside_racing_writers_see_each_line_once(driver: StoreDriver) -
 
 
 def test_a_position_is_the_one_after_which_nothing_was_written(driver: StoreDriver) -> None:
-    assert driver.database.read_here(newest_event) == BEGINNING
-    driver.database.run_here(lambda connection: write_line(connection, "ns:a:mci:web"))
-    newest = driver.database.read_here(newest_event)
-    assert newest > BEGINNING
+    assert driver.database.read_snapshot_here(read_newest_event) == FIRST_CURSOR
+    driver.database.run_transaction_here(lambda connection: write_line(connection, "ns:a:mci:web"))
+    newest = driver.database.read_snapshot_here(read_newest_event)
+    assert newest > FIRST_CURSOR
     assert paths_after(driver, newest) == []
-    assert paths_after(driver, BEGINNING) == ["ns:a:mci:web"]
+    assert paths_after(driver, FIRST_CURSOR) == ["ns:a:mci:web"]
 
 
 def test_a_position_whose_line_is_gone_is_refused(driver: StoreDriver) -> None:
-    driver.database.run_here(lambda connection: write_line(connection, "ns:a:mci:web"))
-    newest = driver.database.read_here(newest_event)
-    driver.database.run_here(lambda connection: connection.execute(sa.delete(history)))
+    driver.database.run_transaction_here(lambda connection: write_line(connection, "ns:a:mci:web"))
+    newest = driver.database.read_snapshot_here(read_newest_event)
+    driver.database.run_transaction_here(lambda connection: connection.execute(sa.delete(history)))
     with pytest.raises(Refused, match="there is no event") as refused:
         paths_after(driver, newest)
     assert refused.value.category is Category.NOT_FOUND

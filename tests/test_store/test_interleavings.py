@@ -17,9 +17,9 @@ import sqlalchemy as sa
 
 from domain import wire
 from domain.healing import Suspect
-from domain.locks import Mode
-from domain.mci.messages import Correction, SurveyedVm
-from domain.model import Done, Ending, Grant, Landing, Move, QueueCommand, Result, Step
+from domain.locks import LockMode
+from domain.mci.messages import SurveyedVm, VmCorrection
+from domain.model import ActionEnding, ActionResult, Grant, Move, QueueCommand, Step, TargetLanding, WorkReport
 from store import begin, finish, healing, land, recovery, steps, waitqueue
 from store.mci import surveys
 from tests.test_store.driver import HOOKS, NOON, NS, StoreDriver, blocked, claim, group
@@ -40,13 +40,13 @@ def interleave(pair: Pair, first: Work, second: Work, hold: int) -> tuple[Any, A
             nonlocal seen, rival
             seen += 1
             if seen == hold:
-                rival = thread.submit(two.database.run_here, second)
+                rival = thread.submit(two.database.run_transaction_here, second)
                 while not rival.done() and not blocked(two):
                     pass
 
         sa.event.listen(one.database.engine, "after_cursor_execute", after)
         try:
-            result = one.database.run_here(first)
+            result = one.database.run_transaction_here(first)
         finally:
             sa.event.remove(one.database.engine, "after_cursor_execute", after)
         return (result, rival.result()) if rival else None
@@ -66,7 +66,9 @@ class Case:
 
     def begin(self, action: str, path: str = "", run: str = "", **more: Any) -> Work:
         return partial(
-            begin.begin, hooks=HOOKS, claim=claim(path or self.path, action, run=run or f"{self.path} {action}", **more)
+            begin.begin_action,
+            hooks=HOOKS,
+            claim=claim(path or self.path, action, run=run or f"{self.path} {action}", **more),
         )
 
     def correct(self, path: str, status: str = "Running", to: str = "Terminated") -> Work:
@@ -74,7 +76,7 @@ class Case:
         with self.driver.database.engine.connect() as connection:
             epoch = connection.execute(sa.text("SELECT epoch FROM objects WHERE path = :p"), {"p": path}).scalar_one()
         known = SurveyedVm(path, status, int(epoch), "None", {})
-        return partial(surveys.apply_corrections, corrections=[Correction(known, to, {}, "seen")], at=NOON)
+        return partial(surveys.apply_corrections, corrections=[VmCorrection(known, to, {}, "seen")], at=NOON)
 
     @property
     def granted(self) -> Grant:
@@ -82,16 +84,16 @@ class Case:
         return self.grant
 
     def land(self, to: str, some: slice = slice(None)) -> Work:
-        landed = [Landing(vm, to) for vm in self.vms[some]]
-        return partial(land.land, hooks=HOOKS, chunk=self.granted.chunks[0], landings=landed, at=NOON)
+        landed = [TargetLanding(vm, to) for vm in self.vms[some]]
+        return partial(land.land_targets, hooks=HOOKS, chunk=self.granted.chunks[0], landings=landed, at=NOON)
 
     def finish(self) -> Work:
-        ending = Ending.of(self.granted, Result.SUCCEEDED, Done(), NOON)
-        return partial(finish.finish, hooks=HOOKS, ending=ending)
+        ending = ActionEnding.of_grant(self.granted, ActionResult.SUCCEEDED, WorkReport(), NOON)
+        return partial(finish.finish_action, hooks=HOOKS, ending=ending)
 
     def abandon(self) -> Work:
         run = f"{self.path} {self.granted.action}"
-        return partial(recovery.abandon, hooks=HOOKS, owner=self.path, run=run, at=NOON, message="gone")
+        return partial(recovery.abandon_run, hooks=HOOKS, owner=self.path, run=run, at=NOON, message="gone")
 
 
 Prepare = Callable[[Case], Awaitable[tuple[Work, Work]]]
@@ -102,7 +104,7 @@ async def _group_and_survey(case: Case) -> tuple[Work, Work]:
 
 
 async def _group_and_survey_that_makes_one_eligible(case: Case) -> tuple[Work, Work]:
-    await case.driver.database.run(case.correct(case.vms[0], "Running", "Suspended"))
+    await case.driver.database.run_transaction(case.correct(case.vms[0], "Running", "Suspended"))
     return case.begin("suspend"), case.correct(case.vms[0], "Suspended", "Running")
 
 
@@ -115,7 +117,7 @@ async def _member_and_group(case: Case) -> tuple[Work, Work]:
 
 
 async def _under_way(case: Case, action: str = "suspend") -> None:
-    case.grant = (await case.driver.database.run(case.begin(action))).grant
+    case.grant = (await case.driver.database.run_transaction(case.begin(action))).grant
 
 
 async def _landing_and_abandon(case: Case) -> tuple[Work, Work]:
@@ -160,7 +162,7 @@ async def _abandon_and_end(case: Case) -> tuple[Work, Work]:
 
 async def _end_and_survey(case: Case) -> tuple[Work, Work]:
     await _under_way(case)
-    await case.driver.database.run(case.land("Suspended", slice(0, 4)))
+    await case.driver.database.run_transaction(case.land("Suspended", slice(0, 4)))
     return case.finish(), case.correct(case.vms[0], "Suspended", "Running")
 
 
@@ -181,10 +183,10 @@ async def _recovery_and_landing(case: Case) -> tuple[Work, Work]:
     await _under_way(case)
     wrong = "UPDATE actions SET ended_at = began_at, outcome = '{}' WHERE epoch = :e"
     told = {"e": case.granted.epoch}
-    await case.driver.database.run(lambda connection: connection.execute(sa.text(wrong), told))
+    await case.driver.database.run_transaction(lambda connection: connection.execute(sa.text(wrong), told))
     path, epoch = case.vms[0], case.granted.epoch
     left = Suspect(path=path, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=epoch)
-    return partial(healing.heal, hooks=HOOKS, suspect=left, at=NOON, message="gone"), case.land(
+    return partial(healing.heal_suspect, hooks=HOOKS, suspect=left, at=NOON, message="gone"), case.land(
         "Suspended", slice(0, 1)
     )
 
@@ -235,14 +237,14 @@ async def _end(pair: Pair, prepare: Prepare, name: str, order: str) -> object:
     case = await _case(pair[0], name)
     works = await prepare(case)
     for work in works if order == "one" else reversed(works):
-        await pair[0].database.run(work)
+        await pair[0].database.run_transaction(work)
     return await _seen(case)
 
 
 async def _seen(case: Case) -> object:
     """Statuses, locks, open and ended actions and the grants kept, without what differs from try to try; all legal."""
     driver = case.driver
-    kept = await driver.inventory.kept(case.path)
+    kept = await driver.inventory.read_audit_snapshot(case.path)
     assert not kept.findings, kept.findings
     held = sorted((hold.path.removeprefix(case.path), hold.mode, hold.action) for hold in await _held(case))
     actions = await _rows(driver, "SELECT * FROM actions WHERE path LIKE :p ORDER BY epoch", p=f"{case.path}%")
@@ -255,11 +257,11 @@ async def _seen(case: Case) -> object:
 
 
 async def _held(case: Case) -> list[Any]:
-    return [hold for hold in await case.driver.inventory.holds(case.path) if hold.path.startswith(case.path)]
+    return [hold for hold in await case.driver.inventory.list_locks(case.path) if hold.path.startswith(case.path)]
 
 
 async def _rows(driver: StoreDriver, query: str, **which: Any) -> Any:
-    return await driver.database.run(lambda connection: connection.execute(sa.text(query), which).all())
+    return await driver.database.run_transaction(lambda connection: connection.execute(sa.text(query), which).all())
 
 
 async def test_a_queue_that_is_closed_while_somebody_joins_knows_of_them(pair: Pair) -> None:
@@ -267,12 +269,12 @@ async def test_a_queue_that_is_closed_while_somebody_joins_knows_of_them(pair: P
     for hold in range(1, 20):
         case = await _case(pair[0], f"line-{hold}")
         order = QueueCommand(path=case.path, run=f"drain-{hold}", at=NOON)
-        done = interleave(pair, partial(waitqueue.close_queue, order=order), case.begin("suspend"), hold)
+        done = interleave(pair, partial(waitqueue.close_wait_queue, order=order), case.begin("suspend"), hold)
         if done is None:
             assert hold > 2
             return
         ahead, admission = done
         waited_for = [holder.owner for holder in ahead]
         assert (waited_for == [case.path]) == (admission.grant is not None), f"held after statement {hold}"
-        closed = [h for h in await pair[0].inventory.holds(case.path) if h.mode is Mode.CLOSED]
-        assert [hold.owner for hold in closed] == [wire.companion(case.path, wire.DRAIN)]
+        closed = [h for h in await pair[0].inventory.list_locks(case.path) if h.mode is LockMode.CLOSED]
+        assert [hold.owner for hold in closed] == [wire.companion_id(case.path, wire.DRAIN)]

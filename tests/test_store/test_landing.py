@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from domain.model import Grant, Landing, Move, Step
+from domain.model import Grant, Move, Step, TargetLanding
 from domain.statetable import Actor
 from tests.test_store.driver import FRONT_1, FRONT_2, NOON, WEB, Dump, StoreDriver, group
 
@@ -23,7 +23,7 @@ async def test_targets_land_where_the_cloud_brought_them(driver: StoreDriver) ->
     await driver.make()
     grant = await driver.grant(WEB, "suspend")
     assert await driver.land(grant, "Suspended") == 2
-    view = await driver.inventory.get(WEB, members=True)
+    view = await driver.inventory.read_object(WEB, members=True)
     for vm in view.members:
         assert (vm.status, vm.target_action, vm.target_status) == ("Suspended", "None", "None")
         assert (vm.previous_status, vm.error) == ("Running", "")
@@ -35,12 +35,12 @@ async def test_targets_land_where_the_cloud_brought_them(driver: StoreDriver) ->
 async def test_a_landing_can_tell_what_is_known_now_and_what_went_wrong(driver: StoreDriver) -> None:
     grant = await driver.grant(WEB, "create", spec={"subGroups": [group(size=3)]})
     landings = [
-        Landing(FRONT_1, "Running", info={"generation": grant.epoch, "cloudId": "i-1"}),
-        Landing(FRONT_2, "Failed", error="no\nroom"),
-        Landing(f"{WEB}:vm:front-3", "Failed", info={"seen": True}, error="x" * 5_000),
+        TargetLanding(FRONT_1, "Running", info={"generation": grant.epoch, "cloudId": "i-1"}),
+        TargetLanding(FRONT_2, "Failed", error="no\nroom"),
+        TargetLanding(f"{WEB}:vm:front-3", "Failed", info={"seen": True}, error="x" * 5_000),
     ]
-    assert await driver.inventory.land(grant.chunks[0], landings, driver.now()) == 3
-    one, two, three = (await driver.inventory.get(WEB, members=True)).members
+    assert await driver.inventory.land_targets(grant.chunks[0], landings, driver.now()) == 3
+    one, two, three = (await driver.inventory.read_object(WEB, members=True)).members
     assert (one.status, one.info, one.error) == ("Running", {"generation": grant.epoch, "cloudId": "i-1"}, "")
     assert (two.status, two.info, two.error) == ("Failed", {"generation": grant.epoch}, "no room")
     assert (three.status, three.info, len(three.error)) == ("Failed", {"seen": True}, 500)
@@ -50,8 +50,8 @@ async def test_a_landing_can_tell_what_is_known_now_and_what_went_wrong(driver: 
 async def test_a_retry_finds_only_what_is_left_to_do(driver: StoreDriver) -> None:
     grant = await driver.grant(WEB, "create", spec={"subGroups": [group(size=3)]})
     [chunk] = grant.chunks
-    await driver.inventory.land(chunk, [Landing(FRONT_2, "Running")], driver.now())
-    left = [target.path for target in await driver.inventory.targets(chunk)]
+    await driver.inventory.land_targets(chunk, [TargetLanding(FRONT_2, "Running")], driver.now())
+    left = [target.path for target in await driver.inventory.list_targets(chunk)]
     assert left == [FRONT_1, f"{WEB}:vm:front-3"]
 
 
@@ -59,10 +59,10 @@ async def test_a_retry_finds_only_what_is_left_to_do(driver: StoreDriver) -> Non
 async def test_landing_twice_is_landing_once(driver: StoreDriver, told: dict[str, Any]) -> None:
     await driver.make()
     grant = await driver.grant(WEB, "suspend")
-    landings = [Landing(path, "Suspended", **told) for path in (FRONT_1, FRONT_2)]
-    assert await driver.inventory.land(grant.chunks[0], landings, driver.now()) == 2
+    landings = [TargetLanding(path, "Suspended", **told) for path in (FRONT_1, FRONT_2)]
+    assert await driver.inventory.land_targets(grant.chunks[0], landings, driver.now()) == 2
     before = await driver.dump()
-    assert await driver.inventory.land(grant.chunks[0], landings, driver.now()) == 0
+    assert await driver.inventory.land_targets(grant.chunks[0], landings, driver.now()) == 0
     assert await driver.dump() == before
 
 
@@ -74,7 +74,7 @@ async def test_a_landing_where_no_row_leads_is_ignored_and_recorded(
     await driver.make()
     grant = await driver.grant(WEB, "suspend")
     before = await driver.dump()
-    assert await driver.inventory.land(grant.chunks[0], [Landing(FRONT_1, to, **told)], driver.now()) == 0
+    assert await driver.inventory.land_targets(grant.chunks[0], [TargetLanding(FRONT_1, to, **told)], driver.now()) == 0
     assert kept(await driver.dump()) == kept(before)
     line = await driver.last(FRONT_1)
     assert (line.source, line.to, line.message) == ("Suspending", to, "ignored: no row leads there")
@@ -88,7 +88,12 @@ async def test_a_stale_epoch_lands_nothing_and_is_recorded_as_ignored(
     stale = await driver.grant(WEB, "suspend", run="r1")
     fresh = await driver.grant(WEB, "reboot", run="r2")
     before = await driver.dump()
-    assert await driver.inventory.land(stale.chunks[0], [Landing(FRONT_1, "Suspended", **told)], driver.now()) == 0
+    assert (
+        await driver.inventory.land_targets(
+            stale.chunks[0], [TargetLanding(FRONT_1, "Suspended", **told)], driver.now()
+        )
+        == 0
+    )
     assert kept(await driver.dump()) == kept(before)
     line = await driver.last(FRONT_1)
     assert (line.action, line.to, line.message) == (
@@ -104,15 +109,15 @@ async def test_the_targets_of_a_stale_action_are_gone(driver: StoreDriver) -> No
     await driver.make()
     stale = await driver.grant(WEB, "suspend")
     fresh = await driver.grant(WEB, "reboot")
-    assert await driver.inventory.targets(stale.chunks[0]) == []
-    assert len(await driver.inventory.targets(fresh.chunks[0])) == 2
+    assert await driver.inventory.list_targets(stale.chunks[0]) == []
+    assert len(await driver.inventory.list_targets(fresh.chunks[0])) == 2
 
 
 async def test_landing_what_does_not_exist_is_ignored_and_recorded(driver: StoreDriver) -> None:
     await driver.make()
     grant = await driver.grant(WEB, "suspend")
-    landings = [Landing(FRONT_1, "Suspended"), Landing(f"{WEB}:vm:ghost", "Suspended")]
-    assert await driver.inventory.land(grant.chunks[0], landings, driver.now()) == 1
+    landings = [TargetLanding(FRONT_1, "Suspended"), TargetLanding(f"{WEB}:vm:ghost", "Suspended")]
+    assert await driver.inventory.land_targets(grant.chunks[0], landings, driver.now()) == 1
     assert (await driver.last(f"{WEB}:vm:ghost")).message == "ignored: the action no longer owns the object"
 
 
@@ -128,7 +133,7 @@ def step(grant: Grant, to: str, actor: str = Actor.CLOUD, **changes: Any) -> Ste
 async def test_a_step_that_a_row_allows_is_made_and_recorded(driver: StoreDriver) -> None:
     await driver.make()
     grant = await driver.grant(FRONT_1, "suspend")
-    assert (await driver.inventory.advance(step(grant, "Undefined"))).made
+    assert (await driver.inventory.apply_step(step(grant, "Undefined"))).made
     assert await driver.status(FRONT_1) == "Undefined"
     line = await driver.last(FRONT_1)
     assert (line.actor, line.source, line.to, line.message) == ("Cloud", "Suspending", "Undefined", "seen")
@@ -137,18 +142,18 @@ async def test_a_step_that_a_row_allows_is_made_and_recorded(driver: StoreDriver
 async def test_a_step_made_twice_is_made_once(driver: StoreDriver) -> None:
     await driver.make()
     grant = await driver.grant(FRONT_1, "suspend")
-    await driver.inventory.advance(step(grant, "Running"))
+    await driver.inventory.apply_step(step(grant, "Running"))
     before = await driver.dump()
-    assert (await driver.inventory.advance(step(grant, "Running"))).made
+    assert (await driver.inventory.apply_step(step(grant, "Running"))).made
     assert await driver.dump() == before
 
 
 async def test_an_action_whose_object_came_to_rest_by_a_step_can_end(driver: StoreDriver) -> None:
     await driver.make()
     grant = await driver.grant(FRONT_1, "suspend")
-    await driver.inventory.advance(step(grant, "Running"))
+    await driver.inventory.apply_step(step(grant, "Running"))
     outcome = await driver.finish(grant)
-    view = await driver.inventory.get(FRONT_1)
+    view = await driver.inventory.read_object(FRONT_1)
     assert (view.status, view.target_action, view.target_status) == ("Running", "None", "None")
     assert outcome.status == "Running"
 
@@ -173,7 +178,7 @@ async def test_a_step_that_is_forbidden_or_stale_changes_nothing_and_is_recorded
     grant = await driver.grant(FRONT_1, "suspend")
     before = await driver.dump()
     forbidden = step(grant, to, actor, **changes)
-    assert not (await driver.inventory.advance(forbidden)).made
+    assert not (await driver.inventory.apply_step(forbidden)).made
     assert kept(await driver.dump()) == kept(before)
     line = await driver.last(forbidden.path)
     assert (line.actor, line.to, line.message) == (actor, to, f"ignored: {why}; seen")
@@ -202,17 +207,17 @@ async def statements_for(driver: StoreDriver, name: str, size: int) -> tuple[int
     with counted(driver) as create:
         grant = await driver.grant(path, "create", spec=spec)
     landings = [
-        Landing(target.path, "Running", info={"cloudId": target.path})
+        TargetLanding(target.path, "Running", info={"cloudId": target.path})
         for chunk in grant.chunks
-        for target in await driver.inventory.targets(chunk)
+        for target in await driver.inventory.list_targets(chunk)
     ]
     with counted(driver) as telling:
-        assert await driver.inventory.land(grant.chunks[0], landings, driver.now()) == size
+        assert await driver.inventory.land_targets(grant.chunks[0], landings, driver.now()) == size
     await driver.finish(grant)
     grant = await driver.grant(path, "suspend")
-    alike = [Landing(landing.path, "Suspended") for landing in landings]
+    alike = [TargetLanding(landing.path, "Suspended") for landing in landings]
     with counted(driver) as landing:
-        assert await driver.inventory.land(grant.chunks[0], alike, driver.now()) == size
+        assert await driver.inventory.land_targets(grant.chunks[0], alike, driver.now()) == size
     with counted(driver) as finish:
         outcome = await driver.finish(grant)
     assert (outcome.done, outcome.failed) == (size, 0)

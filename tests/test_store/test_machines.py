@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from domain.machines.messages import BinEntry, BinQuery
-from domain.machines.rules import stamp
-from domain.model import Admission, Ending, Grant, Request, Result
+from domain.machines.messages import BinEntry, DueBinQuery
+from domain.machines.rules import format_bin_time
+from domain.model import ActionEnding, ActionResult, Admission, Grant, Request
 from domain.statetable import NONE
 from providers.machines import state
 from providers.machines.tables import things
 from providers.simulated.tables import metadata as simulated
 from store import finish
-from store.hooks import MaybeRow
+from store.hooks import MaybeObjectRow
 from store.machines import hooks as machines
 from store.machines import queries
 from store.schema import objects
@@ -34,8 +34,8 @@ IMAGE, FIRST, SECOND = "image:ubuntu", "node:n1", "node:n2"
 
 def ending(grant: Grant, **info: Any) -> Callable[[sa.Connection], object]:
     told = {"epoch": grant.epoch, "run": grant.run, "path": grant.path}
-    end = Ending(**told, result=Result.SUCCEEDED, at=NOON, info=info or None)
-    return partial(finish.finish, hooks=HOOKS, ending=end)
+    end = ActionEnding(**told, result=ActionResult.SUCCEEDED, at=NOON, info=info or None)
+    return partial(finish.finish_action, hooks=HOOKS, ending=end)
 
 
 async def make(
@@ -43,7 +43,7 @@ async def make(
 ) -> None:
     """A whole action in which everything goes well."""
     grant = await driver.grant(path, action, spec=spec or None)
-    await driver.database.run(ending(grant, **(left or {})))
+    await driver.database.run_transaction(ending(grant, **(left or {})))
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ async def test_two_machines_are_made_from_one_image_at_the_same_time(site: Pair)
     one, two = site
     with one.database.engine.begin() as connection:
         assert create(DB)(connection).grant
-        assert (await two.database.run(create(WEB))).grant
+        assert (await two.database.run_transaction(create(WEB))).grant
 
 
 async def test_the_last_room_of_a_node_is_given_once(site: Pair) -> None:
@@ -106,16 +106,16 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], obje
 
     def put(kind: str, what: Callable[[], object]) -> None:
         rider, todo = HOOKS[kind], [what]
-        assert rider.locks
-        read = rider.locks
+        assert rider.extra_locks
+        read = rider.extra_locks
 
-        def locks(connection: sa.Connection, request: Request, found: MaybeRow) -> Sequence[str]:
-            paths = read(connection, request, found)
+        def locks(connection: sa.Connection, request: Request, object_row: MaybeObjectRow) -> Sequence[str]:
+            paths = read(connection, request, object_row)
             if todo:
                 todo.pop()()
             return paths
 
-        monkeypatch.setitem(HOOKS, kind, replace(rider, locks=locks))
+        monkeypatch.setitem(HOOKS, kind, replace(rider, extra_locks=locks))
 
     return put
 
@@ -129,10 +129,10 @@ async def test_a_delete_that_begins_while_an_attach_ends_holds_both_the_disk_and
     await make(one, DB, image="ubuntu", left={"node": "n1"})
     await make(one, f"{ACME}:disk:d1")
     attach = await one.grant(f"{ACME}:disk:d1", "attach", spec={"machine": "dev/db"})
-    between("machine" if path == DB else "disk", lambda: two.database.run_here(ending(attach, machine=DB)))
-    admission = await one.database.run(beginning(claim(path, "delete")))
+    between("machine" if path == DB else "disk", lambda: two.database.run_transaction_here(ending(attach, machine=DB)))
+    admission = await one.database.run_transaction(beginning(claim(path, "delete")))
     assert admission.grant, admission.refusal
-    held = {hold.path for hold in await one.inventory.holds() if hold.mode.value == "X"}
+    held = {hold.path for hold in await one.inventory.list_locks() if hold.mode.value == "X"}
     assert held == {path, locked}
 
 
@@ -144,7 +144,7 @@ async def filled(driver: StoreDriver, number: int) -> None:
 
     def row(n: int) -> dict[str, Any]:
         binned = n % 10 == 0
-        info = {"bin": 1, "until": stamp(NOON + timedelta(seconds=n))} if binned else {"node": f"n{n // 10}"}
+        info = {"bin": 1, "until": format_bin_time(NOON + timedelta(seconds=n))} if binned else {"node": f"n{n // 10}"}
         rest = dict.fromkeys(("previous_status", "target_action", "target_status"), NONE)
         return {
             "path": f"account:a{n % 50}:cloudspace:dev:machine:m{n}",
@@ -158,7 +158,7 @@ async def filled(driver: StoreDriver, number: int) -> None:
         }
 
     rows = [row(n) for n in range(number)]
-    await driver.database.run(lambda connection: connection.execute(sa.insert(objects), rows))
+    await driver.database.run_transaction(lambda connection: connection.execute(sa.insert(objects), rows))
 
 
 def plan(connection: sa.Connection, query: sa.Select[Any], asked: dict[str, Any]) -> str:
@@ -170,8 +170,13 @@ def plan(connection: sa.Connection, query: sa.Select[Any], asked: dict[str, Any]
 
 async def test_the_room_of_a_node_is_reckoned_from_its_own_machines_alone(driver: StoreDriver) -> None:
     await filled(driver, 5_000)
-    asked = {"node": "n7", "statuses": list(map(str, machines._USING_MEMORY))}
-    assert await driver.database.run(lambda connection: connection.execute(machines._USED, asked).scalar_one()) == 18
+    asked = {"node": "n7", "statuses": list(map(str, machines._MEMORY_STATUSES))}
+    assert (
+        await driver.database.run_transaction(
+            lambda connection: connection.execute(machines._SUM_USED_MEMORY, asked).scalar_one()
+        )
+        == 18
+    )
 
 
 async def test_the_bin_tells_what_is_due_and_leaves_out_what_goes_along_or_is_put_off(driver: StoreDriver) -> None:
@@ -182,8 +187,8 @@ async def test_the_bin_tells_what_is_due_and_leaves_out_what_goes_along_or_is_pu
     await make(driver, IMAGE, "delete", {"bin": 8}, retention_days=1)
 
     def seen(days: float, **more: Any) -> tuple[list[BinEntry], bool, bool]:
-        query = BinQuery(tenant=ACME, at=NOON + timedelta(days=days), limit=10, **more)
-        found = driver.database.run_here(partial(queries.due, query=query))
+        query = DueBinQuery(tenant=ACME, at=NOON + timedelta(days=days), limit=10, **more)
+        found = driver.database.run_transaction_here(partial(queries.list_due_entries, query=query))
         return found.due, found.waiting, found.next is not None
 
     entry = BinEntry(path=DEV, number=7)
@@ -193,7 +198,7 @@ async def test_the_bin_tells_what_is_due_and_leaves_out_what_goes_along_or_is_pu
     assert seen(2, later=[ACME]) == ([entry], False, False)
     await driver.grant(ACME, "delete", spec={"retention_days": 1, "cascade": True})
     assert seen(2) == ([entry], True, False)  # the account is on its way into the bin
-    assert driver.database.run_here(queries.tenants) == [ACME, "image"]
+    assert driver.database.run_transaction_here(queries.list_tenants) == [ACME, "image"]
 
 
 @pytest.fixture
@@ -212,6 +217,6 @@ def test_the_hypervisor_reckons_the_room_of_a_node_from_what_runs_there(hypervis
         for n in range(5_000)
     ]
     hypervisors.execute(sa.insert(things), rows)
-    assert state._used(hypervisors, "n7") == 10
-    asked = {"node": "n7", "states": list(state.USING_MEMORY)}
-    assert "sim_things_on_node" in plan(hypervisors, state._USED, asked)
+    assert state._used_memory(hypervisors, "n7") == 10
+    asked = {"node": "n7", "states": list(state.MEMORY_STATES)}
+    assert "sim_things_on_node" in plan(hypervisors, state._SUM_USED_MEMORY, asked)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from domain.errors import Category
-from domain.locks import locks_for
+from domain.locks import locks_needed_for
 from domain.mci import MCI, VM
 from domain.mci.messages import AddVms
-from domain.model import Admission, Claim, Ending, Grant, Landing, Outcome, Request, Result
+from domain.model import ActionEnding, ActionResult, Admission, Claim, Grant, Outcome, Request, TargetLanding
 from domain.paths import parent_of
 from domain.statetable import NONE, Row, Ruling, StateTable, Verdict
 from store import begin, finish, land, recovery
@@ -111,14 +111,14 @@ class Lives(RuleBasedStateMachine):
         self.epochs: dict[str, int] = {}
 
     def teardown(self) -> None:
-        self.database.run_here(legal_history)
+        self.database.run_transaction_here(legal_history)
         self.database.close()
 
     def dump(self) -> object:
-        return self.database.run_here(dumped)
+        return self.database.run_transaction_here(dumped)
 
     def ask(self, claim: Claim) -> Admission:
-        return self.database.run_here(partial(begin.begin, hooks=HOOKS, claim=claim))
+        return self.database.run_transaction_here(partial(begin.begin_action, hooks=HOOKS, claim=claim))
 
     @initialize()
     def create(self) -> None:
@@ -171,9 +171,9 @@ class Lives(RuleBasedStateMachine):
     def born(self, grant: Grant) -> Grant:
         """A creation goes on at once until its VMs are there; doing so twice changes nothing."""
         order = AddVms(path=grant.path, epoch=grant.epoch, action="create", at=NOON)
-        found = self.database.run_here(partial(enrolment.add_vms_to_action, order=order))
+        found = self.database.run_transaction_here(partial(enrolment.add_vms_to_action, order=order))
         before = self.dump()
-        assert self.database.run_here(partial(enrolment.add_vms_to_action, order=order)) == found
+        assert self.database.run_transaction_here(partial(enrolment.add_vms_to_action, order=order)) == found
         assert self.dump() == before
         return grant.model_copy(update={"chunks": found.chunks, "targets": found.targets})
 
@@ -191,7 +191,7 @@ class Lives(RuleBasedStateMachine):
         if deed := self.pick(which):
             row = next(row for row in VM.rows if row.action == deed.grant.action and row.during)
             self.land(0, row.then, "", deed)
-            self.finish(0, Result.SUCCEEDED, deed)
+            self.finish(0, ActionResult.SUCCEEDED, deed)
 
     @rule(which=st.integers(0, 50), to=st.sampled_from(ANYWHERE), error=st.sampled_from(["", "stubborn"]))
     def land(self, which: int, to: str, error: str, deed: Deed | None = None) -> None:
@@ -199,9 +199,9 @@ class Lives(RuleBasedStateMachine):
         if not deed or not deed.grant.chunks:
             return
         names = [path for path in deed.touched if path not in VMS][: which % 3 or None]
-        told = [Landing(name, to, error=error) for name in names]
-        landed = self.database.run_here(
-            partial(land.land, hooks=HOOKS, chunk=deed.grant.chunks[0], landings=told, at=NOON)
+        told = [TargetLanding(name, to, error=error) for name in names]
+        landed = self.database.run_transaction_here(
+            partial(land.land_targets, hooks=HOOKS, chunk=deed.grant.chunks[0], landings=told, at=NOON)
         )
         expected = 0
         for name in names:
@@ -216,14 +216,17 @@ class Lives(RuleBasedStateMachine):
         ends = (thing.row.success_status(thing.came_from), thing.row.failure_status(thing.came_from))
         return to in (*ends, "Running", "Suspended", "Terminated", "Undefined")
 
-    @rule(which=st.integers(0, 50), result=st.sampled_from([Result.SUCCEEDED, Result.FAILED, Result.CANCELLED]))
-    def finish(self, which: int, result: Result, deed: Deed | None = None) -> None:
+    @rule(
+        which=st.integers(0, 50),
+        result=st.sampled_from([ActionResult.SUCCEEDED, ActionResult.FAILED, ActionResult.CANCELLED]),
+    )
+    def finish(self, which: int, result: ActionResult, deed: Deed | None = None) -> None:
         deed = deed or self.pick(which)
         if not deed:
             return
-        ending = Ending(epoch=deed.grant.epoch, run=deed.grant.run, path=deed.grant.path, result=result, at=NOON)
+        ending = ActionEnding(epoch=deed.grant.epoch, run=deed.grant.run, path=deed.grant.path, result=result, at=NOON)
         before = self.dump()
-        outcome = self.database.run_here(partial(finish.finish, hooks=HOOKS, ending=ending))
+        outcome = self.database.run_transaction_here(partial(finish.finish_action, hooks=HOOKS, ending=ending))
         if deed.ended:
             assert deed.outcome in (None, outcome)
             assert self.dump() == before
@@ -240,7 +243,7 @@ class Lives(RuleBasedStateMachine):
                 thing.status, thing.row = thing.row.failure_status(thing.came_from), None
         own = self.world.things[deed.grant.path]
         if own.row:
-            good = outcome.result in (Result.SUCCEEDED, Result.PARTIAL)
+            good = outcome.result in (ActionResult.SUCCEEDED, ActionResult.PARTIAL)
             own.status = own.row.success_status(own.came_from) if good else own.row.failure_status(own.came_from)
             own.row = None
 
@@ -251,9 +254,9 @@ class Lives(RuleBasedStateMachine):
             return
         left = 0 if deed.ended else len(self.world.owned(deed))
         work = partial(
-            recovery.abandon, hooks=HOOKS, owner=deed.grant.path, run=deed.claim.run, at=NOON, message="gone"
+            recovery.abandon_run, hooks=HOOKS, owner=deed.grant.path, run=deed.claim.run, at=NOON, message="gone"
         )
-        assert self.database.run_here(work) == left
+        assert self.database.run_transaction_here(work) == left
         if not deed.ended:
             self.world.abandon(deed)
 
@@ -264,25 +267,29 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def the_inventory_is_what_the_model_says(self) -> None:
-        rows = self.database.run_here(lambda connection: connection.execute(sa.select(objects)).mappings().all())
+        rows = self.database.run_transaction_here(
+            lambda connection: connection.execute(sa.select(objects)).mappings().all()
+        )
         things = {path: thing for path, thing in self.world.things.items() if thing.status != NONE}
-        assert {row["path"]: row["status"] for row in rows} == {path: each.status for path, each in things.items()}
+        assert {row["path"]: row["status"] for row in rows} == {path: thing.status for path, thing in things.items()}
         for row in rows:
             thing = things[row["path"]]
             assert row["epoch"] == thing.epoch >= self.epochs.get(row["path"], 0)
             self.epochs[row["path"]] = thing.epoch
             busy = thing.row is not None
             assert busy == (row["target_action"] != NONE) == (row["target_status"] != NONE)
-            assert busy == (row["status"] in table_of(row["path"]).transitional)
+            assert busy == (row["status"] in table_of(row["path"]).transitional_statuses)
 
     @invariant()
     def exactly_the_running_actions_hold_locks(self) -> None:
-        rows = self.database.run_here(lambda connection: connection.execute(sa.select(locks)).mappings().all())
+        rows = self.database.run_transaction_here(
+            lambda connection: connection.execute(sa.select(locks)).mappings().all()
+        )
         held = {(row["path"], row["mode"], row["owner"], row["run"]) for row in rows}
         assert held == {
             (path, mode.value, owner, deed.claim.run)
             for owner, deed in self.world.running().items()
-            for path, mode in locks_for([owner]).items()
+            for path, mode in locks_needed_for([owner]).items()
         }
 
     @invariant()
@@ -317,7 +324,7 @@ def legal_history(connection: sa.Connection) -> None:
             assert to == table.recovery_status(doing, came_from)
         else:
             stepped = table.judge_step(source, to, line["actor"]).ruling is Ruling.GO
-            assert stepped or table.may_land(action, source, came_from, to)
+            assert stepped or table.can_land(action, source, came_from, to)
         at[line["path"]] = (to, came_from, line["epoch"], doing)
     now = {row.path: row.status for row in connection.execute(sa.select(objects.c.path, objects.c.status))}
     assert now == {path: status for path, (status, *_) in at.items()}

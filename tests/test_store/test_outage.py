@@ -19,7 +19,7 @@ from tests.test_store.driver import FRONT_1, HOOKS, WEB, StoreDriver, claim
 @pytest.fixture
 def impatient(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreDriver]:
     """SQLite, waiting for others no longer than a test can."""
-    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_SECONDS", 0.05)
     driver = StoreDriver(sqlite_url)
     yield driver
     driver.close()
@@ -41,7 +41,7 @@ async def test_a_locked_file_is_unavailable_until_it_is_free(impatient: StoreDri
     with pytest.raises(StoreUnavailable, match="the store did not answer: database is locked"):
         await impatient.begin(WEB, "suspend")
     with pytest.raises(StoreUnavailable):
-        await impatient.inventory.get(WEB)
+        await impatient.inventory.read_object(WEB)
     other.execute("ROLLBACK")
     other.close()
     assert await impatient.dump() == before
@@ -61,11 +61,11 @@ async def test_a_full_disk_is_unavailable_and_loses_nothing(impatient: StoreDriv
     def grow(connection: sa.Connection) -> None:
         connection.exec_driver_sql("PRAGMA max_page_count=100000")
 
-    await impatient.database.run(shrink)
+    await impatient.database.run_transaction(shrink)
     with pytest.raises(StoreUnavailable, match="database or disk is full"):
         await impatient.born(grant)
     assert await impatient.dump() == before
-    await impatient.database.run(grow)
+    await impatient.database.run_transaction(grow)
     assert (await impatient.born(grant)).targets == 2_000
 
 
@@ -74,14 +74,14 @@ def test_a_place_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
     directory.mkdir()
     database = Database(f"sqlite:///{directory}")
     with pytest.raises(StoreUnavailable, match="unable to open database file"):
-        database.run_here(lambda connection: None)
+        database.run_transaction_here(lambda connection: None)
     database.close()
 
 
 def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     database = Database(f"postgresql://postgres@/postgres?host={tmp_path}")
     with pytest.raises(StoreUnavailable, match="the store did not answer"):
-        database.run_here(lambda connection: None)
+        database.run_transaction_here(lambda connection: None)
     database.close()
 
 
@@ -137,14 +137,14 @@ async def test_a_connection_that_dies_in_a_begin_leaves_nothing_of_it(
     asked = claim(FRONT_1, "suspend", run="r1")
 
     def dying(connection: sa.Connection) -> Admission:
-        admission = begin.begin(connection, HOOKS, asked)
+        admission = begin.begin_action(connection, HOOKS, asked)
         cut(doors)
         return admission
 
     with pytest.raises(StoreUnavailable):
-        await remote.database.run(dying)
+        await remote.database.run_transaction(dying)
     assert await remote.dump() == before
-    assert (await remote.inventory.begin(asked)).grant  # the retry of the same run
+    assert (await remote.inventory.begin_action(asked)).grant  # the retry of the same run
 
 
 async def test_the_reason_tells_nothing_of_what_was_being_written(impatient: StoreDriver) -> None:
@@ -152,7 +152,7 @@ async def test_the_reason_tells_nothing_of_what_was_being_written(impatient: Sto
     other = sqlite3.connect(str(impatient.database.engine.url.database), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable) as caught:
-        await impatient.inventory.begin(secret)
+        await impatient.inventory.begin_action(secret)
     other.close()
     assert "hunter2" not in str(caught.value)
     assert "SELECT" not in str(caught.value).upper()

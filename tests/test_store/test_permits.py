@@ -23,7 +23,7 @@ def leasing(worker: int) -> Callable[[sa.Connection], PermitTerms]:
         if worker % 3
         else [PermitRequest("r0", 0, 4)]
     )
-    return partial(permits.exchange, cloud="aws", worker=f"w{worker}", wishes=wishes, limits=LIMITS)
+    return partial(permits.exchange_permits, cloud="aws", worker=f"w{worker}", wishes=wishes, limits=LIMITS)
 
 
 async def test_workers_that_lease_in_the_same_moment_never_get_more_than_the_caps(
@@ -31,7 +31,9 @@ async def test_workers_that_lease_in_the_same_moment_never_get_more_than_the_cap
 ) -> None:
     for _ in range(2):  # the second time they have shares already
         together([driver, rival], [leasing(worker) for worker in range(12)])
-        rows = await driver.database.run(lambda connection: connection.execute(sa.select(shares)).mappings().all())
+        rows = await driver.database.run_transaction(
+            lambda connection: connection.execute(sa.select(shares)).mappings().all()
+        )
         amounts: Counter[str] = Counter()
         for row in rows:
             amounts[row["region"]] += row["amount"]
@@ -40,8 +42,8 @@ async def test_workers_that_lease_in_the_same_moment_never_get_more_than_the_cap
 
 
 async def test_a_worker_that_names_nothing_gives_everything_back(driver: StoreDriver) -> None:
-    await driver.database.run(leasing(1))
-    nothing = partial(permits.exchange, cloud="aws", worker="w1", wishes=[], limits=LIMITS)
-    await driver.database.run(nothing)
+    await driver.database.run_transaction(leasing(1))
+    nothing = partial(permits.exchange_permits, cloud="aws", worker="w1", wishes=[], limits=LIMITS)
+    await driver.database.run_transaction(nothing)
     left = sa.select(shares.c.worker).where(shares.c.worker != "")
-    assert await driver.database.run(lambda connection: connection.execute(left).all()) == []
+    assert await driver.database.run_transaction(lambda connection: connection.execute(left).all()) == []

@@ -16,8 +16,18 @@ import sqlalchemy as sa
 
 from domain.errors import Refused
 from domain.healing import Suspect
-from domain.invariants import WalkPosition
-from domain.model import Done, Ending, Grant, Holder, Landing, Move, QueueCommand, Result, Step
+from domain.invariants import HistoryPosition
+from domain.model import (
+    ActionEnding,
+    ActionResult,
+    Grant,
+    LockHolder,
+    Move,
+    QueueCommand,
+    Step,
+    TargetLanding,
+    WorkReport,
+)
 from store import begin as claims
 from store import finish, healing, land, queries, recovery, retention, steps, waitqueue
 from store.engine import Database
@@ -36,35 +46,35 @@ def scans(database: Database, work: Work) -> tuple[list[str], Any]:
     """What the statements of `work` would read from end to end."""
     sent = Sent()
     with sent.noted(database.engine):
-        result = database.run_here(work)
+        result = database.run_transaction_here(work)
     return sent.whole_reads(database), result
 
 
 def begin(path: str, action: str, run: str, **more: Any) -> Work:
-    return partial(claims.begin, hooks=HOOKS, claim=claim(path, action, run=run, started=NOON, **more))
+    return partial(claims.begin_action, hooks=HOOKS, claim=claim(path, action, run=run, started=NOON, **more))
 
 
 def reads() -> dict[str, Work]:
     vm = f"{mci(7)}:vm:front-1"
-    holders = [Holder(owner=vm, action="suspend", run="old-7", since=NOON)]
+    holders = [LockHolder(owner=vm, action="suspend", run="old-7", since=NOON)]
     return {
-        "one object": partial(queries.get, path=vm, members=False),
-        "a group": partial(queries.get, path=mci(7), members=True),
-        "a tree": partial(queries.tree, path=mci(7), troubles=10),
+        "one object": partial(queries.read_object, path=vm, members=False),
+        "a group": partial(queries.read_object, path=mci(7), members=True),
+        "a tree": partial(queries.read_tree, path=mci(7), troubles=10),
         "a list": partial(queries.list_objects, kind="vm", prefix="", after=vm, limit=100),
         "a list of one group": partial(queries.list_objects, kind="vm", prefix=mci(7), after="", limit=100),
         "history": partial(queries.read_history, path=vm, limit=100),
-        "locks of one group": partial(queries.holds, prefix=mci(7)),
-        "is it open": partial(queries.is_open, path=vm, epoch=7),
+        "locks of one group": partial(queries.list_locks, prefix=mci(7)),
+        "is it open": partial(queries.is_action_open, path=vm, epoch=7),
         "outcome of a run": partial(_outcome, run="run-nobody"),
-        "who is still ahead": partial(waitqueue.still_held, holders=holders),
-        "leftovers": healing.leftovers,
+        "who is still ahead": partial(waitqueue.filter_unreleased, holders=holders),
+        "leftovers": healing.list_leftovers,
     }
 
 
 def _outcome(connection: sa.Connection, run: str) -> object:
     with pytest.raises(Refused):
-        return queries.outcome(connection, run)
+        return queries.read_outcome(connection, run)
     return None
 
 
@@ -75,37 +85,43 @@ def test_reads_use_an_index(crowded: Database, what: str) -> None:
 
 def test_what_a_sweep_suspects_is_found_by_an_index(crowded: Database) -> None:
     """Every lock is looked at, as each is held by an action under way; nothing else is read as a whole."""
-    found, _ = scans(crowded, partial(healing.suspects, before=NOON))
-    assert [each for each in found if not each.startswith("healing.py _unowned_locks")] == []
+    found, _ = scans(crowded, partial(healing.list_suspects, before=NOON))
+    assert [each for each in found if not each.startswith("healing.py _suspects_by_lock")] == []
 
 
 def test_a_request_id_is_found_by_an_index_on_an_object_of_many_actions(crowded: Database) -> None:
     found, admission = scans(crowded, begin(mci(1), "suspend", "asks", request_id="q-nobody"))
     assert found == []
     assert admission.grant
-    crowded.run_here(partial(recovery.abandon, hooks=HOOKS, owner=mci(1), run="asks", at=NOON, message="over"))
+    crowded.run_transaction_here(
+        partial(recovery.abandon_run, hooks=HOOKS, owner=mci(1), run="asks", at=NOON, message="over")
+    )
 
 
 def test_retention_uses_indexes_however_many_actions_must_stay(crowded: Database) -> None:
     first = GROUPS * MEMBERS // 2
-    begins = WalkPosition(status="Running", came_from="Running")._asdict()
+    begins = HistoryPosition(status="Running", came_from="Running")._asdict()
     paths = [f"{mci(first // MEMBERS)}:vm:front-{n + 1}" for n in range(MEMBERS)]
 
     def pruning(connection: sa.Connection) -> int:
         """As if each VM's history had begun before its one line."""
         with connection.begin_nested() as undone:
             connection.execute(sa.insert(pruned), [{"path": path, **begins} for path in paths])
-            found = retention.prune(connection, NOON, first, frozenset(), lambda rows: None)
+            found = retention.prune_batch(connection, NOON, first, frozenset(), lambda rows: None)
             undone.rollback()
         return found.actions
 
     found, gone = scans(crowded, pruning)
     assert found == []
-    assert gone == retention.ACTIONS
+    assert gone == retention.ACTIONS_PER_BATCH
 
 
 def finishing(grant: Grant) -> Work:
-    return partial(finish.finish, hooks=HOOKS, ending=Ending.of(grant, Result.SUCCEEDED, Done(), NOON))
+    return partial(
+        finish.finish_action,
+        hooks=HOOKS,
+        ending=ActionEnding.of_grant(grant, ActionResult.SUCCEEDED, WorkReport(), NOON),
+    )
 
 
 @pytest.mark.parametrize("path", [mci(11), f"{mci(12)}:vm:front-1"], ids=["group", "member"])
@@ -113,33 +129,33 @@ def test_an_action_uses_indexes_from_begin_to_finish(crowded: Database, path: st
     found, admission = scans(crowded, begin(path, "suspend", path))
     grant = admission.grant
     chunk = grant.chunks[0]
-    targets, landed = scans(crowded, partial(land.targets, chunk=chunk))
-    some = [Landing(each.path, "Suspended") for each in landed]
-    one = [Landing(some[-1].path, "Suspended", error="told")]
+    targets, landed = scans(crowded, partial(land.list_targets, chunk=chunk))
+    some = [TargetLanding(each.path, "Suspended") for each in landed]
+    one = [TargetLanding(some[-1].path, "Suspended", error="told")]
     move = Move(path=path, to="Suspended", action="suspend", actor="Cloud")
     works: Sequence[Work] = (
-        partial(land.land, hooks=HOOKS, chunk=chunk, landings=some[:-1], at=NOON),
-        partial(land.land, hooks=HOOKS, chunk=chunk, landings=one, at=NOON),
+        partial(land.land_targets, hooks=HOOKS, chunk=chunk, landings=some[:-1], at=NOON),
+        partial(land.land_targets, hooks=HOOKS, chunk=chunk, landings=one, at=NOON),
         partial(steps.apply_step, hooks=HOOKS, step=Step(path=path, epoch=grant.epoch, at=NOON, moves=[move])),
         finishing(grant),
     )
-    found += targets + [each for work in works for each in scans(crowded, work)[0]]
+    found += targets + [scan for work in works for scan in scans(crowded, work)[0]]
     assert found == []
 
 
 def test_abandoning_uses_indexes(crowded: Database) -> None:
     path = mci(13)
-    crowded.run_here(begin(path, "suspend", path))
+    crowded.run_transaction_here(begin(path, "suspend", path))
     late = partial(
-        claims.begin, hooks=HOOKS, claim=claim(path, "reboot", run="later", started=NOON + timedelta(seconds=1))
+        claims.begin_action, hooks=HOOKS, claim=claim(path, "reboot", run="later", started=NOON + timedelta(seconds=1))
     )
     assert scans(crowded, late)[0] == []
     assert (
-        scans(crowded, partial(recovery.abandon, hooks=HOOKS, owner=path, run="later", at=NOON, message="gone"))[0]
+        scans(crowded, partial(recovery.abandon_run, hooks=HOOKS, owner=path, run="later", at=NOON, message="gone"))[0]
         == []
     )
     left = Suspect(path=path, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=7)
-    assert scans(crowded, partial(healing.heal, hooks=HOOKS, suspect=left, at=NOON, message="gone"))[0] == []
+    assert scans(crowded, partial(healing.heal_suspect, hooks=HOOKS, suspect=left, at=NOON, message="gone"))[0] == []
     order = QueueCommand(path=path, run="drain", at=NOON)
-    assert scans(crowded, partial(waitqueue.close_queue, order=order))[0] == []
-    assert scans(crowded, partial(waitqueue.open_queue, order=order))[0] == []
+    assert scans(crowded, partial(waitqueue.close_wait_queue, order=order))[0] == []
+    assert scans(crowded, partial(waitqueue.open_wait_queue, order=order))[0] == []

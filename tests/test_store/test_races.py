@@ -14,13 +14,13 @@ import pytest
 import sqlalchemy as sa
 
 from domain.errors import Category
-from domain.locks import Mode
-from domain.mci.messages import AddVms, ConnectionHold, Correction, LeaveResult, PlaceNeeds, Survey
-from domain.model import Admission, Claim, Ending, Grant, Landing, Outcome, QueueCommand, Result
-from domain.ports import SHARED
+from domain.locks import LockMode
+from domain.mci.messages import AddVms, HoldConnection, LeaveResult, PlaceNeeds, SurveyOrder, VmCorrection
+from domain.model import ActionEnding, ActionResult, Admission, Claim, Grant, Outcome, QueueCommand, TargetLanding
+from domain.ports import SHARED_RESOURCE_TYPES
 from store import begin, finish, land, recovery, waitqueue
 from store.mci import connections, enrolment, surveys
-from store.migrate import migrate
+from store.migrate import migrate_schema
 from store.schema import actions
 from tests.test_store.driver import FRONT_1, FRONT_2, HOOKS, NOON, WEB, StoreDriver, blocked, claim, group
 
@@ -35,14 +35,14 @@ def together(scenes: list[StoreDriver], works: list[Callable[[sa.Connection], T]
 
     def one(number: int, work: Callable[[sa.Connection], T]) -> T:
         gate.wait()
-        return scenes[number % len(scenes)].database.run_here(work)
+        return scenes[number % len(scenes)].database.run_transaction_here(work)
 
     with ThreadPoolExecutor(len(works)) as threads:
         return list(threads.map(one, range(len(works)), works))
 
 
 def beginning(asked: Claim) -> Callable[[sa.Connection], Admission]:
-    return partial(begin.begin, hooks=HOOKS, claim=asked)
+    return partial(begin.begin_action, hooks=HOOKS, claim=asked)
 
 
 def granted(admissions: list[Admission]) -> list[Grant]:
@@ -62,7 +62,7 @@ async def test_fifty_runs_on_one_free_object_leave_one_holder_and_one_open_actio
     assert len(dump["locks"]) == 3
     ended_at = list(actions.c.keys()).index("ended_at")
     assert [row for row in dump["actions"] if row[ended_at] is None] == [dump["actions"][-1]]  # all others have ended
-    assert (await driver.inventory.get(FRONT_1)).epoch == last.epoch
+    assert (await driver.inventory.read_object(FRONT_1)).epoch == last.epoch
     told = await driver.told(FRONT_1)
     assert told[2:] == [("suspend", "Running", "Suspending"), ("heal", "Suspending", "Running")] * (MANY - 1) + [
         ("suspend", "Running", "Suspending")
@@ -84,9 +84,9 @@ async def test_fifty_siblings_all_go_through(driver: StoreDriver, rival: StoreDr
     paths = [f"{WEB}:vm:front-{n + 1}" for n in range(MANY)]
     admissions = together([driver, rival], [beginning(claim(path, "suspend")) for path in paths])
     assert len(granted(admissions)) == MANY
-    held = await driver.inventory.holds(WEB)
-    assert {hold.path for hold in held if hold.mode is Mode.X} == set(paths)
-    assert sum(hold.path == WEB and hold.mode is Mode.IX for hold in held) == MANY
+    held = await driver.inventory.list_locks(WEB)
+    assert {hold.path for hold in held if hold.mode is LockMode.X} == set(paths)
+    assert sum(hold.path == WEB and hold.mode is LockMode.IX for hold in held) == MANY
 
 
 async def test_fifty_creations_in_one_namespace_all_go_through(driver: StoreDriver, rival: StoreDriver) -> None:
@@ -104,7 +104,7 @@ async def test_a_group_against_its_members_lets_exactly_one_side_win(
     paths = [f"{WEB}:vm:front-{n + 1}" for n in range(20)]
     paths.insert(7 * attempt, WEB)
     asked = [claim(path, "suspend", run=path) for path in paths]
-    admissions = dict(zip(paths, together([driver, rival], [beginning(each) for each in asked]), strict=True))
+    admissions = dict(zip(paths, together([driver, rival], [beginning(claim) for claim in asked]), strict=True))
     group_won = admissions[WEB].grant is not None
     members = [path for path in paths if path != WEB]
     winners = {path for path in members if admissions[path].grant}
@@ -117,18 +117,18 @@ async def test_a_group_against_its_members_lets_exactly_one_side_win(
         named = {holder.owner for holder in admission.refusal.holders}
         assert named == {WEB} if path != WEB else named and named <= winners
     expected = {WEB} if group_won else winners
-    assert {hold.owner for hold in await driver.inventory.holds()} == expected
+    assert {hold.owner for hold in await driver.inventory.list_locks()} == expected
     assert set((await driver.statuses()).values()) == {"Suspending"}
 
 
 async def test_finishing_fifty_times_at_once_ends_the_action_once(driver: StoreDriver, rival: StoreDriver) -> None:
     await driver.make()
     grant = await driver.grant(WEB, "suspend")
-    endings_ = [
-        Ending(epoch=grant.epoch, run=grant.run, path=WEB, result=Result.FAILED, message=f"by {n}", at=NOON)
+    ends = [
+        ActionEnding(epoch=grant.epoch, run=grant.run, path=WEB, result=ActionResult.FAILED, message=f"by {n}", at=NOON)
         for n in range(MANY)
     ]
-    outcomes = together([driver, rival], [partial(finish.finish, hooks=HOOKS, ending=ending) for ending in endings_])
+    outcomes = together([driver, rival], [partial(finish.finish_action, hooks=HOOKS, ending=ending) for ending in ends])
     assert all(outcome == outcomes[0] for outcome in outcomes)
     assert len(await driver.told(FRONT_1)) == 4
 
@@ -136,8 +136,8 @@ async def test_finishing_fifty_times_at_once_ends_the_action_once(driver: StoreD
 async def test_landing_the_same_twenty_times_at_once_lands_it_once(driver: StoreDriver, rival: StoreDriver) -> None:
     await driver.make()
     grant = await driver.grant(WEB, "suspend")
-    alike = [Landing(FRONT_1, "Suspended"), Landing(FRONT_2, "Suspended")]
-    work = partial(land.land, hooks=HOOKS, chunk=grant.chunks[0], landings=alike, at=NOON)
+    alike = [TargetLanding(FRONT_1, "Suspended"), TargetLanding(FRONT_2, "Suspended")]
+    work = partial(land.land_targets, hooks=HOOKS, chunk=grant.chunks[0], landings=alike, at=NOON)
     assert sorted(together([driver, rival], [work] * 20)) == [0] * 19 + [2]
     assert len(await driver.told(FRONT_1)) == 4
 
@@ -147,10 +147,10 @@ async def test_ending_against_abandoning_gives_one_end(driver: StoreDriver, riva
     for n in range(10):
         path = f"{WEB}:vm:front-{n + 1}"
         grant = await driver.grant(path, "suspend", run=f"r{n}")
-        ending = Ending(epoch=grant.epoch, run=grant.run, path=path, result=Result.SUCCEEDED, at=NOON)
+        ending = ActionEnding(epoch=grant.epoch, run=grant.run, path=path, result=ActionResult.SUCCEEDED, at=NOON)
         works: list[Callable[[sa.Connection], Outcome | int]] = [
-            partial(finish.finish, hooks=HOOKS, ending=ending),
-            partial(recovery.abandon, hooks=HOOKS, owner=path, run=f"r{n}", at=NOON, message="gone"),
+            partial(finish.finish_action, hooks=HOOKS, ending=ending),
+            partial(recovery.abandon_run, hooks=HOOKS, owner=path, run=f"r{n}", at=NOON, message="gone"),
         ]
         outcome, healed = together([driver, rival], works)
         assert isinstance(outcome, Outcome)
@@ -165,7 +165,7 @@ async def test_many_tasks_of_one_process_share_one_inventory(driver: StoreDriver
     paths = [f"{WEB}:vm:front-{n + 1}" for n in range(MANY)]
     outcomes = await asyncio.gather(*(driver.act(path, "suspend", "Suspended") for path in paths))
     assert {outcome.status for outcome in outcomes} == {"Suspended"}
-    assert await driver.inventory.holds() == []
+    assert await driver.inventory.list_locks() == []
     assert await driver.status(WEB) == f"Suspended:{MANY} (R:0/{MANY})"
 
 
@@ -181,7 +181,7 @@ async def overtaken(
     one, two = pair
     with one.database.engine.begin() as connection:
         first(connection)
-        late = asyncio.create_task(two.database.run(second))
+        late = asyncio.create_task(two.database.run_transaction(second))
         while not await asyncio.to_thread(blocked, one):
             assert not late.done(), "it did not wait"
     return await late
@@ -191,11 +191,11 @@ async def test_a_landing_that_waited_for_a_take_over_lands_nothing(pair: tuple[S
     driver = pair[0]
     await driver.make()
     old = await driver.grant(WEB, "suspend", run="r1")
-    alike = [Landing(FRONT_1, "Suspended"), Landing(FRONT_2, "Suspended")]
+    alike = [TargetLanding(FRONT_1, "Suspended"), TargetLanding(FRONT_2, "Suspended")]
     landed = await overtaken(
         pair,
         beginning(claim(WEB, "reboot", run="r2")),
-        partial(land.land, hooks=HOOKS, chunk=old.chunks[0], landings=alike, at=NOON),
+        partial(land.land_targets, hooks=HOOKS, chunk=old.chunks[0], landings=alike, at=NOON),
     )
     assert landed == 0
     assert await driver.statuses() == {"front-1": "Rebooting", "front-2": "Rebooting"}
@@ -213,14 +213,14 @@ async def test_an_abandon_that_waited_for_the_end_leaves_it_as_it_is(pair: tuple
     await driver.make()
     grant = await driver.grant(WEB, "suspend", run="r1")
     await driver.land(grant, "Suspended")
-    ending = Ending(epoch=grant.epoch, run=grant.run, path=WEB, result=Result.SUCCEEDED, at=NOON)
+    ending = ActionEnding(epoch=grant.epoch, run=grant.run, path=WEB, result=ActionResult.SUCCEEDED, at=NOON)
     healed = await overtaken(
         pair,
-        partial(finish.finish, hooks=HOOKS, ending=ending),
-        partial(recovery.abandon, hooks=HOOKS, owner=WEB, run="r1", at=NOON, message="gone"),
+        partial(finish.finish_action, hooks=HOOKS, ending=ending),
+        partial(recovery.abandon_run, hooks=HOOKS, owner=WEB, run="r1", at=NOON, message="gone"),
     )
     assert healed == 0
-    assert (await driver.finish(grant)).result is Result.SUCCEEDED
+    assert (await driver.finish(grant)).result is ActionResult.SUCCEEDED
     assert (await driver.told(WEB))[-1] == ("suspend", "Suspending", "Running")
 
 
@@ -238,8 +238,8 @@ PLACE = "aws/eu-1"
 LASTS = timedelta(seconds=30)
 
 
-def wish(holder: str) -> ConnectionHold:
-    return ConnectionHold(PLACE, holder, LASTS, 7)
+def wish(holder: str) -> HoldConnection:
+    return HoldConnection(PLACE, holder, LASTS, 7)
 
 
 async def prepared(driver: StoreDriver, path: str) -> None:
@@ -247,7 +247,7 @@ async def prepared(driver: StoreDriver, path: str) -> None:
     assert (await driver.begin(path, "create", spec={"subGroups": [group()]})).grant
     held = await driver.book.hold_connection(wish("a"))
     assert held
-    for what in SHARED:
+    for what in SHARED_RESOURCE_TYPES:
         assert await driver.book.record_resource(held, LASTS, what, f"id-{what}")
     await driver.book.release_hold(held)
 
@@ -294,7 +294,7 @@ async def test_one_that_leaves_while_the_other_is_forgotten_is_the_last(pair: tu
     await prepared(pair[0], WEB)
     await pair[0].begin(other, "create", spec={"subGroups": [group()]})
     leaving = await overtaken(
-        pair, partial(connections.forget, path=other), partial(connections.leave_place, wish=wish("b"), path=WEB)
+        pair, partial(connections.forget_uses, path=other), partial(connections.leave_place, wish=wish("b"), path=WEB)
     )
     assert leaving is LeaveResult.LAST
 
@@ -307,7 +307,7 @@ async def test_a_holder_that_writes_while_it_is_taken_over_writes_nothing(
     assert held
     kept = await overtaken(
         pair,
-        partial(connections.acquire_hold, wish=wish("a")),  # another worker has the same work
+        partial(connections.hold_connection, wish=wish("a")),  # another worker has the same work
         partial(connections.record_resource, held=held, lasts=LASTS, what="vnet", cloud_id="v-1"),
     )
     assert kept is False
@@ -317,10 +317,10 @@ async def test_what_clouds_offer_is_remembered_of_two_at_once(pair: tuple[StoreD
     small, large = (PlaceNeeds(place=PLACE, specs=[spec], images=[]) for spec in ("small", "large"))
     await overtaken(
         pair,
-        partial(connections.mark_verified, wanted=small, at=NOON),
-        partial(connections.mark_verified, wanted=large, at=NOON),
+        partial(connections.mark_needs_verified, wanted=small, at=NOON),
+        partial(connections.mark_needs_verified, wanted=large, at=NOON),
     )
-    assert await pair[0].book.unverified([small, large], NOON) == []
+    assert await pair[0].book.list_unverified_needs([small, large], NOON) == []
 
 
 async def test_a_correction_that_waited_for_an_action_on_the_mci_changes_nothing(
@@ -329,10 +329,10 @@ async def test_a_correction_that_waited_for_an_action_on_the_mci_changes_nothing
     driver = pair[0]
     await driver.make()
     await driver.act(FRONT_1, "suspend", "Suspended")
-    known = await driver.book.vms_in_status(
-        (await driver.book.plan_survey(Survey(path=WEB, reconcile=True))).chunks[0], ["Suspended"]
+    known = await driver.book.list_vms_in_status(
+        (await driver.book.plan_survey(SurveyOrder(path=WEB, reconcile=True))).chunks[0], ["Suspended"]
     )
-    told = [Correction(each, "Running", each.info) for each in known]
+    told = [VmCorrection(vm, "Running", vm.info) for vm in known]
     made = await overtaken(
         pair, beginning(claim(WEB, "reboot", run="r1")), partial(surveys.apply_corrections, corrections=told, at=NOON)
     )
@@ -346,10 +346,10 @@ async def test_an_action_that_waited_for_a_correction_judges_what_it_wrote(
     driver = pair[0]
     await driver.make()
     await driver.act(FRONT_1, "suspend", "Suspended")
-    known = await driver.book.vms_in_status(
-        (await driver.book.plan_survey(Survey(path=WEB, reconcile=True))).chunks[0], ["Suspended"]
+    known = await driver.book.list_vms_in_status(
+        (await driver.book.plan_survey(SurveyOrder(path=WEB, reconcile=True))).chunks[0], ["Suspended"]
     )
-    told = [Correction(each, "Running", each.info) for each in known]
+    told = [VmCorrection(vm, "Running", vm.info) for vm in known]
     admission = await overtaken(
         pair, partial(surveys.apply_corrections, corrections=told, at=NOON), beginning(claim(WEB, "reboot", run="r1"))
     )
@@ -363,8 +363,10 @@ async def test_a_scale_in_that_waited_for_a_correction_takes_the_vm_as_it_is(
 ) -> None:
     driver = pair[0]
     await driver.make()
-    known = await driver.book.vms_in_status((await driver.book.plan_survey(Survey(path=WEB))).chunks[0], ["Running"])
-    told = [Correction(each, "Suspended", each.info) for each in known]
+    known = await driver.book.list_vms_in_status(
+        (await driver.book.plan_survey(SurveyOrder(path=WEB))).chunks[0], ["Running"]
+    )
+    told = [VmCorrection(vm, "Suspended", vm.info) for vm in known]
     grant = await driver.grant(WEB, "scale-in", spec={"subGroup": "front", "count": 1})
     order = AddVms(path=WEB, epoch=grant.epoch, action="scale-in", at=NOON, group="front", count=1)
     correct = partial(surveys.apply_corrections, corrections=told, at=NOON)
@@ -377,10 +379,10 @@ def strict_pair(empty_postgres: Callable[[], str]) -> Iterator[tuple[StoreDriver
     """On a server whose transactions see nothing that was committed after they began, unless told otherwise."""
     url = empty_postgres()
     scenes = (StoreDriver(url), StoreDriver(url))
-    migrate(scenes[0].database)
+    migrate_schema(scenes[0].database)
     name = sa.make_url(url).database
     stricter = sa.text(f"ALTER DATABASE {name} SET default_transaction_isolation TO 'repeatable read'")
-    scenes[0].database.run_here(lambda connection: connection.execute(stricter))
+    scenes[0].database.run_transaction_here(lambda connection: connection.execute(stricter))
     scenes[0].database.engine.dispose()  # the next connections have the new default
     yield scenes
     for driver in scenes:
@@ -392,6 +394,6 @@ async def test_the_servers_default_isolation_does_not_matter(strict_pair: tuple[
     await strict_pair[0].make()
     order = QueueCommand(path=WEB, run="r2", at=NOON)
     ahead = await overtaken(
-        strict_pair, beginning(claim(WEB, "suspend", run="r1")), partial(waitqueue.close_queue, order=order)
+        strict_pair, beginning(claim(WEB, "suspend", run="r1")), partial(waitqueue.close_wait_queue, order=order)
     )
     assert [holder.run for holder in ahead] == ["r1"]

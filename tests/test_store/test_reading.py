@@ -12,20 +12,20 @@ HOSTILE = ["", "..", "' OR '1'='1", "ns:default:mci:%", "ns:default:mci:a\0", "n
 
 async def test_what_is_not_there_is_not_found(driver: StoreDriver) -> None:
     with pytest.raises(Refused, match=f"there is no such MCI: {WEB}") as caught:
-        await driver.inventory.get(WEB)
+        await driver.inventory.read_object(WEB)
     assert caught.value.category is Category.NOT_FOUND
 
 
 @pytest.mark.parametrize("path", HOSTILE, ids=ascii)
 async def test_a_hostile_path_is_refused_before_the_database_sees_it(driver: StoreDriver, path: str) -> None:
     with pytest.raises(Refused) as caught:
-        await driver.inventory.get(path)
+        await driver.inventory.read_object(path)
     assert caught.value.category is Category.INVALID
     with pytest.raises(Refused):
-        await driver.inventory.history(path)
+        await driver.inventory.read_history(path)
     if path:  # nothing: everywhere
         with pytest.raises(Refused):
-            await driver.inventory.holds(path)
+            await driver.inventory.list_locks(path)
         with pytest.raises(Refused):
             await driver.inventory.list_objects("vm", prefix=path)
         with pytest.raises(Refused):
@@ -39,8 +39,8 @@ async def test_an_unknown_kind_cannot_be_listed(driver: StoreDriver) -> None:
 
 async def test_a_group_comes_with_its_members_only_if_asked(driver: StoreDriver) -> None:
     await driver.make()
-    assert (await driver.inventory.get(WEB)).members == []
-    view = await driver.inventory.get(WEB, members=True)
+    assert (await driver.inventory.read_object(WEB)).members == []
+    view = await driver.inventory.read_object(WEB, members=True)
     assert [member.path for member in view.members] == [FRONT_1, f"{WEB}:vm:front-2"]
     assert view.counts == {"Running": 2}
 
@@ -80,22 +80,22 @@ async def test_holds_below_a_path_are_those_of_nobody_else(driver: StoreDriver) 
     await driver.make(f"{WEB}x")
     await driver.grant(FRONT_1, "suspend")
     await driver.grant(f"{WEB}x:vm:front-1", "suspend")
-    assert [hold.path for hold in await driver.inventory.holds(WEB)] == [WEB, FRONT_1]
-    assert len(await driver.inventory.holds(NS)) == len(await driver.inventory.holds()) == 6
+    assert [hold.path for hold in await driver.inventory.list_locks(WEB)] == [WEB, FRONT_1]
+    assert len(await driver.inventory.list_locks(NS)) == len(await driver.inventory.list_locks()) == 6
 
 
 async def test_history_gives_the_last_lines_oldest_first(driver: StoreDriver) -> None:
     await driver.make()
     await driver.act(FRONT_1, "suspend", "Suspended")
-    lines = await driver.inventory.history(FRONT_1, limit=3)
+    lines = await driver.inventory.read_history(FRONT_1, limit=3)
     assert [line.to for line in lines] == ["Running", "Suspending", "Suspended"]
     assert [line.seq for line in lines] == sorted(line.seq for line in lines)
-    assert await driver.inventory.history(f"{WEB}:vm:ghost") == []
+    assert await driver.inventory.read_history(f"{WEB}:vm:ghost") == []
 
 
 async def test_times_come_back_as_they_went_in(driver: StoreDriver) -> None:
     await driver.make()
-    view = await driver.inventory.get(WEB)
+    view = await driver.inventory.read_object(WEB)
     assert view.created_at.isoformat() == "2026-01-01T12:00:00+00:00"
     assert view.changed_at.isoformat() == "2026-01-01T12:00:03+00:00"
 

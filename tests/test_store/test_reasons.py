@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from domain.model import Result
-from store.finish import _reason
+from domain.model import ActionResult
+from store.finish import _ending_message
 
 
 @pytest.mark.parametrize(
     ("result", "message", "told"),
     [
-        (Result.CANCELLED, "cancelled", "cancelled"),
-        (Result.CANCELLED, "cancelled; one is left", "cancelled; one is left"),
-        (Result.CANCELLED, "preempted by delete", "cancelled: preempted by delete"),
-        (Result.FAILED, "no room", "failed: no room"),
-        (Result.SUCCEEDED, "", "succeeded"),
+        (ActionResult.CANCELLED, "cancelled", "cancelled"),
+        (ActionResult.CANCELLED, "cancelled; one is left", "cancelled; one is left"),
+        (ActionResult.CANCELLED, "preempted by delete", "cancelled: preempted by delete"),
+        (ActionResult.FAILED, "no room", "failed: no room"),
+        (ActionResult.SUCCEEDED, "", "succeeded"),
     ],
 )
-def test_a_reason_says_how_it_ended_once(result: Result, message: str, told: str) -> None:
-    assert _reason(result, message) == told
+def test_a_reason_says_how_it_ended_once(result: ActionResult, message: str, told: str) -> None:
+    assert _ending_message(result, message) == told

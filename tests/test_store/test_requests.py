@@ -48,17 +48,19 @@ async def test_another_spec_is_another_request_but_another_order_of_its_keys_is_
 
 async def test_the_spec_as_it_was_asked_for_decides_whatever_examining_made_of_it(driver: StoreDriver) -> None:
     asked = claim(WEB, "create", request_id="q1", spec=SPEC).model_copy(update={"spec_digest": "as asked"})
-    grant = (await driver.inventory.begin(asked)).grant
+    grant = (await driver.inventory.begin_action(asked)).grant
     assert grant
     await driver.finish(await driver.born(grant))
     moved = claim(WEB, "create", request_id="q1", spec={"subGroups": [group(region="eu-2")]})
-    assert (await driver.inventory.begin(moved.model_copy(update={"spec_digest": "as asked"}))).outcome
+    assert (await driver.inventory.begin_action(moved.model_copy(update={"spec_digest": "as asked"}))).outcome
 
 
 async def test_an_action_from_before_specs_were_told_apart_is_still_found(driver: StoreDriver) -> None:
     await driver.make()
     outcome = await driver.act(WEB, "suspend", "Suspended", request_id="q1")
-    await driver.database.run(lambda connection: connection.execute(sa.update(actions).values(spec_digest="")).rowcount)
+    await driver.database.run_transaction(
+        lambda connection: connection.execute(sa.update(actions).values(spec_digest="")).rowcount
+    )
     assert (await driver.begin(WEB, "suspend", request_id="q1")).outcome == outcome
 
 
@@ -70,7 +72,7 @@ async def test_what_became_of_a_request_is_told_to_nobody_who_may_not_ask_for_it
         raise Refused(Category.NOT_ALLOWED, "not for you")
 
     strict = SqlInventory(driver.database, HOOKS, nobody)
-    admission = await strict.begin(claim(WEB, "suspend", request_id="q1", requested_by="eve"))
+    admission = await strict.begin_action(claim(WEB, "suspend", request_id="q1", requested_by="eve"))
     assert admission.outcome is None
     assert admission.refusal
     assert admission.refusal.message == "not for you"
@@ -84,4 +86,4 @@ async def test_what_was_granted_to_a_run_stays_granted_to_it(driver: StoreDriver
         raise Refused(Category.NOT_ALLOWED, "not for you")
 
     strict = SqlInventory(driver.database, HOOKS, nobody)
-    assert (await strict.begin(claim(WEB, "suspend", "r1", request_id="q1"))).grant == grant
+    assert (await strict.begin_action(claim(WEB, "suspend", "r1", request_id="q1"))).grant == grant

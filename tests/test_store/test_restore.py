@@ -13,11 +13,11 @@ import pytest
 import sqlalchemy as sa
 
 from domain.errors import Category
-from domain.model import Landing, Result
+from domain.model import ActionResult, TargetLanding
 from store.engine import Database
-from store.finish import UNKNOWN
-from store.identity import RESTORED, identity, mark_restored
-from store.migrate import migrate
+from store.finish import UNKNOWN_ACTION_MESSAGE
+from store.identity import RESTORED_MESSAGE, mark_restored, read_identity
+from store.migrate import migrate_schema
 from store.schema import Identity
 from tests.test_store.driver import FRONT_1, HOOKS, WEB, StoreDriver, claim
 
@@ -42,7 +42,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 
 def _scene(url: str) -> StoreDriver:
     driver = StoreDriver(url)
-    migrate(driver.database)
+    migrate_schema(driver.database)
     return driver
 
 
@@ -51,7 +51,7 @@ def _sqlite(folder: Path) -> Site:
     driver = _scene(f"sqlite:///{file}")
 
     def copy() -> None:
-        driver.database.run_here(lambda connection: connection.execute(sa.text("SELECT 1")))
+        driver.database.run_transaction_here(lambda connection: connection.execute(sa.text("SELECT 1")))
         other = Database(f"sqlite:///{file}")
         with other.engine.connect() as connection:  # as `.backup` does it: the log included
             connection.exec_driver_sql("COMMIT")
@@ -88,50 +88,52 @@ async def test_a_restore_walked_from_the_copy_to_the_first_new_action(site: Site
     driver = site.driver
     await driver.make()
     await driver.make(WEB_2)
-    before = await driver.database.run(identity)
+    before = await driver.database.run_transaction(read_identity)
     opened = await driver.grant(WEB, "suspend", run="open-in-the-backup")
     site.copy()
     await driver.land(opened, "Suspended")
     await driver.finish(opened)
     lost = await driver.grant(WEB_2, "suspend", run="lost")
-    started = (await driver.inventory.get(WEB_2)).changed_at
+    started = (await driver.inventory.read_object(WEB_2)).changed_at
     site.restore()
 
-    after, ended = await driver.database.run(partial(mark_restored, hooks=HOOKS))
+    after, ended = await driver.database.run_transaction(partial(mark_restored, hooks=HOOKS))
     assert (after.id, after.incarnation, ended) == (before.id, before.incarnation + 1, 1)
-    assert await driver.inventory.holds() == []
+    assert await driver.inventory.list_locks() == []
     assert set((await driver.statuses(WEB)).values()) == {"Running"}
-    assert (await driver.last(FRONT_1)).message == RESTORED
+    assert (await driver.last(FRONT_1)).message == RESTORED_MESSAGE
 
     # What was open in the backup is told so when it comes back, and changes nothing.
     outcome = await driver.finish(opened)
-    assert (outcome.result, outcome.message) == (Result.FAILED, f"abandoned: {RESTORED}")
-    assert await driver.inventory.land(opened.chunks[0], [Landing(FRONT_1, "Suspended")], driver.now()) == 0
+    assert (outcome.result, outcome.message) == (ActionResult.FAILED, f"abandoned: {RESTORED_MESSAGE}")
+    assert (
+        await driver.inventory.land_targets(opened.chunks[0], [TargetLanding(FRONT_1, "Suspended")], driver.now()) == 0
+    )
     again = await driver.begin(WEB, "suspend", run="open-in-the-backup")
     assert again.outcome
-    assert again.outcome.message == f"abandoned: {RESTORED}"
+    assert again.outcome.message == f"abandoned: {RESTORED_MESSAGE}"
 
     # What began after the backup is unknown: it lands nowhere, and ends with a failure that says why.
     vm = f"{WEB_2}:vm:front-1"
-    assert await driver.inventory.land(lost.chunks[0], [Landing(vm, "Suspended")], driver.now()) == 0
+    assert await driver.inventory.land_targets(lost.chunks[0], [TargetLanding(vm, "Suspended")], driver.now()) == 0
     assert await driver.status(vm) == "Running"
     unknown = await driver.finish(lost)
-    assert (unknown.result, unknown.message) == (Result.FAILED, UNKNOWN)
-    late = await driver.inventory.begin(claim(WEB_2, "reboot", run="waited", started=started))
+    assert (unknown.result, unknown.message) == (ActionResult.FAILED, UNKNOWN_ACTION_MESSAGE)
+    late = await driver.inventory.begin_action(claim(WEB_2, "reboot", run="waited", started=started))
     assert late.refusal
     assert late.refusal.category is Category.CONFLICT
     assert "restored from a backup" in late.refusal.message
 
     # New runs act as ever, under numbers, and so with tokens, that were never used.
-    new = await driver.inventory.begin(claim(WEB_2, "suspend", started=after.since + timedelta(seconds=1)))
+    new = await driver.inventory.begin_action(claim(WEB_2, "suspend", started=after.since + timedelta(seconds=1)))
     assert new.grant
     assert new.grant.epoch > max(lost.epoch, opened.epoch)
 
 
 async def test_a_store_keeps_its_id_and_another_one_has_another(site: Site, tmp_path: Path) -> None:
-    first: Identity = await site.driver.database.run(identity)
-    migrate(site.driver.database)
-    assert await site.driver.database.run(identity) == first
+    first: Identity = await site.driver.database.run_transaction(read_identity)
+    migrate_schema(site.driver.database)
+    assert await site.driver.database.run_transaction(read_identity) == first
     other = _scene(f"sqlite:///{tmp_path}/other.db")
-    assert (await other.database.run(identity)).id != first.id
+    assert (await other.database.run_transaction(read_identity)).id != first.id
     other.close()

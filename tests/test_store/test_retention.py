@@ -12,9 +12,9 @@ import pytest
 import sqlalchemy as sa
 
 from activities.retention import Archive
-from domain.healing import Pruned
+from domain.healing import PruneResult
 from domain.mci.messages import AddVms
-from domain.model import Result
+from domain.model import ActionResult
 from store import retention
 from store.schema import actions, history, locks
 from tests.test_store.driver import FRONT_1, FRONT_2, NS, WEB, StoreDriver, group
@@ -42,8 +42,8 @@ def shelf() -> Shelf:
 
 async def prune(
     driver: StoreDriver, shelf: Shelf, before: datetime = SOON, busy: frozenset[str] = frozenset()
-) -> Pruned:
-    return await driver.inventory.prune(before, 0, busy, shelf)
+) -> PruneResult:
+    return await driver.inventory.prune_batch(before, 0, busy, shelf)
 
 
 async def kept(driver: StoreDriver) -> dict[str, list[int]]:
@@ -55,11 +55,11 @@ async def kept(driver: StoreDriver) -> dict[str, list[int]]:
             for table in (actions, history)
         }
 
-    return await driver.database.run(epochs)
+    return await driver.database.run_transaction(epochs)
 
 
 async def wrong(driver: StoreDriver) -> list[tuple[str, str]]:
-    return [(each.invariant, each.path) for each in (await driver.inventory.kept("")).findings]
+    return [(finding.invariant, finding.path) for finding in (await driver.inventory.read_audit_snapshot("")).findings]
 
 
 async def cycle(driver: StoreDriver, path: str = WEB, times: int = 1) -> None:
@@ -72,7 +72,7 @@ async def scale(driver: StoreDriver, action: str, to: str) -> None:
     """By one VM."""
     grant = await driver.grant(WEB, action, spec={"subGroup": "front", "count": 1})
     order = AddVms(path=WEB, epoch=grant.epoch, action=action, at=driver.now(), group="front", count=1)
-    enrolled = await driver.book.enrol(order)
+    enrolled = await driver.book.add_vms_to_action(order)
     await driver.land(grant.model_copy(update={"chunks": enrolled.chunks}), to)
     await driver.finish(grant)
 
@@ -100,7 +100,7 @@ async def test_what_is_younger_than_the_retention_stays(driver: StoreDriver, she
     await cycle(driver, times=2)
     (_, second, *_rest) = (await kept(driver))["actions"]
     young = sa.update(actions).where(actions.c.epoch > second).values(ended_at=SOON + timedelta(days=1))
-    await driver.database.run(lambda connection: connection.execute(young).rowcount)
+    await driver.database.run_transaction(lambda connection: connection.execute(young).rowcount)
     assert (await prune(driver, shelf)).actions == 2
     assert min((await kept(driver))["history"]) > second
     assert await wrong(driver) == []
@@ -125,7 +125,7 @@ async def test_an_open_action_its_lock_and_whoever_is_busy_keep_theirs(driver: S
     await cycle(driver, times=2)
     await driver.grant(WEB, "suspend")
     before = await driver.dump()
-    assert (await prune(driver, shelf, busy=frozenset({WEB}))) == Pruned()
+    assert (await prune(driver, shelf, busy=frozenset({WEB}))) == PruneResult()
     assert (await driver.dump(), shelf.rows) == (before, [])
     epochs = (await kept(driver))["actions"]
     await prune(driver, shelf)
@@ -145,7 +145,7 @@ async def test_an_action_that_still_has_a_lock_stays_with_all_that_came_after(
         left = {"path": WEB, "owner": WEB, "mode": "X", "run": run, "action": "suspend", "since": driver.now()}
         connection.execute(sa.insert(locks).values(left))
 
-    await driver.database.run(lock)
+    await driver.database.run_transaction(lock)
     await prune(driver, shelf)
     assert (await kept(driver)) == {"actions": rest, "history": rest}
     assert shelf.of("actions", "epoch") == [created]
@@ -179,11 +179,11 @@ async def test_the_number_of_a_vm_that_is_gone_is_not_given_again(driver: StoreD
 
 async def test_a_leftover_stays_until_it_is_looked_for_outside(driver: StoreDriver, shelf: Shelf) -> None:
     grant = await driver.grant("node:n1", "create", spec={"memory": 10})
-    await driver.finish(grant, Result.FAILED, "cut off")
+    await driver.finish(grant, ActionResult.FAILED, "cut off")
     await driver.make()
-    [left] = await driver.inventory.leftovers()
+    [left] = await driver.inventory.list_leftovers()
     await prune(driver, shelf)
-    assert await driver.inventory.leftovers() == [left]
+    assert await driver.inventory.list_leftovers() == [left]
 
 
 async def test_an_ignored_line_of_no_action_goes_by_its_age(driver: StoreDriver, shelf: Shelf) -> None:
@@ -191,8 +191,8 @@ async def test_an_ignored_line_of_no_action_goes_by_its_age(driver: StoreDriver,
     told = {"path": WEB, "actor": "CRM", "action": "response", "source": "None", "to": "None", "message": "ignored: x"}
     told["effect"] = "ignored"
     lines = [{**told, "epoch": 0, "at": driver.now()}, {**told, "epoch": 0, "at": SOON + timedelta(days=1)}]
-    await driver.database.run(lambda connection: connection.execute(sa.insert(history), lines).rowcount)
-    assert (await prune(driver, shelf)) == Pruned(lines=1)
+    await driver.database.run_transaction(lambda connection: connection.execute(sa.insert(history), lines).rowcount)
+    assert (await prune(driver, shelf)) == PruneResult(lines=1)
     assert await wrong(driver) == []
 
 
@@ -204,7 +204,7 @@ async def test_a_gap_that_nobody_pruned_is_found(driver: StoreDriver, shelf: She
     assert await wrong(driver) == []
     (_, suspended, _) = (await kept(driver))["actions"]
     lost = sa.delete(history).where(history.c.path == FRONT_1, history.c.epoch == suspended)
-    await driver.database.run(lambda connection: connection.execute(lost).rowcount)
+    await driver.database.run_transaction(lambda connection: connection.execute(lost).rowcount)
     assert ("I4", FRONT_1) in await wrong(driver)
 
 
@@ -215,7 +215,7 @@ async def test_lost_lines_at_the_beginning_are_found_where_nothing_was_pruned(
     await cycle(driver)
     first = (await kept(driver))["actions"][0]
     lost = sa.delete(history).where(history.c.path == FRONT_1, history.c.epoch == first)
-    await driver.database.run(lambda connection: connection.execute(lost).rowcount)
+    await driver.database.run_transaction(lambda connection: connection.execute(lost).rowcount)
     assert await wrong(driver) == [("I4", FRONT_1)]
     await prune(driver, shelf)  # and are not hidden: what is wrong stays
     assert await wrong(driver) == [("I4", FRONT_1)]
@@ -233,15 +233,15 @@ async def test_a_request_id_that_went_can_be_used_anew(driver: StoreDriver, shel
 async def test_batches_go_on_where_the_last_one_stopped(
     driver: StoreDriver, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "ACTIONS", 2)
+    monkeypatch.setattr(retention, "ACTIONS_PER_BATCH", 2)
     await driver.make()
     await cycle(driver, times=2)
     epochs = (await kept(driver))["actions"]
     first = await prune(driver, shelf)
     assert (first.actions, first.after) == (2, epochs[1])
-    second = await driver.inventory.prune(SOON, first.after, frozenset(), shelf)
+    second = await driver.inventory.prune_batch(SOON, first.after, frozenset(), shelf)
     assert (second.actions, second.after) == (2, epochs[3])
-    assert await driver.inventory.prune(SOON, second.after, frozenset(), shelf) == Pruned()
+    assert await driver.inventory.prune_batch(SOON, second.after, frozenset(), shelf) == PruneResult()
     assert shelf.of("actions", "epoch") == epochs[:4]
 
 
@@ -253,16 +253,16 @@ async def test_a_crash_between_export_and_commit_loses_nothing_and_exports_again
     before, archive = await driver.dump(), Archive(tmp_path / "archive")
 
     def crash(connection: sa.Connection) -> None:
-        retention.prune(connection, SOON, 0, frozenset(), archive.append)
+        retention.prune_batch(connection, SOON, 0, frozenset(), archive.append_rows)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        driver.database.run_here(crash)
+        driver.database.run_transaction_here(crash)
     assert await driver.dump() == before
     [file] = (tmp_path / "archive").iterdir()
     with file.open("a") as torn:
         torn.write('{"table": "hist')
-    await driver.inventory.prune(SOON, 0, frozenset(), archive.append)
+    await driver.inventory.prune_batch(SOON, 0, frozenset(), archive.append_rows)
     assert file.stat().st_mode & 0o777 == 0o600
     rows = [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]
     after = await driver.dump()
@@ -278,13 +278,13 @@ async def test_an_archive_that_cannot_be_written_keeps_everything(driver: StoreD
     before = await driver.dump()
     (tmp_path / "archive").write_text("no folder")
     with pytest.raises(FileExistsError):
-        await driver.inventory.prune(SOON, 0, frozenset(), Archive(tmp_path / "archive").append)
+        await driver.inventory.prune_batch(SOON, 0, frozenset(), Archive(tmp_path / "archive").append_rows)
     assert await driver.dump() == before
 
 
 async def test_two_sweeps_at_once_remove_each_row_once(driver: StoreDriver, rival: StoreDriver, shelf: Shelf) -> None:
     await driver.make()
     await cycle(driver, times=5)
-    found = await asyncio.gather(*(prune(each, shelf) for each in (driver, rival)))
-    assert sum(each.actions for each in found) == 10
+    found = await asyncio.gather(*(prune(driver, shelf) for driver in (driver, rival)))
+    assert sum(result.actions for result in found) == 10
     assert await wrong(driver) == []

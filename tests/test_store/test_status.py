@@ -28,7 +28,7 @@ def writes(source: str) -> Iterator[str]:
     names = {table: table for table in TABLES}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            names |= {each.asname: each.name for each in node.names if each.asname and each.name in TABLES}
+            names |= {name.asname: name.name for name in node.names if name.asname and name.name in TABLES}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and (found := SQL.search(node.value)):
             yield found[0]

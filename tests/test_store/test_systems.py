@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from domain.model import Grant, Move, Result, Step
+from domain.model import ActionResult, Grant, Move, Step
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
 from domain.systems.rules import ServiceFacts, tree_path
-from store.systems.hooks import SqlSystems, _accept, _accept_removal, _observe
+from store.systems.hooks import SqlSystemStore, _accept_deploy, _accept_removal, _record_observations
 from tests.test_store.driver import StoreDriver
 from tests.test_store.test_races import overtaken
 
@@ -23,8 +23,8 @@ TREE = {"parts": [{"name": "web", **RUN}, {"name": "a", "parts": [{"name": "b", 
 
 
 @pytest.fixture
-def systems(driver: StoreDriver) -> SqlSystems:
-    return SqlSystems(driver.database)
+def systems(driver: StoreDriver) -> SqlSystemStore:
+    return SqlSystemStore(driver.database)
 
 
 async def create(driver: StoreDriver) -> None:
@@ -41,8 +41,8 @@ def work(grant: Grant) -> SystemWork:
     )
 
 
-async def accept(driver: StoreDriver, systems: SqlSystems, grant: Grant, definition: dict[str, Any] = TREE) -> None:
-    stepped = await systems.accept(AcceptDeploy(work=work(grant), definition=definition, at=driver.now()))
+async def accept(driver: StoreDriver, systems: SqlSystemStore, grant: Grant, definition: dict[str, Any] = TREE) -> None:
+    stepped = await systems.accept_deploy(AcceptDeploy(work=work(grant), definition=definition, at=driver.now()))
     assert stepped.made, stepped
 
 
@@ -50,25 +50,25 @@ async def states(driver: StoreDriver) -> dict[str, str]:
     return {tree_path(view.path): view.phase for view in await driver.inventory.list_objects("part", SHOP)}
 
 
-async def landed(driver: StoreDriver, systems: SqlSystems, grant: Grant) -> None:
+async def landed(driver: StoreDriver, systems: SqlSystemStore, grant: Grant) -> None:
     """Everything that the deploy touched is stable, and it ends."""
 
-    touched = [part.path for part in await systems.touched(work(grant)) if part.path != grant.path]
+    touched = [part.path for part in await systems.list_touched_parts(work(grant)) if part.path != grant.path]
     moves = [Move(path=path, to="stable", action="deploy") for path in touched]
     moves += [Move(path=work(grant).record, to=stage) for stage in ("in progress", "succeeded")]
-    stepped = await driver.inventory.advance(Step(path=grant.path, epoch=grant.epoch, at=driver.now(), moves=moves))
+    stepped = await driver.inventory.apply_step(Step(path=grant.path, epoch=grant.epoch, at=driver.now(), moves=moves))
     assert stepped.made, stepped
     await driver.finish(grant)
 
 
-async def whole(driver: StoreDriver, systems: SqlSystems) -> None:
+async def whole(driver: StoreDriver, systems: SqlSystemStore) -> None:
     await create(driver)
     grant = await deploy(driver)
     await accept(driver, systems, grant)
     await landed(driver, systems, grant)
 
 
-async def test_a_deploy_that_is_tried_again_is_the_same_deploy(driver: StoreDriver, systems: SqlSystems) -> None:
+async def test_a_deploy_that_is_tried_again_is_the_same_deploy(driver: StoreDriver, systems: SqlSystemStore) -> None:
     await create(driver)
     first = await deploy(driver, run="r1")
     assert await deploy(driver, run="r1") == first
@@ -83,13 +83,13 @@ async def test_a_deploy_that_is_tried_again_is_the_same_deploy(driver: StoreDriv
     for _ in range(2):
         assert (await systems.accept_removal(RevertDeploy(work=work(again), at=driver.now()))).made
     assert set((await states(driver)).values()) == {"deleting"}
-    await driver.finish(again, Result.FAILED)
+    await driver.finish(again, ActionResult.FAILED)
     assert set((await states(driver)).values()) == {"stable"}
-    assert await driver.inventory.holds() == []
+    assert await driver.inventory.list_locks() == []
 
 
 async def test_deploys_of_siblings_get_numbers_of_their_own_however_close_they_come(
-    driver: StoreDriver, systems: SqlSystems, rival: StoreDriver
+    driver: StoreDriver, systems: SqlSystemStore, rival: StoreDriver
 ) -> None:
     await create(driver)
     some = {"parts": [{"name": f"s{n}", **RUN} for n in range(10)]}
@@ -101,7 +101,9 @@ async def test_deploys_of_siblings_get_numbers_of_their_own_however_close_they_c
     assert sorted(names) == sorted(f"d{n}" for n in range(2, 12))
 
 
-async def test_a_refused_deploy_changes_nothing_and_takes_no_number(driver: StoreDriver, systems: SqlSystems) -> None:
+async def test_a_refused_deploy_changes_nothing_and_takes_no_number(
+    driver: StoreDriver, systems: SqlSystemStore
+) -> None:
     await whole(driver, systems)
     before = await driver.dump()
     refusal = await driver.refusal(f"{SHOP}:no:x", "deploy", spec={"definition": RUN})
@@ -115,9 +117,9 @@ async def test_a_refused_deploy_changes_nothing_and_takes_no_number(driver: Stor
     await driver.finish(held)
 
 
-async def test_a_subtree_is_replaced_and_put_back(driver: StoreDriver, systems: SqlSystems) -> None:
+async def test_a_subtree_is_replaced_and_put_back(driver: StoreDriver, systems: SqlSystemStore) -> None:
     await whole(driver, systems)
-    before = {part.path: part.spec for part in await systems.services(SHOP)}
+    before = {part.path: part.spec for part in await systems.list_services(SHOP)}
     new = {"parts": [{"name": "b", **RUN, "instances": 2}, {"name": "c", **RUN}]}
     grant = await deploy(driver, f"{SHOP}:a", new)
     await accept(driver, systems, grant, new)
@@ -125,22 +127,22 @@ async def test_a_subtree_is_replaced_and_put_back(driver: StoreDriver, systems: 
         "/a": "updating", "/a/b": "scaling", "/a/bc": "deleting", "/a/c": "pending", "/web": "stable",
     }  # fmt: skip
     for _ in range(2):  # it may be done twice
-        assert (await systems.revert(RevertDeploy(work=work(grant), at=driver.now()))).made
+        assert (await systems.revert_deploy(RevertDeploy(work=work(grant), at=driver.now()))).made
         assert await states(driver) == {
             "/a": "updating", "/a/b": "scaling", "/a/bc": "updating", "/a/c": "deleting", "/web": "stable",
         }  # fmt: skip
-    kept = {part.path: part.spec for part in await systems.services(SHOP) if part.status != "deleting"}
+    kept = {part.path: part.spec for part in await systems.list_services(SHOP) if part.status != "deleting"}
     assert kept == before
-    await driver.finish(grant, Result.FAILED)
+    await driver.finish(grant, ActionResult.FAILED)
 
 
 async def test_what_a_backend_says_while_a_deploy_is_judged_comes_before_it_or_after_it(
-    driver: StoreDriver, systems: SqlSystems, rival: StoreDriver
+    driver: StoreDriver, systems: SqlSystemStore, rival: StoreDriver
 ) -> None:
     """In between, the deploy would be granted, and change nothing."""
     await whole(driver, systems)
     ill = [ServiceFacts(f"{SHOP}:web", 1, 1, 1, 0, 0, 1, "gone")]
-    saying = Thread(target=lambda: asyncio.run(SqlSystems(rival.database).observe(ill, driver.now())))
+    saying = Thread(target=lambda: asyncio.run(SqlSystemStore(rival.database).record_observations(ill, driver.now())))
 
     @sa.event.listens_for(driver.database.engine, "before_cursor_execute")
     def get_in_between(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
@@ -150,7 +152,7 @@ async def test_what_a_backend_says_while_a_deploy_is_judged_comes_before_it_or_a
 
     grant = await deploy(driver, f"{SHOP}:web", RUN)
     saying.join()
-    assert (await driver.inventory.get(f"{SHOP}:web")).epoch == grant.epoch
+    assert (await driver.inventory.read_object(f"{SHOP}:web")).epoch == grant.epoch
     assert (await states(driver))["/web"] == "updating"
 
 
@@ -159,41 +161,45 @@ async def test_a_definition_is_judged_by_parts_that_no_backend_changes_meanwhile
 ) -> None:
     """Else a service that degrades in that moment would be taken for one that is alike and well."""
     driver = pair[0]
-    await whole(driver, SqlSystems(driver.database))
+    await whole(driver, SqlSystemStore(driver.database))
     grant = await deploy(driver)
     asked = AcceptDeploy(work=work(grant), definition=TREE, at=driver.now())
     ill = [ServiceFacts(f"{SHOP}:a:b", 1, 1, 1, 0, 0, 1, "gone")]
-    stepped = await overtaken(pair, partial(_observe, facts=ill, at=driver.now()), partial(_accept, acceptance=asked))
+    stepped = await overtaken(
+        pair, partial(_record_observations, facts=ill, at=driver.now()), partial(_accept_deploy, acceptance=asked)
+    )
     assert stepped.made
-    assert [part.path for part in await SqlSystems(driver.database).touched(work(grant))] == [f"{SHOP}:a:b"]
+    assert [part.path for part in await SqlSystemStore(driver.database).list_touched_parts(work(grant))] == [
+        f"{SHOP}:a:b"
+    ]
 
 
 async def test_a_removal_takes_along_what_a_backend_calls_ill_in_that_moment(
     pair: tuple[StoreDriver, StoreDriver],
 ) -> None:
     driver = pair[0]
-    await whole(driver, SqlSystems(driver.database))
+    await whole(driver, SqlSystemStore(driver.database))
     grant = await driver.grant(SHOP, "teardown")
     ill = [ServiceFacts(f"{SHOP}:a:b", 1, 1, 1, 0, 0, 1, "gone")]
     asked = RevertDeploy(work=work(grant), at=driver.now())
     stepped = await overtaken(
-        pair, partial(_observe, facts=ill, at=driver.now()), partial(_accept_removal, asked=asked)
+        pair, partial(_record_observations, facts=ill, at=driver.now()), partial(_accept_removal, asked=asked)
     )
     assert stepped.made
     assert set((await states(driver)).values()) == {"deleting"}
 
 
-async def test_what_a_backend_says_changes_services_at_rest_only(driver: StoreDriver, systems: SqlSystems) -> None:
+async def test_what_a_backend_says_changes_services_at_rest_only(driver: StoreDriver, systems: SqlSystemStore) -> None:
     await whole(driver, systems)
     ill = [ServiceFacts(f"{SHOP}:{name}", 1, 1, 1, 0, 0, 1, "gone") for name in ("web", "a:b", "nobody")]
     well = [ServiceFacts(f"{SHOP}:{name}", 9, 1, 1, 1, 1) for name in ("web", "a:b")]
     held = await deploy(driver, f"{SHOP}:web", RUN)
-    assert await systems.observe(ill, driver.now()) == 1
-    assert await systems.observe(ill, driver.now()) == 0
+    assert await systems.record_observations(ill, driver.now()) == 1
+    assert await systems.record_observations(ill, driver.now()) == 0
     assert (await states(driver))["/web"] == "updating"
     assert await driver.status(SHOP) == "degraded"
     assert (await driver.last(f"{SHOP}:a:b")).message == "0 of 1 healthy: gone"
-    assert await systems.observe(well, driver.now()) == 1
+    assert await systems.record_observations(well, driver.now()) == 1
     assert (await states(driver))["/a/b"] == "stable"
     await driver.finish(held)
 
@@ -205,23 +211,23 @@ def few(*names: str) -> list[ServiceFacts]:
 
 async def broken(driver: StoreDriver) -> list[str]:
     """Promises that are not kept, and objects that seem to be under way."""
-    found = await driver.inventory.kept("")
-    return [*(str(each) for each in found.findings), *(path for path, _, _ in found.under_way)]
+    found = await driver.inventory.read_audit_snapshot("")
+    return [*(str(finding) for finding in found.findings), *(path for path, _, _ in found.under_way)]
 
 
 async def test_a_service_with_too_few_instances_of_which_none_failed_rests_in_scaling(
-    driver: StoreDriver, systems: SqlSystems
+    driver: StoreDriver, systems: SqlSystemStore
 ) -> None:
     await whole(driver, systems)
-    assert await systems.observe(few("web"), driver.now()) == 1
-    view = await driver.inventory.get(f"{SHOP}:web")
+    assert await systems.record_observations(few("web"), driver.now()) == 1
+    view = await driver.inventory.read_object(f"{SHOP}:web")
     assert (view.phase, view.target_action, view.error) == ("scaling", "None", "0 of 1 healthy")
     assert await driver.status(SHOP) == "scaling"
     assert await broken(driver) == []
-    assert await systems.observe([ServiceFacts(f"{SHOP}:web", 1, 1, 1, 0)], driver.now()) == 1
+    assert await systems.record_observations([ServiceFacts(f"{SHOP}:web", 1, 1, 1, 0)], driver.now()) == 1
     assert (await states(driver))["/web"] == "degraded"
-    assert await systems.observe(few("web"), driver.now()) == 1
-    assert await systems.observe([ServiceFacts(f"{SHOP}:web", 1, 1, 1, 1, 1)], driver.now()) == 1
+    assert await systems.record_observations(few("web"), driver.now()) == 1
+    assert await systems.record_observations([ServiceFacts(f"{SHOP}:web", 1, 1, 1, 1, 1)], driver.now()) == 1
     assert await driver.status(SHOP) == "stable"
     assert await broken(driver) == []
 
@@ -229,39 +235,39 @@ async def test_a_service_with_too_few_instances_of_which_none_failed_rests_in_sc
 @pytest.mark.parametrize("again", [TREE, {"parts": [{"name": "web", **RUN, "instances": 2}]}, {"parts": []}])
 @pytest.mark.parametrize("at", ["", ":web"])
 async def test_an_action_on_a_service_that_rests_in_scaling_begins_there_and_if_it_dies_it_goes_back_there(
-    driver: StoreDriver, systems: SqlSystems, again: dict[str, Any], at: str
+    driver: StoreDriver, systems: SqlSystemStore, again: dict[str, Any], at: str
 ) -> None:
     await whole(driver, systems)
-    await systems.observe(few("web", "a:b"), driver.now())
+    await systems.record_observations(few("web", "a:b"), driver.now())
     definition = RUN if at else again
     grant = await deploy(driver, SHOP + at, definition, run="r9")
-    assert (await systems.accept(AcceptDeploy(work=work(grant), definition=definition, at=driver.now()))).made
-    assert f"{SHOP}:web" in [part.path for part in await systems.touched(work(grant))]
-    assert await systems.observe(few("web"), driver.now()) == 0
-    await driver.inventory.abandon(SHOP + at, "r9", driver.now(), "it died")
+    assert (await systems.accept_deploy(AcceptDeploy(work=work(grant), definition=definition, at=driver.now()))).made
+    assert f"{SHOP}:web" in [part.path for part in await systems.list_touched_parts(work(grant))]
+    assert await systems.record_observations(few("web"), driver.now()) == 0
+    await driver.inventory.abandon_run(SHOP + at, "r9", driver.now(), "it died")
     assert (await states(driver))["/web"] == "scaling"
     assert (await states(driver))["/a/b"] == "scaling"
     assert await broken(driver) == []
 
 
 async def test_a_removal_that_is_taken_back_orders_the_service_again_which_then_rests_as_before(
-    driver: StoreDriver, systems: SqlSystems
+    driver: StoreDriver, systems: SqlSystemStore
 ) -> None:
     await whole(driver, systems)
-    await systems.observe(few("web"), driver.now())
+    await systems.record_observations(few("web"), driver.now())
     grant = await deploy(driver, definition={"parts": []})
     await accept(driver, systems, grant, {"parts": []})
-    assert (await systems.revert(RevertDeploy(work=work(grant), at=driver.now()))).made
-    view = await driver.inventory.get(f"{SHOP}:web")
+    assert (await systems.revert_deploy(RevertDeploy(work=work(grant), at=driver.now()))).made
+    view = await driver.inventory.read_object(f"{SHOP}:web")
     assert (view.phase, view.target_action) == ("updating", "deploy")  # its backend may have stopped it
-    assert f"{SHOP}:web" in [part.path for part in await systems.touched(work(grant))]
-    await driver.finish(grant, Result.FAILED)
+    assert f"{SHOP}:web" in [part.path for part in await systems.list_touched_parts(work(grant))]
+    await driver.finish(grant, ActionResult.FAILED)
     assert (await states(driver))["/web"] == "scaling"
     assert await broken(driver) == []
 
 
 async def test_a_service_that_landed_and_is_seen_miscounted_is_still_taken_back(
-    driver: StoreDriver, systems: SqlSystems
+    driver: StoreDriver, systems: SqlSystemStore
 ) -> None:
     await whole(driver, systems)
     new = {"parts": [{"name": "web", "command": ["new"]}, {"name": "a", "parts": []}]}
@@ -270,23 +276,23 @@ async def test_a_service_that_landed_and_is_seen_miscounted_is_still_taken_back(
     step = Step(
         path=SHOP, epoch=grant.epoch, at=driver.now(), moves=[Move(path=f"{SHOP}:web", to="stable", action="deploy")]
     )
-    assert (await driver.inventory.advance(step)).made
-    assert await systems.observe(few("web"), driver.now()) == 1
-    assert f"{SHOP}:web" not in [part.path for part in await systems.touched(work(grant))]
-    assert (await systems.revert(RevertDeploy(work=work(grant), at=driver.now()))).made
-    (web,) = [part for part in await systems.touched(work(grant)) if part.path == f"{SHOP}:web"]
+    assert (await driver.inventory.apply_step(step)).made
+    assert await systems.record_observations(few("web"), driver.now()) == 1
+    assert f"{SHOP}:web" not in [part.path for part in await systems.list_touched_parts(work(grant))]
+    assert (await systems.revert_deploy(RevertDeploy(work=work(grant), at=driver.now()))).made
+    (web,) = [part for part in await systems.list_touched_parts(work(grant)) if part.path == f"{SHOP}:web"]
     assert (web.status, web.spec["command"]) == ("updating", ["run"])
 
 
 async def test_with_a_system_go_its_records_and_its_numbers_but_not_its_history(
-    driver: StoreDriver, systems: SqlSystems
+    driver: StoreDriver, systems: SqlSystemStore
 ) -> None:
     await whole(driver, systems)
     grant = await driver.grant(SHOP, "delete")
     await systems.accept_removal(RevertDeploy(work=work(grant), at=driver.now()))
 
-    moves = [Move(path=part.path, to="None", action="remove") for part in await systems.touched(work(grant))]
-    await driver.inventory.advance(Step(path=SHOP, epoch=grant.epoch, at=driver.now(), moves=moves))
+    moves = [Move(path=part.path, to="None", action="remove") for part in await systems.list_touched_parts(work(grant))]
+    await driver.inventory.apply_step(Step(path=SHOP, epoch=grant.epoch, at=driver.now(), moves=moves))
     await driver.finish(grant)
     for kind in ("system", "part", "deploy"):
         assert await driver.inventory.list_objects(kind) == []

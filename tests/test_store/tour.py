@@ -6,24 +6,24 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from domain.edge.facts import ConnectFact, PolicyQuestion
 from domain.edge.messages import CrmConnect
+from domain.edge.reports import ConnectReport, PolicyFactsQuery
 from domain.edge.specs import AutoProvision
 from domain.healing import HealReport, Suspect
-from domain.leases.messages import CalendarQuery, DueQuery, HandOverGoal
-from domain.machines.messages import BinQuery
-from domain.mci.messages import ConnectionHold, Survey
-from domain.model import Move, QueueCommand, Result, Step
+from domain.leases.messages import CalendarQuery, DueEventsQuery, HandOverGoal
+from domain.machines.messages import DueBinQuery
+from domain.mci.messages import HoldConnection, SurveyOrder
+from domain.model import ActionResult, Move, QueueCommand, Step
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
 from store.edge import links
-from store.edge.connected import connections
-from store.edge.inventory import SqlEdge
-from store.healing import keep_report, read_reports
-from store.leases import LeaseReads, SqlLeases, changes, schedule
+from store.edge.connections import list_open_connections
+from store.edge.inventory import SqlEdgeInventory
+from store.healing import read_reports, save_report
+from store.leases import SqlLeaseSchedule, SqlLeaseViews, changes, schedule
 from store.machines import hooks as machines
 from store.machines import queries
-from store.mci.groups import highest_ever
-from store.systems.hooks import SqlSystems
+from store.mci.groups import highest_number_ever
+from store.systems.hooks import SqlSystemStore
 from tests.test_leases import bookings
 from tests.test_store.driver import NOON, StoreDriver, group
 from tests.test_store.test_machines import make as act
@@ -42,63 +42,69 @@ async def of_mcis(driver: StoreDriver) -> None:
     await driver.finish(made)
     await driver.act(WEB, "suspend", "Suspended")
     await driver.act(f"{WEB}:vm:front-1", "resume", "Running")
-    plan = await driver.book.plan_survey(Survey(path=WEB))
-    await driver.book.vms_in_status(plan.chunks[0], ["Running"])
-    await driver.book.known_cloud_ids(WEB, "aws/eu-1")
-    await driver.database.run(partial(highest_ever, path=WEB, group="front"))
-    await driver.book.unanswered_places()
-    await driver.book.unanswered_page("aws/eu-1", None, 100)
-    await driver.inventory.get(WEB, members=True)
-    await driver.inventory.history(WEB)
-    await driver.inventory.holds(WEB)
-    await driver.inventory.outcome(made.run)
-    await driver.inventory.action_of_run(made.run)
-    newest = await driver.inventory.newest_event()
-    await driver.inventory.events_after(newest, 100)
-    await driver.inventory.tree(WEB, troubles=10)
+    plan = await driver.book.plan_survey(SurveyOrder(path=WEB))
+    await driver.book.list_vms_in_status(plan.chunks[0], ["Running"])
+    await driver.book.read_known_cloud_ids(WEB, "aws/eu-1")
+    await driver.database.run_transaction(partial(highest_number_ever, path=WEB, group="front"))
+    await driver.book.list_unanswered_places()
+    await driver.book.list_unanswered_orders("aws/eu-1", None, 100)
+    await driver.inventory.read_object(WEB, members=True)
+    await driver.inventory.read_history(WEB)
+    await driver.inventory.list_locks(WEB)
+    await driver.inventory.read_outcome(made.run)
+    await driver.inventory.read_action(made.run)
+    newest = await driver.inventory.read_newest_event()
+    await driver.inventory.list_events_after(newest, 100)
+    await driver.inventory.read_tree(WEB, troubles=10)
     await driver.inventory.list_objects("vm", WEB)
     order = QueueCommand(path=WEB, run="drain", at=NOON)
-    await driver.inventory.close_queue(order)
-    await driver.inventory.open_queue(order)
-    await driver.inventory.suspects(NOON)
+    await driver.inventory.close_wait_queue(order)
+    await driver.inventory.open_wait_queue(order)
+    await driver.inventory.list_suspects(NOON)
     left = Suspect(path=WEB, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=7)
-    await driver.inventory.heal(left, NOON, "gone")
-    wish = ConnectionHold(place="aws/eu-1", holder=WEB, generation=1, lasts=timedelta(seconds=1))
+    await driver.inventory.heal_suspect(left, NOON, "gone")
+    wish = HoldConnection(place="aws/eu-1", holder=WEB, generation=1, lasts=timedelta(seconds=1))
     held = await driver.book.hold_connection(wish)
     assert held
     await driver.book.renew_hold(held, timedelta(seconds=1))
     await driver.book.release_hold(held)
-    await driver.inventory.kept(WEB)
-    await driver.inventory.begun_since(2**62)
-    await driver.inventory.last_epoch()
-    await driver.inventory.records([WEB, f"{WEB}:vm:front-1"])
+    await driver.inventory.read_audit_snapshot(WEB)
+    await driver.inventory.paths_begun_since(2**62)
+    await driver.inventory.read_last_epoch()
+    await driver.inventory.read_objects([WEB, f"{WEB}:vm:front-1"])
     await driver.book.used_places()
-    await driver.database.run(partial(keep_report, report=HealReport(at=NOON, looked=0, counts={}, found=[])))
-    await driver.database.run(partial(read_reports, limit=10))
+    await driver.database.run_transaction(
+        partial(save_report, report=HealReport(at=NOON, looked=0, counts={}, found=[]))
+    )
+    await driver.database.run_transaction(partial(read_reports, limit=10))
     await driver.act(WEB, "terminate", "Terminated")
     await driver.finish(await driver.grant(WEB, "delete"))
     cut_off = (await driver.begin(f"{WEB}2", "create", spec={"subGroups": [group()]})).grant
     assert cut_off
-    await driver.inventory.abandon(cut_off.path, cut_off.run, NOON, "gone")
+    await driver.inventory.abandon_run(cut_off.path, cut_off.run, NOON, "gone")
 
 
 async def of_edge(driver: StoreDriver) -> None:
     grant = await driver.grant(BERLIN, "create", spec={})
-    said = ConnectFact(cloudlet=BERLIN, said=CrmConnect(notify_id=1, version="v1"), at=NOON)
-    await driver.database.run(partial(links.connected, fact=said))
+    said = ConnectReport(cloudlet=BERLIN, said=CrmConnect(notify_id=1, version="v1"), at=NOON)
+    await driver.database.run_transaction(partial(links.accept_connection, fact=said))
     await driver.finish(grant)
     for path in (f"{BERLIN}:cluster:c1", f"{BERLIN}:cluster:c1:app:shop"):
         await driver.finish(await driver.grant(path, "create", spec={}))
-    await driver.finish(await driver.grant(f"{BERLIN}:cluster:c1", "delete", spec={"cascade": True}), Result.FAILED)
-    await driver.database.run(partial(links.connected, fact=said.model_copy(update={"said": CrmConnect(notify_id=2)})))
-    edge = SqlEdge(driver.database)
+    await driver.finish(
+        await driver.grant(f"{BERLIN}:cluster:c1", "delete", spec={"cascade": True}), ActionResult.FAILED
+    )
+    await driver.database.run_transaction(
+        partial(links.accept_connection, fact=said.model_copy(update={"said": CrmConnect(notify_id=2)}))
+    )
+    edge = SqlEdgeInventory(driver.database)
     await edge.find_connection(BERLIN, 2)
-    await edge.expected_instances(BERLIN, "")
-    await edge.expected_instances(BERLIN, f"{BERLIN}:cluster:c1")
-    await edge.find_refuges(BERLIN)
+    await edge.list_expected_instances(BERLIN, "")
+    await edge.list_expected_instances(BERLIN, f"{BERLIN}:cluster:c1")
+    await edge.plan_failover(BERLIN)
     policy = AutoProvision.model_validate({"app": "shop", "cloudlets": [{"cloudlet": "berlin", "cluster": "c1"}]})
-    await edge.policy_facts(PolicyQuestion(policy="org:tour:policy:p", auto_provision=policy))
-    assert [some async for some in connections(driver.database)]
+    await edge.read_policy_facts(PolicyFactsQuery(policy="org:tour:policy:p", auto_provision=policy))
+    assert [some async for some in list_open_connections(driver.database)]
     await driver.refusal(BERLIN, "delete")
 
 
@@ -112,15 +118,17 @@ async def of_machines(driver: StoreDriver) -> None:
     await act(driver, disk)
     await act(driver, db, "attach-disk", disk="d")
     await driver.refusal("image:tour", "delete", spec={})
-    await driver.finish(await driver.grant("node:tour2", "decommission"), Result.FAILED)
+    await driver.finish(await driver.grant("node:tour2", "decommission"), ActionResult.FAILED)
     await act(driver, db, "migrate", node="tour2")
     await act(driver, db, "migrate")
-    await driver.finish(await driver.grant(db, "delete", spec={"retention_days": 1}), Result.FAILED)
+    await driver.finish(await driver.grant(db, "delete", spec={"retention_days": 1}), ActionResult.FAILED)
     await act(driver, DEV, "delete", {"bin": 7}, retention_days=1, cascade=True)
-    await driver.database.run(partial(queries.due, query=BinQuery(tenant=ACME, at=NOON + timedelta(days=2), limit=10)))
-    await driver.database.run(partial(queries.overdue, prefix=ACME, before=NOON))
-    await driver.database.run(queries.tenants)
-    await driver.database.run(partial(machines._added_to, disk=disk))
+    await driver.database.run_transaction(
+        partial(queries.list_due_entries, query=DueBinQuery(tenant=ACME, at=NOON + timedelta(days=2), limit=10))
+    )
+    await driver.database.run_transaction(partial(queries.list_overdue_entries, prefix=ACME, before=NOON))
+    await driver.database.run_transaction(queries.list_tenants)
+    await driver.database.run_transaction(partial(machines._machine_disk_was_made_for, disk=disk))
     await driver.refusal(ACME, "delete", spec={})
 
 
@@ -133,28 +141,32 @@ async def of_leases(driver: StoreDriver) -> None:
     )
     await bookings.book(driver, "w", 1, 3, reservations=[bookings.physical(1, 1, vcpus=">= 1")])
     await bookings.refused(driver, "x", 1, 3, hosts=9)
-    leases, reads = SqlLeases(driver.database), LeaseReads(driver.database)
+    leases, reads = SqlLeaseSchedule(driver.database), SqlLeaseViews(driver.database)
     await bookings.due(driver, 1)
-    await driver.database.run(partial(schedule.due, query=DueQuery(pool="main", at=bookings.moment(9))))
-    await leases.pools()
-    await leases.overdue("", NOON)
-    await leases.overdue("project:p1", NOON)
-    await leases.still_due([])
+    await driver.database.run_transaction(
+        partial(schedule.list_due_events, query=DueEventsQuery(pool="main", at=bookings.moment(9)))
+    )
+    await leases.list_pools()
+    await leases.list_overdue_events("", NOON)
+    await leases.list_overdue_events("project:p1", NOON)
+    await leases.filter_still_due([])
     await bookings.holdings(driver, HandOverGoal.ALL)
     await bookings.started(driver, "a")
     await bookings.change(driver, "a", hosts=2)
     await bookings.change(driver, "a", hosts=1)
     await bookings.change(driver, "a", end=bookings.at(4))
     await bookings.change(driver, "a", end=bookings.at(3.5))
-    await driver.database.run(partial(changes._may_have_joined, reservation=f"{bookings.lease('a')}:reservation:r1"))
+    await driver.database.run_transaction(
+        partial(changes._keep_uncertain_hosts, reservation=f"{bookings.lease('a')}:reservation:r1")
+    )
     await bookings.change(driver, "w", start=bookings.at(1.5), end=bookings.at(5))
     await bookings.finish(driver, await driver.grant("pool:main:host:h1", "fail"))
     await bookings.finish(driver, await driver.grant("pool:main:host:h1", "recover"))
-    await reads.leases("project:p1", "", 10)
-    await reads.leases("", "", 10)
-    await reads.stretches("project:p1", "", 10)
-    await reads.stretches("", "", 10)
-    await reads.calendar(CalendarQuery(pool="main", limit=10), NOON)
+    await reads.read_leases("project:p1", "", 10)
+    await reads.read_leases("", "", 10)
+    await reads.list_occupancies("project:p1", "", 10)
+    await reads.list_occupancies("", "", 10)
+    await reads.read_calendar(CalendarQuery(pool="main", limit=10), NOON)
     await bookings.holdings(driver, HandOverGoal.BEFORE)
     await bookings.holdings(driver, HandOverGoal.NOTHING)
     await bookings.over(driver, "a")
@@ -163,30 +175,30 @@ async def of_leases(driver: StoreDriver) -> None:
 
 
 async def of_systems(driver: StoreDriver) -> None:
-    systems = SqlSystems(driver.database)
+    systems = SqlSystemStore(driver.database)
     await driver.finish(await driver.grant(SHOP, "create", spec={"backend": "simulated"}))
     grant = await driver.grant(SHOP, "deploy", spec={"definition": TREE})
     work = SystemWork(path=SHOP, epoch=grant.epoch, backend="simulated", record=str(grant.details["record"]))
-    await systems.accept(AcceptDeploy(work=work, definition=TREE, at=NOON))
-    touched = [part.path for part in await systems.touched(work) if part.path != SHOP]
+    await systems.accept_deploy(AcceptDeploy(work=work, definition=TREE, at=NOON))
+    touched = [part.path for part in await systems.list_touched_parts(work) if part.path != SHOP]
     moves = [Move(path=path, to="stable", action="deploy") for path in touched]
     moves += [Move(path=work.record, to=stage) for stage in ("in progress", "succeeded")]
-    await driver.inventory.advance(Step(path=SHOP, epoch=grant.epoch, at=NOON, moves=moves))
+    await driver.inventory.apply_step(Step(path=SHOP, epoch=grant.epoch, at=NOON, moves=moves))
     await driver.finish(grant)
-    await systems.services(SHOP)
+    await systems.list_services(SHOP)
     again = await driver.grant(f"{SHOP}:web", "deploy", spec={"definition": RUN})
-    await systems.revert(
+    await systems.revert_deploy(
         RevertDeploy(work=SystemWork(path=f"{SHOP}:web", epoch=again.epoch, backend="simulated"), at=NOON)
     )
-    await driver.finish(again, Result.FAILED)
+    await driver.finish(again, ActionResult.FAILED)
     gone = await driver.grant(SHOP, "delete")
     await systems.accept_removal(
         RevertDeploy(work=SystemWork(path=SHOP, epoch=gone.epoch, backend="simulated"), at=NOON)
     )
-    await driver.finish(gone, Result.FAILED)
-    left = await systems.leaving("simulated")
+    await driver.finish(gone, ActionResult.FAILED)
+    left = await systems.list_leaving_parts("simulated")
     assert left
-    await systems.forget(left, NOON)
+    await systems.forget_parts(left, NOON)
     await driver.finish(await driver.grant(SHOP, "delete"))
 
 

@@ -9,13 +9,13 @@ import pytest
 from client.actions import ActionClient
 from tests.test_cli.conftest import cli
 from tests.test_systems.kit import Shop
-from workers.service import Service
+from workers.service import WorkerService
 
 __all__ = ["cli"]  # a fixture of theirs
 
 
 @pytest.fixture
-async def shop(asking: ActionClient, stack: Service, ns: str) -> AsyncIterator[Shop]:
+async def shop(asking: ActionClient, stack: WorkerService, ns: str) -> AsyncIterator[Shop]:
     """An empty system on the simulated backend, gone after the test; every promise about it is kept."""
     found = await Shop(asking, stack, f"system:{ns}").create()
     yield found
@@ -27,11 +27,11 @@ async def shop(asking: ActionClient, stack: Service, ns: str) -> AsyncIterator[S
 
 
 @pytest.fixture
-async def real(asking: ActionClient, stack: Service, ns: str) -> AsyncIterator[Shop]:
+async def real(asking: ActionClient, stack: WorkerService, ns: str) -> AsyncIterator[Shop]:
     """The same with real processes."""
     found = await Shop(asking, stack, f"system:{ns}", "process").create()
     yield found
     await found.all_promises_are_kept()
     if await found.states():
         assert (await found.do("/", "delete")).status == "None"
-    assert [unit for unit in await found.supervisor.ledger.units() if unit.path.startswith(found.path)] == []
+    assert [unit for unit in await found.supervisor.ledger.list_instances() if unit.path.startswith(found.path)] == []

@@ -9,14 +9,14 @@ from typing import Any
 
 from client.actions import ActionClient, Ticket
 from domain import wire
-from domain.model import ObjectView, Outcome, Query, Request, Verification
-from domain.systems.rules import at, tree_path
+from domain.model import ObjectView, Outcome, ReadQuery, Request, VerificationReport
+from domain.systems.rules import node_path, tree_path
+from providers.systems.ledger import ServiceInstance
 from providers.systems.simulated import SimulatedRunner
-from providers.systems.state import ServiceInstance
 from providers.systems.supervisor import Supervisor
 from tests.patience import PATIENCE
 from tests.stack import family_of
-from workers.service import Service
+from workers.service import WorkerService
 from workers.systems import SystemFamily
 
 RUN: dict[str, Any] = {"command": ["run"], "health": {"command": ["check"], "interval": 0.05}}
@@ -35,7 +35,7 @@ class Shop:
     """One system of this test's own."""
 
     asking: ActionClient
-    service: Service
+    service: WorkerService
     path: str
     backend: str = "simulated"
 
@@ -49,11 +49,11 @@ class Shop:
         return self.supervisor.runner
 
     def at(self, tree: str) -> str:
-        return at(self.path, tree)
+        return node_path(self.path, tree)
 
     async def ask(self, tree: str, action: str, spec: dict[str, Any] | None = None, **more: Any) -> Ticket:
         request = Request(path=self.at(tree), action=action, spec=spec, requested_by="tester", **more)
-        return await self.asking.ask(request)
+        return await self.asking.request_action(request)
 
     async def admitted(self, tree: str, action: str, spec: dict[str, Any] | None = None, **more: Any) -> Ticket:
         ticket = await self.ask(tree, action, spec, **more)
@@ -63,7 +63,7 @@ class Shop:
     async def do(self, tree: str, action: str, spec: dict[str, Any] | None = None, **more: Any) -> Outcome:
         ticket = await self.admitted(tree, action, spec, **more)
         async with asyncio.timeout(3 * PATIENCE):
-            return await self.asking.outcome(ticket.path, ticket.run)
+            return await self.asking.wait_for_outcome(ticket.path, ticket.run)
 
     async def refused(self, tree: str, action: str, spec: dict[str, Any] | None = None) -> str:
         ticket = await self.ask(tree, action, spec)
@@ -80,10 +80,10 @@ class Shop:
     async def begin(self, tree: str, definition: dict[str, Any], **more: Any) -> asyncio.Task[Outcome]:
         """A deploy that was admitted and goes on by itself."""
         ticket = await self.admitted(tree, "deploy", {"definition": definition, **more})
-        return asyncio.create_task(self.asking.outcome(ticket.path, ticket.run))
+        return asyncio.create_task(self.asking.wait_for_outcome(ticket.path, ticket.run))
 
     async def see(self, tree: str) -> ObjectView:
-        return await self.service.inventory.get(self.at(tree))
+        return await self.service.inventory.read_object(self.at(tree))
 
     async def states(self) -> dict[str, str]:
         """What every part is, and the system itself."""
@@ -102,10 +102,10 @@ class Shop:
 
     async def way(self, path: str) -> list[str]:
         """The statuses that an object has been through."""
-        return [line.to for line in await self.service.inventory.history(path, 1_000)]
+        return [line.to for line in await self.service.inventory.read_history(path, 1_000)]
 
     async def locks(self) -> set[tuple[str, str]]:
-        return {(tree_path(hold.path), hold.mode.value) for hold in await self.service.inventory.holds(self.path)}
+        return {(tree_path(hold.path), hold.mode.value) for hold in await self.service.inventory.list_locks(self.path)}
 
     async def until(self, test: Callable[[], Any]) -> None:
         """Wait until an awaitable answers yes."""
@@ -132,7 +132,7 @@ class Shop:
         await self.until(gone)
 
     async def units(self, tree: str) -> list[ServiceInstance]:
-        return [unit for unit in await self.supervisor.ledger.units() if unit.path == self.at(tree)]
+        return [unit for unit in await self.supervisor.ledger.list_instances() if unit.path == self.at(tree)]
 
     def hold(self, *trees: str) -> None:
         """These neither get well nor end until they are let go."""
@@ -143,5 +143,7 @@ class Shop:
 
     async def all_promises_are_kept(self) -> None:
         """I1 to I5 and I11, and the backend's own records."""
-        found = await self.asking.read(wire.VERIFY, Query(path=self.path), Verification, seconds=60)
+        found = await self.asking.run_query(
+            wire.VERIFY_ACTIVITY, ReadQuery(path=self.path), VerificationReport, seconds=60
+        )
         assert found.findings == []

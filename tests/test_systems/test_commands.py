@@ -63,7 +63,7 @@ async def test_the_graph_shows_states_and_who_holds_what(cli: Cli, shop: Shop, f
     await shop.until_record("d2", "in progress")
 
     async def nobody_is_well() -> bool:
-        return (await shop.supervisor.facts(shop.at("/a/b")))[0].healthy == 0
+        return (await shop.supervisor.describe_services(shop.at("/a/b")))[0].healthy == 0
 
     await shop.until(nobody_is_well)  # what is held is not well either
     graph = (await cli(f"system graph {name}")).out.splitlines()

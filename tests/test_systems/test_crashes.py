@@ -12,7 +12,7 @@ import pytest
 
 from domain import wire
 from domain.locks import LocksView
-from domain.model import ObjectsView, ObjectView, Outcome, Query
+from domain.model import ObjectsView, ObjectView, Outcome, ReadQuery
 from tests.chaos.world import World, world
 from tests.patience import PATIENCE
 
@@ -51,7 +51,9 @@ def processes() -> dict[int, str]:
 
 
 async def stage(place: World, name: str) -> str:
-    page = await place.asking.read(wire.READ_OBJECTS, Query(kind="deploy", path=SHOP), ObjectsView, seconds=PATIENCE)
+    page = await place.asking.run_query(
+        wire.READ_OBJECTS, ReadQuery(kind="deploy", path=SHOP), ObjectsView, seconds=PATIENCE
+    )
     return next((view.status for view in page.objects if view.path.endswith(f":{name}")), "")
 
 
@@ -62,7 +64,7 @@ async def until(place: World, name: str, wanted: str) -> None:
 
 
 async def locks(place: World) -> set[tuple[str, str]]:
-    held = (await place.asking.read(wire.READ_LOCKS, Query(path=SHOP), LocksView, seconds=PATIENCE)).locks
+    held = (await place.asking.run_query(wire.READ_LOCKS, ReadQuery(path=SHOP), LocksView, seconds=PATIENCE)).locks
     return {(lock.path, lock.mode) for lock in held}
 
 
@@ -87,7 +89,7 @@ async def test_a_deploy_outlives_its_worker_keeps_its_lock_and_doubles_no_proces
     assert refused.admission.refusal.message.endswith("locked by deploy d1")
     gate.touch()
     async with asyncio.timeout(PATIENCE):
-        outcome: Outcome = await place.asking.outcome(SHOP, ticket.run)
+        outcome: Outcome = await place.asking.wait_for_outcome(SHOP, ticket.run)
     assert (outcome.result, outcome.status) == ("succeeded", "stable")
     assert processes() == before
     assert await locks(place) == set()
@@ -112,7 +114,7 @@ async def test_what_died_while_no_worker_was_there_is_started_again_and_the_rest
     assert kept in processes()
     async with asyncio.timeout(PATIENCE):
         while (
-            await place.asking.read(wire.READ_OBJECT, Query(path=SHOP), ObjectView, seconds=PATIENCE)
+            await place.asking.run_query(wire.READ_OBJECT, ReadQuery(path=SHOP), ObjectView, seconds=PATIENCE)
         ).status != "stable":
             await asyncio.sleep(0.05)
     assert (await place.do(SHOP, "teardown")).result == "succeeded"

@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from domain.errors import Category, Refused
-from domain.fields import describe_errors
-from domain.systems.rules import StoredPart, at, check_fits, tree_path
-from domain.systems.specs import MAX_PARTS, DeploySpec, Node, SystemSpec, flatten, is_service, stored_spec
+from domain.fields import describe_validation_errors
+from domain.systems.rules import StoredPart, check_definition_fits, node_path, tree_path
+from domain.systems.specs import MAX_PARTS, DeploySpec, Node, SystemSpec, is_service, stored_spec, walk_nodes
 from tests.cases import every_case
 
 RUN = {"command": ["run"]}
@@ -22,7 +22,7 @@ SHOP: dict[str, Any] = {
 
 
 def test_a_tree_is_flattened_with_its_paths() -> None:
-    found = dict(flatten("system:shop", Node.model_validate(SHOP)))
+    found = dict(walk_nodes("system:shop", Node.model_validate(SHOP)))
     assert list(found) == ["system:shop", "system:shop:web", "system:shop:db", "system:shop:in", "system:shop:in:x"]
     assert [is_service(stored_spec(node)) for node in found.values()] == [False, True, True, False, True]
 
@@ -68,7 +68,7 @@ def test_what_is_kept_of_a_node_is_its_own_and_makes_the_same_node_again() -> No
 def test_a_bad_definition_says_what_is_wrong(definition: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValidationError) as caught:
         DeploySpec.model_validate({"definition": definition})
-    assert complaint in describe_errors(caught.value)
+    assert complaint in describe_validation_errors(caught.value)
 
 
 def test_a_port_is_taken_by_one_service_only() -> None:
@@ -108,7 +108,7 @@ def test_only_backends_that_there_are_can_be_named() -> None:
     ],
 )
 def test_a_tree_path_and_back(text: str, path: str) -> None:
-    assert at("system:shop", text) == path
+    assert node_path("system:shop", text) == path
     assert tree_path(path) == text
     assert tree_path(f"{path}::deploy:d1") == text
 
@@ -132,7 +132,7 @@ def test_a_tree_path_and_back(text: str, path: str) -> None:
 )
 def test_a_malformed_tree_path_is_refused(text: str, rule: str) -> None:
     with pytest.raises(Refused) as caught:
-        at("system:shop", text)
+        node_path("system:shop", text)
     assert caught.value.category is Category.INVALID
     assert rule in caught.value.message
 
@@ -155,14 +155,14 @@ def test_a_definition_that_does_not_fit_its_place_is_refused(
     path: str, node: Node, backend: str, parent: StoredPart | None, at_root: bool, complaint: str
 ) -> None:
     with pytest.raises(Refused, match=complaint) as caught:
-        check_fits(path, node, backend, parent, at_root)
+        check_definition_fits(path, node, backend, parent, at_root)
     assert caught.value.hint
 
 
 def test_a_definition_that_fits_is_let_in() -> None:
-    check_fits("system:shop", SYSTEM, "process", None, True)
-    check_fits("system:shop:in:x", SERVICE.model_copy(update={"name": "x"}), "process", INNER, False)
-    check_fits("system:shop:in:x", Node(image="nginx"), "simulated", INNER, False)
+    check_definition_fits("system:shop", SYSTEM, "process", None, True)
+    check_definition_fits("system:shop:in:x", SERVICE.model_copy(update={"name": "x"}), "process", INNER, False)
+    check_definition_fits("system:shop:in:x", Node(image="nginx"), "simulated", INNER, False)
 
 
 JOBS = [{"name": "migrate", "command": ["migrate"], "environment": {"A": "1"}}]

@@ -9,10 +9,10 @@ import pytest
 
 from client.actions import ActionClient
 from client.errors import Unanswered
-from domain.model import Request, Result
-from store.systems.hooks import SqlSystems
+from domain.model import ActionResult, Request
+from store.systems.hooks import SqlSystemStore
 from tests.test_systems.kit import RUN, Shop, service, system
-from workers.service import Service
+from workers.service import WorkerService
 
 pytestmark = pytest.mark.stores("postgres")
 
@@ -25,7 +25,7 @@ CRASH = {"environment": {"SIMULATED": "crash"}}
 async def test_a_system_is_stable_when_it_was_made_and_what_its_services_are_afterwards(shop: Shop) -> None:
     assert await shop.states() == {"/": "stable"}
     outcome = await shop.deploy("/", TREE)
-    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "stable")
+    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "stable")
     assert set((await shop.states()).values()) == {"stable"}
     assert await shop.way(shop.at("/a/b")) == ["pending", "stable"]
     assert await shop.way(f"{shop.path}::deploy:d1") == ["pending", "accepted", "in progress", "succeeded"]
@@ -41,7 +41,7 @@ async def test_a_deploy_replaces_exactly_its_subtree(shop: Shop) -> None:
     await shop.deploy("/a", system(service("b", instances=2), service("new")))
     assert sorted(await shop.states()) == ["/", "/a", "/a/b", "/a/new", "/web"]
     assert await shop.see("/web") == before["/web"]
-    assert {facts.path: facts.wanted for facts in await shop.supervisor.facts(shop.path)} == {
+    assert {facts.path: facts.wanted for facts in await shop.supervisor.describe_services(shop.path)} == {
         shop.at("/a/b"): 2,
         shop.at("/a/new"): 1,
         shop.at("/web"): 1,
@@ -54,7 +54,7 @@ async def test_a_new_part_can_be_put_into_a_system_and_a_service_can_become_a_sy
     assert (await shop.states())["/a/d/x"] == "stable"
     await shop.deploy("/web", system(service("front"), service("back")))
     assert {"/web", "/web/front", "/web/back"} <= set(await shop.states())
-    assert shop.at("/web") not in {facts.path for facts in await shop.supervisor.facts(shop.path)}
+    assert shop.at("/web") not in {facts.path for facts in await shop.supervisor.describe_services(shop.path)}
     await shop.deploy("/web", RUN)
     assert not {"/web/front", "/web/back"} & set(await shop.states())
 
@@ -83,7 +83,7 @@ async def test_siblings_deploy_at_the_same_time(shop: Shop) -> None:
     assert {("/a/b", "X"), ("/a/bc", "X"), ("/web", "X"), ("/a", "IX"), ("/", "IX")} == await shop.locks()
     assert (await shop.states())["/"] == "updating"
     shop.let_go()
-    assert {outcome.result for outcome in await asyncio.gather(*running)} == {Result.SUCCEEDED}
+    assert {outcome.result for outcome in await asyncio.gather(*running)} == {ActionResult.SUCCEEDED}
     assert await shop.locks() == set()
 
 
@@ -99,27 +99,27 @@ async def test_above_below_and_at_the_same_path_deploys_conflict_and_name_each_o
         message = await shop.refused(tree, "deploy", {"definition": RUN})
         assert message.startswith(f"409 Conflict: other action currently happening on {shop.at('/a/b')}: deploy since ")
         assert message.endswith("locked by deploy d2")
-    assert (await shop.deploy("/a/bc", TWO)).result is Result.SUCCEEDED
+    assert (await shop.deploy("/a/bc", TWO)).result is ActionResult.SUCCEEDED
     shop.let_go()
-    assert {(await first).result, (await second).result} == {Result.SUCCEEDED}
+    assert {(await first).result, (await second).result} == {ActionResult.SUCCEEDED}
     assert len(await shop.records()) == 4  # those that were refused left nothing
 
 
 async def test_a_busy_path_is_refused_also_when_nobody_can_say_which_deploy_it_is(shop: Shop) -> None:
     class Unheard(ActionClient):
-        async def read(self, *_what: Any, **_how: Any) -> Any:
+        async def run_query(self, *_what: Any, **_how: Any) -> Any:
             raise Unanswered("the worker could not answer")
 
     shop.hold("/web")
     first = await shop.begin("/web", RUN)
     request = Request(path=shop.at("/web"), action="deploy", spec={"definition": TWO})
-    ticket = await Unheard(shop.asking.client).ask(request)
+    ticket = await Unheard(shop.asking.client).request_action(request)
     assert ticket.admission.refusal
     assert ticket.admission.refusal.message.startswith(
         f"409 Conflict: other action currently happening on {request.path}"
     )
     shop.let_go()
-    assert (await first).result is Result.SUCCEEDED
+    assert (await first).result is ActionResult.SUCCEEDED
 
 
 async def test_a_teardown_excludes_everything_and_leaves_an_empty_system(shop: Shop) -> None:
@@ -133,23 +133,23 @@ async def test_a_teardown_excludes_everything_and_leaves_an_empty_system(shop: S
     assert (await shop.refused("/", "deploy", {"definition": TREE})).endswith("locked by teardown t1")
     assert (await shop.states())["/web"] == "deleting"
     shop.let_go()
-    assert (await shop.asking.outcome(ticket.path, ticket.run)).result is Result.SUCCEEDED
+    assert (await shop.asking.wait_for_outcome(ticket.path, ticket.run)).result is ActionResult.SUCCEEDED
     assert await shop.states() == {"/": "stable"}
-    assert await shop.supervisor.facts(shop.path) == []
+    assert await shop.supervisor.describe_services(shop.path) == []
     assert await shop.way(f"{shop.path}::teardown:t1") == ["pending", "accepted", "in progress", "succeeded"]
-    assert (await shop.deploy("/", TREE)).result is Result.SUCCEEDED
+    assert (await shop.deploy("/", TREE)).result is ActionResult.SUCCEEDED
 
 
 async def test_a_service_that_keeps_crashing_fails_the_deploy_at_once(shop: Shop) -> None:
     await shop.deploy("/", TREE)
     outcome = await shop.deploy("/a", system(service("b"), service("bad", **CRASH)), deadline=60)
-    assert outcome.result is Result.FAILED
+    assert outcome.result is ActionResult.FAILED
     assert "/a/bad has 0 of 1 healthy: ended by itself" in outcome.message
     states = await shop.states()
     assert (states["/a/bad"], states["/a/b"], states["/a"], states["/"]) == ("failed", "stable", "degraded", "degraded")
     assert "/a/c" not in states  # the definition is the new one all the same
     assert (await shop.records())["d2"] == "failed"
-    assert (await shop.deploy("/a/bad", RUN)).result is Result.SUCCEEDED
+    assert (await shop.deploy("/a/bad", RUN)).result is ActionResult.SUCCEEDED
     assert (await shop.states())["/"] == "stable"
 
 
@@ -162,10 +162,10 @@ async def test_crashes_of_the_former_definition_do_not_fail_the_deploy_that_mend
         return len(await shop.units("/bad")) == 2
 
     await shop.until(both)
-    [facts] = await shop.supervisor.facts(shop.path)
-    assert not facts.failing(facts.generation)
+    [facts] = await shop.supervisor.describe_services(shop.path)
+    assert not facts.is_failing(facts.generation)
     shop.let_go()
-    assert (await mending).result is Result.SUCCEEDED
+    assert (await mending).result is ActionResult.SUCCEEDED
 
 
 async def test_a_deadline_passes_and_the_former_definition_comes_back(shop: Shop) -> None:
@@ -174,7 +174,7 @@ async def test_a_deadline_passes_and_the_former_definition_comes_back(shop: Shop
     units = {unit.token for unit in await shop.units("/a/b")}
     broken = system(service("b", **NEVER), service("new", instances=2), service("c", instances=3))
     outcome = await shop.deploy("/a", broken, deadline=0.7, rollback=True)
-    assert outcome.result is Result.FAILED
+    assert outcome.result is ActionResult.FAILED
     assert "not stable within 0.7 s" in outcome.message
     assert f"{shop.path[7:]}/a/b has 0 of 1 healthy: not well, as simulated" in outcome.message
     assert outcome.message.endswith("rolled back to the former definition")
@@ -188,13 +188,13 @@ async def test_a_deadline_passes_and_the_former_definition_comes_back(shop: Shop
 async def test_a_new_part_that_fails_and_is_rolled_back_leaves_nothing(shop: Shop) -> None:
     await shop.deploy("/", TREE)
     for tree, definition in (("/x", {**RUN, **CRASH}), ("/y", system(service("z", **CRASH), service("ok")))):
-        assert (await shop.deploy(tree, definition, rollback=True)).result is Result.FAILED
+        assert (await shop.deploy(tree, definition, rollback=True)).result is ActionResult.FAILED
     assert sorted(await shop.states()) == ["/", "/a", "/a/b", "/a/bc", "/a/c", "/web"]
 
 
 async def test_a_deploy_without_rollback_that_fails_at_its_deadline_leaves_the_truth(shop: Shop) -> None:
     await shop.deploy("/", TREE)
-    assert (await shop.deploy("/web", {**RUN, **NEVER}, deadline=0.5)).result is Result.FAILED
+    assert (await shop.deploy("/web", {**RUN, **NEVER}, deadline=0.5)).result is ActionResult.FAILED
     assert (await shop.states())["/web"] == "degraded"
     assert len([unit for unit in await shop.units("/web") if unit.healthy]) == 1  # the old one still serves
     await shop.deploy("/web", RUN)
@@ -205,8 +205,8 @@ async def test_a_cancelled_deploy_ends_and_frees_its_path(shop: Shop, rollback: 
     await shop.deploy("/", TREE)
     running = await shop.begin("/a", system(service("b", **NEVER)), rollback=rollback)
     await shop.until_record("d2", "in progress")
-    await shop.asking.cancel(shop.at("/a"))
-    assert (await running).result is Result.CANCELLED
+    await shop.asking.cancel_action(shop.at("/a"))
+    assert (await running).result is ActionResult.CANCELLED
     assert await shop.locks() == set()
     assert (await shop.records())["d2"] == "failed"
     states = await shop.states()
@@ -218,10 +218,10 @@ async def test_delete_takes_over_from_whatever_runs_and_leaves_nothing(shop: Sho
     await shop.deploy("/", TREE)
     below = [await shop.begin(tree, {**RUN, **NEVER}) for tree in ("/a/b", "/web")]
     outcome = await shop.do("/", "delete")
-    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "None")
-    assert {(await running).result for running in below} == {Result.CANCELLED}
+    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "None")
+    assert {(await running).result for running in below} == {ActionResult.CANCELLED}
     assert (await shop.states(), await shop.records(), await shop.locks()) == ({}, {}, set())
-    assert await shop.supervisor.facts(shop.path) == []
+    assert await shop.supervisor.describe_services(shop.path) == []
     await shop.create()
     assert (await shop.deploy("/", TREE)).message.startswith("d1: ")
 
@@ -230,7 +230,7 @@ async def test_delete_takes_over_from_a_deploy_of_the_whole_system(shop: Shop) -
     running = await shop.begin("/", system(service("web", **NEVER)), rollback=True)
     await shop.until_record("d1", "in progress")
     assert (await shop.do("/", "delete")).status == "None"
-    assert (await running).result is Result.CANCELLED
+    assert (await running).result is ActionResult.CANCELLED
     assert await shop.states() == {}
 
 
@@ -243,7 +243,7 @@ async def test_nothing_can_be_asked_of_a_system_that_is_being_deleted(shop: Shop
     assert "delete since" in await shop.refused("/", "teardown")
     assert "delete since" in await shop.refused("/", "deploy", {"definition": TREE})
     shop.let_go()
-    assert (await shop.asking.outcome(ticket.path, ticket.run)).status == "None"
+    assert (await shop.asking.wait_for_outcome(ticket.path, ticket.run)).status == "None"
 
 
 async def test_bad_input_is_refused_and_changes_nothing(shop: Shop) -> None:
@@ -258,7 +258,7 @@ async def test_bad_input_is_refused_and_changes_nothing(shop: Shop) -> None:
     assert await shop.records() == {"d1": "succeeded"}
 
 
-async def test_what_is_not_there_is_not_found(asking: ActionClient, stack: Service, ns: str) -> None:
+async def test_what_is_not_there_is_not_found(asking: ActionClient, stack: WorkerService, ns: str) -> None:
     nowhere = Shop(asking, stack, f"system:{ns}")
     for tree in ("/", "/a"):
         assert "there is no such System" in await nowhere.refused(tree, "deploy", {"definition": system(service("a"))})
@@ -279,7 +279,7 @@ async def test_services_change_by_themselves_as_their_instances_come_and_go(shop
     await shop.deploy("/", TREE)
     (unit,) = await shop.units("/web")
     shop.hold("/web")
-    shop.runner.lose(unit.token)
+    shop.runner.end_instance(unit.token)
     await shop.until_state("/", "degraded")
     assert (await shop.see("/web")).error.startswith("0 of 1 healthy")
     shop.let_go()
@@ -289,7 +289,7 @@ async def test_services_change_by_themselves_as_their_instances_come_and_go(shop
 
 async def test_a_service_whose_turn_never_came_has_failed_and_is_no_broken_promise(shop: Shop) -> None:
     waiting = system(service("first", **NEVER), service("second", after=["first"]))
-    assert (await shop.deploy("/a", waiting, deadline=0.7)).result is Result.FAILED
+    assert (await shop.deploy("/a", waiting, deadline=0.7)).result is ActionResult.FAILED
     assert (await shop.states())["/a/second"] == "failed"
     assert "never started" in (await shop.see("/a/second")).error
     await shop.all_promises_are_kept()
@@ -299,7 +299,7 @@ async def test_a_teardown_that_fails_by_its_deadline_leaves_degraded_and_the_bac
     await shop.deploy("/", system(service("web"), system(service("b"), service("c"), name="a")))
     shop.hold("/a/b")
     outcome = await shop.do("/", "teardown", {"deadline": 0.7})
-    assert (outcome.result, outcome.status) == (Result.FAILED, "degraded")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "degraded")
     assert outcome.message.startswith("not gone within 0.7 s; ")
     assert f"{shop.path.removeprefix('system:')}/a/b has 1 instance left" in outcome.message
     assert await shop.states() == {"/": "degraded", "/a": "degraded", "/a/b": "degraded"}  # the others are gone
@@ -316,8 +316,8 @@ async def test_a_teardown_that_is_cancelled_leaves_what_is_left_as_degraded(shop
     ticket = await shop.admitted("/", "teardown")
     await shop.until_record("t1", "in progress")
     await shop.asking.client.get_workflow_handle(ticket.path).cancel()
-    outcome = await shop.asking.outcome(ticket.path, ticket.run)
-    assert (outcome.result, outcome.status) == (Result.CANCELLED, "degraded")
+    outcome = await shop.asking.wait_for_outcome(ticket.path, ticket.run)
+    assert (outcome.result, outcome.status) == (ActionResult.CANCELLED, "degraded")
     assert (await shop.states())["/b"] == "degraded"
     shop.let_go()
     assert (await shop.do("/", "teardown")).status == "stable"
@@ -326,17 +326,17 @@ async def test_a_teardown_that_is_cancelled_leaves_what_is_left_as_degraded(shop
 async def test_what_goes_after_its_teardown_has_failed_leaves_no_part_behind(shop: Shop) -> None:
     await shop.deploy("/", system(service("web"), system(service("b"), service("c"), name="a")))
     shop.hold("/a/b")
-    assert (await shop.do("/", "teardown", {"deadline": 0.7})).result is Result.FAILED
+    assert (await shop.do("/", "teardown", {"deadline": 0.7})).result is ActionResult.FAILED
     shop.let_go()
 
     async def nothing_runs() -> bool:
-        return not await shop.supervisor.facts(shop.path)
+        return not await shop.supervisor.describe_services(shop.path)
 
     await shop.until(nothing_runs)
     await shop.all_promises_are_kept()
     await shop.until_gone("/a", "/a/b")
     assert await shop.states() == {"/": "stable"}
-    lines = await shop.service.inventory.history(shop.at("/a/b"), 100)
+    lines = await shop.service.inventory.read_history(shop.at("/a/b"), 100)
     assert [(line.source, line.to) for line in lines if line.actor == "Backend"][-1:] == [("degraded", "None")]
 
 
@@ -344,10 +344,10 @@ async def test_what_is_deployed_again_after_a_failed_teardown_stays(shop: Shop) 
     tree = system(service("web"), system(service("b"), name="a"), system(name="empty"))
     await shop.deploy("/", tree)
     shop.hold("/a/b")
-    assert (await shop.do("/", "teardown", {"deadline": 0.7})).result is Result.FAILED
+    assert (await shop.do("/", "teardown", {"deadline": 0.7})).result is ActionResult.FAILED
     shop.let_go()
-    assert (await shop.deploy("/", tree)).result is Result.SUCCEEDED
-    leaving = await SqlSystems(shop.service.database).leaving(shop.backend)
+    assert (await shop.deploy("/", tree)).result is ActionResult.SUCCEEDED
+    leaving = await SqlSystemStore(shop.service.database).list_leaving_parts(shop.backend)
     assert not [path for path in leaving if path.startswith(f"{shop.path}:")]
     assert await shop.states() == {
         "/": "stable",
@@ -372,7 +372,7 @@ async def test_jobs_are_kept_with_their_system_and_do_not_change_what_it_is(shop
     assert [(await shop.see(tree_path)).spec["jobs"] for tree_path in ("/", "/a")] == [jobs, jobs]
     units = await shop.units("/web")
     bad = {**system(service("web", **CRASH)), "jobs": []}
-    assert (await shop.deploy("/", bad, rollback=True)).result is Result.FAILED
+    assert (await shop.deploy("/", bad, rollback=True)).result is ActionResult.FAILED
     assert (await shop.see("/")).spec["jobs"] == jobs  # they come back with the rest
     assert (await shop.deploy("/", system(service("web")))).status == "stable"
     assert "jobs" not in (await shop.see("/")).spec

@@ -18,8 +18,8 @@ from domain.errors import Superseded
 from domain.model import Grant
 from domain.systems.ports import AcceptDeploy, Backend, ChangeListener, RevertDeploy, ServiceOrder, SystemWork
 from domain.systems.rules import ServiceFacts
-from providers.systems.process import MADE_BY, ProcessRunner
-from store.systems.hooks import SqlSystems
+from providers.systems.process import GENERATION_FILE, ProcessRunner
+from store.systems.hooks import SqlSystemStore
 from tests.test_leases.tenant import soon
 from tests.test_store.driver import claim
 from tests.test_systems.kit import RUN, Shop, service, system
@@ -42,31 +42,31 @@ class Held:
             self.reached.set()
             await self.go_on.wait()
 
-    async def prepare(self, system: str, generation: int) -> None:
+    async def prepare_system(self, system: str, generation: int) -> None:
         await self._here("prepare")
-        await self.backend.prepare(system, generation)
+        await self.backend.prepare_system(system, generation)
 
-    async def apply(self, orders: Sequence[ServiceOrder]) -> None:
+    async def apply_orders(self, orders: Sequence[ServiceOrder]) -> None:
         await self._here("apply")
-        await self.backend.apply(orders)
+        await self.backend.apply_orders(orders)
 
-    async def remove(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
+    async def remove_services(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
         await self._here("remove")
-        await self.backend.remove(prefix, generation, keep)
+        await self.backend.remove_services(prefix, generation, keep)
 
-    async def dispose(self, system: str, generation: int) -> None:
+    async def clean_up_system(self, system: str, generation: int) -> None:
         await self._here("dispose")
-        await self.backend.dispose(system, generation)
+        await self.backend.clean_up_system(system, generation)
 
-    async def living(self, prefix: str, after: str) -> list[ServiceFacts]:
-        return await self.backend.living(prefix, after)
+    async def list_living(self, prefix: str, after: str) -> list[ServiceFacts]:
+        return await self.backend.list_living(prefix, after)
 
-    async def facts(self, prefix: str = "") -> list[ServiceFacts]:
+    async def describe_services(self, prefix: str = "") -> list[ServiceFacts]:
         await self._here("facts")
-        return await self.backend.facts(prefix)
+        return await self.backend.describe_services(prefix)
 
-    def listen(self, prefix: str) -> ChangeListener:
-        return self.backend.listen(prefix)
+    def listen_for_changes(self, prefix: str) -> ChangeListener:
+        return self.backend.listen_for_changes(prefix)
 
 
 async def _heard() -> bool:
@@ -75,18 +75,18 @@ async def _heard() -> bool:
 
 def _work(shop: Shop, held: Held) -> BackendActivities:
     inventory = shop.service.inventory
-    return BackendActivities(held, SqlSystems(shop.service.database), inventory, Fence(inventory, _heard))
+    return BackendActivities(held, SqlSystemStore(shop.service.database), inventory, Fence(inventory, _heard))
 
 
 async def _begun(shop: Shop, tree: str, action: str, spec: dict[str, Any] | None = None) -> tuple[Grant, SystemWork]:
     """An action whose workflow is somewhere else: only the worker that holds its orders is seen here."""
-    admission = await shop.service.inventory.begin(claim(shop.at(tree), action, at=soon(), spec=spec))
+    admission = await shop.service.inventory.begin_action(claim(shop.at(tree), action, at=soon(), spec=spec))
     assert admission.grant, admission.refusal
-    grant, store = admission.grant, SqlSystems(shop.service.database)
+    grant, store = admission.grant, SqlSystemStore(shop.service.database)
     record = str(grant.details.get("record", ""))
     work = SystemWork(path=grant.path, epoch=grant.epoch, backend=shop.backend, record=record)
     if action == "deploy":
-        taken = await store.accept(AcceptDeploy(work=work, definition=(spec or {})["definition"], at=soon()))
+        taken = await store.accept_deploy(AcceptDeploy(work=work, definition=(spec or {})["definition"], at=soon()))
     else:
         taken = await store.accept_removal(RevertDeploy(work=work, at=soon()))
     assert taken.made, taken
@@ -152,32 +152,32 @@ async def test_a_stale_deploy_starts_nothing_in_a_system_that_is_gone(shop: Shop
     await held.reached.wait()
     await shop.do("/", "delete")
     await _stale(stale, held)
-    assert await shop.supervisor.facts(shop.path) == []
+    assert await shop.supervisor.describe_services(shop.path) == []
 
 
 async def test_orders_for_siblings_and_for_what_is_below_do_not_supersede_each_other(shop: Shop) -> None:
     """Of two deploys side by side the later one may well order first."""
     ledger, run, path = shop.supervisor.ledger, {"command": ["run"], "instances": 0}, f"{shop.path}-other"
-    await ledger.order([ServiceOrder(f"{path}:a:b", 90, run)])
-    await ledger.order([ServiceOrder(f"{path}:a:c", 80, run)])
+    await ledger.order_services([ServiceOrder(f"{path}:a:b", 90, run)])
+    await ledger.order_services([ServiceOrder(f"{path}:a:c", 80, run)])
     with pytest.raises(Superseded):
-        await ledger.remove(f"{path}:a", 85)
-    await ledger.remove(f"{path}:a", 100)
+        await ledger.remove_services(f"{path}:a", 85)
+    await ledger.remove_services(f"{path}:a", 100)
     with pytest.raises(Superseded):
-        await ledger.order([ServiceOrder(f"{path}:a:c", 95, run)])
-    await ledger.order([ServiceOrder(f"{path}:d", 80, run)])
-    await ledger.remove(path, 110)
+        await ledger.order_services([ServiceOrder(f"{path}:a:c", 95, run)])
+    await ledger.order_services([ServiceOrder(f"{path}:d", 80, run)])
+    await ledger.remove_services(path, 110)
     with pytest.raises(Superseded):
-        await ledger.claim(path, 109)
+        await ledger.claim_generation(path, 109)
 
 
 async def test_a_folder_is_known_by_who_made_it(tmp_path: Path) -> None:
     """Also if a later action ordered while the worker was between its record and the folder."""
     runner = ProcessRunner(tmp_path)
-    await runner.prepare("system:shop", 7)
+    await runner.prepare_system("system:shop", 7)
     with pytest.raises(Superseded):
-        await runner.dispose("system:shop", 6)
-    assert (tmp_path / "shop" / MADE_BY).read_text() == "7"
-    await runner.dispose("system:shop", 8)
+        await runner.clean_up_system("system:shop", 6)
+    assert (tmp_path / "shop" / GENERATION_FILE).read_text() == "7"
+    await runner.clean_up_system("system:shop", 8)
     assert not (tmp_path / "shop").exists()
-    await runner.dispose("system:shop", 8)
+    await runner.clean_up_system("system:shop", 8)

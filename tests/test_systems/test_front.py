@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from providers.systems.proxy import Routes, ServiceProxy
+from providers.systems.proxy import RoutesFile, ServiceProxy
 from tests.patience import PATIENCE
 
 HERE = "127.0.0.1"
@@ -24,8 +24,8 @@ async def test_when_one_side_is_gone_the_other_does_not_wait_for_it(tmp_path: Pa
     instance = await asyncio.start_server(lambda *ends: taken.put_nowait(ends), HERE, 0)
     routes = tmp_path / "routes"
     routes.write_text(json.dumps([instance.sockets[0].getsockname()[1]]))
-    front = ServiceProxy(Routes(routes))
-    server = await asyncio.start_server(front.handle, HERE, 0)
+    front = ServiceProxy(RoutesFile(routes))
+    server = await asyncio.start_server(front.handle_connection, HERE, 0)
     async with asyncio.timeout(PATIENCE):
         near = await asyncio.open_connection(HERE, server.sockets[0].getsockname()[1])
         near[1].write(b"hello")
@@ -36,8 +36,8 @@ async def test_when_one_side_is_gone_the_other_does_not_wait_for_it(tmp_path: Pa
         leaving[1].transport.abort()
         with suppress(ConnectionResetError):  # it hears how it ended, too
             assert await staying[0].read() == b""
-        while front.open:
-            await asyncio.wait(front.open)
+        while front.open_connections:
+            await asyncio.wait(front.open_connections)
     staying[1].close()
     server.close()
     instance.close()

@@ -8,8 +8,8 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.locks import HeldLock, Mode, conflicts, locks_for
-from domain.systems.rules import at
+from domain.locks import HeldLock, LockMode, conflicting_locks, locks_needed_for
+from domain.systems.rules import node_path
 from tests.cases import every_case
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -17,18 +17,18 @@ SHOP = "system:shop"
 
 
 def holds(owner: str, path: str) -> list[HeldLock]:
-    return [HeldLock(each, mode, owner, owner, "deploy", NOON) for each, mode in locks_for([path]).items()]
+    return [HeldLock(each, mode, owner, owner, "deploy", NOON) for each, mode in locks_needed_for([path]).items()]
 
 
 def test_a_deploy_wants_what_the_document_says() -> None:
-    assert locks_for([at(SHOP, "/a/b/c/d")]) == {
-        SHOP: Mode.IX,
-        f"{SHOP}:a": Mode.IX,
-        f"{SHOP}:a:b": Mode.IX,
-        f"{SHOP}:a:b:c": Mode.IX,
-        f"{SHOP}:a:b:c:d": Mode.X,
+    assert locks_needed_for([node_path(SHOP, "/a/b/c/d")]) == {
+        SHOP: LockMode.IX,
+        f"{SHOP}:a": LockMode.IX,
+        f"{SHOP}:a:b": LockMode.IX,
+        f"{SHOP}:a:b:c": LockMode.IX,
+        f"{SHOP}:a:b:c:d": LockMode.X,
     }
-    assert locks_for([SHOP]) == {SHOP: Mode.X}
+    assert locks_needed_for([SHOP]) == {SHOP: LockMode.X}
 
 
 @every_case(
@@ -54,10 +54,13 @@ def test_a_deploy_wants_what_the_document_says() -> None:
     ],
 )
 def test_the_truth_table_of_deploys(held: str, asked: str, free: bool) -> None:
-    found = conflicts(locks_for([at(SHOP, asked)]), holds("d1", at(SHOP, held)))
+    found = conflicting_locks(locks_needed_for([node_path(SHOP, asked)]), holds("d1", node_path(SHOP, held)))
     assert (not found) is free
     assert {hold.owner for hold in found} == (set() if free else {"d1"})
-    assert conflicts(locks_for([at("system:other", asked)]), holds("d1", at(SHOP, held))) == []
+    assert (
+        conflicting_locks(locks_needed_for([node_path("system:other", asked)]), holds("d1", node_path(SHOP, held)))
+        == []
+    )
 
 
 trees = st.lists(st.sampled_from(["a", "b", "bc", "B"]), max_size=4).map(lambda names: "/" + "/".join(names))
@@ -83,9 +86,9 @@ def test_any_sequence_of_acquiring_and_releasing_agrees_with_brute_force(events:
                 held = [hold for hold in held if hold.owner != gone]
             continue
         expected = {name for name, other in running.items() if overlap(tree, other)}
-        found = {hold.owner for hold in conflicts(locks_for([at(SHOP, tree)]), held)}
+        found = {hold.owner for hold in conflicting_locks(locks_needed_for([node_path(SHOP, tree)]), held)}
         assert found == expected
         if not found:
             running[f"d{number}"] = tree
-            held += holds(f"d{number}", at(SHOP, tree))
+            held += holds(f"d{number}", node_path(SHOP, tree))
     assert not any(overlap(running[one], running[two]) for one, two in product(running, running) if one != two)

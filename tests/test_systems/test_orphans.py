@@ -13,11 +13,11 @@ from tests.test_systems.kit import RUN, Shop, service, system
 
 async def come_late(shop: Shop, tree: str, generation: int) -> None:
     """The backend carries out an order of a deploy that is over, and has it up."""
-    await shop.supervisor.apply([ServiceOrder(shop.at(tree), generation, {"instances": 1, **RUN})])
+    await shop.supervisor.apply_orders([ServiceOrder(shop.at(tree), generation, {"instances": 1, **RUN})])
 
     async def is_up() -> bool:
-        facts = await shop.supervisor.facts(shop.at(tree))
-        return any(each.settled() for each in facts)
+        facts = await shop.supervisor.describe_services(shop.at(tree))
+        return any(fact.is_settled() for fact in facts)
 
     await shop.until(is_up)
 
@@ -27,11 +27,11 @@ async def test_a_service_that_comes_after_cancel_and_delete_is_named_listed_and_
     shop.hold("/web")
     deploy = await shop.begin("/", system(service("web")))
     await shop.until_record("d1", "in progress")
-    await shop.asking.cancel(shop.path)
+    await shop.asking.cancel_action(shop.path)
     shop.let_go()
     await deploy
     assert (await shop.do("/", "delete")).status == "None"
-    over = 2 * (await shop.service.inventory.last_epoch())
+    over = 2 * (await shop.service.inventory.read_last_epoch())
     await come_late(shop, "/web", over)
     orphan = await found_and_removed(shop.asking, shop.at("/web"), shop.backend, "1 of 1 up")
     assert (orphan.token, bool(orphan.since)) == (str(over), True)
@@ -43,7 +43,7 @@ async def test_a_service_that_comes_after_cancel_and_delete_is_named_listed_and_
 
 async def test_a_service_that_no_deploy_knows_is_removed_beside_its_neighbours(shop: Shop) -> None:
     await shop.deploy("/", system(service("web")))
-    await come_late(shop, "/stray", 2 * (await shop.service.inventory.last_epoch()))
+    await come_late(shop, "/stray", 2 * (await shop.service.inventory.read_last_epoch()))
     await found_and_removed(shop.asking, shop.at("/stray"), shop.backend, "1 of 1 up")
     assert (await shop.states())["/web"] == "stable"
     await shop.all_promises_are_kept()

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from domain.errors import Rejected
-from domain.model import Result
+from domain.model import ActionResult
 from domain.systems.ports import ServiceOrder
-from domain.systems.rules import revision
+from domain.systems.rules import instance_revision
 from domain.systems.specs import Node
 from providers.sockets import free_port
-from providers.systems.process import TOKEN, ProcessRunner
-from providers.systems.state import BackendState, ServiceInstance, create_tables
+from providers.systems.ledger import BackendLedger, ServiceInstance, create_tables
+from providers.systems.process import TOKEN_VARIABLE, ProcessRunner
 from providers.systems.supervisor import Supervisor
 from store.engine import Database
 from tests.patience import PATIENCE
@@ -73,7 +73,7 @@ async def test_a_service_that_never_gets_healthy_fails_at_its_deadline_and_is_ro
     (former,) = [unit for unit in await real.units("/web") if unit.number]
     deaf = {**SLEEP, "port": port, "health": {"http": "/health", "interval": 0.1, "timeout": 0.2}}
     outcome = await real.deploy("/web", deaf, deadline=1.5, rollback=True)
-    assert outcome.result is Result.FAILED
+    assert outcome.result is ActionResult.FAILED
     assert "not stable within 1.5 s" in outcome.message
     assert outcome.message.endswith("rolled back to the former definition")
     assert b'"version": "1"' in await get(port)
@@ -91,10 +91,10 @@ async def test_an_update_drops_no_request(real: Shop) -> None:
         while not done.is_set():
             answers.append(await get(port))
 
-    asking = [asyncio.create_task(ask_on()) for _ in range(3)]
-    assert (await real.deploy("/web", web(port, "2", instances=2))).result is Result.SUCCEEDED
+    client = [asyncio.create_task(ask_on()) for _ in range(3)]
+    assert (await real.deploy("/web", web(port, "2", instances=2))).result is ActionResult.SUCCEEDED
     done.set()
-    await asyncio.gather(*asking)
+    await asyncio.gather(*client)
     assert len(answers) > 20
     assert [answer for answer in answers if b"200 OK" not in answer] == []
     assert b'"version": "1"' in answers[0]
@@ -123,8 +123,8 @@ async def test_nothing_of_a_service_is_left_after_a_teardown_but_its_logs(real: 
 async def keeping(folder: Path) -> AsyncIterator[Supervisor]:
     """A supervisor with its data in a folder. Leaving the block is, for its processes, the end of a worker."""
     database = Database(f"sqlite:///{folder / 'books.db'}")
-    database.run_here(create_tables)
-    supervisor = Supervisor(ProcessRunner(folder / "services"), BackendState("process", database), folder / "lock")
+    database.run_transaction_here(create_tables)
+    supervisor = Supervisor(ProcessRunner(folder / "services"), BackendLedger("process", database), folder / "lock")
 
     async def report(_facts: object, _gone: object) -> None:
         pass
@@ -132,7 +132,7 @@ async def keeping(folder: Path) -> AsyncIterator[Supervisor]:
     task = asyncio.create_task(supervisor.run(report))
     try:
         async with asyncio.timeout(PATIENCE):
-            await supervisor.keeping.wait()
+            await supervisor.is_supervising.wait()
         yield supervisor
     finally:
         task.cancel()
@@ -142,24 +142,24 @@ async def keeping(folder: Path) -> AsyncIterator[Supervisor]:
 
 
 async def until(supervisor: Supervisor, wanted: int, generation: int) -> None:
-    listener = supervisor.listen("system:s")
+    listener = supervisor.listen_for_changes("system:s")
     async with asyncio.timeout(PATIENCE):
         while True:
-            facts = await supervisor.facts("system:s")
-            if len(facts) == wanted and all(each.settled(generation) for each in facts):
+            facts = await supervisor.describe_services("system:s")
+            if len(facts) == wanted and all(fact.is_settled(generation) for fact in facts):
                 return listener.close()
-            await listener.news()
+            await listener.wait_for_change()
 
 
 async def want(supervisor: Supervisor, generation: int, **definition: Any) -> list[ServiceInstance]:
     """Order a service and wait until it is as it should be."""
-    await supervisor.apply([ServiceOrder("system:s:job", generation, {**SLEEP, **definition})])
+    await supervisor.apply_orders([ServiceOrder("system:s:job", generation, {**SLEEP, **definition})])
     await until(supervisor, 1, generation)
-    return await supervisor.ledger.units()
+    return await supervisor.ledger.list_instances()
 
 
 async def forget(supervisor: Supervisor) -> None:
-    await supervisor.remove("system:s", 1_000)
+    await supervisor.remove_services("system:s", 1_000)
     await until(supervisor, 0, 0)
 
 
@@ -170,7 +170,7 @@ async def test_the_next_supervisor_finds_the_same_processes(tmp_path: Path) -> N
     os.kill(before[0].pid, signal.SIGKILL)  # while nobody looks
     async with keeping(tmp_path) as second:
         await until(second, 1, 1)
-        after = await second.ledger.units()
+        after = await second.ledger.list_instances()
         kept = {unit.pid for unit in before[1:]}
         assert kept < {unit.pid for unit in after}
         assert len(after) == 3
@@ -181,12 +181,12 @@ async def test_the_next_supervisor_finds_the_same_processes(tmp_path: Path) -> N
 async def test_two_supervisors_of_one_folder_take_turns(tmp_path: Path) -> None:
     async with keeping(tmp_path) as first:
         database = Database(f"sqlite:///{tmp_path / 'books.db'}")
-        other = Supervisor(ProcessRunner(tmp_path / "services"), BackendState("process", database), tmp_path / "lock")
+        other = Supervisor(ProcessRunner(tmp_path / "services"), BackendLedger("process", database), tmp_path / "lock")
         waiting = asyncio.create_task(other.run(lambda _facts, _gone: asyncio.sleep(0)))
-        await other.apply([ServiceOrder("system:s:job", 1, SLEEP)])  # orders are taken by any of them
+        await other.apply_orders([ServiceOrder("system:s:job", 1, SLEEP)])  # orders are taken by any of them
         await until(other, 1, 1)
-        assert not other.keeping.is_set()
-        assert len(await first.ledger.units()) == 1
+        assert not other.is_supervising.is_set()
+        assert len(await first.ledger.list_instances()) == 1
         await forget(first)
         waiting.cancel()
         with suppress(asyncio.CancelledError):
@@ -197,17 +197,17 @@ async def test_two_supervisors_of_one_folder_take_turns(tmp_path: Path) -> None:
 async def test_a_process_that_was_started_but_not_noted_is_found_by_its_token(tmp_path: Path) -> None:
     """The worker died between the start and the write: the stored state has the token and no PID."""
     database = Database(f"sqlite:///{tmp_path / 'books.db'}")
-    database.run_here(create_tables)
-    ledger = BackendState("process", database)
+    database.run_transaction_here(create_tables)
+    ledger = BackendLedger("process", database)
     unit = ServiceInstance("tok3n", "system:s:job", 1, "", Node.model_validate(SLEEP))
-    await ledger.order([ServiceOrder("system:s:job", 1, SLEEP)])
-    unit.revision = revision(unit.node)
-    await ledger.enter([unit])
-    lost = await asyncio.create_subprocess_exec("sleep", "1000", env={TOKEN: "tok3n"}, start_new_session=True)
+    await ledger.order_services([ServiceOrder("system:s:job", 1, SLEEP)])
+    unit.revision = instance_revision(unit.node)
+    await ledger.insert_instances([unit])
+    lost = await asyncio.create_subprocess_exec("sleep", "1000", env={TOKEN_VARIABLE: "tok3n"}, start_new_session=True)
     database.close()
     async with keeping(tmp_path) as supervisor:
         await until(supervisor, 1, 1)
-        (found,) = await supervisor.ledger.units()
+        (found,) = await supervisor.ledger.list_instances()
         await forget(supervisor)
     assert (found.token, found.pid) == ("tok3n", lost.pid)
     assert not runs(lost.pid)
@@ -219,7 +219,7 @@ async def test_where_processes_cannot_be_known_no_system_is_made(
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")
     with pytest.raises(Rejected, match="needs Linux"):
-        await ProcessRunner(tmp_path).prepare("system:shop", 1)
+        await ProcessRunner(tmp_path).prepare_system("system:shop", 1)
     assert not list(tmp_path.iterdir())
 
 
@@ -229,9 +229,9 @@ async def test_an_instance_is_asked_to_end_and_made_to_if_it_will_not(tmp_path: 
     async with keeping(tmp_path) as supervisor:
         for name, script in (("polite", polite), ("stubborn", stubborn)):
             order = {"command": ["sh", "-c", script], "stopSeconds": 0.5}
-            await supervisor.apply([ServiceOrder(f"system:s:{name}", 1, order)])
+            await supervisor.apply_orders([ServiceOrder(f"system:s:{name}", 1, order)])
         await until(supervisor, 2, 1)
-        pids = [unit.pid for unit in await supervisor.ledger.units()]
+        pids = [unit.pid for unit in await supervisor.ledger.list_instances()]
         await forget(supervisor)
     assert (tmp_path / "services" / "s" / "polite" / "asked").read_text() == "asked\n"
     assert not any(map(runs, pids))
@@ -246,7 +246,7 @@ async def test_an_instance_gets_a_bounded_environment_no_shell_and_its_limits(
     words = [sys.executable, "-c", f"import os, resource, sys, time; time.sleep(0.3); {tell}", "$HOME; echo x"]
     async with keeping(tmp_path) as supervisor:
         order = {"command": words, "environment": {"MINE": "1"}, "resources": {"files": 64}, "stopSeconds": 1}
-        await supervisor.apply([ServiceOrder("system:s:job", 1, order)])
+        await supervisor.apply_orders([ServiceOrder("system:s:job", 1, order)])
         log = tmp_path / "services" / "s" / "job" / "1.log"
         async with asyncio.timeout(PATIENCE):
             while not log.exists() or "(64, 64)" not in log.read_text():
@@ -262,11 +262,11 @@ async def test_an_instance_gets_a_bounded_environment_no_shell_and_its_limits(
 
 async def test_crashes_are_told_and_answered_with_ever_longer_pauses(tmp_path: Path) -> None:
     async with keeping(tmp_path) as supervisor:
-        await supervisor.apply([ServiceOrder("system:s:job", 1, {"command": ["sh", "-c", "exit 3"]})])
-        listener = supervisor.listen("system:s")
+        await supervisor.apply_orders([ServiceOrder("system:s:job", 1, {"command": ["sh", "-c", "exit 3"]})])
+        listener = supervisor.listen_for_changes("system:s")
         async with asyncio.timeout(PATIENCE):
-            while not (facts := await supervisor.facts("system:s")) or not facts[0].failing():
-                await listener.news()
+            while not (facts := await supervisor.describe_services("system:s")) or not facts[0].is_failing():
+                await listener.wait_for_change()
         assert "ended with exit code 3" in facts[0].message
         await want(supervisor, 2)  # a better definition is taken at once, whatever the pause
         await forget(supervisor)
@@ -287,11 +287,11 @@ async def test_crashes_are_told_and_answered_with_ever_longer_pauses(tmp_path: P
 async def test_health_is_checked_by_tcp_http_and_command(tmp_path: Path, health: dict[str, Any], well: bool) -> None:
     runner = ProcessRunner(tmp_path)
     unit = ServiceInstance("t", "system:s:web", 1, "", Node.model_validate({**web(free_port()), "health": health}))
-    await runner.start(unit)
+    await runner.start_instance(unit)
     try:
         async with asyncio.timeout(PATIENCE):
-            while (why := await runner.probe(unit)) and well:
+            while (why := await runner.probe_instance(unit)) and well:
                 await asyncio.sleep(0.05)
         assert bool(why) is not well
     finally:
-        await runner.stop(unit)
+        await runner.stop_instance(unit)

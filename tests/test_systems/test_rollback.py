@@ -8,7 +8,7 @@ import pytest
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from domain.model import Result, Step, Stepped
+from domain.model import ActionResult, Step, StepResult
 from domain.statetable import NONE
 from domain.systems.rules import ServiceFacts
 from tests.test_systems.kit import RUN, Shop, service, system
@@ -22,7 +22,7 @@ NEVER = {"environment": {"SIMULATED": "unhealthy"}}
 
 
 async def all_run(shop: Shop) -> set[str]:
-    return {facts.path for facts in await shop.supervisor.facts(shop.path) if facts.settled()}
+    return {facts.path for facts in await shop.supervisor.describe_services(shop.path) if facts.is_settled()}
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
@@ -34,18 +34,18 @@ async def test_what_was_removed_before_the_rollback_runs_again_after_it(shop: Sh
     running = await shop.begin("/a", system({"name": "b", **TWO}), deadline=60 if cancelled else 4, rollback=True)
 
     async def one_is_gone() -> bool:
-        return shop.at("/a/bc") not in {facts.path for facts in await shop.supervisor.facts(shop.path)}
+        return shop.at("/a/bc") not in {facts.path for facts in await shop.supervisor.describe_services(shop.path)}
 
     async def former_is_back() -> bool:
         return (await shop.see("/a/b")).spec == former
 
     await shop.until(one_is_gone)
     if cancelled:
-        await shop.asking.cancel(shop.at("/a"))
+        await shop.asking.cancel_action(shop.at("/a"))
     await shop.until(former_is_back)
     shop.let_go()
     outcome = await running
-    assert outcome.result is (Result.CANCELLED if cancelled else Result.FAILED)
+    assert outcome.result is (ActionResult.CANCELLED if cancelled else ActionResult.FAILED)
     assert "rolled back to the former definition" in outcome.message
     assert cancelled or "/a/c has 1 instance left" in outcome.message
     assert set((await shop.states()).values()) == {"stable"}
@@ -66,7 +66,7 @@ async def test_a_rollback_whose_deadline_passes_while_parts_are_removed_leaves_t
     await shop.until(too_late)
     shop.let_go()
     outcome = await running
-    assert (outcome.result, outcome.status) == (Result.FAILED, "stable")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "stable")
     assert "could not be rolled back" in outcome.message
     assert sorted(await shop.states()) == ["/", "/a", "/a/b", "/a/bc", "/a/c"]
 
@@ -77,24 +77,24 @@ async def test_a_deploy_whose_removals_were_written_before_its_deadline_passed_i
     """A worker may die between the last write of the roll-out and its answer: what is gone needs no rollback."""
     await shop.deploy("/", TREE)
     inventory = shop.service.inventory
-    advance = inventory.advance
+    advance = inventory.apply_step
 
-    async def write_and_hang(step: Step) -> Stepped:
+    async def write_and_hang(step: Step) -> StepResult:
         stepped = await advance(step)
         if step.path == shop.at("/a") and any(move.to == NONE for move in step.moves):
             await asyncio.Event().wait()  # until it is told that it is too late
         return stepped
 
-    monkeypatch.setattr(inventory, "advance", write_and_hang)
+    monkeypatch.setattr(inventory, "apply_step", write_and_hang)
     outcome = await shop.deploy("/a", system({"name": "b", **TWO}), deadline=4, rollback=True)
-    assert (outcome.result, outcome.message) == (Result.SUCCEEDED, "d2: 1 services rolled out")
+    assert (outcome.result, outcome.message) == (ActionResult.SUCCEEDED, "d2: 1 services rolled out")
     assert await shop.states() == {"/": "stable", "/a": "stable", "/a/b": "stable"}
 
 
 async def test_a_service_that_never_started_and_is_deployed_again_in_vain_has_failed(shop: Shop) -> None:
     waiting = system(service("first", **NEVER), service("second", after=["first"]))
     for _ in range(2):
-        assert (await shop.deploy("/a", waiting, deadline=0.7)).result is Result.FAILED
+        assert (await shop.deploy("/a", waiting, deadline=0.7)).result is ActionResult.FAILED
         assert (await shop.states())["/a/second"] == "failed"
         assert "never started" in (await shop.see("/a/second")).error
         await shop.all_promises_are_kept()
@@ -103,7 +103,7 @@ async def test_a_service_that_never_started_and_is_deployed_again_in_vain_has_fa
 async def test_a_system_that_becomes_a_service_and_never_starts_has_failed(shop: Shop) -> None:
     await shop.deploy("/", system(system(service("first"), system(service("x"), name="second"), name="a")))
     waiting = system(service("first", **NEVER), service("second", after=["first"]))
-    assert (await shop.deploy("/a", waiting, deadline=0.7)).result is Result.FAILED
+    assert (await shop.deploy("/a", waiting, deadline=0.7)).result is ActionResult.FAILED
     assert (await shop.states())["/a/second"] == "failed"
     await shop.all_promises_are_kept()
 
@@ -114,25 +114,25 @@ async def test_a_deploy_whose_end_cannot_be_found_out_is_on_record_with_its_reas
 ) -> None:
     await shop.deploy("/", TREE)
     shop.hold("/a/new")  # neither the new definition nor the former one can be reached
-    facts, record = shop.supervisor.facts, f"{shop.at('/a')}::deploy:d2"
+    facts, record = shop.supervisor.describe_services, f"{shop.at('/a')}::deploy:d2"
 
     async def cannot_settle(prefix: str = "") -> list[ServiceFacts]:
         if activity.in_activity() and activity.info().activity_type == "settle_parts":
             raise ApplicationError("the backend cannot be asked", non_retryable=True)
         return await facts(prefix)
 
-    monkeypatch.setattr(shop.supervisor, "facts", cannot_settle)
+    monkeypatch.setattr(shop.supervisor, "describe_services", cannot_settle)
     tree = system(service("b", **NEVER), service("bc"), service("c"), service("new"))
     outcome = await shop.deploy("/a", tree, deadline=1, rollback=rollback)
-    assert outcome.result is Result.FAILED
+    assert outcome.result is ActionResult.FAILED
     assert "not stable within 1 s: " in outcome.message
-    assert f"{summary.UNKNOWN}: the backend cannot be asked" in outcome.message
+    assert f"{summary.UNKNOWN_MESSAGE}: the backend cannot be asked" in outcome.message
     assert await shop.locks() == set()
-    assert (await shop.service.inventory.get(record)).status == "failed"
-    assert "not stable within 1 s: " in (await shop.service.inventory.get(record)).error
+    assert (await shop.service.inventory.read_object(record)).status == "failed"
+    assert "not stable within 1 s: " in (await shop.service.inventory.read_object(record)).error
     monkeypatch.undo()
     shop.let_go()
-    assert (await shop.deploy("/a", system(service("b")))).result is Result.SUCCEEDED
+    assert (await shop.deploy("/a", system(service("b")))).result is ActionResult.SUCCEEDED
 
 
 async def test_a_teardown_whose_end_cannot_be_found_out_is_on_record_with_its_reason(
@@ -140,22 +140,22 @@ async def test_a_teardown_whose_end_cannot_be_found_out_is_on_record_with_its_re
 ) -> None:
     await shop.deploy("/", TREE)
     shop.hold("/a/c")
-    facts, record = shop.supervisor.facts, f"{shop.path}::teardown:t1"
+    facts, record = shop.supervisor.describe_services, f"{shop.path}::teardown:t1"
 
     async def cannot_settle(prefix: str = "") -> list[ServiceFacts]:
         if activity.in_activity() and activity.info().activity_type == "settle_removal":
             raise ApplicationError("the backend cannot be asked", non_retryable=True)
         return await facts(prefix)
 
-    monkeypatch.setattr(shop.supervisor, "facts", cannot_settle)
+    monkeypatch.setattr(shop.supervisor, "describe_services", cannot_settle)
     outcome = await shop.do("/", "teardown", {"deadline": 1})
-    assert outcome.result is Result.FAILED
+    assert outcome.result is ActionResult.FAILED
     assert "not gone within 1 s" in outcome.message
-    assert f"{summary.UNKNOWN}: the backend cannot be asked" in outcome.message
-    assert "not gone within 1 s" in (await shop.service.inventory.get(record)).error
+    assert f"{summary.UNKNOWN_MESSAGE}: the backend cannot be asked" in outcome.message
+    assert "not gone within 1 s" in (await shop.service.inventory.read_object(record)).error
     monkeypatch.undo()
     shop.let_go()
-    assert (await shop.do("/", "teardown")).result is Result.SUCCEEDED
+    assert (await shop.do("/", "teardown")).result is ActionResult.SUCCEEDED
 
 
 async def test_delete_takes_over_from_a_rollback(shop: Shop) -> None:
@@ -169,7 +169,10 @@ async def test_delete_takes_over_from_a_rollback(shop: Shop) -> None:
 
     await shop.until(rolls_back)
     deleting = asyncio.create_task(shop.do("/", "delete"))
-    assert (await asyncio.wait_for(running, 30)).result in (Result.CANCELLED, Result.FAILED)  # it makes way by itself
+    assert (await asyncio.wait_for(running, 30)).result in (
+        ActionResult.CANCELLED,
+        ActionResult.FAILED,
+    )  # it makes way by itself
     shop.let_go()
     assert (await deleting).status == "None"
     assert (await shop.states(), await shop.locks()) == ({}, set())

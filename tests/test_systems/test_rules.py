@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 
 from domain.statetable import NONE, Actor
 from domain.systems.rules import (
-    CRASHES,
+    CRASHES_TO_FAIL,
     LONGEST_BACKOFF,
     RunningInstance,
     ServiceFacts,
     StoredPart,
-    backoff,
-    landed,
-    next_steps,
-    observed,
-    only_rescaled,
-    ordered,
-    replacement,
-    reversal,
-    revision,
+    instance_revision,
+    is_only_rescaled,
+    landed_status,
+    next_instance_steps,
+    observed_status,
+    replacement_moves,
+    restart_delay,
+    reversal_moves,
+    rollout_order,
 )
 from domain.systems.specs import Node
-from domain.systems.tables import BACKEND, DEPLOY, PART, SYSTEM, TEARDOWN, DeployStage, PartState, derive
+from domain.systems.tables import BACKEND, DEPLOY, PART, SYSTEM, TEARDOWN, DeployStage, PartState, derive_status
 from tests.cases import every_case
 
 S = PartState
@@ -54,13 +54,15 @@ def test_a_system_is_what_its_services_are_in_the_order_of_the_document(mask: in
     states = {state for bit, state in enumerate(PartState) if mask >> bit & 1}
     for phase in (S.STABLE, S.UPDATING):
         expected = by_the_document(set(states)) if states else phase
-        assert derive(phase, dict.fromkeys(states, 2)) == expected
-        assert derive(phase, dict.fromkeys(states, 2) | {"scaling": 0} if "scaling" not in states else {"scaling": 1})
+        assert derive_status(phase, dict.fromkeys(states, 2)) == expected
+        assert derive_status(
+            phase, dict.fromkeys(states, 2) | {"scaling": 0} if "scaling" not in states else {"scaling": 1}
+        )
 
 
 @pytest.mark.parametrize("phase", [S.PENDING, S.FAILED, S.DELETING])
 def test_a_system_that_is_coming_or_going_speaks_for_itself(phase: str) -> None:
-    assert derive(phase, {"stable": 3, "degraded": 1}) == phase
+    assert derive_status(phase, {"stable": 3, "degraded": 1}) == phase
 
 
 # The tables.
@@ -95,11 +97,11 @@ def test_a_backend_only_says_whether_a_service_at_rest_is_well() -> None:
 
 
 def test_a_service_rests_in_scaling_by_what_is_seen_and_never_by_what_is_ordered() -> None:
-    assert PART.resting == ("scaling",)
+    assert PART.resting_statuses == ("scaling",)
     assert {row.action for row in PART.rows if row.rests} == {"observe", "rollback"}
     assert {row.action for row in PART.rows if row.then == "scaling" and not row.rests} == {"rescale"}
-    assert "scaling" in PART.stable
-    assert PART.moving == ("pending", "updating", "deleting")
+    assert "scaling" in PART.stable_statuses
+    assert PART.moving_statuses == ("pending", "updating", "deleting")
     at_rest = {"stable", "degraded", "failed", "scaling"}
     assert {row.source for row in PART.rows if row.action == "deploy"} == at_rest | {NONE}
     assert {row.source for row in PART.rows if row.action == "remove"} == at_rest
@@ -108,7 +110,7 @@ def test_a_service_rests_in_scaling_by_what_is_seen_and_never_by_what_is_ordered
 
 
 def test_a_system_can_be_deleted_from_wherever_it_can_rest() -> None:
-    assert {row.source for row in SYSTEM.rows if row.action == "delete"} == set(SYSTEM.stable)
+    assert {row.source for row in SYSTEM.rows if row.action == "delete"} == set(SYSTEM.stable_statuses)
     assert {row.source for row in SYSTEM.rows if row.action in ("deploy", "teardown")} == {"stable"}
 
 
@@ -133,7 +135,7 @@ def facts(**more: Any) -> ServiceFacts:
     ],
 )
 def test_a_service_has_settled_when_all_of_the_new_and_none_of_the_old_is_up(seen: ServiceFacts, settled: bool) -> None:
-    assert seen.settled(4) is settled
+    assert seen.is_settled(4) is settled
 
 
 MISCOUNTED = [facts(alive=n, healthy=n, current=n) for n in (0, 1, 3)]  # too few, or too many, and none failed
@@ -152,24 +154,24 @@ def test_what_is_observed_changes_a_service_at_rest_only(status: PartState) -> N
     at_rest = status in (S.STABLE, S.DEGRADED, S.SCALING)
     well = S.STABLE if at_rest or status == S.FAILED else status
     ill, miscounted = (S.DEGRADED, S.SCALING) if at_rest else (status, status)
-    seen = [(facts(), well), *((each, ill) for each in ILL), *((each, miscounted) for each in MISCOUNTED)]
+    seen = [(facts(), well), *((facts, ill) for facts in ILL), *((facts, miscounted) for facts in MISCOUNTED)]
     for each, to in seen:
-        assert observed(status, each) == to, each
+        assert observed_status(status, each) == to, each
         assert to == status or PART.judge_step(status, to, BACKEND).row
 
 
 def test_a_deploy_that_ends_leaves_a_service_as_it_is() -> None:
-    assert landed(S.UPDATING, facts(), 4) == S.STABLE
-    assert landed(S.UPDATING, facts(), 5) == S.DEGRADED
-    assert landed(S.SCALING, None, 4) == S.DEGRADED
-    assert landed(S.UPDATING, None, 4) == S.FAILED  # it was never started
-    assert landed(S.PENDING, facts(current=0), 4) == S.FAILED
+    assert landed_status(S.UPDATING, facts(), 4) == S.STABLE
+    assert landed_status(S.UPDATING, facts(), 5) == S.DEGRADED
+    assert landed_status(S.SCALING, None, 4) == S.DEGRADED
+    assert landed_status(S.UPDATING, None, 4) == S.FAILED  # it was never started
+    assert landed_status(S.PENDING, facts(current=0), 4) == S.FAILED
 
 
 def test_an_instance_that_crashes_often_makes_its_service_fail_and_is_given_ever_more_time() -> None:
-    assert [facts(crashes=n).failing() for n in (0, CRASHES - 1, CRASHES)] == [False, False, True]
-    assert [facts(crashes=CRASHES).failing(generation) for generation in (4, 5)] == [True, False]
-    waits = [backoff(n) for n in range(100)]
+    assert [facts(crashes=n).is_failing() for n in (0, CRASHES_TO_FAIL - 1, CRASHES_TO_FAIL)] == [False, False, True]
+    assert [facts(crashes=CRASHES_TO_FAIL).is_failing(generation) for generation in (4, 5)] == [True, False]
+    waits = [restart_delay(n) for n in range(100)]
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (0.1, LONGEST_BACKOFF)
 
@@ -179,11 +181,13 @@ def test_an_instance_that_crashes_often_makes_its_service_fail_and_is_given_ever
 
 def test_two_definitions_that_differ_in_number_only_make_the_same_instances() -> None:
     base = Node.model_validate({**RUN, "instances": 1})
-    assert revision(base) == revision(Node.model_validate({**RUN, "instances": 5, "maxSurge": 3, "name": "x"}))
-    assert revision(base) != revision(Node.model_validate({"command": ["run", "faster"]}))
-    assert only_rescaled(RUN, {**RUN, "instances": 5})
-    assert not only_rescaled(RUN, RUN)
-    assert not only_rescaled(RUN, {"command": ["x"], "instances": 5})
+    assert instance_revision(base) == instance_revision(
+        Node.model_validate({**RUN, "instances": 5, "maxSurge": 3, "name": "x"})
+    )
+    assert instance_revision(base) != instance_revision(Node.model_validate({"command": ["run", "faster"]}))
+    assert is_only_rescaled(RUN, {**RUN, "instances": 5})
+    assert not is_only_rescaled(RUN, RUN)
+    assert not is_only_rescaled(RUN, {"command": ["x"], "instances": 5})
 
 
 running = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=8)  # (of the new definition, healthy)
@@ -196,13 +200,13 @@ def test_a_roll_out_keeps_its_promises_and_always_ends(
 ) -> None:
     """Whatever there was, and in whatever order instances get well: bounds hold at every step, and it settles."""
     node = Node.model_validate({**RUN, "instances": want, "maxUnavailable": unavailable, "maxSurge": surge or 1})
-    new = revision(node)
+    new = instance_revision(node)
     alive = {f"i{n}": RunningInstance(f"i{n}", new if fresh else "old", well) for n, (fresh, well) in enumerate(start)}
     most = max(len(alive), want + node.maxSurge)
     number = 100
     for _ in range(200):
-        healthy = sum(each.healthy for each in alive.values())
-        steps = next_steps(node, list(alive.values()))
+        healthy = sum(instance.healthy for instance in alive.values())
+        steps = next_instance_steps(node, list(alive.values()))
         if not steps.start and not steps.stop and healthy == len(alive):
             break
         lost = sum(alive[token].healthy for token in steps.stop)
@@ -218,17 +222,17 @@ def test_a_roll_out_keeps_its_promises_and_always_ends(
             if seed.random() < 0.5:
                 alive[token] = RunningInstance(token, alive[token].revision, True)
     assert len(alive) == want
-    assert all(each.revision == new for each in alive.values())
+    assert all(instance.revision == new for instance in alive.values())
 
 
 def test_new_instances_that_never_get_well_take_nothing_from_the_old() -> None:
     node = Node.model_validate({**RUN, "instances": 2})
     old = [RunningInstance("a", "old", True), RunningInstance("b", "old", True)]
-    assert next_steps(node, old).start == 1
-    assert next_steps(node, [*old, RunningInstance("c", revision(node), False)]) == next_steps(
-        node, [*old, RunningInstance("c", revision(node), False)]
-    )
-    assert next_steps(node, [*old, RunningInstance("c", revision(node), False)]).stop == ()
+    assert next_instance_steps(node, old).start == 1
+    assert next_instance_steps(
+        node, [*old, RunningInstance("c", instance_revision(node), False)]
+    ) == next_instance_steps(node, [*old, RunningInstance("c", instance_revision(node), False)])
+    assert next_instance_steps(node, [*old, RunningInstance("c", instance_revision(node), False)]).stop == ()
 
 
 # Replacing a subtree, and taking it back.
@@ -236,7 +240,9 @@ def test_new_instances_that_never_get_well_take_nothing_from_the_old() -> None:
 
 def moves(path: str, definition: dict[str, Any], there: dict[str, tuple[str, dict[str, Any]]]) -> list[tuple[str, str]]:
     kept = {at: StoredPart(at, status, spec) for at, (status, spec) in there.items()}
-    return [(move.path, move.to) for move in replacement(path, Node.model_validate(definition), kept, "simulated")]
+    return [
+        (move.path, move.to) for move in replacement_moves(path, Node.model_validate(definition), kept, "simulated")
+    ]
 
 
 def test_what_is_alike_and_well_is_left_alone() -> None:
@@ -272,7 +278,7 @@ def test_a_reversal_takes_every_move_back() -> None:
         (StoredPart("seen", "scaling", RUN, under_way=False), {"spec": {**RUN, "instances": 2}}),
         (StoredPart("removed", "deleting", RUN, "failed"), {"spec": RUN}),
     ]
-    taken_back = [(move.path, move.to) for move in reversal(parts, "simulated")]
+    taken_back = [(move.path, move.to) for move in reversal_moves(parts, "simulated")]
     assert taken_back == [
         ("new", "deleting"),
         ("up", "deleting"),
@@ -292,7 +298,7 @@ def test_services_come_up_after_those_they_wait_for() -> None:
         f"{SHOP}:back:db": RUN,
         f"{SHOP}:backup": RUN,
     }
-    order = ordered(services)
+    order = rollout_order(services)
     waves = []
     while order.is_active():
         waves.append(sorted(order.get_ready()))

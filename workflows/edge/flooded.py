@@ -9,7 +9,7 @@ from __future__ import annotations
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from domain.edge.floods import SIGNALS, IgnoredBudget
+    from domain.edge.floods import SIGNALS_PER_RUN, IgnoredBudget
     from domain.edge.messages import IgnoredMessage
     from workflows.edge import calls
     from workflows.guard import InitializedWorkflow
@@ -25,11 +25,11 @@ class FloodedWorkflow(InitializedWorkflow):
         self._heard = 0
 
     def _must_continue_as_new(self) -> bool:
-        return self._heard >= SIGNALS or workflow.info().is_continue_as_new_suggested()
+        return self._heard >= SIGNALS_PER_RUN or workflow.info().is_continue_as_new_suggested()
 
     def _spend(self) -> bool:
         """Uses up budget for a message that changes nothing. False: there is none left, and it was only counted."""
-        kept, self._budget = self._budget.spend(workflow.now().timestamp())
+        kept, self._budget = self._budget.spend_one(workflow.now().timestamp())
         return kept
 
     def _ignore(self, state: str, reason: str, path: str = "") -> None:
@@ -41,10 +41,10 @@ class FloodedWorkflow(InitializedWorkflow):
     async def _record_ignored(self) -> None:
         messages, self._to_ignore = self._to_ignore, []
         if messages:
-            await calls.ignore(*messages)
+            await calls.record_ignored(*messages)
 
     async def _record_summary(self, state: str) -> None:
         """Records how many messages were only counted."""
-        if more := self._budget.summary():
+        if more := self._budget.describe_unrecorded():
             self._budget = self._budget.model_copy(update={"more": 0})
-            await calls.ignore(IgnoredMessage(path=self._path, state=state, reason=more, actor=self._actor))
+            await calls.record_ignored(IgnoredMessage(path=self._path, state=state, reason=more, actor=self._actor))

@@ -19,33 +19,33 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from activities.signatures import why_unproven
     from domain.edge import messages as wire
-    from domain.edge.floods import REPEATS
+    from domain.edge.floods import REPEAT_ACCEPTED_AFTER
     from domain.edge.messages import (
         ConnectionLost,
         CrmAddress,
         CrmResponse,
         IgnoredMessage,
-        Letter,
+        ReceivedSignal,
         Reconnected,
         parse_message,
     )
-    from domain.edge.proofs import statement
+    from domain.edge.proofs import text_to_sign
     from domain.errors import one_line
-    from domain.model import Done, Grant, Model, Request
-    from workflows.action import Action
+    from domain.model import Grant, Model, Request, WorkReport
+    from workflows.action import ActionWorkflow
     from workflows.edge import calls
 
 CrmNews = CrmResponse | Reconnected | ConnectionLost
 
-MOST_IGNORED = 50  # ignored messages that one action records; in a flood the rest are dropped
-OVER = "the action has ended"
-UNHEARD = "Unheard"
+MAX_IGNORED = 50  # ignored messages that one action records; in a flood the rest are dropped
+ENDED_MESSAGE = "the action has ended"
+UNHEARD_ERROR_TYPE = "Unheard"
 
 
-_NEWS: dict[str, type[Model]] = {wire.RECONNECTED: Reconnected, wire.CONNECTION_LOST: ConnectionLost}
+_NEWS_TYPE_OF_SIGNAL: dict[str, type[Model]] = {wire.RECONNECTED: Reconnected, wire.CONNECTION_LOST: ConnectionLost}
 
 
-class CrmInbox(Action):
+class CrmInboxAction(ActionWorkflow):
     """Base of the actions that receive a CRM's messages."""
 
     def __init__(self) -> None:
@@ -60,19 +60,19 @@ class CrmInbox(Action):
         self._handed_in: dict[str, datetime] = {}  # messages accepted by update, and when
 
     @abstractmethod
-    async def converse(self, request: Request, grant: Grant) -> Done:
+    async def converse(self, request: Request, grant: Grant) -> WorkReport:
         """The work, as `perform`. The inbox is closed after it."""
 
-    async def revert(self, request: Request, grant: Grant) -> Done:
+    async def revert(self, request: Request, grant: Grant) -> WorkReport:
         """After the work failed or was cancelled, as `settle`. The inbox is closed after it, whatever comes of it."""
-        return Done()
+        return WorkReport()
 
-    async def perform(self, request: Request, grant: Grant) -> Done:
+    async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         done = await self.converse(request, grant)
         await self.close_inbox()
         return done
 
-    async def settle(self, request: Request, grant: Grant) -> Done:
+    async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
         try:
             return await self.revert(request, grant)
         finally:
@@ -83,32 +83,34 @@ class CrmInbox(Action):
         message = parse_message(CrmResponse, raw)
         own = workflow.info().workflow_id
         if isinstance(message, str):
-            await self.ignore(own, "?", message)
+            await self.ignore_message(own, "?", message)
             return
         path = message.path or own
         if path != own and not path.startswith(f"{own}:"):
-            await self.ignore(own, message.state, f"it is about {path}, which this action does not change")
+            await self.ignore_message(own, message.state, f"it is about {path}, which this action does not change")
         elif self._over or self._ended:
-            await self.on_late_answer(path, message)
+            await self.handle_late_answer(path, message)
         else:
-            self.inbox(path).append(message)
+            self.unread_messages(path).append(message)
 
     @workflow.signal(name=wire.RECONNECTED, description="The CRM has connected again, with a new notify-id.")
     async def reconnected(self, told: Reconnected) -> None:
-        news = await self._is_confirmed(told) if self._key else told
+        news = await self._confirm_reconnection(told) if self._key else told
         if news is None:
             return
         self._latest = news.address
         for path in {workflow.info().workflow_id: None, **self._unread}:
-            self.inbox(path).append(news)
+            self.unread_messages(path).append(news)
 
     @workflow.signal(name=wire.CONNECTION_LOST, description="A CRM's connection is gone.")
     def connection_lost(self, news: ConnectionLost) -> None:
-        self.inbox(workflow.info().workflow_id).append(news)
+        self.unread_messages(workflow.info().workflow_id).append(news)
 
-    @workflow.update(name=wire.HEAR, description="A message of the link, when this run may hear no more signals.")
-    async def hear(self, letter: Letter) -> None:
-        self._handed_in[_content(letter)] = workflow.now()
+    @workflow.update(
+        name=wire.HEAR_UPDATE, description="A message of the link, when this run may hear no more signals."
+    )
+    async def hear(self, letter: ReceivedSignal) -> None:
+        self._handed_in[_content_of_signal(letter)] = workflow.now()
         if letter.signal == wire.CRM_RESPONSE:
             await self.crm_response(letter.message)
         elif letter.signal == wire.RECONNECTED:
@@ -117,18 +119,18 @@ class CrmInbox(Action):
             self.connection_lost(ConnectionLost.model_validate(letter.message))
 
     @hear.validator
-    def _may_hear(self, letter: Letter) -> None:
+    def _validate_hear(self, letter: ReceivedSignal) -> None:
         """Refuses updates before Temporal counts them: in a flood, one of each kind is accepted now and then."""
-        if why := self._why_unheard(letter):
-            raise ApplicationError(why, type=UNHEARD, non_retryable=True)
+        if why := self._why_not_accepted(letter):
+            raise ApplicationError(why, type=UNHEARD_ERROR_TYPE, non_retryable=True)
 
-    def _why_unheard(self, letter: Letter) -> str:
+    def _why_not_accepted(self, letter: ReceivedSignal) -> str:
         """Returns why a message is not accepted; empty if it is."""
         if self._over or self._ended:
-            return OVER
-        last = self._handed_in.get(_content(letter))
-        if last and (workflow.now() - last).total_seconds() < REPEATS:
-            return f"it was said within the last {REPEATS:g} s"
+            return ENDED_MESSAGE
+        last = self._handed_in.get(_content_of_signal(letter))
+        if last and (workflow.now() - last).total_seconds() < REPEAT_ACCEPTED_AFTER:
+            return f"it was said within the last {REPEAT_ACCEPTED_AFTER:g} s"
         if letter.signal == wire.CRM_RESPONSE:
             message = parse_message(CrmResponse, letter.message)
             return (
@@ -136,15 +138,15 @@ class CrmInbox(Action):
                 if isinstance(message, str)
                 else self._why_untrusted(message.path or workflow.info().workflow_id, message)
             )
-        if letter.signal not in _NEWS:
+        if letter.signal not in _NEWS_TYPE_OF_SIGNAL:
             return f"no action hears {letter.signal[:40]!a}"
         try:
-            _NEWS[letter.signal].model_validate(letter.message)
+            _NEWS_TYPE_OF_SIGNAL[letter.signal].model_validate(letter.message)
         except ValidationError as error:
             return one_line(f"not understood: {error}")
         return ""
 
-    async def demand_proof(self, key: str, epoch: int, unasked: bool = False) -> None:
+    async def require_proof(self, key: str, epoch: int, unasked: bool = False) -> None:
         """Requires signed answers about this action from now on. Earlier messages are checked again."""
         if not key:
             return
@@ -153,40 +155,42 @@ class CrmInbox(Action):
             early = list(box)
             box.clear()
             for news in early:
-                true = await self._is_confirmed(news) if isinstance(news, Reconnected) else news
+                true = await self._confirm_reconnection(news) if isinstance(news, Reconnected) else news
                 if true is not None:
                     self._latest = true.address if isinstance(true, Reconnected) else self._latest
-                    self.inbox(path).append(true)
+                    self.unread_messages(path).append(true)
 
-    async def _is_confirmed(self, claimed: Reconnected) -> Reconnected | None:
+    async def _confirm_reconnection(self, claimed: Reconnected) -> Reconnected | None:
         """Asks the inventory whether the CRM has really reconnected, as anybody may send that signal."""
         own = workflow.info().workflow_id
-        news = await calls.rejoined(own, claimed)
+        news = await calls.confirm_reconnection(own, claimed)
         if news is None:
-            await self.ignore(own, "?", f"there is no connection with notify-id {claimed.address.notify_id}")
+            await self.ignore_message(own, "?", f"there is no connection with notify-id {claimed.address.notify_id}")
         return news
 
     def _why_untrusted(self, path: str, message: CrmResponse) -> str:
         """Returns why an answer is not trusted: it is not signed with the token, or it belongs to another action."""
         if not self._key:
             return ""
-        if why := why_unproven(self._key, statement(wire.CRM_RESPONSE, path, message.raw), message.proof):
+        if why := why_unproven(
+            self._key, text_to_sign(wire.CRM_RESPONSE, path, message.received_fields), message.proof
+        ):
             return why
         if message.epoch == self._epoch or (self._unasked and not message.epoch):
             return ""
         return f"it answers the request with epoch {message.epoch}, not {self._epoch}"
 
-    def newest(self, granted: CrmAddress) -> CrmAddress:
+    def newest_address(self, granted: CrmAddress) -> CrmAddress:
         """Returns the CRM that is connected now, which may have changed since the action was granted."""
         return self._latest or granted
 
-    def inbox(self, path: str) -> deque[CrmNews]:
+    def unread_messages(self, path: str) -> deque[CrmNews]:
         """Returns the unread messages about one object."""
         return self._unread.setdefault(path, deque())
 
-    async def read(self, path: str, until: datetime, what: str = "the CRM's answer") -> CrmNews | None:
+    async def read_message(self, path: str, until: datetime, what: str = "the CRM's answer") -> CrmNews | None:
         """Returns the next message about an object; None when the time is over."""
-        box = self.inbox(path)
+        box = self.unread_messages(path)
         while True:
             if not box and (left := until - workflow.now()) > timedelta(0):
                 try:
@@ -198,18 +202,18 @@ class CrmInbox(Action):
             if not why:
                 return news
             assert isinstance(news, CrmResponse)
-            await self.ignore(path, news.state, why)
+            await self.ignore_message(path, news.state, why)
 
-    async def ignore(self, path: str, state: str, why: str, actor: str = "CRM") -> None:
+    async def ignore_message(self, path: str, state: str, why: str, actor: str = "CRM") -> None:
         """Records a message that changes nothing, unless too many were recorded already."""
         self._ignored += 1
-        if self._ignored <= MOST_IGNORED:
-            last = "; further ones are not kept" if self._ignored == MOST_IGNORED else ""
-            await calls.ignore(IgnoredMessage(path=path, state=state, reason=f"{why}{last}", actor=actor))
+        if self._ignored <= MAX_IGNORED:
+            last = "; further ones are not kept" if self._ignored == MAX_IGNORED else ""
+            await calls.record_ignored(IgnoredMessage(path=path, state=state, reason=f"{why}{last}", actor=actor))
 
-    async def on_late_answer(self, path: str, said: CrmResponse) -> None:
+    async def handle_late_answer(self, path: str, said: CrmResponse) -> None:
         """Handles an answer that came after the last read."""
-        await self.ignore(path, said.state, OVER)
+        await self.ignore_message(path, said.state, ENDED_MESSAGE)
 
     async def close_inbox(self) -> None:
         """Stops reading: unread and later messages are recorded as ignored."""
@@ -218,10 +222,10 @@ class CrmInbox(Action):
             while box:
                 late = box.popleft()
                 if isinstance(late, CrmResponse):
-                    await self.ignore(path, late.state, OVER)
+                    await self.ignore_message(path, late.state, ENDED_MESSAGE)
 
 
-def _content(letter: Letter) -> str:
+def _content_of_signal(letter: ReceivedSignal) -> str:
     """Returns what a message says, without its progress: two with the same text repeat each other."""
     about = {key: letter.message.get(key) for key in ("path", "state", "notify_id", "epoch", "address", "errors")}
     return letter.signal + json.dumps(about, sort_keys=True, default=str)

@@ -16,33 +16,33 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 with workflow.unsafe.imports_passed_through():
     from domain import registry
     from domain.edge import messages as wire
-    from domain.edge.facts import Connected, ConnectionStanding
-    from domain.edge.floods import READING, IgnoredBudget
+    from domain.edge.floods import READING_TASK_TIMEOUT, IgnoredBudget
     from domain.edge.messages import (
         ConnectionLost,
         CrmAddress,
         CrmConnect,
         CrmDisconnect,
         CrmResponse,
-        Letter,
+        ReceivedSignal,
         Reconnected,
         parse_message,
     )
+    from domain.edge.reports import ConnectionDecision, ConnectionReply
     from domain.edge.tables import CLOUDLET
     from domain.errors import Refused
     from domain.model import Model
     from domain.paths import kind_of, parent_of
-    from domain.wire import REFUSED, companion
+    from domain.wire import REFUSED_ERROR_TYPE, companion_id
     from workflows.edge import calls
     from workflows.edge.flooded import FloodedWorkflow
-    from workflows.edge.sessions import Sessions
+    from workflows.edge.sessions import CrmSessions
 
-MOST_MAIL = 1_000  # unread messages; further ones are counted, not queued
-DEAF = "SignalCountLimitExceeded"  # Temporal's error type: the run has reached its signal limit
-CARRIED = 1_000_000  # characters of unread messages that a link carries over when it continues as new
+MAX_UNREAD = 1_000  # unread messages; further ones are counted, not queued
+SIGNAL_LIMIT_ERROR_TYPE = "SignalCountLimitExceeded"  # Temporal's error type: the run has reached its signal limit
+MAX_CARRIED_BYTES = 1_000_000  # characters of unread messages that a link carries over when it continues as new
 
 CrmSignal = CrmConnect | CrmDisconnect | CrmResponse
-_KINDS: dict[str, type[CrmSignal]] = {
+_MESSAGE_TYPE_OF_SIGNAL: dict[str, type[CrmSignal]] = {
     wire.CRM_CONNECT: CrmConnect,
     wire.CRM_DISCONNECT: CrmDisconnect,
     wire.CRM_RESPONSE: CrmResponse,
@@ -55,7 +55,7 @@ class LinkState(Model):
     cloudlet: str
     notify_id: int = 0
     open: list[CrmAddress] = []
-    mail: list[Letter] = []
+    mail: list[ReceivedSignal] = []
     budget: IgnoredBudget = IgnoredBudget()
 
 
@@ -67,16 +67,16 @@ class CloudletLink(FloodedWorkflow):
     def __init__(self, state: LinkState) -> None:
         super().__init__(state.cloudlet, state.budget, "CRM")
         self._notify_id = state.notify_id
-        self._unread: deque[Letter] = deque(state.mail)
-        self._waiting = {_text(letter) for letter in state.mail}
+        self._unread: deque[ReceivedSignal] = deque(state.mail)
+        self._waiting = {_text_of_signal(letter) for letter in state.mail}
         self._pages: dict[int, CrmConnect] = {}  # of a connection that is not complete yet
-        self._sessions = Sessions(state.cloudlet, self._notice)
+        self._sessions = CrmSessions(state.cloudlet, self._notice_lost_connection)
 
     @workflow.run
     async def run(self, state: LinkState) -> None:
         _check_cloudlet(self._path)
         for address in state.open:
-            self._sessions.open(address, acked=True)
+            self._sessions.open_session(address, acked=True)
         while self._unread or self._to_ignore or self._sessions.addresses:
             await workflow.wait_condition(
                 lambda: (
@@ -88,9 +88,12 @@ class CloudletLink(FloodedWorkflow):
             await self._record_ignored()
             if self._unread:
                 letter = self._unread.popleft()
-                self._waiting.discard(_text(letter))
-                await self._handle(_fact(letter))
-            if self._must_continue_as_new() and sum(len(_text(letter)) for letter in self._unread) <= CARRIED:
+                self._waiting.discard(_text_of_signal(letter))
+                await self._handle_message(_parse_signal(letter))
+            if (
+                self._must_continue_as_new()
+                and sum(len(_text_of_signal(letter)) for letter in self._unread) <= MAX_CARRIED_BYTES
+            ):
                 await self._continue_as_new()
         await self._record_summary("?")
 
@@ -99,7 +102,7 @@ class CloudletLink(FloodedWorkflow):
         await self._record_ignored()
         await self._record_summary("?")
         state = self.state().model_copy(update={"mail": list(self._unread), "budget": self._budget})
-        workflow.continue_as_new(state, task_timeout=READING)
+        workflow.continue_as_new(state, task_timeout=READING_TASK_TIMEOUT)
 
     @workflow.query
     def state(self) -> LinkState:
@@ -108,101 +111,105 @@ class CloudletLink(FloodedWorkflow):
 
     @workflow.signal(name=wire.CRM_CONNECT, description="A CRM has started: notify_id, version, instances.")
     def crm_connect(self, raw: Any = None) -> None:
-        self._enqueue(wire.CRM_CONNECT, raw)
+        self._enqueue_signal(wire.CRM_CONNECT, raw)
 
     @workflow.signal(name=wire.CRM_DISCONNECT, description="A CRM says goodbye: notify_id.")
     def crm_disconnect(self, raw: Any = None) -> None:
-        self._enqueue(wire.CRM_DISCONNECT, raw)
+        self._enqueue_signal(wire.CRM_DISCONNECT, raw)
 
     @workflow.signal(name=wire.CRM_RESPONSE, description="An answer about the cloudlet, or one that no action awaits.")
     def crm_response(self, raw: Any = None) -> None:
-        self._enqueue(wire.CRM_RESPONSE, raw)
+        self._enqueue_signal(wire.CRM_RESPONSE, raw)
 
-    def _enqueue(self, signal: str, raw: object) -> None:
+    def _enqueue_signal(self, signal: str, raw: object) -> None:
         """Queues a message to be read, unless it is unreadable, a repetition, or one too many."""
         self._heard += 1
         if not isinstance(raw, dict) and self._budget.is_spent(workflow.now().timestamp()):
             self._spend()  # junk in a flood: not even parsed
             return
-        message = parse_message(_KINDS[signal], raw)
+        message = parse_message(_MESSAGE_TYPE_OF_SIGNAL[signal], raw)
         if isinstance(message, str):
             self._ignore("?", message)
             return
-        letter = Letter(signal=signal, message=message.raw)
-        room = MOST_MAIL if signal == wire.CRM_RESPONSE else 2 * MOST_MAIL
-        if (text := _text(letter)) in self._waiting or len(self._unread) >= room:
+        letter = ReceivedSignal(signal=signal, message=message.received_fields)
+        room = MAX_UNREAD if signal == wire.CRM_RESPONSE else 2 * MAX_UNREAD
+        if (text := _text_of_signal(letter)) in self._waiting or len(self._unread) >= room:
             why = "it waits already" if text in self._waiting else f"{len(self._unread)} messages wait already"
             self._ignore(getattr(message, "state", signal), why)
             return
         self._waiting.add(text)
         self._unread.append(letter)
 
-    def _notice(self, gone: CrmDisconnect) -> None:
-        self._unread.append(Letter(message=gone.model_dump()))
+    def _notice_lost_connection(self, gone: CrmDisconnect) -> None:
+        self._unread.append(ReceivedSignal(message=gone.model_dump()))
 
-    async def _handle(self, message: CrmSignal) -> None:
+    async def _handle_message(self, message: CrmSignal) -> None:
         if isinstance(message, CrmConnect):
-            await self._connect(message)
+            await self._handle_connect(message)
         elif isinstance(message, CrmDisconnect):
-            await self._on_lost(message)
+            await self._handle_disconnect(message)
         elif message.path in (None, self._path):
-            await self._answer(message)
+            await self._handle_answer(message)
         else:
             await self._forward_answer(message)
 
-    async def _connect(self, message: CrmConnect) -> None:
-        if self._sessions.has(message.notify_id):
+    async def _handle_connect(self, message: CrmConnect) -> None:
+        if self._sessions.has_session(message.notify_id):
             why = f"notify-id {message.notify_id} is not newer than {self._notify_id}"
             self._ignore(wire.CRM_CONNECT, why)
             return
-        if any(not page.same_connection(message) for page in self._pages.values()):
+        if any(not page.is_same_connection(message) for page in self._pages.values()):
             self._pages = {}
         self._pages[message.page] = message
         if len(self._pages) < message.of:
             return
         pages, self._pages = [self._pages[number] for number in sorted(self._pages)], {}
-        connected = await calls.connected(self._path, pages, self._budget.spend(workflow.now().timestamp())[0])
+        connected = await calls.report_connection(
+            self._path, pages, self._budget.spend_one(workflow.now().timestamp())[0]
+        )
         self._notify_id = max(self._notify_id, connected.current)  # for a CRM that lost its state
-        if connected.standing is ConnectionStanding.REFUSED or connected.address is None:
+        if connected.standing is ConnectionDecision.REFUSED or connected.address is None:
             self._spend()
             workflow.logger.info("connection %s refused: %s", message.notify_id, connected.why)
             return
         await self._tell_actions(connected, pages)
-        self._sessions.open(connected.address)
+        self._sessions.open_session(connected.address)
 
-    async def _tell_actions(self, connected: Connected, pages: list[CrmConnect]) -> None:
+    async def _tell_actions(self, connected: ConnectionReply, pages: list[CrmConnect]) -> None:
         """Tells the waiting actions that their CRM has a new connection, and which of their objects it has."""
         assert connected.address
-        if connected.standing is ConnectionStanding.OWNED:
-            await self._signal(self._path, wire.RECONNECTED, Reconnected(address=connected.address))
+        if connected.standing is ConnectionDecision.OWNED:
+            await self._signal_workflow(self._path, wire.RECONNECTED, Reconnected(address=connected.address))
         there = [item for page in pages for item in page.instances.items()]
         for owner in connected.running:
             mine = {path: seen for path, seen in there if f"{path}:".startswith(f"{owner}:")}
-            await self._signal(owner, wire.RECONNECTED, Reconnected(address=connected.address, reported=mine))
+            await self._signal_workflow(owner, wire.RECONNECTED, Reconnected(address=connected.address, reported=mine))
 
-    async def _on_lost(self, message: CrmDisconnect) -> None:
-        address = self._sessions.address(message.notify_id)
-        answer = await calls.lost(self._path, message, self._budget.spend(workflow.now().timestamp())[0])
+    async def _handle_disconnect(self, message: CrmDisconnect) -> None:
+        address = self._sessions.address_of(message.notify_id)
+        answer = await calls.report_disconnect(
+            self._path, message, self._budget.spend_one(workflow.now().timestamp())[0]
+        )
         if answer.ignored:
             self._spend()
         if answer.refused:  # an unproven disconnect
             return
-        self._sessions.close(message.notify_id)
+        self._sessions.close_session(message.notify_id)
         if answer.owner:
             version = address.version if address else ""
-            await self._signal(
+            await self._signal_workflow(
                 answer.owner, wire.CONNECTION_LOST, ConnectionLost(notify_id=message.notify_id, version=version)
             )
 
-    async def _answer(self, message: CrmResponse) -> None:
-        answer = await calls.answered(self._path, message, self._budget.spend(workflow.now().timestamp())[0])
-        if answer.owner and not await self._signal(answer.owner, wire.CRM_RESPONSE, message):
-            answer = await calls.answered(self._path, message)  # it has ended: apply it
+    async def _handle_answer(self, message: CrmResponse) -> None:
+        answer = await calls.report_answer(self._path, message, self._budget.spend_one(workflow.now().timestamp())[0])
+        if answer.owner and not await self._signal_workflow(answer.owner, wire.CRM_RESPONSE, message):
+            answer = await calls.report_answer(self._path, message)  # it has ended: apply it
         if answer.ignored:
             self._spend()
         if answer.everything:
             try:
-                await calls.everything(answer.everything)
+                await calls.send_all_data(answer.everything)
             except ActivityError as error:
                 workflow.logger.warning("all data could not be sent: %s", error.cause)
 
@@ -215,37 +222,39 @@ class CloudletLink(FloodedWorkflow):
             return
         above = str(parent_of(path))  # of an app its cluster, whose action may be deleting the app
         for owner in (path, above) if above != self._path else (path,):
-            if await self._signal(owner, wire.CRM_RESPONSE, message):
+            if await self._signal_workflow(owner, wire.CRM_RESPONSE, message):
                 break
         else:
             self._ignore(message.state, "no action is running on it", path)
 
-    async def _signal(self, workflow_id: str, name: str, message: Model | CrmResponse) -> bool:
+    async def _signal_workflow(self, workflow_id: str, name: str, message: Model | CrmResponse) -> bool:
         """Signals a running workflow; returns False if there is none. A CRM's answer is forwarded as received.
 
         An action that has reached Temporal's signal limit gets the message by an update.
         """
-        as_it_came = (message.raw if isinstance(message, CrmResponse) else None) or message.model_dump(mode="json")
+        as_it_came = (message.received_fields if isinstance(message, CrmResponse) else None) or message.model_dump(
+            mode="json"
+        )
         try:
             await workflow.get_external_workflow_handle(workflow_id).signal(name, as_it_came)
         except FailureError as error:
-            if getattr(error, "type", "") != DEAF:
+            if getattr(error, "type", "") != SIGNAL_LIMIT_ERROR_TYPE:
                 return False
-            why = await calls.hand_in(workflow_id, Letter(signal=name, message=as_it_came))
+            why = await calls.deliver_by_update(workflow_id, ReceivedSignal(signal=name, message=as_it_came))
             if why:
                 self._ignore(name, why, workflow_id)
         return True
 
 
-def _fact(letter: Letter) -> CrmSignal:
+def _parse_signal(letter: ReceivedSignal) -> CrmSignal:
     if not letter.signal:
         return CrmDisconnect.model_validate(letter.message)
-    message = parse_message(_KINDS[letter.signal], letter.message)
+    message = parse_message(_MESSAGE_TYPE_OF_SIGNAL[letter.signal], letter.message)
     assert not isinstance(message, str)  # it was parsed when it arrived
     return message
 
 
-def _text(letter: Letter) -> str:
+def _text_of_signal(letter: ReceivedSignal) -> str:
     return letter.signal + json.dumps(letter.message, sort_keys=True, default=str)
 
 
@@ -254,6 +263,8 @@ def _check_cloudlet(cloudlet: str) -> None:
     try:
         registry.kind_at(cloudlet)
     except Refused as refused:
-        raise ApplicationError(refused.message, type=REFUSED, non_retryable=True) from refused
-    if workflow.info().workflow_id != companion(cloudlet, wire.LINK) or kind_of(cloudlet) != CLOUDLET.kind:
-        raise ApplicationError("a link's ID is the path of a cloudlet and ::link", type=REFUSED, non_retryable=True)
+        raise ApplicationError(refused.message, type=REFUSED_ERROR_TYPE, non_retryable=True) from refused
+    if workflow.info().workflow_id != companion_id(cloudlet, wire.LINK_ROLE) or kind_of(cloudlet) != CLOUDLET.kind:
+        raise ApplicationError(
+            "a link's ID is the path of a cloudlet and ::link", type=REFUSED_ERROR_TYPE, non_retryable=True
+        )

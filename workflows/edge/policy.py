@@ -12,27 +12,27 @@ from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 with workflow.unsafe.imports_passed_through():
     from activities.edge.crm import EdgeActivities
     from domain.edge import messages as wire
-    from domain.edge.facts import PolicyQuestion
-    from domain.edge.floods import READING, IgnoredBudget
+    from domain.edge.floods import READING_TASK_TIMEOUT, IgnoredBudget
     from domain.edge.messages import IgnoredMessage, parse_message
     from domain.edge.policies import (
-        ON_BEHALF,
-        Demand,
+        REQUESTED_BY_PREFIX,
+        DemandMeasurement,
         PolicyFacts,
         PolicyMemory,
         PolicySite,
-        after_demand,
-        after_failure,
-        after_interval,
-        provision,
-        scale,
+        memory_after_demand,
+        memory_after_failure,
+        memory_after_interval,
+        plan_provisioning,
+        plan_scaling,
     )
+    from domain.edge.reports import PolicyFactsQuery
     from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
     from domain.edge.tables import S
-    from domain.model import Done, Grant, Model, Outcome, Request, Result
-    from domain.paths import name_of, parent_of, short
-    from domain.wire import companion
-    from workflows.action import Action, action_workflow
+    from domain.model import ActionResult, Grant, Model, Outcome, Request, WorkReport
+    from domain.paths import name_of, parent_of, short_path
+    from domain.wire import companion_id
+    from workflows.action import ActionWorkflow, action_workflow
     from workflows.calls import act_on, run_local
     from workflows.edge import calls
     from workflows.edge.flooded import FloodedWorkflow
@@ -49,39 +49,43 @@ class LoopState(Model):
 
 
 @action_workflow(wire.KEEP_POLICY)
-class KeepPolicy(Action):
+class KeepPolicy(ActionWorkflow):
     """Creates, updates and deletes a policy. Its companion does the work."""
 
-    async def perform(self, request: Request, grant: Grant) -> Done:
+    async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         if request.action == "delete":
-            return Done(message="what it made stays")
-        return Done(spec=self.spec(PolicySpec).model_dump(mode="json", exclude_none=True))
+            return WorkReport(message="what it made stays")
+        return WorkReport(spec=self.spec(PolicySpec).model_dump(mode="json", exclude_none=True))
 
-    async def announce(self, request: Request, outcome: Outcome) -> None:
+    async def announce_end(self, request: Request, outcome: Outcome) -> None:
         """Wakes or starts the companion after the change is stored; it reads the policy from the inventory."""
-        if outcome.result is not Result.SUCCEEDED or await self._tell(request.path) or request.action == "delete":
+        if (
+            outcome.result is not ActionResult.SUCCEEDED
+            or await self._signal_companion(request.path)
+            or request.action == "delete"
+        ):
             return
-        await self._start(request.path, self.spec(PolicySpec))
+        await self._start_companion(request.path, self.spec(PolicySpec))
 
-    async def _tell(self, path: str) -> bool:
+    async def _signal_companion(self, path: str) -> bool:
         try:
-            await workflow.get_external_workflow_handle(companion(path, wire.LOOP)).signal(wire.POLICY_CHANGED)
+            await workflow.get_external_workflow_handle(companion_id(path, wire.LOOP_ROLE)).signal(wire.POLICY_CHANGED)
         except FailureError:
             return False
         return True
 
-    async def _start(self, path: str, spec: PolicySpec) -> None:
+    async def _start_companion(self, path: str, spec: PolicySpec) -> None:
         try:
             await workflow.start_child_workflow(
                 wire.FOLLOW_DEMAND,
                 LoopState(policy=path, spec=spec),
-                id=companion(path, wire.LOOP),
-                task_timeout=READING,
+                id=companion_id(path, wire.LOOP_ROLE),
+                task_timeout=READING_TASK_TIMEOUT,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-                static_summary=f"follows demand for {short(path)}",
+                static_summary=f"follows demand for {short_path(path)}",
             )
         except WorkflowAlreadyStartedError:  # a sweep has just started it
-            await self._tell(path)
+            await self._signal_companion(path)
 
 
 @workflow.defn(name=wire.FOLLOW_DEMAND)
@@ -103,9 +107,9 @@ class FollowDemand(FloodedWorkflow):
             if self._until is None:
                 self._changed = False
                 await self._act_on_policy(spec)
-                self._until = workflow.now() + timedelta(seconds=_rule(spec).interval)
-            if await self._wait() and self._spec and self._spec.auto_provision:
-                self._memory = after_interval(self._spec.auto_provision, self._memory)
+                self._until = workflow.now() + timedelta(seconds=_rule_of_policy(spec).interval)
+            if await self._wait_for_interval() and self._spec and self._spec.auto_provision:
+                self._memory = memory_after_interval(self._spec.auto_provision, self._memory)
             self._until, self._may_have_changed = None, True
 
     async def _read_policy(self) -> PolicySpec | None:
@@ -116,7 +120,7 @@ class FollowDemand(FloodedWorkflow):
         await self._record_ignored()
         while self._may_have_changed:
             self._may_have_changed = False
-            stored = await run_local(EdgeActivities.policy_kept, self._path)
+            stored = await run_local(EdgeActivities.read_policy, self._path)
             if stored.changing:  # the changing action signals when its change is stored
                 break
             self._changed = self._changed or stored.spec != self._spec
@@ -125,7 +129,7 @@ class FollowDemand(FloodedWorkflow):
 
     async def _act_on_policy(self, spec: PolicySpec) -> None:
         """Carries out the policy's plan; meanwhile it reads policy changes, and continues as new if full."""
-        look = asyncio.ensure_future(self._tick(spec))
+        look = asyncio.ensure_future(self._act_on_demand(spec))
         while not look.done():
             await workflow.wait_condition(
                 lambda: (
@@ -139,7 +143,7 @@ class FollowDemand(FloodedWorkflow):
             await self._continue_if_full()
         look.result()
 
-    async def _wait(self) -> bool:
+    async def _wait_for_interval(self) -> bool:
         """Waits until the interval ends or the policy changes. Returns True if the interval has ended."""
         while self._until and not self._changed:
             left = self._until - workflow.now()
@@ -161,7 +165,7 @@ class FollowDemand(FloodedWorkflow):
         """Continues as new before Temporal's signal limit; the interval goes on where it is."""
         if not self._must_continue_as_new() or not self._spec:
             return
-        await self._record_summary(wire.DEMAND)
+        await self._record_summary(wire.DEMAND_SIGNAL)
         state = LoopState(
             policy=self._path,
             spec=self._spec,
@@ -169,21 +173,21 @@ class FollowDemand(FloodedWorkflow):
             until=None if self._changed else self._until,
             budget=self._budget,
         )
-        workflow.continue_as_new(state, task_timeout=READING)
+        workflow.continue_as_new(state, task_timeout=READING_TASK_TIMEOUT)
 
     @workflow.signal(
-        name=wire.DEMAND, description="What was measured: clients of a cloudlet, or the load of a cluster."
+        name=wire.DEMAND_SIGNAL, description="What was measured: clients of a cloudlet, or the load of a cluster."
     )
     def demand(self, raw: Any = None) -> None:
         self._heard += 1
-        message = parse_message(Demand, raw)
+        message = parse_message(DemandMeasurement, raw)
         if isinstance(message, str):
             why = message
         else:
-            assert isinstance(message, Demand)
-            self._memory, why = after_demand(self._memory, message, self._sites())
+            assert isinstance(message, DemandMeasurement)
+            self._memory, why = memory_after_demand(self._memory, message, self._site_names())
         if why:
-            self._ignore(wire.DEMAND, why)
+            self._ignore(wire.DEMAND_SIGNAL, why)
 
     @workflow.signal(name=wire.POLICY_CHANGED, description="Look in the inventory: the policy may have changed.")
     def policy_changed(self, raw: Any = None) -> None:
@@ -195,21 +199,21 @@ class FollowDemand(FloodedWorkflow):
         """Query: returns what the policy remembers so far."""
         return self._memory
 
-    def _sites(self) -> list[str]:
-        rule = _rule(self._spec) if self._spec else None
+    def _site_names(self) -> list[str]:
+        rule = _rule_of_policy(self._spec) if self._spec else None
         return [site.cloudlet for site in rule.cloudlets] if isinstance(rule, AutoProvision) else []
 
-    async def _tick(self, spec: PolicySpec) -> None:
+    async def _act_on_demand(self, spec: PolicySpec) -> None:
         if spec.auto_provision:
-            await self._provision(spec.auto_provision)
+            await self._provision_app(spec.auto_provision)
         elif spec.auto_scale:
-            await self._scale(spec.auto_scale)
+            await self._scale_cluster(spec.auto_scale)
 
-    async def _provision(self, policy: AutoProvision) -> None:
+    async def _provision_app(self, policy: AutoProvision) -> None:
         """Undeploys first, then deploys, so that sites over the maximum make room. Failed sites are replaced."""
         while True:
             before = self._memory.failed
-            plan = provision(policy, self._memory, await self._facts(auto_provision=policy))
+            plan = plan_provisioning(policy, self._memory, await self._read_policy_facts(auto_provision=policy))
             await asyncio.gather(*(self._change_site(policy, place, "delete") for place in plan.undeploy))
             await asyncio.gather(*(self._change_site(policy, place, "create") for place in plan.deploy))
             if self._changed or set(self._memory.failed) <= set(before):
@@ -219,42 +223,46 @@ class FollowDemand(FloodedWorkflow):
         """Deploys or undeploys the app at one site, if a new plan still says so."""
         if not self._spec or self._spec.auto_provision != policy:
             return
-        now = provision(policy, self._memory, await self._facts(auto_provision=policy))
+        now = plan_provisioning(policy, self._memory, await self._read_policy_facts(auto_provision=policy))
         wanted = now.deploy if action == "create" else now.undeploy
         if place.cloudlet not in [site.cloudlet for site in wanted]:
             return
-        path = f"{self._org()}:cloudlet:{place.cloudlet}:cluster:{place.cluster}:app:{policy.app}"
+        path = f"{self._organization()}:cloudlet:{place.cloudlet}:cluster:{place.cluster}:app:{policy.app}"
         spec = policy.spec.model_dump(mode="json", exclude={"override"}) if action == "create" else None
-        if why := await self._act(path, action, spec):
-            self._memory = after_failure(self._memory, place.cloudlet)
-            await calls.ignore(IgnoredMessage(path=self._path, state=action, reason=f"{path}: {why}", actor="Policy"))
+        if why := await self._run_action(path, action, spec):
+            self._memory = memory_after_failure(self._memory, place.cloudlet)
+            await calls.record_ignored(
+                IgnoredMessage(path=self._path, state=action, reason=f"{path}: {why}", actor="Policy")
+            )
 
-    async def _scale(self, policy: AutoScale) -> None:
-        facts = await self._facts(auto_scale=policy)
+    async def _scale_cluster(self, policy: AutoScale) -> None:
+        facts = await self._read_policy_facts(auto_scale=policy)
         if facts.cluster != S.READY:
             return  # missing or in transition: check again at the next interval
-        nodes, self._memory = scale(policy, facts.nodes, self._memory, workflow.now().timestamp())
+        nodes, self._memory = plan_scaling(policy, facts.nodes, self._memory, workflow.now().timestamp())
         if nodes == facts.nodes:
             return
-        path = f"{self._org()}:cloudlet:{policy.cloudlet}:cluster:{policy.cluster}"
-        if why := await self._act(path, "update", {"nodes": nodes}):
-            await calls.ignore(IgnoredMessage(path=self._path, state="update", reason=f"{path}: {why}", actor="Policy"))
+        path = f"{self._organization()}:cloudlet:{policy.cloudlet}:cluster:{policy.cluster}"
+        if why := await self._run_action(path, "update", {"nodes": nodes}):
+            await calls.record_ignored(
+                IgnoredMessage(path=self._path, state="update", reason=f"{path}: {why}", actor="Policy")
+            )
 
-    async def _act(self, path: str, action: str, spec: dict[str, Any] | None) -> str:
-        signed = f"{ON_BEHALF}{name_of(self._path)}"
+    async def _run_action(self, path: str, action: str, spec: dict[str, Any] | None) -> str:
+        signed = f"{REQUESTED_BY_PREFIX}{name_of(self._path)}"
         return await act_on(Request(path=path, action=action, spec=spec, requested_by=signed, reason="demand"))
 
-    async def _facts(
+    async def _read_policy_facts(
         self, auto_provision: AutoProvision | None = None, auto_scale: AutoScale | None = None
     ) -> PolicyFacts:
-        asked = PolicyQuestion(policy=self._path, auto_provision=auto_provision, auto_scale=auto_scale)
-        return await run_local(EdgeActivities.policy_facts, asked)
+        asked = PolicyFactsQuery(policy=self._path, auto_provision=auto_provision, auto_scale=auto_scale)
+        return await run_local(EdgeActivities.read_policy_facts, asked)
 
-    def _org(self) -> str:
+    def _organization(self) -> str:
         return str(parent_of(self._path))
 
 
-def _rule(spec: PolicySpec) -> AutoProvision | AutoScale:
+def _rule_of_policy(spec: PolicySpec) -> AutoProvision | AutoScale:
     rule = spec.auto_provision or spec.auto_scale
     assert rule
     return rule

@@ -20,13 +20,13 @@ with workflow.unsafe.imports_passed_through():
     from domain.errors import one_line
     from workflows.edge import calls
 
-BEAT = timedelta(seconds=10)  # the heartbeat timeout of a session
-TAKE_UP = timedelta(seconds=30)  # for the CRM to start its session
-FOR_EVER = timedelta(days=3650)
-PROBES = 3  # failures in a row after which the connection is lost
+HEARTBEAT_TIMEOUT = timedelta(seconds=10)  # the heartbeat timeout of a session
+TAKE_UP_TIMEOUT = timedelta(seconds=30)  # for the CRM to start its session
+SESSION_TIMEOUT = timedelta(days=3650)
+FAILED_PROBES_TO_LOSE = 3  # failures in a row after which the connection is lost
 
 
-class Sessions:
+class CrmSessions:
     """The open connections. `notice` is called when one is lost."""
 
     def __init__(self, cloudlet: str, notice: Callable[[CrmDisconnect], None]) -> None:
@@ -38,40 +38,40 @@ class Sessions:
     def addresses(self) -> list[CrmAddress]:
         return list(self._open.values())
 
-    def has(self, notify_id: int) -> bool:
+    def has_session(self, notify_id: int) -> bool:
         return notify_id in self._open
 
-    def address(self, notify_id: int) -> CrmAddress | None:
+    def address_of(self, notify_id: int) -> CrmAddress | None:
         return self._open.get(notify_id)
 
-    def open(self, address: CrmAddress, acked: bool = False) -> None:
+    def open_session(self, address: CrmAddress, acked: bool = False) -> None:
         """Watches a connection. An older one of the same version is closed, as the CRM was restarted."""
         for old in self.addresses:
             if old.version == address.version and old.notify_id < address.notify_id:
-                self.close(old.notify_id)
+                self.close_session(old.notify_id)
         self._open[address.notify_id] = address
-        self._tasks[address.notify_id] = asyncio.create_task(self._watch(address, acked))
+        self._tasks[address.notify_id] = asyncio.create_task(self._watch_connection(address, acked))
 
-    def close(self, notify_id: int) -> None:
+    def close_session(self, notify_id: int) -> None:
         self._open.pop(notify_id, None)
         if task := self._tasks.pop(notify_id, None):
             task.cancel()
 
-    async def _watch(self, address: CrmAddress, acked: bool) -> None:
+    async def _watch_connection(self, address: CrmAddress, acked: bool) -> None:
         queue = address.transport == "queue"
-        reason = await self._session(address) if queue else await self._probes(address, acked)
+        reason = await self._run_session(address) if queue else await self._probe_loop(address, acked)
         self._notice(CrmDisconnect(notify_id=address.notify_id, reason=reason))
 
-    async def _session(self, address: CrmAddress) -> str:
+    async def _run_session(self, address: CrmAddress) -> str:
         try:
             reason: str = await workflow.execute_activity(
                 wire.CRM_SESSION,
                 address.notify_id,
                 result_type=str,
                 task_queue=wire.crm_queue(self._cloudlet, address.version),
-                schedule_to_start_timeout=TAKE_UP,
-                start_to_close_timeout=FOR_EVER,
-                heartbeat_timeout=BEAT,
+                schedule_to_start_timeout=TAKE_UP_TIMEOUT,
+                start_to_close_timeout=SESSION_TIMEOUT,
+                heartbeat_timeout=HEARTBEAT_TIMEOUT,
                 retry_policy=ONCE,
                 cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
                 summary=f"connection {address.notify_id} of {address.version}",
@@ -80,12 +80,12 @@ class Sessions:
             return f"its CRM is gone: {one_line(error.cause or error, 100)}"
         return reason
 
-    async def _probes(self, address: CrmAddress, acked: bool) -> str:
+    async def _probe_loop(self, address: CrmAddress, acked: bool) -> str:
         """Acknowledges the CRM, then pings it; after several failures in a row its connection counts as lost."""
         failures = 0
         while True:
-            why = await calls.probe(address, CrmVerb.PING if acked else CrmVerb.ACK)
+            why = await calls.probe_crm(address, CrmVerb.PING if acked else CrmVerb.ACK)
             acked, failures = acked or not why, failures + 1 if why else 0
-            if failures == PROBES:
-                return f"its CRM is gone: {PROBES} posts failed, the last one: {why}"
+            if failures == FAILED_PROBES_TO_LOSE:
+                return f"its CRM is gone: {FAILED_PROBES_TO_LOSE} posts failed, the last one: {why}"
             await workflow.sleep(address.probe, summary="until the next ping")

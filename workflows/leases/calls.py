@@ -11,38 +11,38 @@ with workflow.unsafe.imports_passed_through():
     from activities.leases import EventActivities, HostHandover
     from activities.retry import ONCE, STORE_RETRY
     from domain.leases.messages import (
-        DueList,
+        DueEvents,
         FiringResult,
-        HandOver,
         HandOverGoal,
+        HandOverOrder,
         HandOverResult,
         WakeClock,
     )
     from domain.model import Grant
     from workflows.calls import HEARTBEAT, run_quick, run_remote
 
-QUICK_PATIENCE = timedelta(seconds=3)
-HAND_OVER_PATIENCE = timedelta(hours=1)  # the activity has its own deadline; this bounds retries after dead workers
+QUICK_TIMEOUT = timedelta(seconds=3)
+HAND_OVER_TIMEOUT = timedelta(hours=1)  # the activity has its own deadline; this bounds retries after dead workers
 
 
 async def hand_over(
     grant: Grant, reservations: list[str], want: HandOverGoal = HandOverGoal.ALL, tried: bool = False
 ) -> HandOverResult:
     """Brings reservations to what they should hold: by a quick local try first, then with retries."""
-    order = HandOver(path=grant.path, epoch=grant.epoch, reservations=reservations, want=want)
-    first = HandOverResult(again=reservations) if tried else await _try(order)
+    order = HandOverOrder(path=grant.path, epoch=grant.epoch, reservations=reservations, want=want)
+    first = HandOverResult(again=reservations) if tried else await _try_hand_over(order)
     if not first.again:
         return first
     summary = f"{want} of {len(first.again)} reservations"
     rest = order.model_copy(update={"reservations": first.again})
-    handed = await run_remote(HostHandover.hand_over, rest, HAND_OVER_PATIENCE, summary)
+    handed = await run_remote(HostHandover.hand_over, rest, HAND_OVER_TIMEOUT, summary)
     return HandOverResult(errors=first.errors | handed.errors)
 
 
-async def _try(order: HandOver) -> HandOverResult:
+async def _try_hand_over(order: HandOverOrder) -> HandOverResult:
     try:
         return await workflow.execute_local_activity_method(
-            HostHandover.try_hand_over, order, start_to_close_timeout=QUICK_PATIENCE, retry_policy=ONCE
+            HostHandover.try_hand_over, order, start_to_close_timeout=QUICK_TIMEOUT, retry_policy=ONCE
         )
     except ActivityError as error:
         if is_cancelled_exception(error):
@@ -50,14 +50,14 @@ async def _try(order: HandOver) -> HandOverResult:
         return HandOverResult(again=order.reservations)
 
 
-async def wake_clock(pool: str) -> None:
+async def wake_pool_clock(pool: str) -> None:
     """Makes the clock of the pool read the due events again."""
     await run_quick(
         EventActivities.wake_clock, WakeClock(pool=pool), timedelta(seconds=10), f"wake the clock of {pool}"
     )
 
 
-async def fire_events(events: DueList) -> FiringResult:
+async def fire_events(events: DueEvents) -> FiringResult:
     """Starts the actions of these events and waits briefly for them. Returns the leases that are still busy."""
     return await workflow.execute_activity_method(
         EventActivities.fire_events,

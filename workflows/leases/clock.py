@@ -10,12 +10,12 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.leases import EventActivities
     from domain.leases import names
-    from domain.leases.messages import DueEvent, DueList, DueQuery, WakeClock
-    from workflows.calls import is_long, run_local
+    from domain.leases.messages import DueEvent, DueEvents, DueEventsQuery, WakeClock
+    from workflows.calls import is_history_long, run_local
     from workflows.clock import Clock
     from workflows.leases import calls
 
-CHUNK = 500  # events fired by one activity
+EVENTS_PER_CHUNK = 500  # events fired by one activity
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=10)
 
 
@@ -34,41 +34,41 @@ class LeaseClock(Clock):
         """Fires due events, sleeps until the next one, and ends when none is left."""
         while True:
             self._look = False
-            query = DueQuery(pool=wake.pool, at=workflow.now(), busy=list(self._firing))
+            query = DueEventsQuery(pool=wake.pool, at=workflow.now(), busy=list(self._firing))
             seen = await run_local(EventActivities.due_events, query)
-            self._fire(seen.due)
+            self._fire_in_background(seen.due)
             if not (self._firing or self._look or seen.waiting or seen.next):
                 return
-            if is_long():
+            if is_history_long():
                 await workflow.wait_condition(lambda: not self._firing)
                 workflow.continue_as_new(wake)
-            await self._wait(seen)
+            await self._wait_for_work(seen)
 
-    def _fire(self, due: list[DueEvent]) -> None:
+    def _fire_in_background(self, due: list[DueEvent]) -> None:
         """Fires events in the background, as one slow start must not delay the others."""
         self._tasks = [task for task in self._tasks if not task.done()]
-        for first in range(0, len(due), CHUNK):
-            chunk = due[first : first + CHUNK]
+        for first in range(0, len(due), EVENTS_PER_CHUNK):
+            chunk = due[first : first + EVENTS_PER_CHUNK]
             self._firing.update({event.lease: event for event in chunk})
             self._tasks.append(asyncio.create_task(self._fire_chunk(chunk)))
 
     async def _fire_chunk(self, chunk: list[DueEvent]) -> None:
         """Fires a chunk of events. Leases that are busy are tried again after a growing pause."""
-        busy = (await calls.fire_events(DueList(due=chunk))).busy
-        self._release([event.lease for event in chunk if event.lease not in busy])
+        busy = (await calls.fire_events(DueEvents(due=chunk))).busy
+        self._release_leases([event.lease for event in chunk if event.lease not in busy])
         if busy:
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
             await workflow.sleep(self._pause, summary=f"{len(busy)} leases are busy")
-            self._release(busy)
+            self._release_leases(busy)
         else:
             self._pause = FIRST_PAUSE
 
-    def _release(self, leases: list[str]) -> None:
+    def _release_leases(self, leases: list[str]) -> None:
         for lease in leases:
             del self._firing[lease]
         self._look = self._look or bool(leases)
 
-    async def _wait(self, seen: DueList) -> None:
+    async def _wait_for_work(self, seen: DueEvents) -> None:
         """Waits until a signal comes, a firing ends, or the next event is due."""
         waits = [seen.next - workflow.now()] if seen.next else []
         if seen.waiting and not self._firing:  # they wait for an action that this clock did not start

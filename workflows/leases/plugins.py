@@ -11,27 +11,27 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from activities.refusals import refusal_in
+    from activities.refusals import refusal_of_error
     from domain import wire
     from domain.errors import Category, one_line
-    from domain.leases import ends
-    from domain.leases.ends import ReservationErrors
+    from domain.leases import boundaries
+    from domain.leases.boundaries import ReservationErrors
     from domain.leases.messages import HandOverGoal, ReservationWork
-    from domain.model import Grant, ObjectView, Query, Request
+    from domain.model import Grant, ObjectView, ReadQuery, Request
     from workflows.calls import act_on
     from workflows.leases import calls
 
 BUSY_PATIENCE = timedelta(minutes=5)  # for another action on the MCI to end
 
 
-class ReservationPlugin(Protocol):
+class ReservationType(Protocol):
     """One type of resource. Both methods are repeatable."""
 
-    async def start(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
+    async def start_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
         """Hands the reservations over to the tenant. Returns the errors."""
         ...
 
-    async def end(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
+    async def end_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
         """Takes the reservations back. Returns the errors."""
         ...
 
@@ -39,10 +39,10 @@ class ReservationPlugin(Protocol):
 class HostReservations:
     """Reservations of whole hosts, and of instances on hosts."""
 
-    async def start(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
+    async def start_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
         return await self._hand_over(grant, work, HandOverGoal.ALL)
 
-    async def end(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
+    async def end_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
         return await self._hand_over(grant, work, HandOverGoal.NOTHING)
 
     async def _hand_over(self, grant: Grant, work: Sequence[ReservationWork], want: HandOverGoal) -> ReservationErrors:
@@ -53,59 +53,68 @@ class HostReservations:
 class MciReservations:
     """Reservations of MCIs, by normal actions as child workflows: other requests for the same MCI get 409 meanwhile."""
 
-    async def start(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        return await _for_each(work, self._start)
+    async def start_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
+        return await _run_for_each(work, self._start_mci)
 
-    async def end(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        return await _for_each([reservation for reservation in work if reservation.status != "pending"], self._end)
+    async def end_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
+        return await _run_for_each(
+            [reservation for reservation in work if reservation.status != "pending"], self._end_mci
+        )
 
-    async def _start(self, reservation: ReservationWork) -> str:
+    async def _start_mci(self, reservation: ReservationWork) -> str:
         mci = await _read_mci(reservation.mci)
         if mci is None and reservation.spec is None:
             return f"there is no {reservation.mci}, and no spec to create it from"
         if mci is None:
-            return await _act(reservation, "create", reservation.spec)
+            return await _run_mci_action(reservation, "create", reservation.spec)
         if mci.counts.get("Suspended"):
-            return await _act(reservation, "resume")
+            return await _run_mci_action(reservation, "resume")
         running = bool(mci.counts) and set(mci.counts) == {"Running"}
         return "" if running else f"{reservation.mci} is {mci.status}: it can be neither created nor resumed"
 
-    async def _end(self, reservation: ReservationWork) -> str:
+    async def _end_mci(self, reservation: ReservationWork) -> str:
         mci = await _read_mci(reservation.mci)
         if mci is None or (reservation.on_end == "suspend" and not mci.counts.get("Running")):
             return ""
-        error = await _act(reservation, reservation.on_end)
+        error = await _run_mci_action(reservation, reservation.on_end)
         if (
             error and reservation.on_end == "terminate"
         ):  # nothing could be terminated: for example only failed VMs are left
-            return await _act(reservation, "delete")
+            return await _run_mci_action(reservation, "delete")
         return error
 
 
-ON_HOSTS, ON_MCIS = HostReservations(), MciReservations()
-PLUGINS: dict[str, ReservationPlugin] = {**dict.fromkeys(ends.ON_HOSTS, ON_HOSTS), "mci": ON_MCIS}
+HOST_RESERVATIONS, MCI_RESERVATIONS = HostReservations(), MciReservations()
+RESERVATION_TYPES: dict[str, ReservationType] = {
+    **dict.fromkeys(boundaries.HOST_RESOURCE_TYPES, HOST_RESERVATIONS),
+    "mci": MCI_RESERVATIONS,
+}
 
 
-async def start_all(grant: Grant, work: Sequence[ReservationWork], done: ReservationErrors) -> None:
+async def start_all_reservations(grant: Grant, work: Sequence[ReservationWork], done: ReservationErrors) -> None:
     """Starts reservations, all types in parallel. The result of each is put into `done` as soon as it is known."""
-    await asyncio.gather(*(_group(plugin.start, grant, group, done) for plugin, group in _grouped(work)))
+    await asyncio.gather(
+        *(_run_group(plugin.start_reservations, grant, group, done) for plugin, group in _group_by_type(work))
+    )
 
 
-async def end_all(grant: Grant, work: Sequence[ReservationWork], done: ReservationErrors) -> None:
+async def end_all_reservations(grant: Grant, work: Sequence[ReservationWork], done: ReservationErrors) -> None:
     """Ends reservations, all types in parallel. The result of each is put into `done` as soon as it is known."""
-    await asyncio.gather(*(_group(plugin.end, grant, group, done) for plugin, group in _grouped(work)))
+    await asyncio.gather(
+        *(_run_group(plugin.end_reservations, grant, group, done) for plugin, group in _group_by_type(work))
+    )
 
 
-def _grouped(work: Sequence[ReservationWork]) -> list[tuple[ReservationPlugin, list[ReservationWork]]]:
-    groups: list[tuple[ReservationPlugin, list[ReservationWork]]] = []
-    for plugin in (ON_HOSTS, ON_MCIS):
-        group = [reservation for reservation in work if PLUGINS[reservation.resource_type] is plugin]
+def _group_by_type(work: Sequence[ReservationWork]) -> list[tuple[ReservationType, list[ReservationWork]]]:
+    groups: list[tuple[ReservationType, list[ReservationWork]]] = []
+    for plugin in (HOST_RESERVATIONS, MCI_RESERVATIONS):
+        group = [reservation for reservation in work if RESERVATION_TYPES[reservation.resource_type] is plugin]
         if group:
             groups.append((plugin, group))
     return groups
 
 
-async def _group(what: Any, grant: Grant, group: list[ReservationWork], done: ReservationErrors) -> None:
+async def _run_group(what: Any, grant: Grant, group: list[ReservationWork], done: ReservationErrors) -> None:
     try:
         errors = await what(grant, group)
     except ActivityError as error:
@@ -115,7 +124,7 @@ async def _group(what: Any, grant: Grant, group: list[ReservationWork], done: Re
     done.update({reservation.path: errors.get(reservation.path, "") for reservation in group})
 
 
-async def _for_each(work: Sequence[ReservationWork], what: Any) -> ReservationErrors:
+async def _run_for_each(work: Sequence[ReservationWork], what: Any) -> ReservationErrors:
     errors = await asyncio.gather(*(what(reservation) for reservation in work))
     return {reservation.path: error for reservation, error in zip(work, errors, strict=True) if error}
 
@@ -125,20 +134,20 @@ async def _read_mci(path: str) -> ObjectView | None:
     try:
         view: ObjectView = await workflow.execute_activity(
             wire.READ_OBJECT,
-            Query(path=path),
+            ReadQuery(path=path),
             result_type=ObjectView,
             start_to_close_timeout=timedelta(seconds=10),
             summary=f"how is {path}?",
         )
     except ActivityError as error:
-        refusal = refusal_in(error.cause)
+        refusal = refusal_of_error(error.cause)
         if refusal and refusal.category is Category.NOT_FOUND:
             return None
         raise
     return view
 
 
-async def _act(reservation: ReservationWork, action: str, spec: dict[str, Any] | None = None) -> str:
+async def _run_mci_action(reservation: ReservationWork, action: str, spec: dict[str, Any] | None = None) -> str:
     """Carries out a normal action on the MCI. Returns the error, or an empty string."""
     path = reservation.mci
     request = Request(path=path, action=action, spec=spec, requested_by="lease", reason=f"for {reservation.path}")

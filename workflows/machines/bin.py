@@ -13,21 +13,24 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.machines.bin import BinActivities
     from domain import machines
-    from domain.kinds import Program
-    from domain.machines.messages import Bin, BinEntry, BinList, BinQuery
-    from domain.machines.rules import tenant_of
+    from domain.kinds import InternalProgram
+    from domain.machines.messages import BinEntry, DueBinEntries, DueBinQuery, TenantBin
+    from domain.machines.rules import bin_tenant_of
     from domain.model import Request
     from workflows import calls
     from workflows.calls import run_local
     from workflows.clock import Clock
 
-AT_ONCE = 20  # objects that are destroyed side by side
-PUT_OFF = 500  # objects that are postponed; further ones wait for these
+CONCURRENT_DESTROYS = 20  # objects that are destroyed side by side
+MAX_POSTPONED = 500  # objects that are postponed; further ones wait for these
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)  # while a due object enters the bin
-TRY_AGAIN, LONGEST_TRY = timedelta(seconds=30), timedelta(hours=1)  # for objects that were busy, refused or failed
+FIRST_RETRY_AFTER, LONGEST_RETRY_AFTER = (
+    timedelta(seconds=30),
+    timedelta(hours=1),
+)  # for objects that were busy, refused or failed
 
 
-@workflow.defn(name=machines.BIN)
+@workflow.defn(name=machines.EMPTY_BIN)
 class EmptyBin(Clock):
     """The companion of a tenant: it destroys what is due in the recycle bin, and ends when the bin is empty."""
 
@@ -39,46 +42,48 @@ class EmptyBin(Clock):
         self._pause = FIRST_PAUSE
 
     @workflow.run
-    async def run(self, of: Bin) -> None:
+    async def run(self, of: TenantBin) -> None:
         """Destroys due entries, sleeps until the next one, and ends when none is left."""
         while True:
             self._look = False
             self._later = {path: at for path, at in self._later.items() if at > workflow.now()}
             seen = await self._read_due(of.tenant)
             for entry in seen.due:
-                self._busy[entry.path] = asyncio.create_task(self._destroy(entry))
+                self._busy[entry.path] = asyncio.create_task(self._destroy_entry(entry))
             if not (self._busy or self._later or self._look or seen.waiting or seen.next):
                 return
-            if calls.is_long():
+            if calls.is_history_long():
                 await workflow.wait_condition(lambda: not self._busy)
                 workflow.continue_as_new(of)
-            await self._wait(seen)
+            await self._wait_for_work(seen)
 
-    async def _read_due(self, tenant: str) -> BinList:
-        room = min(AT_ONCE - len(self._busy), PUT_OFF - len(self._later))
-        query = BinQuery(
+    async def _read_due(self, tenant: str) -> DueBinEntries:
+        room = min(CONCURRENT_DESTROYS - len(self._busy), MAX_POSTPONED - len(self._later))
+        query = DueBinQuery(
             tenant=tenant, at=workflow.now(), limit=max(room, 0), busy=list(self._busy), later=list(self._later)
         )
-        return await run_local(BinActivities.bin_due, query)
+        return await run_local(BinActivities.list_due_entries, query)
 
-    async def _destroy(self, entry: BinEntry) -> None:
+    async def _destroy_entry(self, entry: BinEntry) -> None:
         """Destroys an entry; if that fails, postpones it, each time for longer."""
         request = Request(
             path=entry.path,
             action="destroy",
             spec={"bin": entry.number},  # refused if it is not in the bin by this deletion any more
-            requested_by=Program.RECYCLE_BIN,
+            requested_by=InternalProgram.RECYCLE_BIN,
             reason="its retention is over",
         )
         if not await calls.act_on(request):
             self._tries.pop(entry.path, None)
         else:  # busy, refused, or the hypervisor failed
             tries = self._tries[entry.path] = self._tries.get(entry.path, 0) + 1
-            self._later[entry.path] = workflow.now() + min(TRY_AGAIN * 2 ** min(tries - 1, 10), LONGEST_TRY)
+            self._later[entry.path] = workflow.now() + min(
+                FIRST_RETRY_AFTER * 2 ** min(tries - 1, 10), LONGEST_RETRY_AFTER
+            )
         del self._busy[entry.path]
         self._look = True
 
-    async def _wait(self, seen: BinList) -> None:
+    async def _wait_for_work(self, seen: DueBinEntries) -> None:
         """Waits until a signal comes, an entry is finished, or the next one is due."""
         moments = [*([seen.next] if seen.next else []), *self._later.values()]
         waits = [moment - workflow.now() for moment in moments]
@@ -88,8 +93,8 @@ class EmptyBin(Clock):
         await self._sleep(waits, "the next entry is due")
 
 
-async def wake_bin(path: str) -> None:
+async def wake_bin_clock(path: str) -> None:
     """Wakes the clock of the bin that an object goes to."""
-    tenant = tenant_of(path)
+    tenant = bin_tenant_of(path)
     summary = f"wake the recycle bin of {tenant}"
-    await calls.run_quick(BinActivities.wake_bin, Bin(tenant=tenant), timedelta(seconds=10), summary)
+    await calls.run_quick(BinActivities.wake_bin_clock, TenantBin(tenant=tenant), timedelta(seconds=10), summary)

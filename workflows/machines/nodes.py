@@ -12,79 +12,85 @@ with workflow.unsafe.imports_passed_through():
     from activities.machines import MachineActivities
     from domain import machines
     from domain.errors import one_line
-    from domain.machines.messages import MachineTerms, ObjectTask, Residents
-    from domain.model import Done, Grant, Query, Request
-    from workflows.action import Action, Failed, action_workflow
+    from domain.machines.messages import HypervisorTask, MachinesOnNode, MachineTerms
+    from domain.model import Grant, ReadQuery, Request, WorkReport
+    from workflows.action import ActionWorkflow, WorkFailed, action_workflow
     from workflows.calls import HEARTBEAT, act_on, run_quick
-    from workflows.machines.operate import OPERATE_PATIENCE, SETTLE_PATIENCE, on_hypervisor
+    from workflows.machines.operate import OPERATE_TIMEOUT, SETTLE_TIMEOUT, run_on_hypervisor
 
-AT_ONCE = 10  # machines that are moved, stopped or started side by side
-ROUNDS = 3  # machines may arrive while the node is cleared, until the hypervisor has cordoned it
+CONCURRENT_MACHINES = 10  # machines that are moved, stopped or started side by side
+MAX_ROUNDS = 3  # machines may arrive while the node is cleared, until the hypervisor has cordoned it
 BUSY_PATIENCE = timedelta(minutes=1)  # for another action on a machine to end
 
 
-@action_workflow(machines.NODE_WORK)
-class WorkOnNode(Action):
+@action_workflow(machines.WORK_ON_NODE)
+class WorkOnNode(ActionWorkflow):
     """Maintains, enables or decommissions a node."""
 
-    async def perform(self, request: Request, grant: Grant) -> Done:
+    async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         match request.action:
             case "maintain":
-                return await self._maintain(grant)
+                return await self._maintain_node(grant)
             case "enable":
-                return await self._enable(grant)
+                return await self._enable_node(grant)
             case _:
-                return await self._decommission(grant)
+                return await self._decommission_node(grant)
 
-    async def settle(self, request: Request, grant: Grant) -> Done:
-        work = await on_hypervisor(MachineActivities.settle_object, ObjectTask(grant=grant), SETTLE_PATIENCE)
-        return Done(message=work.message)
+    async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
+        work = await run_on_hypervisor(MachineActivities.settle_object, HypervisorTask(grant=grant), SETTLE_TIMEOUT)
+        return WorkReport(message=work.message)
 
-    async def _maintain(self, grant: Grant) -> Done:
+    async def _maintain_node(self, grant: Grant) -> WorkReport:
         """Cordons the node, then migrates its machines; stops those that cannot move."""
-        await _order(grant, "maintain")
-        stopped = await self._clear(grant, move=MachineTerms.model_validate(grant.details).mode != "stop", stop=True)
+        await _order_node(grant, "maintain")
+        stopped = await self._clear_machines(
+            grant, move=MachineTerms.model_validate(grant.details).mode != "stop", stop=True
+        )
         note = f"{len(stopped)} machines were stopped; they start again on enable" if stopped else ""
-        return Done(message=note, info={"stopped": stopped})
+        return WorkReport(message=note, info={"stopped": stopped})
 
-    async def _enable(self, grant: Grant) -> Done:
+    async def _enable_node(self, grant: Grant) -> WorkReport:
         """Enables the node, and starts the machines that were stopped for the maintenance, if still stopped."""
-        await _order(grant, "enable")
+        await _order_node(grant, "enable")
         stopped = MachineTerms.model_validate(grant.details).stopped
-        ends = await self._each(stopped, lambda path: _act(path, "start"))
+        ends = await self._act_on_each(stopped, lambda path: _act_on_machine(path, "start"))
         failed = [f"{path}: {why}" for path, why in ends.items() if why]
-        return Done(message=one_line("; ".join(failed)), info={"stopped": None})
+        return WorkReport(message=one_line("; ".join(failed)), info={"stopped": None})
 
-    async def _decommission(self, grant: Grant) -> Done:
-        await _order(grant, "maintain")
-        await self._clear(grant, move=True, stop=False)
-        await _order(grant, "decommission")
-        return Done(info={"stopped": None})
+    async def _decommission_node(self, grant: Grant) -> WorkReport:
+        await _order_node(grant, "maintain")
+        await self._clear_machines(grant, move=True, stop=False)
+        await _order_node(grant, "decommission")
+        return WorkReport(info={"stopped": None})
 
-    async def _clear(self, grant: Grant, move: bool, stop: bool) -> list[str]:
+    async def _clear_machines(self, grant: Grant, move: bool, stop: bool) -> list[str]:
         """Migrates or stops all machines. Returns the stopped ones; raises Failed if one can be neither."""
         stopped: list[str] = []
         left: dict[str, str] = {}
-        for _ in range(ROUNDS):
-            residents = (await _residents(grant.path)).machines
+        for _ in range(MAX_ROUNDS):
+            residents = (await _read_machines_on(grant.path)).machines
             todo = [path for path, runs in residents.items() if runs or not stop]
             if not todo:
                 return stopped
-            self.show(step=f"{len(todo)} machines to clear", targets=0)
-            left = await self._each(todo, lambda path: _act(path, "migrate")) if move else dict.fromkeys(todo, "stop")
+            self.update_progress(step=f"{len(todo)} machines to clear", targets=0)
+            left = (
+                await self._act_on_each(todo, lambda path: _act_on_machine(path, "migrate"))
+                if move
+                else dict.fromkeys(todo, "stop")
+            )
             if stop:
                 stopping = [path for path, why in left.items() if why]
-                left = await self._each(stopping, lambda path: _act(path, "stop"))
+                left = await self._act_on_each(stopping, lambda path: _act_on_machine(path, "stop"))
                 stopped += [path for path, why in left.items() if not why]
-        if still := [path for path, runs in (await _residents(grant.path)).machines.items() if runs or not stop]:
-            raise Failed(
+        if still := [path for path, runs in (await _read_machines_on(grant.path)).machines.items() if runs or not stop]:
+            raise WorkFailed(
                 one_line(f"{still[0]} cannot be cleared from the node: {left.get(still[0]) or 'it came back'}")
             )
         return stopped
 
-    async def _each(self, paths: list[str], act: Callable[[str], Awaitable[str]]) -> dict[str, str]:
+    async def _act_on_each(self, paths: list[str], act: Callable[[str], Awaitable[str]]) -> dict[str, str]:
         """Acts on each machine, some in parallel. Returns the error of each, or an empty string."""
-        room = asyncio.Semaphore(AT_ONCE)
+        room = asyncio.Semaphore(CONCURRENT_MACHINES)
 
         async def one(path: str) -> str:
             async with room:
@@ -94,18 +100,25 @@ class WorkOnNode(Action):
         return dict(zip(paths, ends, strict=True))
 
 
-async def _order(grant: Grant, verb: str) -> None:
-    await on_hypervisor(MachineActivities.operate_object, ObjectTask(grant=grant, verbs=[verb]), OPERATE_PATIENCE)
-
-
-async def _residents(node: str) -> Residents:
-    summary = "which machines are there?"
-    return await run_quick(
-        MachineActivities.machines_on, Query(path=node), HEARTBEAT, summary, SETTLE_PATIENCE, machines.QUEUE
+async def _order_node(grant: Grant, verb: str) -> None:
+    await run_on_hypervisor(
+        MachineActivities.operate_object, HypervisorTask(grant=grant, verbs=[verb]), OPERATE_TIMEOUT
     )
 
 
-async def _act(path: str, action: str) -> str:
+async def _read_machines_on(node: str) -> MachinesOnNode:
+    summary = "which machines are there?"
+    return await run_quick(
+        MachineActivities.machines_on,
+        ReadQuery(path=node),
+        HEARTBEAT,
+        summary,
+        SETTLE_TIMEOUT,
+        machines.HYPERVISOR_QUEUE,
+    )
+
+
+async def _act_on_machine(path: str, action: str) -> str:
     """Carries out a normal action on a machine. It goes on if the node's action is cancelled. Returns the error."""
     spec = {"node": None} if action == "migrate" else None
     node = workflow.info().workflow_id

@@ -11,34 +11,36 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.machines import MachineActivities
     from domain import machines
-    from domain.machines.messages import MachineTerms, ObjectResult, ObjectTask
-    from domain.model import Done, Grant, Request
-    from workflows.action import Action, action_workflow
+    from domain.machines.messages import HypervisorResult, HypervisorTask, MachineTerms
+    from domain.model import Grant, Request, WorkReport
+    from workflows.action import ActionWorkflow, action_workflow
     from workflows.calls import run_remote
-    from workflows.machines.bin import wake_bin
+    from workflows.machines.bin import wake_bin_clock
 
-OPERATE_PATIENCE = timedelta(hours=6)  # a cascade may be long; the activity has its own deadline for each order
-SETTLE_PATIENCE = timedelta(minutes=30)
+OPERATE_TIMEOUT = timedelta(hours=6)  # a cascade may be long; the activity has its own deadline for each order
+SETTLE_TIMEOUT = timedelta(minutes=30)
 
-OnHypervisor = Callable[[Any, ObjectTask], Awaitable[ObjectResult]]
+HypervisorActivity = Callable[[Any, HypervisorTask], Awaitable[HypervisorResult]]
 
 
-async def on_hypervisor(activity: OnHypervisor, task: ObjectTask, patience: timedelta) -> ObjectResult:
+async def run_on_hypervisor(
+    activity: HypervisorActivity, task: HypervisorTask, patience: timedelta
+) -> HypervisorResult:
     """Runs an activity on the hypervisor's queue."""
     summary = f"{task.grant.action} {', '.join(task.verbs or ())}".strip()
-    return await run_remote(activity, task, patience, summary, machines.QUEUE)
+    return await run_remote(activity, task, patience, summary, machines.HYPERVISOR_QUEUE)
 
 
-@action_workflow(machines.OPERATE)
-class OperateObject(Action):
+@action_workflow(machines.OPERATE_OBJECT)
+class OperateObject(ActionWorkflow):
     """Carries out an action by orders to the hypervisor, also for related objects. A delete wakes its bin's clock."""
 
-    async def perform(self, request: Request, grant: Grant) -> Done:
+    async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         if MachineTerms.model_validate(grant.details).until:  # first: its clock must run even if this workflow dies
-            await wake_bin(grant.path)
-        work = await on_hypervisor(MachineActivities.operate_object, ObjectTask(grant=grant), OPERATE_PATIENCE)
-        return Done(message=work.message, to=work.to, info=work.info)
+            await wake_bin_clock(grant.path)
+        work = await run_on_hypervisor(MachineActivities.operate_object, HypervisorTask(grant=grant), OPERATE_TIMEOUT)
+        return WorkReport(message=work.message, to=work.to, info=work.info)
 
-    async def settle(self, request: Request, grant: Grant) -> Done:
-        work = await on_hypervisor(MachineActivities.settle_object, ObjectTask(grant=grant), SETTLE_PATIENCE)
-        return Done(message=work.message, to=work.to, info=work.info)
+    async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
+        work = await run_on_hypervisor(MachineActivities.settle_object, HypervisorTask(grant=grant), SETTLE_TIMEOUT)
+        return WorkReport(message=work.message, to=work.to, info=work.info)

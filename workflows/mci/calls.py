@@ -12,43 +12,48 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.mci.places import PlaceActivities
-    from domain.errors import join_first, one_line
-    from domain.mci.messages import PROBLEMS_SHOWN, Findings, PlaceNeeds, PlaceVisit
+    from domain.errors import join_first_texts, one_line
+    from domain.mci.messages import PROBLEMS_SHOWN, PlaceFindings, PlaceNeeds, PlaceVisit
     from domain.model import Grant
     from workflows.calls import run_at
 
-PREPARE_PATIENCE = timedelta(hours=1)
-VALIDATE_PATIENCE = timedelta(seconds=8)  # a user waits for the answer
+PREPARE_TIMEOUT = timedelta(hours=1)
+VALIDATE_TIMEOUT = timedelta(seconds=8)  # a user waits for the answer
 
 
-async def in_all_places(
-    activity: Callable[[Any, PlaceVisit], Awaitable[Findings]], grant: Grant, wanted: Sequence[PlaceNeeds], what: str
-) -> list[Findings]:
+async def run_in_all_places(
+    activity: Callable[[Any, PlaceVisit], Awaitable[PlaceFindings]],
+    grant: Grant,
+    wanted: Sequence[PlaceNeeds],
+    what: str,
+) -> list[PlaceFindings]:
     """Runs an activity for all places in parallel, and waits for all of them even if one fails."""
     visits = [PlaceVisit(path=grant.path, epoch=grant.epoch, wants=needs) for needs in wanted]
     ends = await asyncio.gather(
-        *(run_at(activity, visit, visit.wants.place, PREPARE_PATIENCE, what) for visit in visits),
+        *(run_at(activity, visit, visit.wants.place, PREPARE_TIMEOUT, what) for visit in visits),
         return_exceptions=True,
     )
     for end in ends:
         if isinstance(end, BaseException) and is_cancelled_exception(end):
             raise end
     return [
-        end if isinstance(end, Findings) else Findings(problems=[f"{visit.wants.place}: {one_line(str(end))}"])
+        end
+        if isinstance(end, PlaceFindings)
+        else PlaceFindings(problems=[f"{visit.wants.place}: {one_line(str(end))}"])
         for visit, end in zip(visits, ends, strict=True)
     ]
 
 
-async def validate_place(needs: PlaceNeeds) -> Findings:
+async def validate_place_needs(needs: PlaceNeeds) -> PlaceFindings:
     """Asks a place's cloud whether it offers the specs and images; without an answer in time, not `clear`."""
     try:
-        return await run_at(PlaceActivities.validate_place, needs, needs.place, VALIDATE_PATIENCE, "validate")
+        return await run_at(PlaceActivities.validate_place, needs, needs.place, VALIDATE_TIMEOUT, "validate")
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        return Findings(problems=[str(error)], clear=False)
+        return PlaceFindings(problems=[str(error)], clear=False)
 
 
 def join_problems(problems: Sequence[str]) -> str:
     """Joins the first problems, and says how many more there are."""
-    return join_first(problems, PROBLEMS_SHOWN)
+    return join_first_texts(problems, PROBLEMS_SHOWN)

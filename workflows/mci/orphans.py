@@ -8,32 +8,32 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from activities.mci.orphans import IdentifyActivities
-    from activities.mci.records import RecordActivities
+    from activities.mci.records import MciRecordActivities
     from domain import wire
     from domain.mci.messages import ADOPT_ORPHAN
-    from domain.mci.strays import Adoption, StrayOrder
-    from domain.model import Done, Grant, Request
+    from domain.mci.orphans import AdoptOrphanOrder, OrphanOrder
+    from domain.model import Grant, Request, WorkReport
     from domain.orphans import OrphanTerms
     from domain.paths import name_of, parent_of
-    from workflows.action import Action, Failed, action_workflow
+    from workflows.action import ActionWorkflow, WorkFailed, action_workflow
     from workflows.calls import run_local, run_remote
 
-PATIENCE = timedelta(hours=1)
+ORPHAN_TIMEOUT = timedelta(hours=1)
 
 
 @action_workflow(ADOPT_ORPHAN)
-class AdoptOrphan(Action):
+class AdoptOrphan(ActionWorkflow):
     """Reads an orphan from its cloud, and writes it to the record of its path. The cloud is not changed."""
 
-    async def perform(self, request: Request, grant: Grant) -> Done:
+    async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         terms = OrphanTerms.model_validate(grant.details)
         queue = wire.cloud_queue(wire.split_placement(terms.place)[0])
-        order = StrayOrder(path=grant.path, epoch=grant.epoch, place=terms.place, own=terms.own)
+        order = OrphanOrder(path=grant.path, epoch=grant.epoch, place=terms.place, own=terms.own)
         seen = await run_remote(
-            IdentifyActivities.identify_orphan, order, PATIENCE, f"identify in {terms.place}", queue
+            IdentifyActivities.identify_orphan, order, ORPHAN_TIMEOUT, f"identify in {terms.place}", queue
         )
         if seen.problem:
-            raise Failed(seen.problem, Done())
-        adoption = Adoption(order=order, seen=seen, at=workflow.now())
-        status = await run_local(RecordActivities.adopt_vm, adoption)
-        return Done(message=f"{parent_of(grant.path)} is {status}: its VM is {name_of(grant.path)}")
+            raise WorkFailed(seen.problem, WorkReport())
+        adoption = AdoptOrphanOrder(order=order, seen=seen, at=workflow.now())
+        status = await run_local(MciRecordActivities.adopt_orphan, adoption)
+        return WorkReport(message=f"{parent_of(grant.path)} is {status}: its VM is {name_of(grant.path)}")

@@ -7,11 +7,11 @@ import asyncio
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from activities.mci.records import RecordActivities
+    from activities.mci.records import MciRecordActivities
     from activities.mci.survey import SurveyActivities
-    from domain.mci.messages import SURVEY_VMS, Survey, SurveyPlace, SurveyReport
+    from domain.mci.messages import SURVEY_VMS, SurveyOrder, SurveyPlace, SurveyReport
     from workflows.calls import run_at, run_local
-    from workflows.mci.calls import PREPARE_PATIENCE
+    from workflows.mci.calls import PREPARE_TIMEOUT
 
 
 @workflow.defn(name=SURVEY_VMS)
@@ -19,8 +19,8 @@ class SurveyVms:
     """Compares the records of an MCI with the clouds. Not an action: it takes no lock, and any action overrides it."""
 
     @workflow.run
-    async def run(self, survey: Survey) -> SurveyReport:
-        plan = await run_local(RecordActivities.plan_survey, survey)
+    async def run(self, survey: SurveyOrder) -> SurveyReport:
+        plan = await run_local(MciRecordActivities.plan_survey, survey)
         asked = dict.fromkeys(chunk.placement for chunk in plan.chunks)
         places = plan.places if survey.reconcile else list(asked)
         looks = [
@@ -28,9 +28,9 @@ class SurveyVms:
             for place in places
         ]
         reports = await asyncio.gather(
-            *(run_at(SurveyActivities.survey_place, look, look.place, PREPARE_PATIENCE, "survey") for look in looks)
+            *(run_at(SurveyActivities.survey_place, look, look.place, PREPARE_TIMEOUT, "survey") for look in looks)
         )
         report = SurveyReport(saved=plan.saved)
         for part in reports:
-            report = report.plus(part)
+            report = report.added_to(part)
         return report

@@ -9,22 +9,22 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from activities.mci.places import PlaceActivities
-    from activities.mci.records import RecordActivities
+    from activities.mci.records import MciRecordActivities
     from activities.mci.vms import VmActivities
     from domain import wire
     from domain.limits import FAILURES_SHOWN
-    from domain.mci import Scale, VmStatus
+    from domain.mci import ScaleSpec, VmStatus
     from domain.mci.messages import PROBLEMS_SHOWN, SCALE_GROUP, AddedVms, AddVms, MciTerms, PlaceNeeds
-    from domain.model import Done, Grant, Refusal, Request, TargetFailure
-    from workflows.action import Action, Failed, action_workflow
+    from domain.model import Grant, Refusal, Request, TargetFailure, WorkReport
+    from workflows.action import ActionWorkflow, WorkFailed, action_workflow
     from workflows.calls import run_local
-    from workflows.mci.calls import in_all_places, join_problems
+    from workflows.mci.calls import join_problems, run_in_all_places
 
-OPERATE_PATIENCE = timedelta(hours=2)  # for a chunk; the activity has its own deadline for each VM
-SETTLE_PATIENCE = timedelta(minutes=2)
+OPERATE_TIMEOUT = timedelta(hours=2)  # for a chunk; the activity has its own deadline for each VM
+SETTLE_TIMEOUT = timedelta(minutes=2)
 
 
-class OnVms(Action):
+class VmsAction(ActionWorkflow):
     """Base of the actions that give orders to clouds for many VMs."""
 
     def __init__(self) -> None:
@@ -32,50 +32,50 @@ class OnVms(Action):
         self._operated: Grant | None = None  # the grant with the VMs that were enrolled
         self._has_left = False  # has left its places for good
 
-    async def perform(self, request: Request, grant: Grant) -> Done:
-        await self.operate(grant)
-        return Done()
+    async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
+        await self.operate_vms(grant)
+        return WorkReport()
 
-    async def settle(self, request: Request, grant: Grant) -> Done:
-        await self.for_each_chunk(self._operated or grant, VmActivities.settle_vms, SETTLE_PATIENCE)
-        return Done()
+    async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
+        await self.for_each_chunk(self._operated or grant, VmActivities.settle_vms, SETTLE_TIMEOUT)
+        return WorkReport()
 
-    async def operate(self, grant: Grant) -> None:
+    async def operate_vms(self, grant: Grant) -> None:
         """Orders the action of the clouds for all chunks, and waits until they are done."""
         self._operated = grant
         self._providers = sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
-        await self.for_each_chunk(grant, VmActivities.operate_vms, OPERATE_PATIENCE)
+        await self.for_each_chunk(grant, VmActivities.operate_vms, OPERATE_TIMEOUT)
 
-    async def enrol(
-        self, grant: Grant, action: str, scale: Scale | None = None, message: str = ""
+    async def add_vms(
+        self, grant: Grant, action: str, scale: ScaleSpec | None = None, message: str = ""
     ) -> tuple[Grant, AddedVms]:
         """Adds VMs to this action: new ones, or existing ones to remove."""
         which = {"group": scale.subGroup, "count": scale.count} if scale else {}
         order = AddVms(path=grant.path, epoch=grant.epoch, action=action, at=workflow.now(), message=message, **which)
-        enrolled = await run_local(RecordActivities.enrol_vms, order)
+        enrolled = await run_local(MciRecordActivities.add_vms_to_action, order)
         return grant.model_copy(update={"chunks": enrolled.chunks, "targets": enrolled.targets}), enrolled
 
-    async def prepare(self, grant: Grant, wanted: Sequence[PlaceNeeds]) -> None:
+    async def prepare_places(self, grant: Grant, wanted: Sequence[PlaceNeeds]) -> None:
         """Creates the missing shared resources in all places in parallel. Raises Failed with every reason."""
-        todo = [each for each in wanted if each.place in MciTerms.model_validate(grant.details).prepare]
+        todo = [needs for needs in wanted if needs.place in MciTerms.model_validate(grant.details).prepare]
         if not todo:
             return
-        self.show(step=f"preparing {', '.join(each.place for each in todo[:PROBLEMS_SHOWN])}")
-        found = await in_all_places(PlaceActivities.prepare_place, grant, todo, "prepare")
-        self.show(step="")
-        if problems := [problem for each in found for problem in each.problems]:
+        self.update_progress(step=f"preparing {', '.join(needs.place for needs in todo[:PROBLEMS_SHOWN])}")
+        found = await run_in_all_places(PlaceActivities.prepare_place, grant, todo, "prepare")
+        self.update_progress(step="")
+        if problems := [problem for findings in found for problem in findings.problems]:
             troubles = [
-                TargetFailure(path=grant.path, status=VmStatus.FAILED, error=each, at=workflow.now())
-                for each in problems
+                TargetFailure(path=grant.path, status=VmStatus.FAILED, error=problem, at=workflow.now())
+                for problem in problems
             ]
-            left = await self.release(grant)
-            kept = Done(info={"problems": [*problems, *left]}, troubles=troubles[:FAILURES_SHOWN])
-            raise Failed(f"the preparation failed: {join_problems([*problems, *left])}", kept)
+            left = await self.release_places(grant)
+            report = WorkReport(info={"problems": [*problems, *left]}, troubles=troubles[:FAILURES_SHOWN])
+            raise WorkFailed(f"the preparation failed: {join_problems([*problems, *left])}", report)
 
-    async def release(self, grant: Grant) -> list[str]:
+    async def release_places(self, grant: Grant) -> list[str]:
         """Leaves the MCI's places; shared resources that no other MCI uses are removed. Returns what could not be."""
         self._has_left = True
-        findings = await in_all_places(PlaceActivities.release_place, grant, _places(grant), "release")
+        findings = await run_in_all_places(PlaceActivities.release_place, grant, _places(grant), "release")
         return [problem for finding in findings for problem in finding.problems]
 
 
@@ -85,47 +85,47 @@ def _places(grant: Grant) -> list[PlaceNeeds]:
 
 
 @action_workflow(wire.CONTROL_VMS)
-class ControlVms(OnVms):
+class ControlVms(VmsAction):
     """Suspends, resumes, reboots or terminates one VM, or those VMs of an MCI whose status allows it."""
 
 
 @action_workflow(wire.REMOVE_VMS)
-class RemoveVms(OnVms):
+class RemoveVms(VmsAction):
     """Terminates VMs and removes their records: the failed ones, or all together with their MCI.
 
     A record is removed only after the cloud has confirmed that its VM is gone. A forced delete does not ask the cloud.
     """
 
-    async def perform(self, request: Request, grant: Grant) -> Done:
+    async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         if request.action == "delete" and request.force:
-            return await self._forget(grant)
-        await super().perform(request, grant)
-        left = await self.release(grant)
+            return await self._forget_vms(grant)
+        await super().perform_work(request, grant)
+        left = await self.release_places(grant)
         if left and not self.progress().failed:  # otherwise the remaining VMs' errors say why
-            raise Failed(join_problems(left), Done())
-        return Done()
+            raise WorkFailed(join_problems(left), WorkReport())
+        return WorkReport()
 
-    async def _forget(self, grant: Grant) -> Done:
-        await self.for_each_chunk(grant, VmActivities.forget_vms, SETTLE_PATIENCE)
+    async def _forget_vms(self, grant: Grant) -> WorkReport:
+        await self.for_each_chunk(grant, VmActivities.forget_vms, SETTLE_TIMEOUT)
         left = f"removed without asking the clouds: {grant.targets} VMs may be left there"
         if alone := MciTerms.model_validate(grant.details).alone:
             left += f", and what VMs share in {', '.join(alone[:PROBLEMS_SHOWN])}"
-        return Done(message=left)
+        return WorkReport(message=left)
 
 
 @action_workflow(SCALE_GROUP)
-class ScaleGroup(OnVms):
+class ScaleGroup(VmsAction):
     """Adds VMs to a subgroup, numbered on from the highest number ever used; or removes the highest-numbered ones."""
 
-    async def examine(self, request: Request) -> Request | Refusal:
+    async def examine_request(self, request: Request) -> Request | Refusal:
         if request.action == "scale-in":
             return request
-        examination = await run_local(RecordActivities.examine_mci, request)
+        examination = await run_local(MciRecordActivities.examine_mci_request, request)
         return examination.refusal or request
 
-    async def perform(self, request: Request, grant: Grant) -> Done:
-        await self.prepare(grant, _places(grant))
-        grant, _ = await self.enrol(grant, request.action, self.spec(Scale))
-        self.show(targets=grant.targets)
-        await self.operate(grant)
-        return Done()
+    async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
+        await self.prepare_places(grant, _places(grant))
+        grant, _ = await self.add_vms(grant, request.action, self.spec(ScaleSpec))
+        self.update_progress(targets=grant.targets)
+        await self.operate_vms(grant)
+        return WorkReport()

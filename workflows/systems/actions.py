@@ -11,8 +11,8 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, FailureError, TimeoutError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from activities.systems.backend import BackendActivities, SystemWrites
-    from domain.model import Done, Grant, Move, Request, Stepped
+    from activities.systems.backend import BackendActivities, SystemRecordActivities
+    from domain.model import Grant, Move, Request, StepResult, WorkReport
     from domain.paths import kind_of
     from domain.statetable import NONE
     from domain.systems import TearDownSpec
@@ -21,53 +21,57 @@ with workflow.unsafe.imports_passed_through():
     from domain.systems.specs import DeploySpec
     from domain.systems.tables import PART, DeployStage, PartState
     from workflows import calls
-    from workflows.action import Action, Failed, action_workflow
+    from workflows.action import ActionWorkflow, WorkFailed, action_workflow
 
-PREPARE_PATIENCE = timedelta(minutes=5)
-SETTLE_PATIENCE = timedelta(minutes=10)
+PREPARE_TIMEOUT = timedelta(minutes=5)
+SETTLE_TIMEOUT = timedelta(minutes=10)
 
 T = TypeVar("T")
-OnBackend = Callable[[Any, SystemWork], Awaitable[T]]
+BackendActivity = Callable[[Any, SystemWork], Awaitable[T]]
 
 
-class _OnSystem(Action):
+class _SystemAction(ActionWorkflow):
     """Base of the actions whose work a backend does."""
 
-    async def on_backend(self, activity: OnBackend[T], work: SystemWork, patience: timedelta, summary: str) -> T:
+    async def run_on_backend(
+        self, activity: BackendActivity[T], work: SystemWork, patience: timedelta, summary: str
+    ) -> T:
         """Runs an activity on the backend's queue."""
         return await calls.run_remote(activity, work, patience, summary, backend_queue(work.backend))
 
-    async def write(self, activity: Callable[[Any, Any], Awaitable[Stepped]], what: Any) -> None:
+    async def write_to_inventory(self, activity: Callable[[Any, Any], Awaitable[StepResult]], what: Any) -> None:
         """Writes to the inventory; raises Failed if the write is refused, as the action has lost its system."""
         stepped = await calls.run_local(activity, what)
         if not stepped.made:
-            raise Failed("; ".join(stepped.refusals[:3]))
+            raise WorkFailed("; ".join(stepped.refusals[:3]))
 
 
-def work_of(grant: Grant, undo: bool = False) -> SystemWork:
+def work_of_grant(grant: Grant, undo: bool = False) -> SystemWork:
     """Returns the SystemWork of a granted action; with `undo`, of its rollback."""
     terms, born = SystemTerms.model_validate(grant.details), grant.came_from == NONE
     same = {"path": grant.path, "epoch": grant.epoch, "undo": undo, "born": born}
     return SystemWork(backend=terms.backend, record=terms.record, **same)
 
 
-def _reached(grant: Grant, stage: DeployStage, message: str = "") -> list[Move]:
+def _moves_to_stage(grant: Grant, stage: DeployStage, message: str = "") -> list[Move]:
     """Returns the moves that bring the record of the deploy or the teardown to its end."""
-    record = work_of(grant).record
+    record = work_of_grant(grant).record
     return [Move(path=record, to=stage, message=message, error=message)] if record else []
 
 
 @action_workflow(wire.CREATE_SYSTEM)
-class CreateSystem(_OnSystem):
+class CreateSystem(_SystemAction):
     """Creates a system: its backend creates what it needs before the first service."""
 
-    async def perform(self, request: Request, grant: Grant) -> Done:
-        await self.on_backend(BackendActivities.prepare_system, work_of(grant), PREPARE_PATIENCE, "prepare the system")
-        return Done()
+    async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
+        await self.run_on_backend(
+            BackendActivities.prepare_system, work_of_grant(grant), PREPARE_TIMEOUT, "prepare the system"
+        )
+        return WorkReport()
 
 
 @action_workflow(wire.DEPLOY_PART)
-class DeployPart(_OnSystem):
+class DeployPart(_SystemAction):
     """Replaces the definition of exactly one subtree, and waits until its services are stable."""
 
     def __init__(self) -> None:
@@ -75,40 +79,42 @@ class DeployPart(_OnSystem):
         self._why = "cut off"
         self._undone = False
 
-    async def perform(self, request: Request, grant: Grant) -> Done:
-        spec, work = self.spec(DeploySpec), work_of(grant)
+    async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
+        spec, work = self.spec(DeploySpec), work_of_grant(grant)
         name = SystemTerms.model_validate(grant.details).name
         asked = AcceptDeploy(work=work, definition=(request.spec or {})["definition"], at=workflow.now())
-        await self.write(SystemWrites.accept_deploy, asked)
-        self.show(phase=DeployStage.IN_PROGRESS, step=f"{name} waits for its services to be stable")
+        await self.write_to_inventory(SystemRecordActivities.accept_deploy, asked)
+        self.update_progress(phase=DeployStage.IN_PROGRESS, step=f"{name} waits for its services to be stable")
         rolled = await self._roll_out(work, spec.deadline)
         if rolled.ok:
             note = f"{name}: {rolled.services} services rolled out"
-            return Done(message=note, moves=_reached(grant, DeployStage.SUCCEEDED))
+            return WorkReport(message=note, moves=_moves_to_stage(grant, DeployStage.SUCCEEDED))
         self._why = rolled.reason
-        raise Failed(f"{name}: {rolled.reason}")
+        raise WorkFailed(f"{name}: {rolled.reason}")
 
-    async def settle(self, request: Request, grant: Grant) -> Done:
+    async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
         """Rolls back if requested, unless another action takes over; else writes the true status of the services."""
-        spec, moves = self.spec(DeploySpec), _reached(grant, DeployStage.FAILED, self._why)
+        spec, moves = self.spec(DeploySpec), _moves_to_stage(grant, DeployStage.FAILED, self._why)
         if spec.rollback and self._successor is None and await self._roll_back(grant, spec.deadline):
             to = "" if kind_of(grant.path) != PART.kind else NONE if grant.came_from == NONE else PartState.STABLE
-            return Done(message="rolled back to the former definition", to=to, moves=moves)
+            return WorkReport(message="rolled back to the former definition", to=to, moves=moves)
         if self._undone and self._successor:  # which need not wait until what is new has gone
-            return Done(moves=moves)
-        self.show(step="finding out what became of the services")
-        work = work_of(grant, self._undone)
-        left = await self.on_backend(
-            BackendActivities.settle_parts, work, SETTLE_PATIENCE, "what became of the services?"
+            return WorkReport(moves=moves)
+        self.update_progress(step="finding out what became of the services")
+        work = work_of_grant(grant, self._undone)
+        left = await self.run_on_backend(
+            BackendActivities.settle_parts, work, SETTLE_TIMEOUT, "what became of the services?"
         )
-        return Done(message="could not be rolled back" if self._undone else "", to=left.own, moves=moves)
+        return WorkReport(message="could not be rolled back" if self._undone else "", to=left.own, moves=moves)
 
     async def _roll_back(self, grant: Grant, deadline: float) -> bool:
         """Restores the former definition. An action that takes over cuts it off."""
-        self.show(step="putting the former definition back")
-        await self.write(SystemWrites.revert_deploy, RevertDeploy(work=work_of(grant), at=workflow.now()))
+        self.update_progress(step="putting the former definition back")
+        await self.write_to_inventory(
+            SystemRecordActivities.revert_deploy, RevertDeploy(work=work_of_grant(grant), at=workflow.now())
+        )
         self._undone = True
-        rolling = asyncio.create_task(self._roll_out(work_of(grant, undo=True), deadline))
+        rolling = asyncio.create_task(self._roll_out(work_of_grant(grant, undo=True), deadline))
         await workflow.wait_condition(lambda: rolling.done() or self._successor is not None)
         if not rolling.done():
             rolling.cancel()
@@ -123,53 +129,59 @@ class DeployPart(_OnSystem):
         """Rolls out until a deadline, a server-side timer that also runs without a worker."""
         summary = "put the former definition back" if work.undo else "roll out"
         try:
-            return await self.on_backend(BackendActivities.roll_out, work, timedelta(seconds=deadline), summary)
+            return await self.run_on_backend(BackendActivities.roll_out, work, timedelta(seconds=deadline), summary)
         except ActivityError as error:
             if not isinstance(error.cause, TimeoutError):
                 raise
-            seen = await self.on_backend(BackendActivities.assess_parts, work, SETTLE_PATIENCE, "which are not stable?")
+            seen = await self.run_on_backend(
+                BackendActivities.assess_parts, work, SETTLE_TIMEOUT, "which are not stable?"
+            )
             if seen.ok:  # all was written before the deadline, and only the answer was late
                 return seen
             return RollOutResult(ok=False, reason=f"not stable within {deadline:g} s: {seen.reason}")
 
 
-class _Removal(_OnSystem):
+class _RemovalAction(_SystemAction):
     """Base of teardown and delete: remove every service of the system."""
 
     def __init__(self) -> None:
         super().__init__()
         self._why = "cut off before every service was gone"
 
-    async def perform(self, request: Request, grant: Grant) -> Done:
-        spec, work = self.spec(TearDownSpec), work_of(grant)
-        await self.write(SystemWrites.accept_removal, RevertDeploy(work=work, at=workflow.now()))
-        self.show(step="waiting until every service is gone")
+    async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
+        spec, work = self.spec(TearDownSpec), work_of_grant(grant)
+        await self.write_to_inventory(SystemRecordActivities.accept_removal, RevertDeploy(work=work, at=workflow.now()))
+        self.update_progress(step="waiting until every service is gone")
         try:
-            rolled = await self.on_backend(
+            rolled = await self.run_on_backend(
                 BackendActivities.remove_parts, work, timedelta(seconds=spec.deadline), "stop and remove every service"
             )
         except ActivityError as error:
             if not isinstance(error.cause, TimeoutError):
                 raise
             self._why = f"not gone within {spec.deadline:g} s"
-            raise Failed(self._why) from error
-        return Done(message=f"{rolled.services} services removed", moves=_reached(grant, DeployStage.SUCCEEDED))
+            raise WorkFailed(self._why) from error
+        return WorkReport(
+            message=f"{rolled.services} services removed", moves=_moves_to_stage(grant, DeployStage.SUCCEEDED)
+        )
 
-    async def settle(self, request: Request, grant: Grant) -> Done:
+    async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
         """Writes the true status of what a removal left, unless another action takes over."""
         if self._successor:
-            return Done(moves=_reached(grant, DeployStage.FAILED, self._why))
-        self.show(step="finding out what is left")
-        left = await self.on_backend(BackendActivities.settle_removal, work_of(grant), SETTLE_PATIENCE, "what is left?")
+            return WorkReport(moves=_moves_to_stage(grant, DeployStage.FAILED, self._why))
+        self.update_progress(step="finding out what is left")
+        left = await self.run_on_backend(
+            BackendActivities.settle_removal, work_of_grant(grant), SETTLE_TIMEOUT, "what is left?"
+        )
         reason = f"{self._why}: {left.reason}" if left.reason else self._why
-        return Done(message=left.reason, moves=_reached(grant, DeployStage.FAILED, reason))
+        return WorkReport(message=left.reason, moves=_moves_to_stage(grant, DeployStage.FAILED, reason))
 
 
 @action_workflow(wire.TEAR_DOWN_SYSTEM)
-class TearDownSystem(_Removal):
+class TearDownSystem(_RemovalAction):
     """Stops and removes every service; the system stays, and can be deployed to again."""
 
 
 @action_workflow(wire.DELETE_SYSTEM)
-class DeleteSystem(_Removal):
+class DeleteSystem(_RemovalAction):
     """Tears the system down and removes it. It takes over from any running action."""

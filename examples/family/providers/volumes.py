@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 
 from domain.errors import Rejected
-from domain.ordered import ABSENT, ObjectFacts, ObjectOrder
-from domain.ports import Transactions
+from domain.ports import TransactionRunner
+from domain.singleorder import ABSENT, ObjectFacts, ObjectOrder
 from providers.simulated.ledger import Ledger, LedgerRow, ledger_tables
-from providers.simulated.ordered import SimulatedObjects
 from providers.simulated.provider import SimulatedProvider
+from providers.simulated.singleorder import SimulatedObjects
 
 NAME = "storage"  # in the fault script
 # fmt: off
@@ -47,8 +47,8 @@ def change(volume: Volume, order: ObjectOrder) -> Volume:
     state = MOVES[order.verb].get(volume.state)
     if state is None:
         raise Rejected(f"cannot {order.verb} {order.path}: it is {volume.state}")
-    size = int(order.about.get("size", volume.size))
-    server = str(order.about["server"]) if order.verb == "attach" else ""
+    size = int(order.object_details.get("size", volume.size))
+    server = str(order.object_details["server"]) if order.verb == "attach" else ""
     return replace(volume, state=state, size=size, server=server)
 
 
@@ -56,5 +56,5 @@ def facts(volume: Volume) -> ObjectFacts:
     return ObjectFacts(volume.path, volume.state, {"size": volume.size, "server": volume.server or None})
 
 
-def simulated_storage(database: Transactions, latency: float, jitter: float) -> SimulatedObjects[Volume]:
+def simulated_storage(database: TransactionRunner, latency: float, jitter: float) -> SimulatedObjects[Volume]:
     return SimulatedObjects(SimulatedProvider(NAME, database, latency=latency, jitter=jitter), LEDGER, change, facts)

@@ -11,9 +11,9 @@ from store.volumes.hooks import HOOKS
 from workflows.volumes import OperateVolume
 
 from activities.healing import InspectObject
-from activities.ordered import OrderedActivities, OrderedListing
 from activities.orphans import ProviderListing
 from activities.retry import ProviderRetry
+from activities.singleorder import SingleOrderActivities, SingleOrderListing
 from store.hooks import HooksByKind
 from workers.context import WorkerContext
 from workers.family import ActivitiesByQueue, Family
@@ -33,17 +33,17 @@ class VolumeFamily(Family):
         super().__init__(context)
         settings = context.settings
         self.storage = simulated_storage(context.cloud_database, settings.simulated_latency, settings.simulated_jitter)
-        patience = ProviderRetry(call=settings.call_timeout, total=settings.patience)
-        self._work = OrderedActivities(context.inventory, self.storage, RULES, context.fence, patience)
+        patience = ProviderRetry(call_seconds=settings.call_timeout, total_seconds=settings.patience)
+        self._work = SingleOrderActivities(context.inventory, self.storage, RULES, context.fence, patience)
 
     def activities(self) -> ActivitiesByQueue:
         return {QUEUE: [self._work.order_object, self._work.settle_ordered]}
 
     def inspectors(self) -> Mapping[str, InspectObject]:
-        return {"volume": self._work.inspect}
+        return {"volume": self._work.inspect_object}
 
     def listings(self) -> Sequence[ProviderListing]:
-        return [OrderedListing(self.name, self.storage, RULES, KINDS)]
+        return [SingleOrderListing(self.name, self.storage, RULES, KINDS)]
 
     def fault_verbs(self) -> Mapping[str, tuple[str, ...]]:
         return {NAME: (*MOVES, "describe")}

@@ -7,9 +7,9 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from domain import volumes
     from workflows.action import action_workflow
-    from workflows.ordered import OrderedAction
+    from workflows.singleorder import SingleOrderAction
 
 
 @action_workflow(volumes.OPERATE)
-class OperateVolume(OrderedAction):
+class OperateVolume(SingleOrderAction):
     queue = volumes.QUEUE

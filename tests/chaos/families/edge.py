@@ -12,14 +12,14 @@ from temporalio.service import RPCError
 from domain.edge import messages as wire
 from domain.edge.faults import CrmFault
 from domain.errors import Refused
-from domain.model import ObjectView, Outcome, Result
-from domain.wire import ACTIONS_QUEUE, companion
+from domain.model import ActionResult, ObjectView, Outcome
+from domain.wire import ACTIONS_QUEUE, companion_id
 from tests.chaos.crms import Webhook
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
 from tests.patience import PATIENCE
-from workers.crm import token_file_of
-from workers.settings import Settings
+from workers.crm import token_of_cloudlet
+from workers.settings import WorkerSettings
 
 ROOT = "org:{ns}"
 CLOUDLET, OTHER = ":cloudlet:berlin", ":cloudlet:munich"
@@ -54,7 +54,7 @@ def bring_up(below: str, keyed: bool = False) -> Act:
     async def do(world: World, path: str) -> Outcome:
         """Its CRM comes when somebody waits for it: one that nobody expects tries again only after a while."""
         cloudlet = f"{path}{below}"
-        key = {"key": token_file_of(Settings(home=world.home), cloudlet).make()} if keyed else {}
+        key = {"key": token_of_cloudlet(WorkerSettings(home=world.home), cloudlet).create_token()} if keyed else {}
         ticket = await world.ask(cloudlet, "create", spec={"patience": world.crms.patience, **key})
         world.crms.start(world.client, cloudlet)
         return await world.end(ticket)
@@ -95,7 +95,7 @@ async def until(world: World, path: str, true: Callable[[ObjectView], bool]) -> 
 
 
 def seen_as(view: ObjectView) -> Outcome:
-    return Outcome(path=view.path, action="", result=Result.SUCCEEDED, status=view.status)
+    return Outcome(path=view.path, action="", result=ActionResult.SUCCEEDED, status=view.status)
 
 
 async def reconnect(world: World, path: str) -> Outcome:
@@ -133,7 +133,7 @@ async def hooked(world: World, path: str) -> None:
     await world.client.start_workflow(
         wire.CLOUDLET_LINK,
         {"cloudlet": cloudlet},
-        id=companion(cloudlet, wire.LINK),
+        id=companion_id(cloudlet, wire.LINK_ROLE),
         task_queue=ACTIONS_QUEUE,
         start_signal=wire.CRM_CONNECT,
         start_signal_args=[{"notify_id": 1}],
@@ -154,7 +154,9 @@ async def unhooked(world: World, path: str) -> None:
     """Its link is ended by hand, if it still waits for a CRM that comes back."""
     world.crms.webhooks.pop(f"{path}{CLOUDLET}").close()
     with suppress(RPCError):  # it has ended
-        await world.client.get_workflow_handle(companion(f"{path}{CLOUDLET}", wire.LINK)).terminate("the story is over")
+        await world.client.get_workflow_handle(companion_id(f"{path}{CLOUDLET}", wire.LINK_ROLE)).terminate(
+            "the story is over"
+        )
 
 
 async def deafened(world: World, path: str) -> None:
@@ -166,7 +168,7 @@ async def deafened(world: World, path: str) -> None:
             try:
                 await action.signal(wire.CRM_RESPONSE, "junk")
             except RPCError as error:
-                if wire.FULL not in error.message:
+                if wire.SIGNAL_LIMIT_ERROR not in error.message:
                     raise
                 full.set()
 
@@ -189,7 +191,7 @@ async def answer_by_the_link(world: World, path: str) -> Outcome:
 
 async def late_answer(world: World, path: str) -> Outcome:
     """An answer when nobody waits for one: kept as ignored, and nothing else."""
-    cluster, link = f"{path}{CLUSTER}", companion(f"{path}{CLOUDLET}", wire.LINK)
+    cluster, link = f"{path}{CLUSTER}", companion_id(f"{path}{CLOUDLET}", wire.LINK_ROLE)
     notify_id = (await world.see(f"{path}{CLOUDLET}")).info["crm"]["notify_id"]
     said = {"path": cluster, "state": "CreateError", "notify_id": notify_id, "errors": ["too late"]}
     await world.client.get_workflow_handle(link).signal(wire.CRM_RESPONSE, said)
@@ -203,7 +205,7 @@ async def cancel(world: World, path: str) -> Outcome:
     """The CRM takes its time with an update, and it is cancelled meanwhile."""
     cluster = f"{path}{CLUSTER}"
     ticket = await world.ask(cluster, "update", spec={"nodes": 3})
-    await world.asking.cancel(cluster)
+    await world.asking.cancel_action(cluster)
     return await world.end(ticket)
 
 
@@ -215,8 +217,8 @@ def scaling(nodes: int = 2) -> dict[str, Any]:
 async def follow(world: World, path: str) -> Outcome:
     """A cluster grows with its load; then the policy goes, and its workflow with it."""
     policy, cluster = f"{path}{POLICY}", f"{path}{CLUSTER}"
-    loop = world.client.get_workflow_handle(companion(policy, wire.LOOP))
-    await loop.signal(wire.DEMAND, {"cpu": 100})
+    loop = world.client.get_workflow_handle(companion_id(policy, wire.LOOP_ROLE))
+    await loop.signal(wire.DEMAND_SIGNAL, {"cpu": 100})
     seen = await until(world, cluster, lambda seen: seen.status == "Ready" and seen.spec["nodes"] == 2)
     assert (await world.do(policy, "delete")).result == "succeeded"
     await asyncio.wait_for(loop.result(), PATIENCE)
@@ -228,7 +230,7 @@ async def without_policy(world: World, path: str) -> None:
     policy = f"{path}{POLICY}"
     with suppress(Refused):  # it is gone
         await world.request(policy, "delete")
-    await asyncio.wait_for(world.client.get_workflow_handle(companion(policy, wire.LOOP)).result(), PATIENCE)
+    await asyncio.wait_for(world.client.get_workflow_handle(companion_id(policy, wire.LOOP_ROLE)).result(), PATIENCE)
 
 
 async def update_policy(world: World, path: str) -> Outcome:
@@ -240,7 +242,7 @@ async def create_policy(world: World, path: str) -> Outcome:
 
 
 async def delete_policy(world: World, path: str) -> Outcome:
-    ended = world.client.get_workflow_handle(companion(f"{path}{POLICY}", wire.LOOP))
+    ended = world.client.get_workflow_handle(companion_id(f"{path}{POLICY}", wire.LOOP_ROLE))
     outcome = await world.do(f"{path}{POLICY}", "delete")
     await asyncio.wait_for(ended.result(), PATIENCE)
     return outcome

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from domain.healing import ANY, Sweep
-from domain.model import Outcome, Result
+from domain.healing import ANY_ACTION, SweepOptions
+from domain.model import ActionResult, Outcome
 from tests.chaos.families import mci
 from tests.chaos.stories import Story
 from tests.chaos.world import World
@@ -22,8 +22,8 @@ async def cut_off(world: World, path: str) -> None:
 
 async def sweep(world: World, path: str) -> Outcome:
     async with asyncio.timeout(PATIENCE):
-        await world.asking.heal(Sweep(limits={ANY: 0}))
-    return Outcome(path=path, action="heal", result=Result.SUCCEEDED, status=(await world.see(path)).status)
+        await world.asking.run_sweep(SweepOptions(limits={ANY_ACTION: 0}))
+    return Outcome(path=path, action="heal", result=ActionResult.SUCCEEDED, status=(await world.see(path)).status)
 
 
 STORIES = (

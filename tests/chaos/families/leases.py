@@ -10,13 +10,13 @@ from typing import Any
 from domain.errors import RatchetError
 from domain.leases.messages import LeaseView
 from domain.leases.names import READ_LEASE
-from domain.model import Outcome, Query, Result
+from domain.model import ActionResult, Outcome, ReadQuery
 from providers.leases.hosts import SimulatedHosts
 from store.engine import Database
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
 from tests.patience import PATIENCE
-from workers.settings import Settings
+from workers.settings import WorkerSettings
 
 ROOT = "project:{ns}:lease:l1"
 
@@ -86,18 +86,18 @@ async def until(world: World, path: str, true: Callable[[LeaseView], bool]) -> O
     async with asyncio.timeout(PATIENCE):
         while True:
             with suppress(RatchetError):
-                seen = await world.asking.read(READ_LEASE, Query(path=path), LeaseView)
-                running = await world.asking.newest(path)
+                seen = await world.asking.run_query(READ_LEASE, ReadQuery(path=path), LeaseView)
+                running = await world.asking.newest_run(path)
                 if true(seen) and running and running.status and running.status.name != "RUNNING":
-                    return Outcome(path=path, action="", result=Result.SUCCEEDED, status=seen.status)
+                    return Outcome(path=path, action="", result=ActionResult.SUCCEEDED, status=seen.status)
             await asyncio.sleep(0.05)
 
 
 async def orders(world: World, path: str) -> list[str]:
     """What was done to the hosts of the lease's reservation: orders that had an effect."""
-    books = Database(Settings(home=world.home).cloud())
+    books = Database(WorkerSettings(home=world.home).cloud_database_url())
     try:
-        return ["order"] * await SimulatedHosts(books).calls(f"{path}:reservation:r1")
+        return ["order"] * await SimulatedHosts(books).count_effective_orders(f"{path}:reservation:r1")
     finally:
         books.close()
 

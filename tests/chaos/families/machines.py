@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from domain import wire
-from domain.model import Outcome, QueueCommand, Result
-from providers.machines import NAME
+from domain.model import ActionResult, Outcome, QueueCommand
+from providers.machines import PROVIDER_NAME
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
 from tests.patience import PATIENCE
@@ -51,13 +51,13 @@ def trouble(below: str, verb: str, kind: str = "fail", seconds: float = 2) -> To
     """What the hypervisor does wrong with orders of this kind."""
 
     async def tell(world: World, path: str) -> None:
-        await world.fault(kind=kind, csp=NAME, vm=at(path, below), verb=verb, seconds=seconds)
+        await world.fault(kind=kind, csp=PROVIDER_NAME, vm=at(path, below), verb=verb, seconds=seconds)
 
     return tell
 
 
 async def ledger(world: World, path: str) -> list[str]:
-    return await world.hypervisor.told(path)
+    return await world.hypervisor.list_carried_out_verbs(path)
 
 
 NEW_MACHINE = {"image": "{ns}", "memory": 1, "node": "{ns}-1"}
@@ -82,7 +82,7 @@ async def cancel(world: World, path: str) -> Outcome:
 
 async def _cut_short(world: World, path: str, action: str) -> Outcome:
     ticket = await world.ask(path, action)
-    await world.asking.cancel(path)
+    await world.asking.cancel_action(path)
     return await world.end(ticket)
 
 
@@ -106,8 +106,8 @@ async def drain(world: World, path: str) -> Outcome:
     migrating = await world.ask(db, "migrate", spec={"node": f"{_name(path)}-2"})
     stopping = await world.ask(db, "stop")
     order = QueueCommand(path=db, run="", at=datetime.now(UTC))
-    drained = wire.companion(db, wire.DRAIN)
-    await world.client.execute_workflow(wire.DRAIN_LINE, order, id=drained, task_queue=wire.ACTIONS_QUEUE)
+    drained = wire.companion_id(db, wire.DRAIN)
+    await world.client.execute_workflow(wire.DRAIN_QUEUE, order, id=drained, task_queue=wire.ACTIONS_QUEUE)
     await world.end(migrating)
     return await world.end(stopping)
 
@@ -119,7 +119,7 @@ async def expire(world: World, path: str) -> Outcome:
     async with asyncio.timeout(PATIENCE):
         while (seen := await world.see(db)).status != "DESTROYED" or await world.is_running(db):
             await asyncio.sleep(0.1)
-    return Outcome(path=db, action="destroy", result=Result.SUCCEEDED, status=seen.status)
+    return Outcome(path=db, action="destroy", result=ActionResult.SUCCEEDED, status=seen.status)
 
 
 ENDING = (

@@ -9,12 +9,12 @@ from typing import Any
 from temporalio.service import RPCError
 
 from domain.errors import RatchetError
-from domain.mci.messages import WITHDRAW, Decision, Survey
-from domain.model import Outcome, Request, Result
+from domain.mci.messages import WITHDRAW, HoldDecision, SurveyOrder
+from domain.model import ActionResult, Outcome, Request
 from domain.ports import VmFacts, VmOrder
 from domain.requests import EvictRun
-from domain.wire import MAKE_WAY
-from starter.mci import steering
+from domain.wire import MAKE_WAY_ACTIVITY
+from starter.mci import requests
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
 from tests.patience import PATIENCE
@@ -63,7 +63,7 @@ async def cancelled(world: World, path: str) -> Outcome:
     """A reboot that hangs for a while and is cancelled meanwhile: the clouds are asked what each VM is."""
     await world.fault(kind="hang", vm=f"{path}:*", verb="reboot", seconds=2)
     ticket = await world.ask(path, "reboot")
-    await world.asking.cancel(path)
+    await world.asking.cancel_action(path)
     return await world.end(ticket)
 
 
@@ -79,7 +79,7 @@ async def evicted(world: World, path: str) -> Outcome:
     await world.fault(kind="hang", vm=f"{path}:*", verb="reboot", seconds=2)
     ticket = await world.ask(path, "reboot")
     forced = Request(path=path, action="suspend", force=True, requested_by="chaos")
-    await world.patiently(MAKE_WAY, EvictRun(request=forced, run=ticket.run), EvictRun)
+    await world.patiently(MAKE_WAY_ACTIVITY, EvictRun(request=forced, run=ticket.run), EvictRun)
     assert (await world.end(ticket)).result in ("cancelled", "succeeded")  # it had its time if the worker was away
     return await world.do(path, "suspend", force=True)
 
@@ -99,7 +99,7 @@ async def withdrawn(world: World, path: str) -> Outcome:
                 break
         await asyncio.sleep(0.1)
     with suppress(RPCError):  # it was stopped
-        await world.client.get_workflow_handle(path).signal(WITHDRAW, Decision(requested_by="chaos"))
+        await world.client.get_workflow_handle(path).signal(WITHDRAW, HoldDecision(requested_by="chaos"))
     return await world.end(ticket)
 
 
@@ -112,9 +112,9 @@ def scale(action: str) -> Act:
 
 async def reconciled(world: World, path: str) -> Outcome:
     """Not an action; but a worker that dies in it must leave everything as it was."""
-    await steering.survey(world.asking, Survey(path=path, reconcile=True))
+    await requests.run_survey(world.asking, SurveyOrder(path=path, reconcile=True))
     status = (await world.see(path)).status
-    return Outcome(path=path, action="reconcile", result=Result.SUCCEEDED, status=status)
+    return Outcome(path=path, action="reconcile", result=ActionResult.SUCCEEDED, status=status)
 
 
 async def forgotten(world: World, path: str) -> Outcome:
@@ -124,7 +124,7 @@ async def forgotten(world: World, path: str) -> Outcome:
         while living := [vm for vm in await world.books(path) if vm.state != "terminated"]:
             for vm in living:  # a cloud in trouble says no, or lies: whoever does it by hand looks, and tries again
                 by_hand = VmOrder(vm.path, f"by hand {vm.cloud_id}", vm.cloud_id, epoch=vm.epoch)
-                await world.cloud.perform("terminate", vm.region, [by_hand])
+                await world.cloud.perform_orders("terminate", vm.region, [by_hand])
             await asyncio.sleep(0.1)
     return outcome
 
@@ -141,7 +141,7 @@ async def orphan_adopted(world: World, path: str) -> Outcome:
 
 async def _orphan(world: World, path: str, name: str, action: str) -> Outcome:
     region, vm = own_places(path)["subGroups"][0]["region"], f"{path}:vm:{name}"
-    (made,) = await world.cloud.perform("create", region, [VmOrder(vm, f"late {vm}", epoch=1)])
+    (made,) = await world.cloud.perform_orders("create", region, [VmOrder(vm, f"late {vm}", epoch=1)])
     assert isinstance(made, VmFacts)
     return await world.do(f"{vm}:orphan:{made.cloud_id}", action, spec={"place": f"aws/{region}"})
 

@@ -60,7 +60,7 @@ async def delete(world: World, path: str) -> Outcome:
 
 async def cancel(world: World, path: str) -> Outcome:
     ticket = await world.ask(f"{path}:in", "deploy", spec={"definition": BROKEN})
-    await world.asking.cancel(f"{path}:in")
+    await world.asking.cancel_action(f"{path}:in")
     return await world.end(ticket)
 
 

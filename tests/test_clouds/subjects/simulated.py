@@ -20,7 +20,7 @@ def _on_sqlite(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Su
 def _on_postgres(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Subject]:
     url: str = request.getfixturevalue("postgres_url")
     database = Database(url)
-    database.run_here(metadata.drop_all)
+    database.run_transaction_here(metadata.drop_all)
     database.close()
     return _kept_at(url)
 
@@ -28,15 +28,15 @@ def _on_postgres(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[
 @asynccontextmanager
 async def _kept_at(url: str) -> AsyncIterator[Subject]:
     database = Database(url)
-    database.run_here(create_tables)
+    database.run_transaction_here(create_tables)
     cloud = SimulatedCloud("aws", database, bulk=50)
 
     async def made() -> int:
-        return len(await cloud.books())
+        return len(await cloud.list_all_vms())
 
     yield Subject(cloud, cloud.add_fault, made)
     await cloud.close()
-    assert cloud.in_flight().regions == 0
+    assert cloud.current_concurrency().regions == 0
     database.close()
 
 

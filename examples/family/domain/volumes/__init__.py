@@ -14,7 +14,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         table=VOLUME,
         scope=("project", "volume"),
-        place="server",
+        place_key="server",
         verbs=(
             Verb("create", OPERATE, "A new volume.", specs.NewVolume),
             Verb("attach", OPERATE, "Attach it to a server.", specs.Attach),

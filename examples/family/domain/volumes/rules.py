@@ -10,7 +10,7 @@ from domain.volumes.tables import S
 
 from domain.errors import Category, Refused
 from domain.model import ObjectView
-from domain.ordered import ABSENT, ObjectFacts, OrderRules, OrderTask
+from domain.singleorder import ABSENT, ObjectFacts, OrderRules, OrderTask
 from domain.statetable import NONE
 
 STATUSES = {ABSENT: NONE, "free": S.AVAILABLE, "attached": S.IN_USE}
@@ -32,4 +32,4 @@ def refuse_to_shrink(path: str, size: int, wanted: int) -> None:
         raise Refused(Category.INVALID, message, f"ask for more than {size} GiB")
 
 
-RULES = OrderRules(order_for, status_from, uncertain=(S.FAILED,))
+RULES = OrderRules(order_for, status_from, uncertain_states=(S.FAILED,))

@@ -9,12 +9,14 @@ from pydantic import BaseModel
 
 from domain.model import Claim
 from domain.statetable import Row
-from store.hooks import GrantExtras, Hooks, MaybeRow
+from store.hooks import GrantExtras, Hooks, MaybeObjectRow
 
 
-def _admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> GrantExtras:
-    if isinstance(spec, Resize) and found:
-        refuse_to_shrink(claim.request.path, int(found.info["size"]), spec.size)
+def _admit(
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+) -> GrantExtras:
+    if isinstance(spec, Resize) and object_row:
+        refuse_to_shrink(claim.request.path, int(object_row.info["size"]), spec.size)
     return GrantExtras()
 
 

@@ -1,4 +1,4 @@
-"""Activities of ordered actions: one fenced order, retried until it is answered, and a description to settle."""
+"""Activities of single-order actions: one fenced order, retried until it is answered, and a description to settle."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence
-from activities.orphans import REFUSED_BY_PROVIDER, LivingPage, ProviderListing, paged
+from activities.orphans import REFUSED_BY_PROVIDER, LivingPage, ProviderListing, read_pages
 from activities.retry import ProviderRetry
 from domain.errors import ProviderError, one_line
 from domain.kinds import Kind
-from domain.model import Done, ObjectView
-from domain.ordered import (
+from domain.model import ObjectView, WorkReport
+from domain.orphans import LivingThing, ThingKey, begin_time_of_epoch
+from domain.paths import kind_of
+from domain.ports import Inventory
+from domain.singleorder import (
     ABSENT,
     ORDER_OBJECT,
-    SETTLE_OBJECT,
+    SETTLE_ORDERED,
     ObjectFacts,
     ObjectOrder,
     ObjectProvider,
     OrderRules,
     OrderTask,
 )
-from domain.orphans import LivingThing, ThingKey, begun_at
-from domain.paths import kind_of
-from domain.ports import Inventory
 
 
-class OrderedActivities:
+class SingleOrderActivities:
     """One family's orders to its provider. Activity names are the same in each family, so each has its own queue."""
 
     def __init__(
@@ -42,38 +42,38 @@ class OrderedActivities:
         self._patience = patience
 
     @activity.defn(name=ORDER_OBJECT)
-    async def order_object(self, task: OrderTask) -> Done:
+    async def order_object(self, task: OrderTask) -> WorkReport:
         """Gives the action's order. Fails without retry if the provider refuses, or does not answer in time."""
         grant = task.grant
-        async with self._fence.right(grant.path, grant.epoch) as right:
-            verb, about = self._rules.order_for(task, await self._inventory.get(grant.path))
+        async with self._fence.right_to_order(grant.path, grant.epoch) as right:
+            verb, about = self._rules.order_for(task, await self._inventory.read_object(grant.path))
             token = ":".join((grant.path, str(grant.epoch), verb))
             order = ObjectOrder(grant.path, kind_of(grant.path), verb, token, grant.epoch, about)
-            call = partial(right.order, partial(self._provider.perform, order))
-            facts = await self._answer(call)
-        return Done(info=dict(facts.info))
+            call = partial(right.order_with_proof, partial(self._provider.perform_order, order))
+            facts = await self._call_with_retry(call)
+        return WorkReport(info=dict(facts.info))
 
-    @activity.defn(name=SETTLE_OBJECT)
-    async def settle_ordered(self, task: OrderTask) -> Done:
+    @activity.defn(name=SETTLE_ORDERED)
+    async def settle_ordered(self, task: OrderTask) -> WorkReport:
         """Returns the status that the provider reports for the object of a failed or interrupted action."""
-        async with self._fence.right(task.grant.path, task.grant.epoch):
-            facts = await self._answer(partial(self._provider.describe, task.grant.path))
+        async with self._fence.right_to_order(task.grant.path, task.grant.epoch):
+            facts = await self._call_with_retry(partial(self._provider.describe_object, task.grant.path))
         message = f"the provider has it {facts.state}"
-        return Done(to=self._rules.status_from(facts), info=dict(facts.info), message=message)
+        return WorkReport(to=self._rules.status_from(facts), info=dict(facts.info), message=message)
 
-    async def _answer(self, call: Callable[[], Awaitable[ObjectFacts]]) -> ObjectFacts:
+    async def _call_with_retry(self, call: Callable[[], Awaitable[ObjectFacts]]) -> ObjectFacts:
         """Retries here, not by Temporal: a refusal, or no answer before the deadline, fails the activity."""
         try:
             return await self._patience.call_with_retry(call)
         except ProviderError as error:
             raise ApplicationError(one_line(error), type=REFUSED_BY_PROVIDER, non_retryable=True) from error
 
-    async def inspect(self, view: ObjectView) -> str:
+    async def inspect_object(self, view: ObjectView) -> str:
         """Returns an object's state at the provider, for self-healing."""
-        return (await self._provider.describe(view.path)).state
+        return (await self._provider.describe_object(view.path)).state
 
 
-class OrderedListing(ProviderListing):
+class SingleOrderListing(ProviderListing):
     """What exists at the provider of one family, each object known by its path."""
 
     instead = "the provider keeps no spec to record: create it anew under its path, or remove it there"
@@ -83,23 +83,30 @@ class OrderedListing(ProviderListing):
         self.kinds = [kind.name for kind in kinds]
         self._provider = provider
         self._rules = rules
-        self._stable = {kind.name: kind.table.stable for kind in kinds}
+        self._stable = {kind.name: kind.table.stable_statuses for kind in kinds}
 
-    def living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
-        return paged(self.family, partial(self._page, prefix), after)
+    def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
+        return read_pages(self.family, partial(self._read_page, prefix), after)
 
-    def difference(self, thing: LivingThing, record: ObjectView) -> str:
+    def describe_difference(self, thing: LivingThing, record: ObjectView) -> str:
         wrong = self._is_certain(record) and record.status != self._rules.status_from(ObjectFacts("", thing.state))
         return f"is {record.status}, but outside it is {thing.state}" if wrong else ""
 
-    def must_live(self, record: ObjectView) -> bool:
+    def must_exist(self, record: ObjectView) -> bool:
         return self._is_certain(record) and record.status != self._rules.status_from(ObjectFacts(record.path, ABSENT))
 
     def _is_certain(self, record: ObjectView) -> bool:
-        return record.status in self._stable[record.kind] and record.status not in self._rules.uncertain
+        return record.status in self._stable[record.kind] and record.status not in self._rules.uncertain_states
 
-    async def _page(self, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+    async def _read_page(self, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
         return [
-            LivingThing(facts.path, self.family, facts.path, facts.state, str(facts.epoch or ""), begun_at(facts.epoch))
-            for facts in await self._provider.living(prefix, after[1])
+            LivingThing(
+                facts.path,
+                self.family,
+                facts.path,
+                facts.state,
+                str(facts.epoch or ""),
+                begin_time_of_epoch(facts.epoch),
+            )
+            for facts in await self._provider.list_living(prefix, after[1])
         ]

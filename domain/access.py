@@ -15,7 +15,7 @@ from domain.errors import Category, Refused
 from domain.fields import ObjectPath
 from domain.model import Model, Request
 
-ANY = "*"  # any kind, any action; as a user: everybody who is not named
+ANYTHING = "*"  # any kind, any action; as a user: everybody who is not named
 
 PolicyName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 
@@ -29,25 +29,25 @@ class Role(Model):
     force: bool = False
 
     @model_validator(mode="after")
-    def _known(self) -> Role:
+    def _check_known_names(self) -> Role:
         """Refuses unknown kinds and actions: they would silently allow nothing."""
-        if unknown := [kind for kind in self.kinds if kind != ANY and kind not in registry.KINDS]:
+        if unknown := [kind for kind in self.kinds if kind != ANYTHING and kind not in registry.KINDS]:
             raise ValueError(f"no such kind {unknown[0]!r}; kinds are: {', '.join(registry.KINDS)}")
-        kinds = registry.KINDS if ANY in self.kinds else self.kinds
+        kinds = registry.KINDS if ANYTHING in self.kinds else self.kinds
         actions = {verb.action for kind in kinds for verb in registry.KINDS[kind].verbs}
         for action in self.actions:
-            if action != ANY and action not in actions:
+            if action != ANYTHING and action not in actions:
                 raise ValueError(f"no such action {action!r}; actions are: {', '.join(sorted(actions))}")
         return self
 
-    def allows(self, request: Request) -> bool:
+    def allows_request(self, request: Request) -> bool:
         """Tells whether the role allows this request."""
         kind = registry.kind_at(request.path).name
         return (
-            (ANY in self.kinds or kind in self.kinds)
-            and (ANY in self.actions or request.action in self.actions)
+            (ANYTHING in self.kinds or kind in self.kinds)
+            and (ANYTHING in self.actions or request.action in self.actions)
             and (self.force or not request.force)
-            and (not self.paths or any(_covers(path, request.path) for path in self.paths))
+            and (not self.paths or any(_path_covers(path, request.path) for path in self.paths))
         )
 
 
@@ -61,19 +61,19 @@ class AccessPolicy(Model):
     users: dict[PolicyName, list[PolicyName]]
 
     @model_validator(mode="after")
-    def _roles_exist(self) -> AccessPolicy:
+    def _check_roles_exist(self) -> AccessPolicy:
         for user, roles in self.users.items():
             for role in roles:
                 if role not in self.roles:
                     raise ValueError(f"users.{user}: no such role {role!r}; roles are: {', '.join(self.roles)}")
         return self
 
-    def check(self, request: Request) -> None:
+    def check_request(self, request: Request) -> None:
         """Raises Refused if no role of the requester allows this request."""
-        names = self.users.get(request.requested_by, self.users.get(ANY, []))
-        if request.requested_by not in self.users and _is_its_own(request):
+        names = self.users.get(request.requested_by, self.users.get(ANYTHING, []))
+        if request.requested_by not in self.users and _is_own_request(request):
             return
-        if any(self.roles[name].allows(request) for name in names):
+        if any(self.roles[name].allows_request(request) for name in names):
             return
         who = request.requested_by or "somebody without a name"
         force = " with force" if request.force else ""
@@ -84,14 +84,14 @@ class AccessPolicy(Model):
         )
 
 
-def _is_its_own(request: Request) -> bool:
+def _is_own_request(request: Request) -> bool:
     """Tells whether one of our programs requests its own work; an object that does gives its path as its name."""
     signed = request.requested_by
     name = signed.split(":")[-2] if ":" in signed else signed
-    return not request.force and name in registry.kind_at(request.path).verb(request.action).programs
+    return not request.force and name in registry.kind_at(request.path).find_verb(request.action).programs
 
 
-def _covers(prefix: str, path: str) -> bool:
+def _path_covers(prefix: str, path: str) -> bool:
     """Tells whether `path` is at or below `prefix`; `ns:a` does not cover `ns:ab`."""
     return path == prefix or path.startswith(f"{prefix}:")
 

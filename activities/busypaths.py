@@ -13,7 +13,7 @@ class BusyPaths:
         self._paths = sorted(set(paths))
         self._known = frozenset(self._paths)
 
-    def about(self, path: str) -> bool:
+    def is_busy(self, path: str) -> bool:
         words = path.split(":")
         if any(":".join(words[:end]) in self._known for end in range(1, len(words) + 1)):
             return True

@@ -1,7 +1,7 @@
-"""The ordered action: one order for one object, and a description to learn what became of it.
+"""The single-order action: one order for one object, and a description to learn what became of it.
 
 A family whose actions are all like that brings a provider and two pure functions: which order an action gives, and
-which status a description means. `activities/ordered.py` and `workflows/ordered.py` do the rest.
+which status a description means. `activities/singleorder.py` and `workflows/singleorder.py` do the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from domain.model import Grant, Model, ObjectView
 
 ORDER_OBJECT = "order_object"
-SETTLE_OBJECT = "settle_ordered"
+SETTLE_ORDERED = "settle_ordered"
 ABSENT = "absent"  # the state of an object that the provider does not have
 
 
@@ -33,7 +33,7 @@ class ObjectOrder:
     verb: str
     token: str
     epoch: int
-    about: Mapping[str, Any] = field(default_factory=dict)
+    object_details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ class ObjectFacts:
 class ObjectProvider(Protocol):
     """Carries out orders for the objects of one family."""
 
-    async def perform(self, order: ObjectOrder) -> ObjectFacts:
+    async def perform_order(self, order: ObjectOrder) -> ObjectFacts:
         """Carries out an order and returns when it is done. Raises a ProviderError, or Superseded for a lower epoch."""
         ...
 
-    async def describe(self, path: str) -> ObjectFacts:
+    async def describe_object(self, path: str) -> ObjectFacts:
         """Returns an object's present facts; ABSENT if there is none."""
         ...
 
-    async def living(self, prefix: str, after: str) -> list[ObjectFacts]:
+    async def list_living(self, prefix: str, after: str) -> list[ObjectFacts]:
         """A page of what is there at or below a path, or anywhere, in the order of the paths, from after one on."""
         ...
 
@@ -68,4 +68,6 @@ class OrderRules:
 
     order_for: Callable[[OrderTask, ObjectView], tuple[str, Mapping[str, Any]]]  # the verb and the parameters
     status_from: Callable[[ObjectFacts], str]  # the stable status for these facts
-    uncertain: tuple[str, ...] = ()  # stable statuses of objects that nobody could describe: verify expects nothing
+    uncertain_states: tuple[
+        str, ...
+    ] = ()  # stable statuses of objects that nobody could describe: verify expects nothing

@@ -13,37 +13,37 @@ from cyclopts import App, Parameter
 
 from domain import registry, wire
 from domain.errors import Refused
-from domain.model import ObjectsView, Query
-from domain.paths import short
-from starter.naming import prefix
+from domain.model import ObjectsView, ReadQuery
+from domain.paths import short_path
+from starter.naming import list_prefix
 
 if TYPE_CHECKING:
     from cyclopts.completion._engine import CompletionContext
 
     from client.actions import ActionClient
 
-SECONDS = 2.0  # a user has pressed TAB and waits
-MOST = 500
+COMPLETION_SECONDS = 2.0  # a user has pressed TAB and waits
+MAX_NAMES = 500
 
 Completer = Callable[["CompletionContext"], list[str]]
 
 
-def objects(*kinds: str) -> Completer:
+def object_completer(*kinds: str) -> Completer:
     """Returns a completer for objects of these kinds, or of every kind."""
 
     def complete(context: CompletionContext) -> list[str]:
-        return within(SECONDS, kinds or tuple(registry.KINDS), context.incomplete)
+        return find_names_within(COMPLETION_SECONDS, kinds or tuple(registry.KINDS), context.incomplete)
 
     return complete
 
 
-def within(seconds: float, kinds: Iterable[str], begun: str) -> list[str]:
+def find_names_within(seconds: float, kinds: Iterable[str], begun: str) -> list[str]:
     """Returns the names found in that time. Runs in a thread, as the command line has an event loop already."""
     found: list[str] = []
 
     def work() -> None:
         with suppress(Exception):  # completion prints no errors
-            asyncio.run(asyncio.wait_for(_find(list(kinds), begun, seconds, found), seconds))
+            asyncio.run(asyncio.wait_for(_find_names(list(kinds), begun, seconds, found), seconds))
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
@@ -51,30 +51,30 @@ def within(seconds: float, kinds: Iterable[str], begun: str) -> list[str]:
     return sorted(found)
 
 
-async def _find(kinds: list[str], begun: str, seconds: float, found: list[str]) -> None:
-    from starter.session import session
+async def _find_names(kinds: list[str], begun: str, seconds: float, found: list[str]) -> None:
+    from starter.session import open_client
 
-    async with session() as asking:
-        answers = [_of_kind(asking, registry.kind(each), begun, seconds) for each in kinds]
+    async with open_client() as client:
+        answers = [_names_of_kind(client, registry.find_kind(kind), begun, seconds) for kind in kinds]
         for answer in asyncio.as_completed(answers):
             found += await answer
 
 
-async def _of_kind(asking: ActionClient, kind: registry.Kind, begun: str, seconds: float) -> list[str]:
+async def _names_of_kind(client: ActionClient, kind: registry.Kind, begun: str, seconds: float) -> list[str]:
     whole = ":" in begun
     above = begun.rpartition(":" if whole else "/")[0]
     if not whole and above.count("/") + bool(above) >= len(kind.scope):
         return []
     try:
-        query = Query(kind=kind.name, path="" if whole else prefix(above, kind), limit=MOST)
+        query = ReadQuery(kind=kind.name, path="" if whole else list_prefix(above, kind), limit=MAX_NAMES)
     except Refused:  # the word is no prefix of a path of this kind
         return []
-    page = await asking.read(wire.READ_OBJECTS, query, ObjectsView, seconds=seconds)
-    names = (each.path if whole else short(each.path) for each in page.objects)
+    page = await client.run_query(wire.READ_OBJECTS, query, ObjectsView, seconds=seconds)
+    names = (each.path if whole else short_path(each.path) for each in page.objects)
     return [name for name in names if name.startswith(begun)]
 
 
-def aim(noun: App, kind: str) -> None:
+def complete_kind(noun: App, kind: str) -> None:
     """Makes the commands of a noun complete objects of their own kind."""
     for name in noun.resolved_commands():
         command = None if name.startswith("-") else noun[name].default_command
@@ -85,7 +85,7 @@ def aim(noun: App, kind: str) -> None:
         if target is None or get_origin(target.annotation) is not Annotated:
             continue
         base, told, *_ = get_args(target.annotation)  # drop an earlier completer: some nouns share a command
-        aimed = target.replace(annotation=Annotated[base, told, Parameter(completer=objects(kind))])
-        parameters = [aimed if each is target else each for each in signature.parameters.values()]
+        aimed = target.replace(annotation=Annotated[base, told, Parameter(completer=object_completer(kind))])
+        parameters = [aimed if parameter is target else parameter for parameter in signature.parameters.values()]
         command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -11,7 +11,7 @@ from domain.edge.specs import AutoProvision, AutoScale, CrmPatience, PolicySpec
 from domain.model import Model
 
 
-class ConnectionStanding(StrEnum):
+class ConnectionDecision(StrEnum):
     """The inventory's decision about a CRM's connection."""
 
     REFUSED = "refused"  # an old notify-id, the wrong version, or an unknown cloudlet
@@ -20,66 +20,66 @@ class ConnectionStanding(StrEnum):
     KEPT = "kept"  # recorded, but the cloudlet's status does not change
 
 
-class SignedText(Model):
+class SignedStatement(Model):
     """A statement of a CRM and its signature."""
 
     statement: str
     proof: str = ""
 
 
-class CrmFact(Model):
+class CrmReport(Model):
     """Something that a CRM said or that its link noticed. Every page of what it said must be signed."""
 
     cloudlet: str
     at: datetime
-    signed: list[SignedText] = []
+    signed: list[SignedStatement] = []
     kept: bool = True  # write a history line even if it is ignored; in a flood not all are written
 
 
-class ConnectFact(CrmFact):
+class ConnectReport(CrmReport):
     """A CRM has connected, and reports its instances: those of all pages together."""
 
     said: CrmConnect
     instances: dict[str, ReportedInstance] = {}
 
 
-class AnswerFact(CrmFact):
+class AnswerReport(CrmReport):
     """A CRM's answer about its cloudlet. Answers about instances go to their own actions."""
 
     said: CrmResponse
 
 
-class LostFact(CrmFact):
+class DisconnectReport(CrmReport):
     """A connection is lost: its link noticed it, or the CRM disconnected."""
 
     said: CrmDisconnect
     noticed: bool = True  # by its link; otherwise the CRM disconnected, and must prove who it is
 
 
-class Connected(Model):
+class ConnectionReply(Model):
     """The answer to a connection, and the actions that must hear of it."""
 
-    standing: ConnectionStanding
+    standing: ConnectionDecision
     why: str = ""
     current: int = 0  # the newest notify-id
     address: CrmAddress | None = None
     running: list[str] = []  # workflows of the actions below the cloudlet
 
 
-class RejoinQuery(Model):
+class ReconnectionQuery(Model):
     """An action was told that its CRM has reconnected, and asks the inventory whether that is true."""
 
     path: str  # the action's object
     notify_id: int
 
 
-class Rejoined(Model):
+class StoredReconnection(Model):
     """The stored connection that a RejoinQuery asks for; None if there is none."""
 
     news: Reconnected | None = None
 
 
-class CloudletAnswer(Model):
+class AnswerResult(Model):
     """The inventory's decision on a CRM's message about its cloudlet."""
 
     owner: str = ""  # the workflow of the action that must handle it
@@ -88,7 +88,7 @@ class CloudletAnswer(Model):
     everything: CrmAddress | None = None  # the CRM that must now be sent all data
 
 
-class InstanceTerms(Model):
+class InstanceGrantDetails(Model):
     """The details of an instance action's grant: which CRM to ask, how long to wait, and the specs."""
 
     address: CrmAddress | None = None  # None: the CRM is not asked
@@ -100,7 +100,7 @@ class InstanceTerms(Model):
     apps: dict[str, dict[str, Any]] = {}  # to be deleted first: their paths and specs
 
 
-class CloudletTerms(Model):
+class CloudletGrantDetails(Model):
     """The details of a cloudlet action's grant: the connected CRMs, how long to wait, the spec."""
 
     address: CrmAddress | None = None  # the CRM that is connected
@@ -116,14 +116,14 @@ class ExpectedInstance(Model):
     spec: dict[str, Any]
 
 
-class ExpectedPage(Model):
+class ExpectedInstancesPage(Model):
     """A page of the instances that should exist on a cloudlet."""
 
     items: list[ExpectedInstance]
     more: bool = False
 
 
-class Refuge(Model):
+class AppFailover(Model):
     """An app, and the cluster on another cloudlet that it can move to."""
 
     path: str
@@ -131,20 +131,20 @@ class Refuge(Model):
     spec: dict[str, Any] = {}
 
 
-class Refuges(Model):
+class FailoverPlan(Model):
     """The apps of a cloudlet that goes into maintenance, each with where it can move."""
 
-    apps: list[Refuge]
+    apps: list[AppFailover]
 
 
-class KeptPolicy(Model):
+class StoredPolicy(Model):
     """A stored policy: its spec if it is active, and whether an action is changing it."""
 
     spec: PolicySpec | None = None  # None: no active policy
     changing: bool = False  # an action on it has not ended
 
 
-class PolicyQuestion(Model):
+class PolicyFactsQuery(Model):
     """A policy asks for the PolicyFacts that it decides on."""
 
     policy: str  # its path

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.edge.messages import CrmProgress, CrmResponse, ReportedInstance
-from domain.edge.tables import CREATES, DELETES, UPDATES, CrmActor, S
+from domain.edge.tables import CREATE_STATUSES, DELETE_STATUSES, UPDATE_STATUSES, CrmActor, S
 from domain.statetable import NONE, Ruling, StateTable
 
 
-class Effect(StrEnum):
+class MessageEffect(StrEnum):
     """The sort of effect that a CRM's message has on an action."""
 
     MOVES = "moves"  # it takes a row
     ERROR = "error"  # it takes a row, to an error
     ENDS = "ends"  # it takes a row, to the action's goal
-    NEWS = "news"  # no status changes, but there is new progress
+    PROGRESS = "news"  # no status changes, but there is new progress
     IGNORED = "ignored"
 
 
@@ -28,7 +28,7 @@ class Effect(StrEnum):
 class Interpretation:
     """The effect of a message: the status that it leads `to`, or `why` it is ignored."""
 
-    effect: Effect
+    effect: MessageEffect
     to: str = ""
     why: str = ""
 
@@ -43,63 +43,65 @@ class CrmInterpreter:
     progress: CrmProgress | None = None
     actor: str = CrmActor.CRM
 
-    def interpret(self, message: CrmResponse) -> Interpretation:
+    def interpret_message(self, message: CrmResponse) -> Interpretation:
         """Returns the effect of this message in the current state."""
         if message.notify_id != self.notify_id:
-            return _ignored(f"notify-id {message.notify_id} is not the current one, {self.notify_id}")
+            return _ignore_because(f"notify-id {message.notify_id} is not the current one, {self.notify_id}")
         to = message.status
         if to != NONE and to not in self.table.statuses:
-            return _ignored(f"unknown state {message.state[:40]!r}")
+            return _ignore_because(f"unknown state {message.state[:40]!r}")
         if to == self.status:
-            return self._again(message)
+            return self._interpret_repeated_state(message)
         if self.table.judge_step(self.status, to, self.actor).ruling is not Ruling.GO:
-            return _ignored(f"no row lets {self.actor} move {self.table.label} from {self.status} to {message.state}")
-        if to in self.table.transitional and not to.endswith("Error"):
-            return Interpretation(Effect.MOVES, to)
-        return Interpretation(Effect.ERROR if to.endswith("Error") else Effect.ENDS, to)
+            return _ignore_because(
+                f"no row lets {self.actor} move {self.table.label} from {self.status} to {message.state}"
+            )
+        if to in self.table.transitional_statuses and not to.endswith("Error"):
+            return Interpretation(MessageEffect.MOVES, to)
+        return Interpretation(MessageEffect.ERROR if to.endswith("Error") else MessageEffect.ENDS, to)
 
-    def _again(self, message: CrmResponse) -> Interpretation:
+    def _interpret_repeated_state(self, message: CrmResponse) -> Interpretation:
         progress = message.progress
         is_later = progress and (self.progress is None or progress.task >= self.progress.task)  # a lower one came late
         if is_later and progress != self.progress:
-            return Interpretation(Effect.NEWS, self.status)
-        return _ignored(f"already {self.status}")
+            return Interpretation(MessageEffect.PROGRESS, self.status)
+        return _ignore_because(f"already {self.status}")
 
 
-def _ignored(why: str) -> Interpretation:
-    return Interpretation(Effect.IGNORED, why=why)
+def _ignore_because(why: str) -> Interpretation:
+    return Interpretation(MessageEffect.IGNORED, why=why)
 
 
-class Resolution(StrEnum):
+class ReconnectDecision(StrEnum):
     """The decision of an action after its CRM has reconnected."""
 
     WAIT = "wait"  # the CRM is at work, or will answer
-    HEAR = "hear"  # its report is the answer
+    USE_REPORT = "hear"  # its report is the answer
     RESEND = "resend"  # it does not have the request
     LOST = "lost"  # the instance to change no longer exists
 
 
-def resolve(status: str, reported: ReportedInstance | None, wanted: str) -> Resolution:
+def decide_after_reconnect(status: str, reported: ReportedInstance | None, wanted: str) -> ReconnectDecision:
     """Decides what an action in `status` does after a reconnect, by the CRM's report and the wanted spec's digest."""
     there = reported.status if reported else NONE
-    if status in CREATES:
-        return _consistent(there) if there != NONE else Resolution.RESEND
-    if status in UPDATES:
+    if status in CREATE_STATUSES:
+        return _decide_by_reported_state(there) if there != NONE else ReconnectDecision.RESEND
+    if status in UPDATE_STATUSES:
         if there == S.READY and reported and reported.digest != wanted:
-            return Resolution.RESEND
-        return _consistent(there) if there != NONE else Resolution.LOST
-    if status in DELETES:
-        return Resolution.RESEND if there == S.READY else _consistent(there)
-    return Resolution.WAIT
+            return ReconnectDecision.RESEND
+        return _decide_by_reported_state(there) if there != NONE else ReconnectDecision.LOST
+    if status in DELETE_STATUSES:
+        return ReconnectDecision.RESEND if there == S.READY else _decide_by_reported_state(there)
+    return ReconnectDecision.WAIT
 
 
-def _consistent(there: str) -> Resolution:
+def _decide_by_reported_state(there: str) -> ReconnectDecision:
     """Takes a reported state as the CRM's answer, which the state table then judges; without one, waits."""
-    return Resolution.HEAR if there else Resolution.WAIT
+    return ReconnectDecision.USE_REPORT if there else ReconnectDecision.WAIT
 
 
 @dataclass(frozen=True)
-class Differences:
+class InstanceDifferences:
     """How a connecting CRM's instances differ from the inventory, for instances without an action."""
 
     missing: list[str]
@@ -107,13 +109,13 @@ class Differences:
     orphans: list[str]
 
 
-def compare(
+def compare_instances(
     known: Mapping[str, tuple[str, bool]], busy: frozenset[str], there: Mapping[str, ReportedInstance]
-) -> Differences:
+) -> InstanceDifferences:
     """Compares the CRM's instances with the `known` ones (status, was missing); skips `busy` ones."""
     at_rest = {path: was for path, was in known.items() if path not in busy}
     present = {path for path, reported in there.items() if reported.status != NONE}
-    return Differences(
+    return InstanceDifferences(
         missing=[path for path, (status, _) in at_rest.items() if status == S.READY and path not in present],
         found_again=[path for path, (_, missing) in at_rest.items() if missing and path in present],
         orphans=sorted(path for path in present if path not in known and path not in busy),

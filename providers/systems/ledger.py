@@ -10,15 +10,15 @@ import sqlalchemy as sa
 
 from domain.errors import Superseded
 from domain.paths import ancestors
-from domain.ports import Transactions
+from domain.ports import TransactionRunner
 from domain.systems.ports import ServiceOrder
 from domain.systems.rules import ServiceFacts
 from domain.systems.specs import Node
-from providers.epochs import late_order
+from providers.epochs import refuse_late_order
 from providers.systems.groupcommit import GroupCommit
-from providers.tables import create_missing
+from providers.tables import create_missing_tables
 
-PAGE = 1_000
+PAGE_SIZE = 1_000
 metadata = sa.MetaData()
 PathColumn = sa.String(2_000).with_variant(sa.String(2_000, collation="C"), "postgresql")  # sorted by bytes everywhere
 
@@ -65,42 +65,42 @@ instances = sa.Table(
 
 
 # Built once: building a statement costs more than running it.
-_COVERED = (services.c.path == sa.bindparam("at_path")) | (
+_IS_AT_OR_BELOW = (services.c.path == sa.bindparam("at_path")) | (
     (services.c.path > sa.bindparam("first")) & (services.c.path < sa.bindparam("last"))
 )
-_FACTS = sa.select(services).where(services.c.backend == sa.bindparam("here")).order_by(services.c.path)
-_FACTS_AT = _FACTS.where(_COVERED)
-_LIVING = _FACTS.where(services.c.path > sa.bindparam("after")).limit(PAGE)
-_LIVING_AT = _FACTS_AT.where(services.c.path > sa.bindparam("after")).limit(PAGE)
-_WANTED = sa.select(*(services.c[name] for name in ("path", "generation", "definition", "removing", "version"))).where(
-    services.c.backend == sa.bindparam("here"), services.c.version > sa.bindparam("after")
-)
-_KNOWN = sa.select(services.c.path, services.c.generation, services.c.removing, services.c.observed).where(
-    services.c.path.in_(sa.bindparam("names", expanding=True))
-)
-_FORGET = sa.delete(services).where(services.c.path.in_(sa.bindparam("names", expanding=True)))
-_ORDER = sa.insert(services)
-_RAISE = (
+_SELECT_SERVICES = sa.select(services).where(services.c.backend == sa.bindparam("here")).order_by(services.c.path)
+_SELECT_SERVICES_AT = _SELECT_SERVICES.where(_IS_AT_OR_BELOW)
+_SELECT_LIVING = _SELECT_SERVICES.where(services.c.path > sa.bindparam("after")).limit(PAGE_SIZE)
+_SELECT_LIVING_AT = _SELECT_SERVICES_AT.where(services.c.path > sa.bindparam("after")).limit(PAGE_SIZE)
+_SELECT_WANTED = sa.select(
+    *(services.c[name] for name in ("path", "generation", "definition", "removing", "version"))
+).where(services.c.backend == sa.bindparam("here"), services.c.version > sa.bindparam("after"))
+_SELECT_KNOWN_SERVICES = sa.select(
+    services.c.path, services.c.generation, services.c.removing, services.c.observed
+).where(services.c.path.in_(sa.bindparam("names", expanding=True)))
+_DELETE_SERVICES = sa.delete(services).where(services.c.path.in_(sa.bindparam("names", expanding=True)))
+_INSERT_SERVICE = sa.insert(services)
+_RAISE_VERSION = (
     sa.update(versions)
     .where(versions.c.backend == sa.bindparam("here"))
     .values(last=versions.c.last + 1)
     .returning(versions.c.last)
 )
-_SEEN = sa.select(generations).where(generations.c.path.in_(sa.bindparam("names", expanding=True)))
-_BELOW = (generations.c.path > sa.bindparam("first")) & (generations.c.path < sa.bindparam("last"))
-_SEEN_BELOW = sa.select(generations.c.generation).where(_BELOW)
-_COVERED_NOW = sa.delete(generations).where(_BELOW)  # a path's entry covers all below it
-_UNSEEN = sa.delete(generations).where(generations.c.path.in_(sa.bindparam("names", expanding=True)))
-_SEE = sa.insert(generations)
-_ENTER = sa.insert(instances)
-_NOTE = sa.update(instances).where(instances.c.token == sa.bindparam("which"))
-_STRIKE = sa.delete(instances).where(instances.c.token.in_(sa.bindparam("tokens", expanding=True)))
-_SAW = sa.update(services).where(services.c.path == sa.bindparam("which"))
+_SELECT_GENERATIONS = sa.select(generations).where(generations.c.path.in_(sa.bindparam("names", expanding=True)))
+_IS_GENERATION_BELOW = (generations.c.path > sa.bindparam("first")) & (generations.c.path < sa.bindparam("last"))
+_SELECT_GENERATIONS_BELOW = sa.select(generations.c.generation).where(_IS_GENERATION_BELOW)
+_DELETE_GENERATIONS_BELOW = sa.delete(generations).where(_IS_GENERATION_BELOW)  # a path's entry covers all below it
+_DELETE_GENERATIONS = sa.delete(generations).where(generations.c.path.in_(sa.bindparam("names", expanding=True)))
+_INSERT_GENERATION = sa.insert(generations)
+_INSERT_INSTANCE = sa.insert(instances)
+_UPDATE_INSTANCE = sa.update(instances).where(instances.c.token == sa.bindparam("which"))
+_DELETE_INSTANCES = sa.delete(instances).where(instances.c.token.in_(sa.bindparam("tokens", expanding=True)))
+_UPDATE_SERVICE = sa.update(services).where(services.c.path == sa.bindparam("which"))
 
 
 def create_tables(connection: sa.Connection) -> None:
     """Creates missing tables."""
-    create_missing(connection, metadata)
+    create_missing_tables(connection, metadata)
 
 
 @dataclass
@@ -132,34 +132,36 @@ class WantedService:
     version: int
 
 
-class BackendState:
+class BackendLedger:
     """The ledger of one backend: orders, instances and observations."""
 
-    def __init__(self, backend: str, database: Transactions) -> None:
+    def __init__(self, backend: str, database: TransactionRunner) -> None:
         self.backend = backend
         self._grouped = GroupCommit(database)
 
-    async def order(self, orders: Sequence[ServiceOrder]) -> None:
+    async def order_services(self, orders: Sequence[ServiceOrder]) -> None:
         """Records orders for services. An order that is not newer than the recorded one changes nothing."""
 
         def write(connection: sa.Connection) -> Superseded | None:
             late = _claim_generation(connection, {order.path: order.generation for order in orders})
             if late:
                 return late
-            rows = connection.execute(_KNOWN, {"names": [order.path for order in orders]}).mappings()
+            rows = connection.execute(_SELECT_KNOWN_SERVICES, {"names": [order.path for order in orders]}).mappings()
             known = {row["path"]: row for row in rows}
             latest = {path: row["generation"] for path, row in known.items() if not row["removing"]}
             fresh = [order for order in orders if order.generation > latest.get(order.path, -1)]
             version = self._next_version(connection)
             seen = {path: row["observed"] for path, row in known.items()}
             if fresh:
-                connection.execute(_FORGET, {"names": [order.path for order in fresh]})
-                connection.execute(_ORDER, [self._row(order, version, seen.get(order.path)) for order in fresh])
+                connection.execute(_DELETE_SERVICES, {"names": [order.path for order in fresh]})
+                connection.execute(
+                    _INSERT_SERVICE, [self._service_row(order, version, seen.get(order.path)) for order in fresh]
+                )
             return None
 
-        await self._unless_late(write)
+        await self._write_unless_late(write)
 
-    async def remove(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
+    async def remove_services(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
         """Records the removal of all services at and below a path, except those to keep."""
 
         def write(connection: sa.Connection) -> Superseded | None:
@@ -167,74 +169,81 @@ class BackendState:
             if late:
                 return late
             version = self._next_version(connection)
-            there = connection.execute(_FACTS_AT, {"here": self.backend} | _span(prefix)).mappings()
+            there = connection.execute(_SELECT_SERVICES_AT, {"here": self.backend} | _range_below(prefix)).mappings()
             names = sorted({row["path"] for row in there if not row["removing"]} - set(keep))
             ended = {"removing": True, "version": version}
             if names:
                 connection.execute(sa.update(services).where(services.c.path.in_(names)).values(ended))
             return None
 
-        await self._unless_late(write)
+        await self._write_unless_late(write)
 
-    async def claim(self, system: str, generation: int) -> None:
+    async def claim_generation(self, system: str, generation: int) -> None:
         """Blocks orders of earlier generations at or below this path from now on."""
-        await self._unless_late(lambda connection: _claim_generation(connection, {system: generation}, all_below=True))
+        await self._write_unless_late(
+            lambda connection: _claim_generation(connection, {system: generation}, all_below=True)
+        )
 
-    async def _unless_late(self, write: Callable[[sa.Connection], Superseded | None]) -> None:
+    async def _write_unless_late(self, write: Callable[[sa.Connection], Superseded | None]) -> None:
         """Raises the refusal of a late order after the commit, as an exception would roll back others' work."""
-        if late := await self._grouped.run(write):
+        if late := await self._grouped.run_transaction(write):
             raise late
 
-    async def facts(self, prefix: str = "") -> list[ServiceFacts]:
+    async def read_facts(self, prefix: str = "") -> list[ServiceFacts]:
         """Returns the last observations of the services at and below a path, ordered by path."""
 
         def read(connection: sa.Connection) -> list[ServiceFacts]:
-            where = {"here": self.backend} | (_span(prefix) if prefix else {})
-            rows = connection.execute(_FACTS_AT if prefix else _FACTS, where)
-            return [_facts(row._mapping) for row in rows]
+            where = {"here": self.backend} | (_range_below(prefix) if prefix else {})
+            rows = connection.execute(_SELECT_SERVICES_AT if prefix else _SELECT_SERVICES, where)
+            return [_facts_from_row(row._mapping) for row in rows]
 
-        return await self._grouped.run(read)
+        return await self._grouped.run_transaction(read)
 
-    async def living(self, prefix: str, after: str) -> list[ServiceFacts]:
+    async def list_living(self, prefix: str, after: str) -> list[ServiceFacts]:
         """A page of the services at and below a path, from after a path on."""
 
         def read(connection: sa.Connection) -> list[ServiceFacts]:
-            where = {"here": self.backend, "after": after} | (_span(prefix) if prefix else {})
-            rows = connection.execute(_LIVING_AT if prefix else _LIVING, where)
-            return [_facts(row._mapping) for row in rows]
+            where = {"here": self.backend, "after": after} | (_range_below(prefix) if prefix else {})
+            rows = connection.execute(_SELECT_LIVING_AT if prefix else _SELECT_LIVING, where)
+            return [_facts_from_row(row._mapping) for row in rows]
 
-        return await self._grouped.run(read)
+        return await self._grouped.run_transaction(read)
 
-    async def wanted(self, after: int) -> list[WantedService]:
+    async def list_wanted_since(self, after: int) -> list[WantedService]:
         """Returns orders since a version."""
 
         def read(connection: sa.Connection) -> list[WantedService]:
-            return [WantedService(*row) for row in connection.execute(_WANTED, {"here": self.backend, "after": after})]
+            return [
+                WantedService(*row)
+                for row in connection.execute(_SELECT_WANTED, {"here": self.backend, "after": after})
+            ]
 
-        return await self._grouped.run(read)
+        return await self._grouped.run_transaction(read)
 
-    async def units(self) -> list[ServiceInstance]:
+    async def list_instances(self) -> list[ServiceInstance]:
         """Returns all recorded instances."""
 
         def read(connection: sa.Connection) -> list[ServiceInstance]:
             rows = connection.execute(sa.select(instances).where(instances.c.backend == self.backend)).mappings()
-            return [_unit(row) for row in rows]
+            return [_instance_from_row(row) for row in rows]
 
-        return await self._grouped.run(read)
+        return await self._grouped.run_transaction(read)
 
-    async def enter(self, units: Sequence[ServiceInstance]) -> None:
+    async def insert_instances(self, units: Sequence[ServiceInstance]) -> None:
         """Records instances before they are started, so that a later supervisor can find them."""
-        rows = [_unit_row(unit) | {"backend": self.backend} for unit in units]
-        await self._grouped.run(lambda connection: _execute(connection, _ENTER, rows))
+        rows = [_row_of_instance(unit) | {"backend": self.backend} for unit in units]
+        await self._grouped.run_transaction(lambda connection: _execute_many(connection, _INSERT_INSTANCE, rows))
 
-    async def note(self, units: Sequence[ServiceInstance]) -> None:
+    async def update_instances(self, units: Sequence[ServiceInstance]) -> None:
         """Updates the records of instances: their processes, or that they are to stop."""
-        rows = [{"which": unit.token} | _unit_row(unit) for unit in units]
-        await self._grouped.run(lambda connection: _execute(connection, _NOTE, rows))
+        rows = [{"which": unit.token} | _row_of_instance(unit) for unit in units]
+        await self._grouped.run_transaction(lambda connection: _execute_many(connection, _UPDATE_INSTANCE, rows))
 
-    async def strike(self, tokens: Sequence[str]) -> None:
+    async def delete_instances(self, tokens: Sequence[str]) -> None:
         """Deletes the records of instances that are gone."""
-        await self._grouped.run(lambda connection: connection.execute(_STRIKE, {"tokens": list(tokens)}) and None)
+        await self._grouped.run_transaction(
+            lambda connection: connection.execute(_DELETE_INSTANCES, {"tokens": list(tokens)}) and None
+        )
 
     async def record_observations(
         self, facts: Sequence[ServiceFacts], gone: Sequence[str], units: Sequence[ServiceInstance]
@@ -242,22 +251,26 @@ class BackendState:
         """Writes the observations of services and instances, and deletes services that are gone."""
 
         def write(connection: sa.Connection) -> None:
-            _execute(connection, _SAW, [{"which": each.path, "observed": asdict(each)} for each in facts])
-            _execute(connection, _NOTE, [{"which": unit.token, "healthy": unit.healthy} for unit in units])
+            _execute_many(
+                connection, _UPDATE_SERVICE, [{"which": fact.path, "observed": asdict(fact)} for fact in facts]
+            )
+            _execute_many(
+                connection, _UPDATE_INSTANCE, [{"which": unit.token, "healthy": unit.healthy} for unit in units]
+            )
             if gone:
                 ended = sa.delete(services).where(services.c.path.in_(gone), services.c.removing)
                 connection.execute(ended)
 
-        await self._grouped.run(write)
+        await self._grouped.run_transaction(write)
 
     def _next_version(self, connection: sa.Connection) -> int:
         """Returns the next version, from a counter: max(version) would repeat once the newest service is deleted."""
-        last = connection.execute(_RAISE, {"here": self.backend}).scalar_one_or_none()
+        last = connection.execute(_RAISE_VERSION, {"here": self.backend}).scalar_one_or_none()
         if last is None:
             connection.execute(sa.insert(versions).values(backend=self.backend, last=1))
         return int(last or 1)
 
-    def _row(self, order: ServiceOrder, version: int, seen: dict[str, Any] | None) -> dict[str, Any]:
+    def _service_row(self, order: ServiceOrder, version: int, seen: dict[str, Any] | None) -> dict[str, Any]:
         """Returns a service's row; it keeps the last observation until the supervisor has looked."""
         unseen = asdict(ServiceFacts(order.path, -1, order.definition.get("instances", 1)))
         return {
@@ -276,48 +289,52 @@ def _claim_generation(
 ) -> Superseded | None:
     """Records our generation as the latest at these paths; returns Superseded if there is a later one."""
     for root in sorted({":".join(path.split(":")[:2]) for path in orders}):
-        _one_at_a_time(connection, root)
+        _lock_system(connection, root)
     above = {path: [path, *ancestors(path)] for path in orders}
     names = list(dict.fromkeys(each for some in above.values() for each in some))
-    seen: dict[str, int] = {row.path: row.generation for row in connection.execute(_SEEN, {"names": names})}
+    seen: dict[str, int] = {
+        row.path: row.generation for row in connection.execute(_SELECT_GENERATIONS, {"names": names})
+    }
     for path, generation in orders.items():
         known = [seen[each] for each in above[path] if each in seen]
         if all_below:
-            known += connection.execute(_SEEN_BELOW, _span(path)).scalars().all()
-        if late := late_order(path, generation, max(known, default=0), "generation"):
+            known += connection.execute(_SELECT_GENERATIONS_BELOW, _range_below(path)).scalars().all()
+        if late := refuse_late_order(path, generation, max(known, default=0), "generation"):
             return late
         if all_below:
-            connection.execute(_COVERED_NOW, _span(path))
-    connection.execute(_UNSEEN, {"names": list(orders)})
-    _execute(connection, _SEE, [{"path": path, "generation": number} for path, number in orders.items()])
+            connection.execute(_DELETE_GENERATIONS_BELOW, _range_below(path))
+    connection.execute(_DELETE_GENERATIONS, {"names": list(orders)})
+    _execute_many(
+        connection, _INSERT_GENERATION, [{"path": path, "generation": number} for path, number in orders.items()]
+    )
     return None
 
 
-def _one_at_a_time(connection: sa.Connection, root: str) -> None:
+def _lock_system(connection: sa.Connection, root: str) -> None:
     """Serialises orders for one system; on SQLite writers are serial anyway."""
     if connection.dialect.name == "postgresql":
         key = sa.func.hashtextextended(f"services of {root}", 0)
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
 
 
-def _span(prefix: str) -> dict[str, str]:
+def _range_below(prefix: str) -> dict[str, str]:
     """Returns the parameters for a path and everything below it; `;` follows `:` in ASCII."""
     return {"at_path": prefix, "first": f"{prefix}:", "last": f"{prefix};"}
 
 
-def _execute(connection: sa.Connection, statement: sa.Executable, rows: list[dict[str, Any]]) -> None:
+def _execute_many(connection: sa.Connection, statement: sa.Executable, rows: list[dict[str, Any]]) -> None:
     if rows:
         connection.execute(statement, rows)
 
 
-def _facts(row: Any) -> ServiceFacts:
+def _facts_from_row(row: Any) -> ServiceFacts:
     seen = ServiceFacts(**row["observed"])
     if seen.generation < row["generation"]:  # ordered, and not observed yet
         return ServiceFacts(row["path"], -1, int(row["definition"].get("instances", 1)), seen.alive, seen.healthy)
     return seen
 
 
-def _unit(row: Any) -> ServiceInstance:
+def _instance_from_row(row: Any) -> ServiceInstance:
     kept = {
         name: row[name]
         for name in ("token", "path", "number", "revision", "stopping", "pid", "started", "port", "healthy")
@@ -325,7 +342,7 @@ def _unit(row: Any) -> ServiceInstance:
     return ServiceInstance(node=Node.model_validate(row["definition"]), **kept)
 
 
-def _unit_row(unit: ServiceInstance) -> dict[str, Any]:
+def _row_of_instance(unit: ServiceInstance) -> dict[str, Any]:
     kept = ("token", "path", "number", "revision", "stopping", "pid", "started", "port", "healthy")
     node = unit.node.model_dump(mode="json", exclude_defaults=True)
     return {name: getattr(unit, name) for name in kept} | {"definition": node}

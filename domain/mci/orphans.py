@@ -7,7 +7,7 @@ from datetime import datetime
 from domain.model import Model
 
 
-class StrayOrder(Model):
+class OrphanOrder(Model):
     """An orphan to act on: its own path, below the path that the VM carries, and its place if that is known."""
 
     path: str
@@ -16,7 +16,7 @@ class StrayOrder(Model):
     own: str = ""  # the cloud id in the record so far
 
 
-class Identified(Model):
+class IdentifiedOrphan(Model):
     """An orphan as its cloud describes it; `problem` says why it cannot be adopted."""
 
     state: str = ""
@@ -24,9 +24,9 @@ class Identified(Model):
     problem: str = ""
 
 
-class Adoption(Model):
+class AdoptOrphanOrder(Model):
     """The order to give an orphan to the record of the path that it carries."""
 
-    order: StrayOrder
-    seen: Identified
+    order: OrphanOrder
+    seen: IdentifiedOrphan
     at: datetime

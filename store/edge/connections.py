@@ -9,31 +9,31 @@ import sqlalchemy as sa
 
 from domain.edge.messages import CrmAddress
 from domain.edge.tables import CLOUDLET
-from store.edge.hooks import address_of
+from store.edge.hooks import crm_address_of
 from store.engine import Database
 from store.rows import read_all
 from store.schema import ObjectRow, objects
 
-PAGE = 500
-_CLOUDLETS = (
+PAGE_SIZE = 500
+_SELECT_CLOUDLETS = (
     sa.select(objects)
     .where(objects.c.kind == CLOUDLET.kind, objects.c.path > sa.bindparam("after"))
     .order_by(objects.c.path)
-    .limit(PAGE)
+    .limit(PAGE_SIZE)
 )
 
 
-async def connections(database: Database) -> AsyncIterator[list[CrmAddress]]:
+async def list_open_connections(database: Database) -> AsyncIterator[list[CrmAddress]]:
     """Yields the open CRM connections of each cloudlet that has any."""
-    page, after = await database.run(partial(_page, after="")), ""
+    page, after = await database.run_transaction(partial(_read_page, after="")), ""
     while page:
         for addresses in page.values():
             if addresses:
                 yield addresses
         after = list(page)[-1]
-        page = await database.run(partial(_page, after=after)) if len(page) == PAGE else {}
+        page = await database.run_transaction(partial(_read_page, after=after)) if len(page) == PAGE_SIZE else {}
 
 
-def _page(connection: sa.Connection, after: str) -> dict[str, list[CrmAddress]]:
-    rows = read_all(ObjectRow, connection.execute(_CLOUDLETS, {"after": after}))
-    return {row.path: [each for role in ("crm", "next") if (each := address_of(row, role))] for row in rows}
+def _read_page(connection: sa.Connection, after: str) -> dict[str, list[CrmAddress]]:
+    rows = read_all(ObjectRow, connection.execute(_SELECT_CLOUDLETS, {"after": after}))
+    return {row.path: [address for role in ("crm", "next") if (address := crm_address_of(row, role))] for row in rows}

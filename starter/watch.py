@@ -11,24 +11,24 @@ from cyclopts import Parameter
 
 from starter import terminal
 from starter.errors import Exit
-from starter.session import lasting
+from starter.session import shared_client
 
-SECONDS = 1.0  # between polls: the inventory has no notifications
+WATCH_SECONDS = 1.0  # between polls: the inventory has no notifications
 
 WatchOption = Annotated[bool, Parameter(negative="", help="Go on, and print it again whenever it has changed.")]
 
 
-async def watching(watch: bool, look: Callable[[], Awaitable[Exit]]) -> Exit:
+async def run_and_watch(watch: bool, look: Callable[[], Awaitable[Exit]]) -> Exit:
     """Runs a read once; with --watch, repeats it on one connection until Ctrl-C or until the object is gone."""
     if not watch:
         return await look()
     shown: terminal.Lines = []
-    async with lasting():
+    async with shared_client():
         while True:
-            with terminal.held() as lines:
+            with terminal.collect_lines() as lines:
                 await look()
             if lines != shown:
-                terminal.release([*([terminal.GAP] if shown else []), *lines])
+                terminal.print_collected([*([terminal.EMPTY_LINE] if shown else []), *lines])
                 sys.stdout.flush()  # for a reader of a pipe
                 shown = lines
-            await asyncio.sleep(SECONDS)
+            await asyncio.sleep(WATCH_SECONDS)
