@@ -4,7 +4,7 @@ ENV UV_PROJECT_ENVIRONMENT=/app/.venv UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV
 RUN pip install --no-cache-dir uv==0.13.7
 WORKDIR /app
 COPY pyproject.toml uv.lock README.md LICENSE ./
-RUN uv sync --frozen --no-dev --no-install-project --extra postgres --extra encryption --extra tracing --extra clouds
+RUN uv sync --frozen --no-dev --no-install-project --extra postgres --extra encryption --extra tracing --extra clouds --extra gateway
 COPY domain domain
 COPY store store
 COPY providers providers
@@ -12,9 +12,10 @@ COPY activities activities
 COPY workflows workflows
 COPY client client
 COPY workers workers
+COPY gateway gateway
 COPY starter starter
 COPY examples examples
-RUN uv sync --frozen --no-dev --extra postgres --extra encryption --extra tracing --extra clouds
+RUN uv sync --frozen --no-dev --extra postgres --extra encryption --extra tracing --extra clouds --extra gateway
 
 FROM python:3.11.14-slim-bookworm
 RUN useradd --system --create-home --uid 10001 ratchet
