@@ -46,7 +46,7 @@ class LandingBuffer:
             raise unwritten
 
     async def _write_loop(self) -> None:
-        """Writes the collected landings every PAUSE_SECONDS until the buffer is closed."""
+        """Writes the collected landings every GATHER_SECONDS until the buffer is closed."""
         while self._waiting or not self._closing.is_set():
             await self._some.wait()
             with suppress(TimeoutError):

@@ -94,7 +94,7 @@ class OrderRight:
                     await self._ask_inventory()
             self._send_heartbeats()  # the read may have taken long
 
-    async def order_with_proof(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def prove_then_call(self, call: Callable[[], Awaitable[T]]) -> T:
         """Proves the right, then makes the call."""
         await self.prove()
         return await call()

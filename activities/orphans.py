@@ -167,7 +167,9 @@ class OrphanActivities:
     async def _compare_with_records(
         self, listing: ProviderListing, things: Sequence[LivingThing]
     ) -> list[tuple[LivingThing, ObjectView | None, str]]:
-        """Each thing with the record of its path and, if it is an orphan, what that record is."""
+        """Returns each thing with the record of its path and, if it is an orphan, a text that says why the record is
+        not its own.
+        """
         records = await self._inventory.read_objects([thing.path for thing in things]) if things else {}
         pairs = ((thing, records.get(thing.path)) for thing in things)
         return [(thing, record, listing.describe_other_owner(thing, record)) for thing, record in pairs]
@@ -182,10 +184,10 @@ class OrphanActivities:
         ]
 
 
-async def read_pages(
+async def iterate_living_pages(
     provider: str, read: Callable[[ThingKey], Awaitable[Sequence[LivingThing]]], after: ThingKey
 ) -> AsyncIterator[LivingPage]:
-    """The pages of one provider that lists things in the order of their keys, from after one on."""
+    """Yields one provider's pages in the order of keys, beginning after `after`. An error becomes the last page."""
     while True:
         try:
             things = await read(after)

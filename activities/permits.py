@@ -226,7 +226,7 @@ class _CloudLeases:
         self._csp, self._worker, self.limits, self._store = csp, worker, limits, office
         self.regions = _RegionQueue(self)
         self.places: dict[str, _RegionSlots] = {}
-        self._until = 0.0  # expiry of all leases, by `boot_time`
+        self._until = 0.0  # expiry of all leases, by `seconds_since_boot`
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 

@@ -101,9 +101,9 @@ class ReadActivities:
 
     @answered_from_store
     @activity.defn
-    async def read_newest_event(self, query: EventQuery) -> EventPage:
-        """The position after the newest event."""
-        return EventPage(cursor=str(await refusal_as_answer(self.inventory.read_newest_event())))
+    async def read_newest_position(self, query: EventQuery) -> EventPage:
+        """Returns the position from which events can be followed: after the newest one."""
+        return EventPage(cursor=str(await refusal_as_answer(self.inventory.read_newest_position())))
 
     @answered_from_store
     @activity.defn

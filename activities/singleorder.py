@@ -9,7 +9,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence
-from activities.orphans import REFUSED_BY_PROVIDER, LivingPage, ProviderListing, read_pages
+from activities.orphans import REFUSED_BY_PROVIDER, LivingPage, ProviderListing, iterate_living_pages
 from activities.retry import ProviderRetry
 from domain.errors import ProviderError, one_line
 from domain.kinds import Kind
@@ -49,7 +49,7 @@ class SingleOrderActivities:
             verb, about = self._rules.order_for(task, await self._inventory.read_object(grant.path))
             token = ":".join((grant.path, str(grant.epoch), verb))
             order = ObjectOrder(grant.path, kind_of(grant.path), verb, token, grant.epoch, about)
-            call = partial(right.order_with_proof, partial(self._provider.perform_order, order))
+            call = partial(right.prove_then_call, partial(self._provider.perform_order, order))
             facts = await self._call_with_retry(call)
         return WorkReport(info=dict(facts.info))
 
@@ -86,7 +86,7 @@ class SingleOrderListing(ProviderListing):
         self._stable = {kind.name: kind.table.stable_statuses for kind in kinds}
 
     def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
-        return read_pages(self.family, partial(self._read_page, prefix), after)
+        return iterate_living_pages(self.family, partial(self._read_page, prefix), after)
 
     def describe_difference(self, thing: LivingThing, record: ObjectView) -> str:
         wrong = self._is_certain(record) and record.status != self._rules.status_from(ObjectFacts("", thing.state))

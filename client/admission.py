@@ -77,7 +77,9 @@ class ActionStarter(WorkerQueries):
         return await self.wait_for_admission(request, newest.run_id, _admission_update_id(mark))
 
     async def wait_for_admission(self, request: Request, run: str, question: str = "") -> Ticket:
-        """Asks a run whether it was admitted. Temporal accepts no update while the run's last task is overdue."""
+        """Waits until a run says whether it was admitted. Asks again for ADMISSION_SECONDS: Temporal accepts no update
+        while the
+        run's last task is overdue."""
         handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(workflow_id(request), run_id=run)
         question = question or update_id(wire.ADMIT_UPDATE, request)
         clock = asyncio.get_running_loop().time

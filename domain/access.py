@@ -71,7 +71,7 @@ class AccessPolicy(Model):
     def check_request(self, request: Request) -> None:
         """Raises Refused if no role of the requester allows this request."""
         names = self.users.get(request.requested_by, self.users.get(ANYTHING, []))
-        if request.requested_by not in self.users and _is_own_request(request):
+        if request.requested_by not in self.users and _is_from_own_program(request):
             return
         if any(self.roles[name].allows_request(request) for name in names):
             return
@@ -84,7 +84,7 @@ class AccessPolicy(Model):
         )
 
 
-def _is_own_request(request: Request) -> bool:
+def _is_from_own_program(request: Request) -> bool:
     """Tells whether one of our programs requests its own work; an object that does gives its path as its name."""
     signed = request.requested_by
     name = signed.split(":")[-2] if ":" in signed else signed

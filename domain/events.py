@@ -9,7 +9,7 @@ from domain.errors import Category, Refused
 from domain.model import HistoryLine, Model
 
 READ_EVENTS = "read_events"
-READ_NEWEST_EVENT = "read_newest_event"
+READ_NEWEST_EVENT = "read_newest_position"
 
 _CURSOR_PATTERN = re.compile(r"(\d{1,19})\.(\d{1,19})", re.ASCII)
 _LARGEST_NUMBER = 2**63 - 1

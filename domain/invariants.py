@@ -63,7 +63,7 @@ class AuditSnapshot:
     lines: int = 0
 
     def add_findings(self, findings: Iterable[InvariantViolation]) -> None:
-        """Adds findings, up to MOST_FINDINGS, and counts the rest."""
+        """Adds findings, up to MAX_FINDINGS, and counts the rest."""
         for finding in findings:
             if len(self.findings) < MAX_FINDINGS:
                 self.findings.append(finding)

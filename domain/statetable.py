@@ -195,9 +195,9 @@ class StateTable:
 
     def can_land(self, action: str, during: str, came_from: str, to: str) -> bool:
         """Tells whether a target under `during` may end as `to`: by its row, or because the cloud may report it."""
-        return self.landing_row(action, during, came_from, to) is not None
+        return self.row_for_ending(action, during, came_from, to) is not None
 
-    def landing_row(self, action: str, during: str, came_from: str, to: str) -> Row | None:
+    def row_for_ending(self, action: str, during: str, came_from: str, to: str) -> Row | None:
         """Returns the row by which a target under `during` ends as `to`; rows from where it came are preferred."""
         here = [
             row

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from domain.wire import ACTIONS_QUEUE
 from gateway import native, openapi, page, problems
 from gateway.context import Gateway, Ratchet, TranslatedRoute
-from gateway.limits import RequestLimits
+from gateway.limits import RequestGuard
 
 API_DESCRIPTION = (
     "Durable lifecycle actions on infrastructure. An action is requested once, survives crashes, and ends with an "
@@ -35,7 +35,7 @@ def build_app(gateway: Gateway) -> FastAPI:
     _add_health_probes(app)
     app.include_router(native.router)
     app.openapi = lambda: openapi.build_document(app)  # type: ignore[method-assign]
-    app.add_middleware(RequestLimits, hosts=gateway.hosts)
+    app.add_middleware(RequestGuard, hosts=gateway.hosts)
     return app
 
 

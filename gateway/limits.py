@@ -18,7 +18,7 @@ BODY_SECONDS = 10.0
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-class RequestLimits:
+class RequestGuard:
     """ASGI middleware. A browser on this machine may show any site: its pages must not command the gateway."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str] = frozenset()) -> None:

@@ -60,7 +60,7 @@ class TokenFile:
         self._load()
 
     def authenticate(self, authorization: str | None) -> str:
-        """The name of whoever has the token of an Authorization header; Unauthorized if nobody does."""
+        """Returns the name of the token's owner; raises Unauthorized if the token is missing, unknown or expired."""
         try:
             self._load()
         except Refused as error:  # nobody may in: a token that was taken back must not work for longer

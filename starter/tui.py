@@ -113,7 +113,7 @@ class Tui(App[None]):
             held = (await self._asking.run_query(wire.READ_LOCKS, ReadQuery(), LocksView)).locks
             lines = [(view.path, view.mode, view.action, view.owner, _format_time(view.since)) for view in held]
             self._fill_table("locks", [(f"{line[0]} {line[3]}", line) for line in lines])
-            await self._show_side()
+            await self._update_details()
         except RatchetError as error:
             self._notify_user(str(error), "error")
         finally:
@@ -174,9 +174,9 @@ class Tui(App[None]):
 
     @work(exclusive=True, group="side")
     async def _refresh_side(self) -> None:
-        await self._show_side()
+        await self._update_details()
 
-    async def _show_side(self) -> None:
+    async def _update_details(self) -> None:
         """Shows status and history of the object under the cursor."""
         side = self.query_one("#side", Static)
         if not (path := self._selected_path()):

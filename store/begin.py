@@ -17,7 +17,7 @@ from domain.wire import object_path_of
 from store.grants import AdmissionPlan, GrantWriter, grant_of_action
 from store.hooks import NO_HOOKS, GrantExtras, Hooks, HooksByKind, MaybeObjectRow
 from store.identity import check_incarnation
-from store.queries import lock_from_row, read_shown_status
+from store.queries import lock_from_row, read_aggregated_status
 from store.recovery import CUT_OFF_MESSAGE, abandon_run
 from store.rows import find_object, lock_object, read_all, read_one
 from store.schema import HAS_REQUEST_ID, ActionRow, LockRow, actions, locks, objects
@@ -106,7 +106,9 @@ def begin_action(
     except Refused as refused:
         return Admission(refusal=Refusal.from_error(refused))
     if plan.row is None:
-        return Admission(grant=_grant_without_work(request, row, plan, read_shown_status(connection, request.path)))
+        return Admission(
+            grant=_grant_without_work(request, row, plan, read_aggregated_status(connection, request.path))
+        )
     granting = GrantWriter(connection, claim, kind, plan, plan.row, extra, behind)
     if row is None:
         grant = granting.write_new_object(kind.new_members(request.path, spec) if kind.new_members else (), want)
@@ -156,8 +158,9 @@ def _with_hook_locks(
 def _have_hook_locks_changed(
     connection: sa.Connection, hook: Hooks, kind: registry.Kind, request: Request, want: dict[str, LockMode]
 ) -> bool:
-    """Tells whether the hook asks for other locks when called again. On PostgreSQL an action that attaches or detaches
-    parts can end between the hook's first call and the reading of the locks."""
+    """Tells whether the hook now asks for other locks, because an action that attaches or detaches parts ended
+    meanwhile.
+    That can happen only on PostgreSQL."""
     return connection.dialect.name == "postgresql" and _with_hook_locks(connection, hook, kind, request, want) != want
 
 

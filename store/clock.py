@@ -24,7 +24,7 @@ def read_micros(connection: sa.Connection) -> int:
 
 
 def resolve_write_time(connection: sa.Connection, at: datetime) -> datetime:
-    """Returns the caller's time, or the database's time for WHEN_WRITTEN."""
+    """Returns the caller's time, or the database's time for AT_WRITE_TIME."""
     return read_now(connection) if at == AT_WRITE_TIME else at
 
 

@@ -20,8 +20,8 @@ _ENDED: sa.ColumnElement[int] = sa.literal_column("pg_snapshot_xmin(pg_current_s
 _POSITION = sa.tuple_(history.c.xid, history.c.seq)
 
 
-def read_newest_event(connection: sa.Connection) -> EventCursor:
-    """The position of the newest line that can be read."""
+def read_newest_position(connection: sa.Connection) -> EventCursor:
+    """Returns the position of the newest history line of an ended transaction, from which to follow events."""
     query = _only_ended_transactions(connection, sa.select(history.c.xid, history.c.seq).where(history.c.xid >= 0))
     row = connection.execute(query.order_by(history.c.xid.desc(), history.c.seq.desc()).limit(1)).one_or_none()
     return EventCursor(*row) if row else FIRST_CURSOR

@@ -17,7 +17,7 @@ from store.grants import grant_of_action
 from store.history import NO_ROW_MESSAGE, history_line, merge_info
 from store.hooks import NO_HOOKS, HooksByKind
 from store.land import land_targets
-from store.queries import read_shown_status
+from store.queries import read_aggregated_status
 from store.recovery import restore_objects
 from store.rows import read_one
 from store.schema import ActionRow, actions, locks, objects
@@ -87,15 +87,15 @@ def finish_action(connection: sa.Connection, hooks: HooksByKind, ending: ActionE
         apply_step(connection, hooks, step, action)
     failed = _land_remaining_targets(connection, hooks, grant, ending)
     outcome = _count_outcome(grant, ending, failed)
-    shown = _end_object(connection, grant, ending, outcome)
+    shown = _write_final_status(connection, grant, ending, outcome)
     hook = hooks.get(kind_of(grant.path), NO_HOOKS)
     if hook.extra_locks or registry.can_move_others(kind_of(grant.path)):
         restore_objects(connection, action, ending.at, ending.message or LEFT_OVER_MESSAGE)
         shown = ""
-    outcome = outcome.model_copy(update={"status": shown or read_shown_status(connection, ending.path)})
+    outcome = outcome.model_copy(update={"status": shown or read_aggregated_status(connection, ending.path)})
     if hook.on_finish:
         hook.on_finish(connection, grant, outcome, ending.at)
-        outcome = outcome.model_copy(update={"status": read_shown_status(connection, ending.path)})
+        outcome = outcome.model_copy(update={"status": read_aggregated_status(connection, ending.path)})
     owner, run = registry.workflow_id_of(ending.path, grant.action), action.run
     followers = (
         waitqueue.list_waiting_behind(connection, owner, run) if registry.can_meet_hidden(kind_of(ending.path)) else []
@@ -111,7 +111,7 @@ def _outcome_of_unknown_action(connection: sa.Connection, ending: ActionEnding) 
     same = (NONE, NONE, ending.epoch, f"ignored: {UNKNOWN_ACTION_MESSAGE}", LineEffect.IGNORED)
     told = history_line(ending.path, ending.at, Actor.CONTROLLER, ending.action, *same)
     record_lines(connection, [told])
-    status = read_shown_status(connection, ending.path)
+    status = read_aggregated_status(connection, ending.path)
     return Outcome(
         path=ending.path,
         action=ending.action,
@@ -138,7 +138,7 @@ def _land_remaining_targets(
         _SELECT_UNFINISHED, _object_parameters(grant)
     ):
         if not place or not registry.is_member_kind(kind_of(path)):
-            continue  # not landed as a target; `_end_object` moves it
+            continue  # not landed as a target; `_write_final_status` moves it
         if not error:
             status = _failure_status(path, doing, status, came_from)
             error = f"{UNANSWERED_MESSAGE}: {ending.message}" if ending.message else UNANSWERED_MESSAGE
@@ -182,7 +182,7 @@ def _count_outcome(grant: Grant, ending: ActionEnding, troubles: list[TargetFail
     )
 
 
-def _end_object(connection: sa.Connection, grant: Grant, ending: ActionEnding, outcome: Outcome) -> str:
+def _write_final_status(connection: sa.Connection, grant: Grant, ending: ActionEnding, outcome: Outcome) -> str:
     """Moves the object itself to its row's *then* or *else* status, unless it was landed as a target.
 
     Returns a group's shown status, which its history line names too; else an empty string.
@@ -208,7 +208,7 @@ def _end_object(connection: sa.Connection, grant: Grant, ending: ActionEnding, o
     if ending.spec is not None:
         told["spec"] = ending.spec
     _OBJECT_ITSELF.change_objects(connection, _object_parameters(grant), told)
-    shown = read_shown_status(connection, grant.path) if kind.aggregate and to != NONE else ""
+    shown = read_aggregated_status(connection, grant.path) if kind.aggregate and to != NONE else ""
     if shown not in ("", to):
         reason = one_line(f"{reason}; {kind.table.label} is {shown}")
     effect = LineEffect.APPLIED if good else LineEffect.ABANDONED
@@ -235,7 +235,7 @@ def _record_hidden_work(connection: sa.Connection, grant: Grant, ending: ActionE
 def _may_end_in(grant: Grant, status: str, to: str) -> bool:
     """Tells whether the action may end in another status than its row names: by a landing row or by a step."""
     table = registry.kind_at(grant.path).table
-    landing = table.landing_row(grant.action, grant.during, grant.came_from, to)
+    landing = table.row_for_ending(grant.action, grant.during, grant.came_from, to)
     return landing is not None or table.judge_step(status, to, Actor.CONTROLLER).ruling is not Ruling.REFUSED
 
 

@@ -271,7 +271,7 @@ def new_object_row(born: NewObject) -> dict[str, Any]:
 
 
 def cut_into_ranges(placed: Iterable[tuple[str, str]]) -> Iterable[Range]:
-    """Pairs of a place and a path, sorted, as ranges of at most CHUNK_VMS in one place."""
+    """Pairs of a place and a path, sorted, as ranges of at most VMS_PER_CHUNK in one place."""
     for place, some in groupby(placed, key=itemgetter(0)):
         paths = [path for _, path in some]
         for first in range(0, len(paths), VMS_PER_CHUNK):

@@ -50,7 +50,7 @@ class SqlInventory(HookedStore, SqlWaitQueue):
     read_tree = snapshot_read(queries.read_tree)
     read_outcome = snapshot_read(queries.read_outcome)
     read_action = snapshot_read(queries.read_action)
-    read_newest_event = snapshot_read(events.read_newest_event)
+    read_newest_position = snapshot_read(events.read_newest_position)
     list_events_after = snapshot_read(events.list_events_after)
     list_objects = snapshot_read(queries.list_objects)
     read_history = snapshot_read(queries.read_history)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from domain.permits import PermitLimits, PermitRequest, PermitShare, PermitTerms, settle_shares
 from store import clock
-from store.schema import PermitRow, permits
+from store.schema import VmPermitRow, permits
 from store.transaction import Store, transaction
 
 _LOCK_CLOUD = (
@@ -19,7 +19,7 @@ _INSERT_CLOUD = sa.text(
     "INSERT INTO permits (cloud, region, worker, amount, wants, since, until) "
     "VALUES (:of, '', '', 0, 0, 0, 0) ON CONFLICT DO NOTHING"
 )
-_SELECT_SHARES = sa.select(*(permits.c[name] for name in PermitRow._fields[1:])).where(
+_SELECT_SHARES = sa.select(*(permits.c[name] for name in VmPermitRow._fields[1:])).where(
     permits.c.cloud == sa.bindparam("of"), permits.c.worker != ""
 )
 _DELETE_SHARES = sa.delete(permits).where(
@@ -43,7 +43,7 @@ def exchange_permits(
     if any(share.worker == worker or share.until <= now for share in shares):
         connection.execute(_DELETE_SHARES, {"of": cloud, "by": worker, "now": now})
     if mine:
-        connection.execute(_INSERT_SHARES, [PermitRow(cloud, *astuple(share))._asdict() for share in mine])
+        connection.execute(_INSERT_SHARES, [VmPermitRow(cloud, *astuple(share))._asdict() for share in mine])
     return terms
 
 

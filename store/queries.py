@@ -177,7 +177,7 @@ def lock_from_row(row: LockRow) -> HeldLock:
     return HeldLock(row.path, LockMode(row.mode), row.owner, row.run, row.action, row.since)
 
 
-def read_shown_status(connection: sa.Connection, path: str) -> str:
+def read_aggregated_status(connection: sa.Connection, path: str) -> str:
     """Returns the status that readers see; a group's is computed from its members."""
     row = connection.execute(_SELECT_STATUS, {"at_path": path}).one_or_none()
     if row is None:

@@ -16,7 +16,7 @@ from domain.wire import object_path_of
 from store.clock import resolve_write_time
 from store.grants import grant_of_action
 from store.hooks import NO_HOOKS, HooksByKind
-from store.queries import is_at_or_below, read_shown_status
+from store.queries import is_at_or_below, read_aggregated_status
 from store.rows import read_all
 from store.schema import ActionRow, actions, locks, objects
 from store.status import ObjectSet
@@ -49,7 +49,7 @@ def abandon_run(connection: sa.Connection, hooks: HooksByKind, owner: str, run: 
             path=path,
             action=action.action,
             result=ActionResult.FAILED,
-            status=read_shown_status(connection, path),
+            status=read_aggregated_status(connection, path),
             message=f"abandoned: {message}",
         )
         if ended := hooks.get(kind_of(path), NO_HOOKS).on_finish:

@@ -230,7 +230,7 @@ class ReportRow(NamedTuple):
 heal_reports = table("heal_reports", ReportRow, ("number",), sqlite_autoincrement=True)
 
 
-class PermitRow(NamedTuple):
+class VmPermitRow(NamedTuple):
     """How many VMs of a region a worker may have in flight, and until when by the database's clock. A row without a
     worker stands for the cloud, and is locked before its other rows change."""
 
@@ -243,7 +243,7 @@ class PermitRow(NamedTuple):
     until: float
 
 
-permits = table("permits", PermitRow, ("cloud", "region", "worker"))
+permits = table("permits", VmPermitRow, ("cloud", "region", "worker"))
 
 
 class Identity(NamedTuple):

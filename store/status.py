@@ -66,7 +66,9 @@ class ObjectSet:
     def move_objects(
         self, connection: sa.Connection, which: ColumnValues, line: ColumnValues, values: ColumnValues
     ) -> int:
-        """Moves all objects of the set to the line's status `to`, with a history line each. Returns how many."""
+        """Sets the status of all objects of the set to the `to` of `line`, and writes it as a history line for each.
+        Returns how
+        many there were."""
         self.record_departures(connection, which, line)
         return self.change_objects(connection, which, values | {"status": line["to"]})
 

@@ -140,7 +140,7 @@ def _row_for_move(table: StateTable, now: ObjectRow, move: Move) -> Row | None:
         return None if verdict.ruling is Ruling.REFUSED else verdict.row
     if entering := table.entry_row(move.action, now.status, move.to):
         return entering
-    return table.landing_row(move.action, now.status, now.previous_status, move.to)
+    return table.row_for_ending(move.action, now.status, now.previous_status, move.to)
 
 
 def _lock_objects(connection: sa.Connection, step: Step) -> dict[str, _MovingObject]:

@@ -45,7 +45,7 @@ def right_of(actions: Actions, clock: Clock) -> OrderRight:
 
 async def test_an_open_action_of_a_worker_that_is_heard_may_order() -> None:
     actions = Actions()
-    assert await right_of(actions, Clock()).order_with_proof(lambda: asyncio.sleep(0, "done")) == "done"
+    assert await right_of(actions, Clock()).prove_then_call(lambda: asyncio.sleep(0, "done")) == "done"
     assert actions.asked == [(PATH, EPOCH)]
 
 
@@ -56,7 +56,7 @@ async def test_an_action_that_is_over_orders_nothing() -> None:
         ordered.append("stop")
 
     with pytest.raises(Superseded, match="is over") as lost:
-        await right_of(Actions(open=False), Clock()).order_with_proof(call)
+        await right_of(Actions(open=False), Clock()).prove_then_call(call)
     assert lost.value.final
     assert ordered == []
 

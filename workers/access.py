@@ -13,7 +13,7 @@ HINT = "correct RATCHET_POLICY_FILE; there is an example in examples/policy.yaml
 
 
 def load_policy(name: str) -> AccessPolicy:
-    """Loads a policy file; refuses a malformed one."""
+    """Loads an access policy file; refuses a malformed one."""
     try:
         with refuse_invalid(f"the policy file {name} is not valid", HINT):
             return AccessPolicy.model_validate(read_document(Path(name)) or {})

@@ -30,7 +30,7 @@ from workflows.edge.upgrade import UpgradeCloudlet
 
 
 class EdgeFamily(Family):
-    """Cloudlets, cluster and app instances, and policies."""
+    """The edge family for a worker: cloudlets, cluster and app instances, and policies."""
 
     name = "edge"
     kinds = KINDS

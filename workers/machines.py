@@ -27,7 +27,7 @@ from workflows.machines import EmptyBin, OperateObject, WorkOnNode
 
 
 class MachineFamily(Family):
-    """Machines, nodes, volumes, networks, images and the accounts that own them."""
+    """The machines family for a worker: its kinds, workflows, activities, hooks and queues."""
 
     name = "machines"
     kinds = KINDS

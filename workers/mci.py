@@ -34,7 +34,7 @@ from workflows.mci.vms import ControlVms, RemoveVms, ScaleGroup
 
 
 class MciFamily(Family):
-    """MCIs, their VMs, and VMs that no record knows."""
+    """The MCI family for a worker: MCIs, their VMs, and VMs without a record."""
 
     name = "mci"
     kinds = KINDS

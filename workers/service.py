@@ -108,7 +108,7 @@ class WorkerService:
         self._orphans = OrphanActivities(self.inventory, listings, self.context.fence)
         self.queues = all_queues(self.connections, families)
         self._workflows = list_workflows(families)
-        self._activities = self._family_activities()
+        self._activities = self._activities_by_queue()
         rows = [row for family in self.families for row in family.companions()]
         self._companions = CompanionKeeper(client, rows, expected_schedules(client, settings.heal_interval))
         self.inline_work = {which: work for family in self.families for which, work in family.inline_work().items()}
@@ -207,7 +207,7 @@ class WorkerService:
             default_versioning_behavior=VersioningBehavior.PINNED,
         )
 
-    def _family_activities(self) -> dict[str, list[Callable[..., Any]]]:
+    def _activities_by_queue(self) -> dict[str, list[Callable[..., Any]]]:
         """Returns the activities of all families, by queue."""
         found: defaultdict[str, list[Callable[..., Any]]] = defaultdict(list)
         for family in self.families:

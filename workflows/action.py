@@ -70,7 +70,7 @@ class WorkFailed(ApplicationError):
 
 
 class ActionWorkflow(ABC):
-    """One action on one object. A subclass is declared by `@action_workflow(NAME)`, and implements `perform`."""
+    """One action on one object. A subclass is declared by `@action_workflow(NAME)`, and implements `perform_work`."""
 
     def __init__(self) -> None:
         self._request: Request | None = None
@@ -87,7 +87,7 @@ class ActionWorkflow(ABC):
 
     @abstractmethod
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
-        """Does the work between begin and finish. Returns its result; raises `Failed` if it could not be done."""
+        """Does the work between begin and finish. Returns its result; raises `WorkFailed` if it could not be done."""
 
     async def examine_request(self, request: Request) -> Request | Refusal:
         """Returns the request to carry out, or a refusal; called before admission, when nothing is stored yet."""

@@ -148,7 +148,7 @@ async def run_at(activity: Activity[Asked, T], what: Asked, place: str, patience
 
 
 def own_run_id() -> str:
-    """Returns the run ID stored with the action: a reset changes the workflow's run ID, but continues the action."""
+    """Returns the first run ID of this workflow, under which the store knows the action: a reset gives a new one."""
     return workflow.info().original_execution_run_id
 
 

@@ -18,7 +18,7 @@ _log = logging.getLogger("ratchet.actions")
 def count_ended(outcome: Outcome) -> Outcome:
     """Counts and times an action that has ended, and returns its outcome."""
     labels = {"kind": kind_of(outcome.path), "action": outcome.action}
-    _add_to_counter(metrics.ACTIONS, {**labels, "outcome": outcome.result.value})
+    _increment_counter(metrics.ACTIONS, {**labels, "outcome": outcome.result.value})
     _record_time(metrics.ACTION_LATENCY, workflow.info().start_time, labels)
     _log_event(
         "ended", action=outcome.action, result=outcome.result.value, status=outcome.status, failed=outcome.failed
@@ -29,7 +29,7 @@ def count_ended(outcome: Outcome) -> Outcome:
 def count_refused(request: Request, refusal: Refusal) -> None:
     """Counts a refused request, and logs the reason."""
     labels = {"kind": kind_of(request.path), "action": request.action, "category": refusal.category.value}
-    _add_to_counter(metrics.REFUSALS, labels)
+    _increment_counter(metrics.REFUSALS, labels)
     _log_event("refused", action=request.action, category=refusal.category.value, reason=refusal.message)
 
 
@@ -43,7 +43,7 @@ def _log_event(event: str, **fields: object) -> None:
         _log.info(event, extra=fields)
 
 
-def _add_to_counter(name: str, labels: dict[str, str]) -> None:
+def _increment_counter(name: str, labels: dict[str, str]) -> None:
     workflow.metric_meter().create_counter(name, metrics.COUNTER_HELP[name]).add(1, labels)
 
 

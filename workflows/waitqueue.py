@@ -24,7 +24,7 @@ LONGEST_PAUSE = 10.0
 
 
 class WaitQueuePlace:
-    """Waits in wait queues for one workflow, and signals those behind it."""
+    """One workflow's place in the wait queues: it waits for the lock holders ahead, and signals those behind."""
 
     def __init__(self) -> None:
         self.passed = 0

@@ -15,7 +15,8 @@ CLOUDLET_WORDS = 4  # org:NAME:cloudlet:NAME
 
 
 class CrmListing(ProviderListing):
-    """I3 for this family. A CRM tells a path and a state, and neither a spec nor an age.
+    """Lists the instances that CRMs report, to find those without a record. A CRM tells a path and a state, and neither
+    a spec nor an age.
 
     It lists the instances that a cloudlet has and no record knew; those that a record knows are marked when they are
     missing. So what is not marked is there.

@@ -117,7 +117,7 @@ class HostHandover:
             HandOverOrder(path=grant.path, epoch=grant.epoch, reservations=paths, want=want)
         )
         if handed.again:
-            return boundaries.grant_after_first_try(grant)
+            return boundaries.mark_quick_try_used(grant)
         left, errors = boundary.make_report(grant, handed.errors), handed.errors
         failed = (
             {"failed": True, "message": boundaries.describe_partial_failure(boundary.past_participle, errors, work)}
@@ -180,7 +180,8 @@ class EventActivities:
 
     @activity.defn(name="lease_fire_events")
     async def fire_events(self, events: DueEvents) -> FiringResult:
-        """Fires due events, AT_ONCE at a time, and waits for each for a few seconds. Returns leases still busy.
+        """Fires due events, CONCURRENT_FIRINGS at a time, and waits for each for a few seconds. Returns leases still
+        busy.
 
         This worker carries out most of these actions itself, so more at a time would delay all. Slow ones are not
         counted.

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from activities.fence import OrderRight
-from activities.orphans import LivingPage, RemovingListing, read_pages
+from activities.orphans import LivingPage, RemovingListing, iterate_living_pages
 from activities.retry import ProviderRetry
 from domain.leases.messages import TenantRegister
 from domain.model import Grant
@@ -16,7 +16,9 @@ SITE_NAME = "hosts"
 
 
 class TenantListing(RemovingListing):
-    """I3 for this family, as far as no record is concerned; `LeaseAudit` checks what reservations on record hold."""
+    """Lists the hosts that reservations hold, to find those of no record; `LeaseAudit` checks what reservations on
+    record hold.
+    """
 
     family = "leases"
     kinds = removes = ("reservation",)
@@ -27,11 +29,11 @@ class TenantListing(RemovingListing):
         self._patience = patience
 
     def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
-        return read_pages(SITE_NAME, partial(self._read_page, prefix), after)
+        return iterate_living_pages(SITE_NAME, partial(self._read_page, prefix), after)
 
     async def remove_orphan(self, grant: Grant, right: OrderRight) -> str:
         order = partial(self._tenants.take_back_hosts, grant.path, grant.epoch)
-        returned = await self._patience.call_with_retry(partial(right.order_with_proof, order))
+        returned = await self._patience.call_with_retry(partial(right.prove_then_call, order))
         return f"{returned} hosts were taken back" if returned else "it holds no host any more"
 
     async def _read_page(self, prefix: str, after: ThingKey) -> Sequence[LivingThing]:

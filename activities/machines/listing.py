@@ -7,7 +7,7 @@ from functools import partial
 
 from activities.fence import OrderRight
 from activities.machines.orders import HypervisorCalls
-from activities.orphans import LivingPage, RemovingListing, read_pages
+from activities.orphans import LivingPage, RemovingListing, iterate_living_pages
 from activities.retry import ProviderRetry
 from domain.machines.ports import ABSENT, Hypervisor, expected_state
 from domain.machines.tables import GONE_STATUSES, TABLES
@@ -19,7 +19,7 @@ HYPERVISOR_NAME = "hypervisor"
 
 
 class HypervisorListing(RemovingListing):
-    """I3 and I7 for this family. Of accounts the hypervisor knows nothing."""
+    """Lists what lives at the hypervisor, to find what has no record or another power state. It knows no accounts."""
 
     family = "machines"
     kinds = removes = tuple(kind for kind in TABLES if kind != "account")
@@ -31,7 +31,7 @@ class HypervisorListing(RemovingListing):
         self._patience = patience
 
     def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
-        return read_pages(HYPERVISOR_NAME, partial(self._read_page, prefix), after)
+        return iterate_living_pages(HYPERVISOR_NAME, partial(self._read_page, prefix), after)
 
     def describe_other_owner(self, thing: LivingThing, record: ObjectView | None) -> str:
         """A record that is gone for good leaves its name to whatever comes next: nothing of it should live."""

@@ -81,12 +81,12 @@ class HypervisorCalls:
 
     async def describe_object(self, path: str) -> HypervisorFacts:
         """Returns an object's facts at the hypervisor."""
-        return await self.patience.call_once(lambda: self.hypervisor.describe_object(path))
+        return await self.patience.call_within_limit(lambda: self.hypervisor.describe_object(path))
 
     async def order_with_retry(self, verb: str, path: str, about: dict[str, Any], purpose: str = "") -> HypervisorFacts:
         """Gives one order, retried until it is answered or the deadline passes."""
         token = ":".join((path, str(self.grant.epoch), purpose or self.grant.action, verb))
         order = HypervisorOrder(path, kind_of(path), token, about, self.grant.epoch)
         return await self.patience.call_with_retry(
-            lambda: self.right.order_with_proof(lambda: self.hypervisor.perform_order(verb, order))
+            lambda: self.right.prove_then_call(lambda: self.hypervisor.perform_order(verb, order))
         )

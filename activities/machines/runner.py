@@ -92,7 +92,7 @@ class ObjectRunner:
         """Restores the object and the related objects that this action left under way. Returns what remains wrong."""
         moving = [
             (self.view, self.grant.came_from),
-            *((view, view.previous_status) for view in await self._read_moving_objects()),
+            *((view, view.previous_status) for view in await self._read_objects_left_under_way()),
         ]
         left = [note for view, came_from in moving if (note := await self._restore_object(view, came_from))]
         return HypervisorResult(message=one_line("; ".join(left)), info=self.work.info, to=self.work.to)
@@ -115,7 +115,9 @@ class ObjectRunner:
     # Related objects.
 
     async def _run_stage(self, stage: RelatedStage) -> None:
-        """Runs an action on related objects, AT_ONCE at a time. Fails if one of them fails."""
+        """Carries out one stage on the related objects, CONCURRENT_OBJECTS at a time. Fails after all were tried, if
+        one failed.
+        """
         failures: list[str] = []
         parties = await self._related_objects(stage)
         for start in range(0, len(parties), PAGE_SIZE):
@@ -164,7 +166,7 @@ class ObjectRunner:
     async def _read_objects_below(self, kind: str) -> list[ObjectView]:
         return [view async for view in list_all_objects(self.inventory, kind, self.view.path)]
 
-    async def _read_moving_objects(self) -> list[ObjectView]:
+    async def _read_objects_left_under_way(self) -> list[ObjectView]:
         """Returns the related objects that this action left under way."""
         seen: dict[str, ObjectView] = {}
         for stage in plan.action_stages(self.kind, self.grant.action, self.grant.came_from):

@@ -113,7 +113,7 @@ class VmListing(RemovingListing):
         return sorted(things, key=lambda thing: thing.sort_key)
 
     async def _terminate_in_place(self, grant: Grant, place: str, right: OrderRight) -> bool:
-        """False: there is no such VM in this place."""
+        """Terminates the orphan if this place has it. Returns False if there is no such VM here."""
         csp, region = split_placement(place)
         vm, cloud_id, cloud = parent_of(grant.path) or "", name_of(grant.path), self._clouds[csp]
         order = VmOrder(vm, f"{grant.path}#{grant.epoch}", cloud_id, epoch=grant.epoch)

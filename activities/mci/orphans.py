@@ -1,4 +1,4 @@
-"""Identifies an orphan, before the record of the path that it carries adopts it."""
+"""Looks an orphan up in its cloud and checks its identity, before the record whose path it carries adopts it."""
 
 from __future__ import annotations
 

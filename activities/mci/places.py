@@ -122,7 +122,7 @@ class PlaceActivities:
             await self._record_resource(held, what, "")
             async with self._permits.enter_region(csp, region):
                 order = partial(self._clouds[csp].prepare, region, resource, made)
-                made[what] = await self._call_cloud(place, partial(right.order_with_proof, order))
+                made[what] = await self._call_cloud(place, partial(right.prove_then_call, order))
             await self._record_resource(held, what, made[what])
 
     async def _remove_resources(self, right: OrderRight, held: HeldConnection, path: str) -> None:
@@ -136,7 +136,7 @@ class PlaceActivities:
             await self._record_resource(held, what, "")
             async with self._permits.enter_region(csp, region):
                 order = partial(self._clouds[csp].release, region, resource)
-                await self._call_cloud(place, partial(right.order_with_proof, order))
+                await self._call_cloud(place, partial(right.prove_then_call, order))
             await self._record_resource(held, what, None)
         _check_hold_not_lost(held, await self._store.finish_leaving(held, path))
 
@@ -145,7 +145,9 @@ class PlaceActivities:
 
     @asynccontextmanager
     async def _hold_connection(self, visit: PlaceVisit) -> AsyncIterator[HeldConnection]:
-        """Holds a connection exclusively: within the process by a lock, between processes by a hold that expires."""
+        """Holds a place's connection exclusively for the block, by a hold in the store that is renewed and expires by
+        itself.
+        """
         while (held := await self._store.hold_connection(_hold_request(visit))) is None:  # noqa: ASYNC110  another process's
             await asyncio.sleep(HOLD_POLL_SECONDS)
         renewing = asyncio.create_task(self._renew_hold_loop(held))
@@ -153,7 +155,7 @@ class PlaceActivities:
             yield held
         finally:
             renewing.cancel()
-            await self._store.release_hold(held)
+            await self._store.release_connection_hold(held)
 
     async def _renew_hold_loop(self, held: HeldConnection) -> None:
         """Renews the hold. A lost hold is not taken again, as another holder may have changed the resources."""

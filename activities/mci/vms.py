@@ -154,7 +154,9 @@ class _ChunkRunner:
         return self.chunk.epoch, self.chunk.placement
 
     async def _skip_rest(self, rest: list[Target], why: str) -> None:
-        """Lands the rest without an order, as the region has no capacity. Earlier attempts may have created some."""
+        """Settles the remaining VMs without an order, as the region has no capacity. Each is looked up: earlier
+        attempts may
+        have created it."""
         error = f"not tried, there is no more room: {why}"
         await self.settle_targets(rest, dict.fromkeys((target.path for target in rest), error))
 
@@ -281,7 +283,9 @@ class _ChunkRunner:
 
 
 def order_token(path: str, generation: int, action: str, epoch: int) -> str:
-    """Returns an order's token: for create, one VM per path and generation; else one effect per action."""
+    """Returns an order's idempotency token. A create repeated by retries or later actions makes one VM; any other order
+    has
+    its effect once per action."""
     what = f"{path}#{generation}" if action == "create" else f"{path}#{generation}:{action}#{epoch}"
     return hashlib.sha256(what.encode()).hexdigest()[:32]
 

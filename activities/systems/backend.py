@@ -89,7 +89,9 @@ class BackendActivities:
             services = {
                 part.path: part
                 for part in parts
-                if part.status != PartState.DELETING and is_service(part.spec) and not work.removes_on_undo(part.path)
+                if part.status != PartState.DELETING
+                and is_service(part.spec)
+                and not work.is_removed_by_undo(part.path)
             }
             bad, seen = await self._bring_up_services(work, services, right)
             if bad:
@@ -200,7 +202,7 @@ class BackendActivities:
         leaving = [part.path for part in parts if part.status == PartState.DELETING]
         there = await self._store.list_services(work.path)
         keep = {
-            part.path for part in there if part.status != PartState.DELETING and not work.removes_on_undo(part.path)
+            part.path for part in there if part.status != PartState.DELETING and not work.is_removed_by_undo(part.path)
         }
         extra = {fact.path for fact in await self._backend.describe_services(work.path)} - keep
         if extra:

@@ -7,7 +7,7 @@ from contextlib import closing
 from functools import partial
 
 from activities.fence import OrderRight
-from activities.orphans import LivingPage, RemovingListing, read_pages
+from activities.orphans import LivingPage, RemovingListing, iterate_living_pages
 from domain.errors import Rejected
 from domain.model import Grant, ObjectView
 from domain.orphans import FIRST_KEY, LivingThing, ThingKey, begin_time_of_epoch
@@ -18,7 +18,7 @@ from domain.systems.tables import PartState
 
 
 class ServiceListing(RemovingListing):
-    """I3 for this family."""
+    """Lists the services that live at the backends, to find those without a record, and removes them."""
 
     family = "systems"
     kinds = removes = ("part",)
@@ -33,7 +33,7 @@ class ServiceListing(RemovingListing):
         for name, backend in sorted(self._backends.items()):
             if name >= after[0]:
                 start = after if name == after[0] else FIRST_KEY
-                async for page in read_pages(name, partial(_read_page, backend, prefix), start):
+                async for page in iterate_living_pages(name, partial(_read_page, backend, prefix), start):
                     yield page
 
     def must_exist(self, record: ObjectView) -> bool:
@@ -58,7 +58,7 @@ class ServiceListing(RemovingListing):
         if not extra:
             return False
         generation = SystemWork(path=grant.path, epoch=grant.epoch, backend=backend.name).order_generation()
-        await right.order_with_proof(partial(backend.remove_services, grant.path, generation, keep))
+        await right.prove_then_call(partial(backend.remove_services, grant.path, generation, keep))
         with closing(backend.listen_for_changes(grant.path)) as listener:
             while extra & {facts.path for facts in await backend.describe_services(grant.path)}:
                 await listener.wait_for_change()

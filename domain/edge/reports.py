@@ -123,7 +123,7 @@ class ExpectedInstancesPage(Model):
     more: bool = False
 
 
-class AppFailover(Model):
+class PlannedFailover(Model):
     """An app, and the cluster on another cloudlet that it can move to."""
 
     path: str
@@ -134,7 +134,7 @@ class AppFailover(Model):
 class FailoverPlan(Model):
     """The apps of a cloudlet that goes into maintenance, each with where it can move."""
 
-    apps: list[AppFailover]
+    apps: list[PlannedFailover]
 
 
 class StoredPolicy(Model):

@@ -38,7 +38,7 @@ def reservations_to_end(grant: Grant) -> list[ReservationWork]:
     return [work for work in reservations_to_start(grant) if work.status != ReservationStatus.DELETED]
 
 
-def grant_after_first_try(grant: Grant) -> Grant:
+def mark_quick_try_used(grant: Grant) -> Grant:
     """Returns the grant after a failed quick try of a start or an end: only the slow retries are left."""
     tried = [
         work.model_copy(update={"tried": True}).model_dump(exclude_unset=True) for work in reservations_to_start(grant)

@@ -156,11 +156,15 @@ class TenantRegister(Protocol):
     """The provider's own record of who holds which host."""
 
     async def take_back_hosts(self, reservation: str, generation: int) -> int:
-        """Take back whatever it holds, and refuse orders of an earlier generation. Returns how many hosts that was."""
+        """Takes back all hosts that a reservation holds, and refuses orders of earlier generations. Returns how many it
+        held.
+        """
         ...
 
     async def list_living(self, prefix: str, after: tuple[str, str]) -> list[HostTenant]:
-        """A page of what is held at or below a path, or by anybody, by reservation and host, from after a pair on."""
+        """Returns a page of the hosts held by reservations at or below a path, in order, beginning after a pair of
+        both.
+        """
         ...
 
 

@@ -162,10 +162,10 @@ def bin_tenant_of(path: str) -> str:
 
 def end_of_bin_stay(at: datetime, seconds: float) -> str:
     """Returns when a stay in the recycle bin ends, rounded up to whole seconds."""
-    return format_bin_time(datetime.fromtimestamp(math.ceil(at.timestamp() + seconds), UTC))
+    return format_sortable_time(datetime.fromtimestamp(math.ceil(at.timestamp() + seconds), UTC))
 
 
-def format_bin_time(at: datetime) -> str:
+def format_sortable_time(at: datetime) -> str:
     """Returns a moment as the recycle bin stores it: whole seconds in UTC, so that texts sort like times."""
     return at.astimezone(UTC).isoformat(timespec="seconds")
 

@@ -41,7 +41,7 @@ class SystemWork(Model):
     undo: bool = False  # restore the former definition
     born: bool = False  # the part at the path itself is new: an undo removes it
 
-    def removes_on_undo(self, path: str) -> bool:
+    def is_removed_by_undo(self, path: str) -> bool:
         """Tells whether this is the new part that is removed when the deploy is undone."""
         return self.undo and self.born and path == self.path
 

@@ -83,7 +83,7 @@ class AwsCloud:
         """Returns those instance types that the region offers."""
         if not (wanted := sorted(set(types))):
             return set()
-        where = tags.tag_filters({"instance-type": wanted})
+        where = tags.ec2_filters({"instance-type": wanted})
         operation = "describe_instance_type_offerings"
         found = await self._ec2.read_all_pages(operation, "InstanceTypeOfferings", LocationType="region", Filters=where)
         return {each["InstanceType"] for each in found}
@@ -92,7 +92,7 @@ class AwsCloud:
         """Returns those images that are available; uses a filter, in which a malformed image id is no error."""
         if not (wanted := sorted(set(images))):
             return set()
-        where = tags.tag_filters({"image-id": wanted, "state": "available"})
+        where = tags.ec2_filters({"image-id": wanted, "state": "available"})
         return {each["ImageId"] for each in await self._ec2.read_all_pages("describe_images", "Images", Filters=where)}
 
     def _check_region(self, region: str) -> None:

@@ -139,7 +139,7 @@ class Network:
         attach = self._call_until_visible("attach_internet_gateway", InternetGatewayId=gateway, VpcId=vpc)
         await _call_unless(attach, "Resource.AlreadyAssociated")
         main = {"vpc-id": vpc, "association.main": "true"}
-        [table] = (await self._ec2.call_reading("describe_route_tables", Filters=tags.tag_filters(main)))["RouteTables"]
+        [table] = (await self._ec2.call_reading("describe_route_tables", Filters=tags.ec2_filters(main)))["RouteTables"]
         if not any(route.get("GatewayId") == gateway for route in table["Routes"]):
             way = {"DestinationCidrBlock": ANY_ADDRESS, "GatewayId": gateway}
             route = self._call_until_visible("create_route", RouteTableId=table["RouteTableId"], **way)
@@ -201,7 +201,7 @@ class Network:
 
     async def _drop_vpc(self, vpc: str) -> None:
         """Removes a VPC with its subnets and gateways. Refuses one in use first, to remove nothing by half."""
-        where = tags.tag_filters({"vpc-id": vpc})
+        where = tags.ec2_filters({"vpc-id": vpc})
         groups = await self._ec2.read_all_pages("describe_security_groups", "SecurityGroups", Filters=where)
         if used := [group["GroupId"] for group in groups if group["GroupName"] != "default"]:  # belongs to the VPC
             raise Rejected(f"{vpc} is in use by the security group {used[0]}")
@@ -264,7 +264,7 @@ class Network:
         if not vnet.startswith("subnet-"):
             return vnet
         found = await self._ec2.read_all_pages(
-            "describe_subnets", "Subnets", Filters=tags.tag_filters({"subnet-id": vnet})
+            "describe_subnets", "Subnets", Filters=tags.ec2_filters({"subnet-id": vnet})
         )
         if not found:
             raise Rejected(f"there is no subnet {vnet} in this region")
@@ -272,7 +272,7 @@ class Network:
 
     async def _list_key_pairs(self) -> list[Any]:
         """Returns our key pairs; EC2 does not page them."""
-        wanted = tags.tag_filters({tags.OWNER_TAG: self._options.owner, tags.SHARED_TAG: "sshKey"})
+        wanted = tags.ec2_filters({tags.OWNER_TAG: self._options.owner, tags.SHARED_TAG: "sshKey"})
         found: list[Any] = (await self._ec2.call_reading("describe_key_pairs", Filters=wanted))["KeyPairs"]
         return found
 
@@ -281,7 +281,7 @@ class Network:
 
     async def _list_owned(self, operation: str, key: str, wanted: Mapping[str, str]) -> list[Any]:
         return await self._ec2.read_all_pages(
-            operation, key, Filters=tags.tag_filters({tags.OWNER_TAG: self._options.owner, **wanted})
+            operation, key, Filters=tags.ec2_filters({tags.OWNER_TAG: self._options.owner, **wanted})
         )
 
     def _filter_for(self, resource: SharedResource, field: str) -> dict[str, str]:

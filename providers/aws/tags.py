@@ -53,7 +53,7 @@ def parse_tags(thing: Mapping[str, Any]) -> Tags:
     return {tag["Key"]: tag["Value"] for tag in thing.get("Tags", ())}
 
 
-def tag_filters(wanted: Mapping[str, str | Sequence[str]]) -> list[dict[str, Any]]:
+def ec2_filters(wanted: Mapping[str, str | Sequence[str]]) -> list[dict[str, Any]]:
     """Returns EC2 filters that must all match. A name with a colon is a tag."""
     return [
         {"Name": f"tag:{name}" if ":" in name else name, "Values": [value] if isinstance(value, str) else list(value)}

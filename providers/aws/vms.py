@@ -113,7 +113,7 @@ class Ec2Vms:
             await self._refuse_outdated(tasks)
             await asyncio.gather(*(self._launch_vm(task) for task in tasks if task.answer is None))
         elif tasks:
-            await self._order_in_bulk(verb, tasks)
+            await self._apply_verb_to_all(verb, tasks)
 
     async def _refuse_outdated(self, tasks: Sequence[VmTask]) -> None:
         """Refuses to create a VM at a path where a later action has given an order, even if its VM is gone."""
@@ -133,7 +133,7 @@ class Ec2Vms:
         for epoch, ids in signed.items():
             await self._ec2.call_changing("create_tags", Resources=ids, Tags=tags.tag_pairs(tags.epoch_tags(epoch)))
 
-    async def _order_in_bulk(self, verb: str, tasks: Sequence[VmTask]) -> None:
+    async def _apply_verb_to_all(self, verb: str, tasks: Sequence[VmTask]) -> None:
         """Sends one call for all VMs. EC2 refuses it as a whole, so after a refusal sends one call per VM."""
         ids = [task.seen.cloud_id for task in tasks if task.seen]
         try:
@@ -142,7 +142,7 @@ class Ec2Vms:
         except Declined as error:
             if len(tasks) > 1:
                 for task in tasks:
-                    await self._order_in_bulk(verb, [task])
+                    await self._apply_verb_to_all(verb, [task])
                 return
             tasks[0].answer = error
         except ProviderError as error:
@@ -203,7 +203,7 @@ class Ec2Vms:
             task.seen = found.get(task.order.cloud_id or task.order.token)
 
     async def _find_instances(self, wanted: dict[str, str | Sequence[str]]) -> list[Instance]:
-        groups = await self._ec2.read_all_pages("describe_instances", "Reservations", Filters=tags.tag_filters(wanted))
+        groups = await self._ec2.read_all_pages("describe_instances", "Reservations", Filters=tags.ec2_filters(wanted))
         public = self._options.public_addresses
         return [instances.parse_instance(each, public) for group in groups for each in group["Instances"]]
 

@@ -27,7 +27,7 @@ class CrmHandover:
         self._watching = False
 
     def register_process(self) -> None:
-        """Stores this process's pid, so that another process can find it."""
+        """Stores the pid of this version's process: the other version finds it there in the hand-over of an upgrade."""
         self._platform.write_fact(f"pid-{self._version}", os.getpid())
 
     async def start_successor(self, version: str) -> str | None:

@@ -30,7 +30,9 @@ WEBHOOK_TIMEOUT = 10
 
 @dataclass
 class _OutgoingRequests:
-    """Requests on their way to one CRM, with the right to send them and a future for their sender."""
+    """A batch of requests for one CRM. `prove` checks that they may still be sent; `sent` ends when they are, or have
+    failed.
+    """
 
     requests: Sequence[CrmRequest]
     prove: ProveRight

@@ -104,7 +104,7 @@ def create_tables(connection: sa.Connection) -> None:
 
 
 @dataclass
-class ServiceInstance:
+class SupervisedInstance:
     """One instance: its record, and what the supervisor knows of it while it is up."""
 
     token: str
@@ -220,21 +220,21 @@ class BackendLedger:
 
         return await self._grouped.run_transaction(read)
 
-    async def list_instances(self) -> list[ServiceInstance]:
+    async def list_instances(self) -> list[SupervisedInstance]:
         """Returns all recorded instances."""
 
-        def read(connection: sa.Connection) -> list[ServiceInstance]:
+        def read(connection: sa.Connection) -> list[SupervisedInstance]:
             rows = connection.execute(sa.select(instances).where(instances.c.backend == self.backend)).mappings()
             return [_instance_from_row(row) for row in rows]
 
         return await self._grouped.run_transaction(read)
 
-    async def insert_instances(self, units: Sequence[ServiceInstance]) -> None:
+    async def insert_instances(self, units: Sequence[SupervisedInstance]) -> None:
         """Records instances before they are started, so that a later supervisor can find them."""
         rows = [_row_of_instance(unit) | {"backend": self.backend} for unit in units]
         await self._grouped.run_transaction(lambda connection: _execute_many(connection, _INSERT_INSTANCE, rows))
 
-    async def update_instances(self, units: Sequence[ServiceInstance]) -> None:
+    async def update_instances(self, units: Sequence[SupervisedInstance]) -> None:
         """Updates the records of instances: their processes, or that they are to stop."""
         rows = [{"which": unit.token} | _row_of_instance(unit) for unit in units]
         await self._grouped.run_transaction(lambda connection: _execute_many(connection, _UPDATE_INSTANCE, rows))
@@ -246,7 +246,7 @@ class BackendLedger:
         )
 
     async def record_observations(
-        self, facts: Sequence[ServiceFacts], gone: Sequence[str], units: Sequence[ServiceInstance]
+        self, facts: Sequence[ServiceFacts], gone: Sequence[str], units: Sequence[SupervisedInstance]
     ) -> None:
         """Writes the observations of services and instances, and deletes services that are gone."""
 
@@ -334,15 +334,15 @@ def _facts_from_row(row: Any) -> ServiceFacts:
     return seen
 
 
-def _instance_from_row(row: Any) -> ServiceInstance:
+def _instance_from_row(row: Any) -> SupervisedInstance:
     kept = {
         name: row[name]
         for name in ("token", "path", "number", "revision", "stopping", "pid", "started", "port", "healthy")
     }
-    return ServiceInstance(node=Node.model_validate(row["definition"]), **kept)
+    return SupervisedInstance(node=Node.model_validate(row["definition"]), **kept)
 
 
-def _row_of_instance(unit: ServiceInstance) -> dict[str, Any]:
+def _row_of_instance(unit: SupervisedInstance) -> dict[str, Any]:
     kept = ("token", "path", "number", "revision", "stopping", "pid", "started", "port", "healthy")
     node = unit.node.model_dump(mode="json", exclude_defaults=True)
     return {name: getattr(unit, name) for name in kept} | {"definition": node}

@@ -25,7 +25,7 @@ from domain.paths import short_path
 from domain.systems.specs import HealthCheck, Node
 from providers.sockets import free_port
 from providers.systems import probes
-from providers.systems.ledger import ServiceInstance
+from providers.systems.ledger import SupervisedInstance
 
 TOKEN_VARIABLE = "RATCHET_INSTANCE"  # noqa: S105  a name, not a secret
 LOG_BYTES = 5_000_000  # a larger log is rotated when its instance starts again
@@ -37,7 +37,7 @@ PROXY_SCRIPT = Path(__file__).with_name("proxy.py")
 
 
 class ProcessRunner:
-    """A `Runner` of processes on this machine. Needs Linux, as it identifies processes by /proc."""
+    """An `InstanceRunner` of processes on this machine. Needs Linux, as it identifies processes by /proc."""
 
     name = "process"
     steady_seconds = 0.5
@@ -84,7 +84,7 @@ class ProcessRunner:
         """Returns the folder of a service's logs. Names have neither slashes nor leading dots."""
         return self._folder.joinpath(*short_path(path).split("/"))
 
-    async def start_instance(self, unit: ServiceInstance) -> None:
+    async def start_instance(self, unit: SupervisedInstance) -> None:
         if unit.node.port is not None:
             unit.port = free_port()
         try:
@@ -94,7 +94,7 @@ class ProcessRunner:
         unit.started = _start_ticks(unit.pid)
         _set_resource_limits(unit)
 
-    def _spawn_process(self, unit: ServiceInstance) -> int:
+    def _spawn_process(self, unit: SupervisedInstance) -> int:
         folder = self.log_folder_of(unit.path)
         folder.mkdir(parents=True, exist_ok=True)
         with _open_log(folder / f"{unit.number}.log") as log:
@@ -110,18 +110,18 @@ class ProcessRunner:
         process.returncode = 0  # keeps Popen from waiting: the instance may outlive us
         return process.pid
 
-    async def find_instance(self, unit: ServiceInstance) -> bool:
+    async def find_instance(self, unit: SupervisedInstance) -> bool:
         if unit.pid and _start_ticks(unit.pid) == unit.started:
             return True
         found = await asyncio.to_thread(_find_process, unit.token) if not unit.pid else 0
         unit.pid, unit.started = found, _start_ticks(found)
         return bool(found)
 
-    async def wait_for_exit(self, unit: ServiceInstance) -> str:
+    async def wait_for_exit(self, unit: SupervisedInstance) -> str:
         await _wait_for_exit(unit)
         return _describe_exit(unit, _reap_child(unit.pid))
 
-    async def stop_instance(self, unit: ServiceInstance) -> None:
+    async def stop_instance(self, unit: SupervisedInstance) -> None:
         """Drains the instance, then sends SIGTERM, then SIGKILL."""
         if unit.pid and _start_ticks(unit.pid) == unit.started:
             await self._wait_until_unconnected(unit)
@@ -136,7 +136,7 @@ class ProcessRunner:
             _reap_child(unit.pid)
         unit.pid = unit.started = 0
 
-    async def _wait_until_unconnected(self, unit: ServiceInstance) -> None:
+    async def _wait_until_unconnected(self, unit: SupervisedInstance) -> None:
         """Waits until no connection to the instance is open; the proxy sends it no new ones."""
         if not unit.port:
             return
@@ -146,7 +146,7 @@ class ProcessRunner:
                 while await asyncio.to_thread(probes.count_connections, unit.port):  # noqa: ASYNC110  nobody tells us
                     await asyncio.sleep(QUIET_SECONDS / 2)
 
-    async def probe_instance(self, unit: ServiceInstance) -> str:
+    async def probe_instance(self, unit: SupervisedInstance) -> str:
         health = unit.node.health
         if health is None:
             return ""
@@ -175,7 +175,7 @@ class ProcessRunner:
         return self.log_folder_of(path) / "routes.json"
 
 
-def instance_environment(unit: ServiceInstance, folder: Path) -> dict[str, str]:
+def instance_environment(unit: SupervisedInstance, folder: Path) -> dict[str, str]:
     """Returns an instance's environment; of the worker's own it has only PATH."""
     told = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": str(folder)}
     told |= unit.node.environment
@@ -195,7 +195,7 @@ def _open_log(file: Path) -> IO[bytes]:
     return open(file, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
-def _set_resource_limits(unit: ServiceInstance) -> None:
+def _set_resource_limits(unit: SupervisedInstance) -> None:
     wanted = unit.node.resources
     for kind, limit in ((resource.RLIMIT_AS, (wanted.memory or 0) << 20), (resource.RLIMIT_NOFILE, wanted.files)):
         if limit:
@@ -223,7 +223,7 @@ def _find_process(token: str) -> int:
     return min(found)[1] if found else 0
 
 
-async def _wait_for_exit(unit: ServiceInstance) -> None:
+async def _wait_for_exit(unit: SupervisedInstance) -> None:
     """Waits until the process has ended, by a pidfd, which also works for processes that are not our children."""
     if _start_ticks(unit.pid) != unit.started:
         return
@@ -240,7 +240,7 @@ async def _wait_for_exit(unit: ServiceInstance) -> None:
         os.close(descriptor)
 
 
-def _signal_group(unit: ServiceInstance, number: signal.Signals) -> None:
+def _signal_group(unit: SupervisedInstance, number: signal.Signals) -> None:
     """Signals the process group, if the pid is still the same process, as pids are reused."""
     if _start_ticks(unit.pid) == unit.started:
         with suppress(ProcessLookupError, PermissionError):
@@ -256,7 +256,7 @@ def _reap_child(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if found else None
 
 
-def _describe_exit(unit: ServiceInstance, code: int | None) -> str:
+def _describe_exit(unit: SupervisedInstance, code: int | None) -> str:
     if code is None:
         return f"process {unit.pid} is gone"
     if code < 0:

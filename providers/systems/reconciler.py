@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from domain.errors import RatchetError, one_line
 from domain.systems.rules import RunningInstance, ServiceFacts, instance_revision, next_instance_steps, restart_delay
 from domain.systems.specs import Node
-from providers.systems.ledger import BackendLedger, ServiceInstance, WantedService
+from providers.systems.ledger import BackendLedger, SupervisedInstance, WantedService
 from providers.systems.runner import InstanceRunner
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class ServiceReconciler:
         self._mark_changed = touch
         self._wanted: WantedService | None = None
         self._node = Node(command=["none"], instances=0)
-        self._units: dict[str, ServiceInstance] = {}
+        self._units: dict[str, SupervisedInstance] = {}
         self._stops: dict[str, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._reconciling = asyncio.Lock()
@@ -39,7 +39,7 @@ class ServiceReconciler:
         self._noted: dict[str, bool] = {}
         self._routed: list[int] | None = None
 
-    def adopt_instance(self, unit: ServiceInstance) -> None:
+    def adopt_instance(self, unit: SupervisedInstance) -> None:
         """Watches an instance that is in the ledger from an earlier supervisor."""
         self._add_instance(unit)
         self._start_task(self._supervise_instance(unit, from_before=True))
@@ -79,7 +79,7 @@ class ServiceReconciler:
             message=troubled.message if troubled else "",
         )
 
-    def take_changed_instances(self) -> list[ServiceInstance]:
+    def take_changed_instances(self) -> list[SupervisedInstance]:
         """Returns instances whose health has changed since the last call."""
         changed = [unit for unit in self._units.values() if self._noted.get(unit.token) != unit.healthy]
         self._noted = {unit.token: unit.healthy for unit in self._units.values()}
@@ -133,17 +133,17 @@ class ServiceReconciler:
         taken = {unit.number for unit in self._units.values()} - {PROXY_NUMBER}
         return [number for number in range(1, len(taken) + count + 1) if number not in taken][:count]
 
-    def _new_instance(self, number: int, node: Node | None = None) -> ServiceInstance:
+    def _new_instance(self, number: int, node: Node | None = None) -> SupervisedInstance:
         made_of = node or self._node
-        return ServiceInstance(uuid.uuid4().hex, self.path, number, instance_revision(made_of), made_of)
+        return SupervisedInstance(uuid.uuid4().hex, self.path, number, instance_revision(made_of), made_of)
 
-    async def _start_instances(self, units: list[ServiceInstance]) -> None:
+    async def _start_instances(self, units: list[SupervisedInstance]) -> None:
         await self._ledger.insert_instances(units)
         for unit in units:
             self._add_instance(unit)
             self._start_task(self._supervise_instance(unit))
 
-    async def _stop_instances(self, units: list[ServiceInstance]) -> None:
+    async def _stop_instances(self, units: list[SupervisedInstance]) -> None:
         for unit in units:
             unit.stopping = True
         self._update_routes()  # the proxy sends it no more connections
@@ -151,11 +151,11 @@ class ServiceReconciler:
         for unit in units:
             self._stops[unit.token].set()
 
-    def _add_instance(self, unit: ServiceInstance) -> None:
+    def _add_instance(self, unit: SupervisedInstance) -> None:
         self._units[unit.token] = unit
         self._stops[unit.token] = asyncio.Event()
 
-    async def _supervise_instance(self, unit: ServiceInstance, from_before: bool = False) -> None:
+    async def _supervise_instance(self, unit: SupervisedInstance, from_before: bool = False) -> None:
         """Runs one instance until it is to stop; restarts it with backoff when it ends by itself."""
         stop = self._stops[unit.token]
         if unit.stopping:
@@ -179,7 +179,7 @@ class ServiceReconciler:
         del self._units[unit.token], self._stops[unit.token]
         self._request_reconcile()
 
-    async def _run_until_exit(self, unit: ServiceInstance, up: bool) -> str:
+    async def _run_until_exit(self, unit: SupervisedInstance, up: bool) -> str:
         """Starts the instance if it is not up, and watches it. Returns why it ended; empty if it is to stop."""
         try:
             if not up:
@@ -206,7 +206,7 @@ class ServiceReconciler:
             for task in (end, stop, health):
                 task.cancel()
 
-    async def _probe_loop(self, unit: ServiceInstance) -> str:
+    async def _probe_loop(self, unit: SupervisedInstance) -> str:
         """Checks the instance's health and reports changes. Returns the reason when a healthy one fails."""
         health, clock = unit.node.health, asyncio.get_running_loop().time
         began, misses, pause = clock(), 0, FIRST_PROBE_PAUSE

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from domain.systems.specs import Node
-from providers.systems.ledger import ServiceInstance
+from providers.systems.ledger import SupervisedInstance
 
 
 class InstanceRunner(Protocol):
@@ -15,23 +15,23 @@ class InstanceRunner(Protocol):
     name: str
     steady_seconds: float  # an instance without a health check counts as healthy after so many seconds
 
-    async def start_instance(self, unit: ServiceInstance) -> None:
+    async def start_instance(self, unit: SupervisedInstance) -> None:
         """Starts the instance, and stores its pid and port in the unit."""
         ...
 
-    async def find_instance(self, unit: ServiceInstance) -> bool:
+    async def find_instance(self, unit: SupervisedInstance) -> bool:
         """Tells whether the recorded instance is up, started by an earlier supervisor; stores its pid in the unit."""
         ...
 
-    async def wait_for_exit(self, unit: ServiceInstance) -> str:
+    async def wait_for_exit(self, unit: SupervisedInstance) -> str:
         """Waits until the instance has ended by itself. Returns the reason."""
         ...
 
-    async def stop_instance(self, unit: ServiceInstance) -> None:
+    async def stop_instance(self, unit: SupervisedInstance) -> None:
         """Ends the instance, gracefully if possible. Nothing of it is left on return."""
         ...
 
-    async def probe_instance(self, unit: ServiceInstance) -> str:
+    async def probe_instance(self, unit: SupervisedInstance) -> str:
         """Checks the instance's health. Returns an empty string if it is healthy, else the reason."""
         ...
 

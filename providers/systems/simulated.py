@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from domain.systems.specs import Node
-from providers.systems.ledger import ServiceInstance
+from providers.systems.ledger import SupervisedInstance
 
 BEHAVIOUR_VARIABLE = "SIMULATED"
 
 
 class SimulatedRunner:
-    """A `Runner` whose instances are simulated, without processes."""
+    """An `InstanceRunner` whose instances are simulated, without processes."""
 
     name = "simulated"
     steady_seconds = 0.0
@@ -28,33 +28,33 @@ class SimulatedRunner:
         self.starts: defaultdict[str, int] = defaultdict(int)  # starts per service, for tests
         self.held: set[str] = set()  # services that neither become healthy nor end until released
 
-    async def start_instance(self, unit: ServiceInstance) -> None:
+    async def start_instance(self, unit: SupervisedInstance) -> None:
         self._ends.pop(unit.token, None)
         if self._latency:
             await asyncio.sleep(self._latency)
         self.starts[unit.path] += 1
 
-    async def find_instance(self, unit: ServiceInstance) -> bool:
+    async def find_instance(self, unit: SupervisedInstance) -> bool:
         return True  # simulated instances survive restarts
 
-    async def wait_for_exit(self, unit: ServiceInstance) -> str:
+    async def wait_for_exit(self, unit: SupervisedInstance) -> str:
         if unit.node.environment.get(BEHAVIOUR_VARIABLE) == "crash":
             return "ended by itself, as simulated"
         await self._ends[unit.token].wait()
         return "was lost, as simulated"
 
-    async def stop_instance(self, unit: ServiceInstance) -> None:
+    async def stop_instance(self, unit: SupervisedInstance) -> None:
         while unit.path in self.held:  # noqa: ASYNC110  whoever holds it does not tell
             await asyncio.sleep(0.02)
         self._ends.pop(unit.token, None)
 
-    async def probe_instance(self, unit: ServiceInstance) -> str:
+    async def probe_instance(self, unit: SupervisedInstance) -> str:
         if unit.path in self.held:
             return "held, as simulated"
         return "not well, as simulated" if unit.node.environment.get(BEHAVIOUR_VARIABLE) else ""
 
     def end_instance(self, token: str) -> None:
-        """Ends an instance as if by itself."""
+        """Simulates a crash of the instance."""
         self._ends[token].set()
 
     def proxy_definition(self, path: str, node: Node) -> Node | None:

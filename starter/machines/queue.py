@@ -60,7 +60,7 @@ async def stop(path: ObjectArg, /, *, output: OutputOption = "table") -> Exit:
     """
     where = await reads.locate_object(path)
     async with open_client() as client:
-        return _print_drained(await _drain_queues(client, [where]), output)
+        return _print_drained(await _start_drains(client, [where]), output)
 
 
 @app.command
@@ -76,7 +76,7 @@ async def terminate(
     where = await reads.locate_object(prefix) if prefix else ""
     async with open_client() as client:
         paths = dict.fromkeys(lock.path for lock in await _read_queue_locks(client, where))
-        return _print_drained(await _drain_queues(client, list(paths)), output)
+        return _print_drained(await _start_drains(client, list(paths)), output)
 
 
 async def _print_queues(where: str, output: Output) -> Exit:
@@ -94,8 +94,8 @@ async def _read_queue_locks(client: ActionClient, where: str) -> list[LockView]:
     return sorted(lines, key=lambda lock: (lock.path, lock.since))
 
 
-async def _drain_queues(client: ActionClient, paths: list[str]) -> dict[str, int]:
-    """Drains wait queues, AT_ONCE at a time. Returns how many actions were in each."""
+async def _start_drains(client: ActionClient, paths: list[str]) -> dict[str, int]:
+    """Starts a drain of each wait queue, CONCURRENT_DRAINS at a time. Returns how many actions waited in each."""
     from temporalio.common import WorkflowIDConflictPolicy
 
     room = asyncio.Semaphore(CONCURRENT_DRAINS)

@@ -1,6 +1,7 @@
 """Records what CRMs report: connects, answers and lost connections. None of these is an action; they come at any time.
 
-A report moves the cloudlet by the rows of the actors CRM and Controller. While an action holds the cloudlet, only the
+A report moves the cloudlet as the state table's rows for the actors CRM and Controller allow. While an action holds the
+cloudlet, only the
 connection itself is recorded, and the action decides the rest.
 """
 
@@ -41,7 +42,7 @@ from store.turns import take_turns_on_paths
 MAX_ORPHANS = 100
 
 
-class InstanceRow(NamedTuple):
+class RecordedInstance(NamedTuple):
     """What is on a cloudlet, to be compared with what its CRM has."""
 
     path: str
@@ -50,7 +51,7 @@ class InstanceRow(NamedTuple):
     epoch: int
 
 
-_LOCK_INSTANCES = sa.select(*(objects.c[name] for name in InstanceRow._fields)).with_for_update()
+_LOCK_INSTANCES = sa.select(*(objects.c[name] for name in RecordedInstance._fields)).with_for_update()
 
 
 class _CloudletWriter:
@@ -137,7 +138,7 @@ def accept_connection(
         known["reported"] = _instances_under_way(site, fact.instances)
     site.write_object({role: known, **({"next": None} if role == "crm" and _is_upgrade_successor(site, said) else {})})
     if not site.owner:
-        _acknowledge_cloudlet(site)
+        _acknowledge_startup(site)
     if role == "crm":
         _reconcile_instances(site, fact.instances)
     return _connection_reply(site, role)
@@ -218,7 +219,7 @@ def _role_of_new_connection(site: _CloudletWriter, said: CrmConnect) -> str:
     return "next" if (upgrading or beside) and said.version != site.stored_connection().get("version") else "crm"
 
 
-def _acknowledge_cloudlet(site: _CloudletWriter) -> None:
+def _acknowledge_startup(site: _CloudletWriter) -> None:
     if site.status == S.UPDATE_ERROR:
         site.record_line(
             CrmActor.V1, "resend", S.UPDATE_ERROR, S.UPDATE_ERROR, "connected again; the state stays until repair"
@@ -238,7 +239,7 @@ def _reconcile_instances(site: _CloudletWriter, there: dict[str, ReportedInstanc
     rows = {
         row.path: row
         for row in read_all(
-            InstanceRow,
+            RecordedInstance,
             site.connection.execute(
                 _LOCK_INSTANCES.where(is_at_or_below(objects.c.path, site.path)).order_by(objects.c.path)
             ),
@@ -262,7 +263,7 @@ def _reconcile_instances(site: _CloudletWriter, there: dict[str, ReportedInstanc
 
 
 def _mark_instances(
-    site: _CloudletWriter, rows: dict[str, InstanceRow], paths: Iterable[str], missing: bool | None, message: str
+    site: _CloudletWriter, rows: dict[str, RecordedInstance], paths: Iterable[str], missing: bool | None, message: str
 ) -> None:
     effect = LineEffect.IGNORED if missing else LineEffect.APPLIED
     for path in paths:

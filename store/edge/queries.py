@@ -8,10 +8,10 @@ import sqlalchemy as sa
 
 from domain.edge.policies import PolicyFacts, PolicySite
 from domain.edge.reports import (
-    AppFailover,
     ExpectedInstance,
     ExpectedInstancesPage,
     FailoverPlan,
+    PlannedFailover,
     PolicyFactsQuery,
     StoredPolicy,
 )
@@ -59,15 +59,15 @@ def plan_failover(connection: sa.Connection, cloudlet: str) -> FailoverPlan:
     return FailoverPlan(apps=found)
 
 
-def _find_failover(connection: sa.Connection, app: str, spec: dict[str, Any], others: list[str]) -> AppFailover:
+def _find_failover(connection: sa.Connection, app: str, spec: dict[str, Any], others: list[str]) -> PlannedFailover:
     """Returns the first of these cloudlets that has a Ready cluster for the app."""
     cluster, name = name_of(str(parent_of(app))), name_of(app)
     for other in others:
         target = f"{other}:cluster:{cluster}"
         row = find_object(connection, target)
         if row and row.status == S.READY:
-            return AppFailover(path=app, to=f"{target}:app:{name}", spec=spec)
-    return AppFailover(path=app)
+            return PlannedFailover(path=app, to=f"{target}:app:{name}", spec=spec)
+    return PlannedFailover(path=app)
 
 
 def _list_apps_of_org(connection: sa.Connection, org: str) -> list[str]:

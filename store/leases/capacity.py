@@ -121,7 +121,7 @@ def delete_allocations(connection: sa.Connection, *which: sa.ColumnElement[bool]
     connection.execute(sa.delete(allocations).where(*which))
 
 
-def raise_versions(connection: sa.Connection, reservations: Sequence[str]) -> None:
+def outdate_handover_orders(connection: sa.Connection, reservations: Sequence[str]) -> None:
     """Raises the version of these bookings, which makes earlier hand-over orders stale."""
     change = sa.update(bookings).where(bookings.c.reservation.in_(reservations))
     connection.execute(change.values(version=bookings.c.version + 1))

@@ -66,7 +66,7 @@ def settle_update(connection: sa.Connection, lease: str, terms: LeaseTerms, good
             if row.reservation in terms.hand_over and not good:
                 _keep_uncertain_hosts(connection, row.reservation)
             _end_booking_change(connection, row, plan.after if good else plan.before, good)
-    capacity.raise_versions(connection, sorted(terms.plans))
+    capacity.outdate_handover_orders(connection, sorted(terms.plans))
 
 
 def count_hosts_after_update(connection: sa.Connection, lease: str, plans: Mapping[str, BookingChange]) -> int:
@@ -81,7 +81,7 @@ def list_returning_reservations(connection: sa.Connection, lease: str) -> list[s
     return list(dict.fromkeys(row.reservation for row in rows))
 
 
-def move_events(
+def plan_event_moves(
     connection: sa.Connection, now: LeaseParts, dates: Mapping[str, datetime], lease: ObjectRow
 ) -> list[Move]:
     """Returns the moves of events whose time the update changes. A before_end event that came too early is repeated."""

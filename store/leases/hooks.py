@@ -119,7 +119,7 @@ def _admit_update(
         return GrantExtras(details=LeaseTerms(pool=pool, wake=False, spec=named))
     if object_row.status == LeaseStatus.TERMINATED:
         raise Refused(Category.NOT_ALLOWED, "the lease has ended: only its name can change", "create another lease")
-    if wrong := now.why_refused("update", object_row.status):
+    if wrong := now.why_action_refused("update", object_row.status):
         return GrantExtras(details=LeaseTerms(contradiction=wrong))
     started = now.events[START].status != EventStatus.UNDONE
     dates = term_after_change(spec, now.lease_term(), started, claim.at, limits)
@@ -134,7 +134,7 @@ def _admit_update(
         "pool": pool,
         "wake": _wake_details(before, min(to_come, default=claim.at), claim.at),
         "spec": {**named, **_term_info(dates)},
-        "moves": [*changes.move_events(connection, now, _due_dates(dates), object_row), *taken.moves],
+        "moves": [*changes.plan_event_moves(connection, now, _due_dates(dates), object_row), *taken.moves],
     }
     return GrantExtras(details=taken.model_copy(update=more))
 
@@ -157,7 +157,7 @@ def _admit_end(
     """Admits the end of a lease: by the clock, by a user before its time, or after a failed start or end."""
     assert object_row
     now = parts.read_parts(connection, object_row.path)
-    if wrong := now.why_refused("end", object_row.status):
+    if wrong := now.why_action_refused("end", object_row.status):
         return GrantExtras(details=LeaseTerms(contradiction=wrong))
     firing = cast(EventFiring, spec)
     if firing.due:

@@ -93,7 +93,7 @@ def _reallocate_bookings(connection: sa.Connection, host: str, at: datetime) -> 
             rest = mine._replace(starts=max(row.starts, at), ends=row.ends)
             places = capacity.find_hosts(connection, make_room_request(rest, row.units), mine.began_with or ())
             capacity.insert_allocations(connection, rest, places, row.phase)
-    capacity.raise_versions(connection, list(touched))
+    capacity.outdate_handover_orders(connection, list(touched))
     return list(touched)
 
 
@@ -125,7 +125,7 @@ def _refill_booking(connection: sa.Connection, booking: BookingRow, units: int, 
     rest = booking._replace(starts=max(booking.starts, at))
     places = capacity.find_hosts(connection, make_room_request(rest, units), booking.began_with or ())
     capacity.insert_allocations(connection, rest, places)
-    capacity.raise_versions(connection, [booking.reservation])
+    capacity.outdate_handover_orders(connection, [booking.reservation])
     return bool(places)
 
 

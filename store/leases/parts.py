@@ -53,7 +53,7 @@ class LeaseParts:
         """Returns how the parts contradict the lease's status; empty if they do not."""
         return describe_contradiction(status, [row.status for row in self.reservations], self._event_statuses())
 
-    def why_refused(self, action: str, status: str) -> str:
+    def why_action_refused(self, action: str, status: str) -> str:
         """Returns why the action is refused: contradicting parts, or a lease under ERROR that can only be deleted."""
         return self.describe_contradiction(status) or why_only_delete_allowed(action, self._event_statuses())
 

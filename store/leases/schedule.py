@@ -224,7 +224,7 @@ def _leases_waiting_for_hosts(connection: sa.Connection, leases: list[str]) -> s
 
 
 class SqlLeaseSchedule(Store):
-    """The leases family's store: `domain.leases.messages.EventSchedule` and `Holdings` on SQLite or PostgreSQL."""
+    """The leases family's store: `domain.leases.messages.EventSchedule` and `HoldingsStore` on SQLite or PostgreSQL."""
 
     list_due_events = transaction(list_due_events)
     filter_still_due = transaction(filter_still_due)

@@ -51,7 +51,7 @@ _SELECT_ALL_ENTRIES = (
 
 def list_due_entries(connection: sa.Connection, query: DueBinQuery) -> DueBinEntries:
     """Returns entries whose retention is over, the oldest first. What lies inside a listed entry goes with it."""
-    which = {"within": f"{query.tenant}:", "at": rules.format_bin_time(query.at)}
+    which = {"within": f"{query.tenant}:", "at": rules.format_sortable_time(query.at)}
     rows = connection.execute(_SELECT_DUE, which | {"most": PAGE_SIZE + len(query.later)}).all()
     going, found, waiting = list(query.busy), list[BinEntry](), False
     for path, status, info in rows:
@@ -68,7 +68,7 @@ def list_due_entries(connection: sa.Connection, query: DueBinQuery) -> DueBinEnt
 
 def list_overdue_entries(connection: sa.Connection, prefix: str, before: datetime) -> dict[str, str]:
     """Returns entries at or below a path whose retention was over before a time."""
-    rows = connection.execute(_SELECT_OVERDUE, {"at": rules.format_bin_time(before)})
+    rows = connection.execute(_SELECT_OVERDUE, {"at": rules.format_sortable_time(before)})
     return {path: until for path, until in rows if not prefix or path == prefix or path.startswith(f"{prefix}:")}
 
 

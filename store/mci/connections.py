@@ -142,7 +142,7 @@ def record_resource(
     return True
 
 
-def release_hold(connection: sa.Connection, held: HeldConnection) -> None:
+def release_connection_hold(connection: sa.Connection, held: HeldConnection) -> None:
     """Releases a hold, unless it was lost."""
     mine = connections.c.epoch == held.epoch
     connection.execute(_UPDATE_CONNECTION.where(mine), {"at_place": held.place, "holder": "", "held_until": None})
@@ -168,7 +168,7 @@ def finish_leaving(connection: sa.Connection, held: HeldConnection, path: str) -
     if not _is_held_by(_lock_connection(connection, held.place), held):
         return False
     connection.execute(_DELETE_USE, {"at_place": held.place, "mine": path})
-    release_hold(connection, held)
+    release_connection_hold(connection, held)
     return True
 
 

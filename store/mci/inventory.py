@@ -16,7 +16,7 @@ class SqlMciStore(Store):
     hold_connection = transaction(connections.hold_connection)
     renew_hold = transaction(connections.renew_hold)
     record_resource = transaction(connections.record_resource)
-    release_hold = transaction(connections.release_hold)
+    release_connection_hold = transaction(connections.release_connection_hold)
     leave_place = transaction(connections.leave_place)
     finish_leaving = transaction(connections.finish_leaving)
     count_vms = transaction(groups.count_vms)

@@ -14,7 +14,7 @@ from domain import wire
 from domain.healing import HealFinding, SweepOptions
 from domain.machines import BIN_ROLE
 from domain.machines.messages import DueBinQuery
-from domain.machines.rules import bin_tenant_of, format_bin_time
+from domain.machines.rules import bin_tenant_of, format_sortable_time
 from domain.model import InvariantViolation as Broken
 from domain.model import ReadQuery, VerificationReport
 from store.machines.queries import SqlRecycleBin
@@ -200,7 +200,7 @@ async def test_a_clock_that_was_ended_by_hand_is_named_by_verify_and_started_by_
     await site.to(site.disk(), "delete")
     assert await broken(site) == []
     await Clock(site, site.disk()).handle.terminate("somebody's mistake")
-    long_ago = format_bin_time(datetime.now(UTC) - timedelta(hours=1))
+    long_ago = format_sortable_time(datetime.now(UTC) - timedelta(hours=1))
     kept = {**(await site.see(site.disk())).info, "until": long_ago}
     late = sa.update(objects).where(objects.c.path == site.disk()).values(info=kept)
     await site.service.context.database.run_transaction(lambda connection: connection.execute(late))

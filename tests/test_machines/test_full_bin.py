@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from activities.machines.bin import BinActivities
 from domain.machines.messages import TenantBin
-from domain.machines.rules import format_bin_time
+from domain.machines.rules import format_sortable_time
 from domain.statetable import NONE
 from providers.machines.tables import things
 from store.machines.queries import SqlRecycleBin
@@ -70,7 +70,7 @@ async def test_three_thousand_objects_go_into_the_bin_with_their_account_and_out
 async def test_many_entries_that_are_due_by_themselves_are_destroyed_so_many_at_a_time(site: MachineSite) -> None:
     await site.with_account()
     await with_disks(
-        site, 70, "DELETED", "binned", bin=1, until=format_bin_time(datetime.now(UTC) - timedelta(minutes=1))
+        site, 70, "DELETED", "binned", bin=1, until=format_sortable_time(datetime.now(UTC) - timedelta(minutes=1))
     )
     context = site.service.context
     await BinActivities(site.asking.client, SqlRecycleBin(context.database)).wake_bin_clock(

@@ -59,7 +59,7 @@ async def prepared(driver: StoreDriver, holder: str = "a") -> None:
     mine = await held(driver, holder)
     for what in ("vnet", "securityGroup", "sshKey"):
         assert await driver.book.record_resource(mine, LASTS, what, f"id-{what}")
-    await driver.book.release_hold(mine)
+    await driver.book.release_connection_hold(mine)
 
 
 async def test_a_connection_has_one_holder_at_a_time(driver: StoreDriver) -> None:
@@ -67,9 +67,9 @@ async def test_a_connection_has_one_holder_at_a_time(driver: StoreDriver) -> Non
     assert (first.generation, first.resources) == (7, {})
     assert await driver.book.hold_connection(wish("b")) is None
     assert await driver.book.renew_hold(first, LASTS), "it may go on holding"
-    await driver.book.release_hold(replace(first, epoch=first.epoch - 1))
+    await driver.book.release_connection_hold(replace(first, epoch=first.epoch - 1))
     assert await driver.book.hold_connection(wish("b")) is None, "only the holder lets go"
-    await driver.book.release_hold(first)
+    await driver.book.release_connection_hold(first)
     assert not await driver.book.renew_hold(first, LASTS), "what was let go of is gone"
     second = await held(driver, "b", generation=9)
     assert (second.generation, second.resources) == (9, {}), "made anew: a generation of its own"
@@ -95,7 +95,7 @@ async def test_a_hold_that_was_lost_does_not_come_back_when_it_is_renewed(driver
     await prepared(driver)
     frozen = await held(driver, "a")
     await expired(driver)
-    await driver.book.release_hold(await held(driver, "b"))
+    await driver.book.release_connection_hold(await held(driver, "b"))
     assert not await driver.book.renew_hold(frozen, LASTS)
     assert not await driver.book.record_resource(frozen, LASTS, "sshKey", "")
     assert not await driver.book.finish_leaving(frozen, WEB)

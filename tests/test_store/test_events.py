@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from domain.errors import Category, Refused
 from domain.events import FIRST_CURSOR, EventCursor, parse_cursor
-from store.events import list_events_after, read_newest_event
+from store.events import list_events_after, read_newest_position
 from store.history import history_line
 from store.schema import history
 from tests.test_store.driver import NOON, StoreDriver
@@ -63,9 +63,9 @@ def test_readers_beside_racing_writers_see_each_line_once(driver: StoreDriver) -
 
 
 def test_a_position_is_the_one_after_which_nothing_was_written(driver: StoreDriver) -> None:
-    assert driver.database.read_snapshot_here(read_newest_event) == FIRST_CURSOR
+    assert driver.database.read_snapshot_here(read_newest_position) == FIRST_CURSOR
     driver.database.run_transaction_here(lambda connection: write_line(connection, "ns:a:mci:web"))
-    newest = driver.database.read_snapshot_here(read_newest_event)
+    newest = driver.database.read_snapshot_here(read_newest_position)
     assert newest > FIRST_CURSOR
     assert paths_after(driver, newest) == []
     assert paths_after(driver, FIRST_CURSOR) == ["ns:a:mci:web"]
@@ -73,7 +73,7 @@ def test_a_position_is_the_one_after_which_nothing_was_written(driver: StoreDriv
 
 def test_a_position_whose_line_is_gone_is_refused(driver: StoreDriver) -> None:
     driver.database.run_transaction_here(lambda connection: write_line(connection, "ns:a:mci:web"))
-    newest = driver.database.read_snapshot_here(read_newest_event)
+    newest = driver.database.read_snapshot_here(read_newest_position)
     driver.database.run_transaction_here(lambda connection: connection.execute(sa.delete(history)))
     with pytest.raises(Refused, match="there is no event") as refused:
         paths_after(driver, newest)

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from domain.machines.messages import BinEntry, DueBinQuery
-from domain.machines.rules import format_bin_time
+from domain.machines.rules import format_sortable_time
 from domain.model import ActionEnding, ActionResult, Admission, Grant, Request
 from domain.statetable import NONE
 from providers.machines import state
@@ -144,7 +144,11 @@ async def filled(driver: StoreDriver, number: int) -> None:
 
     def row(n: int) -> dict[str, Any]:
         binned = n % 10 == 0
-        info = {"bin": 1, "until": format_bin_time(NOON + timedelta(seconds=n))} if binned else {"node": f"n{n // 10}"}
+        info = (
+            {"bin": 1, "until": format_sortable_time(NOON + timedelta(seconds=n))}
+            if binned
+            else {"node": f"n{n // 10}"}
+        )
         rest = dict.fromkeys(("previous_status", "target_action", "target_status"), NONE)
         return {
             "path": f"account:a{n % 50}:cloudspace:dev:machine:m{n}",

@@ -249,7 +249,7 @@ async def prepared(driver: StoreDriver, path: str) -> None:
     assert held
     for what in SHARED_RESOURCE_TYPES:
         assert await driver.book.record_resource(held, LASTS, what, f"id-{what}")
-    await driver.book.release_hold(held)
+    await driver.book.release_connection_hold(held)
 
 
 async def test_an_mci_that_comes_while_the_last_one_leaves_does_not_count_on_its_network(

@@ -53,7 +53,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     await driver.inventory.list_locks(WEB)
     await driver.inventory.read_outcome(made.run)
     await driver.inventory.read_action(made.run)
-    newest = await driver.inventory.read_newest_event()
+    newest = await driver.inventory.read_newest_position()
     await driver.inventory.list_events_after(newest, 100)
     await driver.inventory.read_tree(WEB, troubles=10)
     await driver.inventory.list_objects("vm", WEB)
@@ -67,7 +67,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     held = await driver.book.hold_connection(wish)
     assert held
     await driver.book.renew_hold(held, timedelta(seconds=1))
-    await driver.book.release_hold(held)
+    await driver.book.release_connection_hold(held)
     await driver.inventory.read_audit_snapshot(WEB)
     await driver.inventory.paths_begun_since(2**62)
     await driver.inventory.read_last_epoch()

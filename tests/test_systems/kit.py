@@ -11,7 +11,7 @@ from client.actions import ActionClient, Ticket
 from domain import wire
 from domain.model import ObjectView, Outcome, ReadQuery, Request, VerificationReport
 from domain.systems.rules import node_path, tree_path
-from providers.systems.ledger import ServiceInstance
+from providers.systems.ledger import SupervisedInstance
 from providers.systems.simulated import SimulatedRunner
 from providers.systems.supervisor import Supervisor
 from tests.patience import PATIENCE
@@ -131,7 +131,7 @@ class Shop:
 
         await self.until(gone)
 
-    async def units(self, tree: str) -> list[ServiceInstance]:
+    async def units(self, tree: str) -> list[SupervisedInstance]:
         return [unit for unit in await self.supervisor.ledger.list_instances() if unit.path == self.at(tree)]
 
     def hold(self, *trees: str) -> None:

@@ -19,7 +19,7 @@ from domain.systems.ports import ServiceOrder
 from domain.systems.rules import instance_revision
 from domain.systems.specs import Node
 from providers.sockets import free_port
-from providers.systems.ledger import BackendLedger, ServiceInstance, create_tables
+from providers.systems.ledger import BackendLedger, SupervisedInstance, create_tables
 from providers.systems.process import TOKEN_VARIABLE, ProcessRunner
 from providers.systems.supervisor import Supervisor
 from store.engine import Database
@@ -151,7 +151,7 @@ async def until(supervisor: Supervisor, wanted: int, generation: int) -> None:
             await listener.wait_for_change()
 
 
-async def want(supervisor: Supervisor, generation: int, **definition: Any) -> list[ServiceInstance]:
+async def want(supervisor: Supervisor, generation: int, **definition: Any) -> list[SupervisedInstance]:
     """Order a service and wait until it is as it should be."""
     await supervisor.apply_orders([ServiceOrder("system:s:job", generation, {**SLEEP, **definition})])
     await until(supervisor, 1, generation)
@@ -199,7 +199,7 @@ async def test_a_process_that_was_started_but_not_noted_is_found_by_its_token(tm
     database = Database(f"sqlite:///{tmp_path / 'books.db'}")
     database.run_transaction_here(create_tables)
     ledger = BackendLedger("process", database)
-    unit = ServiceInstance("tok3n", "system:s:job", 1, "", Node.model_validate(SLEEP))
+    unit = SupervisedInstance("tok3n", "system:s:job", 1, "", Node.model_validate(SLEEP))
     await ledger.order_services([ServiceOrder("system:s:job", 1, SLEEP)])
     unit.revision = instance_revision(unit.node)
     await ledger.insert_instances([unit])
@@ -286,7 +286,7 @@ async def test_crashes_are_told_and_answered_with_ever_longer_pauses(tmp_path: P
 )
 async def test_health_is_checked_by_tcp_http_and_command(tmp_path: Path, health: dict[str, Any], well: bool) -> None:
     runner = ProcessRunner(tmp_path)
-    unit = ServiceInstance("t", "system:s:web", 1, "", Node.model_validate({**web(free_port()), "health": health}))
+    unit = SupervisedInstance("t", "system:s:web", 1, "", Node.model_validate({**web(free_port()), "health": health}))
     await runner.start_instance(unit)
     try:
         async with asyncio.timeout(PATIENCE):

@@ -21,7 +21,7 @@ with workflow.unsafe.imports_passed_through():
         Reconnected,
         join_errors,
     )
-    from domain.edge.reports import AppFailover, CloudletGrantDetails
+    from domain.edge.reports import CloudletGrantDetails, PlannedFailover
     from domain.edge.specs import KeySpec, MaintenanceSpec
     from domain.edge.tables import CLOUDLET, GONE_STATES, CrmActor, S
     from domain.model import ActionResult, Grant, Move, Outcome, Request, WorkReport
@@ -191,7 +191,7 @@ class MaintainCloudlet(CloudletAction):
             raise WorkFailed(f"{len(errors)} of {len(apps)} apps could not fail over: {join_errors(errors)}")
         return f"failed over: {', '.join(short_path(app.to) for app in apps[:10])}" if apps else ""
 
-    async def _move_app(self, app: AppFailover) -> str:
+    async def _move_app(self, app: PlannedFailover) -> str:
         """Creates the app elsewhere, by the action that a user would request. Returns the error, or an empty string."""
         if not app.to:
             return f"{app.path}: no other cloudlet that takes changes has a Ready cluster of that name without the app"

@@ -44,7 +44,9 @@ class FloodedWorkflow(InitializedWorkflow):
             await calls.record_ignored(*messages)
 
     async def _record_summary(self, state: str) -> None:
-        """Records how many messages were only counted."""
+        """Writes one history line with the number of ignored messages that were over the
+        budget, so have no line each.
+        """
         if more := self._budget.describe_unrecorded():
             self._budget = self._budget.model_copy(update={"more": 0})
             await calls.record_ignored(IgnoredMessage(path=self._path, state=state, reason=more, actor=self._actor))

@@ -61,10 +61,12 @@ class CrmInboxAction(ActionWorkflow):
 
     @abstractmethod
     async def converse(self, request: Request, grant: Grant) -> WorkReport:
-        """The work, as `perform`. The inbox is closed after it."""
+        """Does the work, as `perform_work`. The inbox is closed after it."""
 
     async def revert(self, request: Request, grant: Grant) -> WorkReport:
-        """After the work failed or was cancelled, as `settle`. The inbox is closed after it, whatever comes of it."""
+        """After the work failed or was cancelled, as `settle_work`. The inbox is closed
+        after it, whatever comes of it.
+        """
         return WorkReport()
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
