@@ -19,7 +19,7 @@ TokenName = Annotated[str, Parameter(help="Who will have the token: it is writte
 
 
 async def gateway(*, port: GatewayPort | None = None) -> Exit:
-    """Serve the HTTP API until SIGTERM or SIGINT. `starter up` serves it too.
+    """Serve the HTTP API until SIGTERM or SIGINT. `up` serves it too.
 
     Example: starter gateway --port 9000
     """

@@ -25,7 +25,7 @@ MAX_REQUESTS_PER_TASK = 100
 MAX_BYTES_PER_TASK = 1_000_000
 TASK_LIFETIME = timedelta(hours=1)  # how long a request waits for its CRM; the controller repeats it earlier
 TASK_TIMEOUT = timedelta(seconds=10)
-WEBHOOK_TIMEOUT = 10
+WEBHOOK_TIMEOUT = 8  # seconds; less than a probe has
 
 
 @dataclass

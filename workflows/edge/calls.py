@@ -42,7 +42,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.calls import run_local, run_quick, run_remote
 
 WEBHOOK_TIMEOUT = timedelta(minutes=5)
-PROBE_TIMEOUT = timedelta(seconds=15)
+PROBE_TIMEOUT = timedelta(seconds=10)  # a worker that dies in a probe is missed after that
 
 
 async def send_requests(to: CrmAddress, *requests: CrmRequest) -> None:

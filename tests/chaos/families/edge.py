@@ -125,7 +125,7 @@ async def rejoin(world: World, path: str) -> Outcome:
 
 
 async def hooked(world: World, path: str) -> None:
-    """A cloudlet whose CRM is a webhook, which is pinged."""
+    """A cloudlet whose CRM is a webhook, which is pinged. Its action ignores answers until it knows the connection."""
     cloudlet = f"{path}{CLOUDLET}"
     hook = world.crms.webhooks[cloudlet] = await Webhook.open()
     patience = {**world.crms.patience, "probe": 0.2}
@@ -138,8 +138,13 @@ async def hooked(world: World, path: str) -> None:
         start_signal=wire.CRM_CONNECT,
         start_signal_args=[{"notify_id": 1}],
     )
-    await until(world, cloudlet, lambda seen: bool(seen.info.get("crm")))
-    await world.client.get_workflow_handle(cloudlet).signal(wire.CRM_RESPONSE, {"state": "Ready", "notify_id": 1})
+    async with asyncio.timeout(PATIENCE):
+        while (await world.see(cloudlet)).status != "Ready":
+            with suppress(RPCError):  # it has ended
+                await world.client.get_workflow_handle(cloudlet).signal(
+                    wire.CRM_RESPONSE, {"state": "Ready", "notify_id": 1}
+                )
+            await asyncio.sleep(0.2)
     assert (await world.end(ticket)).status == "Ready"
 
 
