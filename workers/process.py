@@ -63,6 +63,7 @@ async def run_stack(settings: WorkerSettings, port: int = 0, ui_port: int = 0) -
     """Runs the embedded server and a worker for every queue while the block lasts."""
     check_connections(settings.connections, checked_queues(settings))
     with lock_data_folder(settings.home):
+        check_store(settings)  # before a server starts for nothing
         server = await embedded.start_server(settings.home, port, ui_port, embedded.DEFAULT_PORTS)
         try:
             client = await Client.connect(

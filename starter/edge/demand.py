@@ -39,7 +39,7 @@ async def demand(
     if message.clients is None and message.cpu is None and message.mem is None and message.connections is None:
         raise Refused(Category.INVALID, "nothing was measured", "say --cloudlet and --clients, or --cpu, --mem …")
     await _send_demand(path, message)
-    terminal.print_message(f"told {short_path(path)}")
+    terminal.print_message(f"sent to {short_path(path)}")
     return Exit.DONE
 
 

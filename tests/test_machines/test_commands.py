@@ -70,5 +70,5 @@ async def test_queues_are_listed_shown_stopped_and_terminated(site: MachineSite,
     stopped, terminated = await asyncio.gather(cli(f"queue stop {db}"), cli(f"queue terminate --prefix {site.account}"))
     assert (stopped.code, terminated.code) == (0, 0)
     assert [(await site.outcome(ticket)).status for ticket in (stop, reboot)] == ["HALTED", "RUNNING"]
-    assert "nobody waits" in (await cli(f"queue show {db}")).err
+    assert "no action runs or waits" in (await cli(f"queue show {db}")).err
     await site.at_rest()
