@@ -145,7 +145,7 @@ class AbandonCounter:
     def __init__(self) -> None:
         self.abandoned: list[str] = []
 
-    async def abandon(self, owner: str, run: str, at: datetime, message: str) -> int:
+    async def abandon_run(self, owner: str, run: str, at: datetime, message: str) -> int:
         self.abandoned.append(owner)
         return 1
 

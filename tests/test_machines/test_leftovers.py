@@ -182,7 +182,7 @@ class Outdated:
     def __init__(self, leftovers: list[Leftover]) -> None:
         self._leftovers = leftovers
 
-    async def leftovers(self) -> list[Leftover]:
+    async def list_leftovers(self) -> list[Leftover]:
         return self._leftovers
 
     async def suspects(self, before: datetime) -> list[Suspect]:
@@ -198,7 +198,7 @@ class _OneLeft:
     def __init__(self, since: datetime) -> None:
         self._left = Leftover(path="node:late", action="enlist", since=since)
 
-    async def leftovers(self) -> list[Leftover]:
+    async def list_leftovers(self) -> list[Leftover]:
         return [self._left]
 
 

@@ -302,7 +302,7 @@ class Pollers:
     def __init__(self, *identities: str) -> None:
         self._identities = list(identities)
 
-    async def identities(self, _queue: str, _seconds: float) -> list[str]:
+    async def read_poller_identities(self, _queue: str, _seconds: float) -> list[str]:
         return self._identities
 
 

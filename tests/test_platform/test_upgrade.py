@@ -20,7 +20,18 @@ from tests.test_platform.site import ROOT, Site
 from workers.families import FAMILIES, WORKFLOWS
 from workflows.action import ActionWorkflow
 
-LAYERS = ("domain", "store", "providers", "activities", "workflows", "client", "workers", "starter", "examples")
+LAYERS = (
+    "domain",
+    "store",
+    "providers",
+    "activities",
+    "workflows",
+    "client",
+    "workers",
+    "gateway",
+    "starter",
+    "examples",
+)
 NEW_STEP = "        await workflow.sleep(0.01, summary='a step that the old code does not know')\n"
 
 
@@ -31,7 +42,7 @@ def new_code(tmp_path: Path) -> Path:
     for layer in LAYERS:
         shutil.copytree(ROOT / layer, copy / layer, ignore=shutil.ignore_patterns("__pycache__"))
     file = copy / "workflows" / "action.py"
-    before = "        result, done = await self._run(request, grant)\n"
+    before = "        result, done = await self._run_work(request, grant)\n"
     assert before in file.read_text()
     file.write_text(file.read_text().replace(before, NEW_STEP + before))
     return copy
