@@ -103,12 +103,12 @@ def silent() -> dict[str, Any]:
 
 
 class _Silent:
-    bulk = 1
+    orders_per_call = 1
 
     def __init__(self, name: str) -> None:
         self._name = name
 
-    async def list_tagged(self, region: str, _prefix: str) -> list[str]:
+    async def list_tagged_vms(self, region: str, _prefix: str) -> list[str]:
         return [f"{self._name} {region}"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from itertools import product
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ from domain.mci import (
 from domain.mci.tables import RECONCILED_STATUSES, SURVEYED_STATUSES
 from domain.model import ObjectView, Request
 from domain.ports import VmState
-from domain.statetable import NONE, Actor, Ruling
+from domain.statetable import NONE, Actor, Ruling, StateTable
 from starter.reads import object_data
 from starter.tui import _object_cells as tui_row
 from tests.cases import every_case
@@ -165,11 +164,11 @@ def test_force_never_revives_what_is_terminated(action: str) -> None:
 
 @pytest.mark.parametrize("table", [VM, MCI], ids=["VM", "MCI"])
 @pytest.mark.parametrize("force", [False, True], ids=["plain", "force"])
-def test_nothing_is_done_to_what_does_not_exist_and_nothing_is_created_twice(table: Any, force: bool) -> None:
+def test_nothing_is_done_to_what_does_not_exist_and_nothing_is_created_twice(table: StateTable, force: bool) -> None:
     for action in CONTROL:
-        assert table.judge_action(NONE, action, force=force).reason == f"there is no such {table.label}"
+        assert table.judge(NONE, action, force=force).reason == f"there is no such {table.label}"
     for status in table.statuses:
-        reason = table.judge_action(status, "create", force=force).reason
+        reason = table.judge(status, "create", force=force).reason
         assert reason == f"{table.label} exists already, under {status}"
 
 

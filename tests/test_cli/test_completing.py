@@ -18,7 +18,7 @@ from starter.app import build_app
 from starter.completion import find_names_within
 from tests.test_cli.shell import Cli
 
-PATIENT = "from starter import __main__, completing; completing.SECONDS = 60; __main__.main()"
+PATIENT = "from starter import __main__, completion; completion.COMPLETION_SECONDS = 60; __main__.main()"
 
 
 async def found(begun: str, *kinds: str) -> list[str]:

@@ -21,7 +21,7 @@ class Regions:
     def __init__(self, **there: list[VmFacts]) -> None:
         self.there = there
 
-    async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
+    async def list_tagged_vms(self, region: str, prefix: str) -> list[VmFacts]:
         return self.there.get(region, [])
 
 
