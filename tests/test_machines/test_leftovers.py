@@ -185,7 +185,7 @@ class Outdated:
     async def list_leftovers(self) -> list[Leftover]:
         return self._leftovers
 
-    async def suspects(self, before: datetime) -> list[Suspect]:
+    async def list_suspects(self, before: datetime) -> list[Suspect]:
         return []
 
     async def save_report(self, report: HealReport) -> HealReport:
