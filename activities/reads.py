@@ -114,7 +114,8 @@ class ReadActivities:
     @answered_from_store
     @activity.defn
     async def read_history(self, query: ReadQuery) -> HistoryView:
-        lines = await refusal_as_answer(self.inventory.read_history(query.path, query.limit))
+        after = int(query.after) if query.after.isdecimal() else 0
+        lines = await refusal_as_answer(self.inventory.read_history(query.path, query.limit, after))
         return HistoryView(lines=[_line_in_source_words(registry.kind_at(query.path), line) for line in lines])
 
     @answered_from_store

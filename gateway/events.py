@@ -7,6 +7,9 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from temporalio.exceptions import TemporalError
+from temporalio.service import RPCError
+
 from client.actions import ActionClient
 from domain.errors import RatchetError
 from domain.events import READ_EVENTS, READ_NEWEST_EVENT, Event, EventCursor, EventPage, EventQuery, parse_cursor
@@ -87,7 +90,7 @@ class EventFeed:
                 cursor = cursor or await self.newest_position()
                 self._start = self._start or cursor
                 found = await self.read_page(cursor)
-            except RatchetError:  # away, or its position is gone: readers meet the same error and say so
+            except (RatchetError, RPCError, TemporalError):  # away, or its position is gone: readers meet it themselves
                 cursor, found = None, []
                 async with self._more:
                     self._forget_events()

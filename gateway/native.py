@@ -12,6 +12,8 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from temporalio.exceptions import TemporalError
+from temporalio.service import RPCError
 
 from client.launching import run_within
 from domain import registry, wire
@@ -170,9 +172,9 @@ async def get_history(
     after: Annotated[int, Query(description="Only lines with a higher `seq`.", ge=0, le=2**63 - 1)] = 0,
     limit: LimitParameter = 100,
 ) -> HistoryView:
-    """The last status changes of an object, oldest first."""
-    lines = (await ratchet.run_query(wire.READ_HISTORY, StoreQuery(path=path, limit=limit), HistoryView)).lines
-    return HistoryView(lines=[line for line in lines if line.seq > after])
+    """The last status changes of an object, oldest first; with `after`, the next ones."""
+    query = StoreQuery(path=path, after=str(after) if after else "", limit=limit)
+    return await ratchet.run_query(wire.READ_HISTORY, query, HistoryView)
 
 
 @router.get("/objects/{path}/locks")
@@ -203,7 +205,8 @@ async def request_action(
     try:
         request = ActionRequest(path=path, action=action, requested_by=caller, request_id=idempotency_key, **given)
     except ValidationError as error:
-        raise RequestValidationError([{**error, "loc": ("path", *error["loc"])} for error in error.errors()]) from error
+        fields = [{**wrong, "loc": ("path", *wrong["loc"])} for wrong in error.errors()]
+        raise RequestValidationError(fields) from error
     if dry_run:
         return _admission_response(await ratchet.check_request(request))
     ticket = await ratchet.request_action(request)
@@ -281,7 +284,7 @@ async def _stream_events(gateway: Gateway, cursor: EventCursor, prefix: str, kin
             while True:
                 try:
                     events = await gateway.feed.wait_for_events(cursor, HEARTBEAT_SECONDS)
-                except RatchetError:
+                except (RatchetError, RPCError, TemporalError):
                     return  # the reader connects again, after the last event that it got
                 for event in events:
                     at = event.line.path

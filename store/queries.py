@@ -141,11 +141,13 @@ def list_objects(
     )
 
 
-def read_history(connection: sa.Connection, path: str, limit: int = 100) -> list[HistoryLine]:
-    """Returns the latest history lines of an object, oldest first."""
-    query = select_history_lines().where(history.c.path == check_path(path)).order_by(history.c.seq.desc())
-    rows = connection.execute(query.limit(min(limit, MAX_LINES))).mappings().all()
-    return [HistoryLine(**{name: row[name] or "" for name in HistoryLine.model_fields}) for row in reversed(rows)]
+def read_history(connection: sa.Connection, path: str, limit: int = 100, after: int = 0) -> list[HistoryLine]:
+    """Returns the latest history lines of an object, oldest first; with `after`, the first ones behind that number."""
+    query = select_history_lines().where(history.c.path == check_path(path), history.c.seq > after)
+    query = query.order_by(history.c.seq if after else history.c.seq.desc()).limit(min(limit, MAX_LINES))
+    rows = connection.execute(query).mappings().all()
+    lines = [HistoryLine(**{name: row[name] or "" for name in HistoryLine.model_fields}) for row in rows]
+    return lines if after else lines[::-1]
 
 
 def select_history_lines() -> sa.Select[Any]:

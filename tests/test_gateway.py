@@ -7,17 +7,20 @@ import json
 import re
 import socket
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from temporalio.service import RPCError, RPCStatusCode
 
-from domain.events import READ_EVENTS
-from domain.model import Outcome
+from domain.events import FIRST_CURSOR, READ_EVENTS, Event, EventPage, EventQuery
+from domain.model import HistoryLine, Outcome
 from gateway import limits, server
 from gateway.app import build_app
 from gateway.context import Gateway
+from gateway.events import EventFeed
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
 from gateway.tokens import TokenFile, hash_token, new_token
@@ -90,6 +93,8 @@ async def test_an_action_is_carried_out_and_its_object_read(http: httpx.AsyncCli
     assert lines[0]["requested_by"] == "http"
     later = (await http.get(f"/v1/objects/{web}/history", params={"after": lines[0]["seq"]})).json()["lines"]
     assert later == lines[1:]
+    first = {"after": lines[0]["seq"], "limit": 1}
+    assert (await http.get(f"/v1/objects/{web}/history", params=first)).json()["lines"] == lines[1:2], "no gap"
     assert (await http.get(f"/v1/objects/{web}/locks")).json() == {"locks": []}
 
 
@@ -299,3 +304,24 @@ async def test_a_port_that_is_taken_is_said(gateway: Gateway) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Exception, match="cannot listen"):
         async with serve_app(build_app(gateway), "127.0.0.1", taken.getsockname()[1]):
             pass
+
+
+async def test_a_feed_outlives_an_error_of_temporal() -> None:
+    """Without the store a worker answers: what Temporal says when it is away must not end the feed for good."""
+    line = HistoryLine(
+        seq=1, path="ns:a:mci:web", at=datetime.now(UTC), actor="User", action="create", source="None", to="Running"
+    )
+    failures = [RPCError("away", RPCStatusCode.UNAVAILABLE, b"")] * 3
+
+    class Away:
+        async def run_query(self, activity: str, query: EventQuery, _answer: object) -> EventPage:
+            if failures:
+                raise failures.pop()
+            events = [Event(id="0.1", line=line)] if activity == READ_EVENTS and query.after == "0.0" else []
+            return EventPage(events=events, cursor="0.0")
+
+    feed = EventFeed(Away(), 0.01)  # type: ignore[arg-type]
+    async with feed.poll_while_following(), asyncio.timeout(PATIENCE):
+        while failures:
+            await asyncio.sleep(0.01)
+        assert [event.id for event in await feed.wait_for_events(FIRST_CURSOR, PATIENCE)] == ["0.1"]
