@@ -32,11 +32,11 @@ def _files(family: Path) -> list[Path]:
 def _of_module(module: ast.Module) -> Iterator[RefusalRow]:
     """Calls of `Refused`, and of functions that only add the category to it."""
     helpers: dict[str, ast.expr] = {}
-    for function in [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]:
-        words = {each.arg for each in function.args.args}
-        for call in _calls(function, {"Refused"}):
+    for helper in [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]:
+        words = {each.arg for each in helper.args.args}
+        for call in _calls(helper, {"Refused"}):
             if len(call.args) > 1 and isinstance(call.args[1], ast.Name) and call.args[1].id in words:
-                helpers[function.name] = call.args[0]
+                helpers[helper.name] = call.args[0]
     for function in [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]:
         said = {
             target.id: node.value
