@@ -76,6 +76,7 @@ TABLES = {
     "lease_allocations": "leases: which reservation has which host, for which time",
     "lease_timers": "leases: the events to come",
     "system_numbers": "systems: the last number given to a deploy or a teardown",
+    "system_definitions": "systems: the definition of each deploy, and the one that it replaced",
     "permits": "rate limits: how many VMs of a region each worker may have in flight, and until when",
     "heal_reports": "what each sweep of self-healing found and did",
     "store_identity": "the store's ID, and its incarnation, which each restore from a backup raises",

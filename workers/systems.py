@@ -10,7 +10,12 @@ from typing import Any
 import structlog
 
 from activities.orphans import ProviderListing
-from activities.systems.backend import BackendActivities, BackendReadActivities, SystemRecordActivities
+from activities.systems.backend import (
+    BackendActivities,
+    BackendLogActivities,
+    BackendReadActivities,
+    SystemRecordActivities,
+)
 from activities.systems.listing import ServiceListing
 from domain.errors import RatchetError
 from domain.model import AT_WRITE_TIME
@@ -63,12 +68,14 @@ class SystemFamily(Family):
 
     def activities(self) -> ActivitiesByQueue:
         writes = SystemRecordActivities(self._store)
+        reads = BackendReadActivities(self.supervisors, self._store)
         found: dict[str, list[Callable[..., Any]]] = {
             ACTIONS_QUEUE: [
                 writes.accept_deploy,
                 writes.accept_removal,
                 writes.revert_deploy,
-                BackendReadActivities(self.supervisors).read_services,
+                reads.read_services,
+                reads.read_definition,
             ]
         }
         for name, supervisor in self.supervisors.items():
@@ -76,6 +83,7 @@ class SystemFamily(Family):
             found[backend_queue(name)] = [
                 *(work.prepare_system, work.roll_out, work.assess_parts),
                 *(work.settle_parts, work.remove_parts, work.settle_removal),
+                BackendLogActivities(supervisor, self._store).read_service_logs,
             ]
         return found
 

@@ -9,15 +9,19 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence, OrderRight
+from activities.reads import answered_from_store, refusal_as_answer
 from domain.errors import Rejected, join_first_texts, one_line
 from domain.model import AT_WRITE_TIME, Move, ReadQuery, Step, StepResult
 from domain.paths import short_path
 from domain.ports import Inventory
+from domain.systems.logs import SHOWN_IN_ERROR, describe_last_lines, mask_secrets
 from domain.systems.ports import (
     AcceptDeploy,
     Backend,
+    DefinitionView,
     RevertDeploy,
     RollOutResult,
+    ServiceLogsView,
     ServiceOrder,
     ServicesView,
     SystemStore,
@@ -36,6 +40,7 @@ from domain.systems.specs import is_service
 from domain.systems.tables import DeployStage, PartState
 
 NAMES_SHOWN = 5  # services named in a reason
+INSTANCES_SHOWN = 50  # instances whose last lines are in one answer
 
 
 class SystemRecordActivities:
@@ -95,7 +100,7 @@ class BackendActivities:
             }
             bad, seen = await self._bring_up_services(work, services, right)
             if bad:
-                return RollOutResult(ok=False, reason=_describe_unstable(bad))
+                return RollOutResult(ok=False, reason=await self._describe_unstable(bad))
             if len(parts) > len(services) or not seen <= services.keys():  # else the backend has only what was ordered
                 await self._remove_superfluous(work, parts, right)
             return RollOutResult(ok=True, services=len(services))
@@ -108,7 +113,7 @@ class BackendActivities:
         leaving = [facts[part.path] for part in touched if part.status == PartState.DELETING and part.path in facts]
         parts = [part for part in touched if part.status != PartState.DELETING and is_service(part.spec)]
         bad = [part.path for part in parts if _end_status_of(part, facts, work) != PartState.STABLE]
-        unstable = _describe_unstable([facts.get(path) or ServiceFacts(path, -1, 0) for path in bad])
+        unstable = await self._describe_unstable([facts.get(path) or ServiceFacts(path, -1, 0) for path in bad])
         return RollOutResult(
             ok=not bad and all(part.path == work.path for part in touched),
             reason=unstable or _services_left(leaving),
@@ -127,10 +132,9 @@ class BackendActivities:
                 work, [_landing_move(part, ends, facts) for part in parts if part.path in ends.keys() - {work.path}]
             )
             bad = [path for path, to in ends.items() if to != PartState.STABLE]
-            return RollOutResult(
-                ok=not bad, reason=_describe_unstable([facts.get(path) or ServiceFacts(path, -1, 0) for path in bad]),
-                own=ends.get(work.path, ""),
-            )  # fmt: skip
+            unstable = [facts.get(path) or ServiceFacts(path, -1, 0) for path in bad]
+            reason = await self._describe_unstable(unstable)
+            return RollOutResult(ok=not bad, reason=reason, own=ends.get(work.path, ""))
 
     @activity.defn
     async def remove_parts(self, work: SystemWork) -> RollOutResult:
@@ -156,6 +160,17 @@ class BackendActivities:
         await self._apply_moves(work, moves)
         there = [facts[path] for path in leaving if path in facts]
         return RollOutResult(ok=not there, reason=_services_left(there))
+
+    async def _describe_unstable(self, bad: list[ServiceFacts]) -> str:
+        """Lists services that are not stable, with the reasons and the last lines that the first of them wrote."""
+        told = [f"{short_path(facts.path)} has {facts.describe()}" for facts in bad]
+        for number, facts in enumerate(bad):
+            logs = await self._backend.read_logs(facts.path, SHOWN_IN_ERROR)
+            spec = next((part.spec for part in await self._store.list_services(facts.path)), {})
+            if last := describe_last_lines([mask_secrets(log, spec) for log in logs]):
+                told[number] += f"; it wrote: {last}"
+                break
+        return join_first_texts(told, NAMES_SHOWN)
 
     async def _bring_up_services(
         self, work: SystemWork, services: Mapping[str, StoredPart], right: OrderRight
@@ -223,16 +238,41 @@ class BackendActivities:
 
 
 class BackendReadActivities:
-    """What the backends run."""
+    """What the backends run, and the definitions of deploys."""
 
-    def __init__(self, backends: Mapping[str, Backend]) -> None:
+    def __init__(self, backends: Mapping[str, Backend], store: SystemStore) -> None:
         self._backends = backends
+        self._store = store
 
     @activity.defn
     async def read_services(self, query: ReadQuery) -> ServicesView:
         """Returns what the backends report of the services at and below a path."""
         facts = [fact for backend in self._backends.values() for fact in await backend.describe_services(query.path)]
         return ServicesView(services=facts[: query.limit])
+
+    @answered_from_store
+    @activity.defn
+    async def read_definition(self, query: ReadQuery) -> DefinitionView:
+        """Returns the definition of a deploy, or the one that it replaced."""
+        return await refusal_as_answer(self._store.read_definition(query))
+
+
+class BackendLogActivities:
+    """The logs of one backend's services. They are on the machine of the worker that runs the services."""
+
+    def __init__(self, backend: Backend, store: SystemStore) -> None:
+        self._backend = backend
+        self._store = store
+
+    @activity.defn
+    async def read_service_logs(self, query: ReadQuery) -> ServiceLogsView:
+        """Returns the last lines of the services at and below a path, without the secrets in their environments."""
+        logs = [
+            mask_secrets(log, part.spec)
+            for part in sorted(await self._store.list_services(query.path), key=lambda part: part.path)
+            for log in await self._backend.read_logs(part.path, query.limit)
+        ]
+        return ServiceLogsView(logs=logs[:INSTANCES_SHOWN], more=max(len(logs) - INSTANCES_SHOWN, 0))
 
 
 def _end_status_of(part: StoredPart, facts: Mapping[str, ServiceFacts], work: SystemWork) -> str:
@@ -248,11 +288,6 @@ def _landing_move(part: StoredPart, ends: Mapping[str, str], facts: Mapping[str,
     error = "" if to == PartState.STABLE else facts[path].describe() if path in facts else "never started"
     missed = to == PartState.FAILED and part.status != PartState.PENDING
     return Move(path=path, to=to, action="" if missed else "deploy", error=one_line(error))
-
-
-def _describe_unstable(bad: list[ServiceFacts]) -> str:
-    """Lists services that are not stable, with the reasons."""
-    return join_first_texts([f"{short_path(facts.path)} has {facts.describe()}" for facts in bad], NAMES_SHOWN)
 
 
 def _services_left(there: list[ServiceFacts]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from domain.model import Model, StepResult
+from domain.model import Model, ReadQuery, StepResult
 from domain.systems.rules import ServiceFacts, StoredPart
 
 # Workflow types and activities.
@@ -16,6 +16,9 @@ DEPLOY_PART = "DeployPart"
 TEAR_DOWN_SYSTEM = "TearDownSystem"
 DELETE_SYSTEM = "DeleteSystem"
 READ_SERVICES = "read_services"
+READ_DEFINITION = "read_definition"
+READ_SERVICE_LOGS = "read_service_logs"
+FORMER_DEFINITION = "former"  # the kind of a query for what a deploy replaced
 
 
 def backend_queue(backend: str) -> str:
@@ -80,6 +83,27 @@ class ServicesView(Model):
     services: list[ServiceFacts]
 
 
+class DefinitionView(Model):
+    """The definition of a deploy, or the one that it replaced; None if there was none."""
+
+    definition: dict[str, Any] | None
+
+
+class InstanceLog(Model):
+    """The last lines that an instance of a service has written."""
+
+    path: str
+    number: int
+    lines: list[str]
+
+
+class ServiceLogsView(Model):
+    """The last lines of services, by path and instance. `more` counts instances that are left out."""
+
+    logs: list[InstanceLog]
+    more: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceOrder:
     """The desired definition of a service."""
@@ -124,6 +148,10 @@ class Backend(Protocol):
         """Returns the services at and below a path. A removed service is not listed."""
         ...
 
+    async def read_logs(self, path: str, lines: int) -> list[InstanceLog]:
+        """Returns the last lines of each instance of a service; the instance that wrote last comes last."""
+        ...
+
     async def list_living(self, prefix: str, after: str) -> list[ServiceFacts]:
         """A page of the services at and below a path, or of all, in the order of the paths, from after one on."""
         ...
@@ -154,6 +182,10 @@ class SystemStore(Protocol):
 
     async def list_touched_parts(self, work: SystemWork) -> list[StoredPart]:
         """Returns the parts at and below the path that this action has changed and that are not at rest."""
+        ...
+
+    async def read_definition(self, query: ReadQuery) -> DefinitionView:
+        """Returns the definition of a deploy, or the one that it replaced. Refused if there is no such deploy."""
         ...
 
     async def list_services(self, prefix: str) -> list[StoredPart]:

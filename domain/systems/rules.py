@@ -5,6 +5,7 @@ Pure: the backends supply the facts and carry out the decisions, so that all of 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
@@ -15,7 +16,7 @@ from domain.errors import Category, Refused
 from domain.model import Move
 from domain.paths import check_name, check_path, name_of, parent_of
 from domain.statetable import NONE
-from domain.systems.specs import Node, is_service, stored_spec, walk_nodes
+from domain.systems.specs import Node, is_service, stored_jobs, stored_spec, walk_nodes
 from domain.systems.tables import BACKEND, PART, PartState
 
 CRASHES_TO_FAIL = 4  # in a row, before a service counts as degraded
@@ -58,6 +59,7 @@ class ServiceFacts:
     current: int = 0
     crashes: int = 0  # in a row, of the current instance that crashed most often
     message: str = ""
+    former: int = 0  # healthy instances of another definition: they serve until they are replaced
 
     def is_settled(self, generation: int = 0) -> bool:
         """Tells whether every instance of this or a later generation is healthy, and no older one is left."""
@@ -75,7 +77,12 @@ class ServiceFacts:
     def describe(self) -> str:
         """Returns the healthy instances as text, with the backend's message."""
         why = f": {self.message}" if self.message else ""
-        return f"{self.current} of {self.wanted} healthy{why}"
+        former = f", {self.former} of the former definition" if self.former else ""
+        return f"{self.current} of {self.wanted} healthy{former}{why}"
+
+    def describe_counts(self) -> str:
+        """Returns the same counts for a table."""
+        return f"{self.current}/{self.wanted}{f' +{self.former} former' if self.former else ''}"
 
     def describe_remaining(self) -> str:
         """Returns how many instances of a removed service are left, as text, with the backend's message."""
@@ -259,6 +266,21 @@ def still_present_move(path: str, facts: Sequence[ServiceFacts]) -> Move:
     """Returns the move for a part that could not be removed completely."""
     own = next((service for service in facts if service.path == path), None)
     return Move(path=path, to=PartState.DEGRADED, action="remove", error=own.describe_remaining()[:500] if own else "")
+
+
+def subtree_definition(path: str, specs: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
+    """Returns the definition at a path from the stored specs at and below it; None if nothing was deployed there."""
+    parts: defaultdict[str, list[str]] = defaultdict(list)
+    for at in specs:
+        parts[parent_of(at) or ""].append(at)
+
+    def define(at: str) -> dict[str, Any]:
+        if is_service(specs[at]):
+            return specs[at]
+        return {"parts": [{"name": name_of(part), **define(part)} for part in parts[at]], **stored_jobs(specs[at])}
+
+    deployed = parts[path] or is_service(specs[path]) or specs[path].keys() & {"parts", "jobs"}
+    return define(path) if deployed else None
 
 
 def is_at_or_below(path: str, prefix: str) -> bool:

@@ -22,9 +22,10 @@ from typing import IO
 
 from domain.errors import Rejected, Superseded, Unavailable
 from domain.paths import short_path
+from domain.systems.ports import InstanceLog
 from domain.systems.specs import HealthCheck, Node
 from providers.sockets import free_port
-from providers.systems import probes
+from providers.systems import logs, probes
 from providers.systems.ledger import SupervisedInstance
 
 TOKEN_VARIABLE = "RATCHET_INSTANCE"  # noqa: S105  a name, not a secret
@@ -156,6 +157,9 @@ class ProcessRunner:
         return await probes.check_health(
             health, unit.port, instance_environment(unit, folder), unit.node.directory or str(folder)
         )
+
+    async def read_logs(self, path: str, lines: int) -> list[InstanceLog]:
+        return await asyncio.to_thread(logs.read_logs, self.log_folder_of(path), path, lines)
 
     def proxy_definition(self, path: str, node: Node) -> Node | None:
         """Returns the proxy on the service's port, which hides that instances come and go."""

@@ -75,6 +75,7 @@ class ServiceReconciler:
             alive=len(units),
             healthy=len(healthy),
             current=sum(unit.revision == now for unit in healthy) if reachable else 0,
+            former=sum(unit.revision != now for unit in healthy),
             crashes=max((unit.crashes for unit in wanted), default=0),
             message=troubled.message if troubled else "",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from domain.systems.ports import InstanceLog
 from domain.systems.specs import Node
 from providers.systems.ledger import SupervisedInstance
 
@@ -33,6 +34,10 @@ class InstanceRunner(Protocol):
 
     async def probe_instance(self, unit: SupervisedInstance) -> str:
         """Checks the instance's health. Returns an empty string if it is healthy, else the reason."""
+        ...
+
+    async def read_logs(self, path: str, lines: int) -> list[InstanceLog]:
+        """Returns the last lines of each instance of a service; the instance that wrote last comes last."""
         ...
 
     def proxy_definition(self, path: str, node: Node) -> Node | None:

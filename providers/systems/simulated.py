@@ -10,6 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 
+from domain.systems.ports import InstanceLog
 from domain.systems.specs import Node
 from providers.systems.ledger import SupervisedInstance
 
@@ -56,6 +57,9 @@ class SimulatedRunner:
     def end_instance(self, token: str) -> None:
         """Simulates a crash of the instance."""
         self._ends[token].set()
+
+    async def read_logs(self, path: str, lines: int) -> list[InstanceLog]:
+        return []  # it writes nothing
 
     def proxy_definition(self, path: str, node: Node) -> Node | None:
         return None

@@ -16,7 +16,7 @@ from typing import IO, TypeVar
 import structlog
 
 from domain.errors import RatchetError, one_line
-from domain.systems.ports import ServiceOrder
+from domain.systems.ports import InstanceLog, ServiceOrder
 from domain.systems.rules import ServiceFacts
 from providers.systems.ledger import BackendLedger
 from providers.systems.reconciler import ServiceReconciler
@@ -89,6 +89,9 @@ class Supervisor:
 
     async def describe_services(self, prefix: str = "") -> list[ServiceFacts]:
         return await self.ledger.read_facts(prefix)
+
+    async def read_logs(self, path: str, lines: int) -> list[InstanceLog]:
+        return await self.runner.read_logs(path, lines)
 
     async def list_living(self, prefix: str, after: str) -> list[ServiceFacts]:
         return await self.ledger.list_living(prefix, after)

@@ -1,7 +1,8 @@
-"""`starter system deploy|status|deploys|show|graph`: commands that take a path within a system."""
+"""`starter system deploy|rollback|diff|logs|status|deploys|show|graph`: commands that take a path within a system."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -15,8 +16,11 @@ from starter.actions import ActionOptions
 from starter.errors import Exit
 from starter.kinds import SpecFile, read_spec_file
 from starter.output import OutputOption
-from starter.systems import views
+from starter.session import open_client
+from starter.systems import definitions, views
 from starter.watch import WatchOption, run_and_watch
+
+MAX_LINES = 100
 
 SystemName = Annotated[str, Parameter(help="The system's name, or its path.")]
 TreePath = Annotated[str, Parameter(help="Where in the system: / or /a/b/c.")]
@@ -31,7 +35,7 @@ def extend_app(app: App) -> None:
     system = app["system"]
     for name in ("deploy", "status"):
         del system[name]
-    for command in (deploy, status, deploys, show, graph):
+    for command in (deploy, rollback, diff, logs, status, deploys, show, graph):
         system.command(command)
     app["part"]["deploy"].show = False  # users call system deploy, with the part's path
 
@@ -57,6 +61,69 @@ async def deploy(
         "rollback": rollback,
     }
     return await actions.run_action(registry.kind_at(target), target, "deploy", options, spec)
+
+
+async def rollback(
+    system: SystemName,
+    name: Annotated[str, Parameter(help="The deploy to go back to, such as d3.")] = "",
+    /,
+    *,
+    deadline: Deadline = "5m",
+    options: ActionOptions = ActionOptions(),  # noqa: B008  frozen
+) -> Exit:
+    """Deploy again what a deploy had put at its path; without its name, what the last deploy replaced.
+
+    Example: starter system rollback shop d1
+    """
+    async with open_client() as client:
+        goal = await definitions.find_rollback(client, system_path(system), name)
+    spec: dict[str, object] = {"definition": goal.definition, "deadline": _parse_seconds(deadline)}
+    told = replace(options, reason=options.reason or goal.label)
+    return await actions.run_action(registry.kind_at(goal.path), goal.path, "deploy", told, spec)
+
+
+async def diff(
+    system: SystemName,
+    first: Annotated[str, Parameter(help="A deploy, such as d1.")] = "",
+    second: Annotated[str, Parameter(help="Another deploy at the same path; without it, what is there now.")] = "",
+    /,
+    *,
+    path: Annotated[str, Parameter(help="With --file: where in the system, / or /a/b/c.")] = "/",
+    file: SpecFile = "",
+    output: OutputOption = "table",
+) -> Exit:
+    """Compare definitions: what the last deploy changed; what differs since a deploy; or what a file would change.
+
+    Example: starter system diff shop -f examples/system-demo.yaml
+    """
+    async with open_client() as client:
+        if file:
+            if first:
+                raise Refused(Category.INVALID, "a deploy and a file cannot be compared", "give one of the two")
+            at = node_path(system_path(system), path)
+            before = definitions.NamedDefinition(at, "now", await views.read_current_definition(client, at))
+            after = definitions.NamedDefinition(at, file, read_spec_file(file) or {})
+        else:
+            before, after = await definitions.find_compared(client, system_path(system), first, second)
+    return definitions.print_diff(before, after, output)
+
+
+async def logs(
+    system: SystemName,
+    path: TreePath = "/",
+    /,
+    *,
+    lines: Annotated[int, Parameter(name=["--lines", "-n"], help="How many lines of each instance.")] = 20,
+    output: OutputOption = "table",
+) -> Exit:
+    """The last lines that each instance of the services wrote; known secrets in them are masked.
+
+    Example: starter system logs shop /back/api -n 50
+    """
+    if not 1 <= lines <= MAX_LINES:
+        raise Refused(Category.INVALID, f"--lines {lines} is not from 1 to {MAX_LINES}", "starter system logs --help")
+    root = system_path(system)
+    return await views.print_logs(root, node_path(root, path), lines, output)
 
 
 async def status(system: SystemName, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:

@@ -13,9 +13,9 @@ from domain.errors import Category, Refused
 from domain.locks import LockMode, LocksView
 from domain.model import ObjectView, ReadQuery
 from domain.paths import kind_of, name_of, parent_of, short_path
-from domain.systems.ports import READ_SERVICES, ServicesView
-from domain.systems.rules import ServiceFacts, tree_path
-from domain.systems.specs import is_service, stored_jobs
+from domain.systems.ports import READ_SERVICE_LOGS, READ_SERVICES, ServiceLogsView, ServicesView, backend_queue
+from domain.systems.rules import ServiceFacts, subtree_definition, tree_path
+from domain.systems.specs import is_service
 from starter import terminal
 from starter.errors import Exit
 from starter.output import Output, Sheet, format_time, print_sheet
@@ -48,7 +48,7 @@ class SystemTree:
 
     def describe_instances(self, path: str) -> str:
         facts = self.facts.get(path)
-        return f"{facts.healthy}/{facts.wanted}" if facts else ""
+        return facts.describe_counts() if facts else ""
 
 
 async def print_status(path: str, output: Output) -> Exit:
@@ -94,12 +94,13 @@ async def print_definition(path: str, output: Output) -> Exit:
     """Prints the definition at a path, as it could be deployed again."""
     async with open_client() as client:
         tree = await _read_tree(client, path)
-    if path != tree.top.path or not (
-        tree.parts or is_service(tree.top.spec) or tree.top.spec.keys() & {"parts", "jobs"}
-    ):
-        raise Refused(Category.NOT_FOUND, f"nothing is deployed in {short_path(path)}", "starter system deploy --help")
-    print_sheet(Sheet(_definition_of_node(tree, tree.top), ("PATH",), [(tree_path(path),)], [path]), output)
+    print_sheet(Sheet(_definition_of_tree(tree), ("PATH",), [(tree_path(path),)], [path]), output)
     return Exit.DONE
+
+
+async def read_current_definition(client: ActionClient, path: str) -> dict[str, Any]:
+    """Reads the definition that is deployed at a path; Refused if there is none."""
+    return _definition_of_tree(await _read_tree(client, path))
 
 
 async def print_graph(path: str) -> Exit:
@@ -130,7 +131,8 @@ async def _read_tree(client: ActionClient, path: str) -> SystemTree:
 
 def _service_document(tree: SystemTree, view: ObjectView) -> dict[str, Any]:
     facts = tree.facts.get(view.path)
-    counted = {"wanted": facts.wanted, "alive": facts.alive, "healthy": facts.healthy} if facts else {}
+    counts = ("wanted", "alive", "healthy", "current", "former")
+    counted = {name: getattr(facts, name) for name in counts} if facts else {}
     return {"path": tree_path(view.path), "state": view.status, **counted, "error": _error_of_part(tree, view)}
 
 
@@ -139,12 +141,12 @@ def _error_of_part(tree: SystemTree, view: ObjectView) -> str:
     return facts.message if facts and facts.message and not facts.is_settled() else view.error
 
 
-def _definition_of_node(tree: SystemTree, view: ObjectView) -> dict[str, Any]:
-    """Returns the definition of a node with its parts, in their stored order."""
-    if is_service(view.spec):
-        return view.spec
-    parts = [{"name": name_of(part.path), **_definition_of_node(tree, part)} for part in tree.parts_of_node[view.path]]
-    return {"parts": parts, **stored_jobs(view.spec)}
+def _definition_of_tree(tree: SystemTree) -> dict[str, Any]:
+    definition = subtree_definition(tree.top.path, {view.path: view.spec for view in (tree.top, *tree.parts)})
+    if definition is None:
+        where = short_path(tree.top.path)
+        raise Refused(Category.NOT_FOUND, f"nothing is deployed in {where}", "starter system deploy --help")
+    return definition
 
 
 def _draw_node(
@@ -159,3 +161,26 @@ def _draw_node(
     parts = tree.parts_of_node[view.path]
     for part in parts:
         yield from _draw_node(tree, part, locks, inside, "└── " if part is parts[-1] else "├── ")
+
+
+async def print_logs(system: str, path: str, lines: int, output: Output) -> Exit:
+    """Prints the last lines of each instance of the services at and below a path."""
+    async with open_client() as client:
+        backend = str((await client.read_object(system)).spec["backend"])
+        await client.read_object(path)  # raises if the part does not exist
+        query = ReadQuery(path=path, limit=lines)
+        found = await client.run_query(READ_SERVICE_LOGS, query, ServiceLogsView, queue=backend_queue(backend))
+    if output != "table":
+        data = [{"service": tree_path(log.path), "instance": log.number, "lines": log.lines} for log in found.logs]
+        print_sheet(Sheet(data, (), [], [log.path for log in found.logs]), output)
+        return Exit.DONE
+    for log in found.logs:
+        terminal.print_data(f"== {tree_path(log.path)} {log.number}")
+        for line in log.lines:
+            terminal.print_data(terminal.escape_controls(line))
+    if not found.logs:
+        simulated = "; the simulated backend writes none" if backend == "simulated" else ""
+        terminal.print_message(f"no service at {tree_path(path)} has written anything{simulated}")
+    if found.more:
+        terminal.print_message(f"and {found.more} instances more: name a service")
+    return Exit.DONE

@@ -27,6 +27,7 @@ from domain.systems.rules import (
     observed_status,
     replacement_moves,
     reversal_moves,
+    subtree_definition,
 )
 from domain.systems.specs import DeploySpec, Node, SystemSpec, is_service, stored_jobs, stored_spec
 from domain.systems.tables import BACKEND, NUMBER_PREFIX_OF, PART, SYSTEM, DeployStage, PartState
@@ -37,6 +38,7 @@ from store.rows import find_object, lock_object, read_all
 from store.schema import IS_LEAVING_PART, ObjectRow, Path, json_key_as_text, objects, table
 from store.status import ObjectSet
 from store.steps import apply_step
+from store.systems.definitions import delete_definitions, read_definition, store_definition
 from store.transaction import Store, transaction
 
 
@@ -116,15 +118,18 @@ def admit_system_action(
     if isinstance(spec, DeploySpec):
         above = _find_part(connection, parent_of(request.path))
         check_definition_fits(request.path, spec.definition, backend, above, request.path == root)
-        former = {FORMER_KEY: {"spec": object_row.spec if object_row else None}} | (
+        info = {FORMER_KEY: {"spec": object_row.spec if object_row else None}} | (
             {LEAVING_KEY: None} if object_row else {}
         )
-        known = {"spec": stored_spec(spec.definition), "info": former}
+        known = {"spec": stored_spec(spec.definition), "info": info}
         if object_row and root == request.path:  # a system keeps its own spec; its parts have records of their own
             made_with = {name: value for name, value in object_row.spec.items() if name != "jobs"}
             known["spec"] = made_with | stored_jobs(known["spec"])
     name = f"{NUMBER_PREFIX_OF[request.action]}{_next_number(connection, root, request.action)}"
     record = f"{request.path}::{request.action}:{name}"
+    if isinstance(spec, DeploySpec):
+        former = _read_definition_at(connection, object_row) if object_row else None
+        store_definition(connection, record, (request.spec or {})["definition"], former)
     told = {"by": request.requested_by, "reason": request.reason}
     born = NewObject(record, request.action, "", told)
     return GrantExtras(new_objects=[born], details=SystemTerms(backend=backend, name=name, record=record), **known)
@@ -138,6 +143,7 @@ def finish_system_action(connection: sa.Connection, grant: Grant, outcome: Outco
         told = {"at": at, "actor": Actor.CONTROLLER.value, "action": "forget", "to": NONE, "message": "with its system"}
         ObjectSet(records).move_objects(connection, {}, told, {})
         connection.execute(sa.delete(deploy_numbers).where(deploy_numbers.c.system == grant.path))
+        delete_definitions(connection, grant.path)
 
 
 HOOKS = dict.fromkeys((SYSTEM.kind, PART.kind), Hooks(admit=admit_system_action, on_finish=finish_system_action))
@@ -247,6 +253,12 @@ def _lock_living_system(connection: sa.Connection, root: str) -> ObjectRow:
     return system
 
 
+def _read_definition_at(connection: sa.Connection, top: ObjectRow) -> dict[str, Any] | None:
+    """Returns the definition at a path as it is now; None for a system to which nothing was deployed."""
+    specs = {top.path: top.spec} | {row.path: row.spec for row in _read_parts_below(connection, top.path)}
+    return subtree_definition(top.path, specs)
+
+
 def _find_part(connection: sa.Connection, path: str | None) -> StoredPart | None:
     row = find_object(connection, path) if path else None
     return _part_from_row(row) if row else None
@@ -287,6 +299,7 @@ class SqlSystemStore(Store):
     accept_removal = transaction(_accept_removal)
     revert_deploy = transaction(_revert_deploy)
     list_touched_parts = transaction(_list_touched_parts)
+    read_definition = transaction(read_definition)
     list_services = transaction(_list_services)
     record_observations = transaction(_record_observations)
     list_leaving_parts = transaction(_list_leaving_parts)

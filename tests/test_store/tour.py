@@ -13,7 +13,7 @@ from domain.healing import HealReport, Suspect
 from domain.leases.messages import CalendarQuery, DueEventsQuery, HandOverGoal
 from domain.machines.messages import DueBinQuery
 from domain.mci.messages import HoldConnection, SurveyOrder
-from domain.model import ActionResult, Move, QueueCommand, Step
+from domain.model import ActionResult, Move, QueueCommand, ReadQuery, Step
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
 from store.edge import links
 from store.edge.connections import list_open_connections
@@ -186,6 +186,9 @@ async def of_systems(driver: StoreDriver) -> None:
     await driver.inventory.apply_step(Step(path=SHOP, epoch=grant.epoch, at=NOON, moves=moves))
     await driver.finish(grant)
     await systems.list_services(SHOP)
+    record = ReadQuery(path=work.record)
+    assert (await systems.read_definition(record)).definition == TREE
+    assert (await systems.read_definition(record.model_copy(update={"kind": "former"}))).definition is None
     again = await driver.grant(f"{SHOP}:web", "deploy", spec={"definition": RUN})
     await systems.revert_deploy(
         RevertDeploy(work=SystemWork(path=f"{SHOP}:web", epoch=again.epoch, backend="simulated"), at=NOON)

@@ -16,7 +16,15 @@ from activities.fence import Fence
 from activities.systems.backend import BackendActivities
 from domain.errors import Superseded
 from domain.model import Grant
-from domain.systems.ports import AcceptDeploy, Backend, ChangeListener, RevertDeploy, ServiceOrder, SystemWork
+from domain.systems.ports import (
+    AcceptDeploy,
+    Backend,
+    ChangeListener,
+    InstanceLog,
+    RevertDeploy,
+    ServiceOrder,
+    SystemWork,
+)
 from domain.systems.rules import ServiceFacts
 from providers.systems.process import GENERATION_FILE, ProcessRunner
 from store.systems.hooks import SqlSystemStore
@@ -64,6 +72,9 @@ class Held:
     async def describe_services(self, prefix: str = "") -> list[ServiceFacts]:
         await self._here("facts")
         return await self.backend.describe_services(prefix)
+
+    async def read_logs(self, path: str, lines: int) -> list[InstanceLog]:
+        return await self.backend.read_logs(path, lines)
 
     def listen_for_changes(self, prefix: str) -> ChangeListener:
         return self.backend.listen_for_changes(prefix)

@@ -21,7 +21,7 @@ moment = sa.DateTime(timezone=True)
 KERNEL = ("objects", "actions", "locks", "history", "pruned", "heal_reports", "permits", "store_identity")
 MCI = ("connections", "connection_uses", "unanswered")
 LEASES = ("lease_hosts", "lease_bookings", "lease_allocations", "lease_timers")
-SYSTEMS = ("system_numbers",)
+SYSTEMS = ("system_numbers", "system_definitions")
 
 
 def upgrade() -> None:
@@ -32,6 +32,7 @@ def upgrade() -> None:
     _mci()
     _leases()
     _table("system_numbers", _key("system", path_text), _key("action"), _column("last", sa.BigInteger))
+    _table("system_definitions", _key("record", path_text), _column("definition", json), sa.Column("former", json))
 
 
 def downgrade() -> None:
