@@ -16,6 +16,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities import refusals
 from domain import registry
+from domain.aliases import AliasesView, AliasQuery
 from domain.errors import Refused, StoreUnavailable
 from domain.events import Event, EventPage, EventQuery, parse_cursor
 from domain.locks import LocksView, LockView
@@ -110,6 +111,11 @@ class ReadActivities:
     async def read_objects(self, query: ReadQuery) -> ObjectsView:
         found = await refusal_as_answer(self.inventory.list_objects(query.kind, query.path, query.after, query.limit))
         return ObjectsView(objects=[_view_in_source_words(view) for view in found])
+
+    @answered_from_store
+    @activity.defn
+    async def read_aliases(self, query: AliasQuery) -> AliasesView:
+        return AliasesView(aliases=await refusal_as_answer(self.inventory.find_aliases(query)))
 
     @answered_from_store
     @activity.defn

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel
 
+from domain.aliases import AliasForms
 from domain.errors import Category, Refused
 from domain.model import NewObject
 from domain.orphans import OrphanSpec
@@ -60,6 +61,7 @@ class Kind:
     title_case: bool = False  # its source system capitalizes a TargetAction: `Create`
     absent_word: str = NONE  # its source system's word for an object that does not exist
     has_own_command: bool = False  # its family has its own command for it: the kind's noun is not shown
+    alias_forms: AliasForms = field(default_factory=dict)  # the ids that the gateway's dialects give it
     busy_hint: str = ""  # what the source system also says of an object in transition
 
     @property

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
+from domain.aliases import Alias, AliasQuery
 from domain.errors import ProviderError, Superseded
 from domain.events import Event, EventCursor
 from domain.healing import HealReport, Leftover, PruneResult, Suspect
@@ -124,6 +125,8 @@ class Inventory(Protocol):
         ...
 
     async def read_action(self, run: str) -> ActionView: ...
+
+    async def find_aliases(self, query: AliasQuery) -> list[Alias]: ...
 
     async def read_newest_position(self) -> EventCursor: ...
 

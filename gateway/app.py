@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 from domain.wire import ACTIONS_QUEUE
 from gateway import native, openapi, page, problems
 from gateway.context import Gateway, Ratchet, TranslatedRoute
+from gateway.dialects.mounts import mount_dialects
 from gateway.limits import RequestGuard
 
 API_DESCRIPTION = (
@@ -34,6 +35,7 @@ def build_app(gateway: Gateway) -> FastAPI:
     problems.install_handlers(app)
     _add_health_probes(app)
     app.include_router(native.router)
+    mount_dialects(app, gateway)
     app.openapi = lambda: openapi.build_document(app)  # type: ignore[method-assign]
     app.add_middleware(RequestGuard, hosts=gateway.hosts)
     return app

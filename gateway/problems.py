@@ -124,7 +124,7 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
-        errors = [_field_error(error) for error in error.errors()]
+        errors = [field_error(error) for error in error.errors()]
         detail = "; ".join(f"{error.field}: {error.message}" for error in errors[:5])
         return problem_response(
             HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", one_line(detail), "see /docs", errors=errors[:50]
@@ -138,6 +138,7 @@ def install_handlers(app: FastAPI) -> None:
         return response
 
 
-def _field_error(error: dict[str, Any]) -> FieldError:
+def field_error(error: dict[str, Any]) -> FieldError:
+    """Names the wrong field of a validation error."""
     place, *names = error["loc"]
     return FieldError(field=".".join(map(str, names)) or str(place), message=one_line(error["msg"]))

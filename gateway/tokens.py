@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from client.documents import UnreadableDocument, read_document
 from domain.errors import Category, Refused
-from domain.fields import describe_validation_errors
+from domain.fields import ObjectPath, describe_validation_errors
 from gateway.problems import TokensUnusable, Unauthorized
 
 PREFIX = "ratchet_"
@@ -30,6 +30,7 @@ class Token(BaseModel):
     name: Annotated[str, StringConstraints(min_length=1, max_length=100)]
     hash: Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
     expires: datetime | None = None
+    tenants: list[ObjectPath] = []  # what it may use in the dialects, such as project:p1; empty: everything
 
 
 class TokenList(BaseModel):
@@ -60,21 +61,25 @@ class TokenFile:
         self._load()
 
     def authenticate(self, authorization: str | None) -> str:
-        """Returns the name of the token's owner; raises Unauthorized if the token is missing, unknown or expired."""
+        """Returns the name of the owner of a bearer token; raises Unauthorized if it is missing, unknown or expired."""
+        scheme, _, token = (authorization or "").partition(" ")
+        return self.identify(token.strip() if scheme.lower() == "bearer" else "").name
+
+    def identify(self, token: str) -> Token:
+        """Returns who has a token, and what it may use; raises Unauthorized."""
         try:
             self._load()
         except Refused as error:  # nobody may in: a token that was taken back must not work for longer
             _log.error("%s; %s", error.message, error.hint)
             raise TokensUnusable("the gateway's token file cannot be used") from error
-        scheme, _, token = (authorization or "").partition(" ")
-        if scheme.lower() != "bearer" or not token:
+        if not token:
             raise Unauthorized("this gateway wants a token")
-        found = self._tokens.get(hash_token(token.strip()))
-        if found is None or not hmac.compare_digest(found.hash, hash_token(token.strip())):
+        found = self._tokens.get(hash_token(token))
+        if found is None or not hmac.compare_digest(found.hash, hash_token(token)):
             raise Unauthorized("the token is not known")
         if found.expires and found.expires <= datetime.now(UTC):
             raise Unauthorized(f"the token of {found.name} expired")
-        return found.name
+        return found
 
     def _load(self) -> None:
         """Read the file again if it changed."""

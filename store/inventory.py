@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from domain.model import Admission, Claim
-from store import audit, begin, events, finish, healing, land, queries, recovery, retention, steps
+from store import aliases, audit, begin, events, finish, healing, land, queries, recovery, retention, steps
 from store.engine import Database
 from store.hooks import HooksByKind
 from store.transaction import HookedStore, hooked_transaction, snapshot_read, transaction
@@ -50,6 +50,7 @@ class SqlInventory(HookedStore, SqlWaitQueue):
     read_tree = snapshot_read(queries.read_tree)
     read_outcome = snapshot_read(queries.read_outcome)
     read_action = snapshot_read(queries.read_action)
+    find_aliases = snapshot_read(aliases.find_aliases)
     read_newest_position = snapshot_read(events.read_newest_position)
     list_events_after = snapshot_read(events.list_events_after)
     list_objects = snapshot_read(queries.list_objects)

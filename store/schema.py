@@ -90,6 +90,7 @@ IS_LEAVING_PART = sa.text("(info ->> 'leaving') IS NOT NULL")
 # Conditions of partial indexes. A query must repeat them word for word, or the index is not used.
 IS_OPEN = sa.text("ended_at IS NULL")
 HAS_REQUEST_ID = sa.text("request_id <> ''")
+HAS_UUID = sa.text("uuid <> ''")
 IS_UNDER_WAY = sa.text("target_action <> 'None'")
 # Lines that tell that an object did not come into being: its action was cut off, failed or was cancelled.
 IS_NEVER_CREATED = sa.text("\"to\" = 'None' AND effect = 'abandoned'")
@@ -255,3 +256,23 @@ class Identity(NamedTuple):
 
 
 store_identity = table("store_identity", Identity, ("id",))
+
+
+class AliasRow(NamedTuple):
+    """An id of an object in a dialect of the gateway: the UUID, or the number where the dialect has numbers."""
+
+    number: int
+    dialect: str
+    uuid: str
+    path: Path
+    generation: int
+
+
+aliases = table(
+    "aliases",
+    AliasRow,
+    ("number",),
+    sa.Index("aliases_of_uuid", "uuid", "dialect", unique=True, sqlite_where=HAS_UUID, postgresql_where=HAS_UUID),
+    index("aliases_of_path", "path", "dialect"),
+    sqlite_autoincrement=True,  # a number is never given twice
+)

@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain.statetable import NONE, LineEffect
+from store.aliases import insert_aliases
 from store.schema import history, objects
 
 ColumnValues = dict[str, Any]  # column values, or parameters of a condition
@@ -28,9 +29,10 @@ def record_lines(connection: sa.Connection, lines: Sequence[ColumnValues]) -> No
 
 
 def create_objects(connection: sa.Connection, rows: Sequence[ColumnValues], lines: Sequence[ColumnValues] = ()) -> None:
-    """Inserts new objects and their history lines."""
+    """Inserts new objects with their ids in the dialects, and their history lines."""
     if rows:
         connection.execute(_INSERT_OBJECTS, rows)
+        insert_aliases(connection, rows)
     record_lines(connection, lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from domain.aliases import BLAZAR_NUMBER, BLAZAR_UUID
 from domain.kinds import InternalProgram, Kind, Verb, orphan_verb
 from domain.leases import names
 from domain.leases.specs import EventFiring, HostSpec, LeaseChange, LeaseSpec
@@ -28,12 +29,14 @@ KINDS: tuple[Kind, ...] = (
             Verb("delete", names.DELETE_LEASE, "Release all that a lease holds, and delete it.", preempts=True),
         ),
         help="Leases of hosts, instances and MCIs.",
+        alias_forms=BLAZAR_UUID,
     ),
     Kind(
         table=RESERVATION,
         scope=("project", "lease", "reservation"),
         verbs=(orphan_verb("Take back the hosts of a reservation that no record knows."),),
         help="Reservations of a lease.",
+        alias_forms=BLAZAR_UUID,
     ),
     Kind(
         table=EVENT,
@@ -49,6 +52,7 @@ KINDS: tuple[Kind, ...] = (
             ),
         ),
         help="Events of a lease: its start, the announcement of its end, its end.",
+        alias_forms=BLAZAR_UUID,
     ),
     Kind(
         table=HOST,
@@ -60,5 +64,6 @@ KINDS: tuple[Kind, ...] = (
             Verb("remove", names.CHANGE_HOST, "Remove a host from its pool; refused while a lease has booked it."),
         ),
         help="Hosts of a pool, which leases book.",
+        alias_forms=BLAZAR_NUMBER,
     ),
 )

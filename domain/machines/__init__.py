@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from domain.aliases import G8_NUMBER
 from domain.kinds import InternalProgram, Kind, Verb, orphan_verb
 from domain.machines import specs
 from domain.machines.tables import (
@@ -62,6 +63,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         busy_hint=BUSY_HINT,
         help="Accounts, which own cloudspaces and disks.",
+        alias_forms=G8_NUMBER,
     ),
     Kind(
         table=CLOUDSPACE,
@@ -86,6 +88,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         busy_hint=BUSY_HINT,
         help="Cloudspaces, which contain machines.",
+        alias_forms=G8_NUMBER,
     ),
     Kind(
         table=MACHINE,
@@ -115,6 +118,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         busy_hint=BUSY_HINT,
         help="Virtual machines.",
+        alias_forms=G8_NUMBER,
     ),
     Kind(
         table=DISK,
@@ -136,6 +140,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         busy_hint=BUSY_HINT,
         help="Disks.",
+        alias_forms=G8_NUMBER,
     ),
     Kind(
         table=IMAGE,
@@ -149,6 +154,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         busy_hint=BUSY_HINT,
         help="Images that machines start from.",
+        alias_forms=G8_NUMBER,
     ),
     Kind(
         table=NODE,

@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from domain.aliases import AliasQuery, Dialect
 from domain.edge.messages import CrmConnect
 from domain.edge.reports import ConnectReport, PolicyFactsQuery
 from domain.edge.specs import AutoProvision
@@ -56,6 +57,9 @@ async def of_mcis(driver: StoreDriver) -> None:
     newest = await driver.inventory.read_newest_position()
     await driver.inventory.list_events_after(newest, 100)
     await driver.inventory.read_tree(WEB, troubles=10)
+    some_uuid = "3f2b7d3e-6b44-4a1c-9d55-0c7a1f0e2b11"
+    query = AliasQuery(dialect=Dialect.BLAZAR, ids=["1", some_uuid], paths=["project:p1:lease:a"])
+    await driver.inventory.find_aliases(query)
     await driver.inventory.list_objects("vm", WEB)
     order = QueueCommand(path=WEB, run="drain", at=NOON)
     await driver.inventory.close_wait_queue(order)

@@ -18,7 +18,7 @@ json = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 moment = sa.DateTime(timezone=True)
 
-KERNEL = ("objects", "actions", "locks", "history", "pruned", "heal_reports", "permits", "store_identity")
+KERNEL = ("objects", "actions", "locks", "history", "pruned", "heal_reports", "permits", "store_identity", "aliases")
 MCI = ("connections", "connection_uses", "unanswered")
 LEASES = ("lease_hosts", "lease_bookings", "lease_allocations", "lease_timers")
 SYSTEMS = ("system_numbers", "system_definitions")
@@ -114,6 +114,14 @@ def _workers() -> None:
     )
     identity = _table("store_identity", _key("id"), _column("incarnation", number), _column("since", moment))
     op.bulk_insert(identity, [{"id": uuid.uuid4().hex, "incarnation": 1, "since": datetime.now(UTC)}])
+    _table(
+        "aliases",
+        *(_key("number", number, autoincrement=True), _column("dialect"), _column("uuid")),
+        *(_column("path", path_text), _column("generation", number)),
+        sqlite_autoincrement=True,
+    )
+    _index("aliases_of_uuid", "aliases", "uuid", "dialect", where="uuid <> ''", unique=True)
+    _index("aliases_of_path", "aliases", "path", "dialect")
 
 
 def _mci() -> None:
@@ -177,6 +185,6 @@ def _column(name: str, kind: Any = sa.String, **options: Any) -> sa.Column[Any]:
     return sa.Column(name, kind, nullable=False, **options)
 
 
-def _index(name: str, table: str, *columns: Any, where: str = "") -> None:
+def _index(name: str, table: str, *columns: Any, where: str = "", unique: bool = False) -> None:
     condition = sa.text(where) if where else None
-    op.create_index(name, table, list(columns), sqlite_where=condition, postgresql_where=condition)
+    op.create_index(name, table, list(columns), unique=unique, sqlite_where=condition, postgresql_where=condition)

@@ -1,0 +1,89 @@
+"""Makes the application of a dialect: its routes, with errors in its own style."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from client.errors import AnswerTooLarge, Unreachable
+from domain.errors import Category, Refused, StoreUnavailable, one_line
+from gateway.context import Gateway, TranslatedRoute
+from gateway.problems import RETRY_SECONDS, TokensUnusable, Unauthorized, field_error
+
+USUAL_STATUSES = {
+    Category.CONFLICT: HTTPStatus.CONFLICT,
+    Category.NOT_ALLOWED: HTTPStatus.CONFLICT,
+    Category.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    Category.INVALID: HTTPStatus.BAD_REQUEST,
+    Category.QUOTA: HTTPStatus.FORBIDDEN,
+}
+_KNOWN_ERRORS = (
+    Refused,
+    Unreachable,
+    StoreUnavailable,
+    Unauthorized,
+    TokensUnusable,
+    RequestValidationError,
+    HTTPException,
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error before a dialect renders it: its HTTP status, what happened, and what to do next."""
+
+    status: HTTPStatus
+    message: str
+    hint: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ErrorStyle:
+    """How a dialect answers errors."""
+
+    render: Callable[[Failure], Response]
+    statuses: Mapping[Category, HTTPStatus] = field(default_factory=dict)  # where they differ from the usual ones
+
+    def describe_error(self, error: Exception) -> Failure:
+        """Returns the failure that an exception stands for."""
+        if isinstance(error, Refused):
+            status = self.statuses.get(error.category, USUAL_STATUSES[error.category])
+            return Failure(status, error.message, error.hint)
+        if isinstance(error, AnswerTooLarge):
+            return Failure(HTTPStatus.BAD_REQUEST, str(error), "ask for less at once")
+        if isinstance(error, Unauthorized):
+            hint = "the password, or the token, is one that `starter token` printed"
+            return Failure(HTTPStatus.UNAUTHORIZED, str(error), hint, {"WWW-Authenticate": "Bearer"})
+        if isinstance(error, RequestValidationError):
+            wrong = [field_error(each) for each in error.errors()]
+            text = "; ".join(f"{each.field}: {each.message}" for each in wrong[:5])
+            return Failure(HTTPStatus.BAD_REQUEST, one_line(text))
+        if isinstance(error, HTTPException):
+            return Failure(HTTPStatus(error.status_code), str(error.detail), headers=dict(error.headers or {}))
+        hint = error.hint if isinstance(error, Unreachable) else "try again"
+        return Failure(HTTPStatus.SERVICE_UNAVAILABLE, str(error), hint, {"Retry-After": str(RETRY_SECONDS)})
+
+
+def build_dialect_app(gateway: Gateway, router: APIRouter, style: ErrorStyle) -> FastAPI:
+    """Builds the application of one dialect, without an OpenAPI document: its clients have one."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.state.gateway = gateway
+    app.router.route_class = TranslatedRoute
+
+    async def answer_error(_request: Request, error: Exception) -> Response:
+        failure = style.describe_error(error)
+        response = style.render(failure)
+        response.headers.update(failure.headers)
+        return response
+
+    for known in _KNOWN_ERRORS:
+        app.add_exception_handler(known, answer_error)
+    app.include_router(router)
+    return app

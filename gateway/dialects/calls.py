@@ -1,0 +1,190 @@
+"""A call of a dialect's client: who asks, and what the routes do for it. The package's docstring says how to use it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Request
+from pydantic import BaseModel
+
+from client.launching import Ticket, run_within, workflow_id
+from domain.aliases import MAX_ALIASES, READ_ALIASES, AliasesView, AliasQuery, Dialect
+from domain.errors import Category, Refused
+from domain.model import Admission, ObjectView, Outcome
+from domain.model import Request as ActionRequest
+from gateway.context import ANONYMOUS, Gateway, gateway_of
+from gateway.problems import Unauthorized
+from gateway.reads import GatewayClient
+from gateway.tokens import Token
+
+WAIT_SECONDS = 30.0  # clients of the old systems expect the answer after the work
+SAME_REQUEST_SECONDS = 60  # how long the same token, route and body are the same request
+
+T = TypeVar("T", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks. `tenants` are what the token may use, such as `project:p1`; empty: everything."""
+
+    name: str
+    tenants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DialectCall:
+    """One HTTP request of a dialect's client."""
+
+    gateway: Gateway
+    caller: Caller
+    fingerprint: str  # of the token, the route and the body
+
+    @property
+    def ratchet(self) -> GatewayClient:
+        return self.gateway.ratchet
+
+    def check_tenant(self, tenant: str) -> str:
+        """Returns the tenant, such as `project:p1`; raises Unauthorized if the token may not use it."""
+        if self.caller.tenants and tenant not in self.caller.tenants:
+            raise Unauthorized(f"the token of {self.caller.name} may not use {tenant}")
+        return tenant
+
+    def build_request(self, path: str, action: str, spec: dict[str, Any] | None = None, **more: Any) -> ActionRequest:
+        """Builds the request for an action, in the caller's name."""
+        return ActionRequest(path=path, action=action, spec=spec, requested_by=self.caller.name, **more)
+
+    async def perform(
+        self, path: str, action: str, spec: dict[str, Any] | None = None, wait: float = WAIT_SECONDS, **more: Any
+    ) -> Outcome | None:
+        """Requests an action and waits for its outcome; None if it takes longer. Raises Refused."""
+        ticket = await self._ask(self.build_request(path, action, spec, **more))
+        return await self._wait_for(ticket, wait)
+
+    async def create_once(
+        self, build: Callable[[str], ActionRequest], wait: float = WAIT_SECONDS
+    ) -> tuple[str, Outcome | None]:
+        """Requests a creation and waits for it. Returns its path and outcome; None if it takes longer.
+
+        The same call within a minute finds the first one's request, running or ended. If what that one created is gone
+        since, the next number makes it a new request. `build` gets a UUID that names the request.
+        """
+        for number in count():
+            window = int(time.time()) // SAME_REQUEST_SECONDS
+            request = self._request_in_window(build, window - 1, number)
+            if not await self._was_sent(request):
+                request = self._request_in_window(build, window, number)
+            ticket = await self._ask(request)
+            if not _is_of_earlier_request(ticket.admission) or await self._exists(request.path):
+                return request.path, await self._wait_for(ticket, wait)
+        raise AssertionError("an endless loop ends by its return")
+
+    def _request_in_window(self, build: Callable[[str], ActionRequest], window: int, number: int) -> ActionRequest:
+        key = hashlib.sha256(f"{self.fingerprint} {window} {number}".encode()).hexdigest()
+        name = f"{key[:8]}-{key[8:12]}-5{key[13:16]}-a{key[17:20]}-{key[20:32]}"
+        return build(name).model_copy(update={"request_id": name})
+
+    async def _was_sent(self, request: ActionRequest) -> bool:
+        newest = await self.ratchet.newest_run(workflow_id(request))
+        return newest is not None and (await newest.memo()).get("request_id") == request.request_id
+
+    async def _exists(self, path: str) -> bool:
+        try:
+            await self.ratchet.read_object(path)
+        except Refused as refused:
+            if refused.category is Category.NOT_FOUND:
+                return False
+            raise
+        return True
+
+    async def _ask(self, request: ActionRequest) -> Ticket:
+        ticket = await self.ratchet.request_action(request)
+        if ticket.admission.refusal:
+            raise ticket.admission.refusal.to_error()
+        return ticket
+
+    async def _wait_for(self, ticket: Ticket, seconds: float) -> Outcome | None:
+        if ticket.admission.outcome:
+            return ticket.admission.outcome
+        try:
+            return await run_within(seconds, self.ratchet.wait_for_outcome(ticket.path, ticket.run))
+        except TimeoutError:
+            return None
+
+    async def read_object(self, path: str) -> ObjectView:
+        """Reads one object; Refused if it does not exist."""
+        return await self.ratchet.read_object(path)
+
+    def list_objects(self, kind: str, prefix: str = "") -> AsyncIterator[ObjectView]:
+        """Iterates over all objects of a kind at or below a path."""
+        return self.ratchet.iterate_objects(kind, prefix)
+
+    async def run_query(self, activity: str, query: BaseModel, answer: type[T]) -> T:
+        """Runs a read of a family, from the store or through a worker."""
+        return await self.ratchet.run_query(activity, query, answer)
+
+    async def find_path(self, dialect: Dialect, alias: str, what: str) -> str:
+        """Returns the path that an id stands for; Refused if there is no such id, naming `what` was looked for.
+
+        The object may be gone, or another one may be at its path: compare `info["generation"]` if that matters.
+        """
+        found = await self.ratchet.run_query(READ_ALIASES, AliasQuery(dialect=dialect, ids=[alias]), AliasesView)
+        if not found.aliases:
+            raise Refused(Category.NOT_FOUND, f"there is no {what} {alias[:100]}")
+        return found.aliases[0].path
+
+    async def ids_of(self, dialect: Dialect, paths: Sequence[str]) -> dict[str, str]:
+        """Returns the ids of the objects at these paths, by path."""
+        ids: dict[str, str] = {}
+        for first in range(0, len(paths), MAX_ALIASES):
+            query = AliasQuery(dialect=dialect, paths=list(paths[first : first + MAX_ALIASES]))
+            found = await self.ratchet.run_query(READ_ALIASES, query, AliasesView)
+            ids |= {alias.path: alias.id for alias in found.aliases}
+        return ids
+
+
+def _is_of_earlier_request(admission: Admission) -> bool:
+    return admission.outcome is not None and admission.grant is None
+
+
+def secret_in(request: Request) -> str:
+    """Returns the token of a request: in X-Auth-Token, as a bearer token, or as the password of HTTP Basic."""
+    if token := request.headers.get("x-auth-token"):
+        return token
+    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return credentials.strip() if scheme.lower() == "bearer" else ""
+    try:
+        return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise Unauthorized("the Authorization header is not readable") from error
+
+
+def identify_caller(gateway: Gateway, secret: str) -> Caller:
+    """Returns the owner of a token; raises Unauthorized. Without tokens nobody has to prove who they are."""
+    if gateway.tokens is None:
+        return Caller(ANONYMOUS)
+    token: Token = gateway.tokens.identify(secret)
+    return Caller(token.name, tuple(token.tenants))
+
+
+async def make_call(request: Request, secret: str, caller: Caller) -> DialectCall:
+    """Makes the call of a request whose caller is known."""
+    parts = (secret, request.method, request.url.path, request.url.query)
+    asked = hashlib.sha256("\n".join(parts).encode() + b"\n" + await request.body())
+    return DialectCall(gateway_of(request), caller, asked.hexdigest())
+
+
+async def identified_call(request: Request) -> DialectCall:
+    """The call of a request with a token of the gateway; raises Unauthorized."""
+    secret = secret_in(request)
+    return await make_call(request, secret, identify_caller(gateway_of(request), secret))
+
+
+Call = Annotated[DialectCall, Depends(identified_call)]
