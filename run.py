@@ -15,8 +15,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BIN = HERE / ".venv" / "bin"
-# Tests wait more than they reckon: three processes for two cores. tests/shares.py says who runs what.
-AT_ONCE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+# Tests wait more than they reckon: four processes for two cores. tests/shares.py says who runs what.
+AT_ONCE = ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder")
 PROGRAM = ("embedded", "postgres", "clouds", "tui", "encryption", "tracing", "gateway")  # for those who use it
 TOOLS = ("dev",)  # for those who change it: the same, and a hundred megabytes more
 CHECKS = ("ruff check .", "ruff format --check .", "mypy")

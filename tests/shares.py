@@ -16,15 +16,15 @@ HEAVY = ("tests/chaos/", "tests/test_platform/", "tests/test_load.py", "test_cra
 ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_name("durations.json")
 USUAL = 5  # seconds of a file that nobody has measured
-LONGEST = ("heavy", "postgres")  # shares of several files, which come first
+LONGEST = ("heavy", "crowded")  # shares of several files, which come first
 
 
 @cache
 def share_of(file: str) -> str:
-    """Files that start and kill processes take turns; those with actions on PostgreSQL share one stack on it."""
+    """Files that start and kill processes take turns; those that need the large store share it, for it takes long."""
     if any(part in file for part in HEAVY):
         return "heavy"
-    return "postgres" if ".stores(" in (ROOT / file).read_text() else file
+    return "crowded" if "crowded: Database" in (ROOT / file).read_text() else file
 
 
 class Shares(LoadFileScheduling):  # type: ignore[misc]
