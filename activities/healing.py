@@ -18,7 +18,7 @@ from activities.measuring import add_to_counter
 from activities.reads import answered_from_store
 from activities.retention import RetentionSweep
 from activities.runs import RunState, read_run_state
-from domain import metrics
+from domain import metrics, registry
 from domain.errors import RatchetError, one_line
 from domain.healing import (
     HealEntry,
@@ -31,6 +31,7 @@ from domain.healing import (
     limit_seconds_for,
 )
 from domain.model import AT_WRITE_TIME, LockHolder, LockHolders, ObjectView
+from domain.paths import kind_of
 from domain.ports import Inventory
 from domain.statetable import NONE
 
@@ -40,6 +41,7 @@ CUT_OFF_MESSAGE = "the action was cut off; restored to its status before, withou
 ABANDONED_MESSAGE = "abandoned: its workflow was not running; restored to its status before"
 CAME_TO_REST_MESSAGE = "it came to rest while the sweep looked; nothing was changed"
 DEAD_STATES = (RunState.CLOSED, RunState.UNKNOWN)
+ALIVE_STATES = (RunState.OPEN, RunState.PAUSED)
 
 InspectObject = Callable[[ObjectView], Awaitable[str]]  # returns an object's state at its provider
 
@@ -124,8 +126,8 @@ class HealingActivities:
         late = (at - suspect.since).total_seconds() >= limit_seconds_for(limits, suspect.path, suspect.action)
         async with room:
             state = await read_run_state(self._client, suspect.owner, suspect.run) if suspect.run else RunState.UNKNOWN
-            if state is RunState.OPEN:
-                return _make_entry(suspect, HealFinding.SLOW, message="its workflow runs: left alone") if late else None
+            if state in ALIVE_STATES:
+                return _describe_living(suspect, state) if late else None
             if state is RunState.UNKNOWN and not late:
                 return None
             if order.dry_run:
@@ -177,6 +179,15 @@ class HealingActivities:
         for question in asked:
             question.cancel()
         return [question.result() if question.done() else None for question in asked]
+
+
+def _describe_living(suspect: Suspect, state: RunState) -> HealEntry:
+    """Reports an action that is over its limit and alive: paused, waiting for a decision, or slow. It is left alone."""
+    if state is RunState.PAUSED:
+        return _make_entry(suspect, HealFinding.PAUSED, message="its workflow is paused in Temporal: left alone")
+    if suspect.status in registry.find_kind(kind_of(suspect.path)).waiting_statuses:
+        return _make_entry(suspect, HealFinding.WAITING, message="it waits for a decision: left alone")
+    return _make_entry(suspect, HealFinding.SLOW, message="its workflow runs: left alone")
 
 
 def _make_entry(

@@ -13,6 +13,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.client import Client
 
+from activities.runs import OPEN_RUNS, list_runs
 from domain.errors import one_line
 from domain.healing import PruneResult
 from domain.ports import Inventory
@@ -62,7 +63,7 @@ class RetentionSweep:
         done = last[0].pruned if last else None
         if dry_run:
             return PruneResult(after=done.after if done else 0)
-        busy = {workflow.id async for workflow in self._client.list_workflows("CloseTime IS NULL", page_size=1_000)}
+        busy = {run.execution.workflow_id async for run in list_runs(self._client, OPEN_RUNS)}
         before, total = at - timedelta(days=self._days), PruneResult(after=done.after if done else 0)
         for _ in range(MAX_BATCHES):
             try:

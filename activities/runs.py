@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from enum import Enum
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, DescribeWorkflowExecutionResponse
+from temporalio.api.workflowservice.v1 import (
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+    ListWorkflowExecutionsRequest,
+)
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -21,6 +26,9 @@ _CLOSED_STATUSES = (  # a running or paused run is open
     Status.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
     Status.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW,
 )
+PAUSED = Status.WORKFLOW_EXECUTION_STATUS_PAUSED  # by Temporal's Web UI or CLI; the SDK's enum lacks it
+OPEN_RUNS = "CloseTime IS NULL"  # a query that also finds paused runs, which `ExecutionStatus = 'Running'` does not
+PAGE_SIZE = 1_000
 _NO_SUCH_RUN_CODES = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 
 
@@ -28,6 +36,7 @@ class RunState(Enum):
     """State of a run, as Temporal reports it."""
 
     OPEN = "open"
+    PAUSED = "paused"  # open, and does nothing until somebody unpauses it
     CLOSED = "closed"
     UNKNOWN = "unknown"  # not known to Temporal, or forgotten
 
@@ -38,11 +47,11 @@ async def read_run_state(client: Client, workflow_id: str, run: str) -> RunState
     Every run of a chain names the first one. Temporal forgets closed runs, so the run itself may be unknown.
     """
     asked = await _describe_execution(client, workflow_id, run)
-    if asked and asked.status not in _CLOSED_STATUSES:
-        return RunState.OPEN
+    if asked and is_open(asked):
+        return _open_state(asked)
     newest = await _describe_execution(client, workflow_id, "")
     if newest and newest.first_run_id == (asked.first_run_id if asked else run):
-        return RunState.CLOSED if newest.status in _CLOSED_STATUSES else RunState.OPEN
+        return _open_state(newest) if is_open(newest) else RunState.CLOSED
     return RunState.CLOSED if asked else RunState.UNKNOWN
 
 
@@ -55,7 +64,30 @@ async def find_reset_run(client: Client, workflow_id: str, run: str | None) -> s
 async def is_workflow_open(client: Client, workflow_id: str) -> bool:
     """Tells whether a run is open under this workflow ID."""
     newest = await _describe_execution(client, workflow_id, "")
-    return newest is not None and newest.status not in _CLOSED_STATUSES
+    return newest is not None and is_open(newest)
+
+
+def is_open(execution: WorkflowExecutionInfo) -> bool:
+    """Tells whether a run is open: running or paused."""
+    return execution.status not in _CLOSED_STATUSES
+
+
+def _open_state(execution: WorkflowExecutionInfo) -> RunState:
+    return RunState.PAUSED if execution.status == PAUSED else RunState.OPEN
+
+
+async def list_runs(client: Client, query: str) -> AsyncIterator[WorkflowExecutionInfo]:
+    """Yields Temporal's raw records of the runs that a query finds: the SDK's list fails on a paused one."""
+    token = b""
+    while True:
+        request = ListWorkflowExecutionsRequest(
+            namespace=client.namespace, query=query, page_size=PAGE_SIZE, next_page_token=token
+        )
+        page = await client.workflow_service.list_workflow_executions(request, retry=True)
+        for execution in page.executions:
+            yield execution
+        if not (token := page.next_page_token):
+            return
 
 
 async def _describe_execution(client: Client, workflow_id: str, run: str) -> WorkflowExecutionInfo | None:

@@ -88,7 +88,7 @@ class VerifyActivities:
 
         async def is_open(owner: str, run: str) -> bool:
             async with room:
-                return await read_run_state(self._client, owner, run) is RunState.OPEN
+                return await read_run_state(self._client, owner, run) in (RunState.OPEN, RunState.PAUSED)
 
         owners = {record.run: registry.workflow_id_of(record.path, record.action) for record in kept.open}
         owners |= {run: owner for _, owner, run in kept.held}

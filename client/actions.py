@@ -9,7 +9,6 @@ from datetime import timedelta
 from temporalio.client import (
     Client,
     WorkflowContinuedAsNewError,
-    WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
     WorkflowUpdateFailedError,
@@ -18,11 +17,12 @@ from temporalio.exceptions import TemporalError, TerminatedError, WorkflowAlread
 from temporalio.service import RPCError
 
 from activities.refusals import refusal_of_error
-from activities.runs import find_reset_run
+from activities.runs import describe_run, find_reset_run
 from client.admission import ADMISSION_SECONDS, ActionStarter
 from client.errors import Unanswered
 from client.launching import Ticket, workflow_id
-from client.outcomes import action_of_run, minimal_outcome, outcome_of_failure
+from client.outcomes import minimal_outcome, outcome_of_failure
+from client.runs import ActionRun
 from client.takeover import take_over_run
 from domain import registry, wire
 from domain.errors import Refused
@@ -66,7 +66,7 @@ class ActionClient(ActionStarter):
         """Dry run: returns the answer that `ask` would get now. Changes nothing."""
         registry.parse_spec(request)
         newest = await self.newest_run(workflow_id(request))
-        if newest and newest.status is WorkflowExecutionStatus.RUNNING and not registry.may_take_over(request):
+        if newest and newest.is_open and (newest.describe_pause() or not registry.may_take_over(request)):
             return Admission(refusal=await self.conflict_refusal(request, newest))
         return await self.run_query(wire.READ_CHECK, request, Admission, seconds=ADMISSION_SECONDS)
 
@@ -85,12 +85,16 @@ class ActionClient(ActionStarter):
 
     async def _read_stored_outcome(self, handle: WorkflowHandle[object, Outcome], cut_off: Outcome) -> Outcome:
         """Reads the stored outcome of a run that was cut off; else returns `cut_off` with the present status."""
-        described = await handle.describe()
+        found = await describe_run(self.client, handle.id, handle.run_id or "")
+        described = ActionRun(self.client, found) if found else None
         try:
-            return await self.run_query(wire.READ_OUTCOME, ReadQuery(run=described.run_id), Outcome)
+            return await self.run_query(
+                wire.READ_OUTCOME, ReadQuery(run=described.run_id if described else ""), Outcome
+            )
         except Refused:
             view = await self.read_object(wire.object_path_of(cut_off.path))
-            return cut_off.model_copy(update={"status": view.status, "action": action_of_run(described)})
+            action = described.action if described else "an action"
+            return cut_off.model_copy(update={"status": view.status, "action": action})
 
     async def read_progress(self, path: str, run: str | None = None) -> Progress:
         """Queries a running action for its progress."""
@@ -102,7 +106,7 @@ class ActionClient(ActionStarter):
     async def try_read_progress(self, path: str, run: str | None = None) -> Progress | None:
         """Returns `progress`, tried twice; None if the action does not answer, such as while its worker is frozen."""
         for _ in range(2):
-            with suppress(RPCError, TemporalError):
+            with suppress(RPCError, TemporalError, ValueError):  # the SDK has no name for a paused run's status
                 return await self.read_progress(path, run)
         return None
 
@@ -134,7 +138,7 @@ class ActionClient(ActionStarter):
         running = await self.newest_run(workflow_id(request))
         if running and request.request_id and (await running.memo()).get("request_id") == request.request_id:
             return await self.wait_for_admission(request, running.run_id)
-        if running and registry.may_take_over(request):
+        if running and registry.may_take_over(request) and not running.describe_pause():
             named = request.model_copy(update={"request_id": request.request_id or uuid.uuid4().hex})
             return await take_over_run(self, named, running.run_id)
         refusal = await self.conflict_refusal(request, running)

@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from contextlib import suppress
 
-from temporalio.client import WorkflowExecutionDescription, WorkflowHandle
+from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.errors import NoWorker, Unanswered
@@ -22,8 +22,9 @@ from client.launching import (
     start_operation,
     workflow_id,
 )
-from client.outcomes import action_of_run, conflict_refusal
+from client.outcomes import conflict_refusal
 from client.queries import WorkerQueries
+from client.runs import ActionRun, find_newest_run
 from domain import registry, wire
 from domain.model import Admission, Refusal, Request
 from domain.requests import update_id
@@ -34,14 +35,9 @@ ADMISSION_SECONDS = 15
 class ActionStarter(WorkerQueries):
     """Starts actions. `client/takeover.py` uses it to take over from a running one."""
 
-    async def newest_run(self, path: str) -> WorkflowExecutionDescription | None:
+    async def newest_run(self, path: str) -> ActionRun | None:
         """Returns the newest action on a path, running or not; None if there never was one."""
-        try:
-            return await self.client.get_workflow_handle(path).describe()
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None
-            raise
+        return await find_newest_run(self.client, path)
 
     async def start_action(self, request: Request) -> Ticket:
         """Starts the action and waits until it is admitted or refused. Raises if the object has a running action."""
@@ -70,8 +66,10 @@ class ActionStarter(WorkerQueries):
 
     async def _resend_admission_update(self, request: Request, mark: str) -> Ticket:
         """Sends the admission update again: the start succeeded, but the update that came with it got lost."""
-        newest = await self.client.get_workflow_handle(workflow_id(request)).describe()
-        if (await newest.memo()).get(MARK_MEMO) != mark:  # ours has ended, and another action has begun since
+        newest = await self.newest_run(workflow_id(request))
+        if (
+            newest is None or (await newest.memo()).get(MARK_MEMO) != mark
+        ):  # ours has ended, and another action has begun since
             why = f"{request.path} was asked for and is over, but its answer got lost"
             raise Unanswered(why, f"starter history {request.path}")
         return await self.wait_for_admission(request, newest.run_id, _admission_update_id(mark))
@@ -99,10 +97,10 @@ class ActionStarter(WorkerQueries):
                     raise _unanswered_error(request) from error
             await asyncio.sleep(0.2)
 
-    async def conflict_refusal(self, request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
+    async def conflict_refusal(self, request: Request, running: ActionRun | None) -> Refusal:
         """Returns the 409 that names the running action; only the inventory knows actions with a name of their own."""
         verbs = registry.kind_at(request.path).verbs
-        if running and any(verb.has_own_name for verb in verbs if verb.action == action_of_run(running)):
+        if running and any(verb.has_own_name for verb in verbs if verb.action == running.action):
             with suppress(Unanswered, NoWorker):  # then the refusal says what Temporal knows
                 admission = await self.run_query(
                     wire.READ_CHECK, request.model_copy(update={"force": False}), Admission

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from temporalio.client import WorkflowExecutionDescription
-from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
 
 from activities.refusals import refusal_of_error
+from client.runs import ActionRun
 from domain import registry, wire
 from domain.errors import Category
 from domain.model import ActionResult, LockHolder, Outcome, Refusal, Request
 
-_ACTION_ATTRIBUTE = SearchAttributeKey.for_keyword("Action")
 
-
-def action_of_run(run: WorkflowExecutionDescription) -> str:
-    """Returns the action that a run was started for; empty for a workflow started by hand, until it ends."""
-    return run.typed_search_attributes.get(_ACTION_ATTRIBUTE) or "an action"
-
-
-def conflict_refusal(request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
+def conflict_refusal(request: Request, running: ActionRun | None) -> Refusal:
     """Returns the 409 that names the running action. Its hint offers --force where that would take over."""
     path = registry.workflow_id_of(request.path, request.action)
     forced = registry.may_take_over(request.model_copy(update={"force": True}))
     take_over = "; or take over: add --force" if forced and not request.force else ""
-    since = f" since {running.start_time:%Y-%m-%d %H:%M:%SZ}" if running else ""
-    action = action_of_run(running) if running else "an action"
-    holders = [LockHolder(owner=path, action=action, run=running.run_id, since=running.start_time)] if running else []
+    message, hint = f"409 Conflict: other action currently happening on {path}", f"wait for it: starter wait {path}"
+    if running is None:
+        return Refusal(category=Category.CONFLICT, message=f"{message}: an action", hint=f"{hint}{take_over}")
+    message += f": {running.action} since {running.start_time:%Y-%m-%d %H:%M:%SZ}"
+    obstacle, help_hint = running.describe_obstacle()
     return Refusal(
         category=Category.CONFLICT,
-        message=f"409 Conflict: other action currently happening on {path}: {action}{since}",
-        hint=f"{registry.busy_hint(path)}wait for it: starter wait {path}{take_over}",
-        holders=holders,
+        message=f"{message}; {obstacle}" if obstacle else message,
+        hint=help_hint or f"{registry.busy_hint(path)}{hint}{take_over}",
+        holders=[LockHolder(owner=path, action=running.action, run=running.run_id, since=running.start_time)],
     )
 
 

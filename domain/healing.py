@@ -27,6 +27,8 @@ class HealFinding(StrEnum):
     HEALED = "healed"  # its action was dead: the object was brought back to rest
     WOULD_HEAL = "would heal"  # the same, in a dry run
     SLOW = "slow"  # over its limit, but its workflow still runs: left alone
+    PAUSED = "paused"  # over its limit; somebody paused its workflow in Temporal: left alone
+    WAITING = "waiting"  # over its limit; it waits for a person's decision: left alone
     ENDED = "ended"  # it came to rest during the sweep
     REMOVED = "removed"  # a leftover is not, or no longer, at the provider
     WOULD_REMOVE = "would remove"  # the same, in a dry run

@@ -62,6 +62,7 @@ class Kind:
     absent_word: str = NONE  # its source system's word for an object that does not exist
     has_own_command: bool = False  # its family has its own command for it: the kind's noun is not shown
     alias_forms: AliasForms = field(default_factory=dict)  # the ids that the gateway's dialects give it
+    waiting_statuses: tuple[str, ...] = ()  # in which an action waits for a person's decision, for days if need be
     busy_hint: str = ""  # what the source system also says of an object in transition
 
     @property

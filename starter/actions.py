@@ -23,6 +23,7 @@ from starter.session import open_client
 
 if TYPE_CHECKING:
     from client.actions import ActionClient, Ticket
+    from client.runs import ActionRun
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
@@ -76,23 +77,28 @@ async def dry_run_action(request: Request, output: Output) -> Exit:
 async def wait_for_action(path: str, seconds: float | None, output: Output) -> Exit:
     """Waits for the action that runs on an object; without one, prints the outcome of the last."""
     async with open_client() as client, wait_patiently(path, seconds):
-        run, runs = await _newest_run(client, path)
-        _print_web_ui_url(client, path, run)
-        seen = await client.try_read_progress(path, run) if runs else None
-        targets = seen.targets if seen else 0
-        outcome = await follow_action(client, path, run, targets)
+        run = await _find_newest_run(client, path)
+        _print_web_ui_url(client, path, run.run_id)
+        obstacle, hint = run.describe_obstacle()
+        if obstacle:
+            terminal.print_message(f"{obstacle}; {hint}", "yellow")
+        seen = await client.try_read_progress(path, run.run_id) if run.is_open and not obstacle else None
+        outcome = await follow_action(client, path, run.run_id, seen.targets if seen else 0)
     return print_outcome(outcome, output)
 
 
 async def cancel_action(path: str, seconds: float | None, output: Output) -> Exit:
     """Asks the running action to clean up and end, and waits for it."""
     async with open_client() as client, wait_patiently(path, seconds):
-        run, runs = await _newest_run(client, path)
-        if not runs:
+        run = await _find_newest_run(client, path)
+        if not run.is_open:
             raise Refused(Category.NOT_ALLOWED, f"no action runs on {path}", f"starter history {path}")
-        _print_web_ui_url(client, path, run)
+        obstacle, hint = run.describe_obstacle()
+        if obstacle:
+            raise Refused(Category.NOT_ALLOWED, f"{run.action} on {path} cannot clean up: {obstacle}", hint)
+        _print_web_ui_url(client, path, run.run_id)
         await client.cancel_action(path)
-        outcome = await follow_action(client, path, run, 0)
+        outcome = await follow_action(client, path, run.run_id, 0)
     if outcome.result is not ActionResult.CANCELLED:  # it ended before the cancel arrived
         return print_outcome(outcome, output)
     print_sheet(_outcome_sheet(outcome), output)
@@ -157,12 +163,13 @@ def _print_web_ui_url(client: ActionClient, path: str, run: str) -> str:
     return link
 
 
-async def _newest_run(client: ActionClient, path: str) -> tuple[str, bool]:
-    """Returns the run of the newest action on a path, and whether it is running."""
-    found = await client.newest_run(path)
-    if found is None:
-        raise Refused(Category.NOT_FOUND, f"there was no action on {path} that Temporal remembers", "starter list KIND")
-    return found.run_id, bool(found.status and found.status.name == "RUNNING")
+async def _find_newest_run(client: ActionClient, path: str) -> ActionRun:
+    """Returns the newest run of an action on a path; refuses if there never was one."""
+    run = await client.newest_run(path)
+    if run is None:
+        hint = f"starter list {registry.kind_at(object_path_of(path)).name}"
+        raise Refused(Category.NOT_FOUND, f"there was no action on {path} that Temporal remembers", hint)
+    return run
 
 
 def _is_confirmed(kind: registry.Kind, path: str, action: str, yes: bool) -> bool:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_SECONDS = 90.0  # a live worker polls at least once a minute
+STOPPED_SHOWN = 20  # actions that are paused, or no actions of ours
 READ_SECONDS = 10.0  # a healthy worker answers in that time
 
 
@@ -62,6 +63,7 @@ async def _run_checks(client: ActionClient, findings: list[DoctorCheck]) -> None
     names = _expected_queues()
     queues, builds = await _check_queues(client, names), await _check_builds(client)
     findings += [*queues, *await _check_workers_agree(client, names), *builds]
+    findings += await _check_stopped_runs(client)
     if not any(build.mend for build in builds):  # else no worker would get the query
         findings.append(await _check_store(client))
         if not findings[-1].mend:
@@ -203,6 +205,17 @@ async def _check_builds(client: ActionClient) -> list[DoctorCheck]:
         told = f"new actions begin on {current}" if current else "no build is current: nothing new can begin"
         found.append(DoctorCheck("builds", f"{deployment.name}: {told}", mend))
     return found
+
+
+async def _check_stopped_runs(client: ActionClient) -> list[DoctorCheck]:
+    """Finds actions that are paused in Temporal, and workflows of strangers that hold an object's ID."""
+    from client.runs import find_stopped_runs
+
+    return [
+        DoctorCheck("action", f"{run.action} on {run.path}: {why}", hint)
+        for run in await find_stopped_runs(client.client, STOPPED_SHOWN)
+        for why, hint in (run.describe_obstacle(),)
+    ]
 
 
 async def _check_store(client: ActionClient) -> DoctorCheck:

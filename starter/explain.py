@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from domain import registry
@@ -16,52 +17,80 @@ from starter.errors import Exit
 from starter.families import REMARKS
 from starter.kinds import ObjectArg
 from starter.options import required_options
-from starter.output import format_time
+from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
 from starter.session import open_client
 from starter.watch import WatchOption, run_and_watch
 
 if TYPE_CHECKING:
-    from temporalio.client import WorkflowExecutionDescription
-
     from client.actions import ActionClient
+    from client.runs import ActionRun
 
 HISTORY_LINES = 20
 MEMBERS_SHOWN = 5
 
+Facts = list[tuple[str, str]]  # what a fact is about, and the fact
 
-async def explain(path: ObjectArg, /, *, watch: WatchOption = False) -> Exit:
+
+@dataclass(frozen=True)
+class Possibilities:
+    """What can be done now: facts to print, and the same for programs: the actions, and a command to begin with."""
+
+    facts: Facts
+    actions: list[str] = field(default_factory=list)
+    forced: list[str] = field(default_factory=list)
+    command: str = ""
+
+
+async def explain(path: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
     """Why an object is in its status, what it is waiting for, and what can be done now.
 
     Example: starter explain default/web
     """
     where = await reads.locate_object(path)
-    return await run_and_watch(watch, lambda: _print_explanation(where))
+    return await run_and_watch(watch, lambda: _print_explanation(where, output))
 
 
-async def _print_explanation(path: str) -> Exit:
-    from temporalio.client import WorkflowExecutionStatus
-
+async def _print_explanation(path: str, output: Output) -> Exit:
     async with open_client() as client:
-        view = await client.read_object(path)
+        newest = await client.newest_run(path)
+        run = newest if newest and newest.is_open else None
+        try:
+            view = await client.read_object(path)
+        except Refused as refused:
+            if refused.category is Category.NOT_FOUND and run and run.describe_stranger():
+                raise Refused(
+                    refused.category, f"{refused.message}, but {run.describe_obstacle()[0]}", run.describe_obstacle()[1]
+                ) from refused
+            raise
         lines = await client.read_history(path, HISTORY_LINES)
         remarks = REMARKS.get(view.kind)
-        newest = await client.newest_run(path)
-        run = newest if newest and newest.status is WorkflowExecutionStatus.RUNNING else None
-        told = [
+        can = _possible_meanwhile(path, run) if run else await _possible_actions(client, view)
+        facts = [
             *_explain_last_change(view, lines),
             *(await _explain_running_action(client, path, run) if run else [("running", "nothing")]),
             *_web_ui_row(client, path, newest, "watch it" if run else "see it"),
             *(await remarks(client, view) if remarks else []),
             *await _members_with_errors(client, view),
-            *(_commands_meanwhile(path) if run else await _possible_actions(client, view)),
+            *can.facts,
         ]
-    terminal.print_data(f"{path} is {view.status}, since {format_time(view.changed_at)}")
-    for title, text in told:
-        terminal.print_data(terminal.escape_controls(f"{title:10} {terminal.as_typed(text)}"))
+    if output == "table":
+        terminal.print_data(f"{path} is {view.status}, since {format_time(view.changed_at)}")
+        for about, text in facts:
+            terminal.print_data(terminal.escape_controls(f"{about:10} {terminal.as_typed(text)}"))
+        return Exit.DONE
+    data = {
+        "path": path,
+        "kind": view.kind,
+        "status": view.status,
+        "changed_at": view.model_dump(mode="json")["changed_at"],
+    }
+    data["facts"] = [{"about": about, "text": text} for about, text in facts if about and text]
+    data |= {"allowed": can.actions, "allowed_with_force": can.forced, "next": can.command or None}
+    print_sheet(Sheet(data, (), [], [path]), output)
     return Exit.DONE
 
 
-def _explain_last_change(view: ObjectView, lines: list[HistoryLine]) -> list[tuple[str, str]]:
+def _explain_last_change(view: ObjectView, lines: list[HistoryLine]) -> Facts:
     """Returns the last change: who requested it, and what went wrong."""
     kind = registry.find_kind(view.kind)
     changes = [line for line in lines if line.effect is not LineEffect.IGNORED]
@@ -71,7 +100,8 @@ def _explain_last_change(view: ObjectView, lines: list[HistoryLine]) -> list[tup
         # A group's result is in the message: its own stored status says nothing about its members.
         over = last.source == last.to or (kind.aggregate and last.to in kind.table.stable_statuses)
         what = "ended" if over else f"took it from {last.source} to {last.to}"
-        by = f", asked for by {last.requested_by}" if last.requested_by else ""
+        asked = last.requested_by and any(verb.action == last.action for verb in kind.verbs)  # else it was a report
+        by = f", asked for by {last.requested_by}" if asked else f", by the {last.actor}"
         why = f": {last.message}" if last.message else ""
         told.append(("because", f"{last.action} {what}{by}{why}"))
         if last.reason:
@@ -85,47 +115,48 @@ def _explain_last_change(view: ObjectView, lines: list[HistoryLine]) -> list[tup
     return told
 
 
-async def _explain_running_action(
-    client: ActionClient, path: str, run: WorkflowExecutionDescription
-) -> list[tuple[str, str]]:
+async def _explain_running_action(client: ActionClient, path: str, run: ActionRun) -> Facts:
     """Returns the running action, and what it waits for."""
-    from client.outcomes import action_of_run
-
+    since = f"{run.action} since {format_time(run.start_time)}"
+    obstacle, hint = run.describe_obstacle()
+    if obstacle:
+        return [("running", since), ("stopped", obstacle), ("you can", hint)]
     seen = await client.try_read_progress(path, run.run_id)
     if seen is None:
-        since = f"{action_of_run(run)} since {format_time(run.start_time)}"
         return [("running", f"{since}: its workflow does not answer; is a worker there? see: starter doctor")]
     counted = f", {seen.done} of {seen.targets} done, {seen.failed} failed" if seen.targets else ""
     told = [("running", f"{seen.action} since {format_time(run.start_time)}: {seen.step or seen.phase}{counted}")]
     return [*told, *(("waits for", text) for text in _pending_activities(run))]
 
 
-def _web_ui_row(
-    client: ActionClient, path: str, action: WorkflowExecutionDescription | None, word: str
-) -> list[tuple[str, str]]:
+def _web_ui_row(client: ActionClient, path: str, action: ActionRun | None, word: str) -> Facts:
     """Returns the newest action's URL in the Web UI; empty without an action or a Web UI."""
     link = client.web_ui_url(path, action.run_id) if action else ""
     return [(word, link)] if link else []
 
 
-def _commands_meanwhile(path: str) -> list[tuple[str, str]]:
-    """Returns the commands for an object with a running action: no other action is admitted."""
+def _possible_meanwhile(path: str, run: ActionRun) -> Possibilities:
+    """Returns what can be done about an object with a running action: no other action is admitted."""
+    if run.describe_obstacle()[0]:  # what helps is told beside it
+        return Possibilities([])
     wait, end = (f"starter {verb} {short_path(path)}" for verb in ("wait", "cancel"))
-    return [("you can", f"wait for it: {wait}; end it: {end}; or take over, with any action and --force")]
+    told = f"wait for it: {wait}; end it: {end}; or take over, with any action and --force"
+    return Possibilities([("you can", told)], command=wait)
 
 
-def _pending_activities(run: WorkflowExecutionDescription) -> Iterator[str]:
+def _pending_activities(run: ActionRun) -> Iterator[str]:
     """Yields the pending activities, grouped by type."""
     alike: Counter[str] = Counter()
     for activity in run.raw_description.pending_activities:
         again = f", attempt {activity.attempt}" if activity.attempt > 1 else ""
+        again += ", paused in Temporal" if activity.paused else ""
         failed = f": {one_line(activity.last_failure.message, 200)}" if activity.last_failure.message else ""
         alike[f"{activity.activity_type.name.replace('_', ' ')}{again}{failed}"] += 1
     for what, number in alike.items():
         yield f"{what} ({number} of these)" if number > 1 else what
 
 
-async def _members_with_errors(client: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
+async def _members_with_errors(client: ActionClient, view: ObjectView) -> Facts:
     """Returns members with an error."""
     member = registry.kind_at(view.path).member
     if member is None:
@@ -135,10 +166,11 @@ async def _members_with_errors(client: ActionClient, view: ObjectView) -> list[t
     return told + ([("", f"and {len(wrong) - MEMBERS_SHOWN} more")] if len(wrong) > MEMBERS_SHOWN else [])
 
 
-async def _possible_actions(client: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
+async def _possible_actions(client: ActionClient, view: ObjectView) -> Possibilities:
     """Dry-runs each verb: returns those that begin would admit now, and what blocks the others."""
     kind = registry.find_kind(view.kind)
     allowed: list[registry.Verb] = []
+    forced: list[registry.Verb] = []
     in_the_way: dict[str, None] = {}
     for verb in (verb for verb in kind.verbs if verb.action in kind.offered_actions):
         refusal = await _dry_run_refusal(client, Request(path=view.path, action=verb.action))
@@ -148,14 +180,27 @@ async def _possible_actions(client: ActionClient, view: ObjectView) -> list[tupl
             allowed.append(verb)  # invalid: it needs options, and nothing more can be checked without them
         elif refusal.category is Category.CONFLICT:
             in_the_way[refusal.message] = None
-    told = [("in the way", message) for message in in_the_way]
-    if not allowed:
-        return [*told, ("you can", f"see what happened: starter history {short_path(view.path)}")]
-    words = {verb.action: required_options(verb.spec) if verb.spec else "" for verb in allowed}
-    first = next((action for action, more in words.items() if not more), allowed[0].action)
+        elif not await _dry_run_refusal(client, Request(path=view.path, action=verb.action, force=True)):
+            forced.append(verb)
+    facts = [("in the way", message) for message in in_the_way]
+    if not allowed and not forced:
+        history = f"starter history {short_path(view.path)}"
+        return Possibilities([*facts, ("you can", f"see what happened: {history}")], command=history)
+    words = {verb.action: _needed_options(verb) for verb in allowed}
+    words |= {verb.action: f"{_needed_options(verb)} --force".strip() for verb in forced}
+    first = next((action for action, more in words.items() if not more), next(iter(words)))
     command = f"starter {view.kind} {first} {short_path(view.path)} {words[first]}".rstrip()
     can = ", ".join(f"{action} {more}".rstrip() for action, more in words.items())
-    return [*told, ("you can", f"{can}; such as: {command}")]
+    return Possibilities(
+        [*facts, ("you can", f"{can}; such as: {command}")],
+        [verb.action for verb in allowed],
+        [verb.action for verb in forced],
+        command,
+    )
+
+
+def _needed_options(verb: registry.Verb) -> str:
+    return required_options(verb.spec) if verb.spec else ""
 
 
 async def _dry_run_refusal(client: ActionClient, request: Request) -> Refused | None:

@@ -67,6 +67,7 @@ KINDS = (
         member="vm",
         aggregate=aggregate_status,
         title_case=True,
+        waiting_statuses=(MciPhase.PREPARED,),
     ),
     Kind(table=VM, scope=("ns", "mci", "vm"), verbs=_CONTROL_VERBS, help="Single VMs of a group.", title_case=True),
     Kind(

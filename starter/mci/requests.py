@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.service import RPCError, RPCStatusCode
@@ -20,8 +20,11 @@ from domain.mci.messages import HOLDING, SURVEY_VMS, HoldDecision, SurveyOrder, 
 async def send_decision(client: ActionClient, path: str, word: str, decision: HoldDecision) -> str:
     """Sends `continue` or `withdraw` to an MCI that holds. Returns the run; refuses if it does not hold."""
     running = await client.newest_run(path)
-    if running is None or running.status is not WorkflowExecutionStatus.RUNNING:
+    if running is None or not running.is_open:
         raise await _not_holding_refusal(client, path, word)
+    obstacle, hint = running.describe_obstacle()
+    if obstacle:
+        raise Refused(Category.CONFLICT, f"{running.action} on {path} cannot hear {word}: {obstacle}", hint)
     await client.check_polled(wire.ACTIONS_QUEUE)
     handle = client.client.get_workflow_handle(path, run_id=running.run_id)
     try:

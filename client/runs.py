@@ -1,0 +1,137 @@
+"""A run of an action as Temporal describes it, paused ones and those of strangers included.
+
+The SDK's own description fails on statuses that it does not know. A person can pause an action in Temporal's Web UI, or
+start a workflow with an object's ID on a queue that no worker of ours polls; users must be told of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey, TypedSearchAttributes
+from temporalio.converter import decode_typed_search_attributes
+
+from activities.runs import OPEN_RUNS, PAUSED, describe_run, is_open, list_runs
+from client.connection import DEFAULT_ADDRESS
+from domain import registry, wire
+from domain.errors import Refused
+
+_ACTION_ATTRIBUTE = SearchAttributeKey.for_keyword("Action")
+
+
+@dataclass(frozen=True)
+class ActionRun:
+    """One run, from Temporal's raw description. A paused run counts as running: it holds its object."""
+
+    client: Client
+    raw_description: DescribeWorkflowExecutionResponse
+
+    @property
+    def info(self) -> WorkflowExecutionInfo:
+        return self.raw_description.workflow_execution_info
+
+    @property
+    def path(self) -> str:
+        return self.info.execution.workflow_id
+
+    @property
+    def run_id(self) -> str:
+        return self.info.execution.run_id
+
+    @property
+    def start_time(self) -> datetime:
+        return self.info.start_time.ToDatetime(UTC)
+
+    @property
+    def is_open(self) -> bool:
+        """Tells whether the run holds its object: it runs, or is paused."""
+        return is_open(self.info)
+
+    @property
+    def status(self) -> WorkflowExecutionStatus:
+        return WorkflowExecutionStatus.RUNNING if self.is_open else WorkflowExecutionStatus(self.info.status)
+
+    @property
+    def typed_search_attributes(self) -> TypedSearchAttributes:
+        return decode_typed_search_attributes(self.info.search_attributes)
+
+    @property
+    def action(self) -> str:
+        """The action that the run was started for; a workflow started by hand does not say so until it ends."""
+        return self.typed_search_attributes.get(_ACTION_ATTRIBUTE) or "an action"
+
+    async def memo(self) -> dict[str, Any]:
+        """Returns the decoded memo."""
+        fields = self.info.memo.fields
+        return {key: (await self.client.data_converter.decode([value]))[0] for key, value in fields.items()}
+
+    def describe_pause(self) -> str:
+        """Says who paused the run, when and why; empty if it is not paused."""
+        if self.info.status != PAUSED:
+            return ""
+        pause = self.raw_description.workflow_extended_info.pause_info
+        why = f": {pause.reason}" if pause.reason else ""
+        return (
+            f"paused by {pause.identity or 'somebody'} at {pause.paused_time.ToDatetime(UTC):%Y-%m-%d %H:%M:%SZ}{why}"
+        )
+
+    def describe_stranger(self) -> str:
+        """Says why this run is no action of ours though it has an object's ID; empty if it is one."""
+        if not self.is_open or self.info.task_queue == wire.ACTIONS_QUEUE:
+            return ""
+        return (
+            f"the workflow {self.info.type.name} on the queue {self.info.task_queue!r}, not on {wire.ACTIONS_QUEUE!r}"
+        )
+
+    def describe_obstacle(self) -> tuple[str, str]:
+        """Returns why the run does nothing, and what helps; both empty if it is an action at work."""
+        if stranger := self.describe_stranger():
+            return (
+                f"{stranger}: no worker of ours takes it",
+                f"end it: {temporal_command(self.client, 'terminate', self.path)}",
+            )
+        if pause := self.describe_pause():
+            return (
+                f"{pause}; it goes on when it is unpaused",
+                f"unpause it: {temporal_command(self.client, 'unpause', self.path)}",
+            )
+        return "", ""
+
+
+def temporal_command(client: Client, verb: str, workflow_id: str) -> str:
+    """Returns the command of Temporal's own CLI for one workflow, at this server and namespace."""
+    address = client.service_client.config.target_host
+    place = "" if address == DEFAULT_ADDRESS else f" --address {address}"
+    place += "" if client.namespace == "default" else f" --namespace {client.namespace}"
+    return f"temporal workflow {verb} --workflow-id {workflow_id}{place}"
+
+
+async def find_stopped_runs(client: Client, most: int) -> list[ActionRun]:
+    """Returns up to `most` open runs of objects that do nothing: paused, or of strangers on another queue."""
+    found: list[ActionRun] = []
+    async for listed in list_runs(
+        client, f"{OPEN_RUNS} AND (ExecutionStatus = 'Paused' OR TaskQueue != '{wire.ACTIONS_QUEUE}')"
+    ):
+        if len(found) < most and _names_object(listed.execution.workflow_id):
+            run = await find_newest_run(client, listed.execution.workflow_id)
+            found += [run] if run and run.describe_obstacle()[0] else []
+    return found
+
+
+def _names_object(workflow_id: str) -> bool:
+    try:
+        registry.kind_at(wire.object_path_of(workflow_id))
+    except Refused:
+        return False
+    return True
+
+
+async def find_newest_run(client: Client, workflow_id: str) -> ActionRun | None:
+    """Returns the newest run of a workflow ID, open or closed; None if Temporal knows none."""
+    found = await describe_run(client, workflow_id, "")
+    return ActionRun(client, found) if found else None
