@@ -12,9 +12,9 @@ from domain import registry
 from domain.errors import Category, Refused
 from domain.model import ActionResult, Admission, Outcome, Request
 from domain.paths import short_path
-from domain.statetable import NONE
 from domain.wire import object_path_of
 from starter import terminal
+from starter.confirmation import confirm_request
 from starter.errors import EXIT_OF_RESULT, Exit, PrintedError
 from starter.naming import compose_request
 from starter.output import Output, Sheet, print_sheet
@@ -54,14 +54,15 @@ async def run_action(
     )
     if options.dry_run:
         return await dry_run_action(request, options.output)
-    if not _is_confirmed(kind, path, action, options.yes):
-        terminal.print_message("not confirmed: nothing was changed")
-        return Exit.FAILED
-    async with open_client() as client, wait_patiently(path, seconds):
-        ticket = await client.request_action(request)
-        if ticket.admission.refusal:
-            raise ticket.admission.refusal.to_error()
-        return await _follow_ticket(client, ticket, options)
+    async with open_client() as client:
+        if not options.yes and not await confirm_request(client, kind, request):
+            terminal.print_message("not confirmed: nothing was changed")
+            return Exit.FAILED
+        async with wait_patiently(path, seconds):
+            ticket = await client.request_action(request)
+            if ticket.admission.refusal:
+                raise ticket.admission.refusal.to_error()
+            return await _follow_ticket(client, ticket, options)
 
 
 async def dry_run_action(request: Request, output: Output) -> Exit:
@@ -170,20 +171,6 @@ async def _find_newest_run(client: ActionClient, path: str) -> ActionRun:
         hint = f"starter list {registry.kind_at(object_path_of(path)).name}"
         raise Refused(Category.NOT_FOUND, f"there was no action on {path} that Temporal remembers", hint)
     return run
-
-
-def _is_confirmed(kind: registry.Kind, path: str, action: str, yes: bool) -> bool:
-    """Asks for confirmation of an action that cannot be undone, if a person is at the terminal."""
-    if yes or not _is_irreversible(kind, action) or not terminal.is_interactive():
-        return True
-    return terminal.ask_confirmation(f"{action} {short_path(path)}? This cannot be undone.")
-
-
-def _is_irreversible(kind: registry.Kind, action: str) -> bool:
-    """Tells whether the action leads to a final status or removes the object."""
-    tables = [kind.table, *([registry.find_kind(kind.member).table] if kind.member else [])]
-    rows = [(row, table) for table in tables for row in table.rows if row.action == action and row.during]
-    return any(row.then in (*table.final_statuses, NONE) for row, table in rows)
 
 
 def _outcome_sheet(outcome: Outcome) -> Sheet:

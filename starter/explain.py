@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from domain import registry
 from domain.errors import Category, Refused, one_line
-from domain.model import HistoryLine, ObjectView, Request
+from domain.model import HistoryLine, ObjectView
 from domain.paths import short_path
-from domain.statetable import LineEffect, Ruling
+from domain.statetable import LineEffect
 from starter import reads, terminal
 from starter.errors import Exit
 from starter.families import REMARKS
 from starter.kinds import ObjectArg
-from starter.options import required_options
 from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
+from starter.possible import find_possible_actions
 from starter.session import open_client
 from starter.watch import WatchOption, run_and_watch
 
@@ -167,48 +167,15 @@ async def _members_with_errors(client: ActionClient, view: ObjectView) -> Facts:
 
 
 async def _possible_actions(client: ActionClient, view: ObjectView) -> Possibilities:
-    """Dry-runs each verb: returns those that begin would admit now, and what blocks the others."""
-    kind = registry.find_kind(view.kind)
-    allowed: list[registry.Verb] = []
-    forced: list[registry.Verb] = []
-    in_the_way: dict[str, None] = {}
-    for verb in (verb for verb in kind.verbs if verb.action in kind.offered_actions):
-        refusal = await _dry_run_refusal(client, Request(path=view.path, action=verb.action))
-        if refusal is None or (
-            refusal.category is Category.INVALID and verb.action in kind.table.allowed_actions(view.phase)
-        ):
-            allowed.append(verb)  # invalid: it needs options, and nothing more can be checked without them
-        elif refusal.category is Category.CONFLICT:
-            in_the_way[refusal.message] = None
-        elif not await _dry_run_refusal(client, Request(path=view.path, action=verb.action, force=True)):
-            forced.append(verb)
-    facts = [("in the way", message) for message in in_the_way]
-    if not allowed and not forced:
+    """Returns what would be admitted now, a command to begin with, and what blocks the others."""
+    found = await find_possible_actions(client, view)
+    facts = [("in the way", message) for message in found.obstacles]
+    if not (words := found.options):
         history = f"starter history {short_path(view.path)}"
         return Possibilities([*facts, ("you can", f"see what happened: {history}")], command=history)
-    words = {verb.action: _needed_options(verb) for verb in allowed}
-    words |= {verb.action: f"{_needed_options(verb)} --force".strip() for verb in forced}
     first = next((action for action, more in words.items() if not more), next(iter(words)))
     command = f"starter {view.kind} {first} {short_path(view.path)} {words[first]}".rstrip()
     can = ", ".join(f"{action} {more}".rstrip() for action, more in words.items())
-    return Possibilities(
-        [*facts, ("you can", f"{can}; such as: {command}")],
-        [verb.action for verb in allowed],
-        [verb.action for verb in forced],
-        command,
-    )
-
-
-def _needed_options(verb: registry.Verb) -> str:
-    return required_options(verb.spec) if verb.spec else ""
-
-
-async def _dry_run_refusal(client: ActionClient, request: Request) -> Refused | None:
-    """Returns the refusal of a dry run, if any. An action with nothing to do counts as refused."""
-    try:
-        admission = await client.check_request(request)
-    except Refused as refused:
-        return refused
-    if admission.grant and admission.grant.ruling is Ruling.ALREADY:
-        return Refused(Category.NOT_ALLOWED, "nothing to do")
-    return admission.refusal.to_error() if admission.refusal else None
+    facts.append(("you can", f"{can}; such as: {command}"))
+    allowed, forced = ([verb.action for verb in verbs] for verbs in (found.allowed, found.forced))
+    return Possibilities(facts, allowed, forced, command)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.text import Text
+from temporalio.converter import decode_typed_search_attributes
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -14,12 +16,16 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Header, Input, Label, OptionList, Static, TabbedContent, TabPane
 from textual.widgets.option_list import Option
 
+from activities.runs import OPEN_RUNS, PAUSED, list_runs
 from domain import registry, wire
 from domain.errors import RatchetError, Refused
 from domain.locks import LocksView
 from domain.model import ObjectView, ReadQuery, Request
 from domain.paths import kind_of, short_path
+from starter.confirmation import question_before
+from starter.families import DECISIONS
 from starter.naming import user_name
+from starter.possible import find_possible_actions, needed_options
 from starter.terminal import as_typed, escape_controls
 
 if TYPE_CHECKING:
@@ -47,8 +53,8 @@ class ChoiceScreen(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(id="choice"):
-            yield Label(self._title)
-            yield OptionList(*(Option(word, id=word) for word in self._words))
+            yield Label(escape_controls(self._title), markup=False)
+            yield OptionList(*(Option(word, id=word) for word in self._words), markup=False)
 
     def on_option_list_option_selected(self, chosen: OptionList.OptionSelected) -> None:
         self.dismiss(chosen.option.id)
@@ -64,7 +70,7 @@ class Tui(App[None]):
     .-narrow #side { display: none; }
     #side { width: 45%; border-left: solid $primary; padding: 0 1; }
     #choice { width: 60; height: auto; border: thick $primary; background: $surface; padding: 1; }
-    Choice { align: center middle; }
+    ChoiceScreen { align: center middle; }
     DataTable { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -89,7 +95,7 @@ class Tui(App[None]):
             with TabbedContent(initial="objects"):
                 for name in HEADINGS_OF_TABLE:
                     with TabPane(name.title(), id=name):
-                        yield DataTable[str](id=f"{name}-table", cursor_type="row", zebra_stripes=True)
+                        yield DataTable[Text](id=f"{name}-table", cursor_type="row", zebra_stripes=True)
             yield Static(id="side", markup=False)
         yield Footer()
 
@@ -121,29 +127,47 @@ class Tui(App[None]):
 
     @work(exclusive=True, group="act")
     async def action_act(self) -> None:
-        """Lets the user choose an action for the object under the cursor, and requests it."""
+        """Lets the user choose among the actions that are allowed now, and requests the one chosen."""
         if not (path := self._selected_path()):
             return
-        verbs = [
-            verb.action
-            for verb in registry.find_kind(kind_of(path)).verbs
-            if verb.spec is None and not verb.is_internal
-        ]
-        if (action := await self.push_screen_wait(ChoiceScreen(f"what to do with {short_path(path)}", verbs))) is None:
-            return
         try:
-            ticket = await self._asking.request_action(
-                Request(path=path, action=action, requested_by=user_name(), reason="tui")
-            )
-            if ticket.admission.refusal:
-                raise ticket.admission.refusal.to_error()
+            words = await self._offered_words(path)
+            if not words:
+                self._notify_user(
+                    f"nothing is allowed on {short_path(path)} now; see: starter explain {path}", "warning"
+                )
+            elif word := await self.push_screen_wait(ChoiceScreen(f"what to do with {short_path(path)}", words)):
+                await self._carry_out(path, word)
         except Refused as refused:
-            self._notify_user(as_typed(f"{refused.message}\n{refused.hint}"), "error")
+            self._notify_user(f"{refused.message}\n{refused.hint}", "error")
         except RatchetError as error:
             self._notify_user(str(error), "error")
-        else:
-            self._notify_user(f"{action} of {short_path(path)}: admitted")
         self.action_refresh()
+
+    async def _offered_words(self, path: str) -> list[str]:
+        """Returns the decisions that a waiting action wants, or the allowed actions that need no options."""
+        view = await self._asking.read_object(path)
+        if view.phase in registry.find_kind(view.kind).waiting_statuses and view.kind in DECISIONS:
+            return list(DECISIONS[view.kind].words)
+        possible = await find_possible_actions(self._asking, view)
+        return [verb.action for verb in possible.allowed if not needed_options(verb)]
+
+    async def _carry_out(self, path: str, word: str) -> None:
+        """Sends a decision, or requests an action; what cannot be undone only after a question."""
+        kind = registry.find_kind(kind_of(path))
+        if kind.name in DECISIONS and word in DECISIONS[kind.name].words:
+            await DECISIONS[kind.name].send(self._asking, path, word, "tui")
+            self._notify_user(f"{word} was sent to {short_path(path)}")
+            return
+        request = Request(path=path, action=word, requested_by=user_name(), reason="tui")
+        question = await question_before(self._asking, kind, request)
+        if question and await self.push_screen_wait(ChoiceScreen(question, ["no", "yes"])) != "yes":
+            self._notify_user("not confirmed: nothing was changed")
+            return
+        ticket = await self._asking.request_action(request)
+        if ticket.admission.refusal:
+            raise ticket.admission.refusal.to_error()
+        self._notify_user(f"{word} of {short_path(path)}: admitted")
 
     @work(exclusive=True, group="act")
     async def action_cancel(self) -> None:
@@ -199,49 +223,56 @@ class Tui(App[None]):
         found: list[ObjectView] = []
         for kind in registry.KINDS:
             async for view in self._asking.iterate_objects(kind):
-                if self._only in view.path:
+                if self._only in view.path or self._only in short_path(view.path):
                     found.append(view)
                 if len(found) >= MAX_ROWS:
                     return found
         return found
 
     async def _read_actions(self) -> list[tuple[str, tuple[str, ...]]]:
-        lines = []
-        async for run in self._asking.client.list_workflows("ExecutionStatus = 'Running'", limit=MAX_ROWS):
-            known = {pair.key.name: pair.value for pair in run.typed_search_attributes}
-            words = (str(known.get(name, "")) for name in ("Action", "Phase", "Progress"))
-            lines.append((run.id, (run.id, *words, _format_time(run.start_time))))
+        lines: list[tuple[str, tuple[str, ...]]] = []
+        async for run in list_runs(self._asking.client, OPEN_RUNS):
+            known = {pair.key.name: pair.value for pair in decode_typed_search_attributes(run.search_attributes)}
+            action, phase, progress = (str(known.get(name, "")) for name in ("Action", "Phase", "Progress"))
+            phase = "paused in Temporal" if run.status == PAUSED else phase
+            since = _format_time(run.start_time.ToDatetime(UTC))
+            lines.append((run.execution.workflow_id, (run.execution.workflow_id, action, phase, progress, since)))
+            if len(lines) >= MAX_ROWS:
+                break
         return lines
 
     def _fill_table(self, name: str, lines: Iterable[tuple[str, Sequence[str]]]) -> None:
-        """Updates a table in place: adds, changes and removes rows by key."""
+        """Shows these rows in this order; the cursor stays on its object, or goes to the top if that is gone."""
         table = self._find_table(name)
-        wanted = dict(lines)
-        for key in [str(key.value) for key in table.rows if str(key.value) not in wanted]:
-            table.remove_row(key)
-        columns = [column.key for column in table.ordered_columns]
-        known = {str(key.value) for key in table.rows}
-        for key, cells in wanted.items():
-            safe = [escape_controls(cell) for cell in cells]
-            if key not in known:
-                table.add_row(*safe, key=key)
-            else:
-                for column, cell in zip(columns, safe, strict=True):
+        wanted = {key: [Text(escape_controls(cell)) for cell in cells] for key, cells in lines}  # no markup
+        if [str(key.value) for key in table.rows] == list(wanted):
+            columns = [column.key for column in table.ordered_columns]
+            for key, cells in wanted.items():
+                for column, cell in zip(columns, cells, strict=True):
                     table.update_cell(key, column, cell)
+            return
+        selected = self._selected_key(table)
+        table.clear()
+        for key, cells in wanted.items():
+            table.add_row(*cells, key=key)
+        if selected in wanted:
+            table.move_cursor(row=list(wanted).index(selected))
+
+    def _selected_key(self, table: DataTable[Text]) -> str:
+        if not table.row_count:
+            return ""
+        return str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)
 
     def _selected_path(self) -> str | None:
         """Returns the path under the cursor of the active table."""
-        table = self._find_table(self.query_one(TabbedContent).active)
-        if not table.row_count:
-            return None
-        key = str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value).split(" ")[0]
-        return key if "::" not in key and kind_of(key) in registry.KINDS else None
+        key = self._selected_key(self._find_table(self.query_one(TabbedContent).active)).split(" ")[0]
+        return key if key and "::" not in key and kind_of(key) in registry.KINDS else None
 
-    def _find_table(self, name: str) -> DataTable[str]:
+    def _find_table(self, name: str) -> DataTable[Text]:
         return self.query_one(f"#{name}-table", DataTable)
 
     def _notify_user(self, text: str, severity: str = "information") -> None:
-        self.told = text
+        self.told = text = as_typed(text)
         self.notify(escape_controls(text), severity=severity, markup=False)  # type: ignore[arg-type]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
 from textual.pilot import Pilot
-from textual.widgets import DataTable, Input, Static
+from textual.widgets import DataTable, Input, Label, OptionList, Static
 
 from starter.tui import ChoiceScreen, Tui
 from tests.patience import PATIENCE
@@ -21,7 +22,25 @@ async def until(pilot: Pilot[None], true: Callable[[], bool]) -> None:
 
 def cells(app: Tui, table: str) -> list[list[str]]:
     found = app.query_one(f"#{table}-table", DataTable)
-    return [list(found.get_row(key)) for key in found.rows]
+    return [[str(cell) for cell in found.get_row(key)] for key in found.rows]
+
+
+def offered(app: Tui) -> list[str]:
+    """The words that the open dialog offers."""
+    listed = app.screen.query_one(OptionList)
+    return [str(listed.get_option_at_index(index).prompt) for index in range(listed.option_count)]
+
+
+async def choose(pilot: Pilot[None], app: Tui, word: str) -> None:
+    """Press keys until this word of the open dialog is chosen."""
+    for _ in range(offered(app).index(word)):
+        await pilot.press("down")
+    await pilot.press("enter")
+
+
+async def open_dialog(pilot: Pilot[None], app: Tui) -> None:
+    await pilot.press("a")
+    await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
 
 
 async def find(pilot: Pilot[None], app: Tui, words: str) -> None:
@@ -31,7 +50,10 @@ async def find(pilot: Pilot[None], app: Tui, words: str) -> None:
     await pilot.press("enter")
     await until(
         pilot,
-        lambda: bool(cells(app, "objects")) and all(words.split(":")[1] in row[1] for row in cells(app, "objects")),
+        lambda: (
+            bool(shown := cells(app, "objects"))
+            and all(words.removeprefix("ns:").strip(":") in row[1] for row in shown)
+        ),
     )
 
 
@@ -55,24 +77,88 @@ async def test_a_narrow_terminal_shows_the_objects_alone(user: User) -> None:
         assert app.query_one("#objects-table", DataTable).region.right <= 60
 
 
-async def test_an_action_is_asked_for_by_keys_and_a_refusal_is_told(user: User) -> None:
+async def test_only_what_is_allowed_now_is_offered(user: User) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     app = Tui(user.asking)
     async with app.run_test(size=(160, 40)) as pilot:
         await find(pilot, app, f"ns:{user.ns}:")
-        await pilot.press("a")
-        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
-        await pilot.press("enter")  # suspend is the first
+        await open_dialog(pilot, app)
+        assert offered(app) == ["suspend", "reboot", "terminate", "delete"]
+        await choose(pilot, app, "suspend")
         await until(pilot, lambda: "admitted" in app.told)
         await user.until_status(user.vm("aws0-1"), "Suspended")
-        await pilot.press("a")
-        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
-        await pilot.press("enter")
-        await until(pilot, lambda: "not allowed" in app.told or "409" in app.told)
-        await pilot.press("a")
-        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
+        await until(pilot, lambda: cells(app, "objects")[0][2].startswith("Suspended") and not cells(app, "locks"))
+        await open_dialog(pilot, app)
+        assert offered(app) == ["resume", "terminate", "delete"]
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, ChoiceScreen))
+
+
+@pytest.mark.parametrize(("answer", "status"), [("no", "Running"), ("yes", "Terminated")])
+async def test_what_cannot_be_undone_is_asked_for(user: User, answer: str, status: str) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    app = Tui(user.asking)
+    async with app.run_test(size=(160, 40)) as pilot:
+        await find(pilot, app, f"ns:{user.ns}:")
+        await open_dialog(pilot, app)
+        await choose(pilot, app, "terminate")
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen) and offered(app) == ["no", "yes"])
+        question = str(app.screen.query_one(Label).content)
+        assert question == f"terminate {user.ns}/web with 1 VM? This cannot be undone."
+        await choose(pilot, app, answer)
+        await until(pilot, lambda: ("admitted" if answer == "yes" else "nothing was changed") in app.told)
+        await user.until_status(user.vm("aws0-1"), status)
+
+
+async def test_an_mci_that_holds_is_continued(user: User) -> None:
+    ticket = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
+    await user.until_status(user.mci(), "Prepared")
+    app = Tui(user.asking)
+    async with app.run_test(size=(160, 40)) as pilot:
+        await find(pilot, app, f"ns:{user.ns}:")
+        await open_dialog(pilot, app)
+        assert offered(app) == ["continue", "withdraw"]
+        await choose(pilot, app, "continue")
+        assert (await user.asking.wait_for_outcome(ticket.path, ticket.run)).status.startswith("Running")
+
+
+async def test_a_filter_keeps_the_cursor_on_its_object(user: User) -> None:
+    for name in ("alpha", "beta", "gamma"):
+        await user.do(user.mci(name), "create", spec=spec(1, ["aws"]))
+    app = Tui(user.asking)
+    async with app.run_test(size=(160, 40)) as pilot:
+        await find(pilot, app, f"ns:{user.ns}:")
+        await until(pilot, lambda: len(cells(app, "objects")) == 6)
+        await pilot.press("down")
+        await until(pilot, lambda: app._selected_path() == user.mci("beta"))
+        await find(pilot, app, f"{user.ns}/beta")
+        await until(pilot, lambda: len(cells(app, "objects")) == 2)
+        assert app._selected_path() == user.mci("beta")
+        await find(pilot, app, f"ns:{user.ns}:")
+        await until(pilot, lambda: len(cells(app, "objects")) == 6)
+        assert app._selected_path() == user.mci("beta")
+        assert [row[1] for row in cells(app, "objects")][:3] == [
+            f"{user.ns}/{name}" for name in ("alpha", "beta", "gamma")
+        ]
+        await find(pilot, app, f"{user.ns}/gamma")
+        await until(pilot, lambda: len(cells(app, "objects")) == 2)
+        assert app._selected_path() == user.mci("gamma"), "the object under the cursor is not shown: the first one is"
+
+
+async def test_hostile_text_is_shown_as_text(user: User) -> None:
+    hostile = "[/red] [bold]x[/] [@click=app.quit]\x1b[2Jgone"
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    await user.fault("fail", verb="suspend", message=hostile)
+    await user.do(user.mci(), "suspend")
+    app = Tui(user.asking)
+    async with app.run_test(size=(160, 40)) as pilot:
+        await find(pilot, app, f"ns:{user.ns}:")
+        await until(pilot, lambda: any("[/red] [bold]x" in cell for row in cells(app, "objects") for cell in row))
+        await pilot.press("down")
+        await until(pilot, lambda: "[/red] [bold]x" in str(app.query_one("#side", Static).content))
+        shown = "".join(cell for row in cells(app, "objects") for cell in row)
+        assert "\x1b" not in shown
+        assert "\\x1b[2Jgone" in shown
 
 
 async def test_running_actions_and_their_locks_are_shown_and_can_be_cancelled(user: User) -> None:

@@ -33,7 +33,7 @@ async def test_the_life_of_an_mci_as_a_user_types_it(cli: Cli, mci: str) -> None
         ("reboot", "Running:6 (R:6/6)"),
         ("terminate", "Terminated:6 (R:0/6)"),
     ):
-        ran = await cli(f"mci {action} {mci} -o json")
+        ran = await cli(f"mci {action} {mci} --yes -o json")
         assert ran.code == Exit.DONE
         assert json.loads(ran.out)["status"] == status
 
@@ -165,7 +165,7 @@ async def test_force_takes_over_from_the_action_that_runs(cli: Cli, clouds: Clou
     await clouds.stall(ns)
     assert (await cli(f"mci suspend {mci} --no-wait")).code == Exit.DONE
     assert (await cli(f"mci terminate {mci}")).code == Exit.REFUSED
-    forced = asyncio.create_task(cli(f"mci terminate {mci} --force -o json"))
+    forced = asyncio.create_task(cli(f"mci terminate {mci} --force --yes -o json"))
     await clouds.relent()
     assert json.loads((await forced).out)["status"] == "Terminated:6 (R:0/6)"
 
@@ -185,8 +185,28 @@ async def test_a_person_is_asked_before_anything_ends_for_good(
     assert (await cli(f"mci suspend {mci}")).code == Exit.DONE
     assert asked == []
     assert (await cli(f"mci terminate {mci}")).code == code
-    assert asked == [f"terminate {mci}? This cannot be undone."]
+    assert asked == [f"terminate {mci} with 6 VMs? This cannot be undone."]
     assert (await cli(f"mci terminate {mci} --yes")).code == Exit.DONE
+    if answer:
+        assert (await cli(f"mci terminate {mci}")).code == Exit.DONE
+        assert len(asked) == 1, "there is nothing left to terminate, and nothing to ask"
+
+
+async def test_a_pipe_is_refused_what_cannot_be_undone_unless_it_says_yes(cli: Cli, mci: str) -> None:
+    for answer in ("n\n", "y\n", ""):
+        ran = await cli(f"mci delete {mci}", stdin=answer)
+        assert_told(ran, Exit.REFUSED, f"delete of {mci} cannot be undone, and nobody can be asked here")
+        assert ran.err.splitlines()[-1] == "  hint: the same command with --yes"
+    assert (await cli(f"mci status {mci}")).out.startswith(f"{mci}  Running:6 (R:6/6)")
+    assert (await cli(f"mci delete {mci} --yes")).code == Exit.DONE
+
+
+async def test_the_recycle_bin_needs_no_question(cli: Cli, ns: str) -> None:
+    assert (await cli(f"account create {ns}")).code == Exit.DONE
+    assert (await cli(f"cloudspace create {ns}/dev")).code == Exit.DONE
+    assert (await cli(f"cloudspace delete {ns}/dev")).code == Exit.DONE
+    assert (await cli(f"cloudspace restore {ns}/dev")).code == Exit.DONE
+    assert (await cli(f"cloudspace destroy {ns}/dev")).code == Exit.REFUSED
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("", None), ("90", 90), ("1.5s", 1.5), ("5m", 300), ("2h", 7200)])
