@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from domain import registry
+from domain import registry, wire
 from domain.errors import Category, Refused, one_line
-from domain.model import HistoryLine, ObjectView
-from domain.paths import short_path
-from domain.statetable import LineEffect
+from domain.locks import LocksView
+from domain.model import HistoryLine, ObjectView, ReadQuery
+from domain.paths import parent_of, short_path
+from domain.statetable import NONE, LineEffect
 from starter import reads, terminal
 from starter.errors import Exit
 from starter.families import REMARKS
@@ -64,7 +65,12 @@ async def _print_explanation(path: str, output: Output) -> Exit:
             raise
         lines = await client.read_history(path, HISTORY_LINES)
         remarks = REMARKS.get(view.kind)
-        can = _possible_meanwhile(path, run) if run else await _possible_actions(client, view)
+        if run:
+            can = _possible_meanwhile(path, run)
+        elif newest and view.target_action != NONE and not await _find_open_run(client, path):
+            can = _possible_after_end(newest)
+        else:
+            can = await _possible_actions(client, view)
         facts = [
             *_explain_last_change(view, lines),
             *(await _explain_running_action(client, path, run) if run else [("running", "nothing")]),
@@ -113,6 +119,27 @@ def _explain_last_change(view: ObjectView, lines: list[HistoryLine]) -> Facts:
         last = ignored[-1]
         told.append(("ignored", f"{last.actor} said {last.to} at {format_time(last.at)}; {last.message}"))
     return told
+
+
+async def _find_open_run(client: ActionClient, path: str) -> ActionRun | None:
+    """Returns the open run that may move this object: its own, that of an object above it, or of a lock's owner."""
+    held = (await client.run_query(wire.READ_LOCKS, ReadQuery(path=path), LocksView)).locks
+    owners = {path: None, **{lock.owner: None for lock in held if lock.path == path}}
+    above = parent_of(path)
+    while above:
+        owners[above], above = None, parent_of(above)
+    for owner in owners:
+        if (run := await client.newest_run(owner)) and run.is_open:
+            return run
+    return None
+
+
+def _possible_after_end(dead: ActionRun) -> Possibilities:
+    """Returns what helps an object whose action's workflow was ended from outside: it could not finish."""
+    how = dead.status.name.lower().replace("_", " ")
+    cut_off = f"{dead.action}: its workflow was ended from outside ({how}), so it could not finish"
+    can = "restore it now: starter heal; a sweep does it within minutes, and so does the next action"
+    return Possibilities([("cut off", cut_off), ("you can", can)], command="starter heal")
 
 
 async def _explain_running_action(client: ActionClient, path: str, run: ActionRun) -> Facts:

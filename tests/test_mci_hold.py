@@ -9,6 +9,7 @@ import urllib.request
 from datetime import timedelta
 
 import pytest
+from temporalio.client import Client
 from temporalio.testing import TimeSkipper
 
 from client.actions import ActionClient, Ticket
@@ -194,3 +195,39 @@ async def test_an_mci_goes_on_holding_when_worker_and_server_are_killed(site: Si
         await site.client.get_workflow_handle(MCI).signal(CONTINUE, HoldDecision(requested_by="eve"))
         async with asyncio.timeout(PATIENCE):
             assert (await ActionClient(site.client).wait_for_outcome(MCI, ticket.run)).status == "Running:1 (R:1/1)"
+
+
+@pytest.mark.parametrize("word", ["continue", "withdraw"])
+async def test_a_signal_without_data_is_a_decision_of_nobody_named(user: User, client: Client, word: str) -> None:
+    ticket = await holding(user)
+    await client.get_workflow_handle(user.mci()).signal(word)
+    outcome = await end(user, ticket)
+    assert outcome.status == ("Running:2 (R:2/2)" if word == "continue" else "None")
+
+
+@pytest.mark.parametrize("data", [{"who": "eve"}, "now", [1], 7])
+async def test_a_signal_of_another_shape_is_told_in_the_history(user: User, client: Client, data: object) -> None:
+    ticket = await holding(user)
+    handle = client.get_workflow_handle(user.mci())
+    await handle.signal("continue", data)
+    async with asyncio.timeout(PATIENCE):
+        while not (lines := [line for line in await user.history(user.mci()) if line.effect == "ignored"]):
+            await asyncio.sleep(0.02)
+    assert "continue: its data is not valid: " in lines[0].message
+    assert (await user.see(user.mci())).status == "Prepared"
+    await handle.signal("continue")
+    assert (await end(user, ticket)).status.startswith("Running")
+
+
+async def test_a_signal_that_no_action_takes_is_told_in_the_history_and_a_flood_of_them_is_not(
+    user: User, client: Client
+) -> None:
+    ticket = await holding(user)
+    handle = client.get_workflow_handle(user.mci())
+    for _ in range(30):
+        await handle.signal("go", {"on": True})
+    await handle.signal("continue")
+    assert (await end(user, ticket)).status.startswith("Running")
+    messages = [line.message for line in await user.history(user.mci()) if line.effect == "ignored"]
+    assert len(messages) == 10
+    assert all("go: this action takes no such signal" in message for message in messages)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate
+from temporalio.common import RawValue, SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate
 from temporalio.exceptions import (
     ApplicationError,
     FailureError,
@@ -27,12 +27,13 @@ with workflow.unsafe.imports_passed_through():
     from activities.inventory import ActionActivities
     from activities.refusals import refusal_as_error
     from domain import registry, wire
-    from domain.errors import Category
+    from domain.errors import Category, one_line
     from domain.model import (
         ActionResult,
         Admission,
         Chunk,
         Grant,
+        Move,
         Outcome,
         Progress,
         QueuedWorkflow,
@@ -43,7 +44,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from domain.paths import kind_of
     from domain.requests import is_same_request, reused_request_id_refusal, spec_digest
-    from domain.statetable import Ruling
+    from domain.statetable import Actor, Ruling
     from workflows import calls, measuring, summary
     from workflows.admission import request_admission, why_wrong_workflow
     from workflows.waitqueue import WaitQueuePlace
@@ -51,6 +52,7 @@ with workflow.unsafe.imports_passed_through():
 T = TypeVar("T")
 Spec = TypeVar("Spec", bound=BaseModel)
 
+MESSAGES_KEPT = 10  # ignored messages that a run records in the history
 CHUNKS_AT_ONCE = 2  # per place: the next chunk uses free capacity while the last targets of one are awaited
 
 PATH_ATTRIBUTE = SearchAttributeKey.for_keyword("ObjectPath")
@@ -84,6 +86,7 @@ class ActionWorkflow(ABC):
         self._cut_off = False
         self._providers: list[str] = []
         self._queue = WaitQueuePlace()
+        self._ignored = 0
 
     @abstractmethod
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
@@ -148,6 +151,18 @@ class ActionWorkflow(ABC):
     def passed(self, waiter: QueuedWorkflow) -> None:
         """Signal: an action ahead in the wait queue has ended."""
         self._queue.passed += 1
+
+    @workflow.signal(dynamic=True)
+    async def unknown_signal(self, name: str, args: Sequence[RawValue]) -> None:
+        """Records a signal that no handler takes as ignored: whoever sent it was told that it arrived."""
+        await self.ignore_signal(f"{name}: this action takes no such signal")
+
+    async def ignore_signal(self, why: str) -> None:
+        """Records a message in the object's history as ignored; of a flood, the first few."""
+        self._ignored += 1
+        grant = self._admission.grant if self._admission else None
+        if grant and not self._ended and self._ignored <= MESSAGES_KEPT:
+            await calls.move_objects(grant, [Move(path=grant.path, to="?", actor=Actor.USER, message=one_line(why))])
 
     @workflow.query(name=wire.PROGRESS_QUERY)
     def progress(self) -> Progress:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+from pydantic import ValidationError
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
@@ -11,6 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.refusals import refusal_as_error
     from domain import wire
     from domain.errors import Category, one_line
+    from domain.fields import describe_validation_errors
     from domain.mci import MciPhase, MciSpec, VmStatus
     from domain.mci.messages import CONTINUE, HOLDING, WITHDRAW, HoldDecision, needs_by_place, refusal_of_missing_offers
     from domain.model import Grant, Move, Refusal, Request, WorkReport
@@ -20,6 +23,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.calls import run_local
     from workflows.mci.calls import join_problems, validate_place_needs
     from workflows.mci.vms import VmsAction
+
+
+UNNAMED = HoldDecision()  # of a message without data
 
 
 @action_workflow(wire.CREATE_MCI)
@@ -34,27 +40,27 @@ class CreateMci(VmsAction):
         self._decided_by = ""  # as text: who, and why
 
     @workflow.signal(name=CONTINUE, description="Go on with an MCI that holds: make its VMs.")
-    async def continue_by_signal(self, decision: HoldDecision) -> None:
-        await self._take_decision(CONTINUE, decision)
+    async def continue_by_signal(self, raw: Any = None) -> None:
+        await self._take_signal(CONTINUE, raw)
 
     @workflow.signal(name=WITHDRAW, description="Give up an MCI that holds: undo its preparation.")
-    async def withdraw_by_signal(self, decision: HoldDecision) -> None:
-        await self._take_decision(WITHDRAW, decision)
+    async def withdraw_by_signal(self, raw: Any = None) -> None:
+        await self._take_signal(WITHDRAW, raw)
 
     @workflow.update(name=CONTINUE, description="As the signal, but refused if the MCI does not hold.")
-    async def continue_by_update(self, decision: HoldDecision) -> str:
+    async def continue_by_update(self, decision: HoldDecision = UNNAMED) -> str:
         return await self._take_decision(CONTINUE, decision)
 
     @workflow.update(name=WITHDRAW, description="As the signal, but refused if the MCI does not hold.")
-    async def withdraw_by_update(self, decision: HoldDecision) -> str:
+    async def withdraw_by_update(self, decision: HoldDecision = UNNAMED) -> str:
         return await self._take_decision(WITHDRAW, decision)
 
     @continue_by_update.validator
-    def _validate_continue(self, decision: HoldDecision) -> None:
+    def _validate_continue(self, decision: HoldDecision = UNNAMED) -> None:
         self._check_holding(CONTINUE)
 
     @withdraw_by_update.validator
-    def _validate_withdraw(self, decision: HoldDecision) -> None:
+    def _validate_withdraw(self, decision: HoldDecision = UNNAMED) -> None:
         self._check_holding(WITHDRAW)
 
     async def examine_request(self, request: Request) -> Request | Refusal:
@@ -118,6 +124,15 @@ class CreateMci(VmsAction):
             )
         end = WorkReport(to=NONE, lost=grant.targets, troubles=enrolled.troubles)
         raise WorkFailed(f"{why}: everything was rolled back", end)
+
+    async def _take_signal(self, word: str, raw: Any) -> None:
+        """Takes a signal, which may have no data; data of another shape is recorded as ignored, with the reason."""
+        try:
+            decision = HoldDecision.model_validate(raw or {})
+        except ValidationError as error:
+            await self.ignore_signal(f"{word}: its data is not valid: {describe_validation_errors(error, 'data')}")
+            return
+        await self._take_decision(word, decision)
 
     async def _take_decision(self, word: str, decision: HoldDecision) -> str:
         """Accepts the first `continue` or `withdraw` received while holding; later ones are recorded as ignored."""

@@ -1,0 +1,202 @@
+"""What a person can do to an action in Temporal's own UI or CLI, and what our commands say and do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import subprocess
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import (
+    PauseWorkflowExecutionRequest,
+    ResetWorkflowExecutionRequest,
+    UnpauseWorkflowExecutionRequest,
+)
+from temporalio.client import Client, WorkflowFailureError
+
+from activities.refusals import refusal_of_error
+from client.actions import ActionClient
+from domain.errors import Category
+from domain.model import ActionResult
+from starter.errors import Exit
+from tests.patience import PATIENCE
+from tests.test_cli.shell import Cli, assert_told
+from tests.user import User
+from workers import embedded
+
+
+async def holding(user: User) -> str:
+    """The run of an MCI's creation that waits for a decision."""
+    ticket = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
+    await user.until_status(user.mci(), "Prepared")
+    return ticket.run
+
+
+async def pause(client: Client, path: str, run: str) -> None:
+    request = PauseWorkflowExecutionRequest(
+        namespace=client.namespace, workflow_id=path, run_id=run, identity="eve", reason="lunch"
+    )
+    await client.workflow_service.pause_workflow_execution(request)
+
+
+async def unpause(client: Client, path: str, run: str) -> None:
+    request = UnpauseWorkflowExecutionRequest(namespace=client.namespace, workflow_id=path, run_id=run)
+    await client.workflow_service.unpause_workflow_execution(request)
+
+
+async def run_hint(hint: str) -> None:
+    """Types the command of a hint, such as `unpause it: temporal workflow ...`."""
+    words = shlex.split(hint.partition(": ")[2])
+    assert words[0] == "temporal"
+    command = [embedded.find_binary(), *words[1:]]
+    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
+
+
+async def test_a_paused_action_is_explained_and_every_command_says_what_helps(
+    cli: Cli, user: User, client: Client, temporal_address: str
+) -> None:
+    run = await holding(user)
+    await pause(client, user.mci(), run)
+    why = "paused by eve at "
+    hint = f"unpause it: temporal workflow unpause --workflow-id {user.mci()} --address {temporal_address}"
+    explained = await cli(f"explain {user.mci()}")
+    assert explained.code == Exit.DONE
+    assert why in explained.out
+    assert "lunch; it goes on when it is unpaused" in explained.out
+    assert hint in explained.out
+    for words in (
+        f"mci continue {user.mci()}",
+        f"mci suspend {user.mci()}",
+        f"mci delete {user.mci()} --force --yes",
+        f"mci delete {user.mci()} --force --dry-run",
+        f"cancel {user.mci()}",
+    ):
+        ran = await cli(words)
+        assert_told(ran, Exit.REFUSED, why)
+        assert ran.err.splitlines()[-1] == f"  hint: {hint}"
+    waited = await cli(f"wait {user.mci()} --timeout 500ms")
+    assert (waited.code, why in waited.err) == (Exit.STILL_WAITING, True)
+    ill = await cli("doctor -o json")
+    assert ill.code == Exit.UNREACHABLE
+    [check] = [check for check in json.loads(ill.out) if user.mci() in check["found"]]
+    assert (check["about"], check["mend"]) == ("action", hint)
+    assert (await cli(f"verify {user.mci()}")).code == Exit.DONE, "it is open: no promise is broken"
+    swept = await cli("heal --older-than 10ms --dry-run -o json")
+    [entry] = [entry for entry in json.loads(swept.out)[0]["found"] if entry["path"] == user.mci()]
+    assert entry["finding"] == "paused"
+    await run_hint(hint)
+    assert (await cli(f"mci continue {user.mci()} -o json")).code == Exit.DONE
+
+
+async def test_what_was_sent_to_a_paused_action_arrives_when_it_is_unpaused(user: User, client: Client) -> None:
+    run = await holding(user)
+    await pause(client, user.mci(), run)
+    await client.get_workflow_handle(user.mci()).signal("continue")
+    assert (await user.see(user.mci())).status == "Prepared"
+    await unpause(client, user.mci(), run)
+    assert (await user.asking.wait_for_outcome(user.mci(), run)).status.startswith("Running")
+
+
+async def test_a_workflow_on_a_mistyped_queue_is_named_and_can_be_ended(
+    cli: Cli, user: User, client: Client, temporal_address: str
+) -> None:
+    await user.do(user.mci(), "create", spec=user.groups())
+    given = {"path": user.mci(), "action": "suspend"}
+    await client.start_workflow("ControlVms", given, id=user.mci(), task_queue="actoins")
+    why = "the workflow ControlVms on the queue 'actoins', not on 'actions': no worker of ours takes it"
+    hint = f"end it: temporal workflow terminate --workflow-id {user.mci()} --address {temporal_address}"
+    async with asyncio.timeout(10):  # nobody asks a workflow that cannot answer
+        explained = await cli(f"explain {user.mci()}")
+    assert why in explained.out
+    assert hint in explained.out
+    assert_told(await cli(f"mci suspend {user.mci()}"), Exit.REFUSED, why)
+    assert_told(await cli(f"cancel {user.mci()}"), Exit.REFUSED, why)
+    ill = json.loads((await cli("doctor -o json")).out)
+    assert [check["mend"] for check in ill if user.mci() in check["found"]] == [hint]
+    await run_hint(hint)
+    assert (await cli(f"mci suspend {user.mci()}")).code == Exit.DONE
+
+
+async def test_a_stranger_with_the_id_of_an_object_that_does_not_exist_is_named(
+    cli: Cli, user: User, client: Client
+) -> None:
+    await client.start_workflow("ControlVms", {}, id=user.mci(), task_queue="actoins")
+    ran = await cli(f"explain {user.mci()}")
+    assert_told(ran, Exit.NOT_FOUND, "there is no such MCI")
+    assert "on the queue 'actoins'" in ran.err
+    await client.get_workflow_handle(user.mci()).terminate()
+
+
+@pytest.mark.parametrize(
+    ("kind", "workflow_id", "told", "hint"),
+    [
+        ("CreateMci", "{mci}", "CreateMci does not suspend {mci}", "the workflow type for that is ControlVms"),
+        ("ControlVms", "{mci}-2", "the workflow ID must be the object's path: {mci}", "start it with that ID"),
+        ("ControlVms", "{mci}:vm:x", "the workflow ID must be the object's path: {mci}", "start it with that ID"),
+    ],
+)
+async def test_a_start_with_the_wrong_type_or_id_is_refused_and_changes_nothing(
+    user: User, client: Client, kind: str, workflow_id: str, told: str, hint: str
+) -> None:
+    await user.do(user.mci(), "create", spec=user.groups())
+    given = {"path": user.mci(), "action": "suspend"}
+    with pytest.raises(WorkflowFailureError) as caught:
+        await client.execute_workflow(kind, given, id=workflow_id.format(mci=user.mci()), task_queue="actions")
+    refusal = refusal_of_error(caught.value.cause)
+    assert refusal
+    assert (refusal.category, refusal.message, refusal.hint) == (Category.INVALID, told.format(mci=user.mci()), hint)
+    assert (await user.see(user.mci())).status == "Running:2 (R:2/2)"
+
+
+async def test_a_terminated_action_is_explained_and_healed(cli: Cli, user: User, client: Client) -> None:
+    await user.do(user.mci(), "create", spec=user.groups())
+    await user.fault("hang", verb="suspend", seconds=60)
+    ticket = await user.admitted(user.mci(), "suspend")
+    await client.get_workflow_handle(user.mci()).terminate("by hand")
+    outcome = await user.asking.wait_for_outcome(user.mci(), ticket.run)
+    assert (outcome.result, outcome.message[:23]) == (ActionResult.FAILED, "terminated from outside")
+    explained = await cli(f"explain {user.mci()}")
+    assert "its workflow was ended from outside (terminated)" in explained.out
+    assert "starter heal" in explained.out
+    broken = await cli(f"verify {user.mci()} -o json")
+    assert broken.code == Exit.FAILED
+    assert {finding["path"] for finding in json.loads(broken.out)["findings"]} >= {user.mci()}
+    healed = json.loads((await cli("heal -o json")).out)[0]["found"]
+    assert user.mci() in {entry["path"] for entry in healed if entry["finding"] == "healed"}
+    await user.heal_faults()
+    assert (await user.see(user.mci())).status == "Running:2 (R:2/2)"
+    assert (await cli(f"verify {user.mci()}")).code == Exit.DONE
+
+
+async def test_a_reset_sends_the_request_once_more(cli: Cli, asking: ActionClient, user: User, client: Client) -> None:
+    run = await holding(user)
+    request = ResetWorkflowExecutionRequest(
+        namespace=client.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=user.mci(), run_id=run),
+        workflow_task_finish_event_id=3,
+        request_id=user.mci(),
+        reason="by hand",
+    )
+    later = (await client.workflow_service.reset_workflow_execution(request)).run_id
+    async with asyncio.timeout(PATIENCE):
+        while not (seen := await asking.try_read_progress(user.mci(), later)) or not seen.step.startswith("holding"):
+            await asyncio.sleep(0.05)
+    explained = await cli(f"explain {user.mci()}")
+    assert "holding: waits for continue or withdraw" in explained.out
+    assert (await cli(f"mci continue {user.mci()}")).code == Exit.DONE
+    assert (await asking.wait_for_outcome(user.mci(), run)).status.startswith("Running"), "the first run leads to it"
+
+
+async def test_a_cancelled_action_is_explained(cli: Cli, user: User, client: Client) -> None:
+    run = await holding(user)
+    await client.get_workflow_handle(user.mci()).cancel()
+    assert (await user.asking.wait_for_outcome(user.mci(), run)).result is ActionResult.CANCELLED
+    explained: Any = json.loads((await cli(f"explain {user.mci()} -o json")).out)
+    assert explained["status"] == "Failed"
+    assert any("cancelled" in fact["text"] for fact in explained["facts"])
+    assert explained["allowed"] == ["delete"]
+    assert explained["next"] == f"starter mci delete {user.ns}/web"
+    assert (await cli(f"verify {user.mci()}")).code == Exit.DONE
