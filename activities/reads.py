@@ -6,6 +6,7 @@ inventory and the workflows use one word for all families.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -51,9 +52,18 @@ def answered_from_store(read: Read) -> Read:
     return read
 
 
-def store_reads(activities: Iterable[Callable[..., Any]]) -> dict[str, Callable[..., Awaitable[Any]]]:
-    """The activities marked with `reads_store`, by their names."""
-    return {activity.__name__: activity for activity in activities if getattr(activity, "reads_store", False)}
+def answered_beside_worker(read: Read) -> Read:
+    """Mark an activity that only reads, but needs what a worker has: the policy, the clouds, the backends."""
+    read.reads_beside_worker = True  # type: ignore[attr-defined]
+    return read
+
+
+def direct_reads(
+    activities: Iterable[Callable[..., Any]], beside_worker: bool = False
+) -> dict[str, Callable[..., Awaitable[Any]]]:
+    """The reads that a process with the store can answer itself, by their names; more of them beside a worker."""
+    marks = ("reads_store", "reads_beside_worker") if beside_worker else ("reads_store",)
+    return {read.__name__: read for read in activities if any(getattr(read, mark, False) for mark in marks)}
 
 
 @dataclass(eq=False)
@@ -130,6 +140,7 @@ class ReadActivities:
         holds = await refusal_as_answer(self.inventory.list_locks(query.path))
         return LocksView(locks=[LockView(**vars(hold)) for hold in holds])
 
+    @answered_beside_worker
     @activity.defn
     async def read_check(self, request: Request) -> Admission:
         """Dry run: returns what policy, examination and begin would answer now. Changes nothing."""
@@ -145,7 +156,7 @@ class ReadActivities:
             self.allowed(request)
         if examine := self.dry_run_checks.get((registry.kind_at(request.path).name, request.action)):
             request = await examine(request)
-        run = f"check-{activity.info().activity_id}"
+        run = f"check-{uuid.uuid4().hex[:12]}"
         return await self.inventory.check_admission(
             Claim(request=request, run=run, at=datetime.now(UTC), serves=self.serves)
         )

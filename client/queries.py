@@ -1,4 +1,4 @@
-"""Queries of the inventory, each a standalone activity that only reads, and the check for polling workers."""
+"""Queries of the inventory, through the gateway or as standalone activities, and the check for polling workers."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from temporalio.exceptions import ApplicationError, TimeoutError
 from activities.refusals import refusal_of_error
 from activities.retry import READ_RETRY
 from client.errors import AnswerTooLarge, NoWorker, Unanswered
+from client.gateway import GatewayReads
 from domain import wire
 from domain.model import HistoryLine, HistoryView, ObjectsView, ObjectView, ReadQuery
 
@@ -34,10 +35,11 @@ POLLERS_SECONDS = 2  # Temporal lists a new worker only after a while
 
 
 class WorkerQueries:
-    """Reads the inventory through a worker."""
+    """Reads the inventory: through the gateway of `starter up` if there is one, else through a worker."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        self.gateway: GatewayReads | None = None  # asked first: a read through a worker leaves a line in Temporal
         self._polled_until: dict[str, float] = {}
         self._looking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -49,10 +51,14 @@ class WorkerQueries:
         seconds: float = READ_SECONDS,
         queue: str = wire.ACTIONS_QUEUE,
     ) -> T:
-        """Runs a query as a standalone activity. Raises Refused if the worker refuses it.
+        """Runs a query: through the gateway, or as a standalone activity. Raises Refused if it is refused.
 
         It is sent a second time if no answer comes: a frozen or dead worker may have taken the first.
         """
+        if self.gateway and queue == wire.ACTIONS_QUEUE:
+            found = await self.gateway.try_read(activity, query, answer, seconds)
+            if found is not None:
+                return found
         await self.check_polled(queue)
         asked = partial(
             self.client.execute_activity,

@@ -13,6 +13,7 @@ from client import tracing
 from client.actions import ActionClient
 from client.connect_errors import translate_errors, unreachable_at_address
 from client.connection import connect_temporal, connection_options, read_embedded_options
+from client.gateway import GatewayReads, find_gateway
 from client.payloads import data_converter
 from client.settings import ClientSettings, load_settings
 
@@ -27,8 +28,12 @@ async def connect(settings: ClientSettings | None = None, trace: str = "client")
     """
     settings = settings or load_settings(ClientSettings)
     temporal = await _connect_client(settings)
+    address = temporal.service_client.config.target_host
+    client = ActionClient(temporal, find_web_ui(settings, address))
+    if gateway := find_gateway(settings.home, address, temporal.namespace):
+        client.gateway = GatewayReads(gateway)
     with translate_errors(temporal.namespace), tracing.trace_command(settings, trace):
-        yield ActionClient(temporal, find_web_ui(settings, temporal.service_client.config.target_host))
+        yield client
 
 
 def find_web_ui(settings: ClientSettings, address: str) -> str:

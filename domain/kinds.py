@@ -40,6 +40,19 @@ class Verb:
     preempts: bool = False  # it takes over from the action on the object and cancels those below, even without force
 
 
+@dataclass(frozen=True)
+class ObjectSignal:
+    """A message that systems outside may send to an object: to its running action, or to a companion."""
+
+    name: str
+    message: type[BaseModel]
+    help: str
+    reaches_action: bool = True
+    is_update: bool = False  # the action offers it as an update too, which answers whether it was taken
+    companion: tuple[str, str] | None = None  # kind and role: the companion that gets what no action takes
+    sender_field: str = ""  # the message's field that says who sent it
+
+
 def orphan_verb(text: str, programs: tuple[str, ...] = (), workflow: str = REMOVE_ORPHAN) -> Verb:
     """The verb of the row that removes an orphan. `starter orphans remove` requests it, under its own name."""
     return Verb("discard", workflow, text, OrphanSpec, is_internal=True, programs=programs)
@@ -63,6 +76,7 @@ class Kind:
     has_own_command: bool = False  # its family has its own command for it: the kind's noun is not shown
     alias_forms: AliasForms = field(default_factory=dict)  # the ids that the gateway's dialects give it
     waiting_statuses: tuple[str, ...] = ()  # in which an action waits for a person's decision, for days if need be
+    signals: tuple[ObjectSignal, ...] = ()  # what systems outside may send to it
     busy_hint: str = ""  # what the source system also says of an object in transition
 
     @property
@@ -83,6 +97,15 @@ class Kind:
         return tuple(
             verb.action for verb in self.verbs if not verb.is_internal and verb.action not in self.table.hidden_actions
         )
+
+    def find_signal(self, name: str) -> ObjectSignal:
+        """Returns the signal of that name; Refused, naming the known ones, if there is none."""
+        for signal in self.signals:
+            if signal.name == name:
+                return signal
+        known = ", ".join(signal.name for signal in self.signals)
+        hint = f"signals are: {known}" if known else f"{self.table.label} takes no signals"
+        raise Refused(Category.NOT_FOUND, f"unknown signal {name[:40]!r} for {self.table.label}", hint)
 
     def find_verb(self, action: str) -> Verb:
         """Returns the verb for an action; Refused, naming the known actions, if there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -25,6 +26,7 @@ class Gateway:
 
     ratchet: GatewayClient
     tokens: TokenFile | None = None  # None: everybody may ask, and nobody is proven
+    reads_token: str = ""  # good for reads only: the token of the home folder's own programs
     hosts: frozenset[str] = frozenset()  # names in the Host header besides the loopback ones
     streams: int = 0  # open now
     feed: EventFeed = field(init=False)
@@ -56,6 +58,15 @@ def authenticate_caller(request: Request) -> str:
     """Who asks: the name of the token, or nobody in particular if there are no tokens."""
     tokens = gateway_of(request).tokens
     return tokens.authenticate(request.headers.get("authorization")) if tokens else ANONYMOUS
+
+
+def authenticate_reader(request: Request) -> str:
+    """Who reads: whoever may ask, or a program that can read this gateway's home folder."""
+    sent = request.headers.get("authorization", "").removeprefix("Bearer ")
+    known = gateway_of(request).reads_token
+    if known and hmac.compare_digest(sent.encode(), known.encode()):
+        return ANONYMOUS
+    return authenticate_caller(request)
 
 
 def client_of(request: Request) -> ActionClient:

@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
+from activities.runs import find_reset_run
+from client.explaining import Explanation, explain_object
 from client.launching import run_within
 from domain import registry, wire
 from domain.errors import Category, RatchetError, Refused
@@ -61,6 +63,7 @@ class KindView(Model):
     member: str | None
     statuses: list[str]
     actions: list[str]
+    signals: list[str]
 
 
 class StateRow(Model):
@@ -183,6 +186,12 @@ async def get_locks(ratchet: Ratchet, path: PathParameter) -> LocksView:
     return await ratchet.run_query(wire.READ_LOCKS, StoreQuery(path=path), LocksView)
 
 
+@router.get("/objects/{path}/explain")
+async def explain(ratchet: Ratchet, path: PathParameter) -> Explanation:
+    """Why an object is in its status, what it waits for, and which actions would be admitted now."""
+    return await explain_object(ratchet, path)
+
+
 @router.post("/objects/{path}/actions/{action}")
 async def request_action(
     ratchet: Ratchet,
@@ -229,9 +238,10 @@ async def get_action(ratchet: Ratchet, run: RunParameter) -> RunView:
     view = await ratchet.run_query(wire.READ_ACTION, StoreQuery(run=run), ActionView)
     if view.outcome:
         return RunView(action=view)
-    return RunView(
-        action=view, progress=await ratchet.try_read_progress(registry.workflow_id_of(view.path, view.action), run)
-    )
+    workflow_id = registry.workflow_id_of(view.path, view.action)
+    while later := await find_reset_run(ratchet.client, workflow_id, run):
+        run = later
+    return RunView(action=view, progress=await ratchet.try_read_progress(workflow_id, run))
 
 
 @router.delete("/actions/{run}", status_code=HTTPStatus.ACCEPTED)
@@ -242,7 +252,10 @@ async def cancel_action(ratchet: Ratchet, run: RunParameter) -> RunView:
         raise Refused(
             Category.NOT_ALLOWED, f"the action has ended: {view.outcome.result}", "there is nothing to cancel"
         )
-    await ratchet.client.get_workflow_handle(registry.workflow_id_of(view.path, view.action), run_id=run).cancel()
+    workflow_id = registry.workflow_id_of(view.path, view.action)
+    while later := await find_reset_run(ratchet.client, workflow_id, run):
+        run = later
+    await ratchet.client.get_workflow_handle(workflow_id, run_id=run).cancel()
     return RunView(action=view)
 
 
@@ -312,6 +325,7 @@ def _kind_view(kind: Kind) -> KindView:
         member=kind.member,
         statuses=list(kind.table.statuses),
         actions=list(kind.offered_actions),
+        signals=[signal.name for signal in kind.signals],
     )
 
 

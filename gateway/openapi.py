@@ -15,6 +15,7 @@ from domain import registry
 from domain.kinds import Kind, Verb
 from domain.model import Admission, Outcome, Progress
 from domain.paths import build_path
+from gateway.examples import example_body
 from gateway.problems import MEDIA_TYPE, Problem
 
 GENERIC_PATH = "/v1/objects/{path}/actions/{action}"
@@ -105,9 +106,9 @@ def _operation(
             "reason": {"type": "string", "maxLength": 500},
             "force": {"type": "boolean", "default": False},
         },
-        "examples": [{"reason": "planned maintenance"}],
     }
-    operation["requestBody"] = {"content": {"application/json": {"schema": body}}}
+    examples = {kind.name: {"summary": verb.help, "value": example_body(kind, verb)} for kind, verb in offers}
+    operation["requestBody"] = {"content": {"application/json": {"schema": body, "examples": examples}}}
     return operation
 
 

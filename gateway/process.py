@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from client.gateway import GatewayAddress, forget_gateway
 from client.identity import read_registered_store
 from client.session import connect
 from domain.errors import Category, Refused
@@ -25,9 +27,15 @@ from workers.settings import redact_url
 @asynccontextmanager
 async def serve_beside_worker(service: WorkerService, settings: GatewaySettings, ui: str) -> AsyncIterator[str]:
     """Serve in a worker's process while the block lasts, on another port if its own is taken; yields the URL."""
-    client = GatewayClient(service.client, service.store_reads(), ui)
-    async with _serve_gateway(client, settings, or_any_port=True) as url:
-        yield url
+    client = GatewayClient(service.client, service.store_reads(beside_worker=True), ui)
+    token = secrets.token_urlsafe(32)
+    async with _serve_gateway(client, settings, or_any_port=True, reads_token=token) as url:
+        temporal = service.client.service_client.config.target_host
+        GatewayAddress(url, temporal, service.client.namespace, token).save(settings.home)
+        try:
+            yield url
+        finally:
+            forget_gateway(settings.home)
 
 
 @asynccontextmanager
@@ -50,7 +58,7 @@ async def serve_alone(settings: GatewaySettings) -> AsyncIterator[tuple[str, str
 
 @asynccontextmanager
 async def _serve_gateway(
-    ratchet: GatewayClient, settings: GatewaySettings, or_any_port: bool = False
+    ratchet: GatewayClient, settings: GatewaySettings, or_any_port: bool = False, reads_token: str = ""
 ) -> AsyncIterator[str]:
     if settings.gateway_host not in LOOPBACK_HOSTS and settings.gateway_tokens is None:
         raise Refused(
@@ -60,7 +68,7 @@ async def _serve_gateway(
         )
     tokens = TokenFile(settings.gateway_tokens) if settings.gateway_tokens else None
     hosts = frozenset({*settings.gateway_hosts, settings.gateway_host})
-    app = build_app(Gateway(ratchet, tokens, hosts))
+    app = build_app(Gateway(ratchet, tokens, reads_token, hosts))
     async with serve_app(app, settings.gateway_host, settings.gateway_port, or_any_port) as url:
         yield url
 

@@ -28,7 +28,7 @@ from activities.inventory import ActionActivities
 from activities.measuring import MeasuredCloud
 from activities.orphans import OrphanActivities
 from activities.permits import PermitPool
-from activities.reads import ReadActivities, store_reads
+from activities.reads import ReadActivities, direct_reads
 from activities.retention import Archive, RetentionSweep
 from activities.simulation import FaultActivities
 from activities.verify import VerifyActivities
@@ -246,9 +246,9 @@ class WorkerService:
         kernel = activities_of(simulation, writes, eviction, healing, verifying, reading)
         return [*kernel, self._orphans.read_orphans]
 
-    def store_reads(self) -> Mapping[str, Callable[..., Any]]:
-        """The reads that need nothing but the store, by their names: a gateway answers them without a worker."""
-        return store_reads([*self._kernel_activities(), *self._activities.get(ACTIONS_QUEUE, ())])
+    def store_reads(self, beside_worker: bool = False) -> Mapping[str, Callable[..., Any]]:
+        """The reads that a gateway in this process answers itself; without a worker, those that need only the store."""
+        return direct_reads([*self._kernel_activities(), *self._activities.get(ACTIONS_QUEUE, ())], beside_worker)
 
     def activity_names(self) -> list[str]:
         """Every activity that this process offers, on whatever queue."""

@@ -9,7 +9,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence, OrderRight
-from activities.reads import answered_from_store, refusal_as_answer
+from activities.reads import answered_beside_worker, answered_from_store, refusal_as_answer
 from domain.errors import Rejected, join_first_texts, one_line
 from domain.model import AT_WRITE_TIME, Move, ReadQuery, Step, StepResult
 from domain.paths import short_path
@@ -244,6 +244,7 @@ class BackendReadActivities:
         self._backends = backends
         self._store = store
 
+    @answered_beside_worker
     @activity.defn
     async def read_services(self, query: ReadQuery) -> ServicesView:
         """Returns what the backends report of the services at and below a path."""

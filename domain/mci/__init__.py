@@ -5,8 +5,8 @@ An MCI's stored status is only its phase: the status that readers see is compute
 
 from __future__ import annotations
 
-from domain.kinds import InternalProgram, Kind, Verb
-from domain.mci.messages import ADOPT_ORPHAN, SCALE_GROUP
+from domain.kinds import InternalProgram, Kind, ObjectSignal, Verb
+from domain.mci.messages import ADOPT_ORPHAN, CONTINUE, SCALE_GROUP, WITHDRAW, HoldDecision
 from domain.mci.specs import MciSpec, ScaleSpec, SubGroup
 from domain.mci.status import EMPTY_STATUS, aggregate_status, status_count_info
 from domain.mci.tables import (
@@ -68,6 +68,12 @@ KINDS = (
         aggregate=aggregate_status,
         title_case=True,
         waiting_statuses=(MciPhase.PREPARED,),
+        signals=(
+            ObjectSignal(CONTINUE, HoldDecision, "Go on with an MCI that holds: make its VMs.",
+                         is_update=True, sender_field="requested_by"),
+            ObjectSignal(WITHDRAW, HoldDecision, "Give up an MCI that holds: undo its preparation.",
+                         is_update=True, sender_field="requested_by"),
+        ),
     ),
     Kind(table=VM, scope=("ns", "mci", "vm"), verbs=_CONTROL_VERBS, help="Single VMs of a group.", title_case=True),
     Kind(

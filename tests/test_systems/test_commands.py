@@ -125,7 +125,20 @@ async def test_a_failed_deploy_says_which_service_and_why(cli: Cli, shop: Shop, 
 
 
 async def test_every_command_has_help_with_an_example(cli: Cli) -> None:
-    for verb in ("create", "deploy", "teardown", "delete", "status", "list", "deploys", "show", "graph", "rollback", "diff", "logs"):
+    for verb in (
+        "create",
+        "deploy",
+        "teardown",
+        "delete",
+        "status",
+        "list",
+        "deploys",
+        "show",
+        "graph",
+        "rollback",
+        "diff",
+        "logs",
+    ):
         told = await cli(f"system {verb} --help")
         assert told.code == 0
         assert "Example: starter system" in told.out, verb

@@ -1,0 +1,76 @@
+"""Sends a signal to an object: to its running action, or to the companion that takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio.client import WorkflowExecutionStatus, WorkflowUpdateFailedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.refusals import refusal_of_error
+from client.actions import ActionClient
+from domain import registry, wire
+from domain.errors import Category, Refused
+from domain.fields import refuse_invalid
+from domain.kinds import ObjectSignal
+from domain.paths import ancestors, kind_of
+
+SIGNAL_LIMIT_ERROR = "limit for signal"  # part of Temporal's error for a run that takes no more signals
+
+
+async def send_signal(client: ActionClient, path: str, name: str, message: Mapping[str, Any], sender: str) -> str:
+    """Sends the signal. Returns the ID of the workflow that took it; Refused if it is not valid, or nobody takes it.
+
+    The message goes out as it came, as a CRM's proof signs every field of it.
+    """
+    signal = registry.kind_at(path).find_signal(name)
+    raw = dict(message) | ({signal.sender_field: sender} if signal.sender_field else {})
+    with refuse_invalid("the message is not valid", f"see: GET /v1/kinds/{kind_of(path)}"):
+        parsed = signal.message.model_validate(raw)
+    if signal.is_update:
+        return await _send_update(client, path, signal, parsed)
+    if signal.reaches_action and await _signal_workflow(client, path, name, raw):
+        return path
+    if signal.companion:
+        kind, role = signal.companion
+        owner = next((above for above in (*ancestors(path), path) if kind_of(above) == kind), path)
+        companion = wire.companion_id(owner, role)
+        if await _signal_workflow(client, companion, name, raw if owner == path else {"path": path, **raw}):
+            return companion
+    raise _nobody_takes(path, name)
+
+
+async def _send_update(client: ActionClient, path: str, signal: ObjectSignal, message: BaseModel) -> str:
+    running = await client.newest_run(path)
+    if running is None or running.status is not WorkflowExecutionStatus.RUNNING:
+        raise _nobody_takes(path, signal.name)
+    await client.check_polled(wire.ACTIONS_QUEUE)
+    handle = client.client.get_workflow_handle(path, run_id=running.run_id)
+    try:
+        await handle.execute_update(signal.name, message, result_type=str)
+    except WorkflowUpdateFailedError as error:
+        if refusal := refusal_of_error(error.cause):
+            raise refusal.to_error() from error
+        raise _nobody_takes(path, signal.name) from error  # another action runs, without this update
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:  # not found: it has ended
+            raise
+        raise _nobody_takes(path, signal.name) from error
+    return path
+
+
+async def _signal_workflow(client: ActionClient, workflow_id: str, name: str, message: dict[str, Any]) -> bool:
+    """Sends the signal. Returns False if no run is open there, or if it takes no more signals."""
+    try:
+        await client.client.get_workflow_handle(workflow_id).signal(name, message)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND or SIGNAL_LIMIT_ERROR in error.message:
+            return False
+        raise
+    return True
+
+
+def _nobody_takes(path: str, name: str) -> Refused:
+    return Refused(Category.NOT_ALLOWED, f"nothing on {path} waits for {name}", f"see: starter explain {path}")

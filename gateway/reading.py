@@ -1,0 +1,37 @@
+"""Every read of the inventory by its name, for `starter` and other programs of this project: not in the document."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any, get_type_hints
+
+from fastapi import APIRouter, Body, Depends, Request, Response
+from pydantic import BaseModel, ValidationError
+
+from client.gateway import READS_PATH
+from domain.fields import describe_validation_errors
+from gateway.context import TranslatedRoute, authenticate_reader, gateway_of
+from gateway.problems import problem_response
+
+router = APIRouter(route_class=TranslatedRoute, include_in_schema=False, dependencies=[Depends(authenticate_reader)])
+
+
+@router.post(READS_PATH + "/{name}")
+async def read_by_name(request: Request, name: str, query: Annotated[dict[str, Any], Body()]) -> Response:
+    """Answer a read that this gateway can answer without a worker."""
+    ratchet = gateway_of(request).ratchet
+    read = ratchet.store_reads.get(name)
+    if read is None:
+        return problem_response(
+            HTTPStatus.NOT_FOUND, "no-such-read", "this gateway does not answer that", "ask a worker"
+        )
+    types = get_type_hints(read)
+    answer: type[BaseModel] = types.pop("return")
+    (asked,) = types.values()
+    try:
+        parsed = asked.model_validate(query)
+    except ValidationError as error:
+        why = describe_validation_errors(error, "query")
+        return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, "bad-query", why, "use programs of one version")
+    found = await ratchet.run_query(name, parsed, answer)
+    return Response(found.model_dump_json(), media_type="application/json")

@@ -1,0 +1,34 @@
+"""Signals over HTTP: what systems outside tell an object's running action, or its companion."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path
+
+from client.sending import send_signal
+from domain.model import Model
+from gateway.context import Caller, Ratchet, TranslatedRoute
+from gateway.native import PathParameter
+from gateway.openapi import PROBLEM_RESPONSES
+
+router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES, route_class=TranslatedRoute)
+
+
+class SignalReceipt(Model):
+    """Who took a signal: the object's path for its action, or the ID of a companion."""
+
+    received_by: str
+
+
+@router.post("/objects/{path}/signals/{name}", status_code=HTTPStatus.ACCEPTED)
+async def post_signal(
+    ratchet: Ratchet,
+    caller: Caller,
+    path: PathParameter,
+    name: Annotated[str, Path(examples=["continue"], max_length=40)],
+    message: Annotated[dict[str, Any], Body(examples=[{"reason": "checked by hand"}])],
+) -> SignalReceipt:
+    """Tell an object's action something: `continue` and `withdraw` an MCI that holds, a CRM's answer, demand."""
+    return SignalReceipt(received_by=await send_signal(ratchet, path, name, message, caller))

@@ -1,0 +1,212 @@
+"""Signals, explanations, reset runs and reads by name over HTTP; programs of the home folder read by the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from client.gateway import GatewayReads, find_gateway, forget_gateway
+from client.session import connect
+from domain import registry
+from domain.errors import Category, Refused
+from domain.model import Request
+from gateway.examples import SPEC_OF_MODEL, example_body
+from gateway.openapi import _example_path
+from gateway.process import serve_beside_worker
+from gateway.settings import GatewaySettings
+from gateway.tokens import hash_token, new_token
+from starter import watch
+from starter.command import run_command
+from starter.tui import Tui
+from tests.cases import every_case
+from tests.patience import PATIENCE
+from tests.test_runs import reset
+from tests.user import User, spec
+from workers.service import WorkerService
+
+VERBS = {
+    f"{kind.name} {verb.action}": (kind, verb)
+    for kind in registry.KINDS.values()
+    for verb in kind.verbs
+    if verb.action in kind.offered_actions
+}
+
+
+@pytest.fixture
+def gateway_settings(stack: WorkerService) -> GatewaySettings:
+    return GatewaySettings(home=stack.settings.home, gateway_port=0)
+
+
+@pytest.fixture
+async def url(stack: WorkerService, gateway_settings: GatewaySettings) -> AsyncIterator[str]:
+    async with serve_beside_worker(stack, gateway_settings, "") as found:
+        yield found
+
+
+@pytest.fixture
+async def http(url: str) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
+        yield client
+
+
+@every_case("words", VERBS)
+def test_every_action_has_an_example_that_its_spec_accepts(words: str) -> None:
+    kind, verb = VERBS[words]
+    if verb.spec:
+        assert verb.spec.__name__ in SPEC_OF_MODEL
+    registry.parse_spec(Request(path=_example_path(kind), action=verb.action, **example_body(kind, verb)))
+
+
+async def test_the_document_has_the_examples(http: httpx.AsyncClient) -> None:
+    document = (await http.get("/openapi.json")).json()
+    for words, (kind, _) in VERBS.items():
+        operation = document["paths"][f"/v1/objects/{{path}}/actions/{words.split()[1]}"]["post"]
+        assert kind.name in operation["requestBody"]["content"]["application/json"]["examples"], words
+
+
+async def test_an_mci_that_holds_is_continued_by_a_signal(http: httpx.AsyncClient, user: User) -> None:
+    path = user.mci()
+    begun = await http.post(
+        f"/v1/objects/{path}/actions/create",
+        json={"spec": {**spec(1, ["aws"]), "option": "hold"}},
+        headers={"Prefer": "respond-async"},
+    )
+    assert begun.status_code == 202, begun.text
+    await user.until_status(path, "Prepared")
+    explained = (await http.get(f"/v1/objects/{path}/explain")).json()
+    assert explained["run"]
+    assert "create since" in str(explained["remarks"]), explained
+    said = {"reason": "checked", "requested_by": "mallory"}
+    taken = await http.post(f"/v1/objects/{path}/signals/continue", json=said)
+    assert (taken.status_code, taken.json()) == (202, {"received_by": path})
+    assert (await user.asking.wait_for_outcome(path)).result == "succeeded"
+    late = await http.post(f"/v1/objects/{path}/signals/continue", json={})
+    assert (late.status_code, late.json()["type"]) == (409, "urn:ratchet:not_allowed")
+    explained = (await http.get(f"/v1/objects/{path}/explain")).json()
+    assert {"suspend", "resume"} & set(explained["allowed"]) == {"suspend"}
+    assert (await http.get(f"/v1/objects/{user.mci('none')}/explain")).status_code == 404
+
+
+async def test_a_signal_that_is_unknown_wrong_or_awaited_by_nobody_is_refused(
+    http: httpx.AsyncClient, user: User
+) -> None:
+    cloudlet = f"org:{user.ns}:cloudlet:berlin"
+    answers = [
+        await http.post(f"/v1/objects/{user.mci()}/signals/fly", json={}),
+        await http.post(f"/v1/objects/{cloudlet}/signals/crm_response", json={"state": 7}),
+        await http.post(f"/v1/objects/{cloudlet}/signals/crm_response", json={"state": "Ready", "notify_id": 1}),
+        await http.post(f"/v1/objects/{cloudlet}/signals/crm_response", json=["Ready"]),
+    ]
+    assert [answer.status_code for answer in answers] == [404, 422, 409, 422], [answer.text for answer in answers]
+    kinds = {kind["name"]: kind["signals"] for kind in (await http.get("/v1/kinds")).json()}
+    assert (kinds["mci"], kinds["app"], kinds["disk"]) == (["continue", "withdraw"], ["crm_response"], [])
+
+
+async def test_a_run_that_was_reset_is_read_and_cancelled_under_its_first_name(
+    http: httpx.AsyncClient, user: User
+) -> None:
+    path = user.mci()
+    await user.do(path, "create", spec=spec(1, ["aws"]))
+    await user.fault("hang", vm="aws0-1", verb="reboot", seconds=60)
+    run = (await user.admitted(path, "reboot")).run
+    await user.until_called(user.vm("aws0-1"))
+    second = await reset(user.asking.client, path, run, -1)
+    last = await reset(user.asking.client, path, second, 0)
+    assert (await http.get(f"/v1/actions/{run}")).json()["progress"]["action"] == "reboot"
+    assert (await http.delete(f"/v1/actions/{run}")).status_code == 202
+    assert (await user.asking.wait_for_outcome(path, last)).result == "cancelled"
+
+
+async def count_executions(user: User) -> tuple[int, int]:
+    client = user.asking.client
+    own = "WorkflowType != 'Heal'"  # sweeps come alone
+    return (await client.count_activities()).count, (await client.count_workflows(own)).count
+
+
+async def test_the_tui_and_watches_leave_nothing_in_temporal(
+    url: str, user: User, gateway_settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch, temporal_address: str
+) -> None:
+    """Each view looks a hundred times or more: an hour of it adds as little as a minute."""
+    path = user.mci()
+    await user.do(path, "create", spec=spec(2, ["aws"]))
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
+    monkeypatch.setenv("RATCHET_HOME", str(gateway_settings.home))
+    monkeypatch.setattr(watch, "WATCH_SECONDS", 0.02)
+    before = await count_executions(user)
+    short = path.removeprefix("ns:").replace(":mci:", "/")
+    shown = ("mci status", "history", "locks", "explain", "get")
+    commands = [[*words.split(), short, "--watch"] for words in shown]
+    commands += [[kind, "list", "--watch"] for kind in ("mci", "vm", "lease", "machine", "app")]
+    watching = [asyncio.create_task(run_command(command)) for command in commands]
+    reads = 0
+    original = GatewayReads.try_read
+
+    async def count_reads(self: GatewayReads, *given: Any) -> Any:
+        nonlocal reads
+        found = await original(self, *given)
+        assert found is not None, given
+        reads += 1
+        return found
+
+    monkeypatch.setattr(GatewayReads, "try_read", count_reads)
+    async with connect(gateway_settings) as client:
+        assert client.gateway
+        app = Tui(client)
+        async with app.run_test(size=(160, 40)) as pilot, asyncio.timeout(PATIENCE):
+            while reads < 1_000:
+                await pilot.press("r")
+                await pilot.pause(0.05)
+    ended = [command for command, task in zip(commands, watching, strict=True) if task.done()]
+    for task in watching:
+        task.cancel()
+    await asyncio.gather(*watching, return_exceptions=True)
+    assert ended == []
+    assert await count_executions(user) == before
+
+
+async def test_the_file_in_the_home_folder_opens_reads_and_nothing_else(
+    stack: WorkerService, user: User, tmp_path: Path, gateway_settings: GatewaySettings
+) -> None:
+    file = tmp_path / "tokens.yaml"
+    file.write_text(f"tokens:\n  - {{name: ci, hash: '{hash_token(new_token())}'}}\n")
+    file.chmod(0o600)
+    settings = gateway_settings.model_copy(update={"gateway_tokens": file})
+    home, client = settings.home, user.asking.client
+    address = client.service_client.config.target_host
+    async with serve_beside_worker(stack, settings, "") as url, httpx.AsyncClient(base_url=url) as http:
+        assert os.stat(home / "gateway.json").st_mode & 0o077 == 0
+        found = find_gateway(home, address, client.namespace)
+        assert found
+        assert find_gateway(home, address, "another") is None, "of another namespace: not this one's objects"
+        reads = {"Authorization": f"Bearer {found.token}"}
+        assert (await http.post("/v1/reads/read_locks", json={}, headers=reads)).status_code == 200
+        assert (await http.post("/v1/reads/read_locks", json={})).status_code == 401
+        assert (await http.post("/v1/reads/begin", json={}, headers=reads)).status_code == 404
+        assert (await http.post(f"/v1/objects/{user.mci()}/actions/create", headers=reads)).status_code == 401
+        async with connect(settings) as ratchet:
+            with pytest.raises(Refused) as refused:
+                await ratchet.read_object(user.mci("none"))
+            assert refused.value.category is Category.NOT_FOUND
+            assert refused.value.hint
+    assert not (home / "gateway.json").exists()
+
+
+async def test_a_worker_answers_when_the_gateway_of_the_file_is_gone(
+    user: User, gateway_settings: GatewaySettings, stack: WorkerService
+) -> None:
+    async with serve_beside_worker(stack, gateway_settings, ""):
+        text = (gateway_settings.home / "gateway.json").read_text()
+    (gateway_settings.home / "gateway.json").write_text(text)  # as after a kill
+    try:
+        await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+        async with connect(gateway_settings) as client:
+            assert client.gateway
+            assert (await client.read_object(user.mci())).kind == "mci"
+    finally:
+        forget_gateway(gateway_settings.home)
