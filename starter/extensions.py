@@ -22,6 +22,7 @@ OBJECTS, LOOKING, STEERING, RUNNING = (
 )
 
 FormatDocument = Callable[[ObjectView, Sequence[ObjectView]], dict[str, Any]]
+CompleteSpec = Callable[[dict[str, Any]], dict[str, Any]]
 ListRemarks = Callable[["ActionClient", ObjectView], Awaitable[list[tuple[str, str]]]]
 
 
@@ -43,6 +44,7 @@ class CliExtension:
     extend: Callable[[App], None] | None = None  # adds commands of its own
     demo: Callable[[], Awaitable[Exit]] | None = None
     examples: Mapping[str, str] = field(default_factory=dict)  # names and values for examples in help texts
+    complete_spec: Mapping[str, CompleteSpec] = field(default_factory=dict)  # by kind: what only this machine knows
 
     def example(self, kind: Kind) -> str:
         """An example path of this kind, in the short form that users type."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter
@@ -49,11 +49,11 @@ def _action_command(kind: registry.Kind, verb: registry.Verb, extension: CliExte
     words = f"{kind.name} {verb.action} {extension.example(kind)}"
     if verb.spec is None:
         return with_help(act_on, verb.help, words)
-    return _action_command_with_spec(kind, verb, verb.spec, words, extension.examples)
+    return _action_command_with_spec(kind, verb, verb.spec, words, extension)
 
 
 def _action_command_with_spec(
-    kind: registry.Kind, verb: registry.Verb, spec: type[BaseModel], words: str, examples: Mapping[str, str]
+    kind: registry.Kind, verb: registry.Verb, spec: type[BaseModel], words: str, extension: CliExtension
 ) -> CliCommand:
     async def act_with_spec(
         target: ObjectArg,
@@ -64,6 +64,8 @@ def _action_command_with_spec(
         **given: Any,
     ) -> Exit:
         told = {**(read_spec_file(file) or {}), **{name: value for name, value in given.items() if value is not None}}
+        if complete := extension.complete_spec.get(kind.name):
+            told = complete(told)
         return await actions.run_action(kind, expand_path(target, kind.scope), verb.action, options, told or None)
 
     async def act_with_file(
@@ -80,7 +82,7 @@ def _action_command_with_spec(
         command, words = act_with_file, f"{words} -f examples/{kind.name}-demo.yaml"
     else:
         command = act_with_spec
-        words += "".join(f" {flag_name(name)} {examples.get(name, '...')}" for name in required_fields(spec))
+        words += "".join(f" {flag_name(name)} {extension.examples.get(name, '...')}" for name in required_fields(spec))
     return with_help(with_options(command, spec_options(spec)), verb.help, words)
 
 

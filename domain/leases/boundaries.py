@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from domain.errors import join_first_texts, one_line
 from domain.leases.messages import LeaseTerms, ReservationWork
-from domain.leases.names import event_path
+from domain.leases.names import describe_reservation, event_path
 from domain.leases.tables import END, START, EventStatus, ReservationStatus
 from domain.model import Grant, Move, WorkReport
 from domain.paths import name_of
@@ -88,6 +88,11 @@ def describe_partial_failure(what: str, errors: ReservationErrors, work: Sequenc
 def join_first_errors(errors: Mapping[str, str]) -> str:
     """Returns the first few errors, as one text."""
     return join_first_texts([f"{name_of(path)}: {error}" for path, error in errors.items()], ERRORS_SHOWN)
+
+
+def describe_handover_errors(errors: Mapping[str, str]) -> list[str]:
+    """Returns the errors of a hand-over to several leases, each with its lease."""
+    return [f"{describe_reservation(path)} could not be handed over: {error}" for path, error in errors.items()]
 
 
 def _reservation_move(path: str, errors: ReservationErrors, good: str) -> Move:

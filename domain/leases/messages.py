@@ -53,6 +53,7 @@ class LeaseTerms(Model):
     plans: dict[str, BookingChange] = {}  # by reservation
     hand_over: list[str] = []  # reservations whose hosts have changed
     moves: list[Move] = []  # at the end of an update
+    changes: list[str] = []  # what an update or a host changes, with the old and the new value
 
 
 class DueEvent(Model):

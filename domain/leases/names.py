@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from domain.paths import name_of, parent_of, short_path
 from domain.wire import companion_id
 
 # Workflow types.
@@ -33,3 +34,8 @@ def event_path(lease: str, name: str) -> str:
 def reservation_path(lease: str, number: int) -> str:
     """Returns the path of a lease's reservation; they are numbered from 1 in the order of the request."""
     return f"{lease}:reservation:r{number}"
+
+
+def describe_reservation(path: str) -> str:
+    """Returns a reservation with its lease, for messages: `r1 of p1/demo`."""
+    return f"{name_of(path)} of {short_path(parent_of(path) or '')}"

@@ -79,7 +79,7 @@ class LeaseSpec(Model):
     """The spec of `lease create`."""
 
     name: LeaseText = Field("", description="a display name, which may change later")
-    start: DateText = Field("now", description="now, +2h, 2026-12-01 09:00 (UTC) or ISO 8601")
+    start: DateText = Field("now", description="now, +2h, in 2 hours, tomorrow 09:00, 2026-12-01 09:00 or ISO 8601")
     end: DateText = Field(description="like the start; +2h counts from now")
     before_end: DateText = Field("", description="when to announce the end; an hour before it if not given")
     pool: Name = Field("main", description="the pool of hosts to take from")

@@ -9,7 +9,6 @@ from cyclopts import App, Parameter
 
 from domain import registry
 from domain.leases import names
-from domain.leases.dates import format_date
 from domain.leases.messages import CalendarQuery, CalendarView, LeasesView, LeaseView
 from domain.model import ObjectView, ReadQuery
 from domain.paths import expand_path, name_of, short_path
@@ -18,6 +17,7 @@ from starter.errors import Exit
 from starter.extensions import CliExtension
 from starter.kinds import DEFAULT_LIMIT, CliCommand, Limit, ObjectArg, Prefix, with_help
 from starter.leases.calendar import draw_calendar
+from starter.leases.dates import attach_local_zone, format_local_date, with_local_zone
 from starter.leases.demo import demo
 from starter.naming import list_prefix
 from starter.output import Output, OutputOption, Sheet, print_sheet
@@ -31,7 +31,7 @@ SCOPE = ("project", "lease")
 PAGE_SIZE = 100
 
 Pool = Annotated[str, Parameter(help="The pool of hosts.")]
-StartOption = Annotated[str, Parameter(name="--start", help="now, +2h, 2026-12-01 09:00 (UTC) or ISO 8601.")]
+StartOption = Annotated[str, Parameter(name="--start", help="now, +2h, tomorrow 09:00, 2026-12-01 09:00 or ISO 8601.")]
 EndOption = Annotated[str, Parameter(name="--end", help="As --start. A week if not given.")]
 
 
@@ -77,7 +77,7 @@ async def events(target: ObjectArg, /, *, watch: WatchOption = False, output: Ou
 
 async def _print_events(path: str, output: Output) -> Exit:
     lease = await _read_lease(path)
-    lines = [(event.name, event.status, format_date(event.due), event.error) for event in lease.events]
+    lines = [(event.name, event.status, format_local_date(event.due), event.error) for event in lease.events]
     data = [event.model_dump(mode="json") for event in lease.events]
     paths = [names.event_path(lease.path, event.name) for event in lease.events]
     print_sheet(Sheet(data, ("EVENT", "STATUS", "DUE", "ERROR"), lines, paths), output)
@@ -102,8 +102,8 @@ async def _print_leases(where: str, limit: int, output: Output) -> Exit:
             short_path(view.path),
             view.name,
             view.status,
-            format_date(view.start),
-            format_date(view.end),
+            format_local_date(view.start),
+            format_local_date(view.end),
             _describe_reservations(view),
             _describe_degraded(view),
         )
@@ -127,6 +127,7 @@ async def calendar(
 
     Example: starter lease calendar --pool main --end +2d
     """
+    start, end = attach_local_zone(start, "start"), attach_local_zone(end, "end")
     query = CalendarQuery(pool=pool, start=start, end=end, limit=max(1, min(limit, 2_000)))
     return await run_and_watch(watch, lambda: _print_calendar(query, output))
 
@@ -153,7 +154,7 @@ async def _read_lease(path: str) -> LeaseView:
 async def lease_remarks(client: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
     """Returns a lease's term, what it holds, and what is missing."""
     lease = await client.run_query(names.READ_LEASE, ReadQuery(path=view.path), LeaseView)
-    told = [("term", f"from {format_date(lease.start)} to {format_date(lease.end)}, pool {lease.pool}")]
+    told = [("term", f"from {format_local_date(lease.start)} to {format_local_date(lease.end)}, pool {lease.pool}")]
     for reservation in lease.reservations:
         missing = f": {_describe_flags(reservation)}" if _describe_flags(reservation) else ""
         told.append(
@@ -187,7 +188,7 @@ def _lease_cells(lease: LeaseView) -> list[str]:
     named = f" ({lease.name})" if lease.name != name_of(lease.path) else ""
     lines = [
         f"{short_path(lease.path)}{named}  {lease.status}{'  degraded' if lease.degraded else ''}",
-        f"from {format_date(lease.start)} to {format_date(lease.end)}, pool {lease.pool}",
+        f"from {format_local_date(lease.start)} to {format_local_date(lease.end)}, pool {lease.pool}",
     ]
     return [*lines, f"error: {lease.error}"] if lease.error else lines
 
@@ -229,5 +230,6 @@ EXTENSION = CliExtension(
     extend=_extend_app,
     remarks={"lease": lease_remarks},
     demo=demo,
+    complete_spec={"lease": with_local_zone},
     examples={"project": "p1", "lease": "demo", "pool": "main", "host": "h1", "end": "+2h", "event": "end_lease"},
 )

@@ -13,7 +13,7 @@ from domain.leases.specs import Instances, LeaseLimits, LeaseTerm, MciLease, Phy
 from domain.paths import parent_of
 from store.leases import capacity
 from store.leases.capacity import RoomRequest
-from store.leases.tables import BookingRow, allocations, bookings
+from store.leases.tables import BookingRow, allocations, bookings, hosts
 
 NO_SIZE = ResourceSize(0, 0, 0)
 
@@ -31,6 +31,8 @@ _SELECT_BOOKED_PERIODS = sa.select(bookings.c.starts, bookings.c.ends, bookings.
 # By a list: with a subquery, PostgreSQL reads the whole table.
 _DELETE_ALLOCATIONS = sa.delete(allocations).where(allocations.c.reservation.in_(sa.bindparam("these", expanding=True)))
 _DELETE_BOOKINGS = sa.delete(bookings).where(bookings.c.reservation.in_(sa.bindparam("these", expanding=True)))
+
+_COUNT_HOSTS = sa.select(sa.func.count(hosts.c.host)).where(hosts.c.pool == sa.bindparam("of_pool"))
 
 AnyReservationSpec = PhysicalHosts | Instances | MciLease
 
@@ -86,7 +88,9 @@ def make_room_request(booking: BookingRow, units: int) -> RoomRequest:
     )
 
 
-def check_quota(connection: sa.Connection, lease: str, dates: LeaseTerm, hosts: int, limits: LeaseLimits) -> None:
+def check_quota(
+    connection: sa.Connection, lease: str, dates: LeaseTerm, number_of_hosts: int, limits: LeaseLimits
+) -> None:
     """Refuses if the project would exceed its limit of leases, or of hosts at one time."""
     project = lease.split(":")[1]
     others = {"of_project": project, "but": lease}
@@ -95,15 +99,15 @@ def check_quota(connection: sa.Connection, lease: str, dates: LeaseTerm, hosts: 
         raise _quota_exceeded(f"project {project} has {leases} leases: the limit is {limits.leases}")
     within = others | {"since": dates.start, "until": dates.end}
     at_most = connection.execute(_SUM_BOOKED_HOSTS, within).scalar_one() or 0
-    if at_most + hosts <= limits.hosts:
+    if at_most + number_of_hosts <= limits.hosts:
         return  # within the limit even if all of them overlap
     rows = connection.execute(_SELECT_BOOKED_PERIODS, within).all()
     most = peak_usage(
         Allocation(max(dates.start, starts), ends, ResourceSize(units, 0, 0)) for starts, ends, units in rows
     ).vcpus
-    if most + hosts > limits.hosts:
+    if most + number_of_hosts > limits.hosts:
         raise _quota_exceeded(
-            f"project {project} would hold {most + hosts} hosts at one time: the limit is {limits.hosts}"
+            f"project {project} would hold {most + number_of_hosts} hosts at one time: the limit is {limits.hosts}"
         )
 
 
@@ -123,6 +127,8 @@ def _not_enough_room(connection: sa.Connection, wish: RoomRequest, least: int, f
     what = "hosts" if wish.whole else "instances"
     fitting = capacity.count_matching_hosts(connection, wish)
     asked = f" with {', '.join(f'{name} {value}' for name, value in wish.wants.items())}" if wish.wants else ""
+    if not connection.execute(_COUNT_HOSTS, {"of_pool": wish.pool}).scalar_one():
+        raise Refused(Category.NOT_FOUND, f"pool {wish.pool} has no hosts", f"add one: starter host add {wish.pool}/h1")
     return Refused(
         Category.QUOTA,
         f"not enough {what}: {least} wanted, room for {found} in pool {wish.pool} from {format_date(wish.starts)} to "

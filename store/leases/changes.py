@@ -56,7 +56,30 @@ def prepare_update(
         _book_old_and_new_term(connection, row, dates, units)
     told = [row for row in now.reservations if name_of(row.path) in sizes]
     moves = [_size_move(row, sizes[name_of(row.path)]) for row in told]
-    return LeaseTerms(plans=plans, hand_over=sorted(set(hand_over)), moves=moves)
+    texts = [_describe_resize(connection, reservation, plan) for reservation, plan in plans.items()]
+    return LeaseTerms(
+        plans=plans, hand_over=sorted(set(hand_over)), moves=moves, changes=[text for text in texts if text]
+    )
+
+
+def describe_new_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Returns the changed values of a lease's spec, each with its old value."""
+    return [f"{name} {old.get(name)} -> {value}" for name, value in new.items() if old.get(name) != value]
+
+
+def _describe_resize(connection: sa.Connection, reservation: str, plan: BookingChange) -> str:
+    """Returns how an update changes the hosts of a reservation; empty if it keeps them all."""
+    rows = capacity.list_allocations(connection, allocations.c.reservation == reservation)
+    joining = {name_of(row.host) for row in rows if row.phase == JOINING}
+    leaving = {name_of(row.host) for row in rows if row.phase == LEAVING}
+    texts = [f"{name_of(reservation)} {plan.before.units} -> {plan.after.units}"] if _is_resized(plan) else []
+    texts += [f"gets {', '.join(sorted(joining - leaving))}"] if joining - leaving else []
+    texts += [f"gives up {', '.join(sorted(leaving - joining))}"] if leaving - joining else []
+    return " ".join(texts) if _is_resized(plan) or not texts else f"{name_of(reservation)} {' '.join(texts)}"
+
+
+def _is_resized(plan: BookingChange) -> bool:
+    return plan.before.units != plan.after.units
 
 
 def settle_update(connection: sa.Connection, lease: str, terms: LeaseTerms, good: bool) -> None:

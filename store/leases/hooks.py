@@ -116,7 +116,8 @@ def _admit_update(
     lease, pool, now = object_row.path, object_row.spec["pool"], parts.read_parts(connection, object_row.path)
     named = {**object_row.spec, **({"name": spec.name} if spec.name else {})}
     if spec.changes_only_name():
-        return GrantExtras(details=LeaseTerms(pool=pool, wake=False, spec=named))
+        told = changes.describe_new_values(object_row.spec, named)
+        return GrantExtras(details=LeaseTerms(pool=pool, wake=False, spec=named, changes=told))
     if object_row.status == LeaseStatus.TERMINATED:
         raise Refused(Category.NOT_ALLOWED, "the lease has ended: only its name can change", "create another lease")
     if wrong := now.why_action_refused("update", object_row.status):
@@ -130,10 +131,12 @@ def _admit_update(
         connection, lease, dates, changes.count_hosts_after_update(connection, lease, taken.plans), limits
     )
     to_come = (due for name, due in _due_dates(dates).items() if due > claim.at or (name == START and not started))
+    after = {**named, **_term_info(dates)}
     more = {
         "pool": pool,
+        "changes": [*changes.describe_new_values(object_row.spec, after), *taken.changes],
         "wake": _wake_details(before, min(to_come, default=claim.at), claim.at),
-        "spec": {**named, **_term_info(dates)},
+        "spec": after,
         "moves": [*changes.plan_event_moves(connection, now, _due_dates(dates), object_row), *taken.moves],
     }
     return GrantExtras(details=taken.model_copy(update=more))

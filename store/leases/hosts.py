@@ -13,12 +13,13 @@ from domain.leases.messages import LeaseTerms
 from domain.leases.specs import HostSpec
 from domain.leases.tables import HostStatus, LeaseStatus, ReservationStatus
 from domain.model import Claim, Grant, Outcome
-from domain.paths import short_path
+from domain.paths import name_of, short_path
 from domain.statetable import Row
 from store.hooks import GrantExtras, MaybeObjectRow
 from store.leases import capacity
 from store.leases.booking import make_room_request
 from store.leases.capacity import RETURNING
+from store.leases.swaps import HostSwap, HostSwaps, record_swaps
 from store.leases.tables import BookingRow, HostRow, allocations, bookings, hosts
 from store.schema import objects
 
@@ -40,9 +41,12 @@ def admit_host_action(
             assert isinstance(spec, HostSpec)
             _insert_host(connection, host, pool, spec)
         _set_working(connection, host, row.action != "fail")
-        changed = _reallocate_bookings(connection, host, claim.at) if row.action == "fail" else []
-        changed += _refill_bookings(connection, pool, claim.at)
-        return GrantExtras(details=LeaseTerms(hand_over=_filter_in_use(connection, changed)))
+        swaps = HostSwaps(HostSwap)
+        if row.action == "fail":
+            _reallocate_bookings(connection, host, claim.at, swaps)
+        _refill_bookings(connection, pool, claim.at, swaps)
+        changes = record_swaps(connection, swaps, f"{row.action} of host {name_of(host)}")
+        return GrantExtras(details=LeaseTerms(hand_over=_filter_in_use(connection, list(swaps)), changes=changes))
 
 
 def finish_host_action(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
@@ -76,9 +80,8 @@ def _check_host_unused(connection: sa.Connection, host: str) -> None:
         )
 
 
-def _reallocate_bookings(connection: sa.Connection, host: str, at: datetime) -> list[str]:
-    """Replaces a failed host in all bookings, the earliest first, where other hosts have room. Returns the
-    reservations.
+def _reallocate_bookings(connection: sa.Connection, host: str, at: datetime, swaps: HostSwaps) -> None:
+    """Replaces a failed host in all bookings, the earliest first, where other hosts have room.
 
     Each allocation is replaced for its own period and phase, so that leases under update stay right, too.
     """
@@ -93,12 +96,15 @@ def _reallocate_bookings(connection: sa.Connection, host: str, at: datetime) -> 
             rest = mine._replace(starts=max(row.starts, at), ends=row.ends)
             places = capacity.find_hosts(connection, make_room_request(rest, row.units), mine.began_with or ())
             capacity.insert_allocations(connection, rest, places, row.phase)
+            swaps[row.reservation].lost[host] = row.units
+            swaps[row.reservation].gained |= places
+    for reservation in touched:
+        _ = swaps[reservation]  # also one that only returns hosts is handed over anew
     capacity.outdate_handover_orders(connection, list(touched))
-    return list(touched)
 
 
-def _refill_bookings(connection: sa.Connection, pool: str, at: datetime) -> list[str]:
-    """Gives bookings with missing units what room there is, the earliest first. Returns the reservations changed.
+def _refill_bookings(connection: sa.Connection, pool: str, at: datetime, swaps: HostSwaps) -> None:
+    """Gives bookings with missing units what room there is, the earliest first.
 
     Skips leases under update: what they miss is not known before the update ends.
     """
@@ -117,16 +123,17 @@ def _refill_bookings(connection: sa.Connection, pool: str, at: datetime) -> list
     )
     if capacity.lock_bookings(connection, [row.reservation for row in connection.execute(query)]):
         missing = [(BookingRow(*row), units) for *row, units in connection.execute(query)]  # others may have ended
-        return [booking.reservation for booking, units in missing if _refill_booking(connection, booking, units, at)]
-    return []
+        for booking, units in missing:
+            if places := _refill_booking(connection, booking, units, at):
+                swaps[booking.reservation].gained |= places
 
 
-def _refill_booking(connection: sa.Connection, booking: BookingRow, units: int, at: datetime) -> bool:
+def _refill_booking(connection: sa.Connection, booking: BookingRow, units: int, at: datetime) -> dict[str, int]:
     rest = booking._replace(starts=max(booking.starts, at))
     places = capacity.find_hosts(connection, make_room_request(rest, units), booking.began_with or ())
     capacity.insert_allocations(connection, rest, places)
     capacity.outdate_handover_orders(connection, [booking.reservation])
-    return bool(places)
+    return places
 
 
 def _filter_in_use(connection: sa.Connection, reservations: list[str]) -> list[str]:

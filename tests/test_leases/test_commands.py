@@ -124,13 +124,13 @@ def test_the_drawing_shows_who_holds_what_when() -> None:
     ]
     lines = draw_calendar(CalendarView(pool="p", start=noon, end=noon + timedelta(hours=24), hosts=hosts), 34)
     assert lines == [
-        "pool p, from 2026-01-01 12:00 to 2026-01-02 12:00, a column is 60.0 min",
-        "HOST  STATUS  |01-01|01-01|01-02|01-02",
+        "pool p, from 2026-01-01 12:00 to 2026-01-02 12:00, a column is 1 h, times are UTC",
+        "HOST  STATUS  |01-01 12:00|01-02 00:00",
         "h1    UP      AAAAAABBBBBB............",
-        "h2    DOWN    ......BBBBBBBBBBBBBBBBBB",
+        "h2    DOWN    xxxxxxBBBBBBBBBBBBBBBBBB",
         "h3    UP      ........................",
         "",
-        "A  p/a  2026-01-01T12:00:00Z to 2026-01-01T18:00:00Z",
-        "B  p/b  2026-01-01T18:00:00Z to 2026-01-02T12:00:00Z",
-        ". free  + several within one column",
+        "A  p/a  2026-01-01 12:00:00Z to 2026-01-01 18:00:00Z",
+        "B  p/b  2026-01-01 18:00:00Z to 2026-01-02 12:00:00Z",
+        ". free  + several within one column  x the host is not UP: it takes no lease",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from activities.leases.audit import find_double_bookings
 from domain.errors import Category, Refused
 from domain.leases.capacity import Allocation, ResourceSize, count_fitting_instances, peak_usage, properties_match
-from domain.leases.dates import format_date, parse_date
+from domain.leases.dates import attach_zone_to_text, format_date, parse_date
 from domain.leases.messages import HostOccupancy, Occupancy
 from domain.leases.specs import (
     HostSpec,
@@ -44,6 +45,17 @@ LIMITS = LeaseLimits(longest=timedelta(days=30))
         ("2026-12-01T09:00:00Z", "2026-12-01T09:00:00Z"),
         ("2026-12-01T09:00:00+02:00", "2026-12-01T07:00:00Z"),
         (" 2099-01-01 00:00 ", "2099-01-01T00:00:00Z"),
+        ("2026-12-01t09:00:00z", "2026-12-01T09:00:00Z"),
+        ("in 2 hours", "2026-06-01T14:00:30Z"),
+        ("in an hour and 30 minutes", "2026-06-01T13:30:30Z"),
+        ("in 1 day 12 hours", "2026-06-03T00:00:30Z"),
+        ("Tomorrow 09:00", "2026-06-02T09:00:00Z"),
+        ("tomorrow at 9:30", "2026-06-02T09:30:00Z"),
+        ("today 17:00", "2026-06-01T17:00:00Z"),
+        ("17:00:10", "2026-06-01T17:00:10Z"),
+        ("tomorrow", "2026-06-02T00:00:00Z"),
+        ("friday 08:00", "2026-06-05T08:00:00Z"),
+        ("monday 08:00", "2026-06-08T08:00:00Z"),  # today is a Monday: the next one
     ],
 )
 def test_dates_are_read_as_people_write_them(text: str, meant: str) -> None:
@@ -51,8 +63,54 @@ def test_dates_are_read_as_people_write_them(text: str, meant: str) -> None:
 
 
 @every_case(
+    ("text", "told"),
+    [
+        ("2026-12-01 09:00", "2026-12-01T08:00:00+00:00"),  # winter
+        ("2026-06-02 09:00", "2026-06-02T07:00:00+00:00"),  # summer
+        ("tomorrow 09:00", "2026-06-02T07:00:00+00:00"),
+        ("2026-12-01T09:00:00Z", "2026-12-01T09:00:00+00:00"),  # it has a zone
+        ("now", "now"),
+        ("+2h", "+2h"),
+        ("in 2 hours", "in 2 hours"),
+        ("", ""),
+    ],
+)
+def test_a_date_without_a_zone_gets_that_of_whoever_asks(text: str, told: str) -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    assert attach_zone_to_text(text, NOW, "start", lambda moment: moment.replace(tzinfo=berlin)) == told
+
+
+def test_tomorrow_is_the_day_after_today_where_the_user_is() -> None:
+    late = datetime(2026, 6, 1, 23, 30, tzinfo=UTC)  # in Berlin it is the second of June already
+    berlin = ZoneInfo("Europe/Berlin")
+    found = parse_date("tomorrow 09:00", late, attach_zone=lambda moment: moment.replace(tzinfo=berlin))
+    assert format_date(found) == "2026-06-03T07:00:00Z"
+
+
+@every_case(
     "text",
-    ["", "soon", "+", "+2", "+2y", "2h", "+-2h", "+1h 2m", "2026-13-01", "+999999w", "9999-01-01", "\x00", "+h2"],
+    [
+        "",
+        "soon",
+        "+",
+        "+2",
+        "+2y",
+        "2h",
+        "+-2h",
+        "+1h 2m",
+        "2026-13-01",
+        "+999999w",
+        "9999-01-01",
+        "\x00",
+        "+h2",
+        "in",
+        "in a while",
+        "in 2 hours or so",
+        "tomorrow 25:00",
+        "tomorrow noon",
+        "someday 09:00",
+        "in 2 hours 09:00",
+    ],
 )
 def test_what_nobody_can_read_is_refused_and_says_how_to_write_it(text: str) -> None:
     with pytest.raises(Refused) as refused:

@@ -12,6 +12,7 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
+    from domain.errors import join_first_texts, one_line
     from domain.leases import boundaries, names
     from domain.leases.boundaries import ReservationErrors
     from domain.leases.messages import HandOverGoal, ReservationWork
@@ -71,7 +72,7 @@ class UpdateLease(_LeaseAction):
             await calls.wake_pool_clock(terms.pool)
         if terms.hand_over and (errors := (await calls.hand_over(grant, terms.hand_over)).errors):
             raise WorkFailed(f"the size cannot change: {boundaries.join_first_errors(errors)}")
-        return WorkReport(spec=terms.spec, moves=terms.moves)
+        return WorkReport(message=one_line("; ".join(terms.changes)), spec=terms.spec, moves=terms.moves)
 
     async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
         """Gives back the hosts that were added. If one cannot be given back, the lease goes to ERROR."""
@@ -154,6 +155,7 @@ class ChangeHost(ActionWorkflow):
     """Adds, fails, recovers or removes a host. Hands over the replacement hosts of affected leases."""
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
-        changed = boundaries.terms_of(grant).hand_over
-        errors = (await calls.hand_over(grant, changed)).errors if changed else {}
-        return WorkReport(message=f"could not be handed over: {boundaries.join_first_errors(errors)}" if errors else "")
+        terms = boundaries.terms_of(grant)
+        errors = (await calls.hand_over(grant, terms.hand_over)).errors if terms.hand_over else {}
+        told = [*terms.changes, *boundaries.describe_handover_errors(errors)]
+        return WorkReport(message=one_line(join_first_texts(told)))
