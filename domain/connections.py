@@ -7,7 +7,7 @@ one that it names, only the regions in the file exist.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -73,6 +73,17 @@ class Connection(ConnectionsFileModel):
         return self.provider == SIMULATED
 
 
+class BackendOptions(ConnectionsFileModel):
+    """The options of a real backend, such as a hypervisor, in the connections file; each provider adds its own."""
+
+    provider: str
+
+    @property
+    def identity(self) -> str:
+        """A text that differs between two backends; workers that share a queue must agree in it."""
+        return self.provider
+
+
 class ConnectionsQuery(Model):
     """Asks for a cloud's connections; with `check`, the cloud itself is called."""
 
@@ -105,6 +116,7 @@ class Connections:
 
     by_name: Mapping[str, Connection] = field(default_factory=dict)
     clouds_in_file: frozenset[str] = frozenset()
+    backends: Mapping[str, BackendOptions] = field(default_factory=dict)  # real ones, by role; others are simulated
 
     def with_defaults(self, usual: Mapping[str, Connection]) -> Connections:
         """Returns these connections together with default ones for clouds that the file does not name."""
@@ -113,7 +125,7 @@ class Connections:
             for name, connection in usual.items()
             if connection.csp not in self.clouds_in_file and name not in self.by_name
         }
-        return Connections({**others, **self.by_name}, self.clouds_in_file)
+        return replace(self, by_name={**others, **self.by_name})
 
     def find_place(self, name: str) -> tuple[str, str] | None:
         """Returns the cloud and the region of a connection, or None if there is none of that name."""
@@ -140,8 +152,8 @@ class Connections:
 
     @property
     def fingerprint(self) -> str:
-        """A short hash of the real places and their providers; workers that share a queue must agree in it."""
-        places = self.real_places()
+        """A short hash of what is real, and of its providers; workers that share a queue must agree in it."""
+        places = [*self.real_places(), *(f"{role} {each.identity}" for role, each in sorted(self.backends.items()))]
         return sha256("\n".join(places).encode()).hexdigest()[:8] if places else SIMULATED
 
     def is_partly_simulated(self, csp: str) -> bool:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
-from domain.connections import Connection
-from domain.ports import Cloud
+import sqlalchemy as sa
+
+from domain.connections import BackendOptions, Connection
+from domain.ports import Cloud, TransactionRunner
 
 C = TypeVar("C", bound=Connection)
+B = TypeVar("B", bound=BackendOptions)
+OpenDatabase = Callable[[Path, Sequence[sa.Table]], TransactionRunner]  # a file of the backend's own, with its tables
 
 
 class RealCloud(Cloud, Protocol):
@@ -44,3 +49,15 @@ class Provider(Generic[C]):
     docs_page: str = ""  # docs page
     install_extra: str = ""  # its extra in pyproject.toml
     logger_names: tuple[str, ...] = ()  # loggers to silence: they would log requests with their authorisation
+
+
+@dataclass(frozen=True)
+class Backend(Generic[B]):
+    """A real backend of one family: one folder of `providers/`, and one line in `providers/registry.py`."""
+
+    role: str  # what it replaces: its key in the connections file, such as hypervisor
+    options: type[B]  # the model of its options in the file
+    open_backend: Callable[[B, OpenDatabase], Any]  # the family's port; makes no call
+    check_offline: Callable[[B], None]  # refuses a host that cannot run it; makes no call
+    docs_page: str = ""
+    install_extra: str = ""  # its extra in pyproject.toml

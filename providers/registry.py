@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from providers import aws, simulated
-from providers.provider import Provider
+from providers.machines import qemu
+from providers.provider import Backend, Provider
 
 PROVIDERS: tuple[Provider[Any], ...] = (
     simulated.PROVIDER,
     aws.PROVIDER,
 )
+
+BACKENDS: tuple[Backend[Any], ...] = (qemu.BACKEND,)

@@ -8,6 +8,7 @@ from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, Self
 
+import sqlalchemy as sa
 from pydantic import Field, create_model, model_validator
 
 from client.documents import UnreadableDocument, read_document
@@ -16,18 +17,19 @@ from domain.errors import Category, ProviderError, Refused, Superseded, one_line
 from domain.fields import Name, refuse_invalid
 from domain.ports import Cloud
 from domain.wire import cloud_queue, split_placement
-from providers.provider import Provider, RealCloud
+from providers.provider import Backend, Provider, RealCloud
 from providers.regions import RegionRouter
-from providers.registry import PROVIDERS
+from providers.registry import BACKENDS, PROVIDERS
 from providers.simulated import default_connections
+from store.engine import Database
 
 MAX_CONNECTIONS = 500
 
 
 class ConnectionsFile(ConnectionsFileModel):
-    """The model of a connections file: connections by name, each in its provider's own model."""
+    """The model of a connections file: connections by name, and real backends by role, each in its provider's model."""
 
-    connections: Mapping[Name, Connection]
+    connections: Mapping[Name, Connection] = {}
 
     @model_validator(mode="after")
     def _check_one_provider_per_place(self) -> Self:
@@ -41,26 +43,40 @@ class ConnectionsFile(ConnectionsFileModel):
         return self
 
 
-def connections_file_model(providers: Sequence[Provider[Any]]) -> type[ConnectionsFile]:
-    """Returns the pydantic model of a connections file that allows these providers."""
+def connections_file_model(
+    providers: Sequence[Provider[Any]], backends: Sequence[Backend[Any]] = ()
+) -> type[ConnectionsFile]:
+    """Returns the pydantic model of a connections file that allows these providers and backends."""
     entry: Any = Annotated[
         reduce(or_, [provider.connection for provider in providers]), Field(discriminator="provider")
     ]
-    several: Any = Annotated[dict[Name, entry], Field(min_length=1, max_length=MAX_CONNECTIONS)]
-    return create_model("ConnectionsFile", __base__=ConnectionsFile, connections=several)
+    several: Any = Annotated[dict[Name, entry], Field(max_length=MAX_CONNECTIONS)]
+    roles: dict[str, Any] = {
+        role: (reduce(or_, [each.options for each in backends if each.role == role]) | None, None)
+        for role in {each.role for each in backends}
+    }
+    return create_model("ConnectionsFile", __base__=ConnectionsFile, connections=(several, {}), **roles)
 
 
-_FILE_MODEL = connections_file_model(PROVIDERS)
+_FILE_MODEL = connections_file_model(PROVIDERS, BACKENDS)
 _PROVIDER_BY_NAME = {provider.name: provider for provider in PROVIDERS}
-_PAGES = " or ".join(provider.docs_page for provider in PROVIDERS if provider.docs_page)
+_BACKEND_BY_OPTIONS = {backend.options: backend for backend in BACKENDS}
+_PAGES = " or ".join(filter(None, [*(each.docs_page for each in PROVIDERS), *(each.docs_page for each in BACKENDS)]))
 HINT = f"correct it, or unset RATCHET_CONNECTIONS to simulate everything; {_PAGES} describes it"
 
 
 def parse_connections(document: object, where: str) -> Connections:
     """Parses a connections file; refuses it with every reason, and without quoting its contents."""
     with refuse_invalid(f"the connections file {where} is not valid", HINT, "file"):
-        named = _FILE_MODEL.model_validate(document).connections
-    return Connections(named, frozenset(connection.csp for connection in named.values()))
+        file = _FILE_MODEL.model_validate(document)
+    named, backends = file.connections, {backend.role: getattr(file, backend.role) for backend in BACKENDS}
+    if not named and not any(backends.values()):
+        raise Refused(Category.INVALID, f"the connections file {where} names nothing", HINT)
+    return Connections(
+        named,
+        frozenset(connection.csp for connection in named.values()),
+        {role: options for role, options in backends.items() if options},
+    )
 
 
 def load_connections(file: Path | None) -> Connections:
@@ -70,8 +86,11 @@ def load_connections(file: Path | None) -> Connections:
 
 
 def check_connections(file: Path | None, queues: Sequence[str]) -> None:
-    """Refuses a bad file, or a served cloud without the credentials that the file names."""
-    for name, connection in load_connections(file).real_connections():
+    """Refuses a bad file, a served cloud without the credentials that the file names, or a host without a backend."""
+    connections = load_connections(file)
+    for options in connections.backends.values():
+        _BACKEND_BY_OPTIONS[type(options)].check_offline(options)
+    for name, connection in connections.real_connections():
         access = _PROVIDER_BY_NAME[connection.provider].cloud_access
         if access is None or cloud_queue(connection.csp) not in queues:
             continue
@@ -89,6 +108,18 @@ def open_clouds(connections: Connections, call_seconds: float) -> dict[str, Real
         for name, connection in connections.real_connections()
     ]
     return {name: access.open_cloud(connection, call_seconds) for name, connection, access in found if access}
+
+
+def open_backend(connections: Connections, role: str) -> Any:
+    """Opens the real backend of a role, such as the hypervisor; None if the file names none. Makes no call yet."""
+    options = connections.backends.get(role)
+    return options and _BACKEND_BY_OPTIONS[type(options)].open_backend(options, _open_database)
+
+
+def _open_database(file: Path, tables: Sequence[sa.Table]) -> Database:
+    database = Database(f"sqlite:///{file}")
+    database.run_transaction_here(lambda connection: tables[0].metadata.create_all(connection, tables))
+    return database
 
 
 class ServedClouds(dict[str, Cloud]):

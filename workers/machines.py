@@ -13,7 +13,7 @@ from activities.orphans import ProviderListing
 from domain.companions import Companion, CompanionType
 from domain.machines import BIN_ROLE, EMPTY_BIN, HYPERVISOR_QUEUE, KINDS, LOOK_AGAIN_SIGNAL
 from domain.machines.messages import TenantBin
-from domain.machines.ports import STATE_AFTER_VERB
+from domain.machines.ports import STATE_AFTER_VERB, Hypervisor
 from domain.machines.tables import TABLES
 from domain.wire import ACTIONS_QUEUE, companion_id
 from providers.machines import SimulatedHypervisor
@@ -21,6 +21,7 @@ from providers.machines.hypervisor import PROVIDER_NAME
 from store.hooks import HooksByKind
 from store.machines.hooks import HOOKS
 from store.machines.queries import SqlRecycleBin
+from workers.connections import open_backend
 from workers.context import WorkerContext
 from workers.family import ActivitiesByQueue, Family
 from workflows.machines import EmptyBin, OperateObject, WorkOnNode
@@ -42,8 +43,8 @@ class MachineFamily(Family):
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
         settings = context.settings
-        # Simulated, in the same database as the simulated clouds.
-        self.hypervisor = SimulatedHypervisor(
+        # Without a real one: simulated, in the same database as the simulated clouds.
+        self.hypervisor: Hypervisor = open_backend(context.connections, "hypervisor") or SimulatedHypervisor(
             context.cloud_database, latency=settings.simulated_latency, jitter=settings.simulated_jitter
         )
         self._patience = replace(HYPERVISOR_RETRY, call_seconds=settings.call_timeout, total_seconds=settings.patience)

@@ -1,9 +1,10 @@
-"""Carries out one order on the simulated hypervisor's ledger, or refuses it."""
+"""The ledger of a hypervisor: carries out one order on it, or refuses the order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import sqlalchemy as sa
 
@@ -18,7 +19,7 @@ MEMORY_STATES = ("running", "paused")
 
 @dataclass(frozen=True, kw_only=True)
 class HypervisorObject(LedgerRow):
-    """One object in the hypervisor's ledger."""
+    """One object in a hypervisor's ledger."""
 
     node: str = ""
     machine: str = ""
@@ -39,19 +40,27 @@ _SUM_USED_MEMORY = sa.select(sa.func.coalesce(sa.func.sum(things.c.memory), 0)).
 
 def carry_out_order(connection: sa.Connection, verb: str, order: HypervisorOrder) -> HypervisorFacts:
     """Carries out an order, once per token. Raises Rejected, or Superseded if a later action has given an order."""
-
-    def change(old: HypervisorObject) -> HypervisorObject:
-        after = STATE_AFTER_VERB.get(order.kind, {}).get(verb, {}).get(old.state)
-        if after is None:
-            raise Rejected(f"cannot {verb} {order.path}: it is {_place_of_object(old)}")
-        special = _SPECIAL_CHANGES.get((order.kind, verb))
-        new = replace(old, state=after)
-        return special(connection, new, old, order) if special else new
-
-    entry = LedgerOrder(
-        order.path, order.kind, verb, order.token, order.epoch, always_has_effect=verb in ("reboot", "reset")
-    )
+    entry = make_ledger_order(verb, order)
+    change = partial(change_object, connection, verb, order)
     return HYPERVISOR_LEDGER.carry_out_once(connection, entry, change).to_facts()
+
+
+def make_ledger_order(verb: str, order: HypervisorOrder) -> LedgerOrder:
+    """Returns the order as the ledger stores it."""
+    always = verb in ("reboot", "reset")
+    return LedgerOrder(order.path, order.kind, verb, order.token, order.epoch, always_has_effect=always)
+
+
+def change_object(
+    connection: sa.Connection, verb: str, order: HypervisorOrder, old: HypervisorObject
+) -> HypervisorObject:
+    """Returns the object as it is after the order. Raises Rejected if the order does not fit its state."""
+    after = STATE_AFTER_VERB.get(order.kind, {}).get(verb, {}).get(old.state)
+    if after is None:
+        raise Rejected(f"cannot {verb} {order.path}: it is {_place_of_object(old)}")
+    special = _SPECIAL_CHANGES.get((order.kind, verb))
+    new = replace(old, state=after)
+    return special(connection, new, old, order) if special else new
 
 
 def read_machines_on(connection: sa.Connection, node: str) -> list[HypervisorObject]:

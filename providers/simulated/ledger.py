@@ -85,23 +85,28 @@ class Ledger(Generic[LedgerEntryT]):
     ) -> LedgerEntryT:
         """Carries out an order, once per token. Raises what `change` raises, or Superseded for a lower epoch."""
         old = self.find_object(connection, order.path, order.kind)
-        if late := refuse_late_order(order.path, order.epoch, old.epoch):
-            raise late
-        if connection.execute(self._done, {"given": order.token}).first():
+        if self.is_done(connection, order, old):
             return old
         new = replace(change(old), epoch=order.epoch)
         effect = new != replace(old, epoch=order.epoch) or order.always_has_effect
         if effect or order.epoch > old.epoch:
-            self._write_object(connection, replace(new, effects=old.effects + effect))
+            self.write_object(connection, replace(new, effects=old.effects + effect))
         entry = {"path": order.path, "verb": order.verb, "token": order.token, "effect": effect}
         connection.execute(self._keep, entry)
         return new
+
+    def is_done(self, connection: sa.Connection, order: LedgerOrder, row: LedgerEntryT) -> bool:
+        """Tells whether the order was carried out before, by its token. Raises Superseded for a lower epoch."""
+        if late := refuse_late_order(order.path, order.epoch, row.epoch):
+            raise late
+        return connection.execute(self._done, {"given": order.token}).first() is not None
 
     def list_carried_out_verbs(self, connection: sa.Connection, path: str) -> list[str]:
         """Returns the verbs carried out on an object, in order."""
         return [str(verb) for verb in connection.execute(self._verbs, {"at_path": path}).scalars()]
 
-    def _write_object(self, connection: sa.Connection, row: LedgerEntryT) -> None:
+    def write_object(self, connection: sa.Connection, row: LedgerEntryT) -> None:
+        """Writes an object as it is now, without an order."""
         values = vars(row)
         if connection.execute(self._update, {**values, "at_path": row.path}).rowcount == 0:
             connection.execute(self._insert, values)

@@ -36,7 +36,9 @@ class MachineSite:
 
     @property
     def hypervisor(self) -> SimulatedHypervisor:
-        return family_of(self.service, MachineFamily).hypervisor
+        found = family_of(self.service, MachineFamily).hypervisor
+        assert isinstance(found, SimulatedHypervisor)
+        return found
 
     @property
     def account(self) -> str:

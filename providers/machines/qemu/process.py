@@ -1,0 +1,201 @@
+"""One QEMU process: a machine on a node.
+
+The process holds a lock on its pid file for as long as it lives. The kernel tells who holds the lock, so a process is
+known again after any crash of ours, and a pid that was used again is never mistaken for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import struct
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from domain.errors import Rejected, Unavailable, UnknownOutcome, one_line
+from providers.machines.qemu.options import QemuOptions
+
+QMP_SECONDS = 10.0  # for a connection, and for one command
+EXIT_SECONDS = 10.0
+_LOCK_QUESTION = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, pid
+SCSI_BUS = "scsi0"
+
+
+@dataclass(frozen=True)
+class DiskFile:
+    """A disk as QEMU knows it: its file, and the name of the block node and of the device."""
+
+    file: Path
+    name: str
+
+    @classmethod
+    def of_path(cls, path: str, file: Path) -> DiskFile:
+        """Returns the disk of an object. QEMU allows names of 31 characters, so that of a path is a hash."""
+        return cls(file, "d" + hashlib.sha256(path.encode()).hexdigest()[:24])
+
+    def block_node(self) -> dict[str, Any]:
+        return {"driver": "qcow2", "node-name": self.name, "file": {"driver": "file", "filename": str(self.file)}}
+
+    def device(self) -> dict[str, Any]:
+        # SCSI disks can be detached without the guest's consent, so an action never waits for a guest that hangs.
+        # The address follows from the name: in a migration the target must have each disk at the source's address.
+        number = int(self.name[1:], 16)
+        address = {"scsi-id": 1 + number % 255, "lun": number // 255 % 256}
+        return {"driver": "scsi-hd", "bus": f"{SCSI_BUS}.0", "drive": self.name, "id": f"{self.name}-device", **address}
+
+
+class QemuProcess:
+    """The process of a machine on one node, alive or not."""
+
+    def __init__(self, options: QemuOptions, folder: Path, node: str) -> None:
+        self.node = node
+        self._options = options
+        self._folder = folder
+        self._socket = f"{node}.sock"
+        self._pid_file = folder / f"{node}.pid"
+
+    def find_pid(self) -> int:
+        """Returns the pid of the living process; 0 if there is none."""
+        try:
+            with self._pid_file.open("rb+") as file:
+                question = struct.pack(_LOCK_QUESTION, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+                answer = struct.unpack(_LOCK_QUESTION, fcntl.fcntl(file, fcntl.F_OFD_GETLK, question))
+        except FileNotFoundError:
+            return 0
+        return 0 if answer[0] == fcntl.F_UNLCK else int(answer[4])
+
+    async def start(self, name: str, memory: int, disks: Sequence[DiskFile], incoming: bool = False) -> None:
+        """Starts the process, which waits for `cont`; or, with `incoming`, for a migration. Returns when it listens."""
+        words = [
+            *(self._options.program, "-daemonize", "-S", "-nodefaults", "-display", "none", "-no-user-config"),
+            *("-accel", self._options.chosen_accelerator(), "-m", f"{memory}G", "-smp", "1"),
+            *("-name", f"guest={name},process=ratchet-vm", "-pidfile", self._pid_file.name),
+            *("-sandbox", "on,resourcecontrol=deny"),
+            *("-qmp", f"unix:{self._socket},server=on,wait=off", "-device", f"virtio-scsi-pci,id={SCSI_BUS}"),
+            *(("-incoming", "defer") if incoming else ()),
+        ]
+        for disk in disks:
+            words += ["-blockdev", json.dumps(disk.block_node()), "-device", json.dumps(disk.device())]
+        starting = await asyncio.create_subprocess_exec(
+            *words,
+            cwd=self._folder,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        _, errors = await starting.communicate()
+        if starting.returncode:
+            raise Rejected(f"QEMU did not start {name} on {self.node}: {one_line(errors.decode(errors='replace'))}")
+
+    @asynccontextmanager
+    async def control(self) -> AsyncIterator[Monitor]:
+        """Opens the control connection; QEMU serves one at a time."""
+        from qemu.qmp import ConnectError, QMPClient
+
+        client = QMPClient()
+        client.logger.disabled = True
+        # A socket's name is limited to 107 characters, and folders may be deep: the folder's descriptor is short.
+        descriptor = os.open(self._folder, os.O_PATH | os.O_DIRECTORY)
+        try:
+            async with asyncio.timeout(QMP_SECONDS):
+                await client.connect(f"/proc/self/fd/{descriptor}/{self._socket}")
+        except (ConnectError, TimeoutError, OSError) as error:
+            with suppress(Exception):
+                await client.disconnect()
+            raise Unavailable(f"QEMU on {self.node} does not answer: {one_line(error)}") from error
+        finally:
+            os.close(descriptor)
+        try:
+            yield Monitor(client)
+        finally:
+            with suppress(Exception):  # the process may be gone, as after `quit`
+                await client.disconnect()
+
+    async def end(self) -> None:
+        """Ends the process, if it lives, and waits until the kernel has closed its files."""
+        pid = self.find_pid()
+        if not pid:
+            return
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        try:
+            async with asyncio.timeout(EXIT_SECONDS):
+                while self.find_pid():  # noqa: ASYNC110  not our child: nobody tells us
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            raise UnknownOutcome(f"the QEMU process {pid} on {self.node} was killed and does not end") from None
+        for file in (self._pid_file, self._folder / self._socket):
+            file.unlink(missing_ok=True)
+
+
+class Monitor:
+    """Commands to a living QEMU process."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    async def execute(self, command: str, **arguments: Any) -> Any:
+        """Carries out a command. Raises Rejected for a refusal, UnknownOutcome if no answer came."""
+        from qemu.qmp import ExecInterruptedError, ExecuteError
+
+        try:
+            async with asyncio.timeout(QMP_SECONDS):
+                return await self._client.execute(command, arguments or None)
+        except ExecuteError as error:
+            raise Rejected(f"QEMU refused {command}: {one_line(error)}") from error
+        except (ExecInterruptedError, TimeoutError, OSError) as error:
+            raise UnknownOutcome(f"QEMU did not answer {command}: {one_line(error)}") from error
+
+    async def read_status(self) -> str:
+        """Returns the run state, such as running, paused or inmigrate."""
+        return str((await self.execute("query-status"))["status"])
+
+    async def attach_disk(self, disk: DiskFile) -> None:
+        """Attaches a disk; one that is attached stays so."""
+        nodes, devices = await self._read_block_names()
+        if disk.name not in nodes:
+            await self.execute("blockdev-add", **disk.block_node())
+        if disk.name not in devices:
+            await self.execute("device_add", **disk.device())
+
+    async def detach_disk(self, disk: DiskFile) -> None:
+        """Detaches a disk; one that is not attached stays so."""
+        nodes, devices = await self._read_block_names()
+        if disk.name in devices:
+            await self.execute("device_del", id=disk.device()["id"])
+        if disk.name in nodes:
+            await self._delete_block_node(disk.name)
+
+    async def has_disk(self, disk: DiskFile) -> bool:
+        return disk.name in (await self._read_block_names())[1]
+
+    async def pass_descriptor(self, name: str, descriptor: int) -> None:
+        """Passes an open file to QEMU under a name."""
+        self._client.send_fd_scm(descriptor)
+        await self.execute("getfd", fdname=name)
+
+    async def _delete_block_node(self, name: str) -> None:
+        """Closes a disk's file. QEMU lets go of it a moment after its device is gone."""
+        async with asyncio.timeout(QMP_SECONDS):
+            while True:
+                try:
+                    await self.execute("blockdev-del", **{"node-name": name})
+                    return
+                except Rejected as error:
+                    if "in use" not in str(error):
+                        raise
+                await asyncio.sleep(0.01)
+
+    async def _read_block_names(self) -> tuple[set[str], set[str]]:
+        """Returns the names of the block nodes, and of those that a device uses."""
+        nodes = {node["node-name"] for node in await self.execute("query-named-block-nodes", flat=True)}
+        used = {block["inserted"]["node-name"] for block in await self.execute("query-block") if block.get("inserted")}
+        return nodes, used
