@@ -254,7 +254,7 @@ class QemuHypervisor:
         return DiskFile.of_path(machine, self._folder_of(machine) / "boot.qcow2")
 
     def _image_file(self, name: str) -> Path:
-        return self._options.images.get(name, self._folder_of(f"image:{name}") / "image.qcow2").absolute()
+        return self._options.images.get(name, self._folder_of(f"image:{name}") / "image.qcow2")
 
     def _process(self, machine: str, node: str) -> QemuProcess:
         return QemuProcess(self._options, self._folder_of(machine), node)

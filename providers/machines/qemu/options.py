@@ -6,24 +6,25 @@ import os
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from domain.connections import BackendOptions
 from domain.errors import Category, Refused
 from domain.fields import Name
 
 KVM_DEVICE = Path("/dev/kvm")
+AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]  # QEMU has a working folder of its own
 
 
 class QemuOptions(BackendOptions):
     """`hypervisor: {provider: qemu, folder: …, nodes: […]}`: every node is served by this host."""
 
     provider: Literal["qemu"]
-    folder: Path  # of disks, sockets and the ledger
+    folder: AbsolutePath  # of disks, sockets and the ledger
     nodes: tuple[Name, ...] = Field(min_length=1, max_length=100)
-    images: dict[Name, Path] = {}  # image name -> qcow2 file; machines start from it and never write to it
+    images: dict[Name, AbsolutePath] = {}  # image name -> qcow2 file; machines start from it and never write to it
     program: str = "qemu-system-x86_64"
     image_program: str = "qemu-img"
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"

@@ -93,6 +93,7 @@ class QemuProcess:
         )
         _, errors = await starting.communicate()
         if starting.returncode:
+            self._remove_files()
             raise Rejected(f"QEMU did not start {name} on {self.node}: {one_line(errors.decode(errors='replace'))}")
 
     @asynccontextmanager
@@ -132,6 +133,9 @@ class QemuProcess:
                     await asyncio.sleep(0.005)
         except TimeoutError:
             raise UnknownOutcome(f"the QEMU process {pid} on {self.node} was killed and does not end") from None
+        self._remove_files()
+
+    def _remove_files(self) -> None:
         for file in (self._pid_file, self._folder / self._socket):
             file.unlink(missing_ok=True)
 
