@@ -117,8 +117,8 @@ class _Silent:
     [
         (None, "file: Input should be"),
         ([], "file: Input should be"),
-        ({}, "connections: Field required"),
-        ({"connections": {}}, "at least 1 item"),
+        ({}, "names nothing"),
+        ({"connections": {}}, "names nothing"),
         ({"connections": {"a b": AWS}}, "bad name"),
         ({"connections": {"prod": {"region": "eu-1"}}}, "Unable to extract tag"),
         (
