@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from client.actions import ActionClient
 from tests.faulty import PREFIX, Moto, running
-from tests.stack import ActionStack, fresh_database, opened
+from tests.stack import ActionStack, fresh_database, opened, patient_with_clouds
 from tests.test_platform.forkserver import ForkServer
 from tests.tiers import is_fast
 from tests.user import User
@@ -132,6 +132,13 @@ async def user(asking: ActionClient, stack: WorkerService, ns: str) -> AsyncIter
     someone = User(asking, stack, ns)
     yield someone
     await someone.heal_faults()
+
+
+@pytest.fixture
+def patient(stack: WorkerService) -> Iterator[None]:
+    """A stack that asks the clouds again for as long as a test takes: what hangs stays under way until it is healed."""
+    with patient_with_clouds(stack):
+        yield
 
 
 @pytest.fixture

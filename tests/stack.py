@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -16,9 +16,11 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer
 
 from client.connection import connect_temporal
+from tests.patience import PATIENCE
 from workers import embedded
 from workers.families import WORKFLOWS
 from workers.family import Family
+from workers.mci import MciFamily
 from workers.plugin import temporal_plugin
 from workers.service import WorkerService
 from workers.settings import WorkerSettings
@@ -41,6 +43,19 @@ class ActionStack:
 def family_of(service: WorkerService, kind: type[F]) -> F:
     """A family as this service made it."""
     return next(family for family in service.families if isinstance(family, kind))
+
+
+@contextmanager
+def patient_with_clouds(service: WorkerService, call_seconds: float | None = None) -> Iterator[None]:
+    """Calls to the clouds of VMs are repeated for `PATIENCE`. The stack's own few seconds are over too soon for a test
+    that looks at an action under way, if the machine is busy."""
+    retry = family_of(service, MciFamily)._patience
+    before = dict(vars(retry))
+    vars(retry).update(total_seconds=PATIENCE, call_seconds=call_seconds or retry.call_seconds)
+    try:
+        yield
+    finally:
+        vars(retry).update(before)
 
 
 @asynccontextmanager

@@ -11,19 +11,23 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from docs import generate
 from domain import registry
+from domain.faults import Fault
+from providers.simulated.provider import SimulatedProvider
 from starter import demo
 from starter import stack as up
 from starter.app import build_app
 from starter.command import run_command, take_profile_option
 from starter.mci import demo as mci
 from tests.cases import every_case
+from tests.patience import PATIENCE
+from tests.stack import patient_with_clouds
 from workers import embedded
 from workers.service import WorkerService
 from workflows import action, admission
@@ -154,10 +158,20 @@ class Terminal:
         self._monkeypatch = monkeypatch
         self._ns = ns
         self._code = 0
+        self._waiting = asyncio.Event()
+
+    async def hang(self, _cloud: SimulatedProvider, delays: Sequence[Fault]) -> None:
+        """A call that hangs does so until the page waits for its action, however long the machine takes until then."""
+        if delays:
+            await self._waiting.wait()
 
     async def type(self, command: str) -> str:
         if command == "echo $?":
             return f"{self._code}\n"
+        if re.search(r"(?:starter|run\.py) wait\b", command):
+            self._waiting.set()
+        elif "fault add hang" in command:
+            self._waiting.clear()
         words = words_of(re.sub(r"\bdefault/|(?<=ns:)default:", lambda found: self._ns + found[0][-1], command))
         if words[0] == "temporal":
             shown = await self._temporal(words[1:])
@@ -200,8 +214,10 @@ async def shell(
     monkeypatch.setenv("LOGNAME", "me")
     monkeypatch.chdir(ROOT)
     terminal = Terminal(monkeypatch, f"readm{list(PAGES).index(request.node.callspec.params['page']):02}")
+    monkeypatch.setattr(SimulatedProvider, "wait_for_delays", lambda cloud, delays: terminal.hang(cloud, delays))
     await terminal.type("starter cloud fault clear")
-    yield terminal
+    with patient_with_clouds(stack, call_seconds=PATIENCE):
+        yield terminal
     await terminal.type("starter cloud fault clear")
 
 

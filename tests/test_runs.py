@@ -50,7 +50,7 @@ async def reset(client: Client, workflow_id: str, run: str, task: int) -> str:
 
 
 @pytest.fixture
-async def hung(user: User) -> AsyncIterator[tuple[str, str]]:
+async def hung(user: User, patient: None) -> AsyncIterator[tuple[str, str]]:
     """An MCI whose reboot takes its time, and the run of the reboot."""
     await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
     await user.fault("hang", vm="aws0-1", verb="reboot", seconds=60)
@@ -98,7 +98,7 @@ async def test_an_action_that_had_ended_is_not_done_again_by_a_reset(user: User)
     await user.books_agree()
 
 
-async def test_force_from_above_reaches_an_action_that_was_reset(user: User) -> None:
+async def test_force_from_above_reaches_an_action_that_was_reset(user: User, patient: None) -> None:
     await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
     vm = user.vm("aws0-1")
     await user.fault("hang", vm="aws0-1", verb="reboot", seconds=60)
