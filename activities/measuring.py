@@ -16,7 +16,7 @@ from temporalio import activity
 
 from domain import metrics
 from domain.errors import ProviderError
-from domain.ports import Cloud, VmAnswer, VmFacts, VmOrder
+from domain.ports import FIRST_VM, Cloud, VmAnswer, VmFacts, VmKey, VmOrder
 
 T = TypeVar("T")
 Span = Callable[[str, Mapping[str, str]], AbstractContextManager[object]]
@@ -60,8 +60,8 @@ class MeasuredCloud:
     async def describe_vms(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
         return await self._measure("describe", region, self._cloud.describe_vms(region, orders), len(orders))
 
-    async def list_tagged_vms(self, region: str, prefix: str) -> list[VmFacts]:
-        return await self._measure("list", region, self._cloud.list_tagged_vms(region, prefix), 1)
+    async def list_tagged_vms(self, region: str, prefix: str, after: VmKey = FIRST_VM) -> list[VmFacts]:
+        return await self._measure("list", region, self._cloud.list_tagged_vms(region, prefix, after), 1)
 
     def __getattr__(self, name: str) -> Any:
         """Passes other methods through, measured if they are coroutines."""

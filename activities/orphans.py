@@ -7,8 +7,8 @@ leads from nothing to nothing: under the locks of its path, with an epoch, behin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -21,20 +21,18 @@ from domain import registry, wire
 from domain.errors import ProviderError, Superseded, one_line
 from domain.locks import EXCLUSIVE_MODES
 from domain.model import Grant, InvariantViolation, ObjectView
-from domain.orphans import FIRST_KEY, NO_RECORD, LivingThing, Orphan, OrphanQuery, OrphansPage, ThingKey
+from domain.orphans import FIRST_KEY, LAST_ID, NO_RECORD, LivingThing, Orphan, OrphanQuery, OrphansPage, ThingKey
 from domain.paths import kind_of
 from domain.ports import Inventory
 
 REFUSED_BY_PROVIDER = "RefusedByProvider"
 
 
-@dataclass(frozen=True)
-class LivingPage:
-    """Some of what lives at one provider, in the order of their keys; or why it could not be asked."""
+Comparison = tuple[LivingThing, ObjectView | None, str]
 
-    provider: str
-    things: Sequence[LivingThing] = ()
-    problem: str = ""
+OPEN_WALKS = 50  # providers whose pages are in memory at once
+MAX_FINDINGS = 5_000  # of one family
+PROVIDER_FAILURES = (ProviderError, Superseded, TimeoutError)
 
 
 class ProviderListing(ABC):
@@ -46,8 +44,16 @@ class ProviderListing(ABC):
     instead: str = ""  # why no record can adopt an orphan, and what to do; empty: one can, by `adopt`
 
     @abstractmethod
-    def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
-        """What lives at or below a path, after a key; at least one page of each provider that is asked."""
+    def list_providers(self, prefix: str) -> AsyncIterator[str]:
+        """The providers that may have something at or below a path, in the order of their names."""
+
+    @abstractmethod
+    async def read_living(self, provider: str, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+        """The next things at or below a path, in the order of their keys; an empty page is the end."""
+
+    def provider_of(self, record: ObjectView) -> str:
+        """The provider that has what a record stands for; empty if any of them may have it."""
+        return record.placement
 
     def describe_other_owner(self, thing: LivingThing, record: ObjectView | None) -> str:
         """What the record of its path is, if the thing is not the record's own; else nothing."""
@@ -111,37 +117,71 @@ class OrphanActivities:
                 raise ApplicationError(one_line(error), type=REFUSED_BY_PROVIDER, non_retryable=True) from error
 
     async def find_violations(self, prefix: str) -> tuple[list[InvariantViolation], int]:
-        """I3 and I7 for every family: what is wrong at or below a path, and how much lives there."""
+        """I3 and I7 for every family: what is wrong at or below a path, and how much lives there.
+
+        However much that is, a page of each provider and of the records is in memory.
+        """
         findings, size = [], 0
         for listing in self._listings_for(prefix):
-            own, asked = set[str](), set[str]()
-            async for page in listing.list_living(prefix, FIRST_KEY):
-                if page.problem:
-                    findings.append(InvariantViolation("I3", page.provider, f"could not be asked: {page.problem}"))
-                    continue
-                asked.add(page.provider)
-                size += len(page.things)
-                for thing, record, word in await self._compare_with_records(listing, page.things):
-                    if word:
-                        findings.append(InvariantViolation("I3", thing.path, _describe_orphan(thing, word)))
-                        continue
-                    own.add(thing.path)
-                    if record and (difference := listing.describe_difference(thing, record)):
-                        findings.append(InvariantViolation("I7", thing.path, difference))
-            findings += [finding async for finding in self._find_missing(listing, prefix, own, asked)]
+            asked: set[str] = set()
+            mine: list[InvariantViolation] = []
+            more = 0
+            async for finding, things in self._compare_family(listing, prefix, asked):
+                size += things
+                if finding and len(mine) < MAX_FINDINGS:
+                    mine.append(finding)
+                elif finding:
+                    more += 1
+            if more:
+                mine.append(InvariantViolation("I3", prefix, f"{more} more findings about {listing.family}"))
+            findings += mine
         return findings, size
 
-    async def _find_missing(
-        self, listing: ProviderListing, prefix: str, own: set[str], asked: set[str]
-    ) -> AsyncIterator[InvariantViolation]:
-        """Records without a thing, unless nobody could be asked for it."""
+    async def _compare_family(
+        self, listing: ProviderListing, prefix: str, asked: set[str]
+    ) -> AsyncIterator[tuple[InvariantViolation | None, int]]:
+        """Yields what is wrong, and how many things were looked at since. `asked` gets the providers that answered."""
+        async for provider in listing.list_providers(prefix):
+            try:
+                async for page in iterate_pages(listing, provider, prefix):
+                    yield None, len(page)
+                    for thing, record, word in await compare_with_records(self._inventory, listing, page):
+                        if word:
+                            yield InvariantViolation("I3", thing.path, _describe_orphan(thing, word)), 0
+                        elif record and (difference := listing.describe_difference(thing, record)):
+                            yield InvariantViolation("I7", thing.path, difference), 0
+                asked.add(provider)
+            except PROVIDER_FAILURES as error:
+                yield InvariantViolation("I3", provider, f"could not be asked: {failure_text(error)}"), 0
         for kind in listing.kinds:
-            async for view in list_all_objects(
-                self._inventory, kind, prefix
-            ):  # a page in memory, however many there are
-                sure = view.placement in asked if view.placement else bool(asked)
-                if sure and view.path not in own and listing.must_exist(view):
-                    yield InvariantViolation("I3", view.path, f"is {view.status}, but {listing.absence}")
+            async for finding in self._find_missing(listing, kind, prefix, asked):
+                yield finding, 0
+
+    async def _find_missing(
+        self, listing: ProviderListing, kind: str, prefix: str, asked: set[str]
+    ) -> AsyncIterator[InvariantViolation]:
+        """Records without a thing, unless nobody could be asked for it. Both sides are walked in the order of paths."""
+        walks: dict[str, _ProviderWalk] = {}
+        before = ""
+        async for view in list_all_objects(self._inventory, kind, prefix):
+            wanted = listing.provider_of(view)
+            providers = [wanted] if wanted else sorted(asked)
+            if providers and asked.issuperset(providers) and listing.must_exist(view):
+                try:
+                    there = False
+                    for provider in providers:
+                        if provider not in walks:
+                            walks[provider] = _ProviderWalk(listing, provider, prefix, before)
+                        there = there or await walks[provider].has_own_thing(view)
+                    if not there:
+                        yield InvariantViolation("I3", view.path, f"is {view.status}, but {listing.absence}")
+                except PROVIDER_FAILURES as error:
+                    asked.difference_update(providers)
+                    name = wanted or listing.family
+                    yield InvariantViolation("I3", name, f"could not be asked: {failure_text(error)}")
+                while len(walks) > OPEN_WALKS:
+                    del walks[next(iter(walks))]
+            before = view.path
 
     async def _find_orphans(self, query: OrphanQuery) -> tuple[list[Orphan], list[str], bool]:
         """Orphans up to the limit, the providers that did not answer, and whether there may be more."""
@@ -151,28 +191,20 @@ class OrphanActivities:
             if listing.family < query.after.family:
                 continue
             after = query.after.sort_key if listing.family == query.after.family else FIRST_KEY
-            async for page in listing.list_living(query.path, after):
-                if page.problem:
-                    silent.append(f"{page.provider}: {page.problem}")
-                things = [thing for thing in page.things if thing.sort_key > after]
-                found += [
-                    _to_orphan(listing, thing, word)
-                    for thing, _, word in await self._compare_with_records(listing, things)
-                    if word
-                ]
-                if len(found) >= query.limit:
-                    return found[: query.limit], silent, True
+            async for provider in listing.list_providers(query.path):
+                if provider < after[0]:
+                    continue
+                try:
+                    async for page in iterate_pages(
+                        listing, provider, query.path, after if provider == after[0] else FIRST_KEY
+                    ):
+                        compared = await compare_with_records(self._inventory, listing, page)
+                        found += [_to_orphan(listing, thing, word) for thing, _, word in compared if word]
+                        if len(found) >= query.limit:
+                            return found[: query.limit], silent, True
+                except PROVIDER_FAILURES as error:
+                    silent.append(f"{provider}: {failure_text(error)}")
         return found, silent, False
-
-    async def _compare_with_records(
-        self, listing: ProviderListing, things: Sequence[LivingThing]
-    ) -> list[tuple[LivingThing, ObjectView | None, str]]:
-        """Returns each thing with the record of its path and, if it is an orphan, a text that says why the record is
-        not its own.
-        """
-        records = await self._inventory.read_objects([thing.path for thing in things]) if things else {}
-        pairs = ((thing, records.get(thing.path)) for thing in things)
-        return [(thing, record, listing.describe_other_owner(thing, record)) for thing, record in pairs]
 
     def _listings_for(self, prefix: str) -> list[ProviderListing]:
         """The listings that may know something at or below a path."""
@@ -184,20 +216,57 @@ class OrphanActivities:
         ]
 
 
-async def iterate_living_pages(
-    provider: str, read: Callable[[ThingKey], Awaitable[Sequence[LivingThing]]], after: ThingKey
-) -> AsyncIterator[LivingPage]:
-    """Yields one provider's pages in the order of keys, beginning after `after`. An error becomes the last page."""
-    while True:
-        try:
-            things = await read(after)
-        except (ProviderError, Superseded, TimeoutError) as error:
-            yield LivingPage(provider, problem=one_line(str(error) or "no answer in time", 200))
-            return
-        yield LivingPage(provider, things)
-        if not things:
-            return
-        after = things[-1].sort_key
+class _ProviderWalk:
+    """Walks along the things of one provider in the order of paths, with one page in memory."""
+
+    def __init__(self, listing: ProviderListing, provider: str, prefix: str, passed: str) -> None:
+        self._listing, self._provider, self._prefix = listing, provider, prefix
+        self._passed = passed  # things at or before this path are not asked for any more
+        self._page: deque[LivingThing] = deque()
+        self._last = FIRST_KEY
+        self._at_end = False
+
+    async def has_own_thing(self, record: ObjectView) -> bool:
+        """Is there a thing that is the record's own? Records must come in the order of paths."""
+        own = False
+        while True:
+            while self._page and self._page[0].path <= record.path:
+                thing = self._page.popleft()
+                own = own or (thing.path == record.path and not self._listing.describe_other_owner(thing, record))
+            if self._page or self._at_end:
+                break
+            skipped = (self._provider, self._passed, LAST_ID) if self._passed else FIRST_KEY
+            page = await self._listing.read_living(self._provider, self._prefix, max(self._last, skipped))
+            self._at_end = not page
+            self._page.extend(page)
+            self._last = page[-1].sort_key if page else self._last
+        self._passed = record.path
+        return own
+
+
+async def iterate_pages(
+    listing: ProviderListing, provider: str, prefix: str, after: ThingKey = FIRST_KEY
+) -> AsyncIterator[Sequence[LivingThing]]:
+    """Yields the pages of what lives at one provider after a key."""
+    while page := await listing.read_living(provider, prefix, after):
+        yield page
+        after = page[-1].sort_key
+
+
+async def compare_with_records(
+    inventory: Inventory, listing: ProviderListing, things: Sequence[LivingThing]
+) -> list[Comparison]:
+    """Returns each thing with the record of its path and, if it is an orphan, a text that says why the record is not
+    its own.
+    """
+    records = await inventory.read_objects([thing.path for thing in things])
+    pairs = ((thing, records.get(thing.path)) for thing in things)
+    return [(thing, record, listing.describe_other_owner(thing, record)) for thing, record in pairs]
+
+
+def failure_text(error: Exception) -> str:
+    """A provider's failure in a line; a timeout has no text of its own."""
+    return one_line(str(error) or "no answer in time", 200)
 
 
 def _to_orphan(listing: ProviderListing, thing: LivingThing, word: str) -> Orphan:

@@ -9,7 +9,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence
-from activities.orphans import REFUSED_BY_PROVIDER, LivingPage, ProviderListing, iterate_living_pages
+from activities.orphans import REFUSED_BY_PROVIDER, ProviderListing
 from activities.retry import ProviderRetry
 from domain.errors import ProviderError, one_line
 from domain.kinds import Kind
@@ -85,8 +85,8 @@ class SingleOrderListing(ProviderListing):
         self._rules = rules
         self._stable = {kind.name: kind.table.stable_statuses for kind in kinds}
 
-    def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
-        return iterate_living_pages(self.family, partial(self._read_page, prefix), after)
+    async def list_providers(self, prefix: str) -> AsyncIterator[str]:
+        yield self.family
 
     def describe_difference(self, thing: LivingThing, record: ObjectView) -> str:
         wrong = self._is_certain(record) and record.status != self._rules.status_from(ObjectFacts("", thing.state))
@@ -98,7 +98,7 @@ class SingleOrderListing(ProviderListing):
     def _is_certain(self, record: ObjectView) -> bool:
         return record.status in self._stable[record.kind] and record.status not in self._rules.uncertain_states
 
-    async def _read_page(self, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+    async def read_living(self, provider: str, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
         return [
             LivingThing(
                 facts.path,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from domain.ports import SharedResource, VmAnswer, VmFacts, VmOrder, VmState
+from domain.ports import FIRST_VM, SharedResource, VmAnswer, VmFacts, VmKey, VmOrder, VmState
 
 _STATE = {"suspend": VmState.STOPPED, "terminate": VmState.TERMINATED}
 
@@ -21,7 +21,7 @@ class InstantCloud:
     async def describe_vms(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
         return [None for _ in orders]
 
-    async def list_tagged_vms(self, region: str, prefix: str) -> list[VmFacts]:
+    async def list_tagged_vms(self, region: str, prefix: str, after: VmKey = FIRST_VM) -> list[VmFacts]:
         return []
 
     async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:

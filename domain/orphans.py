@@ -15,6 +15,7 @@ FIRST_EPOCH = 10**15  # 2001 in microseconds: a lower number is not a time
 # The order in which things are listed: provider, path, id.
 ThingKey = tuple[str, str, str]
 FIRST_KEY: ThingKey = ("", "", "")
+LAST_ID = "\U0010ffff"  # comes after every id
 
 
 @dataclass(frozen=True, slots=True)

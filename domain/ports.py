@@ -193,6 +193,15 @@ class VmFacts:
     token: str = ""  # of the order that made it
     created: datetime | None = None
 
+    @property
+    def key(self) -> VmKey:
+        return self.path, self.cloud_id
+
+
+# The order in which a cloud lists its VMs: path, cloud id.
+VmKey = tuple[str, str]
+FIRST_VM: VmKey = ("", "")
+VMS_PER_PAGE = 1_000
 
 VmAnswer = VmFacts | ProviderError | Superseded
 
@@ -229,8 +238,11 @@ class Cloud(Protocol):
         """Describes VMs, found by cloud id or else by token; None for a VM that the cloud does not know."""
         ...
 
-    async def list_tagged_vms(self, region: str, prefix: str) -> list[VmFacts]:
-        """Lists the VMs that carry a path of ours at or below `prefix`; all of ours if it is empty."""
+    async def list_tagged_vms(self, region: str, prefix: str, after: VmKey = FIRST_VM) -> list[VmFacts]:
+        """Lists living VMs that carry a path of ours at or below `prefix`; all of ours if it is empty.
+
+        Returns a page: at most VMS_PER_PAGE, in the order of their keys, after a key; an empty page is the end.
+        """
         ...
 
     async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from domain.errors import Rejected, Superseded
-from domain.ports import Cloud, SharedResource, VmAnswer, VmFacts, VmOrder
+from domain.ports import FIRST_VM, Cloud, SharedResource, VmAnswer, VmFacts, VmKey, VmOrder
 from domain.wire import SIMULATED, split_region
 
 
@@ -42,9 +42,9 @@ class RegionRouter:
         cloud, name = self._cloud_of_region(region)
         return await cloud.describe_vms(name, orders)
 
-    async def list_tagged_vms(self, region: str, prefix: str) -> list[VmFacts]:
+    async def list_tagged_vms(self, region: str, prefix: str, after: VmKey = FIRST_VM) -> list[VmFacts]:
         cloud, name = self._cloud_of_region(region)
-        return await cloud.list_tagged_vms(name, prefix)
+        return await cloud.list_tagged_vms(name, prefix, after)
 
     async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
         try:

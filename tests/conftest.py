@@ -86,6 +86,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def action_stack(request: pytest.FixtureRequest) -> ActionStack:
     """The stack of this test: on SQLite, unless its module says otherwise."""
     found: ActionStack = request.getfixturevalue(f"on_{getattr(request, 'param', 'sqlite')}")
+    if found.stack.polling.failure:  # the fixture's own task is over: nobody else would say why nothing answers
+        raise found.stack.polling.failure
     return found
 
 

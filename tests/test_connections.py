@@ -12,7 +12,7 @@ import yaml
 
 from domain.errors import Category, Refused, Superseded
 from domain.limits import CAPS_BY_CLOUD
-from domain.ports import VmOrder
+from domain.ports import VmKey, VmOrder
 from domain.wire import ACTIONS_QUEUE, cloud_queue
 from providers.aws.connection import AwsConnection, CredentialsSource
 from providers.aws.credentials import describe_source, open_session
@@ -108,7 +108,7 @@ class _Silent:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    async def list_tagged_vms(self, region: str, _prefix: str) -> list[str]:
+    async def list_tagged_vms(self, region: str, _prefix: str, _after: VmKey) -> list[str]:
         return [f"{self._name} {region}"]
 
 

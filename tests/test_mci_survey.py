@@ -7,13 +7,14 @@ import asyncio
 import pytest
 import sqlalchemy as sa
 
+from activities.mci.listing import VmListing
 from activities.mci.survey import SurveyActivities
 from activities.permits import PermitPool
 from activities.retry import ProviderRetry
 from domain.errors import Refused
 from domain.limits import CAPS_BY_CLOUD, ConcurrencyCaps
 from domain.mci.messages import SurveyOrder, SurveyPlace, SurveyReport
-from domain.ports import VmFacts, VmOrder
+from domain.ports import VmFacts, VmKey, VmOrder
 from providers.simulated.tables import vms
 from starter.mci import requests
 from starter.mci.documents import mci_document
@@ -198,14 +199,19 @@ async def test_reconcile_reports_orphans_and_touches_them_not(user: User) -> Non
 async def test_a_cloud_that_does_not_list_its_vms_in_time_is_told_as_such(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def silent(_region: str, _prefix: str) -> list[VmFacts]:
+    async def silent(_region: str, _prefix: str, _after: VmKey) -> list[VmFacts]:
         await asyncio.Event().wait()
         return []
 
     cloud = user.service.simulated["aws"]
     monkeypatch.setattr(cloud, "list_tagged_vms", silent)
     book = SqlMciStore(user.service.database)
-    surveys = SurveyActivities(book, {"aws": cloud}, PermitPool(ConcurrencyCaps()), ProviderRetry(call_seconds=0.05))
+    reach = ({"aws": cloud}, PermitPool(ConcurrencyCaps()), ProviderRetry(call_seconds=0.05))
+
+    async def places() -> list[str]:
+        return []
+
+    surveys = SurveyActivities(book, *reach, user.service.inventory, VmListing(*reach, places))
     report = await surveys.survey_place(
         SurveyPlace(survey=SurveyOrder(path=user.mci(), reconcile=True), place="aws/eu-central-1", chunks=[])
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import traceback
 
 from workers.process import MakeService, run_worker
 from workers.service import WorkerService
@@ -13,10 +14,15 @@ from workers.settings import WorkerSettings
 
 def main(make: MakeService = WorkerService) -> None:
     """Serves every queue until SIGTERM or SIGINT."""
-    asyncio.run(run_worker(WorkerSettings(), make=make))
+    code = 0
+    try:
+        asyncio.run(run_worker(WorkerSettings(), make=make))
+    except Exception:
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # a normal exit may abort while the SDK's threads still run
+    os._exit(code)  # a normal exit may abort while the SDK's threads still run
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ class MciFamily(Family):
         self._patience = ProviderRetry(
             call_seconds=context.settings.call_timeout, total_seconds=context.settings.patience
         )
+        self._listing = VmListing(context.clouds, context.permits, self._patience, self._list_places)
         pollers = PollerCheck(context.client, context.serving)
         self._records = MciRecordActivities(self._store, context.connections, context.settings.max_vms, pollers)
 
@@ -58,7 +59,9 @@ class MciFamily(Family):
         reach = (context.clouds, context.permits, context.fence, self._patience)
         vms = VmActivities(context.inventory, self._store, *reach)
         places = PlaceActivities(self._store, *reach)
-        surveys = SurveyActivities(self._store, context.clouds, context.permits, self._patience)
+        surveys = SurveyActivities(
+            self._store, context.clouds, context.permits, self._patience, context.inventory, self._listing
+        )
         orphans = IdentifyActivities(context.clouds, context.permits, self._patience)
         on_clouds: list[Callable[..., Any]] = [
             *(vms.operate_vms, vms.settle_vms, vms.forget_vms, surveys.survey_place),
@@ -94,7 +97,7 @@ class MciFamily(Family):
 
     def listings(self) -> Sequence[ProviderListing]:
         """VMs, in every place that this worker reaches."""
-        return [VmListing(self.context.clouds, self.context.permits, self._patience, self._list_places)]
+        return [self._listing]
 
     async def _list_places(self) -> list[str]:
         """Where VMs may be, whether or not we have a record of any there."""

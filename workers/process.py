@@ -27,6 +27,8 @@ from workers.plugin import temporal_plugin
 from workers.service import WorkerService, all_queues
 from workers.settings import WorkerSettings, redact_url
 
+EXIT_GRACE_SECONDS = 20.0  # for what follows the drain of a worker that has failed
+
 MakeService = Callable[[Client, WorkerSettings], WorkerService]
 
 
@@ -42,7 +44,7 @@ class EmbeddedStack:
 
 
 async def run_worker(settings: WorkerSettings, queues: Sequence[str] = (), make: MakeService = WorkerService) -> None:
-    """Serves these queues, or all, until SIGTERM or SIGINT."""
+    """Serves these queues, or all, until SIGTERM or SIGINT. Raises PollingStopped if a queue is polled no longer."""
     queues = checked_queues(settings, queues)
     check_connections(settings.connections, queues)
     logs.configure_logging(settings.log_level, settings.log_format)
@@ -50,6 +52,7 @@ async def run_worker(settings: WorkerSettings, queues: Sequence[str] = (), make:
     client = await connect_temporal(settings.home, *_plugins(settings), runtime=telemetry.metrics_runtime(settings))
     async with _run_service(client, settings, make) as service:
         stop = stop_event()
+        service.exit_after = settings.drain + EXIT_GRACE_SECONDS
         async with service.serve_queues(queues):
             log.info("serving", queues=list(queues), store=redact_url(settings.store_database_url()))
             await stop.wait()

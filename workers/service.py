@@ -52,6 +52,7 @@ from workers.context import WorkerContext
 from workers.discovery import activities_of
 from workers.families import FAMILIES, list_workflows, merge_hooks
 from workers.family import Family
+from workers.polling import WorkerGroup
 from workers.schedule import ensure_schedule, expected_schedules
 from workers.settings import WorkerSettings, redact_url
 from workflows.guard import DEFINITION_ATTRIBUTE
@@ -113,6 +114,8 @@ class WorkerService:
         self._companions = CompanionKeeper(client, rows, expected_schedules(client, settings.heal_interval))
         self.inline_work = {which: work for family in self.families for which, work in family.inline_work().items()}
         self._interceptors = interceptors
+        self.polling = WorkerGroup({})
+        self.exit_after: float | None = None  # see WorkerGroup
 
     def prepare_databases(self) -> None:
         """Migrates the databases. Raises for a wrong URL, missing permissions or a newer schema, before any work."""
@@ -124,19 +127,19 @@ class WorkerService:
 
     @asynccontextmanager
     async def serve_queues(self, queues: Sequence[str] = ()) -> AsyncIterator[None]:
-        """Polls these queues, or all, until the block ends; then drains."""
+        """Polls these queues, or all, until the block ends; then drains. Raises PollingStopped if polling ends."""
         queues = queues or self.queues
         async with AsyncExitStack() as stack:
             self.context.serving.update(queues)
             stack.callback(self.context.serving.clear)
             for family in self.families:
                 await stack.enter_async_context(family.run_beside_workers(queues))
-            workers = [await stack.enter_async_context(self._make_worker(queue)) for queue in queues]
+            self.polling = WorkerGroup({queue: self._make_worker(queue) for queue in queues}, self.exit_after)
+            await stack.enter_async_context(self.polling.run_workers())
             if ACTIONS_QUEUE in queues:
                 await ensure_schedule(self.client, self.settings.heal_interval)
                 await stack.enter_async_context(self._start_missing_companions())
             yield
-            await asyncio.gather(*(worker.shutdown() for worker in workers))  # concurrently, as each may take long
 
     @asynccontextmanager
     async def _start_missing_companions(self) -> AsyncIterator[None]:

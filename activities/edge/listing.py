@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
-from activities.orphans import LivingPage, ProviderListing
+from activities.orphans import ProviderListing
 from activities.pages import list_all_objects
 from domain.edge.tables import S
 from domain.model import ObjectView
@@ -30,20 +30,27 @@ class CrmListing(ProviderListing):
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
 
-    async def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
-        home = ":".join(prefix.split(":")[:CLOUDLET_WORDS])
-        async for cloudlet in list_all_objects(self._inventory, "cloudlet", home):
-            if cloudlet.path >= after[0]:
-                yield LivingPage(cloudlet.path, _unknown_instances(cloudlet, prefix))
+    async def list_providers(self, prefix: str) -> AsyncIterator[str]:
+        async for cloudlet in list_all_objects(self._inventory, "cloudlet", _cloudlet_path(prefix)):
+            yield cloudlet.path
+
+    async def read_living(self, provider: str, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+        found = await self._inventory.read_objects([provider])
+        paths = sorted(path for cloudlet in found.values() for path in cloudlet.info.get("orphans", ()))
+        things = [
+            LivingThing(path, provider, path, S.READY)
+            for path in paths
+            if not prefix or path == prefix or path.startswith(f"{prefix}:")
+        ]
+        return [thing for thing in things if thing.sort_key > after]
+
+    def provider_of(self, record: ObjectView) -> str:
+        return _cloudlet_path(record.path)
 
     def must_exist(self, record: ObjectView) -> bool:
         return bool(record.info.get("missing"))
 
 
-def _unknown_instances(cloudlet: ObjectView, prefix: str) -> list[LivingThing]:
-    paths = sorted(cloudlet.info.get("orphans", ()))
-    return [
-        LivingThing(path, cloudlet.path, path, S.READY)
-        for path in paths
-        if not prefix or path == prefix or path.startswith(f"{prefix}:")
-    ]
+def _cloudlet_path(path: str) -> str:
+    """The cloudlet at or above a path; the path itself above all cloudlets."""
+    return ":".join(path.split(":")[:CLOUDLET_WORDS])

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from activities.fence import OrderRight
-from activities.orphans import LivingPage, RemovingListing, iterate_living_pages
+from activities.orphans import RemovingListing
 from activities.retry import ProviderRetry
 from domain.leases.messages import TenantRegister
 from domain.model import Grant
@@ -28,15 +28,15 @@ class TenantListing(RemovingListing):
         self._tenants = tenants
         self._patience = patience
 
-    def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
-        return iterate_living_pages(SITE_NAME, partial(self._read_page, prefix), after)
+    async def list_providers(self, prefix: str) -> AsyncIterator[str]:
+        yield SITE_NAME
 
     async def remove_orphan(self, grant: Grant, right: OrderRight) -> str:
         order = partial(self._tenants.take_back_hosts, grant.path, grant.epoch)
         returned = await self._patience.call_with_retry(partial(right.prove_then_call, order))
         return f"{returned} hosts were taken back" if returned else "it holds no host any more"
 
-    async def _read_page(self, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+    async def read_living(self, provider: str, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
         return [
             LivingThing(
                 tenant.reservation, SITE_NAME, tenant.host, "held", tenant.token, begin_time_of_epoch(tenant.generation)

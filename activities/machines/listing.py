@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
 
 from activities.fence import OrderRight
 from activities.machines.orders import HypervisorCalls
-from activities.orphans import LivingPage, RemovingListing, iterate_living_pages
+from activities.orphans import RemovingListing
 from activities.retry import ProviderRetry
 from domain.machines.ports import ABSENT, Hypervisor, expected_state
 from domain.machines.tables import GONE_STATUSES, TABLES
@@ -30,8 +29,8 @@ class HypervisorListing(RemovingListing):
         self._hypervisor = hypervisor
         self._patience = patience
 
-    def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
-        return iterate_living_pages(HYPERVISOR_NAME, partial(self._read_page, prefix), after)
+    async def list_providers(self, prefix: str) -> AsyncIterator[str]:
+        yield HYPERVISOR_NAME
 
     def describe_other_owner(self, thing: LivingThing, record: ObjectView | None) -> str:
         """A record that is gone for good leaves its name to whatever comes next: nothing of it should live."""
@@ -49,7 +48,7 @@ class HypervisorListing(RemovingListing):
     async def remove_orphan(self, grant: Grant, right: OrderRight) -> str:
         return await HypervisorCalls(self._hypervisor, self._patience, grant, right).remove_object(grant.path, {})
 
-    async def _read_page(self, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+    async def read_living(self, provider: str, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
         found = await self._hypervisor.list_living(prefix, after[1])
         return [
             LivingThing(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from activities.fence import OrderRight
 from activities.mci.vms import order_token
-from activities.orphans import LivingPage, RemovingListing
+from activities.orphans import RemovingListing
 from activities.permits import PermitPool
 from activities.retry import ProviderRetry
-from domain.errors import ProviderError, Rejected, Superseded, UnknownOutcome, one_line
-from domain.limits import VMS_PER_CHUNK
+from domain.errors import ProviderError, Rejected, UnknownOutcome, one_line
 from domain.mci import STATUS_OF_CLOUD_STATE, VmStatus
 from domain.model import Grant, ObjectView
 from domain.orphans import NO_RECORD, LivingThing, ThingKey
@@ -46,18 +45,22 @@ class VmListing(RemovingListing):
         self._patience = patience
         self._places = places
 
-    async def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
-        """A place's VMs come with one call, and are handed on in pages."""
+    async def list_providers(self, prefix: str) -> AsyncIterator[str]:
         for place in sorted(set(await self._places())):
-            if place < after[0]:
-                continue
-            try:
-                things = await self._list_place(place, prefix)
-            except (ProviderError, Superseded, TimeoutError) as error:
-                yield LivingPage(place, problem=one_line(str(error) or "no answer in time", 200))
-                continue
-            for start in range(0, max(1, len(things)), VMS_PER_CHUNK):
-                yield LivingPage(place, things[start : start + VMS_PER_CHUNK])
+            yield place
+
+    async def read_living(self, provider: str, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+        """One call for a page of a place's VMs."""
+        csp, region = split_placement(provider)
+        async with (
+            self._permits.enter_region(csp, region),
+            self._permits.take_vm_slots(csp, region),
+            asyncio.timeout(self._patience.call_seconds),
+        ):
+            page = await self._clouds[csp].list_tagged_vms(region, prefix, after[1:])
+        return [
+            LivingThing(facts.path, provider, facts.cloud_id, facts.state, facts.token, facts.created) for facts in page
+        ]
 
     def describe_other_owner(self, thing: LivingThing, record: ObjectView | None) -> str:
         """A record knows its VM by the cloud's id or, as long as its creation was not answered, by the token."""
@@ -96,21 +99,6 @@ class VmListing(RemovingListing):
         if problems:
             raise Rejected("; ".join(problems))
         return f"terminated in {', '.join(ended)}" if ended else "there is no such VM any more"
-
-    async def _list_place(self, place: str, prefix: str) -> list[LivingThing]:
-        csp, region = split_placement(place)
-        async with (
-            self._permits.enter_region(csp, region),
-            self._permits.take_vm_slots(csp, region),
-            asyncio.timeout(self._patience.call_seconds),
-        ):
-            found = await self._clouds[csp].list_tagged_vms(region, prefix)
-        things = [
-            LivingThing(facts.path, place, facts.cloud_id, facts.state, facts.token, facts.created)
-            for facts in found
-            if facts.state is not VmState.TERMINATED
-        ]
-        return sorted(things, key=lambda thing: thing.sort_key)
 
     async def _terminate_in_place(self, grant: Grant, place: str, right: OrderRight) -> bool:
         """Terminates the orphan if this place has it. Returns False if there is no such VM here."""

@@ -11,15 +11,22 @@ from temporalio import activity
 
 from activities.heartbeat import keep_heartbeat
 from activities.mci.vms import order_token
+from activities.orphans import (
+    PROVIDER_FAILURES,
+    ProviderListing,
+    compare_with_records,
+    failure_text,
+    iterate_pages,
+)
 from activities.permits import PermitPool
 from activities.retry import ProviderRetry
-from domain.errors import ProviderError, one_line
+from domain.errors import ProviderError
 from domain.mci import STATUS_OF_CLOUD_STATE, VM, VmStatus
 from domain.mci.messages import MciStore, SurveyedVm, SurveyPlace, SurveyReport, VmCorrection
 from domain.mci.tables import RECONCILED_STATUSES, SURVEYED_STATUSES
 from domain.model import AT_WRITE_TIME, Chunk
 from domain.paths import short_path
-from domain.ports import Cloud, VmFacts, VmOrder, VmState
+from domain.ports import Cloud, Inventory, VmFacts, VmOrder
 from domain.statetable import NONE, Actor, Ruling
 from domain.wire import split_placement
 
@@ -32,9 +39,17 @@ class SurveyActivities:
     """Activities of surveys. One instance per worker process, so that all share its permits."""
 
     def __init__(
-        self, book: MciStore, clouds: Mapping[str, Cloud], permits: PermitPool, patience: ProviderRetry
+        self,
+        book: MciStore,
+        clouds: Mapping[str, Cloud],
+        permits: PermitPool,
+        patience: ProviderRetry,
+        inventory: Inventory,
+        listing: ProviderListing,
     ) -> None:
         self._store = book
+        self._inventory = inventory
+        self._listing = listing
         self._clouds = clouds
         self._permits = permits
         self._patience = patience
@@ -44,9 +59,10 @@ class SurveyActivities:
         """Asks the cloud of one place about its VMs, and corrects records at rest. A dry run writes nothing."""
         csp, region = split_placement(look.place)
         report = SurveyReport()
-        async with keep_heartbeat(), self._permits.enter_region(csp, region):
-            for chunk in look.chunks:
-                report = report.added_to(await self._survey_chunk(look, chunk))
+        async with keep_heartbeat():
+            async with self._permits.enter_region(csp, region):
+                for chunk in look.chunks:
+                    report = report.added_to(await self._survey_chunk(look, chunk))
             if look.survey.reconcile:
                 report = report.added_to(await self._survey_orphans(look))
         return report
@@ -60,7 +76,7 @@ class SurveyActivities:
         try:
             answers: DescribedVms = await self._describe_vms(look.place, known)
         except (ProviderError, TimeoutError) as error:
-            why = _error_text(error)
+            why = failure_text(error)
             stale = [VmCorrection(one, one.status, _stale_info(one, why)) for one in known if one.target_action == NONE]
             if not look.survey.dry_run:
                 await self._store.apply_corrections(stale, AT_WRITE_TIME)
@@ -80,24 +96,21 @@ class SurveyActivities:
             return await self._clouds[csp].describe_vms(region, [_describe_order(one) for one in known])
 
     async def _survey_orphans(self, look: SurveyPlace) -> SurveyReport:
-        """Finds VMs that carry the MCI's path and that no record knows."""
-        csp, region = split_placement(look.place)
+        """Finds VMs that carry the MCI's path and that no record knows, as `starter orphans list` does."""
+        report = SurveyReport(calls=1)  # the last page, which is empty
         try:
-            async with self._permits.take_vm_slots(csp, region), asyncio.timeout(self._patience.call_seconds):
-                there = await self._clouds[csp].list_tagged_vms(region, look.survey.path)
-        except (ProviderError, TimeoutError) as error:
-            return SurveyReport(calls=1, errors=[f"{look.place}: {_error_text(error)}"])
-        ours = await self._store.read_known_cloud_ids(look.survey.path, look.place)
-        lost = [
-            f"{short_path(vm.path)}: {vm.cloud_id} is {vm.state} in {look.place}"
-            for vm in there
-            if vm.state is not VmState.TERMINATED and ours.get(vm.path) != vm.cloud_id
-        ]
-        return SurveyReport(calls=1, orphans=lost[:NAMES_SHOWN], orphans_found=len(lost))
-
-
-def _error_text(error: ProviderError | TimeoutError) -> str:
-    return one_line(str(error) or "no answer in time", 200)
+            async for page in iterate_pages(self._listing, look.place, look.survey.path):
+                compared = await compare_with_records(self._inventory, self._listing, page)
+                lost = [
+                    f"{short_path(thing.path)}: {thing.id} is {thing.state} in {look.place}"
+                    for thing, _, word in compared
+                    if word
+                ]
+                shown = lost[: NAMES_SHOWN - len(report.orphans)]
+                report = report.added_to(SurveyReport(calls=1, orphans=shown, orphans_found=len(lost)))
+        except PROVIDER_FAILURES as error:
+            return report.added_to(SurveyReport(errors=[f"{look.place}: {failure_text(error)}"]))
+        return report
 
 
 def correction_for(known: SurveyedVm, facts: VmFacts | None) -> VmCorrection | None:

@@ -7,10 +7,10 @@ from contextlib import closing
 from functools import partial
 
 from activities.fence import OrderRight
-from activities.orphans import LivingPage, RemovingListing, iterate_living_pages
+from activities.orphans import RemovingListing
 from domain.errors import Rejected
 from domain.model import Grant, ObjectView
-from domain.orphans import FIRST_KEY, LivingThing, ThingKey, begin_time_of_epoch
+from domain.orphans import LivingThing, ThingKey, begin_time_of_epoch
 from domain.systems.ports import Backend, SystemStore, SystemWork
 from domain.systems.rules import LEAVING_KEY
 from domain.systems.specs import is_service
@@ -29,12 +29,22 @@ class ServiceListing(RemovingListing):
         self._backends = backends
         self._store = store
 
-    async def list_living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
-        for name, backend in sorted(self._backends.items()):
-            if name >= after[0]:
-                start = after if name == after[0] else FIRST_KEY
-                async for page in iterate_living_pages(name, partial(_read_page, backend, prefix), start):
-                    yield page
+    async def list_providers(self, prefix: str) -> AsyncIterator[str]:
+        for name in sorted(self._backends):
+            yield name
+
+    async def read_living(self, provider: str, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+        return [
+            LivingThing(
+                path=facts.path,
+                provider=provider,
+                id=facts.path,
+                state=f"{facts.alive} of {facts.wanted} up",
+                token=str(facts.generation) if facts.generation > 0 else "",
+                since=begin_time_of_epoch(facts.generation // 2),
+            )
+            for facts in await self._backends[provider].list_living(prefix, after[1])
+        ]
 
     def must_exist(self, record: ObjectView) -> bool:
         """One that was never started has failed, and that is all. One whose removal was begun goes at the next look."""
@@ -63,17 +73,3 @@ class ServiceListing(RemovingListing):
             while extra & {facts.path for facts in await backend.describe_services(grant.path)}:
                 await listener.wait_for_change()
         return True
-
-
-async def _read_page(backend: Backend, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
-    return [
-        LivingThing(
-            path=facts.path,
-            provider=backend.name,
-            id=facts.path,
-            state=f"{facts.alive} of {facts.wanted} up",
-            token=str(facts.generation) if facts.generation > 0 else "",
-            since=begin_time_of_epoch(facts.generation // 2),
-        )
-        for facts in await backend.list_living(prefix, after[1])
-    ]

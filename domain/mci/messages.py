@@ -317,10 +317,6 @@ class MciStore(Protocol):
         """Returns the VMs of a chunk that are in one of these statuses."""
         ...
 
-    async def read_known_cloud_ids(self, path: str, place: str) -> dict[str, str]:
-        """Returns the VMs with a record in a place: path -> cloud id."""
-        ...
-
     async def apply_corrections(self, corrections: Sequence[VmCorrection], at: datetime) -> list[VmCorrection]:
         """Writes corrections to VMs at rest. Returns those written; a VM that an action took meanwhile is skipped."""
         ...

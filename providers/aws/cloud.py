@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from domain.errors import Rejected
-from domain.ports import SharedResource, VmAnswer, VmFacts, VmOrder
+from domain.ports import FIRST_VM, SharedResource, VmAnswer, VmFacts, VmKey, VmOrder
 from providers.aws import tags
 from providers.aws.connection import AwsConnection
 from providers.aws.credentials import describe_source
@@ -43,10 +43,9 @@ class AwsCloud:
         self._check_region(region)
         return await self._machines.describe_vms(orders)
 
-    async def list_tagged_vms(self, region: str, prefix: str) -> list[VmFacts]:
-        """Lists our VMs at or below a path; EC2 lists terminated VMs for about an hour."""
+    async def list_tagged_vms(self, region: str, prefix: str, after: VmKey = FIRST_VM) -> list[VmFacts]:
         self._check_region(region)
-        return await self._machines.list_tagged_vms(prefix)
+        return await self._machines.list_tagged_vms(prefix, after)
 
     async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
         self._check_region(region)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
@@ -60,14 +61,17 @@ class Ec2:
             pause *= 2
 
     async def read_all_pages(self, operation: str, key: str, /, **arguments: Any) -> list[Any]:
-        """Returns all results of a `describe_…` call, page by page."""
-        found: list[Any] = []
+        """Returns all results of a `describe_…` call."""
+        return [each async for page in self.iterate_pages(operation, key, **arguments) for each in page]
+
+    async def iterate_pages(self, operation: str, key: str, /, **arguments: Any) -> AsyncIterator[list[Any]]:
+        """Yields the results of a `describe_…` call, page by page."""
         token: dict[str, str] = {}
         while True:
             page = await self.call_reading(operation, MaxResults=PAGE_SIZE, **arguments, **token)
-            found += page[key]
+            yield page[key]
             if not page.get("NextToken"):
-                return found
+                return
             token = {"NextToken": page["NextToken"]}
 
     async def close(self) -> None:

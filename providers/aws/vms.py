@@ -11,14 +11,16 @@ cannot compare and order in one call, so an earlier order on the wire at that mo
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from domain.errors import NoCapacity, ProviderError, Rejected, Superseded, UnknownOutcome
-from domain.ports import VmAnswer, VmFacts, VmOrder, VmState
+from domain.ports import VMS_PER_PAGE, VmAnswer, VmFacts, VmKey, VmOrder, VmState
 from providers.aws import instances, tags
 from providers.aws.connection import AwsOptions
 from providers.aws.ec2 import Ec2
@@ -69,12 +71,26 @@ class Ec2Vms:
         await self._refresh_instances(tasks)
         return [task.seen.facts(task.order.path) if task.seen else None for task in tasks]
 
-    async def list_tagged_vms(self, prefix: str) -> list[VmFacts]:
-        """Returns our VMs at or below a path, or all. EC2's wildcard may match more, so paths are compared again."""
+    async def list_tagged_vms(self, prefix: str, after: VmKey) -> list[VmFacts]:
+        """Returns a page of our living VMs at or below a path, or of all.
+
+        EC2 lists in no order: all of its pages are read, and the VMs that come next after the key are kept. EC2's
+        wildcard may match more, so paths are compared again.
+        """
         pattern = tags.escape_filter_value(prefix)
         below = [pattern, f"{pattern}:*"] if prefix else ["*"]
-        found = await self._find_instances({tags.PATH_TAG: below, tags.OWNER_TAG: self._options.owner})
-        return [instance.facts() for instance in found if not prefix or f"{instance.path}:".startswith(f"{prefix}:")]
+        wanted: dict[str, str | Sequence[str]] = {tags.PATH_TAG: below, tags.OWNER_TAG: self._options.owner}
+        page: list[VmFacts] = []
+        async for some in self._iterate_instances(wanted):
+            fitting = [
+                facts
+                for facts in (instance.facts() for instance in some)
+                if facts.state is not VmState.TERMINATED  # EC2 lists those for about an hour
+                and facts.key > after
+                and (not prefix or f"{facts.path}:".startswith(f"{prefix}:"))
+            ]
+            page = heapq.nsmallest(VMS_PER_PAGE, [*page, *fitting], key=attrgetter("key"))
+        return page
 
     def _needs_order(self, verb: str, task: VmTask) -> bool:
         """Tells whether the VM needs an order now. Sets the answer if its state already settles the task."""
@@ -203,9 +219,15 @@ class Ec2Vms:
             task.seen = found.get(task.order.cloud_id or task.order.token)
 
     async def _find_instances(self, wanted: dict[str, str | Sequence[str]]) -> list[Instance]:
-        groups = await self._ec2.read_all_pages("describe_instances", "Reservations", Filters=tags.ec2_filters(wanted))
+        return [instance async for page in self._iterate_instances(wanted) for instance in page]
+
+    async def _iterate_instances(self, wanted: dict[str, str | Sequence[str]]) -> AsyncIterator[list[Instance]]:
+        """Yields EC2's pages of the instances that match."""
         public = self._options.public_addresses
-        return [instances.parse_instance(each, public) for group in groups for each in group["Instances"]]
+        async for groups in self._ec2.iterate_pages(
+            "describe_instances", "Reservations", Filters=tags.ec2_filters(wanted)
+        ):
+            yield [instances.parse_instance(each, public) for group in groups for each in group["Instances"]]
 
     async def _poll_rounds(self) -> AsyncIterator[None]:
         """Yields at once, then every `poll_seconds` until the time is over; at least twice."""

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from domain.errors import ProviderError, Rejected, StoreUnavailable, Superseded
 from domain.faults import Fault
-from domain.ports import SharedResource, TransactionRunner, VmAnswer, VmFacts, VmOrder
+from domain.ports import FIRST_VM, SharedResource, TransactionRunner, VmAnswer, VmFacts, VmKey, VmOrder
 from providers.simulated.batch import CommitBatch
 from providers.simulated.concurrency import Concurrency, InFlightCounter
 from providers.simulated.faults import FaultScriptStore
@@ -19,8 +19,7 @@ from providers.simulated.provider import SimulatedProvider
 from providers.simulated.resources import CallResult, PrepareCall, ReleaseCall, ResourceCall, ValidateCall
 from providers.simulated.tables import lock_cloud_row, quotas, resources, vms
 from providers.simulated.transaction import DelayedCall, MaybeVmAnswer, VmCall, apply_calls
-from providers.simulated.vms import VERBS, SimulatedVm, read_vms
-from providers.tables import is_at_or_below
+from providers.simulated.vms import VERBS, SimulatedVm, read_vms, read_vms_page
 
 
 class SimulatedCloud:
@@ -62,14 +61,12 @@ class SimulatedCloud:
                 _vm_facts(one) for one in await self._run_calls([VmCall("describe", region, order) for order in orders])
             ]
 
-    async def list_tagged_vms(self, region: str, prefix: str) -> list[VmFacts]:
-        """Lists VMs at or below a path, including terminated ones."""
+    async def list_tagged_vms(self, region: str, prefix: str, after: VmKey = FIRST_VM) -> list[VmFacts]:
         with self._ledger.count_read(region):
             await self._provider.sleep_with_jitter(self._provider.latency)
             _vm_facts(*await self._run_calls([VmCall("list", region, VmOrder(path=prefix, token=""))]))
-            return [
-                vm.to_facts() for vm in await self._read_vms(vms.c.region == region, is_at_or_below(vms.c.path, prefix))
-            ]
+            page = partial(read_vms_page, csp=self.csp, region=region, prefix=prefix, after=after)
+            return [vm.to_facts() for vm in await self._database.run_transaction(page)]
 
     async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
         with self._ledger.count_read(region):

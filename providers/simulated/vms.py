@@ -15,9 +15,10 @@ import sqlalchemy as sa
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from domain.errors import NoCapacity, ProviderError, Rejected
-from domain.ports import VmAnswer, VmFacts, VmOrder, VmState
+from domain.ports import VMS_PER_PAGE, VmAnswer, VmFacts, VmKey, VmOrder, VmState
 from providers.epochs import refuse_late_order
 from providers.simulated.tables import quotas, vms
+from providers.tables import is_at_or_below
 
 PAGE_SIZE = 1_000  # ids in one query: databases limit the number of parameters
 
@@ -193,6 +194,21 @@ def _highest_epochs(
 def read_vms(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[SimulatedVm]:
     """Returns the VMs that meet all conditions."""
     return [SimulatedVm(*row) for row in connection.execute(sa.select(*_COLUMNS).where(*where)).all()]
+
+
+def read_vms_page(connection: sa.Connection, csp: str, region: str, prefix: str, after: VmKey) -> list[SimulatedVm]:
+    """Returns the next living VMs of a region at or below a path, in the order of their keys."""
+    key = (vms.c.path, vms.c.cloud_id)
+    query = sa.select(*_COLUMNS).where(
+        vms.c.csp == csp,
+        vms.c.region == region,
+        vms.c.state != VmState.TERMINATED,
+        is_at_or_below(vms.c.path, prefix),
+        sa.tuple_(*key) > sa.tuple_(*map(sa.literal, after)),
+    )
+    # Bounds on the path alone: by them the index is entered and left.
+    query = query.where(vms.c.path >= max(after[0], prefix), vms.c.path < f"{prefix};" if prefix else sa.true())
+    return [SimulatedVm(*row) for row in connection.execute(query.order_by(*key).limit(VMS_PER_PAGE))]
 
 
 def no_such_vm_error(region: str, order: VmOrder) -> Rejected:

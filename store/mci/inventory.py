@@ -25,7 +25,6 @@ class SqlMciStore(Store):
     adopt_orphan = transaction(adoption.adopt_orphan)
     plan_survey = transaction(surveys.plan_survey)
     list_vms_in_status = transaction(surveys.list_vms_in_status)
-    read_known_cloud_ids = transaction(surveys.read_known_cloud_ids)
     apply_corrections = transaction(surveys.apply_corrections)
     list_unanswered_places = transaction(unanswered.list_unanswered_places)
     list_unanswered_orders = transaction(unanswered.list_unanswered_orders)

@@ -34,9 +34,6 @@ _SELECT_VMS_IN_STATUS = (
     )
     .order_by(objects.c.path)
 )
-_SELECT_VMS_IN_PLACE = sa.select(objects.c.path, objects.c.info).where(
-    objects.c.parent == sa.bindparam("which"), objects.c.placement == sa.bindparam("place"), objects.c.kind == VM.kind
-)
 _SELECT_PLACES = sa.select(objects.c.placement).where(objects.c.parent == sa.bindparam("which")).distinct()
 _LOCK_VMS_AT_REST = (
     sa.select(objects.c.path, objects.c.status, objects.c.epoch)
@@ -75,12 +72,6 @@ def list_vms_in_status(connection: sa.Connection, chunk: Chunk, statuses: Sequen
     """Returns the VMs of a chunk that are in one of these statuses."""
     which = {"first": chunk.first, "last": chunk.last, "place": chunk.placement, "statuses": list(map(str, statuses))}
     return [SurveyedVm(*row) for row in connection.execute(_SELECT_VMS_IN_STATUS, which)]
-
-
-def read_known_cloud_ids(connection: sa.Connection, path: str, place: str) -> dict[str, str]:
-    """Returns the recorded VMs of an MCI in a place: path -> cloud id."""
-    rows = connection.execute(_SELECT_VMS_IN_PLACE, {"which": path, "place": place})
-    return {found: info.get("cloud_id", "") for found, info in rows}
 
 
 def apply_corrections(

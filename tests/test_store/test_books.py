@@ -10,7 +10,7 @@ from activities.permits import PermitPool
 from activities.retry import ProviderRetry
 from domain.limits import ConcurrencyCaps
 from domain.model import TargetLanding
-from domain.ports import VmFacts, VmState
+from domain.ports import VmFacts, VmKey, VmState
 from tests.test_store.driver import FRONT_1, FRONT_2, StoreDriver, group
 from tests.test_store.driver import WEB as MCI
 
@@ -21,8 +21,8 @@ class Regions:
     def __init__(self, **there: list[VmFacts]) -> None:
         self.there = there
 
-    async def list_tagged_vms(self, region: str, prefix: str) -> list[VmFacts]:
-        return self.there.get(region, [])
+    async def list_tagged_vms(self, region: str, prefix: str, after: VmKey) -> list[VmFacts]:
+        return sorted((vm for vm in self.there.get(region, []) if vm.key > after), key=lambda vm: vm.key)[:2]
 
 
 async def audit(driver: StoreDriver, **there: list[VmFacts]) -> tuple[list[tuple[str, str]], int]:

@@ -45,7 +45,6 @@ async def of_mcis(driver: StoreDriver) -> None:
     await driver.act(f"{WEB}:vm:front-1", "resume", "Running")
     plan = await driver.book.plan_survey(SurveyOrder(path=WEB))
     await driver.book.list_vms_in_status(plan.chunks[0], ["Running"])
-    await driver.book.read_known_cloud_ids(WEB, "aws/eu-1")
     await driver.database.run_transaction(partial(highest_number_ever, path=WEB, group="front"))
     await driver.book.list_unanswered_places()
     await driver.book.list_unanswered_orders("aws/eu-1", None, 100)
