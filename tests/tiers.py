@@ -70,6 +70,7 @@ SLOW = (
     "tests/test_platform/",
     "tests/test_runs.py",
     "tests/test_store/test_interleavings.py",
+    "tests/test_store/test_listing_memory.py",
     "tests/test_systems/test_commands.py",
     "tests/test_systems/test_crashes.py",
     "tests/test_systems/test_deploys.py",

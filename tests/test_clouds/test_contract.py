@@ -125,6 +125,19 @@ async def test_a_tag_covers_what_is_below_it_and_nothing_that_only_begins_like_i
     assert await cloud.list_tagged_vms(REGION, "ns:d:mci:_") == []
 
 
+async def test_living_vms_are_listed_in_the_order_of_their_keys_from_any_key_on(cloud: Cloud) -> None:
+    made = await create(cloud, "c", "a-1", "a", "b")
+    gone = next(vm for vm in made if vm.path.endswith("b"))
+    good([await do(cloud, "terminate", on(gone, "end"))])
+    living = sorted((vm for vm in made if vm != gone), key=lambda vm: vm.key)
+    assert await cloud.list_tagged_vms(REGION, PARENT) == living
+    for number, vm in enumerate(living, 1):
+        for prefix in ("", "ns", PARENT):
+            assert await cloud.list_tagged_vms(REGION, prefix, vm.key) == living[number:]
+    assert await cloud.list_tagged_vms(REGION, PARENT, (living[0].path, "")) == living, "a key without an id"
+    assert await cloud.list_tagged_vms(REGION, PARENT, (gone.path, "")) == living[-1:], "of one that is gone"
+
+
 async def test_a_failure_with_one_vm_leaves_the_others_of_the_call_alone(cloud: Cloud) -> None:
     if cloud.orders_per_call < 3:
         pytest.skip("this cloud takes fewer VMs in one call")
