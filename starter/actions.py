@@ -104,7 +104,7 @@ async def cancel_action(path: str, seconds: float | None, output: Output) -> Exi
         return print_outcome(outcome, output)
     print_sheet(_outcome_sheet(outcome), output)
     if told := _message_without_result(outcome):
-        terminal.print_message(f"  {told}")
+        terminal.print_remark(f"  {told}")
     return Exit.DONE
 
 
@@ -114,14 +114,13 @@ def print_outcome(outcome: Outcome, output: Output) -> Exit:
     if outcome.message and output == "table" and outcome.result is ActionResult.SUCCEEDED:
         terminal.print_message(f"  {outcome.message}")
     for trouble in outcome.troubles:
-        terminal.print_message(f"  {short_path(trouble.path)} is {trouble.status}: {trouble.error}", "red")
+        terminal.print_remark(f"  {short_path(trouble.path)} is {trouble.status}: {trouble.error}", "red")
     if outcome.failed > len(outcome.troubles):
-        terminal.print_message(f"  and {outcome.failed - len(outcome.troubles)} more: see the status of each")
+        terminal.print_remark(f"  and {outcome.failed - len(outcome.troubles)} more: see the status of each")
     if (code := EXIT_OF_RESULT[outcome.result]) is not Exit.DONE:
         reason = _message_without_result(outcome) or f"{outcome.failed} of {outcome.done + outcome.failed} failed"
-        terminal.print_error(
-            PrintedError(f"{outcome.action} {outcome.result}", reason, f"starter history {outcome.path}", code)
-        )
+        hint = f"see why, and what can be done: starter explain {outcome.path}"
+        terminal.print_error(PrintedError(f"{outcome.action} {outcome.result}", reason, hint, code, outcome.result))
     return code
 
 
@@ -147,11 +146,11 @@ async def _follow_ticket(client: ActionClient, ticket: Ticket, options: ActionOp
     link = _print_web_ui_url(client, path, ticket.run)
     if ticket.admission.outcome:
         if grant is None:  # with a grant, the action ended within its admission
-            terminal.print_message("this request was carried out before; this is what became of it")
+            terminal.print_remark("this request was carried out before; this is what became of it")
         return print_outcome(ticket.admission.outcome, options.output)
     if not options.wait:
         print_sheet(_ticket_sheet(ticket, link), options.output)
-        terminal.print_message(f"under way; wait for it with: {terminal.as_typed(f'starter wait {path}')}")
+        terminal.print_remark(f"under way; wait for it with: {terminal.as_typed(f'starter wait {path}')}")
         return Exit.DONE
     outcome = await follow_action(client, path, ticket.run, grant.targets if grant else 0)
     return print_outcome(outcome, options.output)
@@ -160,7 +159,7 @@ async def _follow_ticket(client: ActionClient, ticket: Ticket, options: ActionOp
 def _print_web_ui_url(client: ActionClient, path: str, run: str) -> str:
     """Prints and returns the action's URL in the Web UI."""
     if link := client.web_ui_url(path, run):
-        terminal.print_message(link, "dim")
+        terminal.print_remark(link, "dim")
     return link
 
 

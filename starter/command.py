@@ -6,7 +6,7 @@ import os
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from cyclopts.exceptions import CycloptsError, MissingArgumentError
 
@@ -22,6 +22,7 @@ PROFILE_FLAG = "--profile"
 
 async def run_command(argv: Sequence[str]) -> int:
     """Runs one command and returns its exit code. Errors are printed, not raised."""
+    terminal.MACHINE_OUTPUT.set(_wants_json(argv))
     debug, words = DEBUG_FLAG in argv, [word for word in argv if word != DEBUG_FLAG]
     try:
         profile, words = take_profile_option(words)
@@ -37,7 +38,18 @@ async def run_command(argv: Sequence[str]) -> int:
         return Exit.DONE
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
-        return _print_error(PrintedError("a bug in this program", told, f"again with {DEBUG_FLAG}", Exit.FAILED), debug)
+        found = PrintedError("a bug in this program", told, f"again with {DEBUG_FLAG}", Exit.FAILED, "bug")
+        return _print_error(found, debug)
+
+
+def _wants_json(argv: Sequence[str]) -> bool:
+    """Tells whether the command was asked for JSON; errors of the command line itself are told in JSON, too."""
+    pairs = pairwise(argv)
+    return (
+        "--output=json" in argv
+        or "-ojson" in argv
+        or any(option in ("-o", "--output") and value == "json" for option, value in pairs)
+    )
 
 
 def take_profile_option(words: list[str]) -> tuple[str, list[str]]:
@@ -71,7 +83,7 @@ def _usage_error(error: CycloptsError) -> PrintedError:
     why = " ".join(str(error).split())
     if isinstance(error, MissingArgumentError) and error.argument and not error.tokens_so_far:
         why = f"{error.argument.name} {'is missing' if error.argument.required else 'needs a value'}"
-    return PrintedError("bad usage: nothing was changed", why, help_words, Exit.USAGE)
+    return PrintedError("bad usage: nothing was changed", why, help_words, Exit.USAGE, "usage")
 
 
 def _print_error(found: PrintedError, debug: bool) -> int:

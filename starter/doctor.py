@@ -268,6 +268,6 @@ def _print_checks(findings: list[DoctorCheck], output: Output) -> Exit:
     )
     ill = [finding for finding in findings if finding.mend]
     for check in ill:
-        terminal.print_message(f"{check.about}: {check.found}", "red")
-        terminal.print_message(f"  hint: {terminal.as_typed(check.mend)}")
+        terminal.print_remark(f"{check.about}: {check.found}", "red")
+        terminal.print_remark(f"  hint: {terminal.as_typed(check.mend)}")
     return Exit.UNREACHABLE if ill else Exit.DONE

@@ -70,18 +70,32 @@ class PrintedError:
     why: str
     next: str
     exit: Exit
+    kind: str = "failed"  # a word for programs, as in the gateway's `type`
+
+    def as_data(self) -> dict[str, object]:
+        """Returns the error for programs, with the keys of the gateway's problems and the exit code."""
+        return {
+            "type": f"urn:ratchet:{self.kind}",
+            "title": self.what,
+            "detail": self.why,
+            "hint": self.next,
+            "exit_code": int(self.exit),
+        }
 
 
 def to_printed_error(error: RatchetError) -> PrintedError:
     """Translates an exception into what, why, next, and the exit code."""
     if isinstance(error, Refused):
         hint = error.hint or HINT_OF_CATEGORY.get(error.category, "starter doctor")
-        return PrintedError(HEADLINE_OF_CATEGORY[error.category], error.message, hint, EXIT_OF_CATEGORY[error.category])
+        what, code = HEADLINE_OF_CATEGORY[error.category], EXIT_OF_CATEGORY[error.category]
+        return PrintedError(what, error.message, hint, code, error.category.value)
     if isinstance(error, Unreachable):
-        return PrintedError(error.headline, str(error), error.hint, Exit.UNREACHABLE)
+        return PrintedError(error.headline, str(error), error.hint, Exit.UNREACHABLE, "unreachable")
     if isinstance(error, StillWaiting):
-        return PrintedError("stopped waiting", str(error), f"starter wait {error.path}", Exit.STILL_WAITING)
+        return PrintedError(
+            "stopped waiting", str(error), f"starter wait {error.path}", Exit.STILL_WAITING, "still-waiting"
+        )
     if isinstance(error, StoreUnavailable):
         hint = "is another process at it, or is RATCHET_STORE_URL wrong? then try again"
-        return PrintedError("the store cannot be used", str(error), hint, Exit.UNREACHABLE)
+        return PrintedError("the store cannot be used", str(error), hint, Exit.UNREACHABLE, "store-unavailable")
     return PrintedError("failed", str(error), "starter doctor", Exit.FAILED)

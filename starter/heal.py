@@ -88,11 +88,11 @@ def _print_reports(reports: list[HealReport], output: Output) -> Exit:
     for report in reports:
         counts = ", ".join(f"{number} {finding}" for finding, number in report.counts.items()) or "nothing to heal"
         dry = ", dry run" if report.dry_run else ""
-        terminal.print_message(
+        terminal.print_remark(
             f"sweep {report.number} at {format_time(report.at)}{dry}: {counts}{_describe_pruned(report)}"
         )
     if not reports:
-        terminal.print_message(terminal.as_typed("there was no sweep yet; begin one with: starter heal"))
+        terminal.print_remark(terminal.as_typed("there was no sweep yet; begin one with: starter heal"))
     data = [report.model_dump(mode="json") for report in reports]
     paths = [entry.path for report in reports for entry in report.found]
     print_sheet(Sheet(data, HEADINGS, lines, paths, empty=""), output)  # the lines above have the errors

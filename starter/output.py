@@ -10,10 +10,17 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from domain.statetable import NONE
 from starter import terminal
 
 Output = Literal["table", "json", "yaml", "name"]
 OutputOption = Annotated[Output, Parameter(name=["--output", "-o"], help="How to print what was found.")]
+
+STATUS_KEYS = (
+    *("status", "previous_status", "target_status", "target_action", "phase"),
+    *("source", "to", "came_from", "during", "then"),
+)
+USERS_KEYS = ("spec", "info")  # what they hold has the spelling of whoever wrote it
 
 
 @dataclass(frozen=True)
@@ -30,9 +37,9 @@ class Sheet:
 def print_sheet(sheet: Sheet, output: Output) -> None:
     """Prints a sheet on stdout."""
     if output == "json":
-        terminal.print_data(as_json(sheet.data))
+        terminal.print_data(as_json(null_absent_words(sheet.data)))
     elif output == "yaml":
-        terminal.print_data(as_yaml(sheet.data))
+        terminal.print_data(as_yaml(null_absent_words(sheet.data)))
     elif output == "name":
         for name in sheet.names:
             terminal.print_data(name)
@@ -42,6 +49,18 @@ def print_sheet(sheet: Sheet, output: Output) -> None:
     else:
         for line in fit_table(sheet, terminal.terminal_width()):
             terminal.print_data(line)
+
+
+def null_absent_words(data: Any) -> Any:
+    """Replaces the stored word `None` by null in statuses and targets; what users wrote themselves stays."""
+    if isinstance(data, list):
+        return [null_absent_words(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    return {
+        key: None if key in STATUS_KEYS and value == NONE else value if key in USERS_KEYS else null_absent_words(value)
+        for key, value in data.items()
+    }
 
 
 def fit_table(sheet: Sheet, width: int | None) -> list[str]:

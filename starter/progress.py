@@ -48,7 +48,7 @@ async def follow_action(client: ActionClient, path: str, run: str, targets: int)
     """Waits for an action's outcome and shows progress: a live tree, or in a pipe a line for each change."""
     console = terminal.stderr_console()
     if not console.is_terminal or console.is_dumb_terminal:
-        return await watch_action(client, path, run, targets, print_changes(terminal.print_message))
+        return await watch_action(client, path, run, targets, print_changes(terminal.print_remark))
     with live_region(console) as show:
         began = time.monotonic()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -30,6 +31,7 @@ Lines = list[OutputLine]
 EMPTY_LINE = OutputLine(True, "")
 PROGRAM = "starter"
 _PROGRAM_PATTERN = re.compile(rf"(?<![\w.:/-]){PROGRAM}(?= +[A-Za-z-])")  # not inside a path
+MACHINE_OUTPUT: ContextVar[bool] = ContextVar("MACHINE_OUTPUT", default=False)  # the command was asked for JSON
 _COLLECTED: ContextVar[Lines | None] = ContextVar("HELD", default=None)
 
 
@@ -47,6 +49,12 @@ def print_message(text: str = "", style: str = "") -> None:
         kept.append(OutputLine(False, text, style))
         return
     _print_literally(stderr_console(), text, style)
+
+
+def print_remark(text: str, style: str = "") -> None:
+    """Prints a message for people only: progress, links, and what a program finds in the data."""
+    if not MACHINE_OUTPUT.get():
+        print_message(text, style)
 
 
 def print_story(text: str = "", style: str = "") -> None:
@@ -86,7 +94,11 @@ def stderr_console() -> Console:
 
 
 def print_error(problem: PrintedError) -> None:
-    """Prints an error: what, why, what to run next."""
+    """Prints an error: what, why, what to run next; for a program, as one line of JSON."""
+    if MACHINE_OUTPUT.get():
+        typed = {key: as_typed(value) if isinstance(value, str) else value for key, value in problem.as_data().items()}
+        print_message(json.dumps(typed))
+        return
     print_message(f"error: {problem.what}", "bold red")
     print_message(f"  why: {as_typed(problem.why)}")
     print_message(f"  hint: {as_typed(problem.next)}")

@@ -37,8 +37,8 @@ async def verify(
         report = await client.run_query(wire.VERIFY_ACTIVITY, ReadQuery(path=where), VerificationReport, seconds=600)
     broken = {finding.invariant for finding in report.findings}
     for name, promise in INVARIANT_TEXTS.items():
-        terminal.print_message(f"{name:4} {promise:50} {'BROKEN' if name in broken else 'kept'}")
-    terminal.print_message("looked at " + ", ".join(f"{number} {what}" for what, number in report.looked_at.items()))
+        terminal.print_remark(f"{name:4} {promise:50} {'BROKEN' if name in broken else 'kept'}")
+    terminal.print_remark("looked at " + ", ".join(f"{number} {what}" for what, number in report.looked_at.items()))
     cells = [(finding.invariant, finding.path, finding.what) for finding in report.findings]
     headings, paths = ("PROMISE", "PATH", "WHAT"), [finding.path for finding in report.findings]
     print_sheet(Sheet(report.model_dump(mode="json"), headings, cells, paths, "every promise is kept"), output)

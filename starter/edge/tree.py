@@ -50,8 +50,8 @@ def cloudlet_document(cloudlet: ObjectView, inside: Sequence[ObjectView] = ()) -
     return {
         "name": name_of(cloudlet.path),
         "status": cloudlet.status,
-        "targetAction": cloudlet.target_action,
-        "targetStatus": cloudlet.target_status,
+        "target_action": cloudlet.target_action,
+        "target_status": cloudlet.target_status,
         "crm": {"version": "", "notify_id": 0, "connected": False, **crm},
         "orphans": cloudlet.info.get("orphans", []),
         "error": cloudlet.error,
@@ -64,7 +64,7 @@ def _instance_document(view: ObjectView, inside: Sequence[ObjectView]) -> dict[s
     known = {
         "name": name_of(view.path),
         "status": view.status,
-        "targetAction": view.target_action,
+        "target_action": view.target_action,
         "spec": view.spec,
         "missing": bool(view.info.get("missing")),
         "progress": view.info.get("progress"),

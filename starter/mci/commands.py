@@ -90,7 +90,7 @@ def _decision_command(word: str) -> CliCommand:
         async with open_client() as client:
             await requests.send_decision(client, path, word, decision)
         if not wait:
-            terminal.print_message(f"sent; wait for it with: {terminal.as_typed(f'starter wait {path}')}")
+            terminal.print_remark(f"sent; wait for it with: {terminal.as_typed(f'starter wait {path}')}")
             return Exit.DONE
         return await actions.wait_for_action(path, actions.parse_duration(within), output)
 
@@ -114,7 +114,7 @@ def _print_survey(report: SurveyReport) -> None:
         told += f"; {report.stale} are as last known: {'; '.join(report.errors[:3])}"
     if report.orphans_found:
         told += f"; {report.orphans_found} orphans"
-    terminal.print_message(told)
+    terminal.print_remark(told)
 
 
 def _mci_path(target: str) -> str:

@@ -1,4 +1,4 @@
-"""MCIs and VMs in the source system's JSON format: its field names, its order, its word `None`."""
+"""The status of MCIs and VMs as data, with our keys; the gateway has the source system's format."""
 
 from __future__ import annotations
 
@@ -13,36 +13,35 @@ from domain.wire import split_placement, split_region
 
 
 def mci_document(view: ObjectView, vms: Sequence[ObjectView]) -> dict[str, Any]:
-    """Returns an MCI like the source system's `?option=status`."""
-    name = name_of(view.path)
+    """Returns an MCI with how many VMs have each status, and its VMs."""
     return {
-        "id": name,
-        "name": name,
+        "path": view.path,
+        "name": name_of(view.path),
         "status": view.status,
-        "statusCount": status_count_info(view.counts),
-        "targetStatus": view.target_status,
-        "targetAction": registry.find_kind(view.kind).target_action_word(view.target_action),
-        "vm": [vm_document(vm) for vm in vms],
+        "counts": {key.removeprefix("count").lower(): count for key, count in status_count_info(view.counts).items()},
+        "target_action": registry.find_kind(view.kind).target_action_word(view.target_action),
+        "target_status": view.target_status,
+        "error": view.error,
+        "vms": [vm_document(vm) for vm in vms],
     }
 
 
 def vm_document(view: ObjectView, _members: Sequence[ObjectView] = ()) -> dict[str, Any]:
-    """Returns a VM like an element of the source system's `vm` list."""
+    """Returns a VM: where it is, and what its cloud calls it."""
     csp, told = split_placement(view.placement)
     region, provider = split_region(told)
-    name = name_of(view.path)
     return {
-        "id": name,
-        "name": name,
-        "subGroupId": view.spec.get("subGroup", ""),
+        "path": view.path,
+        "name": name_of(view.path),
+        "sub_group": view.spec.get("subGroup", ""),
         "status": view.status,
-        "targetStatus": view.target_status,
-        "targetAction": registry.find_kind(view.kind).target_action_word(view.target_action),
+        "target_action": registry.find_kind(view.kind).target_action_word(view.target_action),
+        "target_status": view.target_status,
         "csp": csp,
         "region": region,
         "provider": provider,
-        "cspResourceId": view.info.get("cloud_id", ""),
-        "publicIp": view.info.get("address", ""),
-        "systemMessage": view.error,
+        "cloud_id": view.info.get("cloud_id") or None,
+        "address": view.info.get("address") or None,
+        "error": view.error,
         **{word: view.info[word] for word in ("failure", "stale") if word in view.info},
     }
