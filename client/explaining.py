@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from client.actions import ActionClient
 from client.runs import ActionRun
-from domain import registry
+from domain import registry, wire
 from domain.errors import Category, Refused, one_line
 from domain.kinds import Verb
-from domain.model import HistoryLine, Model, ObjectView, Request
-from domain.paths import short_path
-from domain.statetable import LineEffect, Ruling
+from domain.locks import LocksView
+from domain.model import HistoryLine, Model, ObjectView, ReadQuery, Request
+from domain.paths import ancestors, short_path
+from domain.statetable import NONE, LineEffect, Ruling
 
 HISTORY_LINES = 20
 MEMBERS_SHOWN = 5
@@ -30,38 +32,73 @@ class Explanation(Model):
     """An object's status, the reasons for it, and what can be done now."""
 
     path: str
+    kind: str
     status: str
     since: datetime
     remarks: list[Remark]
     run: str = ""  # the action that runs now
     allowed: list[str] = []  # the actions that would be admitted now
+    allowed_with_force: list[str] = []
+    hint: str = ""  # what helps instead of an action: to wait, to unpause, to heal
+
+
+@dataclass
+class PossibleActions:
+    """The verbs that would be admitted now, those that need force, and who is in the way of the others."""
+
+    allowed: list[Verb] = field(default_factory=list)
+    forced: list[Verb] = field(default_factory=list)
+    blockers: dict[str, None] = field(default_factory=dict)
 
 
 async def explain_object(client: ActionClient, path: str) -> Explanation:
     """Explains an object's status; Refused if it does not exist."""
-    view = await client.read_object(path)
-    lines = await client.read_history(path, HISTORY_LINES)
-    run = await find_running_action(client, path)
-    remarks = [
-        *describe_last_change(view, lines),
-        *(await describe_running_action(client, path, run) if run else []),
-        *await describe_members_with_errors(client, view),
-    ]
-    allowed, blockers = ([], []) if run else await find_possible_actions(client, view)
+    newest = await client.newest_run(path)
+    run = newest if newest and newest.is_open else None
+    view = await _read_or_name_stranger(client, path, run)
+    remarks = describe_last_change(view, await client.read_history(path, HISTORY_LINES))
+    possible, hint = PossibleActions(), ""
+    if run:
+        running, hint = await describe_running_action(client, path, run)
+        remarks += running
+    elif newest and view.target_action != NONE and not await _is_moved_by_open_run(client, path):
+        how = newest.status.name.lower().replace("_", " ")
+        cut_off = f"{newest.action}: its workflow was ended from outside ({how}), so it could not finish"
+        remarks.append(Remark(about="cut off", text=cut_off))
+        hint = "restore it now: starter heal; a sweep does it within minutes, and so does the next action"
+    else:
+        remarks.append(Remark(about="running", text="nothing"))
+        possible = await find_possible_actions(client, view)
+    remarks += await describe_members_with_errors(client, view)
     return Explanation(
         path=path,
+        kind=view.kind,
         status=view.status,
         since=view.changed_at,
-        remarks=[*remarks, *(Remark(about="in the way", text=text) for text in blockers)],
+        remarks=[*remarks, *(Remark(about="in the way", text=text) for text in possible.blockers)],
         run=run.run_id if run else "",
-        allowed=[verb.action for verb in allowed],
+        allowed=[verb.action for verb in possible.allowed],
+        allowed_with_force=[verb.action for verb in possible.forced],
+        hint=hint,
     )
 
 
-async def find_running_action(client: ActionClient, path: str) -> ActionRun | None:
-    """Returns the run of the object's action, if one is open."""
-    newest = await client.newest_run(path)
-    return newest if newest and newest.is_open else None
+async def _read_or_name_stranger(client: ActionClient, path: str, run: ActionRun | None) -> ObjectView:
+    """Reads the object. If there is none, names the workflow of a stranger that has its ID."""
+    try:
+        return await client.read_object(path)
+    except Refused as refused:
+        if refused.category is not Category.NOT_FOUND or run is None or not run.describe_stranger():
+            raise
+        why, hint = run.describe_obstacle()
+        raise Refused(refused.category, f"{refused.message}, but {why}", hint) from refused
+
+
+async def _is_moved_by_open_run(client: ActionClient, path: str) -> bool:
+    """Tells whether a run that may move this object is open: of an object above it, or of an owner of its lock."""
+    held = (await client.run_query(wire.READ_LOCKS, ReadQuery(path=path), LocksView)).locks
+    owners = dict.fromkeys([*(lock.owner for lock in held if lock.path == path), *ancestors(path)])
+    return any([(run := await client.newest_run(owner)) and run.is_open for owner in owners])
 
 
 def describe_last_change(view: ObjectView, lines: list[HistoryLine]) -> list[Remark]:
@@ -74,7 +111,8 @@ def describe_last_change(view: ObjectView, lines: list[HistoryLine]) -> list[Rem
         # A group's result is in the message: its own stored status says nothing about its members.
         over = last.source == last.to or (kind.aggregate and last.to in kind.table.stable_statuses)
         what = "ended" if over else f"took it from {last.source} to {last.to}"
-        by = f", asked for by {last.requested_by}" if last.requested_by else ""
+        asked = last.requested_by and any(verb.action == last.action for verb in kind.verbs)  # else it was a report
+        by = f", asked for by {last.requested_by}" if asked else f", by the {last.actor}"
         why = f": {last.message}" if last.message else ""
         found.append(Remark(about="because", text=f"{last.action} {what}{by}{why}"))
         if last.reason:
@@ -90,19 +128,22 @@ def describe_last_change(view: ObjectView, lines: list[HistoryLine]) -> list[Rem
     return found
 
 
-async def describe_running_action(client: ActionClient, path: str, run: ActionRun) -> list[Remark]:
-    """Returns the running action, and what it waits for."""
-    since = _format_time(run.start_time)
-    obstacle, _hint = run.describe_obstacle()
+async def describe_running_action(client: ActionClient, path: str, run: ActionRun) -> tuple[list[Remark], str]:
+    """Returns the running action with what it waits for, and what can be done about it."""
+    since = f"{run.action} since {_format_time(run.start_time)}"
+    obstacle, hint = run.describe_obstacle()
     if obstacle:
-        return [Remark(about="running", text=f"{run.action} since {since}"), Remark(about="stopped", text=obstacle)]
+        return [Remark(about="running", text=since), Remark(about="stopped", text=obstacle)], hint
+    wait, end = (f"starter {verb} {short_path(path)}" for verb in ("wait", "cancel"))
+    hint = f"wait for it: {wait}; end it: {end}; or take over, with any action and --force"
     seen = await client.try_read_progress(path, run.run_id)
     if seen is None:
-        away = "its workflow does not answer; is a worker there? see: starter doctor"
-        return [Remark(about="running", text=f"{run.action} since {since}: {away}")]
+        away = f"{since}: its workflow does not answer; is a worker there? see: starter doctor"
+        return [Remark(about="running", text=away)], hint
     counted = f", {seen.done} of {seen.targets} done, {seen.failed} failed" if seen.targets else ""
-    running = Remark(about="running", text=f"{seen.action} since {since}: {seen.step or seen.phase}{counted}")
-    return [running, *(Remark(about="waits for", text=text) for text in _pending_activities(run))]
+    began = f"{seen.action} since {_format_time(run.start_time)}"
+    running = Remark(about="running", text=f"{began}: {seen.step or seen.phase}{counted}")
+    return [running, *(Remark(about="waits for", text=text) for text in _pending_activities(run))], hint
 
 
 async def describe_members_with_errors(client: ActionClient, view: ObjectView) -> list[Remark]:
@@ -119,20 +160,30 @@ async def describe_members_with_errors(client: ActionClient, view: ObjectView) -
     return found + ([Remark(about="", text=f"and {more} more")] if more > 0 else [])
 
 
-async def find_possible_actions(client: ActionClient, view: ObjectView) -> tuple[list[Verb], list[str]]:
-    """Dry-runs each verb: returns those that begin would admit now, and what blocks the others."""
+async def find_possible_actions(client: ActionClient, view: ObjectView) -> PossibleActions:
+    """Dry-runs each verb that people may request. One that needs options counts as allowed if its table says so."""
     kind = registry.find_kind(view.kind)
-    allowed: list[Verb] = []
-    blockers: dict[str, None] = {}
+    found = PossibleActions()
     for verb in (verb for verb in kind.verbs if verb.action in kind.offered_actions):
         refusal = await _dry_run_refusal(client, Request(path=view.path, action=verb.action))
-        if refusal is None or (
-            refusal.category is Category.INVALID and verb.action in kind.table.allowed_actions(view.phase)
-        ):
-            allowed.append(verb)  # invalid: it needs options, and nothing more can be checked without them
+        in_table = verb.action in kind.table.allowed_actions(view.phase)
+        if refusal is None or (refusal.category is Category.INVALID and in_table):
+            found.allowed.append(verb)
         elif refusal.category is Category.CONFLICT:
-            blockers[refusal.message] = None
-    return allowed, list(blockers)
+            found.blockers[refusal.message] = None
+        elif verb.action in _actions_needing_force(kind, view) and not await _dry_run_refusal(
+            client, Request(path=view.path, action=verb.action, force=True)
+        ):
+            found.forced.append(verb)
+    return found
+
+
+def _actions_needing_force(kind: registry.Kind, view: ObjectView) -> set[str]:
+    """Returns the actions that a row allows with force only, of the object or of its members."""
+    needed = set(kind.table.actions_needing_force(view.phase))
+    for status in view.counts if kind.member else ():
+        needed.update(registry.find_kind(str(kind.member)).table.actions_needing_force(status))
+    return needed
 
 
 async def _dry_run_refusal(client: ActionClient, request: Request) -> Refused | None:
@@ -151,6 +202,7 @@ def _pending_activities(run: ActionRun) -> Iterator[str]:
     alike: Counter[str] = Counter()
     for activity in run.raw_description.pending_activities:
         again = f", attempt {activity.attempt}" if activity.attempt > 1 else ""
+        again += ", paused in Temporal" if activity.paused else ""
         failed = f": {one_line(activity.last_failure.message, 200)}" if activity.last_failure.message else ""
         alike[f"{activity.activity_type.name.replace('_', ' ')}{again}{failed}"] += 1
     for what, number in alike.items():

@@ -27,20 +27,11 @@ ListRemarks = Callable[["ActionClient", ObjectView], Awaitable[list[tuple[str, s
 
 
 @dataclass(frozen=True)
-class Decisions:
-    """The words that an action waits for in a waiting status, and how one is sent: client, path, word, reason."""
-
-    words: tuple[str, ...]
-    send: Callable[[ActionClient, str, str, str], Awaitable[None]]
-
-
-@dataclass(frozen=True)
 class CliExtension:
     """A family's additions to the CLI; by kind, `documents` format a status and `remarks` extend `explain`."""
 
     documents: Mapping[str, FormatDocument] = field(default_factory=dict)
     remarks: Mapping[str, ListRemarks] = field(default_factory=dict)
-    decisions: Mapping[str, Decisions] = field(default_factory=dict)  # by kind, for the full screen
     extend: Callable[[App], None] | None = None  # adds commands of its own
     demo: Callable[[], Awaitable[Exit]] | None = None
     examples: Mapping[str, str] = field(default_factory=dict)  # names and values for examples in help texts

@@ -11,4 +11,3 @@ EXTENSIONS: dict[str, CliExtension] = {
     family: import_module(f"starter.{family}").EXTENSION for family in registry.FAMILIES
 }
 REMARKS = {kind: remarks for extension in EXTENSIONS.values() for kind, remarks in extension.remarks.items()}
-DECISIONS = {kind: decisions for extension in EXTENSIONS.values() for kind, decisions in extension.decisions.items()}

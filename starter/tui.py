@@ -17,15 +17,16 @@ from textual.widgets import DataTable, Footer, Header, Input, Label, OptionList,
 from textual.widgets.option_list import Option
 
 from activities.runs import OPEN_RUNS, PAUSED, list_runs
+from client.explaining import find_possible_actions
+from client.sending import send_signal
 from domain import registry, wire
 from domain.errors import RatchetError, Refused
 from domain.locks import LocksView
 from domain.model import ObjectView, ReadQuery, Request
 from domain.paths import kind_of, short_path
 from starter.confirmation import question_before
-from starter.families import DECISIONS
 from starter.naming import user_name
-from starter.possible import find_possible_actions, needed_options
+from starter.options import required_options
 from starter.terminal import as_typed, escape_controls
 
 if TYPE_CHECKING:
@@ -147,16 +148,17 @@ class Tui(App[None]):
     async def _offered_words(self, path: str) -> list[str]:
         """Returns the decisions that a waiting action wants, or the allowed actions that need no options."""
         view = await self._asking.read_object(path)
-        if view.phase in registry.find_kind(view.kind).waiting_statuses and view.kind in DECISIONS:
-            return list(DECISIONS[view.kind].words)
-        possible = await find_possible_actions(self._asking, view)
-        return [verb.action for verb in possible.allowed if not needed_options(verb)]
+        kind = registry.find_kind(view.kind)
+        if view.phase in kind.waiting_statuses:
+            return [signal.name for signal in kind.signals if signal.is_update]
+        allowed = (await find_possible_actions(self._asking, view)).allowed
+        return [verb.action for verb in allowed if not (verb.spec and required_options(verb.spec))]
 
     async def _carry_out(self, path: str, word: str) -> None:
         """Sends a decision, or requests an action; what cannot be undone only after a question."""
         kind = registry.find_kind(kind_of(path))
-        if kind.name in DECISIONS and word in DECISIONS[kind.name].words:
-            await DECISIONS[kind.name].send(self._asking, path, word, "tui")
+        if word in (signal.name for signal in kind.signals):
+            await send_signal(self._asking, path, word, {"reason": "tui"}, user_name())
             self._notify_user(f"{word} was sent to {short_path(path)}")
             return
         request = Request(path=path, action=word, requested_by=user_name(), reason="tui")

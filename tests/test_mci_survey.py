@@ -252,7 +252,7 @@ async def test_an_mci_and_its_vms_tell_what_is_being_done_to_them_and_what_they_
     ticket = await user.admitted(user.mci(), "suspend")
     seen = await user.see(user.mci())
     told = mci_document(seen, seen.members)
-    for document in (told, *told["vm"]):
-        assert (document["targetAction"], document["targetStatus"]) == ("Suspend", "Suspended")
+    for document in (told, *told["vms"]):
+        assert (document["target_action"], document["target_status"]) == ("Suspend", "Suspended")
     await user.asking.cancel_action(user.mci())
     await user.asking.wait_for_outcome(ticket.path, ticket.run)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision
+from domain.mci.messages import CONTINUE, WITHDRAW
 from domain.mci.tables import MciPhase, VmStatus
 from domain.model import ObjectView
 from domain.paths import parent_of, short_path
-from starter.extensions import CliExtension, Decisions
+from starter.extensions import CliExtension
 from starter.mci import demo
 from starter.mci.commands import extend_app
 from starter.mci.documents import mci_document, vm_document
-from starter.naming import user_name
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -36,17 +35,9 @@ async def vm_remarks(_asking: ActionClient, view: ObjectView) -> list[tuple[str,
     ]
 
 
-async def send_decision(client: ActionClient, path: str, word: str, reason: str) -> None:
-    """Sends `continue` or `withdraw` in the user's name."""
-    from starter.mci import requests  # imported late: it loads Temporal's SDK
-
-    await requests.send_decision(client, path, word, HoldDecision(requested_by=user_name(), reason=reason))
-
-
 EXTENSION = CliExtension(
     documents={"mci": mci_document, "vm": vm_document},
     remarks={"mci": hold_remarks, "vm": vm_remarks},
-    decisions={"mci": Decisions((CONTINUE, WITHDRAW), send_decision)},
     extend=extend_app,
     demo=demo.mci,
     examples={"ns": "default", "mci": "web", "vm": "front-1", "subGroup": "front"},

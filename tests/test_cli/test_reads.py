@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import yaml
@@ -19,41 +22,70 @@ from tests.patience import PATIENCE
 from tests.test_cli.shell import EXAMPLES, Cli, Clouds
 
 
-async def test_the_status_of_an_mci_has_the_source_systems_shape(cli: Cli, mci: str) -> None:
+async def test_the_status_of_an_mci_counts_its_vms_and_has_them(cli: Cli, mci: str) -> None:
     assert (await cli(f"vm suspend {mci}/front-1")).code == Exit.DONE
     found = json.loads((await cli(f"mci status {mci} -o json")).out)
-    vms = found.pop("vm")
+    vms = found.pop("vms")
+    counts = dict.fromkeys(
+        ("failed", "terminated", "creating", "suspending", "resuming", "rebooting", "terminating", "undefined"), 0
+    )
     assert found == {
-        "id": "web",
+        "path": expand_path(mci, ("ns", "mci")),
         "name": "web",
         "status": "Partial-Running:5 (R:5/6)",
-        "statusCount": {
-            "countTotal": 6,
-            "countFailed": 0,
-            "countSuspended": 1,
-            "countRunning": 5,
-            "countTerminated": 0,
-            "countCreating": 0,
-            "countSuspending": 0,
-            "countResuming": 0,
-            "countRebooting": 0,
-            "countTerminating": 0,
-            "countUndefined": 0,
-        },
-        "targetStatus": "None",
-        "targetAction": "None",
+        "counts": {"total": 6, "suspended": 1, "running": 5, **counts},
+        "target_status": None,
+        "target_action": None,
+        "error": "",
     }
-    front = next(vm for vm in vms if vm["id"] == "front-1")
+    front = next(vm for vm in vms if vm["name"] == "front-1")
     assert len(vms) == 6
-    assert (front["status"], front["targetAction"], front["subGroupId"]) == ("Suspended", "None", "front")
+    assert (front["status"], front["target_action"], front["sub_group"]) == ("Suspended", None, "front")
     assert (front["csp"], front["region"]) == ("aws", "eu-central-1")
+
+
+READS = (
+    *("mci status {mci}", "vm status {mci}/front-1", "get {mci}", "list vm --prefix {mci}", "mci list"),
+    *("history {mci}", "history {mci}/front-1", "locks", "explain {mci}", "check {mci} suspend", "verify {mci}"),
+    *("mci suspend {mci}", "mci suspend {mci}", "mci resume {mci} --dry-run", "mci reconcile {mci}", "wait {mci}"),
+    *("mci delete {mci} --yes", "heal --dry-run", "heal report", "doctor", "connections", "cloud fault list"),
+    *("orphans list", "states vm", "mci status nowhere/web", "mci fly {mci}", "mci suspend {mci} --quickly"),
+)
+
+
+async def test_data_and_errors_for_programs_are_json_with_one_spelling_of_keys_and_null_for_nothing(
+    cli: Cli, mci: str
+) -> None:
+    for words in READS:
+        ran = await cli(f"{words.format(mci=mci)} -o json")
+        for key, value in keys_of(json.loads(ran.out)) if ran.out else ():
+            assert re.fullmatch(r"[a-z][a-z0-9_]*", key), (words, key)
+            assert value != "None", (words, key)
+        if not ran.out or (ran.code and ran.err):
+            [line] = ran.err.splitlines()
+            problem = json.loads(line)
+            assert set(problem) == {"type", "title", "detail", "hint", "exit_code"}, words
+            assert problem["exit_code"] == ran.code > 0
+            assert problem["type"].startswith("urn:ratchet:")
+        else:
+            assert ran.err == "", words
+
+
+def keys_of(data: Any) -> Iterator[tuple[str, Any]]:
+    """Every key with its value; what users wrote themselves has their spelling."""
+    for item in data if isinstance(data, list) else []:
+        yield from keys_of(item)
+    for key, value in data.items() if isinstance(data, dict) else ():
+        yield key, value
+        if key not in ("spec", "info", "limits", "counts", "skipped", "changes"):
+            yield from keys_of(value)
 
 
 async def test_the_status_is_a_table_of_its_vms_for_people(cli: Cli, mci: str) -> None:
     lines = (await cli(f"mci status {mci}")).out.splitlines()
     assert lines[0] == f"{mci}  Running:6 (R:6/6)"
     assert [line.split()[0] for line in lines[3:]] == ["back-1", "back-2", "data-1", "front-1", "front-2", "front-3"]
-    assert (await cli(f"vm status {mci}/data-1 -o yaml")).out.startswith("id: data-1\n")
+    assert (await cli(f"vm status {mci}/data-1 -o yaml")).out.splitlines()[1] == "name: data-1"
 
 
 async def test_every_page_is_listed_and_a_cut_is_said(

@@ -196,7 +196,7 @@ async def test_a_cancelled_action_is_explained(cli: Cli, user: User, client: Cli
     assert (await user.asking.wait_for_outcome(user.mci(), run)).result is ActionResult.CANCELLED
     explained: Any = json.loads((await cli(f"explain {user.mci()} -o json")).out)
     assert explained["status"] == "Failed"
-    assert any("cancelled" in fact["text"] for fact in explained["facts"])
+    assert any("cancelled" in fact["text"] for fact in explained["remarks"])
     assert explained["allowed"] == ["delete"]
     assert explained["next"] == f"starter mci delete {user.ns}/web"
     assert (await cli(f"verify {user.mci()}")).code == Exit.DONE

@@ -28,6 +28,8 @@ ONCE = {
     "attach": "as wait",
     "states": "the law does not change",
     "orphans list": "it asks every cloud, twice where something is found",
+    "system diff": "two definitions that do not change",
+    "system logs": "the last lines, at once",
     "system show": "what was deployed, to be written into a file",
 }
 ACTING = {"cancel", "cloud fault add", "cloud fault clear", "cloud fault set", "mci continue", "mci withdraw"}

@@ -123,7 +123,7 @@ async def test_no_json_of_an_instance_says_none_for_what_is_not_present(
     assert (view["previous_status"], view["target_status"]) == ("NotPresent", "Ready")
     await edge.say(cluster, "Ready")
     await edge.end(ticket)
-    assert (await told("get", cluster))["target_status"] == "None"  # nothing is wanted of it
+    assert (await told("get", cluster))["target_status"] is None  # nothing is wanted of it
     edge.set_faults(fault("silent", "delete"))
     ticket = await edge.begun(cluster, "delete")
     assert (await told("get", cluster))["target_status"] == "NotPresent"
