@@ -48,6 +48,7 @@ class ActionActivities:
     allowed: Callable[[Request], None] | None = None
     at_once: Mapping[tuple[str, str], InlineWork] = field(default_factory=dict)
     serves: list[str] | None = None  # the real places that this worker reaches
+    no_simulation: bool = False  # this worker refuses simulated providers
 
     @activity.defn(name="permit")
     async def check_access(self, request: Request) -> Refusal | None:
@@ -62,7 +63,9 @@ class ActionActivities:
         """Admits an action or returns the refusal; runs its inline work if it has any."""
         began = time.monotonic()
         with time_block(metrics.STORE_LATENCY, operation="begin"):
-            admission = await self.inventory.begin_action(claim.model_copy(update={"serves": self.serves}))
+            admission = await self.inventory.begin_action(
+                claim.model_copy(update={"serves": self.serves, "no_simulation": self.no_simulation})
+            )
         if admission.grant is None or admission.outcome:
             return admission
         done = await self._try_inline_work(admission.grant)

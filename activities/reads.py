@@ -75,6 +75,7 @@ class ReadActivities:
     allowed: Callable[[Request], None] | None = None
     dry_run_checks: Mapping[tuple[str, str], ExamineRequest] = field(default_factory=dict)
     serves: list[str] | None = None  # the real places that this worker reaches
+    no_simulation: bool = False  # this worker refuses simulated providers
 
     @answered_from_store
     @activity.defn
@@ -158,7 +159,13 @@ class ReadActivities:
             request = await examine(request)
         run = f"check-{uuid.uuid4().hex[:12]}"
         return await self.inventory.check_admission(
-            Claim(request=request, run=run, at=datetime.now(UTC), serves=self.serves)
+            Claim(
+                request=request,
+                run=run,
+                at=datetime.now(UTC),
+                serves=self.serves,
+                no_simulation=self.no_simulation,
+            )
         )
 
     @answered_from_store
@@ -170,7 +177,10 @@ class ReadActivities:
 
 def _view_in_source_words(view: ObjectView) -> ObjectView:
     kind = registry.find_kind(view.kind)
-    words = {"previous_status": kind.shown_status(view.previous_status)}
+    words: dict[str, object] = {
+        "previous_status": kind.shown_status(view.previous_status),
+        "simulated": kind.has_simulated_provider(view.spec, view.placement),
+    }
     if view.target_action != NONE:  # at rest the target is `None` in another sense
         words["target_status"] = kind.shown_status(view.target_status)
     return view.model_copy(update=words)

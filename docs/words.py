@@ -31,6 +31,7 @@ SETTINGS = {
     "heal_limits": "JSON: seconds after which an action counts as slow, by `kind.action`, `kind` or `*`; else 600",
     "retention": "days that ended actions and their history are kept, see docs/operations.md; 0: for ever",
     "archive": "folder to which they are exported before they are removed; empty: `archive` in the home",
+    "simulated": "`off`: refuse whatever needs a simulated provider ([what is real](../README.md#ratchet))",
     "simulated_journal": "for tests: a file in which the simulated clouds log the begin and end of calls",
     "simulated_latency": "seconds that a call to a simulated cloud takes, on average",
     "simulated_jitter": "how far that varies: 0.5 is plus or minus half of it",

@@ -71,6 +71,7 @@ class Kind:
     aggregate: Callable[[str, Mapping[str, int]], str] | None = None  # (status, members by status) -> the status shown
     counted_kind: str | None = None  # count objects of this kind at any depth, instead of members
     place_key: str = ""  # the key of `info` that says where it is, if it has no placement
+    is_simulated: Callable[[Mapping[str, Any], str], bool] | None = None  # (spec, placement) -> is its provider?
     title_case: bool = False  # its source system capitalizes a TargetAction: `Create`
     absent_word: str = NONE  # its source system's word for an object that does not exist
     has_own_command: bool = False  # its family has its own command for it: the kind's noun is not shown
@@ -82,6 +83,10 @@ class Kind:
     @property
     def name(self) -> str:
         return self.table.kind
+
+    def has_simulated_provider(self, spec: Mapping[str, Any], placement: str) -> bool:
+        """Tells whether an object with this spec and placement exists only in a simulation."""
+        return self.is_simulated is not None and self.is_simulated(spec, placement)
 
     def shown_status(self, status: str) -> str:
         """Returns a status as people read it: a removed object has the source system's word for that."""

@@ -51,6 +51,7 @@ class Claim(Model):
     workflow: str = ""  # the workflow ID; empty: the object's path
     spec_digest: str = ""  # of the spec as it was requested; validation may have changed it since
     serves: list[str] | None = None  # the real placements that the worker reaches; the worker sets them
+    no_simulation: bool = False  # the worker refuses simulated providers; the worker sets it
     started: datetime | None = None  # when the run started, by Temporal's clock: tells which of two runs is later
 
 
@@ -307,6 +308,7 @@ class ObjectView(Model):
     error: str = ""
     counts: dict[str, int] = {}
     members: list[ObjectView] = []
+    simulated: bool = False  # it exists only in a simulation
 
 
 class PlacementCounts(Model):
@@ -373,6 +375,7 @@ class StoreView(Model):
     newest: str
     id: str = ""
     incarnation: int = 0
+    no_simulation: bool = False  # its workers refuse simulated providers
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,6 +237,8 @@ async def _check_store(client: ActionClient) -> DoctorCheck:
     told = f"{seen.url}, schema {seen.version}, store {seen.id}"
     if seen.incarnation > 1:
         told += f", restored {seen.incarnation - 1} time{'s' if seen.incarnation > 2 else ''}"
+    if seen.no_simulation:
+        told += "; what is simulated is refused"
     if (known := await _read_registered_store(client)) not in (None, seen.id):
         mend = "set RATCHET_STORE_URL alike on all workers; if that store is lost: starter setup --forget-store"
         return DoctorCheck("store", f"{told}; but the namespace's store is {known}", mend)

@@ -156,5 +156,6 @@ def _object_row(view: ObjectView, name: str) -> tuple[str, ...]:
 
 
 def _place_of_view(view: ObjectView) -> str:
-    """Returns the cloud and region of a VM, or the node of a machine."""
-    return view.placement or str(view.info.get(registry.find_kind(view.kind).place_key) or "")
+    """Returns the cloud and region of a VM, or the node of a machine, and whether that is only simulated."""
+    place = view.placement or str(view.info.get(registry.find_kind(view.kind).place_key) or "")
+    return f"{place}@{wire.SIMULATED}".lstrip("@") if view.simulated else place

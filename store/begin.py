@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import sqlalchemy as sa
+from pydantic import BaseModel
 
 from domain import registry
 from domain.errors import Category, Refused
@@ -12,6 +13,7 @@ from domain.limits import HOLDERS_LISTED, HOLDERS_SHOWN
 from domain.locks import EXCLUSIVE_MODES, HeldLock, LockMode, conflicting_locks, locks_needed_for, locks_to_wait_for
 from domain.model import ACTION_NAME_KEY, Admission, Claim, Grant, LockHolder, Outcome, Refusal, Request, Step
 from domain.requests import reused_request_id_refusal, spec_digest
+from domain.simulated import refuse_simulated
 from domain.statetable import NONE, Row, Ruling, StateTable
 from domain.wire import object_path_of
 from store.grants import AdmissionPlan, GrantWriter, grant_of_action
@@ -96,6 +98,8 @@ def begin_action(
             return begin_action(connection, hooks, claim, allowed)
         # Locked, as not only actions change it: what a backend sees of a part at rest does too.
         row = _object_unless_gone(kind, request, lock_object(connection, request.path))
+        if claim.no_simulation:
+            _check_not_simulated(kind, request, row, spec)
         behind = _distinct_holders(locks_to_wait_for(want, held))
         plan = (
             _judge_request(connection, kind, request, row)
@@ -116,6 +120,13 @@ def begin_action(
         grant = granting.write_existing_object(row, want)
     _apply_hook_moves(connection, hooks, grant, claim, extra)
     return Admission(grant=grant)
+
+
+def _check_not_simulated(kind: registry.Kind, request: Request, row: MaybeObjectRow, spec: BaseModel | None) -> None:
+    """Refuses an action on an object that exists, or would exist, only in a simulation."""
+    own, placement = (row.spec, row.placement) if row else (spec.model_dump() if spec else {}, "")
+    if kind.has_simulated_provider(own, placement):
+        raise refuse_simulated(f"the provider of {request.path}")
 
 
 def _check_workflow_id(claim: Claim) -> None:

@@ -16,6 +16,7 @@ from client.connection import connect_temporal
 from domain.edge.faults import CrmFault, CrmFaultKind
 from domain.errors import Refused
 from domain.paths import check_path, name_of, parent_of
+from domain.simulated import refuse_simulated
 from providers.edge.agent import GatheringFailed, ReferenceCrm
 from providers.edge.handover import CrmHandover, end_process, is_crm_process
 from providers.edge.platform import SimulatedPlatform
@@ -50,6 +51,8 @@ def token_of_cloudlet(settings: WorkerSettings, cloudlet: str) -> CrmToken:
 
 async def serve_crm(settings: WorkerSettings, orders: CrmOptions) -> int:
     """Runs a CRM until it is told to stop. Returns the exit code: 0, or 1 if the cloudlet cannot be served."""
+    if settings.simulated == "off":
+        raise refuse_simulated("the platform of this reference CRM")
     logs.configure_logging(settings.log_level, settings.log_format)
     log = structlog.get_logger("crm").bind(cloudlet=orders.cloudlet, version=orders.version)
     token = token_of_cloudlet(settings, orders.cloudlet)

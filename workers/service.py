@@ -81,6 +81,7 @@ class WorkerService:
         self.client = client
         self.settings = settings
         self.connections = load_connections(settings.connections)
+        self._no_simulation = settings.simulated == "off"
         self._allowed = (
             access.load_policy(settings.policy_file).check_request if settings.policy_file else allow_everybody
         )
@@ -220,7 +221,13 @@ class WorkerService:
 
     def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
-            ActionActivities(self.inventory, self._allowed, self.inline_work, self.connections.real_places()),
+            ActionActivities(
+                self.inventory,
+                self._allowed,
+                self.inline_work,
+                self.connections.real_places(),
+                self._no_simulation,
+            ),
             HealingActivities(
                 self.client,
                 self.inventory,
@@ -239,6 +246,7 @@ class WorkerService:
                 self._allowed,
                 {which: examine for family in self.families for which, examine in family.dry_run_checks().items()},
                 self.connections.real_places(),
+                self._no_simulation,
             ),
         )
         audits = [self._orphans.find_violations, *(audit for family in self.families for audit in family.audits())]
@@ -264,7 +272,12 @@ class WorkerService:
 
     async def _describe_store(self) -> StoreView:
         found = await asyncio.to_thread(read_version, self.database)
-        seen = StoreView(url=redact_url(self.settings.store_database_url()), version=found, newest=newest_version())
+        seen = StoreView(
+            url=redact_url(self.settings.store_database_url()),
+            version=found,
+            newest=newest_version(),
+            no_simulation=self._no_simulation,
+        )
         if found != newest_version():
             return seen
         mine = await self.database.run_transaction(read_identity)

@@ -37,6 +37,7 @@ class WorkerSettings(ClientSettings):
     heal_limits: dict[str, Annotated[float, Field(ge=0)]] = {}  # seconds by kind.action, by kind, or for all as *
     retention: float = Field(0.0, ge=0)  # days until ended actions and their history are archived; 0: never
     archive: Path | None = None  # archive folder; by default in the home
+    simulated: Literal["on", "off"] = "on"  # off: refuse whatever needs a simulated provider
     simulated_journal: Path | None = None  # journal of calls to simulated clouds, for tests
     simulated_latency: float = Field(0.3, ge=0)
     simulated_jitter: float = Field(0.5, ge=0, le=1)

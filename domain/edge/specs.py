@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from domain.edge.proofs import KEY_BYTES, decode_key
 from domain.fields import Name
 from domain.model import Model
+from domain.paths import short_path
 
 EdgeText = Annotated[str, StringConstraints(max_length=200)]
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,30}$")]
@@ -25,6 +27,7 @@ PublicKey = Annotated[str, StringConstraints(max_length=100), AfterValidator(_ch
 _KEY_FIELD = Field("", description="The public key of its CRM's token; with one, unsigned messages are ignored.")
 
 MAX_NODES = 10
+DEFAULT_VERSION = "v1"  # of a CRM
 DAY_SECONDS = 86_400.0
 
 
@@ -67,7 +70,7 @@ _OVERRIDE_FIELD = Field(Override.NONE, description="How far this one request goe
 class CloudletSpec(Model):
     """The spec of `cloudlet create`: its CRM's version, transport, key and timeouts."""
 
-    version: Version = Field("v1", description="The CRM's version.")
+    version: Version = Field(DEFAULT_VERSION, description="The CRM's version.")
     transport: Literal["queue", "webhook"] = Field("queue", description="How requests reach the CRM.")
     url: EdgeText = Field("", description="Where a webhook CRM takes requests.")
     description: EdgeText = ""
@@ -79,6 +82,11 @@ class CloudletSpec(Model):
         if self.transport == "webhook" and not self.url.startswith(("http://", "https://")):
             raise ValueError("a webhook needs a url that begins with http:// or https://")
         return self
+
+
+def crm_command(cloudlet: str, spec: Mapping[str, Any]) -> str:
+    """Returns the command that runs the CRM of a cloudlet: one of another version than the cloudlet's is ignored."""
+    return f"starter crm run --cloudlet {short_path(cloudlet)} --version {spec.get('version') or DEFAULT_VERSION}"
 
 
 class UpgradeSpec(Model):

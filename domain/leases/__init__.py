@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from domain.aliases import BLAZAR_NUMBER, BLAZAR_UUID
 from domain.kinds import InternalProgram, Kind, Verb, orphan_verb
 from domain.leases import names
 from domain.leases.specs import EventFiring, HostSpec, LeaseChange, LeaseSpec
 from domain.leases.tables import EVENT, HOST, LEASE, RESERVATION
+from domain.simulated import is_always_simulated
 
 _ONLY_BY_CLOCK = (InternalProgram.CLOCK,)
+
+
+def is_simulated_reservation(spec: Mapping[str, Any], _placement: str) -> bool:
+    """Hosts and instances are handed over by a simulated site; an MCI is as real as its VMs."""
+    return spec.get("resource_type") != "mci"
+
 
 KINDS: tuple[Kind, ...] = (
     Kind(
@@ -33,6 +43,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         table=RESERVATION,
+        is_simulated=is_simulated_reservation,
         scope=("project", "lease", "reservation"),
         verbs=(orphan_verb("Take back the hosts of a reservation that no record knows."),),
         help="Reservations of a lease.",
@@ -56,6 +67,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         table=HOST,
+        is_simulated=is_always_simulated,
         scope=("pool", "host"),
         verbs=(
             Verb("add", names.CHANGE_HOST, "Add a host to a pool.", HostSpec),

@@ -10,7 +10,7 @@ from domain.leases.messages import LeaseTerms, ReservationWork
 from domain.leases.names import describe_reservation, event_path
 from domain.leases.tables import END, START, EventStatus, ReservationStatus
 from domain.model import Grant, Move, WorkReport
-from domain.paths import name_of
+from domain.paths import name_of, short_path
 
 ReservationErrors = dict[str, str]  # reservation path -> error
 
@@ -88,6 +88,11 @@ def describe_partial_failure(what: str, errors: ReservationErrors, work: Sequenc
 def join_first_errors(errors: Mapping[str, str]) -> str:
     """Returns the first few errors, as one text."""
     return join_first_texts([f"{name_of(path)}: {error}" for path, error in errors.items()], ERRORS_SHOWN)
+
+
+def describe_swaps(swaps: Mapping[str, str]) -> list[str]:
+    """Returns which leases lost and got hosts."""
+    return [f"{short_path(lease)}: {text}" for lease, text in swaps.items()]
 
 
 def describe_handover_errors(errors: Mapping[str, str]) -> list[str]:

@@ -53,7 +53,8 @@ class LeaseTerms(Model):
     plans: dict[str, BookingChange] = {}  # by reservation
     hand_over: list[str] = []  # reservations whose hosts have changed
     moves: list[Move] = []  # at the end of an update
-    changes: list[str] = []  # what an update or a host changes, with the old and the new value
+    changes: list[str] = []  # what an update changes, with the old and the new value
+    swaps: dict[str, str] = {}  # by lease: which hosts it lost and got because of a host
 
 
 class DueEvent(Model):

@@ -17,6 +17,7 @@ from domain.machines.tables import (
     MachineStatus,
     validate_transition,
 )
+from domain.simulated import is_always_simulated
 
 __all__ = ["KINDS", "TABLES", "TRANSITION_STATES", "MachineStatus", "validate_transition"]
 
@@ -67,6 +68,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         table=CLOUDSPACE,
+        is_simulated=is_always_simulated,
         scope=("account", "cloudspace"),
         verbs=(
             Verb(
@@ -92,6 +94,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         table=MACHINE,
+        is_simulated=is_always_simulated,
         scope=("account", "cloudspace", "machine"),
         place_key="node",
         verbs=(
@@ -122,6 +125,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         table=DISK,
+        is_simulated=is_always_simulated,
         scope=("account", "disk"),
         place_key="machine",
         verbs=(
@@ -144,6 +148,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         table=IMAGE,
+        is_simulated=is_always_simulated,
         scope=("image",),
         verbs=(
             Verb("create", OPERATE_OBJECT, "Create an image.", specs.NewImageSpec),
@@ -158,6 +163,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         table=NODE,
+        is_simulated=is_always_simulated,
         scope=("node",),
         verbs=(
             Verb("create", OPERATE_OBJECT, "Create a node.", specs.NewNodeSpec),

@@ -115,6 +115,27 @@ def check_another_node_enabled(name: str, enabled: Iterable[str], what: str) -> 
         )
 
 
+def check_machines_have_room(node: str, machines: Mapping[str, int], rooms: Iterable[int]) -> None:
+    """Refuses if the running machines of a node do not fit on the others; both in GiB. Largest machines go first."""
+    left = sorted(machines.items(), key=lambda machine: (-machine[1], machine[0]))
+    for room in rooms:
+        if not left:
+            return
+        kept = []
+        for path, memory in left:
+            if memory <= room:
+                room -= memory
+            else:
+                kept.append((path, memory))
+        left = kept
+    if left:
+        names = join_first_texts([f"{short_path(path)} ({memory} GiB)" for path, memory in left], _NAMES_SHOWN, ", ")
+        raise _not_allowed(
+            f"no other node has room for {len(left)} of {len(machines)} running machines of node {node}: {names}",
+            f"stop what cannot move: starter node maintain {node} --mode move-or-stop; or stop all: --mode stop",
+        )
+
+
 def check_disk_for_machine(action: str, disk: str, status: str | None, of: str, machine: str) -> None:
     """Refuses if the disk is not in the state that the machine's action needs."""
     if action == "add-disk":

@@ -125,4 +125,6 @@ class MachineNameSpec(Model):
 class MaintainSpec(Model):
     """The spec of `node maintain`: whether its machines are moved or stopped."""
 
-    mode: Literal["move", "stop"] = Field("move", description="Whether its machines are moved or stopped.")
+    mode: Literal["move", "move-or-stop", "stop"] = Field(
+        "move", description="Move its machines; or move what has room elsewhere and stop the rest; or stop all."
+    )

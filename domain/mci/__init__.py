@@ -22,6 +22,7 @@ from domain.mci.tables import (
     VmStatus,
 )
 from domain.orphans import OrphanSpec
+from domain.simulated import is_simulated_place
 from domain.wire import CONTROL_VMS, CREATE_MCI, REMOVE_ORPHAN, REMOVE_VMS
 
 __all__ = [
@@ -75,7 +76,14 @@ KINDS = (
                          is_update=True, sender_field="requested_by"),
         ),
     ),
-    Kind(table=VM, scope=("ns", "mci", "vm"), verbs=_CONTROL_VERBS, help="Single VMs of a group.", title_case=True),
+    Kind(
+        table=VM,
+        is_simulated=is_simulated_place,
+        scope=("ns", "mci", "vm"),
+        verbs=_CONTROL_VERBS,
+        help="Single VMs of a group.",
+        title_case=True,
+    ),
     Kind(
         table=ORPHAN,
         scope=("ns", "mci", "vm", "orphan"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import Field
 
 from domain.kinds import Kind, Verb, orphan_verb
@@ -9,12 +12,18 @@ from domain.model import Model
 from domain.systems.ports import CREATE_SYSTEM, DELETE_SYSTEM, DEPLOY_PART, TEAR_DOWN_SYSTEM
 from domain.systems.specs import DeploySpec, SystemSpec
 from domain.systems.tables import DEPLOY, PART, SYSTEM, TEARDOWN, derive_status
+from domain.wire import SIMULATED
 
 
 class TearDownSpec(Model):
     """The spec of `system teardown` and `system delete`."""
 
     deadline: float = Field(600.0, gt=0, le=86_400, description="Seconds until every service must be gone.")
+
+
+def is_simulated_backend(spec: Mapping[str, Any], _placement: str) -> bool:
+    """Of a system on the backend `simulated`."""
+    return str(spec.get("backend", SIMULATED)) == SIMULATED
 
 
 _DEPLOY_VERB = Verb(
@@ -24,6 +33,7 @@ _DEPLOY_VERB = Verb(
 KINDS: tuple[Kind, ...] = (
     Kind(
         table=SYSTEM,
+        is_simulated=is_simulated_backend,
         scope=("system",),
         verbs=(
             Verb("create", CREATE_SYSTEM, "Create a system, with no services yet.", SystemSpec),

@@ -13,8 +13,9 @@ from domain import registry
 from domain.edge import messages as wire
 from domain.edge.faults import CrmFault, CrmFaults
 from domain.edge.messages import MAX_ERROR_LENGTH, CrmResponse, IgnoredMessage, IgnoredMessages
+from domain.edge.specs import DEFAULT_VERSION, crm_command
 from domain.edge.tables import CLOUDLET, GONE_STATES
-from domain.errors import Category, Refused
+from domain.errors import Category, RatchetError, Refused
 from domain.fields import refuse_invalid
 from domain.paths import ancestors, expand_path, kind_of, short_path
 from domain.statetable import NONE
@@ -39,18 +40,19 @@ SCOPE = ("org", "cloudlet")
 async def run(
     *,
     cloudlet: Cloudlet,
-    version: Annotated[str, Parameter(help="The version that this CRM is.")] = "v1",
+    version: Annotated[str, Parameter(help="The version that this CRM is; by default the cloudlet's.")] = "",
     latency: Annotated[float, Parameter(help="Seconds that its work takes.")] = 0.3,
     faults: Annotated[str, Parameter(help="A YAML file with a fault script.")] = "",
     takeover: Annotated[str, Parameter(help="Of an upgrade: the version to end once this one can serve.")] = "",
 ) -> Exit:
     """Run the reference CRM of a cloudlet until Ctrl-C. What is on its platform stays, whatever happens to it.
 
-    Example: starter crm run --cloudlet acme/berlin --version v1
+    Example: starter crm run --cloudlet acme/berlin --version v2
     """
     from workers.crm import CrmOptions, serve_crm
 
     path = expand_path(cloudlet, SCOPE)
+    version = version or await _read_version(path)
     orders = CrmOptions(path, version, latency, takeover, _read_faults(faults) if faults else None)
     return Exit(await serve_crm(worker_settings(), orders))
 
@@ -153,6 +155,17 @@ def _cloudlet_of(path: str) -> str:
     return [*ancestors(path), path][1]
 
 
+async def _read_version(cloudlet: str) -> str:
+    """Returns the version that the cloudlet's CRM should be; the usual one for a cloudlet that is not created yet."""
+    try:
+        async with open_client() as client:
+            return str((await client.read_object(cloudlet)).spec.get("version") or DEFAULT_VERSION)
+    except RatchetError as error:  # a CRM may be started before the cloudlet, or before the workers
+        if not (isinstance(error, Refused) and error.category is Category.NOT_FOUND):
+            terminal.print_message(f"the cloudlet's version cannot be read, {DEFAULT_VERSION} is assumed: {error}")
+        return DEFAULT_VERSION
+
+
 async def _current_notify_id(client: ActionClient, path: str) -> int:
     """Returns the notify-id of the connected CRM."""
     cloudlet = _cloudlet_of(path)
@@ -162,7 +175,7 @@ async def _current_notify_id(client: ActionClient, path: str) -> int:
         raise Refused(
             Category.NOT_ALLOWED,
             f"no CRM was ever connected to {cloudlet}",
-            f"starter crm run --cloudlet {short_path(cloudlet)}",
+            crm_command(cloudlet, view.spec),
         )
     return int(crm["notify_id"])
 

@@ -13,7 +13,16 @@ from pydantic import BaseModel
 from domain.edge.messages import CrmAddress
 from domain.edge.policies import REQUESTED_BY_PREFIX
 from domain.edge.reports import CloudletGrantDetails, InstanceGrantDetails
-from domain.edge.specs import AppSpec, CloudletSpec, ClusterSpec, DeleteClusterSpec, KeySpec, Override, UpgradeSpec
+from domain.edge.specs import (
+    AppSpec,
+    CloudletSpec,
+    ClusterSpec,
+    DeleteClusterSpec,
+    KeySpec,
+    Override,
+    UpgradeSpec,
+    crm_command,
+)
 from domain.edge.tables import S, why_changes_refused
 from domain.errors import Category, Refused
 from domain.fields import refuse_invalid
@@ -78,7 +87,7 @@ def admit_cloudlet(
         raise Refused(
             Category.NOT_ALLOWED,
             f"{action} is not possible: no CRM is connected to {path}",
-            f"start it: starter crm run --cloudlet {short_path(path)}",
+            f"start it: {crm_command(path, object_row.spec)}",
         )
     if action == "delete" and (inside := connection.execute(_SELECT_CHILDREN, {"at_path": path}).all()):
         raise Refused(
@@ -111,7 +120,7 @@ def _check_can_upgrade(found: ObjectRow, address: CrmAddress | None, spec: Upgra
         raise Refused(
             Category.NOT_ALLOWED,
             f"upgrade is not possible: no CRM is connected to {path} that could start another one",
-            f"start it: starter crm run --cloudlet {short_path(path)}",
+            f"start it: {crm_command(path, found.spec)}",
         )
     if address.version == spec.version:
         raise Refused(Category.NOT_ALLOWED, f"{path} runs {spec.version} already", "name another --version")
@@ -173,7 +182,7 @@ def _require_usable_cloudlet(connection: sa.Connection, path: str, override: Ove
         hint = {
             S.UPDATE_ERROR: f"correct the cause, then: starter cloudlet repair {short_path(home)}",
             S.UNDER_MAINTENANCE: f"end it: starter cloudlet maintenance-end {short_path(home)}",
-            S.OFFLINE: f"start its CRM: starter crm run --cloudlet {short_path(home)}",
+            S.OFFLINE: f"start its CRM: {crm_command(home, row.spec)}",
         }.get(S(row.status), f"see it: starter cloudlet status {short_path(home)}")
         raise Refused(Category.NOT_ALLOWED, f"Cloudlet {home} takes no changes now: {why}", hint)
     return row

@@ -22,6 +22,7 @@ from domain.leases.specs import (
     LeaseLimits,
     LeaseSpec,
     LeaseTerm,
+    MciLease,
     PhysicalHosts,
     term_after_change,
     term_of_new_lease,
@@ -29,6 +30,7 @@ from domain.leases.specs import (
 from domain.leases.tables import BEFORE_END, END, START, EventStatus, LeaseStatus, ReservationStatus
 from domain.model import ActionResult, Claim, Grant, Move, NewObject, Outcome
 from domain.paths import name_of, parent_of
+from domain.simulated import refuse_simulated
 from domain.statetable import NONE, Row
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
 from store.leases import booking, changes, hosts, parts
@@ -89,6 +91,8 @@ def _admit_create(
     dates = term_of_new_lease(spec, claim.at, limits)
     _lock_project_and_pool(connection, lease.split(":")[1], spec.pool)
     wanted = spec.reservation_specs()
+    if claim.no_simulation and not all(isinstance(each, MciLease) for each in wanted):
+        raise refuse_simulated(f"the host site of pool {spec.pool}")
     number_of_hosts = sum(each.min for each in wanted if isinstance(each, PhysicalHosts))
     booking.check_quota(connection, lease, dates, number_of_hosts, limits)
     before = next_due_date(connection, spec.pool)

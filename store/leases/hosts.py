@@ -19,7 +19,7 @@ from store.hooks import GrantExtras, MaybeObjectRow
 from store.leases import capacity
 from store.leases.booking import make_room_request
 from store.leases.capacity import RETURNING
-from store.leases.swaps import HostSwap, HostSwaps, record_swaps
+from store.leases.swaps import HostSwap, HostSwaps, record_swaps, texts_by_lease
 from store.leases.tables import BookingRow, HostRow, allocations, bookings, hosts
 from store.schema import objects
 
@@ -45,8 +45,8 @@ def admit_host_action(
         if row.action == "fail":
             _reallocate_bookings(connection, host, claim.at, swaps)
         _refill_bookings(connection, pool, claim.at, swaps)
-        changes = record_swaps(connection, swaps, f"{row.action} of host {name_of(host)}")
-        return GrantExtras(details=LeaseTerms(hand_over=_filter_in_use(connection, list(swaps)), changes=changes))
+        in_use = _filter_in_use(connection, list(swaps))
+        return GrantExtras(details=LeaseTerms(hand_over=in_use, swaps=texts_by_lease(swaps)))
 
 
 def finish_host_action(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
@@ -56,6 +56,8 @@ def finish_host_action(connection: sa.Connection, grant: Grant, outcome: Outcome
         connection.execute(sa.delete(hosts).where(hosts.c.host == grant.path))
     else:
         _set_working(connection, grant.path, status == HostStatus.UP)
+    swaps = LeaseTerms.model_validate(grant.details).swaps
+    record_swaps(connection, swaps, f"{grant.action} of host {name_of(grant.path)}", at)
 
 
 def _insert_host(connection: sa.Connection, host: str, pool: str, spec: HostSpec) -> None:

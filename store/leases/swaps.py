@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
 
 import sqlalchemy as sa
 
 from domain.errors import join_first_texts
-from domain.leases.names import describe_reservation
-from domain.model import AT_WRITE_TIME
 from domain.paths import name_of, parent_of
 from domain.statetable import Actor
-from store.clock import resolve_write_time
 from store.history import history_line
 from store.schema import objects
 from store.status import record_lines
 
 SWAP_ACTION = "reallocate"
+MAX_LEASES = 1_000  # of one host: their texts travel with the grant
 _LOCK_LEASES = (
     sa.select(objects.c.path, objects.c.status, objects.c.epoch)
     .where(objects.c.path.in_(sa.bindparam("names", expanding=True)))
@@ -45,18 +45,23 @@ class HostSwap:
 HostSwaps = defaultdict[str, HostSwap]  # by reservation
 
 
-def record_swaps(connection: sa.Connection, swaps: Mapping[str, HostSwap], why: str) -> list[str]:
-    """Writes a history line for each lease whose hosts have changed. Returns the changes, as texts."""
-    changed = {path: swap.describe() for path, swap in sorted(swaps.items()) if swap.lost or swap.gained}
-    if not changed:
-        return []
+def texts_by_lease(swaps: Mapping[str, HostSwap]) -> dict[str, str]:
+    """Returns what the leases have lost and got, for their histories."""
     by_lease: defaultdict[str, list[str]] = defaultdict(list)
-    for path, text in changed.items():
-        by_lease[parent_of(path) or ""].append(f"{name_of(path)} {text}")
-    at = resolve_write_time(connection, AT_WRITE_TIME)
+    for path, swap in sorted(swaps.items()):
+        if swap.lost or swap.gained:
+            by_lease[parent_of(path) or ""].append(f"{name_of(path)} {swap.describe()}")
+    return {lease: join_first_texts(texts) for lease, texts in islice(by_lease.items(), MAX_LEASES)}
+
+
+def record_swaps(connection: sa.Connection, texts: Mapping[str, str], why: str, at: datetime) -> None:
+    """Writes a history line for each lease whose hosts have changed.
+
+    It is called when the host's action ends: when it begins it holds the lock of the pool, for which actions on leases
+    wait while they hold their leases.
+    """
     lines = []
-    for lease, status, epoch in connection.execute(_LOCK_LEASES, {"names": list(by_lease)}).all():
-        message = f"{why}: {join_first_texts(by_lease[lease])}"
+    for lease, status, epoch in connection.execute(_LOCK_LEASES, {"names": list(texts)}) if texts else ():
+        message = f"{why}: {texts[lease]}"
         lines.append(history_line(lease, at, Actor.CONTROLLER, SWAP_ACTION, status, status, epoch, message))
     record_lines(connection, lines)
-    return [join_first_texts([f"{describe_reservation(path)} {text}" for path, text in changed.items()])]

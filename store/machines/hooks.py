@@ -35,6 +35,11 @@ _SUM_USED_MEMORY = sa.select(
     json_key_as_text(objects.c.info, "node") == sa.bindparam("node"),
     objects.c.status.in_(sa.bindparam("statuses", expanding=True)),
 )
+_SELECT_RUNNING_MACHINES = sa.select(objects.c.path, objects.c.spec).where(
+    IS_MACHINE,
+    json_key_as_text(objects.c.info, "node") == sa.bindparam("node"),
+    objects.c.status.in_(sa.bindparam("statuses", expanding=True)),
+)
 _SELECT_SPEC = sa.select(objects.c.spec).where(objects.c.path == sa.bindparam("which"))
 
 
@@ -199,6 +204,8 @@ def _admit_node(
             name_of(request.path), _list_enabled_nodes(connection), f"decommission of {request.path}"
         )
     if isinstance(spec, specs.MaintainSpec):
+        if spec.mode == "move":
+            _check_machines_have_room(connection, name_of(request.path))
         return GrantExtras(details=MachineTerms(mode=spec.mode))
     if request.action == "enable" and object_row:
         return GrantExtras(details=MachineTerms(stopped=object_row.info.get("stopped", [])))
@@ -242,6 +249,22 @@ def _check_node_room(connection: sa.Connection, name: str, needed: int, here: st
     used = int(connection.execute(_SUM_USED_MEMORY, {"node": name, "statuses": _MEMORY_STATUSES}).scalar_one())
     room = int(node.spec.get("memory", specs.NODE_MEMORY)) - used if node else 0
     rules.check_node_has_room(name, str(node.status) if node else None, room, needed, here)
+
+
+def _check_machines_have_room(connection: sa.Connection, name: str) -> None:
+    """Refuses a maintenance that would have to stop machines. If room goes meanwhile, the maintenance fails instead."""
+    running = connection.execute(_SELECT_RUNNING_MACHINES, {"node": name, "statuses": _MEMORY_STATUSES})
+    machines = {path: int(spec.get("memory", specs.MACHINE_MEMORY)) for path, spec in running}
+    if machines:
+        others = [other for other in _list_enabled_nodes(connection) if other != name]
+        rules.check_machines_have_room(name, machines, (_read_room(connection, other) for other in others))
+
+
+def _read_room(connection: sa.Connection, name: str) -> int:
+    """Returns the free memory of a node."""
+    spec = connection.execute(_SELECT_SPEC, {"which": f"node:{name}"}).scalar_one_or_none() or {}
+    used = int(connection.execute(_SUM_USED_MEMORY, {"node": name, "statuses": _MEMORY_STATUSES}).scalar_one())
+    return int(spec.get("memory", specs.NODE_MEMORY)) - used
 
 
 def _lock_nodes(connection: sa.Connection) -> None:

@@ -16,6 +16,7 @@ from domain.mci.specs import check_vm_name_length
 from domain.model import Claim, Grant, Outcome
 from domain.orphans import OrphanSpec, OrphanTerms
 from domain.paths import name_of, parent_of, short_path
+from domain.simulated import check_no_place_simulated
 from domain.statetable import Row
 from domain.wire import cloud_queue, split_placement
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
@@ -35,12 +36,16 @@ def admit_mci(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     """Adds the connections that the action needs to its grant. Refuses what the worker's clouds cannot do."""
-    way = _ADMIT_OF_ACTION.get(claim.request.action)
-    extra = way(connection, claim.request.path, spec, object_row) if way else GrantExtras()
     forgetting = claim.request.action == "delete" and claim.request.force  # calls no cloud
-    if claim.serves is not None and not forgetting:
-        check_places_served(list_places(connection, claim.request.path), claim.serves)
-    return extra
+    if not forgetting:  # checked before anything is written
+        new = [group.place for group in spec.subGroups] if isinstance(spec, MciSpec) else []
+        places = {*new, *list_places(connection, claim.request.path)}
+        if claim.no_simulation:
+            check_no_place_simulated(places)
+        if claim.serves is not None:
+            check_places_served(places, claim.serves)
+    way = _ADMIT_OF_ACTION.get(claim.request.action)
+    return way(connection, claim.request.path, spec, object_row) if way else GrantExtras()
 
 
 def admit_vm(

@@ -13,6 +13,7 @@ from domain.errors import Category, Refused
 from domain.model import Claim, Grant, Move, NewObject, Outcome, Step, StepResult
 from domain.orphans import OrphanSpec, OrphanTerms
 from domain.paths import ancestors, parent_of
+from domain.simulated import refuse_simulated
 from domain.statetable import NONE, Actor, Row, Ruling
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemTerms, SystemWork, backend_queue
 from domain.systems.rules import (
@@ -31,6 +32,7 @@ from domain.systems.rules import (
 )
 from domain.systems.specs import DeploySpec, Node, SystemSpec, is_service, stored_jobs, stored_spec
 from domain.systems.tables import BACKEND, NUMBER_PREFIX_OF, PART, SYSTEM, DeployStage, PartState
+from domain.wire import SIMULATED
 from store.clock import resolve_write_time
 from store.history import history_line
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
@@ -112,6 +114,8 @@ def admit_system_action(
         return GrantExtras(details=OrphanTerms(place=spec.place, **queue))
     system = object_row if root == request.path else _lock_living_system(connection, root)
     backend = str(system.spec["backend"]) if system else ""
+    if claim.no_simulation and backend == SIMULATED:
+        raise refuse_simulated(f"the backend of {root}")
     if request.action not in NUMBER_PREFIX_OF:
         return GrantExtras(details=SystemTerms(backend=backend))
     known: dict[str, Any] = {}

@@ -14,6 +14,7 @@ import pytest
 
 from domain.edge.faults import CrmFault
 from domain.model import ActionResult
+from starter.edge.tree import crm_remarks
 from tests.test_edge.kit import QUICK, Edge, fault, words
 from tests.test_edge.processes import CrmProcess, crm_process
 
@@ -59,6 +60,23 @@ async def test_an_upgrade_hands_over_from_one_process_to_the_next(
         assert edge.at("berlin", "c1") in crm.platform.read_expected_specs()  # Ready triggered the sending of all data
         await edge.at_rest()
         assert "runs v2 already" in await edge.user.refused(path, "upgrade", spec={"version": "v2"})
+
+
+async def test_after_an_upgrade_the_hint_starts_the_new_version(edge: Edge, home: Path, temporal_address: str) -> None:
+    """A CRM of the old version would be ignored for ever."""
+    path = edge.at("berlin")
+    async with site(edge, home, temporal_address) as crm:
+        assert (await edge.user.do(path, "upgrade", spec={"version": "v2"})).status == "Ready"
+        os.kill(crm.pid_of("v2"), signal.SIGKILL)
+        await edge.until(path, "Offline")
+        ticket = await edge.user.ask(edge.at("berlin", "c2"), "create", spec={})
+        assert ticket.admission.refusal
+        hint = ticket.admission.refusal.hint
+        assert hint.endswith(" --version v2")
+        ((_, remark),) = await crm_remarks(edge.user.asking, await edge.see(path))
+        assert remark.endswith(" --version v2")
+        async with crm_process(home, temporal_address, path, hint.split()[-1]):
+            await edge.until(path, "Ready")
 
 
 @pytest.mark.parametrize(

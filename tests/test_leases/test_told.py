@@ -24,11 +24,11 @@ async def test_a_host_that_is_swapped_is_in_the_history_of_its_lease(tenant: Ten
     await tenant.create(start="+1h")
     failed = await tenant.do(tenant.host("h1"), "fail")
     assert await told(tenant, "reallocate") == ["fail of host h1: r1 lost h1, got h2"]
-    assert failed.message == f"r1 of {tenant.name}/l1 lost h1, got h2"
+    assert failed.message == f"{tenant.name}/l1: r1 lost h1, got h2"
     alone = await tenant.do(tenant.host("h2"), "fail")
-    assert alone.message == f"r1 of {tenant.name}/l1 lost h2: no other host is left"
+    assert alone.message == f"{tenant.name}/l1: r1 lost h2: no other host is left"
     back = await tenant.do(tenant.host("h1"), "recover")
-    assert back.message == f"r1 of {tenant.name}/l1 got h1"
+    assert back.message == f"{tenant.name}/l1: r1 got h1"
     assert (await told(tenant, "reallocate"))[1:] == [
         "fail of host h2: r1 lost h2: no other host is left",
         "recover of host h1: r1 got h1",

@@ -165,16 +165,29 @@ async def test_maintenance_by_stopping_remembers_which_machines_to_start_again(s
     await site.at_rest()
 
 
-async def test_maintenance_stops_what_cannot_move(site: MachineSite) -> None:
+async def test_maintenance_without_room_elsewhere_is_refused_unless_machines_may_be_stopped(site: MachineSite) -> None:
     huge = 4096  # more than any other test's node has
     await site.with_node(1, memory=huge)
     await site.with_space()
     await site.seed(site.image, "create")
     await site.to(site.machine(), "create", image=site.name, memory=huge, node=f"{site.name}-1")
-    assert await site.to(site.node(1), "maintain") == "MAINTENANCE"
+    refusal = await site.refused(site.node(1), "maintain")
+    assert f"no other node has room for 1 of 1 running machines of node {site.name}-1" in refusal
+    assert [await site.status(path) for path in (site.machine(), site.node(1))] == ["RUNNING", "ENABLED"]
+    assert await site.to(site.node(1), "maintain", mode="move-or-stop") == "MAINTENANCE"
     assert await site.status(site.machine()) == "HALTED"
     assert await site.to(site.node(1), "enable") == "ENABLED"
     assert await site.status(site.machine()) == "RUNNING"
+
+
+async def test_maintenance_that_finds_no_room_any_more_fails_and_stops_nothing(site: MachineSite) -> None:
+    await site.with_machine("a", nodes=2)
+    await site.fault("fail", site.machine("a"), verb="migrate", times=20)
+    outcome = await site.do(site.node(1), "maintain")
+    assert (outcome.result, outcome.status) == (ActionResult.FAILED, "ENABLED")
+    assert "cannot be cleared from the node" in outcome.message
+    assert await site.status(site.machine("a")) == "RUNNING"
+    await site.at_rest()
 
 
 async def test_maintenance_waits_for_a_machine_that_its_user_works_on(site: MachineSite) -> None:

@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
         join_errors,
     )
     from domain.edge.reports import CloudletGrantDetails, PlannedFailover
-    from domain.edge.specs import KeySpec, MaintenanceSpec
+    from domain.edge.specs import KeySpec, MaintenanceSpec, crm_command
     from domain.edge.tables import CLOUDLET, GONE_STATES, CrmActor, S
     from domain.model import ActionResult, Grant, Move, Outcome, Request, WorkReport
     from domain.paths import short_path
@@ -114,7 +114,7 @@ class BringUpCloudlet(CloudletAction):
     async def converse(self, request: Request, grant: Grant) -> WorkReport:
         await self._read_grant_details(grant, unasked=True)  # the CRM connects unasked
         until = workflow.now() + timedelta(seconds=self._terms.patience.connect)
-        what = f"waiting for its CRM (starter crm run --cloudlet {short_path(grant.path)})"
+        what = f"waiting for its CRM ({crm_command(grant.path, self._terms.spec)})"
         self.update_progress(step=what)
         if self._address:  # a CRM is connected already: ask it to reconnect
             if other := self._terms.next:  # and to clean up after a failed upgrade

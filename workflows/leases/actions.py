@@ -157,5 +157,5 @@ class ChangeHost(ActionWorkflow):
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         terms = boundaries.terms_of(grant)
         errors = (await calls.hand_over(grant, terms.hand_over)).errors if terms.hand_over else {}
-        told = [*terms.changes, *boundaries.describe_handover_errors(errors)]
+        told = [*boundaries.describe_handover_errors(errors), *boundaries.describe_swaps(terms.swaps)]
         return WorkReport(message=one_line(join_first_texts(told)))

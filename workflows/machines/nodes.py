@@ -41,11 +41,10 @@ class WorkOnNode(ActionWorkflow):
         return WorkReport(message=work.message)
 
     async def _maintain_node(self, grant: Grant) -> WorkReport:
-        """Cordons the node, then migrates its machines; stops those that cannot move."""
+        """Cordons the node, then migrates or stops its machines. Without leave to stop them, all have to move."""
         await _order_node(grant, "maintain")
-        stopped = await self._clear_machines(
-            grant, move=MachineTerms.model_validate(grant.details).mode != "stop", stop=True
-        )
+        mode = MachineTerms.model_validate(grant.details).mode
+        stopped = await self._clear_machines(grant, move=mode != "stop", stop=mode != "move")
         note = f"{len(stopped)} machines were stopped; they start again on enable" if stopped else ""
         return WorkReport(message=note, info={"stopped": stopped})
 
@@ -59,17 +58,18 @@ class WorkOnNode(ActionWorkflow):
 
     async def _decommission_node(self, grant: Grant) -> WorkReport:
         await _order_node(grant, "maintain")
-        await self._clear_machines(grant, move=True, stop=False)
+        await self._clear_machines(grant, move=True, stop=False, halted=True)
         await _order_node(grant, "decommission")
         return WorkReport(info={"stopped": None})
 
-    async def _clear_machines(self, grant: Grant, move: bool, stop: bool) -> list[str]:
-        """Migrates or stops all machines. Returns the stopped ones; raises Failed if one can be neither."""
+    async def _clear_machines(self, grant: Grant, move: bool, stop: bool, halted: bool = False) -> list[str]:
+        """Migrates or stops all machines, with `halted` also those that do not run. Returns the stopped ones; raises
+        Failed if one stays."""
         stopped: list[str] = []
         left: dict[str, str] = {}
         for _ in range(MAX_ROUNDS):
             residents = (await _read_machines_on(grant.path)).machines
-            todo = [path for path, runs in residents.items() if runs or not stop]
+            todo = [path for path, runs in residents.items() if runs or halted]
             if not todo:
                 return stopped
             self.update_progress(step=f"{len(todo)} machines to clear", targets=0)
@@ -82,7 +82,7 @@ class WorkOnNode(ActionWorkflow):
                 stopping = [path for path, why in left.items() if why]
                 left = await self._act_on_each(stopping, lambda path: _act_on_machine(path, "stop"))
                 stopped += [path for path, why in left.items() if not why]
-        if still := [path for path, runs in (await _read_machines_on(grant.path)).machines.items() if runs or not stop]:
+        if still := [path for path, runs in (await _read_machines_on(grant.path)).machines.items() if runs or halted]:
             raise WorkFailed(
                 one_line(f"{still[0]} cannot be cleared from the node: {left.get(still[0]) or 'it came back'}")
             )

@@ -1,0 +1,37 @@
+"""What is simulated: marked wherever it is shown, and refused by workers with RATCHET_SIMULATED=off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from domain.errors import Category, Refused
+from domain.wire import SIMULATED, split_placement, split_region
+
+SWITCH = "RATCHET_SIMULATED=off"
+
+
+def is_always_simulated(_spec: Mapping[str, Any], _placement: str) -> bool:
+    """Of a kind whose only provider is simulated."""
+    return True
+
+
+def is_simulated_place(_spec: Mapping[str, Any], placement: str) -> bool:
+    """Of a kind whose placement names its provider."""
+    return bool(placement) and split_region(split_placement(placement)[1])[1] == SIMULATED
+
+
+def refuse_simulated(what: str) -> Refused:
+    """Returns the refusal of a request that needs a simulated provider."""
+    return Refused(
+        Category.NOT_ALLOWED,
+        f"{what} is simulated, and the workers refuse what is simulated ({SWITCH})",
+        "use a real provider, see README, What is real; or start the workers without RATCHET_SIMULATED",
+    )
+
+
+def check_no_place_simulated(places: Iterable[str]) -> None:
+    """Refuses simulated places."""
+    for place in sorted(places):
+        if is_simulated_place({}, place):
+            raise refuse_simulated(place)
