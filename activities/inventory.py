@@ -49,6 +49,7 @@ class ActionActivities:
     at_once: Mapping[tuple[str, str], InlineWork] = field(default_factory=dict)
     serves: list[str] | None = None  # the real places that this worker reaches
     no_simulation: bool = False  # this worker refuses simulated providers
+    real_backends: list[str] = field(default_factory=list)  # their roles
 
     @activity.defn(name="permit")
     async def check_access(self, request: Request) -> Refusal | None:
@@ -64,7 +65,13 @@ class ActionActivities:
         began = time.monotonic()
         with time_block(metrics.STORE_LATENCY, operation="begin"):
             admission = await self.inventory.begin_action(
-                claim.model_copy(update={"serves": self.serves, "no_simulation": self.no_simulation})
+                claim.model_copy(
+                    update={
+                        "serves": self.serves,
+                        "no_simulation": self.no_simulation,
+                        "real_backends": self.real_backends,
+                    }
+                )
             )
         if admission.grant is None or admission.outcome:
             return admission

@@ -7,7 +7,7 @@ inventory and the workflows use one word for all families.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -76,11 +76,14 @@ class ReadActivities:
     dry_run_checks: Mapping[tuple[str, str], ExamineRequest] = field(default_factory=dict)
     serves: list[str] | None = None  # the real places that this worker reaches
     no_simulation: bool = False  # this worker refuses simulated providers
+    real_backends: list[str] = field(default_factory=list)  # their roles
 
     @answered_from_store
     @activity.defn
     async def read_object(self, query: ReadQuery) -> ObjectView:
-        return _view_in_source_words(await refusal_as_answer(self.inventory.read_object(query.path)))
+        return _view_in_source_words(
+            await refusal_as_answer(self.inventory.read_object(query.path)), self.real_backends
+        )
 
     @answered_from_store
     @activity.defn
@@ -121,7 +124,7 @@ class ReadActivities:
     @activity.defn
     async def read_objects(self, query: ReadQuery) -> ObjectsView:
         found = await refusal_as_answer(self.inventory.list_objects(query.kind, query.path, query.after, query.limit))
-        return ObjectsView(objects=[_view_in_source_words(view) for view in found])
+        return ObjectsView(objects=[_view_in_source_words(view, self.real_backends) for view in found])
 
     @answered_from_store
     @activity.defn
@@ -165,6 +168,7 @@ class ReadActivities:
                 at=datetime.now(UTC),
                 serves=self.serves,
                 no_simulation=self.no_simulation,
+                real_backends=self.real_backends,
             )
         )
 
@@ -175,11 +179,11 @@ class ReadActivities:
         return await refusal_as_answer(self.describe_store())
 
 
-def _view_in_source_words(view: ObjectView) -> ObjectView:
+def _view_in_source_words(view: ObjectView, real: Collection[str]) -> ObjectView:
     kind = registry.find_kind(view.kind)
     words: dict[str, object] = {
         "previous_status": kind.shown_status(view.previous_status),
-        "simulated": kind.has_simulated_provider(view.spec, view.placement),
+        "simulated": kind.has_simulated_provider(view.spec, view.placement, real),
     }
     if view.target_action != NONE:  # at rest the target is `None` in another sense
         words["target_status"] = kind.shown_status(view.target_status)

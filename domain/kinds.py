@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -72,6 +72,7 @@ class Kind:
     counted_kind: str | None = None  # count objects of this kind at any depth, instead of members
     place_key: str = ""  # the key of `info` that says where it is, if it has no placement
     is_simulated: Callable[[Mapping[str, Any], str], bool] | None = None  # (spec, placement) -> is its provider?
+    backend_role: str = ""  # with a real backend of this role in the connections file it is not
     title_case: bool = False  # its source system capitalizes a TargetAction: `Create`
     absent_word: str = NONE  # its source system's word for an object that does not exist
     has_own_command: bool = False  # its family has its own command for it: the kind's noun is not shown
@@ -84,9 +85,11 @@ class Kind:
     def name(self) -> str:
         return self.table.kind
 
-    def has_simulated_provider(self, spec: Mapping[str, Any], placement: str) -> bool:
-        """Tells whether an object with this spec and placement exists only in a simulation."""
-        return self.is_simulated is not None and self.is_simulated(spec, placement)
+    def has_simulated_provider(self, spec: Mapping[str, Any], placement: str, real: Collection[str] = ()) -> bool:
+        """Tells whether such an object exists only in a simulation. `real`: the roles of the worker's real backends."""
+        if self.is_simulated is None or self.backend_role in real:
+            return False
+        return self.is_simulated(spec, placement)
 
     def shown_status(self, status: str) -> str:
         """Returns a status as people read it: a removed object has the source system's word for that."""

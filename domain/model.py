@@ -52,6 +52,7 @@ class Claim(Model):
     spec_digest: str = ""  # of the spec as it was requested; validation may have changed it since
     serves: list[str] | None = None  # the real placements that the worker reaches; the worker sets them
     no_simulation: bool = False  # the worker refuses simulated providers; the worker sets it
+    real_backends: list[str] = []  # the roles of the worker's real backends
     started: datetime | None = None  # when the run started, by Temporal's clock: tells which of two runs is later
 
 

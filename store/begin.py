@@ -99,7 +99,7 @@ def begin_action(
         # Locked, as not only actions change it: what a backend sees of a part at rest does too.
         row = _object_unless_gone(kind, request, lock_object(connection, request.path))
         if claim.no_simulation:
-            _check_not_simulated(kind, request, row, spec)
+            _check_not_simulated(kind, claim, row, spec)
         behind = _distinct_holders(locks_to_wait_for(want, held))
         plan = (
             _judge_request(connection, kind, request, row)
@@ -122,11 +122,11 @@ def begin_action(
     return Admission(grant=grant)
 
 
-def _check_not_simulated(kind: registry.Kind, request: Request, row: MaybeObjectRow, spec: BaseModel | None) -> None:
+def _check_not_simulated(kind: registry.Kind, claim: Claim, row: MaybeObjectRow, spec: BaseModel | None) -> None:
     """Refuses an action on an object that exists, or would exist, only in a simulation."""
     own, placement = (row.spec, row.placement) if row else (spec.model_dump() if spec else {}, "")
-    if kind.has_simulated_provider(own, placement):
-        raise refuse_simulated(f"the provider of {request.path}")
+    if kind.has_simulated_provider(own, placement, claim.real_backends):
+        raise refuse_simulated(f"the provider of {claim.request.path}")
 
 
 def _check_workflow_id(claim: Claim) -> None:

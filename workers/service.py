@@ -227,6 +227,7 @@ class WorkerService:
                 self.inline_work,
                 self.connections.real_places(),
                 self._no_simulation,
+                sorted(self.connections.backends),
             ),
             HealingActivities(
                 self.client,
@@ -247,6 +248,7 @@ class WorkerService:
                 {which: examine for family in self.families for which, examine in family.dry_run_checks().items()},
                 self.connections.real_places(),
                 self._no_simulation,
+                sorted(self.connections.backends),
             ),
         )
         audits = [self._orphans.find_violations, *(audit for family in self.families for audit in family.audits())]

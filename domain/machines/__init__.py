@@ -69,6 +69,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         table=CLOUDSPACE,
         is_simulated=is_always_simulated,
+        backend_role="hypervisor",
         scope=("account", "cloudspace"),
         verbs=(
             Verb(
@@ -95,6 +96,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         table=MACHINE,
         is_simulated=is_always_simulated,
+        backend_role="hypervisor",
         scope=("account", "cloudspace", "machine"),
         place_key="node",
         verbs=(
@@ -126,6 +128,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         table=DISK,
         is_simulated=is_always_simulated,
+        backend_role="hypervisor",
         scope=("account", "disk"),
         place_key="machine",
         verbs=(
@@ -149,6 +152,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         table=IMAGE,
         is_simulated=is_always_simulated,
+        backend_role="hypervisor",
         scope=("image",),
         verbs=(
             Verb("create", OPERATE_OBJECT, "Create an image.", specs.NewImageSpec),
@@ -164,6 +168,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         table=NODE,
         is_simulated=is_always_simulated,
+        backend_role="hypervisor",
         scope=("node",),
         verbs=(
             Verb("create", OPERATE_OBJECT, "Create a node.", specs.NewNodeSpec),
