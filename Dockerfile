@@ -1,7 +1,8 @@
 # One image for workers, jobs and the CLI. Temporal's server, its Web UI and PostgreSQL have their own images.
 FROM python:3.11.14-slim-bookworm AS build
 ENV UV_PROJECT_ENVIRONMENT=/app/.venv UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never
-RUN pip install --no-cache-dir uv==0.13.7
+COPY deploy/uv.txt .
+RUN pip install --no-cache-dir --require-hashes --only-binary :all: --requirement uv.txt
 WORKDIR /app
 COPY pyproject.toml uv.lock README.md LICENSE ./
 RUN uv sync --frozen --no-dev --no-install-project --extra postgres --extra encryption --extra tracing --extra clouds --extra gateway

@@ -40,34 +40,30 @@ def main(words: list[str]) -> int:
 
 
 def install(extras: tuple[str, ...]) -> None:
-    """The dependencies in .venv, exactly as locked; with plain pip, as near as that comes."""
+    """Installs the dependencies into .venv, exactly as locked; ends the program if a hash is not the locked one."""
     if not BIN.exists():
         print("first run: fetching the dependencies into .venv/, which takes a while", file=sys.stderr)
-    if uv := find_uv():
-        environ = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(HERE / ".venv")}
-        environ.pop("VIRTUAL_ENV", None)
-        chosen = [word for extra in extras for word in ("--extra", extra)]
-        sync = [uv, "sync", "--frozen", "--inexact", "--no-dev", *chosen, "--python", sys.executable]
-        how = [] if BIN.exists() else ["--compile-bytecode"]
-        if subprocess.run([*sync, "--quiet", *how], cwd=HERE, env=environ).returncode == 0:
-            return
-        print("uv could not do it; trying pip", file=sys.stderr)
-    if not (BIN / ("pytest" if extras == TOOLS else "starter")).exists():
-        subprocess.run([sys.executable, "-m", "venv", HERE / ".venv"], check=True)
-        ours = f"{HERE}[{','.join(extras)}]"
-        subprocess.run([BIN / "python", "-m", "pip", "install", "--quiet", "--editable", ours], check=True)
+    environ = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(HERE / ".venv")}
+    environ.pop("VIRTUAL_ENV", None)
+    chosen = [word for extra in extras for word in ("--extra", extra)]
+    sync = [find_uv(), "sync", "--frozen", "--inexact", "--no-dev", *chosen, "--python", sys.executable]
+    how = [] if BIN.exists() else ["--compile-bytecode"]
+    if subprocess.run([*sync, "--quiet", *how], cwd=HERE, env=environ).returncode != 0:
+        sys.exit("the dependencies could not be installed as uv.lock has them; nothing else was tried: see above")
 
 
-def find_uv() -> str | None:
-    """The `uv` on the PATH, or one of our own in .uv, fetched if need be."""
+def find_uv() -> str:
+    """Returns the `uv` on the PATH, or one of our own in .uv, fetched with the hashes of deploy/uv.txt."""
     own = HERE / ".uv" / "bin" / "uv"
     if found := shutil.which("uv"):
         return found
     if not own.exists():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         pip += ["--root-user-action", "ignore"]  # it goes into a folder of its own
-        subprocess.run([*pip, "--target", own.parents[1], "uv"], check=False)
-    return str(own) if own.exists() else None
+        pip += ["--require-hashes", "--only-binary", ":all:", "--requirement", str(HERE / "deploy" / "uv.txt")]
+        if subprocess.run([*pip, "--target", own.parents[1]]).returncode != 0 or not own.exists():
+            sys.exit("uv is needed and could not be fetched: install it (https://docs.astral.sh/uv), then try again")
+    return str(own)
 
 
 def run(*command: str | Path) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import yaml
 
 from domain.limits import MAX_SPEC_BYTES
 
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MAX_NODES = 100_000  # with every alias expanded: a few lines of them can expand to a thousand million
 
 
@@ -18,7 +20,10 @@ class UnreadableDocument(Exception):
 def read_document(file: Path) -> object:
     """Parses the file, or raises Unreadable with line and column: YAML's own messages may quote a secret."""
     try:
-        if file.stat().st_size > MAX_SPEC_BYTES:
+        facts = file.stat()
+        if facts.st_mode & OTHERS_WRITE:
+            raise UnreadableDocument(f"can be changed by others: chmod go-w {file}")
+        if facts.st_size > MAX_SPEC_BYTES:
             raise UnreadableDocument(f"is larger than {MAX_SPEC_BYTES // 1024} KiB")
         return _parse_yaml(file.read_text())
     except OSError as error:

@@ -25,8 +25,8 @@ class NoWorker(Unreachable):
     headline = "no worker: nothing was started"
     hint = "start one with: starter worker (or everything at once: starter up)"
 
-    def __init__(self, queue: str) -> None:
-        super().__init__(f"no worker polls the queue {queue!r}")
+    def __init__(self, queue: str, hint: str = "") -> None:
+        super().__init__(f"no worker polls the queue {queue!r}", hint)
 
 
 class Unanswered(Unreachable):

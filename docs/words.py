@@ -30,6 +30,11 @@ SETTINGS = {
     "heal_interval": "seconds between sweeps of self-healing; 0: only by `starter heal`",
     "heal_limits": "JSON: seconds after which an action counts as slow, by `kind.action`, `kind` or `*`; else 600",
     "retention": "days that ended actions and their history are kept, see docs/operations.md; 0: for ever",
+    "backends": "backends of systems that this worker serves; `process` runs commands on its machine "
+    "([systems](systems.md#the-process-backend))",
+    "programs": "programs that the backend `process` may run: files, or folders with a slash at the end",
+    "service_users": "`own`: each service has a uid of its own where the worker is root; or `worker`",
+    "secrets": "folder of services' secrets; by default in the data folder",
     "archive": "folder to which they are exported before they are removed; empty: `archive` in the home",
     "simulated": "`off`: refuse whatever needs a simulated provider ([what is real](../README.md#ratchet))",
     "simulated_journal": "for tests: a file in which the simulated clouds log the begin and end of calls",

@@ -13,6 +13,7 @@ INTERRUPTED = 130
 
 def main() -> NoReturn:
     """Runs the `starter` command and exits with its code."""
+    os.umask(0o077)  # what a command writes, such as a CRM's token, is its user's only
     try:
         from starter.command import run_command  # inside `try`: Ctrl-C during the import is quiet too
 

@@ -83,8 +83,8 @@ async def show_statuses(
 
 
 @asynccontextmanager
-async def demo_client() -> AsyncIterator[ActionClient]:
-    """Connects to the running stack, here or at TEMPORAL_ADDRESS; without one, runs a stack for the demo."""
+async def demo_client(**more: Any) -> AsyncIterator[ActionClient]:
+    """Connects to the running stack, here or at TEMPORAL_ADDRESS; without one, runs a stack with `more` settings."""
     from client.connection import read_configured_options
     from workers import datafolder
 
@@ -95,16 +95,16 @@ async def demo_client() -> AsyncIterator[ActionClient]:
             terminal.print_story(f"Using the server at {client.client.service_client.config.target_host}")
             yield client
     else:
-        async with _own_stack_client() as client:
+        async with _own_stack_client(more) as client:
             yield client
 
 
 @asynccontextmanager
-async def _own_stack_client() -> AsyncIterator[ActionClient]:
+async def _own_stack_client(more: dict[str, Any]) -> AsyncIterator[ActionClient]:
     from client.actions import ActionClient
     from workers import logs, process
 
-    settings = _slow_settings(worker_settings())
+    settings = _slow_settings(worker_settings()).model_copy(update=more)
     logs.configure_logging("error", "console")
     terminal.print_story(f"Starting a Temporal server and a worker; their data is in {settings.home}/")
     async with process.run_stack(settings) as running:

@@ -150,11 +150,13 @@ def _expected_queues() -> list[str]:
     """Returns the queues that workers should poll, by this process's connections file; its errors are another check."""
     from workers import connections
     from workers.service import all_queues
+    from workers.settings import WorkerSettings
 
     try:
-        return all_queues(connections.load_connections(worker_settings().connections))
+        settings = worker_settings()
+        return all_queues(connections.load_connections(settings.connections), settings)
     except RatchetError:
-        return all_queues(Connections())
+        return all_queues(Connections(), WorkerSettings.model_construct())
 
 
 async def _check_queues(client: ActionClient, names: list[str]) -> list[DoctorCheck]:

@@ -106,7 +106,7 @@ class Database:
 def _sqlite_engine(url: str) -> sa.Engine:
     database = sa.make_url(url).database
     if database and database != ":memory:":
-        Path(database).parent.mkdir(parents=True, exist_ok=True)
+        Path(database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = sa.create_engine(
         url,
         connect_args={"timeout": BUSY_TIMEOUT_SECONDS, "check_same_thread": False},

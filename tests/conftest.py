@@ -25,6 +25,8 @@ pytest_plugins = ["tests.shares", "tests.postgres"]
 # Workers die often here, and there is little load: whoever takes over need not wait.
 os.environ.setdefault("RATCHET_STEP_PATIENCE", "1")
 
+os.umask(0o077)  # as a worker does: a data folder that others may read is refused
+
 _numbers = count(1)
 
 

@@ -28,6 +28,8 @@ from workers.settings import WorkerSettings
 F = TypeVar("F", bound=Family)
 
 _numbers = count(1)
+# The python of the tests may be where only its owner reaches it: services run as the tests' user.
+PROCESS_BACKEND = {"backends": "simulated,process", "programs": "/", "service_users": "worker"}
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ async def opened(home: Path, thorough: bool = True, **settings: str) -> AsyncIte
     # A sweep of the schedule would heal what a test is about to look at, which it broke on purpose. The schedule itself
     # is tried in tests/test_healing.py, with an interval of its own and by a trigger; sweeps beside actions, in chaos.
     quick["heal_interval"] = 86_400
+    quick |= PROCESS_BACKEND
     server = await embedded.start_server(home)
     try:
         client = await connect_temporal(home, temporal_plugin(sandbox=thorough))

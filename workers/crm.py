@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 
 from client.connection import connect_temporal
+from client.payloads import data_converter
 from domain.edge.faults import CrmFault, CrmFaultKind
 from domain.errors import Refused
 from domain.paths import check_path, name_of, parent_of
@@ -22,6 +23,7 @@ from providers.edge.handover import CrmHandover, end_process, is_crm_process
 from providers.edge.platform import SimulatedPlatform
 from providers.edge.token import CrmToken
 from workers import logs
+from workers.datafolder import secure_data_folder
 from workers.plugin import temporal_plugin
 from workers.settings import WorkerSettings
 
@@ -38,8 +40,8 @@ class CrmOptions:
 
 
 def platform_file(home: Path, cloudlet: str) -> Path:
-    """Returns the file of a cloudlet's simulated platform."""
-    return home / "crm" / f"{name_of(str(parent_of(cloudlet)))}-{name_of(cloudlet)}.db"
+    """Returns the file of a cloudlet's simulated platform: a folder per organization, as names may contain dashes."""
+    return home / "crm" / name_of(str(parent_of(cloudlet))) / f"{name_of(cloudlet)}.db"
 
 
 def token_of_cloudlet(settings: WorkerSettings, cloudlet: str) -> CrmToken:
@@ -53,6 +55,7 @@ async def serve_crm(settings: WorkerSettings, orders: CrmOptions) -> int:
     """Runs a CRM until it is told to stop. Returns the exit code: 0, or 1 if the cloudlet cannot be served."""
     if settings.simulated == "off":
         raise refuse_simulated("the platform of this reference CRM")
+    secure_data_folder(settings.home)
     logs.configure_logging(settings.log_level, settings.log_format)
     log = structlog.get_logger("crm").bind(cloudlet=orders.cloudlet, version=orders.version)
     token = token_of_cloudlet(settings, orders.cloudlet)
@@ -68,7 +71,7 @@ async def serve_crm(settings: WorkerSettings, orders: CrmOptions) -> int:
     ):
         log.error("ending at once, as the fault script says")
         return 1
-    client = await connect_temporal(settings.home, temporal_plugin())
+    client = await connect_temporal(settings.home, temporal_plugin(payloads=data_converter(settings)))
     agent = ReferenceCrm(client, orders.cloudlet, orders.version, platform, handover, token, orders.latency)
     for word in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(word, agent.request_stop)
@@ -114,6 +117,7 @@ def fail_next_request(home: Path, cloudlet: str, verb: str, message: str) -> Non
 
 def run_crm() -> None:
     """Runs the CRM of the command line, and exits with its code."""
+    os.umask(0o077)
     parser = argparse.ArgumentParser(prog="python -m workers.crm", description=__doc__)
     parser.add_argument("--cloudlet", required=True, type=check_path)
     parser.add_argument("--version", default="v1")

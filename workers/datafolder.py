@@ -1,10 +1,13 @@
-"""One stack per data folder, by a file lock that the operating system releases when its holder dies."""
+"""The data folder: only its owner may use it, and one stack at a time, by a lock that ends with its holder."""
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import signal
+import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,12 +16,46 @@ from client.connection import EMBEDDED_FILE, read_embedded_options
 from domain.errors import Category, Refused
 
 LOCK_FILE = "up.lock"
+PR_SET_DUMPABLE = 4
+FOLDER_BITS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH  # passing through shows nobody anything
+FILE_BITS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def protect_process() -> None:
+    """Keeps others out: new files are their owner's only, and no process may read this one's memory or environment."""
+    os.umask(0o077)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def secure_data_folder(home: Path) -> None:
+    """Makes the folder for its owner only. Refuses one that others may read: keys and databases are in it."""
+    os.umask(0o077)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in (home, *home.iterdir()):
+        try:
+            facts = path.lstat()
+        except FileNotFoundError:  # removed meanwhile
+            continue
+        if stat.S_ISLNK(facts.st_mode) or stat.S_ISSOCK(facts.st_mode):
+            continue
+        if facts.st_mode & (FOLDER_BITS if stat.S_ISDIR(facts.st_mode) else FILE_BITS):
+            mode = f"{stat.S_IMODE(facts.st_mode):04o}"
+            raise Refused(
+                Category.INVALID,
+                f"others may use {path}, which has mode {mode}",
+                f"close it: chmod -R go-rwx {home}",
+            )
+        if facts.st_uid not in (0, os.geteuid()):
+            raise Refused(
+                Category.INVALID, f"{path} belongs to another user", "set RATCHET_HOME to a folder of your own"
+            )
 
 
 @contextmanager
 def lock_data_folder(home: Path) -> Iterator[None]:
     """Locks the folder, or refuses and names the holder. First ends a server that a dead holder left behind."""
-    home.mkdir(parents=True, exist_ok=True)
+    secure_data_folder(home)
     with (home / LOCK_FILE).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -77,7 +78,17 @@ class EmbeddedServer:
     home: Path
     address: str
     ui: str
-    http: str  # Temporal's HTTP API: signals and updates with one curl
+    http: str  # Temporal's HTTP API: signals and updates with one curl, and only by this host name
+
+    @property
+    def http_host(self) -> str:
+        """Returns the only Host header that the HTTP API accepts."""
+        return self.http.removeprefix("http://")
+
+    @property
+    def http_loopback(self) -> str:
+        """Returns the HTTP API's address for programs that cannot look up names below `localhost`."""
+        return f"http://127.0.0.1:{self.http_host.rpartition(':')[2]}"
 
     async def stop_server(self) -> None:
         """Ends the server; its data stays."""
@@ -113,6 +124,8 @@ async def start_server(
 
 
 async def _try_start(home: Path, port: int, ui_port: int, http_port: int, tuning: Sequence[str]) -> EmbeddedServer:
+    # No web page can guess the name: it can neither send requests of its own nor point a name of its own at 127.0.0.1.
+    host = f"ratchet-{secrets.token_hex(8)}.localhost"
     with _open_log_file(home) as log:
         process = await asyncio.create_subprocess_exec(
             find_binary(),
@@ -121,13 +134,13 @@ async def _try_start(home: Path, port: int, ui_port: int, http_port: int, tuning
             *("--http-port", str(http_port), "--log-level", "error"),
             *("--db-filename", str(home / "temporal.db")),
             *("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"),
-            *server_arguments(tuning),
+            *server_arguments([*tuning, f"frontend.httpAllowedHosts={json.dumps([host, f'{host}:{http_port}'])}"]),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=log,
             start_new_session=True,  # Ctrl-C reaches only us; we stop the server last
         )
-    places = (f"http://127.0.0.1:{number}" for number in (ui_port, http_port))
-    server = EmbeddedServer(process, home, f"127.0.0.1:{port}", *places)
+    addresses = (f"http://127.0.0.1:{ui_port}", f"http://{host}:{http_port}")
+    server = EmbeddedServer(process, home, f"127.0.0.1:{port}", *addresses)
     told = {"address": server.address, "ui": server.ui, "http": server.http}
     facts = {**told, "pid": process.pid, "owner": os.getpid()}
     try:
@@ -180,5 +193,5 @@ async def _set_retention(server: EmbeddedServer) -> None:
 
 
 def _open_log_file(home: Path) -> IO[bytes]:
-    home.mkdir(parents=True, exist_ok=True)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
     return (home / "temporal.log").open("ab")

@@ -17,6 +17,7 @@ from domain.kinds import Kind
 from domain.ports import InlineWork
 from store.hooks import HooksByKind
 from workers.context import WorkerContext
+from workers.settings import WorkerSettings
 
 ActivitiesByQueue = Mapping[str, Sequence[Callable[..., Any]]]
 
@@ -35,6 +36,11 @@ class Family(ABC):
 
     def __init__(self, context: WorkerContext) -> None:
         self.context = context
+
+    @classmethod
+    def served_queues(cls, settings: WorkerSettings) -> Sequence[str]:
+        """Returns the family's queues that a worker with these settings polls."""
+        return cls.queues
 
     @classmethod
     def hooks(cls) -> HooksByKind:

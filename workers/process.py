@@ -21,7 +21,7 @@ from store.identity import mark_restored, read_identity
 from store.migrate import known_versions, migrate_schema, newer_schema_refusal, read_version
 from workers import embedded, logs, telemetry
 from workers.connections import check_connections, load_connections
-from workers.datafolder import lock_data_folder
+from workers.datafolder import lock_data_folder, protect_process, secure_data_folder
 from workers.families import FAMILIES, merge_hooks
 from workers.plugin import temporal_plugin
 from workers.service import WorkerService, all_queues
@@ -45,6 +45,8 @@ class EmbeddedStack:
 
 async def run_worker(settings: WorkerSettings, queues: Sequence[str] = (), make: MakeService = WorkerService) -> None:
     """Serves these queues, or all, until SIGTERM or SIGINT. Raises PollingStopped if a queue is polled no longer."""
+    protect_process()
+    secure_data_folder(settings.home)
     queues = checked_queues(settings, queues)
     check_connections(settings.connections, queues)
     logs.configure_logging(settings.log_level, settings.log_format)
@@ -64,6 +66,7 @@ async def run_worker(settings: WorkerSettings, queues: Sequence[str] = (), make:
 @asynccontextmanager
 async def run_stack(settings: WorkerSettings, port: int = 0, ui_port: int = 0) -> AsyncIterator[EmbeddedStack]:
     """Runs the embedded server and a worker for every queue while the block lasts."""
+    protect_process()
     check_connections(settings.connections, checked_queues(settings))
     with lock_data_folder(settings.home):
         check_store(settings)  # before a server starts for nothing
@@ -109,7 +112,7 @@ def check_store(settings: WorkerSettings) -> None:
 
 def checked_queues(settings: WorkerSettings, queues: Sequence[str] = ()) -> Sequence[str]:
     """Returns the queues, or all. Refuses unknown ones, which would never get work."""
-    known = all_queues(load_connections(settings.connections))
+    known = all_queues(load_connections(settings.connections), settings)
     if unknown := [queue for queue in queues if queue not in known]:
         raise Refused(Category.INVALID, f"unknown queue {unknown[0][:40]!r}", f"queues are: {', '.join(known)}")
     return queues or known

@@ -61,9 +61,11 @@ DEFAULT_BUILD = f"ratchet-{metadata.version('ratchet')}"
 _log = logging.getLogger("ratchet.companions")
 
 
-def all_queues(connections: Connections, families: Sequence[type[Family]] = FAMILIES) -> list[str]:
-    """Returns the queues that workers with these connections poll."""
-    own = [queue for family in families for queue in family.queues]
+def all_queues(
+    connections: Connections, settings: WorkerSettings, families: Sequence[type[Family]] = FAMILIES
+) -> list[str]:
+    """Returns the queues that workers with these connections and settings poll."""
+    own = [queue for family in families for queue in family.served_queues(settings)]
     return [ACTIONS_QUEUE, *map(cloud_queue, connections.served_clouds()), *own]
 
 
@@ -108,7 +110,7 @@ class WorkerService:
         self.families = [family(self.context) for family in families]
         listings = [listing for family in self.families for listing in family.listings()]
         self._orphans = OrphanActivities(self.inventory, listings, self.context.fence)
-        self.queues = all_queues(self.connections, families)
+        self.queues = all_queues(self.connections, settings, families)
         self._workflows = list_workflows(families)
         self._activities = self._activities_by_queue()
         rows = [row for family in self.families for row in family.companions()]

@@ -6,10 +6,28 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_settings import NoDecode
 
 from client.settings import ClientSettings, SettingWord
 from domain.limits import MAX_VMS_PER_MCI
+from domain.systems.specs import BackendName
+
+
+def _split_words(text: object) -> object:
+    return [word.strip() for word in text.split(",") if word.strip()] if isinstance(text, str) else text
+
+
+def _check_absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise ValueError(f"{path[:80]!a} is not an absolute path")
+    return path
+
+
+BackendNames = Annotated[tuple[BackendName, ...], NoDecode, BeforeValidator(_split_words)]
+ProgramPaths = Annotated[
+    tuple[Annotated[str, AfterValidator(_check_absolute)], ...], NoDecode, BeforeValidator(_split_words)
+]
 
 
 class WorkerSettings(ClientSettings):
@@ -38,6 +56,10 @@ class WorkerSettings(ClientSettings):
     retention: float = Field(0.0, ge=0)  # days until ended actions and their history are archived; 0: never
     archive: Path | None = None  # archive folder; by default in the home
     simulated: Literal["on", "off"] = "on"  # off: refuse whatever needs a simulated provider
+    backends: BackendNames = ("simulated",)  # backends of systems; `process` runs commands on this machine
+    programs: ProgramPaths = ()  # what `process` may run: files, or folders with a slash at the end
+    service_users: Literal["own", "worker"] = "own"  # own: where the worker is root, each service has its own uid
+    secrets: Path | None = None  # folder of services' secrets; by default in the home
     simulated_journal: Path | None = None  # journal of calls to simulated clouds, for tests
     simulated_latency: float = Field(0.3, ge=0)
     simulated_jitter: float = Field(0.5, ge=0, le=1)
@@ -53,6 +75,10 @@ class WorkerSettings(ClientSettings):
     def cloud_database_url(self) -> str:
         """Returns the URL of the simulated providers' database, which is apart from the inventory."""
         return self.cloud_url or f"sqlite:///{self.home / 'cloud.db'}"
+
+    def secrets_folder(self) -> Path:
+        """Returns the folder whose files services may refer to as secrets."""
+        return self.secrets or self.home / "secrets"
 
     def archive_folder(self) -> Path:
         """Returns the folder for actions and history beyond the retention."""

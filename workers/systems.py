@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -24,6 +25,7 @@ from domain.systems import KINDS
 from domain.systems.ports import backend_queue
 from domain.systems.rules import ServiceFacts
 from domain.wire import ACTIONS_QUEUE
+from providers.systems.confinement import ProcessRules
 from providers.systems.ledger import BackendLedger, create_tables
 from providers.systems.process import ProcessRunner
 from providers.systems.runner import InstanceRunner
@@ -33,6 +35,7 @@ from store.hooks import HooksByKind
 from store.systems.hooks import HOOKS, SqlSystemStore
 from workers.context import WorkerContext
 from workers.family import ActivitiesByQueue, Family
+from workers.settings import WorkerSettings
 from workflows.systems.actions import CreateSystem, DeleteSystem, DeployPart, TearDownSystem
 
 BACKENDS = ("simulated", "process")
@@ -48,6 +51,11 @@ class SystemFamily(Family):
     queues = tuple(map(backend_queue, BACKENDS))
 
     @classmethod
+    def served_queues(cls, settings: WorkerSettings) -> Sequence[str]:
+        """Returns the queues of the backends that are switched on: `process` runs commands on this machine."""
+        return [backend_queue(name) for name in settings.backends]
+
+    @classmethod
     def hooks(cls) -> HooksByKind:
         return HOOKS
 
@@ -57,7 +65,7 @@ class SystemFamily(Family):
         home = context.settings.home
         runners: tuple[InstanceRunner, ...] = (
             SimulatedRunner(context.settings.simulated_latency),
-            ProcessRunner(home / "services"),
+            ProcessRunner(home / "services", process_rules(context.settings)),
         )
         self.supervisors = {
             runner.name: Supervisor(
@@ -108,6 +116,12 @@ class SystemFamily(Family):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def process_rules(settings: WorkerSettings) -> ProcessRules:
+    """Returns what this worker allows the services of the process backend."""
+    own_users = settings.service_users == "own" and os.geteuid() == 0
+    return ProcessRules(settings.programs, own_users, settings.secrets_folder().absolute())
 
 
 async def _supervise_forever(supervisor: Supervisor, store: SqlSystemStore) -> None:

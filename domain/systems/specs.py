@@ -70,6 +70,22 @@ class ResourceLimits(Model):
 
     memory: int | None = Field(None, ge=16, le=1_000_000, description="MiB of address space")
     files: int | None = Field(None, ge=16, le=100_000, description="open files")
+    processes: int | None = Field(None, ge=1, le=100_000, description="processes and threads")
+
+
+class SecretReference(Model):
+    """Where a secret's value is, on the machine of the backend: no definition holds the value."""
+
+    file: Name | None = Field(None, description="a file of the system, in the backend's folder of secrets")
+    env: Annotated[str, StringConstraints(pattern=_VARIABLE.pattern)] | None = Field(
+        None, description="the backend's variable RATCHET_SECRET_ and this name"
+    )
+
+    @model_validator(mode="after")
+    def _check_one_source(self) -> Self:
+        if (self.file is None) == (self.env is None):
+            raise ValueError("a secret is from a file or from env, one of the two")
+        return self
 
 
 class Job(Model):
@@ -100,6 +116,9 @@ class Node(Model):
     directory: DefinitionText | None = None
     instances: int = Field(1, ge=0, le=MAX_INSTANCES)
     environment: dict[Variable, DefinitionText] = Field(default={}, max_length=100)
+    secretFrom: dict[Variable, SecretReference] = Field(
+        default={}, max_length=100, description="variables whose values are not in the definition"
+    )
     port: int | None = Field(None, ge=1_024, le=65_535, description="the service's port on the loopback")
     health: HealthCheck | None = None
     resources: ResourceLimits = ResourceLimits()
@@ -121,6 +140,8 @@ class Node(Model):
             raise ValueError(f"a system has parts and jobs, not {', '.join(sorted(extra))}")
         if self.jobs and not self.is_system:
             raise ValueError("jobs are of a system, and this is a service: write them beside its parts")
+        if twice := sorted(self.environment.keys() & self.secretFrom.keys())[:NAMES_SHOWN]:
+            raise ValueError(f"{', '.join(twice)} is in environment and in secretFrom: write it once")
         if not self.maxUnavailable and not self.maxSurge:
             raise ValueError("maxUnavailable and maxSurge cannot both be 0: nothing could ever be replaced")
         if self.health and not self.port and (self.health.http is not None or self.health.tcp):

@@ -71,6 +71,8 @@ def _read_file(credentials: CredentialsSource) -> list[str]:
     path, profile = Path(credentials.path).expanduser(), credentials.profile or "default"
     parser = ConfigParser(interpolation=None)
     try:
+        if path.stat().st_mode & 0o077:
+            raise _missing_credentials(f"{path} can be used by others", f"chmod 600 {path}")
         parser.read_string(path.read_text())
     except OSError as error:
         raise _missing_credentials(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +20,15 @@ def read_logs(folder: Path, path: str, lines: int) -> list[InstanceLog]:
             if file.stem.isdecimal() and int(file.stem):  # 0 is the proxy's
                 files.append((file.stat().st_mtime, int(file.stem), file))
     return [InstanceLog(path=path, number=number, lines=_last_lines(file, lines)) for _, number, file in sorted(files)]
+
+
+def redact_values(found: list[InstanceLog], values: Collection[str]) -> list[InstanceLog]:
+    """Returns the logs without these values: a service may print a secret that it was given."""
+    secrets = sorted(filter(None, values), key=len, reverse=True)
+    if not secrets:
+        return found
+    pattern = re.compile("|".join(map(re.escape, secrets)))
+    return [log.model_copy(update={"lines": [pattern.sub("***", line) for line in log.lines]}) for log in found]
 
 
 def _last_lines(file: Path, lines: int) -> list[str]:

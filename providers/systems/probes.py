@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import os
+import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,12 +20,10 @@ _CONNECTED_SOCKET_STATES = {
 }  # kernel states: established, opening either way, closed by the peer
 
 
-async def check_health(health: HealthCheck, port: int, environment: Mapping[str, str], directory: str) -> str:
-    """Checks an instance's health. Returns an empty string if it is healthy, else the reason."""
+async def check_health(health: HealthCheck, port: int) -> str:
+    """Checks an instance's health by HTTP or TCP. Returns an empty string if it is healthy, else the reason."""
     try:
         async with asyncio.timeout(health.timeout):
-            if health.command is not None:
-                return await _check_command(health.command, environment, directory)
             if health.http is not None:
                 return await _check_http(health.http, port)
             _, writer = await asyncio.open_connection(LOOPBACK, port)
@@ -40,6 +40,8 @@ async def _check_http(path: str, port: int) -> str:
     try:
         writer.write(f"GET {path} HTTP/1.0\r\nHost: {LOOPBACK}\r\nConnection: close\r\n\r\n".encode())
         answer = (await reader.readline()).decode("latin-1").split()
+    except ValueError:  # a line longer than the reader's buffer
+        return "no answer in HTTP: its first line does not end"
     finally:
         writer.close()
     if len(answer) < 2 or not answer[1].isdecimal():
@@ -47,23 +49,27 @@ async def _check_http(path: str, port: int) -> str:
     return "" if 200 <= int(answer[1]) < 400 else f"HTTP {answer[1]}"
 
 
-async def _check_command(words: list[str], environment: Mapping[str, str], directory: str) -> str:
+async def check_command(health: HealthCheck, launcher: Sequence[str], order: bytes) -> str:
+    """Checks an instance's health by a command, which the launcher confines as it does the instance."""
     process = await asyncio.create_subprocess_exec(
-        *words,
-        cwd=directory,
-        env=environment,
-        stdin=asyncio.subprocess.DEVNULL,
+        *launcher,
+        "1",  # it reports to stdout why the command cannot run
+        env={},
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
-        code = await process.wait()
+        async with asyncio.timeout(health.timeout):
+            await process.communicate(order)
+    except TimeoutError:
+        return f"no answer within {health.timeout:g} s"
     finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    return "" if code == 0 else f"the check ended with exit code {code}"
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    return "" if process.returncode == 0 else f"the check ended with exit code {process.returncode}"
 
 
 def count_connections(port: int) -> int:

@@ -1,4 +1,4 @@
-"""Runs instances as processes on this machine: no shell, a bounded environment, the loopback only.
+"""Runs instances as processes on this machine: no shell, only listed programs, confined before they start.
 
 An instance is a process group of its own, so it outlives the worker that started it. It is recognised by pid and start
 time or, if the worker died before it recorded these, by a token in its environment.
@@ -7,10 +7,8 @@ time or, if the worker died before it recorded these, by a token in its environm
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -18,23 +16,27 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from domain.errors import Rejected, Superseded, Unavailable
 from domain.paths import short_path
 from domain.systems.ports import InstanceLog
 from domain.systems.specs import HealthCheck, Node
 from providers.sockets import free_port
-from providers.systems import logs, probes
+from providers.systems import confinement, logs, probes
+from providers.systems.confinement import ProcessRules
 from providers.systems.ledger import SupervisedInstance
+from providers.systems.reconciler import PROXY_NUMBER
 
 TOKEN_VARIABLE = "RATCHET_INSTANCE"  # noqa: S105  a name, not a secret
 LOG_BYTES = 5_000_000  # a larger log is rotated when its instance starts again
 QUIET_SECONDS = 0.1  # seconds before the first look for open connections
 LISTENS_PREFIX = "@listens"  # a proxy's check: in /proc, as a connection would reach an instance
 GENERATION_FILE = ".generation"  # file with the generation that created the folder; no part's name begins with a dot
-LOCK_FILE = ".lock"  # held while a folder is created or removed
+HOME_FOLDER = ".home"  # an instance's own folder; no part's name begins with a dot
 PROXY_SCRIPT = Path(__file__).with_name("proxy.py")
+LAUNCHER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")))
+CGROUP_SECONDS = 1.0  # in which the kernel forgets the processes of a cgroup
 
 
 class ProcessRunner:
@@ -43,8 +45,10 @@ class ProcessRunner:
     name = "process"
     steady_seconds = 0.5
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rules: ProcessRules) -> None:
         self._folder = folder.resolve()
+        self._rules = rules
+        self._secret_values: dict[str, set[str]] = {}  # by service: what its logs must not show
 
     async def prepare_system(self, system: str, generation: int) -> None:
         if not _has_pidfd():
@@ -58,9 +62,17 @@ class ProcessRunner:
         await asyncio.to_thread(self._remove_folder, self.log_folder_of(system), generation)
 
     def _make_folder(self, folder: Path, generation: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        self._make_passable(folder)
         with self._folder_lock():
             (folder / GENERATION_FILE).write_text(str(generation))
+
+    def _make_passable(self, folder: Path) -> None:
+        """Makes a folder below the services' folder. Users of services may pass it, and neither list nor change it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for each in (folder, *folder.parents):
+            if each == self._folder.parent.parent:
+                break
+            each.chmod(0o711 if self._rules.own_users else 0o700)
 
     def _remove_folder(self, folder: Path, generation: int) -> None:
         """Removes a system's folder under the lock, so that it is not created anew meanwhile."""
@@ -74,12 +86,11 @@ class ProcessRunner:
 
     @contextmanager
     def _folder_lock(self) -> Iterator[None]:
-        with (self._folder / LOCK_FILE).open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise Unavailable("folders of services are made or removed by another worker just now") from error
-            yield
+        try:
+            with confinement.folder_lock(self._folder):
+                yield
+        except BlockingIOError as error:
+            raise Unavailable("folders of services are made or removed by another worker just now") from error
 
     def log_folder_of(self, path: str) -> Path:
         """Returns the folder of a service's logs. Names have neither slashes nor leading dots."""
@@ -93,25 +104,67 @@ class ProcessRunner:
         except OSError as error:
             raise Rejected(f"cannot run {unit.node.command}: {error.strerror or error}") from error
         unit.started = _start_ticks(unit.pid)
-        _set_resource_limits(unit)
 
     def _spawn_process(self, unit: SupervisedInstance) -> int:
-        folder = self.log_folder_of(unit.path)
-        folder.mkdir(parents=True, exist_ok=True)
-        with _open_log(folder / f"{unit.number}.log") as log:
-            process = subprocess.Popen(  # noqa: S603  the command is what a service is; there is no shell
-                [word.replace("{port}", str(unit.port)) for word in unit.node.command or ()],
-                cwd=unit.node.directory or folder,
-                env=instance_environment(unit, folder),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # it outlives the worker
-            )
+        order = self._launch_order(unit, unit.node.command or [])
+        order["cgroups"] = confinement.make_cgroups(unit.token, unit.node.resources)
+        started, report = os.pipe()
+        with (
+            _open_log(self.log_folder_of(unit.path) / f"{unit.number}.log") as log,
+            os.fdopen(started, "rb") as failure,
+        ):
+            try:
+                process = subprocess.Popen(  # noqa: S603  our launcher; there is no shell
+                    [*LAUNCHER, str(report)],
+                    env={TOKEN_VARIABLE: unit.token},  # by which it is found if this worker dies now
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(report,),
+                    start_new_session=True,  # it outlives the worker
+                )
+            finally:
+                os.close(report)
+            assert process.stdin is not None
+            with suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(json.dumps(order).encode())
+            reason = failure.read()  # ends when the program runs
         process.returncode = 0  # keeps Popen from waiting: the instance may outlive us
+        if reason:
+            _reap_child(process.pid)
+            raise OSError(0, reason.decode(errors="replace"))
         return process.pid
 
+    def _launch_order(self, unit: SupervisedInstance, command: Sequence[str]) -> dict[str, Any]:
+        """Returns how the launcher confines and starts a command of an instance. A proxy is our own program."""
+        is_proxy = unit.number == PROXY_NUMBER
+        own_user = self._rules.own_users and not is_proxy
+        folder = self.log_folder_of(unit.path)
+        self._make_passable(folder)
+        home = folder / HOME_FOLDER
+        home.mkdir(mode=0o700, exist_ok=True)
+        uid = confinement.assign_uid(self._folder, unit.path) if own_user else None
+        if uid is not None:
+            os.chown(home, uid, uid)
+        secrets = {} if is_proxy else self._resolve_secrets(unit)
+        return {
+            "program": command[0] if is_proxy else self._rules.find_program(command, unit.node),
+            "command": [word.replace("{port}", str(unit.port)) for word in command],
+            "environment": instance_environment(unit, home) | secrets,
+            "directory": str(unit.node.directory or home),
+            "limits": confinement.limits_of(unit.node.resources, own_user),
+            "uid": uid,
+            "cgroups": [],
+        }
+
+    def _resolve_secrets(self, unit: SupervisedInstance) -> dict[str, str]:
+        values = self._rules.resolve_secrets(unit.path.split(":")[1], unit.node)
+        self._secret_values.setdefault(unit.path, set()).update(values.values())
+        return values
+
     async def find_instance(self, unit: SupervisedInstance) -> bool:
+        with suppress(Rejected):  # only for redaction: it runs already
+            self._resolve_secrets(unit)
         if unit.pid and _start_ticks(unit.pid) == unit.started:
             return True
         found = await asyncio.to_thread(_find_process, unit.token) if not unit.pid else 0
@@ -135,6 +188,7 @@ class ProcessRunner:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(unit.pid, signal.SIGKILL)  # its remaining child processes
             _reap_child(unit.pid)
+        await _end_cgroups(unit.token)
         unit.pid = unit.started = 0
 
     async def _wait_until_unconnected(self, unit: SupervisedInstance) -> None:
@@ -153,13 +207,17 @@ class ProcessRunner:
             return ""
         if health.command and health.command[0] == LISTENS_PREFIX:
             return probes.check_tcp(int(health.command[1]))
-        folder = self.log_folder_of(unit.path)
-        return await probes.check_health(
-            health, unit.port, instance_environment(unit, folder), unit.node.directory or str(folder)
-        )
+        if health.command is None:
+            return await probes.check_health(health, unit.port)
+        try:
+            order = await asyncio.to_thread(self._launch_order, unit, health.command)
+        except Rejected as error:
+            return str(error)
+        return await probes.check_command(health, LAUNCHER, json.dumps(order).encode())
 
     async def read_logs(self, path: str, lines: int) -> list[InstanceLog]:
-        return await asyncio.to_thread(logs.read_logs, self.log_folder_of(path), path, lines)
+        found = await asyncio.to_thread(logs.read_logs, self.log_folder_of(path), path, lines)
+        return logs.redact_values(found, self._secret_values.get(path, ()))
 
     def proxy_definition(self, path: str, node: Node) -> Node | None:
         """Returns the proxy on the service's port, which hides that instances come and go."""
@@ -180,8 +238,8 @@ class ProcessRunner:
 
 
 def instance_environment(unit: SupervisedInstance, folder: Path) -> dict[str, str]:
-    """Returns an instance's environment; of the worker's own it has only PATH."""
-    told = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": str(folder)}
+    """Returns an instance's environment, without its secrets; it has nothing of the worker's own."""
+    told = {"PATH": confinement.SERVICE_PATH, "LANG": "C.UTF-8", "HOME": str(folder)}
     told |= unit.node.environment
     told |= {TOKEN_VARIABLE: unit.token, "RATCHET_SERVICE": unit.path}
     return told | ({"PORT": str(unit.port)} if unit.port else {})
@@ -196,15 +254,7 @@ def _open_log(file: Path) -> IO[bytes]:
     with suppress(FileNotFoundError):
         if file.stat().st_size > LOG_BYTES:
             file.replace(file.with_suffix(".log.1"))
-    return open(file, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
-
-
-def _set_resource_limits(unit: SupervisedInstance) -> None:
-    wanted = unit.node.resources
-    for kind, limit in ((resource.RLIMIT_AS, (wanted.memory or 0) << 20), (resource.RLIMIT_NOFILE, wanted.files)):
-        if limit:
-            with suppress(ProcessLookupError, PermissionError, ValueError):
-                resource.prlimit(unit.pid, kind, (limit, limit))
+    return open(file, "ab", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600))
 
 
 def _start_ticks(pid: int) -> int:
@@ -225,6 +275,14 @@ def _find_process(token: str) -> int:
                 if mark in (folder / "environ").read_bytes().split(b"\0"):
                     found.append((_start_ticks(int(folder.name)), int(folder.name)))
     return min(found)[1] if found else 0
+
+
+async def _end_cgroups(token: str) -> None:
+    """Removes the instance's cgroups with what is left in them; the kernel needs a moment to forget the dead."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CGROUP_SECONDS):
+            while not confinement.end_cgroups(token):  # noqa: ASYNC110  nobody tells us
+                await asyncio.sleep(0.01)
 
 
 async def _wait_for_exit(unit: SupervisedInstance) -> None:

@@ -157,7 +157,7 @@ async def _demo_crm(client: ActionClient, path: str, version: str) -> AsyncItera
 async def _start_crm(client: ActionClient, path: str, version: str) -> asyncio.subprocess.Process:
     words = ["crm", "run", "--cloudlet", path, "--version", version, "--latency", str(DEMO_LATENCY)]
     settings = load_settings()
-    settings.home.mkdir(parents=True, exist_ok=True)
+    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = os.open(settings.home / "crm-demo.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     environment = {**os.environ, "TEMPORAL_ADDRESS": str(client.client.service_client.config.target_host)}
     try:
@@ -172,7 +172,7 @@ async def _start_crm(client: ActionClient, path: str, version: str) -> asyncio.s
 async def _find_free_name(client: ActionClient) -> str:
     """Returns edge-1, or the number after the highest that was ever used on this machine."""
     home = load_settings().home / "crm"
-    files = [file.stem for file in home.glob("demo-edge-*.db")] if home.exists() else []
+    files = [file.stem for file in home.glob("demo/edge-*.db")] if home.exists() else []
     names = [name_of(view.path) async for view in client.iterate_objects("cloudlet", "org:demo")]
     taken = [word.rsplit("-", 1)[-1] for word in (*files, *names)]
     return f"edge-{max((int(word) for word in taken if word.isdecimal()), default=0) + 1}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -13,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from client.errors import NoWorker
 from domain import wire
 from domain.errors import Refused
 from domain.model import ActionResult, ObjectView, Outcome, ReadQuery
 from domain.paths import build_path, short_path
+from domain.systems.ports import backend_queue
 from domain.systems.rules import node_path
 from starter import terminal
 from starter.demo import (
@@ -39,7 +42,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "examples" / "system-demo.yaml"
+# Settings of the demo's own stack. Elsewhere whoever runs the worker switches the backend on.
+PROCESS_BACKEND = {"backends": ("simulated", "process"), "programs": (sys.executable, "/bin/sleep", "/usr/bin/sleep"),
+                   "service_users": "worker"}  # fmt: skip
+SWITCH_ON = "start it with: RATCHET_BACKENDS=simulated,process RATCHET_PROGRAMS=/usr/bin/python3 starter up"
 NEXT_COMMANDS = (
+    "RATCHET_BACKENDS=simulated,process RATCHET_PROGRAMS=/usr/bin/python3 starter up",
     "starter system create shop --backend process",
     "starter system deploy shop -f examples/system-demo.yaml",
     "starter system graph shop",
@@ -49,7 +57,8 @@ NEXT_COMMANDS = (
 
 async def systems() -> Exit:
     """Runs the demo: deploys, updates under load, loses a process, rolls back a failure, tears down."""
-    async with demo_client() as client:
+    async with demo_client(**PROCESS_BACKEND) as client:
+        await _check_process_backend(client)
         demo = SystemDemo(client, build_path(("system",), [await find_free_name(client, "system")]), _demo_definition())
         terminal.print_story(f"\nThree services, real processes of this machine, one system: {demo.path}")
         try:
@@ -68,10 +77,16 @@ async def systems() -> Exit:
         finally:
             with suppress(Refused):
                 await demo.run_action("/", "delete", None, quiet=True)
-        print_next_commands(
-            NEXT_COMMANDS, "Done, and deleted. What to try next, with `starter up` running in this folder:"
-        )
+        print_next_commands(NEXT_COMMANDS, "Done, and deleted. What to try next in this folder:")
     return Exit.DONE
+
+
+async def _check_process_backend(client: ActionClient) -> None:
+    """Refuses if no worker runs processes: that is switched on where the worker is started."""
+    try:
+        await client.check_polled(backend_queue("process"))
+    except NoWorker as error:
+        raise NoWorker(backend_queue("process"), SWITCH_ON) from error
 
 
 class DemoFailed(Exception):
@@ -222,6 +237,7 @@ def _demo_definition() -> dict[str, Any]:
     for part in services:
         ports[str(part["port"])] = str(free_port())
         part["port"], part["directory"] = int(ports[str(part["port"])]), str(ROOT)
+        part["command"] = [sys.executable, *part["command"][1:]]
     for part in services:
         told = part["environment"]
         told.update({"BEHIND": ports[told["BEHIND"]]} if "BEHIND" in told else {})

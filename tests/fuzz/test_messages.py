@@ -226,6 +226,7 @@ async def test_temporals_http_api_takes_signals_that_we_can_bear(
         path = edge.at("berlin")
         port = int(server.http.rsplit(":", 1)[-1])
         url = f"/api/v1/namespaces/default/workflows/{path}/signal/{edge_wire.CRM_RESPONSE}"
+        headers = {"content-type": "application/json", "host": server.http_host}
         bodies = [
             b"",
             b"{",
@@ -237,7 +238,7 @@ async def test_temporals_http_api_takes_signals_that_we_can_bear(
         tries = st.one_of(values, spoilt({"input": [{"state": "Ready", "notify_id": 7, "errors": []}]}))
         bodies += [as_bytes(each) for each in drawn(tries, 40 * many)]
         for body in bodies:
-            status = await asyncio.to_thread(asked, port, url, body, {"content-type": "application/json"})
+            status = await asyncio.to_thread(asked, port, url, body, headers)
             assert status in (200, 400, 404, 413), (status, body)
         for name in drawn(texts, 10 * many):
             word = "".join(f"%{byte:02x}" for byte in name.encode("utf-8", "replace"))

@@ -26,6 +26,7 @@ from domain.systems.ports import (
     SystemWork,
 )
 from domain.systems.rules import ServiceFacts
+from providers.systems.confinement import ProcessRules
 from providers.systems.process import GENERATION_FILE, ProcessRunner
 from store.systems.hooks import SqlSystemStore
 from tests.test_leases.tenant import soon
@@ -184,7 +185,7 @@ async def test_orders_for_siblings_and_for_what_is_below_do_not_supersede_each_o
 
 async def test_a_folder_is_known_by_who_made_it(tmp_path: Path) -> None:
     """Also if a later action ordered while the worker was between its record and the folder."""
-    runner = ProcessRunner(tmp_path)
+    runner = ProcessRunner(tmp_path, ProcessRules())
     await runner.prepare_system("system:shop", 7)
     with pytest.raises(Superseded):
         await runner.clean_up_system("system:shop", 6)

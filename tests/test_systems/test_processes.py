@@ -19,6 +19,7 @@ from domain.systems.ports import ServiceOrder
 from domain.systems.rules import instance_revision
 from domain.systems.specs import Node
 from providers.sockets import free_port
+from providers.systems.confinement import ProcessRules
 from providers.systems.ledger import BackendLedger, SupervisedInstance, create_tables
 from providers.systems.process import TOKEN_VARIABLE, ProcessRunner
 from providers.systems.supervisor import Supervisor
@@ -27,6 +28,7 @@ from tests.patience import PATIENCE
 from tests.test_systems.kit import Shop, system
 
 SERVER = str(Path(__file__).parents[2] / "examples" / "shop" / "server.py")
+ANY_PROGRAM = ProcessRules(["/"])
 SLEEP = {"command": ["sleep", "1000"], "stopSeconds": 2}
 
 
@@ -119,12 +121,16 @@ async def test_nothing_of_a_service_is_left_after_a_teardown_but_its_logs(real: 
 # The supervisor by itself.
 
 
+def make_supervisor(folder: Path, database: Database, rules: ProcessRules = ANY_PROGRAM) -> Supervisor:
+    return Supervisor(ProcessRunner(folder / "services", rules), BackendLedger("process", database), folder / "lock")
+
+
 @asynccontextmanager
 async def keeping(folder: Path) -> AsyncIterator[Supervisor]:
     """A supervisor with its data in a folder. Leaving the block is, for its processes, the end of a worker."""
     database = Database(f"sqlite:///{folder / 'books.db'}")
     database.run_transaction_here(create_tables)
-    supervisor = Supervisor(ProcessRunner(folder / "services"), BackendLedger("process", database), folder / "lock")
+    supervisor = make_supervisor(folder, database)
 
     async def report(_facts: object, _gone: object) -> None:
         pass
@@ -181,7 +187,7 @@ async def test_the_next_supervisor_finds_the_same_processes(tmp_path: Path) -> N
 async def test_two_supervisors_of_one_folder_take_turns(tmp_path: Path) -> None:
     async with keeping(tmp_path) as first:
         database = Database(f"sqlite:///{tmp_path / 'books.db'}")
-        other = Supervisor(ProcessRunner(tmp_path / "services"), BackendLedger("process", database), tmp_path / "lock")
+        other = make_supervisor(tmp_path, database)
         waiting = asyncio.create_task(other.run(lambda _facts, _gone: asyncio.sleep(0)))
         await other.apply_orders([ServiceOrder("system:s:job", 1, SLEEP)])  # orders are taken by any of them
         await until(other, 1, 1)
@@ -219,7 +225,7 @@ async def test_where_processes_cannot_be_known_no_system_is_made(
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")
     with pytest.raises(Rejected, match="needs Linux"):
-        await ProcessRunner(tmp_path).prepare_system("system:shop", 1)
+        await ProcessRunner(tmp_path, ANY_PROGRAM).prepare_system("system:shop", 1)
     assert not list(tmp_path.iterdir())
 
 
@@ -233,7 +239,7 @@ async def test_an_instance_is_asked_to_end_and_made_to_if_it_will_not(tmp_path: 
         await until(supervisor, 2, 1)
         pids = [unit.pid for unit in await supervisor.ledger.list_instances()]
         await forget(supervisor)
-    assert (tmp_path / "services" / "s" / "polite" / "asked").read_text() == "asked\n"
+    assert (tmp_path / "services" / "s" / "polite" / ".home" / "asked").read_text() == "asked\n"
     assert not any(map(runs, pids))
 
 
@@ -285,7 +291,7 @@ async def test_crashes_are_told_and_answered_with_ever_longer_pauses(tmp_path: P
     ],
 )
 async def test_health_is_checked_by_tcp_http_and_command(tmp_path: Path, health: dict[str, Any], well: bool) -> None:
-    runner = ProcessRunner(tmp_path)
+    runner = ProcessRunner(tmp_path, ANY_PROGRAM)
     unit = SupervisedInstance("t", "system:s:web", 1, "", Node.model_validate({**web(free_port()), "health": health}))
     await runner.start_instance(unit)
     try:
