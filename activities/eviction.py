@@ -7,7 +7,6 @@ Temporal's record of the run: the requester cannot shorten it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 from temporalio import activity
@@ -15,22 +14,22 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.access import Authorizer
 from activities.reads import refusal_as_answer
 from activities.runs import describe_run
 from domain import registry, wire
 from domain.errors import Category, Refused
-from domain.model import Request
 from domain.requests import EvictRun
 
 GRACE_SECONDS = 60.0  # seconds in which a run may make way, whoever asks
 
 
 class EvictionActivities:
-    """Ends runs that block a forced action. `allowed` raises Refused if the requester may not force."""
+    """Ends runs that block a forced action, if the requester may force one."""
 
-    def __init__(self, client: Client, allowed: Callable[[Request], None] | None = None) -> None:
+    def __init__(self, client: Client, authorizer: Authorizer | None = None) -> None:
         self._client = client
-        self._allowed = allowed
+        self._authorizer = authorizer or Authorizer()
 
     @activity.defn
     async def make_way(self, order: EvictRun) -> EvictRun:
@@ -41,8 +40,7 @@ class EvictionActivities:
         request = order.request
         if not registry.may_take_over(request):
             raise Refused(Category.INVALID, "only force on the same object may take over, and never a creation")
-        if self._allowed:
-            self._allowed(request)
+        self._authorizer.check_request(request)
         run: WorkflowHandle[object, object] = self._client.get_workflow_handle(request.path, run_id=order.run)
         try:
             if (left := GRACE_SECONDS - await self._seconds_since_asked(run)) > 0:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from temporalio import activity
 
+from activities.access import Authorizer, LineBudget
 from activities.measuring import time_block
 from domain import metrics
-from domain.errors import Refused
+from domain.errors import Category, Refused
 from domain.model import (
+    AT_WRITE_TIME,
     ActionEnding,
     ActionResult,
     Admission,
@@ -31,6 +33,7 @@ from domain.model import (
 )
 from domain.paths import kind_of
 from domain.ports import InlineWork, Inventory
+from domain.requests import AccessAttempt, MessageCheck
 from domain.statetable import Ruling
 
 _log = logging.getLogger("ratchet.actions")
@@ -45,19 +48,37 @@ class ActionActivities:
     """
 
     inventory: Inventory
-    allowed: Callable[[Request], None] | None = None
+    authorizer: Authorizer = field(default_factory=Authorizer)
     at_once: Mapping[tuple[str, str], InlineWork] = field(default_factory=dict)
     serves: list[str] | None = None  # the real places that this worker reaches
     no_simulation: bool = False  # this worker refuses simulated providers
     real_backends: list[str] = field(default_factory=list)  # their roles
+    lines: LineBudget = field(default_factory=LineBudget)
 
     @activity.defn(name="permit")
     async def check_access(self, request: Request) -> Refusal | None:
         """Returns the access policy's refusal, or None. begin checks the policy too."""
         try:
-            return self.allowed(request) if self.allowed else None
+            self.authorizer.check_request(request, activity.info().scheduled_time)
         except Refused as refused:
-            return Refusal.from_error(refused)
+            return await self._record_refusal(request.path, request.action, Refusal.from_error(refused))
+        return None
+
+    @activity.defn(name="permit_message")
+    async def check_message(self, check: MessageCheck) -> Refusal | None:
+        """Returns why the sender of a message to a workflow may not send it, or None."""
+        try:
+            self.authorizer.check_message(check)
+        except Refused as refused:
+            return await self._record_refusal(check.path, check.verb, Refusal.from_error(refused))
+        return None
+
+    async def _record_refusal(self, path: str, verb: str, refusal: Refusal) -> Refusal:
+        """Keeps what was forbidden to somebody in the object's history."""
+        if refusal.category is Category.FORBIDDEN and self.lines.may_write(path):
+            message = f"refused: {refusal.message}"
+            await self.inventory.record_attempt(AccessAttempt(path=path, verb=verb, message=message, at=AT_WRITE_TIME))
+        return refusal
 
     @activity.defn(name="begin")
     async def begin_action(self, claim: Claim) -> Admission:
@@ -73,6 +94,8 @@ class ActionActivities:
                     }
                 )
             )
+        if admission.refusal:
+            await self._record_refusal(claim.request.path, claim.request.action, admission.refusal)
         if admission.grant is None or admission.outcome:
             return admission
         done = await self._try_inline_work(admission.grant)

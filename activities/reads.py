@@ -6,6 +6,7 @@ inventory and the workflows use one word for all families.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities import refusals
+from activities.access import Authorizer
 from domain import registry
+from domain.access import Subject
 from domain.aliases import AliasesView, AliasQuery
 from domain.errors import Refused, StoreUnavailable
 from domain.events import Event, EventPage, EventQuery, parse_cursor
@@ -36,6 +39,7 @@ from domain.model import (
     TreeView,
 )
 from domain.ports import Inventory
+from domain.requests import AccessQuery, AccessView
 from domain.runs import ActionView
 from domain.statetable import NONE
 
@@ -72,7 +76,7 @@ class ReadActivities:
 
     inventory: Inventory
     describe_store: Callable[[], Awaitable[StoreView]]
-    allowed: Callable[[Request], None] | None = None
+    authorizer: Authorizer = field(default_factory=Authorizer)
     dry_run_checks: Mapping[tuple[str, str], ExamineRequest] = field(default_factory=dict)
     serves: list[str] | None = None  # the real places that this worker reaches
     no_simulation: bool = False  # this worker refuses simulated providers
@@ -123,8 +127,16 @@ class ReadActivities:
     @answered_from_store
     @activity.defn
     async def read_objects(self, query: ReadQuery) -> ObjectsView:
-        found = await refusal_as_answer(self.inventory.list_objects(query.kind, query.path, query.after, query.limit))
-        return ObjectsView(objects=[_view_in_source_words(view, self.real_backends) for view in found])
+        found, after = await refusal_as_answer(self._list_visible(query))
+        return ObjectsView(objects=[_view_in_source_words(view, self.real_backends) for view in found], after=after)
+
+    async def _list_visible(self, query: ReadQuery) -> tuple[list[ObjectView], str]:
+        """Reads a page below each path that the reader may see, not below all paths. Returns where the next begins."""
+        found: list[ObjectView] = []
+        for path in self.authorizer.readable_paths(Subject(query.requested_by), query.path):
+            found += await self.inventory.list_objects(query.kind, path, query.after, query.limit)
+        page = sorted(found, key=lambda view: view.path)[: query.limit]
+        return page, page[-1].path if len(page) == query.limit else ""
 
     @answered_from_store
     @activity.defn
@@ -156,8 +168,7 @@ class ReadActivities:
         return admission.model_copy(update={"grant": grant.model_copy(update=words)})
 
     async def _check_request(self, request: Request) -> Admission:
-        if self.allowed:
-            self.allowed(request)
+        self.authorizer.check_request(request)
         if examine := self.dry_run_checks.get((registry.kind_at(request.path).name, request.action)):
             request = await examine(request)
         run = f"check-{uuid.uuid4().hex[:12]}"
@@ -171,6 +182,12 @@ class ReadActivities:
                 real_backends=self.real_backends,
             )
         )
+
+    @activity.defn
+    async def read_access(self, query: AccessQuery) -> AccessView:
+        """Tells the sender who it is and what it may do."""
+        at = activity.info().scheduled_time if activity.in_activity() else None
+        return await refusal_as_answer(asyncio.to_thread(self.authorizer.describe_access, query, at))
 
     @answered_from_store
     @activity.defn

@@ -23,23 +23,27 @@ from client.errors import Unanswered
 from client.launching import Ticket, workflow_id
 from client.outcomes import minimal_outcome, outcome_of_failure
 from client.runs import ActionRun
+from client.speaker import Speaker
 from client.takeover import take_over_run
 from domain import registry, wire
 from domain.errors import Refused
+from domain.exposure import OWN_ACTION
 from domain.healing import HealReport, SweepOptions
 from domain.limits import TASK_TIMEOUT
 from domain.model import ActionResult, Admission, Outcome, Progress, ReadQuery, Request
+from domain.requests import CancelOrder
 
 __all__ = ["ActionClient", "Ticket"]
 
+SWEEP = "sweep"  # the activity that judges the order
 PROGRESS_SECONDS = 5  # a running action answers at once if a worker serves it
 
 
 class ActionClient(ActionStarter):
     """Everything that a program can request of Ratchet, over one connection to Temporal."""
 
-    def __init__(self, client: Client, ui: str = "") -> None:
-        super().__init__(client)
+    def __init__(self, client: Client, ui: str = "", speaker: Speaker | None = None) -> None:
+        super().__init__(client, speaker)
         self.ui = ui
 
     def web_ui_url(self, path: str, run: str) -> str:
@@ -51,6 +55,7 @@ class ActionClient(ActionStarter):
     async def request_action(self, request: Request) -> Ticket:
         """Starts an action and waits until it is admitted or refused. Temporal itself refuses a busy object."""
         registry.parse_spec(request)
+        request = self.speaker.sign(request, OWN_ACTION)
         await self.check_polled(wire.ACTIONS_QUEUE)
         try:
             try:
@@ -65,6 +70,7 @@ class ActionClient(ActionStarter):
     async def check_request(self, request: Request) -> Admission:
         """Dry run: returns the answer that `ask` would get now. Changes nothing."""
         registry.parse_spec(request)
+        request = self.speaker.sign(request, OWN_ACTION)
         newest = await self.newest_run(workflow_id(request))
         if newest and newest.is_open and (newest.describe_pause() or not registry.may_take_over(request)):
             return Admission(refusal=await self.conflict_refusal(request, newest))
@@ -121,7 +127,7 @@ class ActionClient(ActionStarter):
         run = f"{wire.HEAL_SCHEDULE}-{uuid.uuid4().hex[:12]}"
         report: HealReport = await self.client.execute_workflow(
             wire.HEAL_WORKFLOW,
-            order,
+            self.speaker.sign(order, SWEEP),
             id=run,
             task_queue=wire.ACTIONS_QUEUE,
             task_timeout=TASK_TIMEOUT,
@@ -129,9 +135,10 @@ class ActionClient(ActionStarter):
         )
         return report
 
-    async def cancel_action(self, path: str) -> None:
-        """Asks the running action to clean up and end."""
-        await self.client.get_workflow_handle(path).cancel()
+    async def cancel_action(self, path: str, run: str = "") -> None:
+        """Asks the running action to clean up and end; `path` is its workflow ID. A worker asks the policy first."""
+        order = CancelOrder(path=wire.object_path_of(path), workflow=path, run=run)
+        await self.run_query(wire.CANCEL_ACTIVITY, order, CancelOrder)
 
     async def _handle_busy_object(self, request: Request) -> Ticket:
         """Handles an object with a running action: ours from an earlier try, one to preempt, or a conflict."""

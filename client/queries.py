@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
 import time
 import uuid
@@ -10,7 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from pydantic import BaseModel
 from temporalio.api.enums.v1 import TaskQueueType
@@ -23,10 +24,13 @@ from activities.refusals import refusal_of_error
 from activities.retry import READ_RETRY
 from client.errors import AnswerTooLarge, NoWorker, Unanswered
 from client.gateway import GatewayReads
+from client.speaker import Speaker, VouchedSpeaker
 from domain import wire
-from domain.model import HistoryLine, HistoryView, ObjectsView, ObjectView, ReadQuery
+from domain.message import SignedMessage
+from domain.model import HistoryLine, HistoryView, ObjectsView, ObjectView, ReadQuery, Request
 
 T = TypeVar("T", bound=BaseModel)
+Q = TypeVar("Q", bound=BaseModel)
 
 READ_SECONDS = 10
 PAGE_SIZE = 500  # objects in one answer: Temporal's limit is 2 MB
@@ -37,9 +41,10 @@ POLLERS_SECONDS = 2  # Temporal lists a new worker only after a while
 class WorkerQueries:
     """Reads the inventory: through the gateway of `starter up` if there is one, else through a worker."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, speaker: Speaker | None = None) -> None:
         self.client = client
         self.gateway: GatewayReads | None = None  # asked first: a read through a worker leaves a line in Temporal
+        self.speaker = speaker or Speaker()
         self._polled_until: dict[str, float] = {}
         self._looking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -56,21 +61,22 @@ class WorkerQueries:
         It is sent a second time if no answer comes: a frozen or dead worker may have taken the first.
         """
         if self.gateway and queue == wire.ACTIONS_QUEUE:
-            found = await self.gateway.try_read(activity, query, answer, seconds)
+            found = await self.gateway.try_read(activity, self.sign_query(activity, query), answer, seconds)
             if found is not None:
                 return found
         await self.check_polled(queue)
         asked = partial(
             self.client.execute_activity,
             activity,
-            query,
             task_queue=queue,
             result_type=answer,
             schedule_to_close_timeout=timedelta(seconds=seconds),
             retry_policy=READ_RETRY,
         )
         try:
-            result: T = await _retry_once(lambda: asked(id=f"{activity}-{uuid.uuid4().hex[:12]}"))
+            result: T = await _retry_once(
+                lambda: asked(arg=self.sign_query(activity, query), id=f"{activity}-{uuid.uuid4().hex[:12]}")
+            )
             return result
         except ActivityFailureError as failure:
             if (refusal := refusal_of_error(failure.cause)) is not None:
@@ -78,6 +84,18 @@ class WorkerQueries:
             if isinstance(failure.cause, ApplicationError) and failure.cause.type == wire.TOO_LARGE_ERROR_TYPE:
                 raise AnswerTooLarge(f"the answer is too large: {failure.cause.message}") from failure
             raise Unanswered(f"the worker could not answer: {failure.cause}") from failure
+
+    def sign_query(self, activity: str, query: Q) -> Q:
+        """Returns the query with its sender's name and proof; a request has its own."""
+        if not isinstance(query, SignedMessage) or (isinstance(query, Request) and query.proof):
+            return query
+        return self.speaker.sign(query, activity)
+
+    def speaking_for(self, caller: str) -> Self:
+        """Returns this client, speaking for a caller whom this process has authenticated."""
+        other = copy.copy(self)
+        other.speaker = VouchedSpeaker(self.speaker, caller)
+        return other
 
     async def read_object(self, path: str) -> ObjectView:
         """Reads one object; Refused if it does not exist."""
@@ -93,17 +111,17 @@ class WorkerQueries:
         while True:
             query = ReadQuery(kind=kind, path=prefix, after=after, limit=size)
             try:
-                page = (await self.run_query(wire.READ_OBJECTS, query, ObjectsView)).objects
+                page = await self.run_query(wire.READ_OBJECTS, query, ObjectsView)
             except AnswerTooLarge:
                 if size == 1:
                     raise
                 size = max(1, size // 8)
                 continue
-            for view in page:
+            for view in page.objects:
                 yield view
-            if len(page) < size:
+            if not page.after:
                 return
-            after = page[-1].path
+            after = page.after
 
     async def check_polled(self, queue: str) -> None:
         """Raises NoWorker if no worker polls the queue: better than waiting for ever."""

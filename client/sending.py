@@ -15,6 +15,7 @@ from domain import registry, wire
 from domain.errors import Category, Refused
 from domain.fields import refuse_invalid
 from domain.kinds import ObjectSignal
+from domain.message import SignedMessage
 from domain.paths import ancestors, kind_of
 
 SIGNAL_LIMIT_ERROR = "limit for signal"  # part of Temporal's error for a run that takes no more signals
@@ -48,6 +49,8 @@ async def _send_update(client: ActionClient, path: str, signal: ObjectSignal, me
         raise _nobody_takes(path, signal.name)
     await client.check_polled(wire.ACTIONS_QUEUE)
     handle = client.client.get_workflow_handle(path, run_id=running.run_id)
+    if isinstance(message, SignedMessage):
+        message = client.speaker.sign(message, f"{signal.name} {path}")
     try:
         await handle.execute_update(signal.name, message, result_type=str)
     except WorkflowUpdateFailedError as error:

@@ -246,7 +246,17 @@ def workflow_types() -> str:
     return _table(("workflow type", "actions"), [(f"`{name}`", ", ".join(what)) for name, what in found.items()])
 
 
+def exposures() -> str:
+    """What may be called from outside: activities and messages by access and verb."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, row in (registry.ACTIVITY_EXPOSURES | registry.MESSAGE_EXPOSURES).items():
+        found.setdefault((row.access.value, row.verb), []).append(f"`{name}`")
+    lines = [(access, verb or "-", ", ".join(sorted(names))) for (access, verb), names in sorted(found.items())]
+    return _table(("access", "verb", "activities and messages"), lines)
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "exposures": exposures,
     "layers": layers,
     "settings": settings,
     "exit-codes": exit_codes,

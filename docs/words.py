@@ -51,6 +51,7 @@ EXITS = {
     Exit.FAILED: "the action failed or was cancelled, or you did not confirm it",
     Exit.USAGE: "bad command line or bad input; nothing was changed",
     Exit.REFUSED: "refused: busy (409) or not allowed now; nothing was changed",
+    Exit.FORBIDDEN: "forbidden: the policy does not allow it to you; nothing was changed",
     Exit.UNREACHABLE: "Temporal, a worker or the store cannot be reached",
     Exit.NOT_FOUND: "there is no such object",
     Exit.PARTLY: "done for some VMs, failed for others",
@@ -112,6 +113,8 @@ GROUP_FIELDS = {
 }
 
 REQUEST_FIELDS = {
+    "proof": "proves `requested_by`; needed where the workers have `RATCHET_IDENTITIES`",
+    "on_behalf_of": "for programs of ours: whoever made the lease or policy for which they ask",
     "path": "the object; also the workflow ID",
     "action": "the verb",
     "force": "begin in any status; end the action that runs on the object",

@@ -1,54 +1,101 @@
-"""Access policy: roles allow actions on kinds at or below paths, and users have roles.
+"""Access policy: who may do what, where. `authorize` is the one question; roles answer it, after the denials.
 
-A request carries its user's name as the client gives it. So a policy stops mistakes, not attackers: whoever can write
-to the Temporal namespace can give another name.
+Kept as a format of our own: a decision needs the path tree and the registry's kinds and actions, which a general
+policy language would have to be given as data for every decision (docs/security.md has the comparison).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
 
 from domain import registry
 from domain.errors import Category, Refused
+from domain.exposure import READ
 from domain.fields import ObjectPath
 from domain.model import Model, Request
+from domain.paths import kind_of
 
 ANYTHING = "*"  # any kind, any action; as a user: everybody who is not named
 
 PolicyName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+HINT = "ask the operator of the workers, who maintains RATCHET_POLICY_FILE"
 
 
-class Role(Model):
-    """A role of the access policy: kinds, actions and paths that it allows. Without `paths`, everywhere."""
+@dataclass(frozen=True)
+class Subject:
+    """Who asks. `proven` tells a name with a verified proof from one that the client only claims."""
 
-    kinds: list[PolicyName] = Field(min_length=1)
-    actions: list[PolicyName] = Field(min_length=1)
+    name: str
+    groups: tuple[str, ...] = ()
+    proven: bool = False
+
+
+class Rule(Model):
+    """Kinds, actions and paths that a role allows, or a denial forbids. Without `paths`, everywhere."""
+
+    kinds: list[PolicyName] = Field(default=[ANYTHING], min_length=1)
+    actions: list[PolicyName] = Field(default=[ANYTHING], min_length=1)
     paths: list[ObjectPath] = []
-    force: bool = False
 
     @model_validator(mode="after")
-    def _check_known_names(self) -> Role:
-        """Refuses unknown kinds and actions: they would silently allow nothing."""
+    def _check_known_names(self) -> Rule:
+        """Refuses unknown kinds and actions: they would silently allow, or forbid, nothing."""
         if unknown := [kind for kind in self.kinds if kind != ANYTHING and kind not in registry.KINDS]:
             raise ValueError(f"no such kind {unknown[0]!r}; kinds are: {', '.join(registry.KINDS)}")
         kinds = registry.KINDS if ANYTHING in self.kinds else self.kinds
-        actions = {verb.action for kind in kinds for verb in registry.KINDS[kind].verbs}
+        own = {verb.action for kind in kinds for verb in registry.KINDS[kind].verbs}
+        actions = [*sorted(own), *sorted(registry.OTHER_VERBS - own)]
         for action in self.actions:
             if action != ANYTHING and action not in actions:
-                raise ValueError(f"no such action {action!r}; actions are: {', '.join(sorted(actions))}")
+                raise ValueError(f"no such action {action!r}; actions are: {', '.join(actions)}")
         return self
 
-    def allows_request(self, request: Request) -> bool:
-        """Tells whether the role allows this request."""
-        kind = registry.kind_at(request.path).name
+    def covers(self, verb: str, path: str) -> bool:
+        """Tells whether the rule is about this verb on the object at this path; an empty path is everything."""
+        kind = kind_of(path) if path else ""
         return (
             (ANYTHING in self.kinds or kind in self.kinds)
-            and (ANYTHING in self.actions or request.action in self.actions)
-            and (self.force or not request.force)
-            and (not self.paths or any(_path_covers(path, request.path) for path in self.paths))
+            and (ANYTHING in self.actions or verb in self.actions)
+            and (not self.paths or any(path_covers(prefix, path) for prefix in self.paths))
         )
+
+
+class Role(Rule):
+    """A role of the access policy. Whoever has a role may also read what the role is about."""
+
+    kinds: list[PolicyName] = Field(min_length=1)
+    actions: list[PolicyName] = Field(min_length=1)
+    force: bool = False
+
+    def allows(self, verb: str, path: str, force: bool = False) -> bool:
+        """Tells whether the role allows this verb on the object at this path."""
+        if verb == READ:
+            return self.model_copy(update={"actions": [ANYTHING]}).covers(verb, path)
+        return (self.force or not force) and self.covers(verb, path)
+
+
+class Denial(Rule):
+    """What some users or groups may not do, whatever their roles allow."""
+
+    who: list[PolicyName] = Field(min_length=1)
+    why: Annotated[str, StringConstraints(max_length=200)] = ""
+
+    def forbids(self, subject: Subject, verb: str, path: str) -> bool:
+        """Tells whether this denial is about the subject and what it asks for."""
+        named = ANYTHING in self.who or subject.name in self.who or not set(self.who).isdisjoint(subject.groups)
+        return named and self.covers(verb, path)
+
+
+class Group(Model):
+    """The roles of a group. Members are listed here, or given by RATCHET_IDENTITIES."""
+
+    roles: list[PolicyName]
+    members: list[PolicyName] = []
 
 
 class AccessPolicy(Model):
@@ -58,45 +105,131 @@ class AccessPolicy(Model):
     """
 
     roles: dict[PolicyName, Role]
-    users: dict[PolicyName, list[PolicyName]]
+    users: dict[PolicyName, list[PolicyName]] = {}
+    groups: dict[PolicyName, Group] = {}
+    deny: list[Denial] = []
+    connections: dict[PolicyName, list[PolicyName]] = {}  # by path: the clouds, or places, that it may use; `*`: others
 
     @model_validator(mode="after")
     def _check_roles_exist(self) -> AccessPolicy:
-        for user, roles in self.users.items():
+        given = {f"users.{user}": roles for user, roles in self.users.items()}
+        given |= {f"groups.{name}": group.roles for name, group in self.groups.items()}
+        for owner, roles in given.items():
             for role in roles:
                 if role not in self.roles:
-                    raise ValueError(f"users.{user}: no such role {role!r}; roles are: {', '.join(self.roles)}")
+                    raise ValueError(f"{owner}: no such role {role!r}; roles are: {', '.join(self.roles)}")
         return self
 
-    def check_request(self, request: Request) -> None:
-        """Raises Refused if no role of the requester allows this request."""
-        names = self.users.get(request.requested_by, self.users.get(ANYTHING, []))
-        if request.requested_by not in self.users and _is_from_own_program(request):
+    def authorize(self, subject: Subject, verb: str, path: str, force: bool = False) -> None:
+        """Raises Refused unless the subject may do this: no denial forbids it, and a role allows it."""
+        subject = self._with_groups(subject)
+        if why := self._why_denied(subject, verb, path) or self._why_not_granted(subject, verb, path, force):
+            who = subject.name or "somebody without a name"
+            forced = " with force" if force else ""
+            raise Refused(Category.FORBIDDEN, f"{who} may not {verb} {path or 'everywhere'}{forced}: {why}", HINT)
+
+    def may(self, subject: Subject, verb: str, path: str) -> bool:
+        """Tells whether the subject may do this, without force."""
+        subject = self._with_groups(subject)
+        return not (self._why_denied(subject, verb, path) or self._why_not_granted(subject, verb, path, False))
+
+    def is_denied(self, subject: Subject, verb: str, path: str) -> bool:
+        """Tells whether a denial forbids this, whatever the subject's roles allow."""
+        return bool(self._why_denied(self._with_groups(subject), verb, path))
+
+    def check_request(self, request: Request, subject: Subject | None = None) -> None:
+        """Raises Refused unless the requester may make this request: by its roles, or as a program of ours."""
+        subject = subject or Subject(request.requested_by)
+        if subject.name in self.users or not is_from_own_program(request):
+            self.authorize(subject, request.action, request.path, request.force)
+        self.check_places(request)
+
+    def check_places(self, request: Request) -> None:
+        """Raises Refused if the request would create something in a cloud that its tenant may not use."""
+        kind = registry.kind_at(request.path)
+        allowed = self._places_of(request.path)
+        if allowed is None or kind.new_members is None or not kind.table.is_creation(request.action):
             return
-        if any(self.roles[name].allows_request(request) for name in names):
-            return
-        who = request.requested_by or "somebody without a name"
-        force = " with force" if request.force else ""
-        raise Refused(
-            Category.NOT_ALLOWED,
-            f"{who} may not {request.action} {request.path}{force}: {_having(names)} does not allow it",
-            "ask the operator of the workers, who maintains RATCHET_POLICY_FILE",
-        )
+        for member in kind.new_members(request.path, registry.parse_spec(request)):
+            if member.placement and not any(_place_matches(pattern, member.placement) for pattern in allowed):
+                raise Refused(
+                    Category.FORBIDDEN,
+                    f"{request.path} may not use {member.placement}: the policy's connections do not list it",
+                    f"it may use: {', '.join(allowed) or 'no cloud'}",
+                )
+
+    def readable_paths(self, subject: Subject, below: str) -> list[str]:
+        """Returns the paths at or below one that the subject's roles are about; the path itself if one covers it."""
+        prefixes: set[str] = set()
+        for role in self._roles_of(self._with_groups(subject)):
+            if not role.paths or any(path_covers(path, below) for path in role.paths if below):
+                return [below]
+            prefixes.update(path for path in role.paths if not below or path_covers(below, path))
+        return sorted(path for path in prefixes if not any(path_covers(other, path) for other in prefixes - {path}))
+
+    def reads_everything(self, subject: Subject) -> bool:
+        """Tells whether nothing is hidden from the subject."""
+        subject = self._with_groups(subject)
+        denied = any(deny.forbids(subject, READ, "") or deny.paths or ANYTHING not in deny.kinds for deny in self.deny)
+        return not denied and any(ANYTHING in role.kinds and not role.paths for role in self._roles_of(subject))
+
+    def groups_of(self, subject: Subject) -> tuple[str, ...]:
+        """Returns the subject's groups, those of the policy file included."""
+        return self._with_groups(subject).groups
+
+    def _with_groups(self, subject: Subject) -> Subject:
+        own = (name for name, group in self.groups.items() if subject.name in group.members)
+        return Subject(subject.name, tuple(dict.fromkeys((*subject.groups, *own))), subject.proven)
+
+    def _roles_of(self, subject: Subject) -> list[Role]:
+        return [self.roles[name] for name in self.role_names(subject)]
+
+    def role_names(self, subject: Subject) -> list[str]:
+        """Returns the names of the subject's roles, its own and its groups'."""
+        groups = [self.groups[name].roles for name in self._with_groups(subject).groups if name in self.groups]
+        own = self.users.get(subject.name)
+        if own is None and not groups:
+            return self.users.get(ANYTHING, [])
+        return list(dict.fromkeys([*(own or []), *(role for roles in groups for role in roles)]))
+
+    def _why_denied(self, subject: Subject, verb: str, path: str) -> str:
+        for denial in self.deny:
+            if denial.forbids(subject, verb, path):
+                return f"a denial forbids it{f': {denial.why}' if denial.why else ''}"
+        return ""
+
+    def _why_not_granted(self, subject: Subject, verb: str, path: str, force: bool) -> str:
+        if any(role.allows(verb, path, force) for role in self._roles_of(subject)):
+            return ""
+        return f"{_having(self.role_names(subject))} does not allow it"
+
+    def _places_of(self, path: str) -> list[str] | None:
+        """Returns the places that a path may use, by the longest path listed that covers it; None if all."""
+        covering = [prefix for prefix in self.connections if path_covers(prefix, path)]
+        if covering:
+            return self.connections[max(covering, key=len)]
+        return self.connections.get(ANYTHING)
 
 
-def _is_from_own_program(request: Request) -> bool:
+def is_from_own_program(request: Request) -> bool:
     """Tells whether one of our programs requests its own work; an object that does gives its path as its name."""
     signed = request.requested_by
     name = signed.split(":")[-2] if ":" in signed else signed
     return not request.force and name in registry.kind_at(request.path).find_verb(request.action).programs
 
 
-def _path_covers(prefix: str, path: str) -> bool:
+def path_covers(prefix: str, path: str) -> bool:
     """Tells whether `path` is at or below `prefix`; `ns:a` does not cover `ns:ab`."""
     return path == prefix or path.startswith(f"{prefix}:")
 
 
-def _having(names: list[str]) -> str:
-    if not names:
+def _place_matches(pattern: str, placement: str) -> bool:
+    """Tells whether a cloud (`aws`) or a pattern of places (`aws/eu-*`) covers a placement."""
+    return pattern == placement.partition("/")[0] or fnmatchcase(placement, pattern)
+
+
+def _having(names: Iterable[str]) -> str:
+    roles = list(names)
+    if not roles:
         return "the policy, which gives no role,"
-    return f"the role {names[0]}" if len(names) == 1 else f"none of the roles {', '.join(names)}"
+    return f"the role {roles[0]}" if len(roles) == 1 else f"none of the roles {', '.join(roles)}"

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from domain.model import Model
+from domain.message import Model, SignedMessage
 
 READ_ALIASES = "read_aliases"
 MAX_ALIASES = 5_000  # in one answer
@@ -47,7 +47,7 @@ class Alias(Model):
     generation: int
 
 
-class AliasQuery(Model):
+class AliasQuery(SignedMessage):
     """Asks for aliases by their ids, or by paths; a path has the alias of the last object that was there."""
 
     dialect: Dialect

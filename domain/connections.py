@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from domain.errors import Category, Refused
 from domain.fields import Name
 from domain.limits import CAPS_BY_CLOUD, NO_CAP, CloudCaps
-from domain.model import Model
+from domain.model import Model, SignedMessage
 from domain.wire import SIMULATED, make_placement, split_placement, split_region
 
 
@@ -84,7 +84,7 @@ class BackendOptions(ConnectionsFileModel):
         return self.provider
 
 
-class ConnectionsQuery(Model):
+class ConnectionsQuery(SignedMessage):
     """Asks for a cloud's connections; with `check`, the cloud itself is called."""
 
     csp: str = ""  # all clouds, without a check of credentials

@@ -28,6 +28,7 @@ class Category(StrEnum):
     NOT_FOUND = "not_found"
     INVALID = "invalid"
     QUOTA = "quota"
+    FORBIDDEN = "forbidden"  # whoever asks may not, at any time; NOT_ALLOWED is about the object's status
 
 
 class RatchetError(Exception):

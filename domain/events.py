@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from domain.errors import Category, Refused
-from domain.model import HistoryLine, Model
+from domain.model import HistoryLine, Model, SignedMessage
 
 READ_EVENTS = "read_events"
 READ_NEWEST_EVENT = "read_newest_position"
@@ -44,7 +44,7 @@ class Event(Model):
     line: HistoryLine
 
 
-class EventQuery(Model):
+class EventQuery(SignedMessage):
     """The events after a position, at most `limit`."""
 
     after: str = "0"

@@ -15,7 +15,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from domain.model import Model, ShortText, ShortWord
+from domain.model import Model, ShortText, ShortWord, SignedMessage
 from domain.paths import name_of
 
 VERBS_OUTSIDE_WILDCARD = (
@@ -85,7 +85,7 @@ class Fault(Model):
         return self.vm == "*" or fnmatchcase(name_of(path), self.vm) or fnmatchcase(path, self.vm)
 
 
-class FaultScript(Model):
+class FaultScript(SignedMessage):
     """Fault rules as a file or a command gives them; `replace` drops the rules that were set before."""
 
     faults: list[Fault] = Field(default=[], max_length=1_000)

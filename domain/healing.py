@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from domain.model import Model
+from domain.model import Model, SignedMessage
 from domain.paths import kind_of
 
 DEFAULT_LIMIT_SECONDS = 600.0  # seconds
@@ -75,13 +75,17 @@ class HealEntry(Model):
     provider: str = ""
 
 
-class SweepOptions(Model):
+class SweepOptions(SignedMessage):
     """Options of one sweep. `limits` are seconds by `kind.action`, by `kind`, or for all as `*`."""
 
     dry_run: bool = False
     at: datetime | None = None  # the workflow's clock; empty in a request
     limits: dict[str, float] | None = None  # instead of the worker's own
     grace: float | None = None  # seconds until leftovers are removed, instead of the worker's own
+
+    def judged_verb(self, verb: str) -> str:
+        """A sweep with the worker's own limits is what the schedule does every few minutes: anybody may hurry it."""
+        return verb if self.limits is not None or self.grace is not None else ""
 
 
 class PruneResult(Model):
@@ -105,7 +109,7 @@ class HealReport(Model):
     pruned: PruneResult | None = None
 
 
-class HealReportsQuery(Model):
+class HealReportsQuery(SignedMessage):
     """Asks for the reports of the newest sweeps; `limit` says how many."""
 
     limit: int = Field(1, ge=1, le=50)

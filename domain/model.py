@@ -10,36 +10,32 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from domain.errors import Category, Refused
 from domain.fields import ObjectPath
+from domain.message import Model as Model
+from domain.message import ShortText as ShortText
+from domain.message import ShortWord as ShortWord
+from domain.message import SignedMessage as SignedMessage
 from domain.statetable import NONE, Actor, LineEffect, Ruling
 
-ShortText = Annotated[str, StringConstraints(max_length=500)]
-ShortWord = Annotated[str, StringConstraints(max_length=100)]
 ActionWord = Annotated[str, StringConstraints(max_length=40, to_lower=True)]
 
 # Stands for the database's time at the write: a worker's clock may be wrong.
 AT_WRITE_TIME = datetime.min.replace(tzinfo=UTC)
 
 
-class Model(BaseModel):
-    """Base of every message: frozen, and refuses unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Request(Model):
+class Request(SignedMessage):
     """A request for an action on one object: the single argument of every action workflow."""
 
     path: ObjectPath
     action: ActionWord
     force: bool = False
     spec: dict[str, Any] | None = None
-    requested_by: ShortWord = ""
     reason: ShortText = ""
     request_id: ShortWord = ""
+    on_behalf_of: ShortWord = ""  # whoever made the lease or policy for which a program of ours asks
 
 
 class Claim(Model):
@@ -109,7 +105,7 @@ class QueuedWorkflow(Model):
     workflow: str
 
 
-class QueueCommand(Model):
+class QueueCommand(SignedMessage):
     """The order to close or open the wait queue at a path, for a run."""
 
     path: str
@@ -346,7 +342,7 @@ class HistoryLine(Model):
     run: str = ""
 
 
-class ReadQuery(Model):
+class ReadQuery(SignedMessage):
     """The argument of every read of the inventory; each uses the fields that it needs."""
 
     path: str = ""
@@ -357,9 +353,10 @@ class ReadQuery(Model):
 
 
 class ObjectsView(Model):
-    """A page of objects."""
+    """A page of objects. `after` is where the next page begins; empty on the last one."""
 
     objects: list[ObjectView]
+    after: str = ""
 
 
 class HistoryView(Model):

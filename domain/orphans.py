@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from pydantic import Field
 
-from domain.model import Model
+from domain.model import Model, SignedMessage
 
 NO_RECORD = "none"
 FIRST_EPOCH = 10**15  # 2001 in microseconds: a lower number is not a time
@@ -65,7 +65,7 @@ class OrphanTerms(Model):
     own: str = ""  # the cloud id that the record of its path has had so far
 
 
-class OrphanQuery(Model):
+class OrphanQuery(SignedMessage):
     """Ask for a page of the orphans at or below a path, after a given one."""
 
     path: str = ""

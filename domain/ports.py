@@ -32,6 +32,7 @@ from domain.model import (
     TreeView,
     WorkReport,
 )
+from domain.requests import AccessAttempt
 from domain.runs import ActionView
 
 T = TypeVar("T")
@@ -56,6 +57,10 @@ class Inventory(Protocol):
 
     async def check_admission(self, claim: Claim) -> Admission:
         """Dry run of begin: returns its answer, and changes nothing."""
+        ...
+
+    async def record_attempt(self, attempt: AccessAttempt) -> None:
+        """Writes a line for the history of an object: a cancel, or what was refused to somebody."""
         ...
 
     async def apply_step(self, step: Step) -> StepResult:

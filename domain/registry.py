@@ -6,12 +6,17 @@ from functools import cache
 
 from pydantic import BaseModel
 
-from domain import edge, leases, machines, mci, systems
+from domain import edge, exposure, leases, machines, mci, systems
+from domain.edge import exposure as edge_exposure
 from domain.errors import Category, Refused
 from domain.fields import refuse_invalid
 from domain.kinds import InternalProgram, Kind, Verb
+from domain.leases import exposure as lease_exposure
+from domain.machines import exposure as machine_exposure
+from domain.mci import exposure as mci_exposure
 from domain.model import Request
 from domain.paths import PART_KIND_OF_TREE, check_path, expand_path, kind_of
+from domain.systems import exposure as system_exposure
 from domain.wire import companion_id, object_path_of
 
 __all__ = [
@@ -35,6 +40,17 @@ FAMILIES: dict[str, tuple[Kind, ...]] = {
     "systems": systems.KINDS,
 }
 KINDS = {kind.name: kind for kinds in FAMILIES.values() for kind in kinds}
+_EXPOSED = (mci_exposure, edge_exposure, machine_exposure, lease_exposure, system_exposure)
+# What may be called from outside, by the name of the activity or message.
+ACTIVITY_EXPOSURES = exposure.KERNEL_ACTIVITIES | {
+    name: row for part in _EXPOSED for name, row in part.ACTIVITIES.items()
+}
+MESSAGE_EXPOSURES = exposure.KERNEL_MESSAGES | {name: row for part in _EXPOSED for name, row in part.MESSAGES.items()}
+# What policies can allow besides actions, such as `read` and `cancel`.
+OTHER_VERBS = {row.verb for row in (*ACTIVITY_EXPOSURES.values(), *MESSAGE_EXPOSURES.values())} - {
+    "",
+    exposure.OWN_ACTION,
+}
 
 
 def find_kind(name: str) -> Kind:

@@ -4,16 +4,82 @@ from __future__ import annotations
 
 import hashlib
 import json
+from datetime import datetime
+from typing import Any
 
 from domain.errors import Category
-from domain.model import Model, Refusal, Request
+from domain.fields import ObjectPath
+from domain.message import ShortText, ShortWord
+from domain.model import ActionWord, Model, Refusal, Request, SignedMessage
 
 
-class EvictRun(Model):
+class EvictRun(SignedMessage):
     """The order to end a run for a request that takes over. The worker sets the grace period, not the requester."""
 
     request: Request
     run: str
+
+
+class CancelOrder(SignedMessage):
+    """The order to cancel the action on an object. `workflow` names a hidden action's; empty: the path."""
+
+    path: ObjectPath
+    workflow: ShortText = ""
+    run: ShortWord = ""
+
+    @property
+    def workflow_id(self) -> str:
+        """The workflow to cancel; one of another object is none of this order's business."""
+        return self.workflow if self.workflow.startswith(f"{self.path}::") else self.path
+
+
+class SentMessage(SignedMessage):
+    """A message to a workflow as it was signed: its sender, its proof, and the rest of it."""
+
+    content: dict[str, Any] = {}
+
+    @classmethod
+    def of_message(cls, message: SignedMessage) -> SentMessage:
+        """Returns the message with everything that its proof covers."""
+        rest = message.model_dump(mode="json", exclude_defaults=True, exclude={"requested_by", "proof"})
+        return cls(requested_by=message.requested_by, proof=message.proof, content=rest)
+
+
+class MessageCheck(Model):
+    """The question whether the sender of a message may send it to the workflow of an object."""
+
+    path: str
+    verb: str
+    at: datetime  # when the workflow got it
+    message: SentMessage
+
+
+class AccessQuery(SignedMessage):
+    """Asks who the sender is and, with a verb, whether it may do that at a path."""
+
+    verb: ActionWord = ""
+    path: ShortText = ""
+    force: bool = False
+
+
+class AccessView(Model):
+    """Who the sender is. `why` says why it may not do what it asked about; empty if it may."""
+
+    name: str
+    groups: list[str] = []
+    roles: list[str] = []
+    proven: bool = False
+    has_policy: bool = False
+    why: str = ""
+
+
+class AccessAttempt(Model):
+    """A cancel, or something that was refused to somebody: a line for the history of the object."""
+
+    path: str
+    verb: str
+    message: str
+    at: datetime
 
 
 def spec_digest(request: Request) -> str:

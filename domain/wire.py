@@ -29,6 +29,7 @@ TOO_LARGE_ERROR_TYPE = "TooLarge"  # of a payload over Temporal's size limit
 
 # Terminates a run that does not make way for a request that takes over.
 MAKE_WAY_ACTIVITY = "make_way"
+CANCEL_ACTIVITY = "cancel_action"
 
 # The wait queue: an action that ends signals those behind it.
 PASSED_SIGNAL = "passed"
@@ -60,6 +61,7 @@ READ_CHECK = "read_check"
 READ_OUTCOME = "read_outcome"
 READ_ACTION = "read_action"
 READ_STORE = "read_store"
+READ_ACCESS = "read_access"
 READ_ORPHANS = "read_orphans"
 VERIFY_ACTIVITY = "verify"
 CLOUD_FAULTS = "cloud_faults"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 
 from domain.wire import ACTIONS_QUEUE
 from gateway import native, openapi, page, problems, reading, signals
-from gateway.context import Gateway, Ratchet, TranslatedRoute
+from gateway.context import Gateway, TranslatedRoute, gateway_of
 from gateway.dialects.mounts import mount_dialects
 from gateway.limits import RequestGuard
 
@@ -49,9 +49,9 @@ def _add_health_probes(app: FastAPI) -> None:
         return {"status": "ok"}
 
     @app.get("/readyz", tags=["probes"], responses=openapi.PROBLEM_RESPONSES)
-    async def check_readiness(ratchet: Ratchet) -> dict[str, str]:
+    async def check_readiness(request: Request) -> dict[str, str]:
         """The gateway reaches Temporal, and a worker serves actions."""
-        await ratchet.check_polled(ACTIONS_QUEUE)
+        await gateway_of(request).ratchet.check_polled(ACTIONS_QUEUE)
         return {"status": "ready"}
 
     @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)

@@ -60,19 +60,21 @@ def authenticate_caller(request: Request) -> str:
     return tokens.authenticate(request.headers.get("authorization")) if tokens else ANONYMOUS
 
 
-def authenticate_reader(request: Request) -> str:
-    """Who reads: whoever may ask, or a program that can read this gateway's home folder."""
+def authenticate_reader(request: Request) -> str | None:
+    """Who reads: whoever may ask; None for a program that can read this gateway's home folder, and says it itself."""
     sent = request.headers.get("authorization", "").removeprefix("Bearer ")
     known = gateway_of(request).reads_token
     if known and hmac.compare_digest(sent.encode(), known.encode()):
-        return ANONYMOUS
+        return None
     return authenticate_caller(request)
 
 
-def client_of(request: Request) -> ActionClient:
-    """The client that serves a request."""
-    return gateway_of(request).ratchet
-
-
 Caller = Annotated[str, Depends(authenticate_caller)]
+
+
+def client_of(request: Request, caller: Caller) -> ActionClient:
+    """The client that serves a request: it speaks for the caller."""
+    return gateway_of(request).ratchet.speaking_for(caller)
+
+
 Ratchet = Annotated[ActionClient, Depends(client_of)]

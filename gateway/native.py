@@ -19,6 +19,7 @@ from activities.runs import find_reset_run
 from client.explaining import Explanation, explain_object
 from client.launching import run_within
 from domain import registry, wire
+from domain.access import Subject
 from domain.errors import Category, RatchetError, Refused
 from domain.events import EventCursor, parse_cursor
 from domain.kinds import Kind
@@ -144,14 +145,14 @@ async def list_objects(
 ) -> Response:
     """Objects of a kind, a page at a time, in the order of their paths."""
     found: list[ObjectView] = []
-    for _ in range(MAX_PAGES):
+    for pages in range(MAX_PAGES):  # noqa: B007 - read after the loop
         query = StoreQuery(kind=kind, path=prefix, after=after, limit=limit)
-        page = (await ratchet.run_query(wire.READ_OBJECTS, query, ObjectsView)).objects
-        found += [view for view in page if not status or view.status == status][: limit - len(found)]
-        after = page[-1].path if len(page) == limit else ""
+        page = await ratchet.run_query(wire.READ_OBJECTS, query, ObjectsView)
+        found += [view for view in page.objects if not status or view.status == status][: limit - len(found)]
+        after = page.after
         if len(found) == limit or not after:
             break
-    if len(found) == limit and status:
+    if len(found) == limit and (after or status or pages):  # the last page may have more than was left to fill
         after = found[-1].path
     return _etag_response(request, ObjectPage(objects=found, next=after))
 
@@ -255,13 +256,14 @@ async def cancel_action(ratchet: Ratchet, run: RunParameter) -> RunView:
     workflow_id = registry.workflow_id_of(view.path, view.action)
     while later := await find_reset_run(ratchet.client, workflow_id, run):
         run = later
-    await ratchet.client.get_workflow_handle(workflow_id, run_id=run).cancel()
+    await ratchet.cancel_action(workflow_id, run)
     return RunView(action=view)
 
 
 @router.get("/events", response_class=StreamingResponse)
 async def follow_events(
     request: Request,
+    caller: Caller,
     prefix: Annotated[str, Query(description="Only events at or below this path.", max_length=500)] = "",
     kind: Annotated[str, Query(description="Only events of this kind of object.", max_length=100)] = "",
     last_event_id: Annotated[
@@ -285,11 +287,13 @@ async def follow_events(
         return problem_response(HTTPStatus.GONE, "gone", refused.message, refused.hint)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(
-        _stream_events(gateway, cursor, prefix, kind), headers=headers, media_type="text/event-stream"
+        _stream_events(gateway, caller, cursor, prefix, kind), headers=headers, media_type="text/event-stream"
     )
 
 
-async def _stream_events(gateway: Gateway, cursor: EventCursor, prefix: str, kind: str) -> AsyncIterator[str]:
+async def _stream_events(
+    gateway: Gateway, caller: str, cursor: EventCursor, prefix: str, kind: str
+) -> AsyncIterator[str]:
     gateway.streams += 1
     try:
         async with gateway.feed.poll_while_following():
@@ -299,9 +303,11 @@ async def _stream_events(gateway: Gateway, cursor: EventCursor, prefix: str, kin
                     events = await gateway.feed.wait_for_events(cursor, HEARTBEAT_SECONDS)
                 except (RatchetError, RPCError, TemporalError):
                     return  # the reader connects again, after the last event that it got
+                may_see = gateway.ratchet.authorizer.make_filter(Subject(caller, proven=True))  # policies change
                 for event in events:
                     at = event.line.path
-                    if f"{at}:".startswith(f"{prefix}:" if prefix else "") and kind in ("", kind_of(at)):
+                    wanted = f"{at}:".startswith(f"{prefix}:" if prefix else "") and kind in ("", kind_of(at))
+                    if wanted and (may_see is None or may_see(at)):
                         yield f"id: {event.id}\nevent: change\ndata: {event.line.model_dump_json()}\n\n"
                 if events:
                     cursor = parse_cursor(events[-1].id)

@@ -24,6 +24,7 @@ STATUS_OF_CATEGORY = {
     Category.NOT_FOUND: HTTPStatus.NOT_FOUND,
     Category.INVALID: HTTPStatus.UNPROCESSABLE_ENTITY,
     Category.QUOTA: HTTPStatus.FORBIDDEN,
+    Category.FORBIDDEN: HTTPStatus.FORBIDDEN,
 }
 
 

@@ -20,6 +20,7 @@ from gateway.settings import GatewaySettings
 from gateway.tokens import TokenFile
 from store.identity import read_identity
 from store.migrate import newest_version, read_version
+from workers import access
 from workers.service import WorkerService
 from workers.settings import redact_url
 
@@ -27,7 +28,7 @@ from workers.settings import redact_url
 @asynccontextmanager
 async def serve_beside_worker(service: WorkerService, settings: GatewaySettings, ui: str) -> AsyncIterator[str]:
     """Serve in a worker's process while the block lasts, on another port if its own is taken; yields the URL."""
-    client = GatewayClient(service.client, service.store_reads(beside_worker=True), ui)
+    client = GatewayClient(service.client, service.store_reads(beside_worker=True), ui, service.authorizer)
     token = secrets.token_urlsafe(32)
     async with _serve_gateway(client, settings, or_any_port=True, reads_token=token) as url:
         temporal = service.client.service_client.config.target_host
@@ -43,13 +44,14 @@ async def serve_alone(settings: GatewaySettings) -> AsyncIterator[tuple[str, str
     """Serve in a process of its own while the block lasts; yields the URL, and where reads are answered."""
     async with connect(settings, "gateway") as ratchet:
         if not _has_store(settings):
-            async with _serve_gateway(GatewayClient(ratchet.client, ui=ratchet.ui), settings) as url:
+            client = GatewayClient(ratchet.client, ui=ratchet.ui, authorizer=access.make_authorizer(settings))
+            async with _serve_gateway(client, settings) as url:
                 yield url, "a worker"
             return
         service = WorkerService(ratchet.client, settings)
         try:
             await _check_store(service)
-            client = GatewayClient(ratchet.client, service.store_reads(), ratchet.ui)
+            client = GatewayClient(ratchet.client, service.store_reads(), ratchet.ui, service.authorizer)
             async with _serve_gateway(client, settings) as url:
                 yield url, redact_url(settings.store_database_url())
         finally:

@@ -13,11 +13,17 @@ from domain.fields import describe_validation_errors
 from gateway.context import TranslatedRoute, authenticate_reader, gateway_of
 from gateway.problems import problem_response
 
-router = APIRouter(route_class=TranslatedRoute, include_in_schema=False, dependencies=[Depends(authenticate_reader)])
+Reader = Annotated[str | None, Depends(authenticate_reader)]  # None: the query says who asks
+router = APIRouter(
+    route_class=TranslatedRoute,
+    include_in_schema=False,
+)
 
 
 @router.post(READS_PATH + "/{name}")
-async def read_by_name(request: Request, name: str, query: Annotated[dict[str, Any], Body()]) -> Response:
+async def read_by_name(
+    request: Request, reader: Reader, name: str, query: Annotated[dict[str, Any], Body()]
+) -> Response:
     """Answer a read that this gateway can answer without a worker."""
     ratchet = gateway_of(request).ratchet
     read = ratchet.store_reads.get(name)
@@ -33,5 +39,6 @@ async def read_by_name(request: Request, name: str, query: Annotated[dict[str, A
     except ValidationError as error:
         why = describe_validation_errors(error, "query")
         return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, "bad-query", why, "use programs of one version")
-    found = await ratchet.run_query(name, parsed, answer)
+    client = ratchet.speaking_for(reader) if reader is not None else ratchet.passing_on()
+    found = await client.run_query(name, parsed, answer)
     return Response(found.model_dump_json(), media_type="application/json")

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
+from activities.access import Authorizer
 from activities.refusals import refusal_of_error
 from client.actions import ActionClient
 from client.queries import READ_SECONDS
+from client.speaker import Speaker, VouchedSpeaker
 from domain import wire
+from domain.access import Subject
 from domain.errors import StoreUnavailable
 
 T = TypeVar("T", bound=BaseModel)
 
 
 class GatewayClient(ActionClient):
-    """An ActionClient that answers reads from the store, so that they leave nothing in Temporal."""
+    """An ActionClient that answers reads from the store, so that they leave nothing in Temporal.
+
+    A read for a caller is judged as a worker would judge it; what the gateway itself reads is not.
+    """
 
     def __init__(
-        self, client: Client, store_reads: Mapping[str, Callable[..., Awaitable[Any]]] | None = None, ui: str = ""
+        self,
+        client: Client,
+        store_reads: Mapping[str, Callable[..., Awaitable[Any]]] | None = None,
+        ui: str = "",
+        authorizer: Authorizer | None = None,
+        speaker: Speaker | None = None,
     ) -> None:
-        super().__init__(client, ui)
+        super().__init__(client, ui, speaker)
         self.store_reads = store_reads or {}
+        self.authorizer = authorizer or Authorizer()
+        self.passes_on = False
 
     async def run_query(
         self,
@@ -39,9 +53,25 @@ class GatewayClient(ActionClient):
         if read is None or queue != wire.ACTIONS_QUEUE:
             return await super().run_query(activity, query, answer, seconds, queue)
         try:
-            result: T = await read(query)
-            return result
+            return await self._answer_from_store(activity, read, query)
         except ApplicationError as error:
             if (refusal := refusal_of_error(error)) is not None:
                 raise refusal.to_error() from error
             raise StoreUnavailable(error.message) from error
+
+    def passing_on(self) -> Self:
+        """Returns this client, for queries whose senders have put their own names and proofs on them."""
+        other = copy.copy(self)
+        other.passes_on = True
+        return other
+
+    async def _answer_from_store(self, activity: str, read: Callable[..., Awaitable[T]], query: BaseModel) -> T:
+        if self.passes_on:
+            subject = self.authorizer.check_call(activity, query)
+            return self.authorizer.prune_answer(subject, await read(query))
+        if not isinstance(self.speaker, VouchedSpeaker):
+            return await read(query)
+        caller = Subject(self.speaker.name, proven=True)
+        named = query.model_copy(update={"requested_by": caller.name})
+        subject = self.authorizer.check_call(activity, named, known=caller)
+        return self.authorizer.prune_answer(subject, await read(named))

@@ -17,6 +17,7 @@ class Exit(IntEnum):
     FAILED = 1
     USAGE = 2  # bad options or bad input
     REFUSED = 3
+    FORBIDDEN = 4  # whoever asks may not, whatever the status
     UNREACHABLE = 5  # Temporal, a worker or the store
     NOT_FOUND = 6
     PARTLY = 7
@@ -28,6 +29,7 @@ EXIT_OF_CATEGORY = {
     Category.CONFLICT: Exit.REFUSED,
     Category.NOT_ALLOWED: Exit.REFUSED,
     Category.QUOTA: Exit.REFUSED,
+    Category.FORBIDDEN: Exit.FORBIDDEN,
     Category.NOT_FOUND: Exit.NOT_FOUND,
     Category.INVALID: Exit.USAGE,
 }
@@ -45,10 +47,12 @@ HEADLINE_OF_CATEGORY = {
     Category.NOT_ALLOWED: "not allowed now: nothing was changed",
     Category.QUOTA: "over a quota: nothing was changed",
     Category.NOT_FOUND: "not found: nothing was changed",
+    Category.FORBIDDEN: "forbidden: nothing was changed",
     Category.INVALID: "bad input: nothing was changed",
 }
 
 HINT_OF_CATEGORY = {
+    Category.FORBIDDEN: "starter whoami",
     Category.INVALID: "starter --help",
     Category.NOT_FOUND: "starter list KIND",
 }

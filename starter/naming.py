@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-
 from domain import registry
 from domain.errors import Category, Refused
 from domain.fields import refuse_invalid
@@ -49,14 +47,6 @@ def list_prefix(text: str, kind: registry.Kind) -> str:
 def compose_request(path: str, action: str, **rest: object) -> Request:
     """Composes a request and validates it as far as possible without a worker."""
     with refuse_invalid("the request is not valid", whole="request"):
-        request = Request.model_validate({"path": path, "action": action, "requested_by": user_name(), **rest})
+        request = Request.model_validate({"path": path, "action": action, **rest})
     registry.parse_spec(request)
     return request
-
-
-def user_name() -> str:
-    """Returns the user's name, from the operating system."""
-    try:
-        return getpass.getuser()[:100]
-    except (KeyError, OSError):  # a container's user often has no name
-        return ""

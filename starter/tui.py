@@ -25,7 +25,6 @@ from domain.locks import LocksView
 from domain.model import ObjectView, ReadQuery, Request
 from domain.paths import kind_of, short_path
 from starter.confirmation import question_before
-from starter.naming import user_name
 from starter.options import required_options
 from starter.terminal import as_typed, escape_controls
 
@@ -158,10 +157,10 @@ class Tui(App[None]):
         """Sends a decision, or requests an action; what cannot be undone only after a question."""
         kind = registry.find_kind(kind_of(path))
         if word in (signal.name for signal in kind.signals):
-            await send_signal(self._asking, path, word, {"reason": "tui"}, user_name())
+            await send_signal(self._asking, path, word, {"reason": "tui"}, self._asking.speaker.name)
             self._notify_user(f"{word} was sent to {short_path(path)}")
             return
-        request = Request(path=path, action=word, requested_by=user_name(), reason="tui")
+        request = Request(path=path, action=word, reason="tui")
         question = await question_before(self._asking, kind, request)
         if question and await self.push_screen_wait(ChoiceScreen(question, ["no", "yes"])) != "yes":
             self._notify_user("not confirmed: nothing was changed")

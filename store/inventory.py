@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from domain.model import Admission, Claim
-from store import aliases, audit, begin, events, finish, healing, land, queries, recovery, retention, steps
+from store import aliases, attempts, audit, begin, events, finish, healing, land, queries, recovery, retention, steps
 from store.engine import Database
 from store.hooks import HooksByKind
 from store.transaction import HookedStore, hooked_transaction, snapshot_read, transaction
@@ -31,6 +31,7 @@ class SqlInventory(HookedStore, SqlWaitQueue):
             partial(begin.check_admission, hooks=self.hooks, claim=claim, allowed=self.check_access)
         )
 
+    record_attempt = transaction(attempts.record_attempt)
     apply_step = hooked_transaction(steps.apply_step)
     list_targets = transaction(land.list_targets)
     land_targets = hooked_transaction(land.land_targets)

@@ -12,11 +12,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities import eviction
+from activities.access import Authorizer
 from activities.eviction import EvictionActivities
 from activities.refusals import refusal_of_error
 from client import takeover
 from domain import wire
-from domain.errors import Category, Refused
+from domain.access import AccessPolicy
+from domain.errors import Refused
 from domain.mci.messages import HoldDecision
 from domain.model import Request
 from domain.requests import EvictRun
@@ -108,10 +110,8 @@ def order(user: User, run: WorkflowHandle[Any, Any], force: bool = True) -> Evic
 async def test_who_may_not_do_it_cannot_have_a_run_ended(user: User, client: Client) -> None:
     run = await stuck(user)
 
-    def nobody(_request: Request) -> None:
-        raise Refused(Category.NOT_ALLOWED, "not for you")
-
-    with pytest.raises(ApplicationError, match="not for you"):
+    nobody = Authorizer(lambda: AccessPolicy(roles={}))
+    with pytest.raises(ApplicationError, match="may not terminate"):
         await EvictionActivities(client, nobody).make_way(order(user, run))
     with pytest.raises(ApplicationError) as refused:
         await EvictionActivities(client).make_way(order(user, run, force=False))

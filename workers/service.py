@@ -19,10 +19,12 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker, WorkerDeploymentConfig
 
+from activities.cancelling import CancelActivities
 from activities.companions import CompanionKeeper
 from activities.connections import ConnectionActivities
 from activities.eviction import EvictionActivities
 from activities.fence import Fence, acknowledged_heartbeat
+from activities.guard import AccessGuard
 from activities.healing import HealingActivities
 from activities.inventory import ActionActivities
 from activities.measuring import MeasuredCloud
@@ -40,7 +42,6 @@ from domain.model import StoreView
 from domain.ports import Cloud
 from domain.wire import ACTIONS_QUEUE, cloud_queue, worker_identity
 from providers.simulated import SimulatedCloud, create_tables
-from store.begin import allow_everybody
 from store.engine import Database
 from store.identity import read_identity
 from store.inventory import SqlInventory
@@ -84,12 +85,10 @@ class WorkerService:
         self.settings = settings
         self.connections = load_connections(settings.connections)
         self._no_simulation = settings.simulated == "off"
-        self._allowed = (
-            access.load_policy(settings.policy_file).check_request if settings.policy_file else allow_everybody
-        )
+        self.authorizer = access.make_authorizer(settings)
         self.database = Database(settings.store_database_url(), settings.store_pool)
         self.cloud_database = Database(settings.cloud_database_url(), settings.store_pool)
-        self.inventory = SqlInventory(self.database, merge_hooks(families), self._allowed)
+        self.inventory = SqlInventory(self.database, merge_hooks(families), self.authorizer.check_request)
         self.simulated = {csp: self._simulated_cloud(csp) for csp in self.connections.served_clouds()}
         self.real = open_clouds(self.connections, settings.call_timeout)
         self.context = WorkerContext(
@@ -116,7 +115,8 @@ class WorkerService:
         rows = [row for family in self.families for row in family.companions()]
         self._companions = CompanionKeeper(client, rows, expected_schedules(client, settings.heal_interval))
         self.inline_work = {which: work for family in self.families for which, work in family.inline_work().items()}
-        self._interceptors = interceptors
+        names = (str(workflow._Definition.must_from_class(each).name) for each in self._workflows)
+        self._interceptors = [AccessGuard(self.authorizer, names), *interceptors]
         self.polling = WorkerGroup({})
         self.exit_after: float | None = None  # see WorkerGroup
 
@@ -225,7 +225,7 @@ class WorkerService:
         writes, healing, reading = (
             ActionActivities(
                 self.inventory,
-                self._allowed,
+                self.authorizer,
                 self.inline_work,
                 self.connections.real_places(),
                 self._no_simulation,
@@ -246,7 +246,7 @@ class WorkerService:
             ReadActivities(
                 self.inventory,
                 self._describe_store,
-                self._allowed,
+                self.authorizer,
                 {which: examine for family in self.families for which, examine in family.dry_run_checks().items()},
                 self.connections.real_places(),
                 self._no_simulation,
@@ -257,8 +257,9 @@ class WorkerService:
         verifying = VerifyActivities(self.client, self.inventory, audits, self._companions)
         verbs = {name: some for family in self.families for name, some in family.fault_verbs().items()}
         simulation = FaultActivities(next(iter(self.simulated.values())), verbs)
-        eviction = EvictionActivities(self.client, self._allowed)
-        kernel = activities_of(simulation, writes, eviction, healing, verifying, reading)
+        eviction = EvictionActivities(self.client, self.authorizer)
+        cancelling = CancelActivities(self.client, self.inventory)
+        kernel = activities_of(simulation, writes, eviction, cancelling, healing, verifying, reading)
         return [*kernel, self._orphans.read_orphans]
 
     def store_reads(self, beside_worker: bool = False) -> Mapping[str, Callable[..., Any]]:
@@ -267,9 +268,9 @@ class WorkerService:
 
     def activity_names(self) -> list[str]:
         """Every activity that this process offers, on whatever queue."""
-        offered = [
+        offered: list[Callable[..., Any]] = [
             *self._kernel_activities(),
-            self._orphans.remove_orphan,
+            *(self.inspection.read_connections, self._orphans.remove_orphan),
             *(each for some in self._activities.values() for each in some),
         ]
         return sorted({str(activity._Definition.must_from_callable(each).name) for each in offered})

@@ -29,11 +29,14 @@ with workflow.unsafe.imports_passed_through():
         Move,
         Outcome,
         ReadQuery,
+        Refusal,
         Request,
+        SignedMessage,
         Step,
         StepResult,
         WorkReport,
     )
+    from domain.requests import MessageCheck, SentMessage
     from workflows.summary import error_text
 
 T = TypeVar("T")
@@ -164,6 +167,13 @@ async def begin_action(request: Request, digest: str) -> Admission:
         started=info.workflow_start_time,
     )
     return await run_local(ActionActivities.begin_action, claim)
+
+
+async def check_message(verb: str, message: SignedMessage) -> Refusal | None:
+    """Returns why the sender of a message to this workflow may not send it; None if it may."""
+    path = wire.object_path_of(workflow.info().workflow_id)
+    check = MessageCheck(path=path, verb=verb, at=workflow.now(), message=SentMessage.of_message(message))
+    return await run_local(ActionActivities.check_message, check)
 
 
 async def advance_object(grant: Grant, to: str, actor: str, message: str = "") -> bool:

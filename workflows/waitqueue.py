@@ -64,7 +64,7 @@ async def _signal_passed(whom: str, me: QueuedWorkflow) -> None:
 
 
 def _command_with_time(order: QueueCommand) -> QueueCommand:
-    return QueueCommand(path=order.path, run=own_run_id(), at=workflow.now())
+    return order.model_copy(update={"run": own_run_id(), "at": workflow.now()})
 
 
 @workflow.defn(name=wire.DRAIN_QUEUE)

@@ -128,6 +128,12 @@ class EdgeActivities:
         """Records ignored messages in the histories of their objects."""
         return await self._inventory.record_ignored(ignored.messages, ignored.at)
 
+    @activity.defn(name=wire.CRM_LATE)
+    async def record_late_answer(self, late: IgnoredMessages) -> IgnoredMessages:
+        """Records an answer that no action awaits, for somebody who may answer for the CRM by hand."""
+        await self._inventory.record_ignored(late.messages, late.at)
+        return late
+
     @activity.defn(name="failover_plan")
     async def plan_failover(self, cloudlet: str) -> FailoverPlan:
         return await self._inventory.plan_failover(cloudlet)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from domain.edge.tables import GONE_STATES
 from domain.errors import one_line
 from domain.fields import ObjectPath, describe_validation_errors
-from domain.model import Model
+from domain.model import Model, SignedMessage
 from domain.statetable import NONE
 from domain.wire import UnreadableMessage
 
@@ -51,6 +51,7 @@ LOOP_ROLE = "loop"
 
 # Activities that are called by name: ours, and those that an agent runs on its cloudlet's queue.
 CRM_IGNORED = "crm_ignored"
+CRM_LATE = "crm_late"
 CRM_REQUESTS = "crm_requests"
 CRM_SESSION = "crm_session"
 
@@ -292,11 +293,15 @@ class IgnoredMessage(Model):
     actor: str = "CRM"
 
 
-class IgnoredMessages(Model):
+class IgnoredMessages(SignedMessage):
     """Ignored CRM messages to be recorded in the histories of their objects."""
 
     messages: list[IgnoredMessage]
     at: datetime
+
+    @property
+    def judged_path(self) -> str:
+        return self.messages[0].path if len(self.messages) == 1 else ""
 
 
 CrmMessageT = TypeVar("CrmMessageT", bound=ExternalMessage)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from domain.leases.capacity import ResourceSize
-from domain.model import Model, Move
+from domain.model import Model, Move, SignedMessage
 
 
 class ReservationWork(Model):
@@ -237,7 +237,7 @@ class LeasesView(Model):
     leases: list[LeaseView]
 
 
-class CalendarQuery(Model):
+class CalendarQuery(SignedMessage):
     """Asks who holds what in a pool for a period; without dates, for the week that begins with the next event."""
 
     pool: str = "main"
@@ -254,6 +254,11 @@ class Occupancy(Model):
     end: datetime
     units: int
     whole: bool
+
+    @property
+    def path(self) -> str:
+        """The lease, as what a reader may see is decided by paths."""
+        return self.lease
 
 
 class HostOccupancy(Model):

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from domain.errors import Category, join_first_texts
+from domain.exposure import READ
 from domain.mci.orphans import AdoptOrphanOrder
 from domain.mci.specs import MciSpec
-from domain.model import Chunk, Model, Refusal, ShortText, ShortWord, TargetFailure
+from domain.model import Chunk, Model, Refusal, ShortText, SignedMessage, TargetFailure
 
 # Workflow types, updates, signals.
 SCALE_GROUP = "ScaleGroup"
@@ -38,10 +39,9 @@ class MciTerms(Model):
     alone: list[str] = []  # those of them that no other MCI uses
 
 
-class HoldDecision(Model):
+class HoldDecision(SignedMessage):
     """The argument of the updates `continue` and `withdraw`: who decided, and why."""
 
-    requested_by: ShortWord = ""
     reason: ShortText = ""
 
 
@@ -145,12 +145,15 @@ class AddedVms(Model):
     troubles: list[TargetFailure] = []
 
 
-class SurveyOrder(Model):
+class SurveyOrder(SignedMessage):
     """The request for a survey of an MCI. `reconcile` asks about more VMs, and looks for orphans."""
 
     path: str
     reconcile: bool = False
     dry_run: bool = False
+
+    def judged_verb(self, verb: str) -> str:
+        return verb if self.reconcile and not self.dry_run else READ
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,8 @@ class DialectCall:
 
     @property
     def ratchet(self) -> GatewayClient:
-        return self.gateway.ratchet
+        """The client that serves the call: it speaks for the caller."""
+        return self.gateway.ratchet.speaking_for(self.caller.name)
 
     def check_tenant(self, tenant: str) -> str:
         """Returns the tenant, such as `project:p1`; raises Unauthorized if the token may not use it."""

@@ -205,7 +205,7 @@ async def _deliver_answer(client: ActionClient, path: str, message: dict[str, An
         ignored = heard is SignalResult.NOBODY and kind_of(path) != CLOUDLET.kind
         return "no action runs there: kept as ignored" if ignored else "sent to its link"
     late = IgnoredMessage(path=path, state=message["state"], reason="no action is running on it")
-    await client.run_query(wire.CRM_IGNORED, IgnoredMessages(messages=[late], at=datetime.now(UTC)), int)  # type: ignore[type-var]
+    await client.run_query(wire.CRM_LATE, IgnoredMessages(messages=[late], at=datetime.now(UTC)), IgnoredMessages)
     return "no action runs there: kept as ignored"
 
 

@@ -102,7 +102,7 @@ async def _start_drains(client: ActionClient, paths: list[str]) -> dict[str, int
 
     async def one(path: str) -> int:
         async with room:
-            order = QueueCommand(path=path, run="", at=datetime.now(UTC))
+            order = client.sign_query("close_line", QueueCommand(path=path, run="", at=datetime.now(UTC)))
             drained: LockHolders = await client.client.execute_workflow(
                 wire.DRAIN_QUEUE,
                 order,

@@ -13,7 +13,6 @@ from starter import actions, reads, terminal
 from starter.errors import Exit
 from starter.kinds import CliCommand, ObjectArg, with_help
 from starter.mci.documents import mci_document
-from starter.naming import user_name
 from starter.output import OutputOption, Sheet, print_sheet
 from starter.session import open_client
 from starter.watch import WatchOption, run_and_watch
@@ -86,7 +85,7 @@ def _decision_command(word: str) -> CliCommand:
     ) -> Exit:
         from starter.mci import requests  # imported late: it loads Temporal's SDK
 
-        path, decision = _mci_path(target), HoldDecision(requested_by=user_name(), reason=reason)
+        path, decision = _mci_path(target), HoldDecision(reason=reason)
         async with open_client() as client:
             await requests.send_decision(client, path, word, decision)
         if not wait:

@@ -19,6 +19,7 @@ from domain.mci.messages import HOLDING, SURVEY_VMS, HoldDecision, SurveyOrder, 
 
 async def send_decision(client: ActionClient, path: str, word: str, decision: HoldDecision) -> str:
     """Sends `continue` or `withdraw` to an MCI that holds. Returns the run; refuses if it does not hold."""
+    decision = client.speaker.sign(decision, f"{word} {path}")
     running = await client.newest_run(path)
     if running is None or not running.is_open:
         raise await _not_holding_refusal(client, path, word)
@@ -57,7 +58,7 @@ async def run_survey(client: ActionClient, wish: SurveyOrder) -> SurveyReport:
     try:
         report: SurveyReport = await client.client.execute_workflow(
             SURVEY_VMS,
-            wish,
+            client.sign_query("plan_survey", wish),
             id=wire.companion_id(wish.path, role),
             task_queue=wire.ACTIONS_QUEUE,
             task_timeout=TASK_TIMEOUT,

@@ -53,8 +53,8 @@ class Guarded:
 
     async def asked_for(self) -> dict[str, str]:
         """What requests can change. Permits are leases of the workers: they take, renew and give them back in time,
-        whatever is asked, so that table is never twice the same."""
-        return {table: rows for table, rows in (await self.stored()).items() if table != "permits"}
+        whatever is asked, so that table is never twice the same. A refusal leaves a line in the history, no more."""
+        return {table: rows for table, rows in (await self.stored()).items() if table not in ("permits", "history")}
 
     async def plainly(self) -> str:
         """All that Temporal keeps of every workflow, as somebody without keys sees it."""
@@ -111,7 +111,7 @@ async def test_whoever_may_not_is_refused_and_nothing_is_written(guarded: Guarde
     before = await guarded.asked_for()
     file = ("-f", SPEC) if "create" in words else ()
     code, said = await guarded.run(user, *words.split(), *file)
-    assert (code, f"{user} may not {words.split()[1]}" in said, "RATCHET_POLICY_FILE" in said) == (3, True, True), said
+    assert (code, f"{user} may not {words.split()[1]}" in said, "RATCHET_POLICY_FILE" in said) == (4, True, True), said
     assert await guarded.asked_for() == before
 
 
@@ -121,7 +121,7 @@ async def test_whoever_may_not_does_not_end_what_runs_either(guarded: Guarded) -
     running = await site.asking.request_action(Request(path=path, action="resume", requested_by="wanda"))
     await site.until_hanging()
     code, said = await guarded.run("wanda", "mci", "terminate", "web/shop", "--force")
-    assert (code, "wanda may not terminate" in said) == (3, True), said
+    assert (code, "wanda may not terminate" in said) == (4, True), said
     assert (await site.asking.wait_for_outcome(path, running.run)).result is ActionResult.SUCCEEDED
 
 

@@ -127,7 +127,7 @@ def _allowed(policy: AccessPolicy, user: str, path: str, action: str, force: boo
     try:
         policy.check_request(Request(path=path, action=action, requested_by=user, force=force))
     except Refused as refused:
-        return refused.category is not Category.NOT_ALLOWED
+        return refused.category is not Category.FORBIDDEN
     return True
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.mci.records import MciRecordActivities
@@ -132,10 +134,13 @@ class CreateMci(VmsAction):
         except ValidationError as error:
             await self.ignore_signal(f"{word}: its data is not valid: {describe_validation_errors(error, 'data')}")
             return
-        await self._take_decision(word, decision)
+        with suppress(ApplicationError):  # forbidden: nobody waits for the answer, and the history has it
+            await self._take_decision(word, decision)
 
     async def _take_decision(self, word: str, decision: HoldDecision) -> str:
         """Accepts the first `continue` or `withdraw` received while holding; later ones are recorded as ignored."""
+        if refusal := await calls.check_message(word, decision):
+            raise refusal_as_error(refusal)
         who = f"{word} by {decision.requested_by or 'nobody named'}"
         if self._holding and not self._decision:
             self._decision = word

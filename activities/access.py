@@ -1,0 +1,174 @@
+"""The authorizer: tells who sends a message, whether they may, and leaves out of answers what they may not see."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from domain import registry
+from domain.access import AccessPolicy, Subject
+from domain.errors import Category, Refused
+from domain.exposure import INTERNAL, OWN_ACTION, READ, Access
+from domain.message import SignedMessage
+from domain.model import Request
+from domain.requests import AccessQuery, AccessView, MessageCheck
+from domain.wire import READ_ACCESS
+
+T = TypeVar("T")
+
+STANDALONE_HINT = "it is a step of our workflows, and runs only within one"
+
+
+class IdentifySender(Protocol):
+    """Returns who sent a message; raises Refused if its proof is wrong. `at` is when Temporal received it."""
+
+    def __call__(self, asked: SignedMessage, purpose: str, at: datetime | None) -> Subject: ...
+
+
+def claimed_sender(asked: SignedMessage, purpose: str, at: datetime | None) -> Subject:
+    """Takes the name that the sender gives: for workers without RATCHET_IDENTITIES."""
+    return Subject(asked.requested_by)
+
+
+class Authorizer:
+    """Asks the policy at every action, read and message. `policy` returns the current one; None: everybody may."""
+
+    def __init__(
+        self,
+        policy: Callable[[], AccessPolicy | None] = lambda: None,
+        identify: IdentifySender = claimed_sender,
+    ) -> None:
+        self.policy = policy
+        self.identify = identify
+
+    def authorize(self, subject: Subject, verb: str, path: str, force: bool = False) -> None:
+        """Raises Refused unless the subject may do this."""
+        if policy := self.policy():
+            policy.authorize(subject, verb, path, force)
+
+    def check_request(self, request: Request, at: datetime | None = None) -> None:
+        """Raises Refused unless its sender may make this request."""
+        subject = self.identify(request, OWN_ACTION, at)
+        if policy := self.policy():
+            policy.check_request(request, subject)
+
+    def check_message(self, check: MessageCheck) -> None:
+        """Raises Refused unless its sender may send this message to the workflow of an object."""
+        subject = self.identify(check.message, f"{check.verb} {check.path}", check.at)
+        self.authorize(subject, check.verb, check.path)
+
+    def describe_access(self, query: AccessQuery, at: datetime | None = None) -> AccessView:
+        """Tells its sender who it is, which roles it has and, if asked, whether it may do something."""
+        subject, policy, why = self.identify(query, READ_ACCESS, at), self.policy(), ""
+        if query.verb:
+            try:
+                self.authorize(subject, query.verb, query.path, query.force)
+            except Refused as refused:
+                why = refused.message
+        return AccessView(
+            name=subject.name,
+            groups=list(policy.groups_of(subject) if policy else subject.groups),
+            roles=policy.role_names(subject) if policy else [],
+            proven=subject.proven,
+            has_policy=policy is not None,
+            why=why,
+        )
+
+    def check_call(
+        self, name: str, asked: object, at: datetime | None = None, known: Subject | None = None
+    ) -> Subject | None:
+        """Raises Refused unless the sender may call this activity. Returns the sender; None if nobody is asked for.
+
+        `known` is a sender whom this process itself has authenticated.
+        """
+        exposure = registry.ACTIVITY_EXPOSURES.get(name, INTERNAL)
+        if exposure.access not in (Access.JUDGED, Access.RELAYED) or not isinstance(asked, SignedMessage):
+            return None
+        if isinstance(asked, Request):  # the activity itself judges it
+            return None
+        subject = known or self.identify(asked, name, at)
+        if exposure.verb == OWN_ACTION:
+            return None
+        if exposure.verb == READ:
+            self._check_readable(subject, asked.judged_path)
+        elif verb := asked.judged_verb(exposure.verb):
+            self.authorize(subject, verb, asked.judged_path)
+        return subject
+
+    def readable_paths(self, subject: Subject | None, below: str) -> list[str]:
+        """Returns the paths at or below one in which the subject may find something to read."""
+        policy = self.policy()
+        return policy.readable_paths(subject, below) if policy and subject else [below]
+
+    def prune_answer(self, subject: Subject | None, answer: T) -> T:
+        """Leaves out what the subject may not see; raises Refused if that is all of it."""
+        may_see = self.make_filter(subject)
+        if may_see is None:
+            return answer
+        pruned = _prune(answer, may_see)
+        if pruned is None and answer is not None:
+            raise Refused(Category.FORBIDDEN, f"{subject.name if subject else 'nobody'} may not {READ} it")
+        return pruned  # type: ignore[no-any-return]
+
+    def make_filter(self, subject: Subject | None) -> Callable[[str], bool] | None:
+        """Returns a function that tells whether the subject may see a path; None if it may see everything."""
+        policy = self.policy()
+        if policy is None or subject is None or policy.reads_everything(subject):
+            return None
+        return lambda path: policy.may(subject, READ, path)
+
+    def _check_readable(self, subject: Subject, path: str) -> None:
+        policy = self.policy()
+        if policy and (policy.is_denied(subject, READ, path) or not policy.readable_paths(subject, path)):
+            policy.authorize(subject, READ, path)
+
+
+class LineBudget:
+    """Limits the lines about refusals, so that nobody can fill the history with them."""
+
+    def __init__(self, lines: int = 5, paths: int = 100, seconds: float = 60) -> None:
+        self._lines, self._paths, self._seconds = lines, paths, seconds
+        self._written: dict[str, int] = {}
+        self._until = 0.0
+
+    def may_write(self, path: str) -> bool:
+        """Tells whether one more line about this path may be written in this minute, and counts it."""
+        if (now := time.monotonic()) > self._until:
+            self._written, self._until = {}, now + self._seconds
+        count = self._written.get(path, 0)
+        if count >= self._lines or (not count and len(self._written) >= self._paths):
+            return False
+        self._written[path] = count + 1
+        return True
+
+
+def check_caller(name: str, workflow_type: str | None, own_types: frozenset[str]) -> None:
+    """Raises Refused if an activity is called by nobody, or by a foreign workflow, although only ours may call it."""
+    access = registry.ACTIVITY_EXPOSURES.get(name, INTERNAL).access
+    if workflow_type is None and access not in (Access.PUBLIC, Access.JUDGED):
+        raise Refused(Category.FORBIDDEN, f"{name} cannot be called from outside", STANDALONE_HINT)
+    if workflow_type is not None and workflow_type not in own_types:
+        raise Refused(Category.FORBIDDEN, f"{workflow_type[:80]!a} is no workflow of ours: {name}", STANDALONE_HINT)
+
+
+def _prune(value: Any, may_see: Callable[[str], bool]) -> Any:
+    """Returns the value without what has a path that must not be seen; None if the value itself has one."""
+    if isinstance(value, list):
+        pruned = [_prune(part, may_see) for part in value]
+        return [part for part in pruned if part is not None]
+    if not isinstance(value, BaseModel) and not is_dataclass(value):
+        return value
+    path = getattr(value, "path", "")
+    if isinstance(path, str) and path and not may_see(path):
+        return None
+    if not isinstance(value, BaseModel):
+        return value
+    parts = {name: getattr(value, name) for name in type(value).model_fields}
+    return value.model_copy(
+        update={name: _prune(part, may_see) for name, part in parts.items() if isinstance(part, list | BaseModel)}
+    )

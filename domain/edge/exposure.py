@@ -1,0 +1,35 @@
+"""What of this family may be called from outside, and by which right (`domain/exposure.py`)."""
+
+from __future__ import annotations
+
+from domain.exposure import INTERNAL, NUDGE, PUBLIC, TOKEN, Exposures, judged
+
+# fmt: off
+ACTIVITIES: Exposures = {
+    "crm_late":       judged("respond"),  # an answer that no action awaits, to be kept as ignored
+    "crm_send":       INTERNAL,
+    "crm_probe":      INTERNAL,
+    "crm_everything": INTERNAL,
+    "crm_connected":  INTERNAL,
+    "crm_answered":   INTERNAL,
+    "crm_lost":       INTERNAL,
+    "crm_rejoined":   INTERNAL,
+    "crm_ignored":    INTERNAL,
+    "crm_hand_in":    INTERNAL,
+    "failover_plan":  INTERNAL,
+    "policy_kept":    INTERNAL,
+    "policy_facts":   INTERNAL,
+}
+MESSAGES: Exposures = {
+    "crm_connect":     TOKEN,
+    "crm_disconnect":  TOKEN,
+    "crm_response":    TOKEN,
+    "hear":            TOKEN,  # a message of the link, in an update: the proof in it is checked
+    "reconnected":     NUDGE,  # with a token, the store is asked whether it is so
+    "connection_lost": INTERNAL,  # from the link
+    "policy_changed":  NUDGE,
+    "demand":          judged("report"),
+    "state":           PUBLIC,  # notify-ids, which a CRM needs in order to connect
+    "memory":          PUBLIC,  # what a policy counted; no name of anybody
+}
+# fmt: on

@@ -1,0 +1,98 @@
+"""What may be called from outside, and by which right: every activity, and every message that a workflow handles.
+
+Whoever may write to the Temporal namespace can call any activity by its name and send any message. So each is listed,
+here or in its family; what is listed nowhere is closed, and a test fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+READ = "read"  # every role has it for its kinds and paths
+CANCEL = "cancel"
+OWN_ACTION = "its action"  # the verb is the action that the request names
+
+
+class Access(StrEnum):
+    """The ways in which an activity or a message is open."""
+
+    PUBLIC = "public"  # it tells nothing about anybody's objects
+    JUDGED = "judged"  # the authorizer is asked
+    RELAYED = "relayed"  # only a workflow of ours calls it, with what somebody else asked for: judged too
+    TOKEN = "token"  # noqa: S105 - it has a proof of its own: a cloudlet's token
+    NUDGE = "nudge"  # it makes its receiver look again; what it says is not believed
+    INTERNAL = "internal"  # only from a workflow of ours
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """How something is open, and the verb that the authorizer is asked for."""
+
+    access: Access
+    verb: str = ""
+
+
+PUBLIC = Exposure(Access.PUBLIC)
+READS = Exposure(Access.JUDGED, READ)
+TOKEN = Exposure(Access.TOKEN)
+NUDGE = Exposure(Access.NUDGE)
+INTERNAL = Exposure(Access.INTERNAL)
+Exposures = dict[str, Exposure]
+
+
+def judged(verb: str) -> Exposure:
+    """Open to those who have this verb."""
+    return Exposure(Access.JUDGED, verb)
+
+
+def relayed(verb: str) -> Exposure:
+    """Called by a workflow of ours for somebody who must have this verb."""
+    return Exposure(Access.RELAYED, verb)
+
+
+# fmt: off
+KERNEL_ACTIVITIES: Exposures = {
+    "read_object":          READS,
+    "read_objects":         READS,
+    "read_tree":            READS,
+    "read_outcome":         READS,
+    "read_action":          READS,
+    "read_history":         READS,
+    "read_locks":           READS,
+    "read_events":          READS,
+    "read_aliases":         READS,
+    "read_reports":         READS,
+    "read_orphans":         READS,
+    "read_newest_position": PUBLIC,  # a number
+    "read_store":           PUBLIC,  # which store and schema: `doctor` compares workers
+    "read_connections":     PUBLIC,  # names, regions, and whether credentials are good
+    "read_access":          PUBLIC,  # who the sender is, and what it may do
+    "read_check":           judged(OWN_ACTION),
+    "make_way":             judged(OWN_ACTION),
+    "cancel_action":        judged(CANCEL),
+    "verify":               judged("verify"),
+    "cloud_faults":         judged("inject"),
+    "sweep":                relayed("heal"),
+    "close_line":           relayed("drain"),
+    "open_line":            INTERNAL,
+    "permit":               INTERNAL,  # it judges what it is given
+    "permit_message":       INTERNAL,  # the same
+    "begin":                INTERNAL,  # it judges the request in its transaction
+    "advance":              INTERNAL,
+    "finish":               INTERNAL,
+    "has_ended":            INTERNAL,
+    "still_held":           INTERNAL,
+    "heal_holders":         INTERNAL,
+    "remove_orphan":        INTERNAL,
+    "order_object":         INTERNAL,
+    "settle_ordered":       INTERNAL,
+}
+KERNEL_MESSAGES: Exposures = {  # signals, updates and queries
+    "admit":      judged(OWN_ACTION),  # answered only for the very request that begin judged
+    "preempt":    judged(OWN_ACTION),
+    "progress":   PUBLIC,  # phase and counts; whoever may query may read the history of the workflow
+    "passed":     NUDGE,
+    "look_again": NUDGE,
+}
+# fmt: on

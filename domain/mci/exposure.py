@@ -1,0 +1,26 @@
+"""What of this family may be called from outside, and by which right (`domain/exposure.py`)."""
+
+from __future__ import annotations
+
+from domain.exposure import INTERNAL, PUBLIC, Exposures, judged, relayed
+
+# fmt: off
+ACTIVITIES: Exposures = {
+    "plan_survey":     relayed("reconcile"),  # a survey that only refreshes is a read
+    "survey_place":    INTERNAL,
+    "validate_place":  PUBLIC,  # which specs and images a cloud offers; a dry run calls it outside of a workflow
+    "prepare_place":   INTERNAL,
+    "release_place":   INTERNAL,
+    "examine_mci":     INTERNAL,
+    "enrol_vms":       INTERNAL,
+    "adopt_vm":        INTERNAL,
+    "identify_orphan": INTERNAL,
+    "operate_vms":     INTERNAL,
+    "settle_vms":      INTERNAL,
+    "forget_vms":      INTERNAL,
+}
+MESSAGES: Exposures = {
+    "continue": judged("continue"),
+    "withdraw": judged("withdraw"),
+}
+# fmt: on

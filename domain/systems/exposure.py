@@ -1,0 +1,21 @@
+"""What of this family may be called from outside, and by which right (`domain/exposure.py`)."""
+
+from __future__ import annotations
+
+from domain.exposure import INTERNAL, READS, Exposures
+
+# fmt: off
+ACTIVITIES: Exposures = {
+    "read_services":  READS,
+    "accept_deploy":  INTERNAL,
+    "accept_removal": INTERNAL,
+    "revert_deploy":  INTERNAL,
+    "prepare_system": INTERNAL,
+    "roll_out":       INTERNAL,
+    "assess_parts":   INTERNAL,
+    "settle_parts":   INTERNAL,
+    "remove_parts":   INTERNAL,
+    "settle_removal": INTERNAL,
+}
+MESSAGES: Exposures = {}
+# fmt: on

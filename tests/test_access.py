@@ -1,0 +1,289 @@
+"""The one authorizer: every way in is listed, what is internal is closed, and readers see only what they may."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+from pydantic import BaseModel
+from temporalio import activity, workflow
+from temporalio.client import ActivityFailureError, Client
+from temporalio.common import RetryPolicy
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from activities.access import LineBudget
+from activities.refusals import refusal_of_error
+from domain import registry, wire
+from domain.access import AccessPolicy
+from domain.errors import Category, Refused
+from domain.exposure import Access
+from domain.healing import SweepOptions
+from domain.locks import LocksView
+from domain.mci.messages import HOLDING, HoldDecision, SurveyOrder
+from domain.model import ObjectsView, QueueCommand, ReadQuery, Refusal
+from domain.singleorder import ORDER_OBJECT, SETTLE_ORDERED
+from starter.mci.requests import run_survey, send_decision
+from tests.patience import PATIENCE
+from tests.user import User, spec
+from workers.families import WORKFLOWS
+from workers.service import WorkerService
+
+ACTIVITIES = registry.ACTIVITY_EXPOSURES
+CLOSED = (Access.INTERNAL, Access.RELAYED)
+
+
+def handlers() -> set[str]:
+    """The names of all signals, updates and queries of all workflows."""
+    definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
+    return {
+        str(name)
+        for definition in definitions
+        for messages in (definition.signals, definition.updates, definition.queries)
+        for name in messages
+    }
+
+
+def test_every_activity_is_classified_and_nothing_else_is(stack: WorkerService) -> None:
+    for_families = {ORDER_OBJECT, SETTLE_ORDERED}  # of the kernel, for families with one order per action
+    assert {*stack.activity_names(), *for_families} == set(ACTIVITIES)
+
+
+def test_every_message_of_a_workflow_is_classified_and_nothing_else_is() -> None:
+    assert handlers() == set(registry.MESSAGE_EXPOSURES)
+
+
+def test_what_is_judged_has_a_verb_and_what_is_not_has_none() -> None:
+    for name, row in (ACTIVITIES | registry.MESSAGE_EXPOSURES).items():
+        assert bool(row.verb) is (row.access in (Access.JUDGED, Access.RELAYED)), name
+
+
+async def call(client: Client, name: str, argument: Any, queue: str = wire.ACTIONS_QUEUE) -> Refusal | None:
+    """Calls an activity by hand, as anybody can who may write to the namespace. Returns the refusal."""
+    try:
+        await client.execute_activity(
+            name,
+            argument,
+            id=f"by-hand-{uuid.uuid4().hex}",
+            task_queue=queue,
+            schedule_to_close_timeout=timedelta(seconds=20),
+            retry_policy=RetryPolicy(maximum_attempts=1),
+        )
+    except ActivityFailureError as failure:
+        return refusal_of_error(failure.cause)
+    return None
+
+
+def make_value(hint: Any) -> Any:
+    """A valid value of a type: the least that can be sent."""
+    if isinstance(hint, type) and (is_dataclass(hint) or issubclass(hint, BaseModel)):
+        names = hint.model_fields if issubclass(hint, BaseModel) else {each.name: each for each in fields(hint)}
+        hints = get_type_hints(hint)
+        return {name: make_value(hints[name]) for name, field in names.items() if is_needed(field)}
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return next(iter(hint)).value
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (list, dict, tuple):
+        return origin() if origin is not tuple or ... in parts else [make_value(part) for part in parts]
+    if origin is not None:
+        return make_value(parts[0])
+    simple = {int: 1, float: 1.0, bool: False, datetime: "2026-01-01T00:00:00Z", dict: {}, list: []}
+    return simple.get(hint, "ns:default:mci:web")
+
+
+def is_needed(field: Any) -> bool:
+    if hasattr(field, "is_required"):
+        return bool(field.is_required())
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def offered(stack: WorkerService) -> Iterator[tuple[str, str, Any]]:
+    """Every activity with a queue on which it can be called, and the type of its argument."""
+    for queue in stack.queues:
+        kernel = stack._kernel_activities() if queue == wire.ACTIONS_QUEUE else [stack._orphans.remove_orphan]
+        for each in [*kernel, *stack._activities.get(queue, ())]:
+            definition = activity._Definition.must_from_callable(each)
+            yield str(definition.name), queue, (definition.arg_types or [str])[0]
+
+
+async def test_no_internal_activity_can_be_called_from_outside(stack: WorkerService, client: Client) -> None:
+    closed = {name: (queue, hint) for name, queue, hint in offered(stack) if ACTIVITIES[name].access in CLOSED}
+    assert len(closed) > 45
+    for name, (queue, hint) in closed.items():
+        refusal = await call(client, name, make_value(hint), queue)
+        assert refusal, (name, make_value(hint))
+        assert refusal.category is Category.FORBIDDEN, name
+
+
+@workflow.defn(name="Foreign")
+class Foreign:
+    """A workflow of somebody else, on a queue of its own."""
+
+    @workflow.run
+    async def run(self, name: str, argument: dict[str, Any]) -> None:
+        await workflow.execute_activity(
+            name, argument, task_queue=wire.ACTIONS_QUEUE, start_to_close_timeout=timedelta(seconds=10)
+        )
+
+
+async def test_no_activity_can_be_called_by_a_foreign_workflow(client: Client) -> None:
+    queue = f"foreign-{uuid.uuid4().hex}"
+    runner = UnsandboxedWorkflowRunner()
+    async with Worker(client, task_queue=queue, workflows=[Foreign], workflow_runner=runner):
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - the reason is three causes down
+            await client.execute_workflow("Foreign", args=["still_held", {"holders": []}], id=queue, task_queue=queue)
+    cause: BaseException | None = caught.value
+    while cause and refusal_of_error(cause) is None:
+        cause = cause.__cause__
+    refusal = refusal_of_error(cause)
+    assert refusal
+    assert "'Foreign' is no workflow of ours" in refusal.message
+
+
+POLICY = {
+    "roles": {
+        "own": {"kinds": ["*"], "actions": ["*"], "paths": ["ns:mine"]},
+        "look": {"kinds": ["mci"], "actions": ["read"]},
+        "all": {"kinds": ["*"], "actions": ["*"], "force": True},
+    },
+    "groups": {"crew": {"roles": ["own"], "members": ["mia"]}},
+    "users": {"ann": ["own"], "ben": ["look"], "root": ["all"], "dan": ["all"]},
+    "deny": [{"who": ["dan"], "actions": ["read", "cancel"], "paths": ["ns:mine:mci:b"], "why": "it is secret"}],
+}
+
+
+@pytest.fixture
+def judged(stack: WorkerService, user: User) -> Iterator[User]:
+    """The stack with a policy; the user is root, and `ns:mine` of the policy is the user's namespace."""
+    text = AccessPolicy.model_validate(POLICY).model_dump_json().replace("ns:mine", f"ns:{user.ns}")
+    policy = AccessPolicy.model_validate_json(text)
+    before = stack.authorizer.policy
+    stack.authorizer.policy = lambda: policy
+    yield as_user(user, "root")
+    stack.authorizer.policy = before
+
+
+def as_user(user: User, name: str) -> User:
+    return User(user.asking.speaking_for(name), user.service, user.ns)
+
+
+async def listed(user: User, name: str) -> list[str]:
+    return [view.path async for view in as_user(user, name).asking.iterate_objects("mci")]
+
+
+async def test_readers_see_only_what_they_may(judged: User, ns: str) -> None:
+    other = User(judged.asking, judged.service, f"{ns}-other")
+    for each in (judged.mci("a"), judged.mci("b"), other.mci("c")):
+        await judged.do(each, "create", spec=spec(1))
+    mine, theirs = [judged.mci("a"), judged.mci("b")], other.mci("c")
+    assert await listed(judged, "ann") == mine == await listed(judged, "mia")
+    assert {*mine, theirs} <= set(await listed(judged, "root"))
+    seen = await listed(judged, "dan")
+    assert theirs in seen
+    assert mine[0] in seen
+    assert mine[1] not in seen
+    with pytest.raises(Refused) as refused:
+        await listed(judged, "eve")
+    assert refused.value.category is Category.FORBIDDEN
+    for name, path in (("ann", theirs), ("dan", mine[1]), ("eve", mine[0])):
+        for read in (as_user(judged, name).asking.read_object, as_user(judged, name).asking.read_history):
+            with pytest.raises(Refused, match=f"{name} may not read {path}") as refused:
+                await read(path)
+            assert refused.value.category is Category.FORBIDDEN
+    vms = {name: [view async for view in as_user(judged, name).asking.iterate_objects("vm")] for name in ("ann", "ben")}
+    assert (len(vms["ann"]), vms["ben"]) == (4, [])  # the role of ben is about MCIs only
+    locks = await as_user(judged, "ann").asking.run_query(wire.READ_LOCKS, ReadQuery(), LocksView)
+    assert all(lock.path.startswith(f"ns:{ns}") for lock in locks.locks)
+
+
+async def test_a_page_that_hides_something_is_not_taken_for_the_last(judged: User) -> None:
+    paths = [judged.mci(name) for name in ("a", "b", "c")]
+    for path in paths:
+        await judged.do(path, "create", spec=spec(1))
+    client, found, after = as_user(judged, "dan").asking, [], ""
+    while True:
+        query = ReadQuery(kind="mci", path=f"ns:{judged.ns}", after=after, limit=1)
+        page = await client.run_query(wire.READ_OBJECTS, query, ObjectsView)
+        found += [view.path for view in page.objects]
+        if not (after := page.after):
+            break
+    assert found == [paths[0], paths[2]]
+
+
+async def test_a_cancel_is_judged_and_leaves_a_name(judged: User) -> None:
+    path = judged.mci("b")
+    await judged.do(path, "create", spec=spec(1))
+    await judged.fault("hang", verb="suspend", seconds=60)
+    ticket = await judged.admitted(path, "suspend")
+    await judged.until_called(judged.vm("aws0-1", "b"))
+    for name in ("ben", "dan", "eve"):
+        with pytest.raises(Refused, match=f"{name} may not cancel") as refused:
+            await as_user(judged, name).asking.cancel_action(path)
+        assert refused.value.category is Category.FORBIDDEN
+    await as_user(judged, "ann").asking.cancel_action(path, ticket.run)
+    await judged.asking.wait_for_outcome(path, ticket.run)
+    lines = await judged.asking.read_history(path)
+    assert [line.message for line in lines if line.action == "cancel"] == ["cancel asked for by ann"]
+
+
+async def test_what_was_forbidden_is_in_the_history_with_its_name(judged: User) -> None:
+    path = judged.mci("a")
+    await judged.do(path, "create", spec=spec(1))
+    ticket = await as_user(judged, "ben").ask(path, "suspend")
+    assert ticket.admission.refusal
+    assert ticket.admission.refusal.category is Category.FORBIDDEN
+    line = (await judged.asking.read_history(path))[-1]
+    assert (line.action, line.effect) == ("suspend", "ignored")
+    assert line.message.startswith(f"refused: ben may not suspend {path}")
+
+
+async def test_a_hold_is_ended_only_by_those_who_may(judged: User) -> None:
+    path = judged.mci("a")
+    ticket = await judged.admitted(path, "create", spec={**spec(1), "option": "hold"})
+    async with asyncio.timeout(PATIENCE):
+        while not (await judged.asking.read_current_step(path)).startswith(HOLDING):
+            await asyncio.sleep(0.02)
+    for word in ("continue", "withdraw"):
+        with pytest.raises(Refused, match=f"ben may not {word}"):
+            await send_decision(as_user(judged, "ben").asking, path, word, HoldDecision())
+    handle = judged.asking.client.get_workflow_handle(path, run_id=ticket.run)
+    await handle.signal("withdraw", HoldDecision(requested_by="ben"))
+    await send_decision(as_user(judged, "ann").asking, path, "continue", HoldDecision())
+    assert (await judged.asking.wait_for_outcome(path, ticket.run)).status == "Running:2 (R:2/2)"
+    told = [line.message for line in await judged.asking.read_history(path)]
+    assert any("refused: ben may not withdraw" in message for message in told)
+
+
+async def test_reconcile_faults_verify_heal_and_queues_are_judged(judged: User) -> None:
+    path, ben = judged.mci("a"), as_user(judged, "ben").asking
+    await judged.do(path, "create", spec=spec(1))
+    await run_survey(ben, SurveyOrder(path=path))  # a refresh is a read
+    with pytest.raises(Refused, match="ben may not reconcile"):
+        await run_survey(ben, SurveyOrder(path=path, reconcile=True))
+    for name, verb, argument in (
+        (wire.CLOUD_FAULTS, "inject", {"requested_by": "ben", "faults": []}),
+        (wire.VERIFY_ACTIVITY, "verify", {"requested_by": "ben"}),
+        (wire.CANCEL_ACTIVITY, "cancel", {"requested_by": "ben", "path": path}),
+    ):
+        refusal = await call(judged.asking.client, name, argument)
+        assert refusal, name
+        assert f"ben may not {verb}" in refusal.message
+    with pytest.raises(Exception, match="Workflow execution failed"):
+        await ben.run_sweep(SweepOptions(limits={"*": 0}))
+    await ben.run_sweep(SweepOptions(dry_run=True))  # nothing that the schedule would not do
+    order = QueueCommand(path=path, run="", at=datetime.now(UTC), requested_by="ben")
+    with pytest.raises(Exception, match="Workflow execution failed"):
+        await judged.asking.client.execute_workflow(
+            wire.DRAIN_QUEUE, order, id=f"{path}::drain", task_queue=wire.ACTIONS_QUEUE
+        )
+
+
+def test_refusals_cannot_fill_the_history() -> None:
+    budget = LineBudget(lines=2, paths=2, seconds=3600)
+    assert [budget.may_write("a") for _ in range(3)] == [True, True, False]
+    assert [budget.may_write(path) for path in ("b", "c", "b")] == [True, False, True]
