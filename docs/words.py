@@ -44,6 +44,9 @@ SETTINGS = {
     "gateway_port": "the gateway's port; 0: any free one",
     "gateway_tokens": "a YAML file of the gateway's callers and their tokens' hashes; empty: callers are not proven",
     "gateway_hosts": "JSON list: names in the `Host` header that the gateway answers for, besides its own",
+    "gateway_url": "how clients reach the gateway if a proxy is in front, such as `https://ratchet.example.com`",
+    "gateway_pool": "the pool of hosts that OpenStack's clients see, see docs/blazar.md",
+    "gateway_project": "the project of OpenStack's clients that name none",
 }
 
 EXITS = {

@@ -28,6 +28,9 @@ class Gateway:
     tokens: TokenFile | None = None  # None: everybody may ask, and nobody is proven
     reads_token: str = ""  # good for reads only: the token of the home folder's own programs
     hosts: frozenset[str] = frozenset()  # names in the Host header besides the loopback ones
+    pool: str = "main"  # the hosts that the Blazar dialect leases
+    project: str = "default"  # of its callers who name none
+    public_url: str = ""  # the gateway as its clients reach it; empty: as they address it
     streams: int = 0  # open now
     feed: EventFeed = field(init=False)
 

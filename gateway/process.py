@@ -70,8 +70,16 @@ async def _serve_gateway(
         )
     tokens = TokenFile(settings.gateway_tokens) if settings.gateway_tokens else None
     hosts = frozenset({*settings.gateway_hosts, settings.gateway_host})
-    app = build_app(Gateway(ratchet, tokens, reads_token, hosts))
-    async with serve_app(app, settings.gateway_host, settings.gateway_port, or_any_port) as url:
+    gateway = Gateway(
+        ratchet,
+        tokens,
+        reads_token,
+        hosts,
+        pool=settings.gateway_pool,
+        project=settings.gateway_project,
+        public_url=settings.gateway_url.rstrip("/"),
+    )
+    async with serve_app(build_app(gateway), settings.gateway_host, settings.gateway_port, or_any_port) as url:
         yield url
 
 

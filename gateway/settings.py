@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from domain.fields import Name
 from workers.settings import WorkerSettings
 
 USUAL_PORT = 8787
@@ -18,3 +19,6 @@ class GatewaySettings(WorkerSettings):
     gateway_port: int = Field(USUAL_PORT, ge=0, le=65_535)
     gateway_tokens: Path | None = None  # who may ask; without it everybody on this machine may
     gateway_hosts: list[str] = []  # names that a proxy passes on in the Host header
+    gateway_url: str = ""  # how clients reach the gateway, if a proxy is in front, such as https://ratchet.example.com
+    gateway_pool: Name = "main"  # the pool of hosts of OpenStack's clients
+    gateway_project: Name = "default"  # the project of OpenStack's clients that name none

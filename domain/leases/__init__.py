@@ -8,7 +8,7 @@ from typing import Any
 from domain.aliases import BLAZAR_NUMBER, BLAZAR_UUID
 from domain.kinds import InternalProgram, Kind, Verb, orphan_verb
 from domain.leases import names
-from domain.leases.specs import EventFiring, HostSpec, LeaseChange, LeaseSpec
+from domain.leases.specs import EventFiring, HostChange, HostSpec, LeaseChange, LeaseSpec
 from domain.leases.tables import EVENT, HOST, LEASE, RESERVATION
 from domain.simulated import is_always_simulated
 
@@ -73,6 +73,7 @@ KINDS: tuple[Kind, ...] = (
             Verb("add", names.CHANGE_HOST, "Add a host to a pool.", HostSpec),
             Verb("fail", names.CHANGE_HOST, "Mark a host as failed; its leases get other hosts where there are any."),
             Verb("recover", names.CHANGE_HOST, "Mark a host as working again; leases that miss one may get it."),
+            Verb("update", names.CHANGE_HOST, "Change properties of a host; leases keep what they have.", HostChange),
             Verb("remove", names.CHANGE_HOST, "Remove a host from its pool; refused while a lease has booked it."),
         ),
         help="Hosts of a pool, which leases book.",

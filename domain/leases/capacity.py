@@ -1,21 +1,10 @@
-"""Which hosts can take a reservation: their properties, and their peak usage within a period."""
+"""How much room a host has within a period, beside what is allocated on it."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
-
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "!=": operator.ne,
-    "==": operator.eq,
-    ">": operator.gt,
-    "<": operator.lt,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,34 +30,6 @@ class Allocation:
     ends: datetime
     size: ResourceSize
     whole: bool = False
-
-
-def properties_match(properties: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
-    """Tells whether a host has all wanted properties. A value is `16`, `"a100"`, or a comparison such as `">=32"`."""
-    return all(name in properties and _value_matches(properties[name], want) for name, want in wanted.items())
-
-
-def _value_matches(have: object, want: object) -> bool:
-    for sign, compare in _COMPARISONS.items():
-        if isinstance(want, str) and want.startswith(sign):
-            return _compare_values(compare, have, want.removeprefix(sign).strip())
-    return _normalise_value(have) == _normalise_value(want)
-
-
-def _compare_values(compare: Callable[[Any, Any], bool], have: object, want: str) -> bool:
-    try:
-        return compare(float(str(have)), float(want))
-    except ValueError:
-        return compare(_normalise_value(have), want)
-
-
-def _normalise_value(value: object) -> str:
-    """Normalises a value for comparison: `true` equals `True`, `16` equals `16.0`."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value).lower() if str(value).lower() in ("true", "false") else str(value)
 
 
 def count_fitting_instances(

@@ -205,6 +205,9 @@ class ReservationView(Model):
     missing_resources: bool = False
     resources_changed: bool = False
     error: str = ""
+    spec: dict[str, Any] = {}  # as it was asked for
+    created_at: datetime | None = None
+    changed_at: datetime | None = None
 
 
 class EventView(Model):
@@ -214,6 +217,8 @@ class EventView(Model):
     status: str
     due: datetime
     error: str = ""
+    created_at: datetime | None = None
+    changed_at: datetime | None = None
 
 
 class LeaseView(Model):
@@ -229,6 +234,9 @@ class LeaseView(Model):
     reservations: list[ReservationView] = []
     events: list[EventView] = []
     error: str = ""
+    requested_by: str = ""
+    created_at: datetime | None = None
+    changed_at: datetime | None = None
 
 
 class LeasesView(Model):
@@ -254,6 +262,7 @@ class Occupancy(Model):
     end: datetime
     units: int
     whole: bool
+    reservation: str = ""
 
     @property
     def path(self) -> str:

@@ -11,17 +11,21 @@ from pydantic import Field, model_validator
 from domain.errors import Category, Refused
 from domain.fields import Name, ObjectPath
 from domain.leases.dates import format_date, parse_date, start_of_minute
+from domain.leases.properties import parse_condition
 from domain.model import Model
 
 MAX_RESERVATIONS = 50
 MAX_UNITS = 10_000
+MAX_PROPERTIES = 50
 DEFAULT_NOTICE = timedelta(minutes=60)  # how long before the end it is announced by default
 
 
 LeaseText = Annotated[str, Field(max_length=200)]
 DateText = Annotated[str, Field(max_length=60)]
 PropertyValue = Annotated[str, Field(max_length=100)] | int | float | bool
-Properties = Annotated[dict[Annotated[str, Field(min_length=1, max_length=63)], PropertyValue], Field(max_length=50)]
+Properties = Annotated[
+    dict[Annotated[str, Field(min_length=1, max_length=63)], PropertyValue], Field(max_length=MAX_PROPERTIES)
+]
 
 
 class _UnitRange(Model):
@@ -41,7 +45,14 @@ class _HostUnits(_UnitRange):
     """A number of hosts or instances with these properties."""
 
     min: int = Field(1, ge=1, le=MAX_UNITS)
-    resource_properties: Properties = {}
+    resource_properties: Properties | list[Any] = Field(
+        default={}, description='{gpu: a100, vcpus: ">=32"}, or an expression: ["or", ["==", "$gpu", "a100"], …]'
+    )
+
+    @model_validator(mode="after")
+    def _check_properties(self) -> Self:
+        parse_condition(self.resource_properties)
+        return self
 
     @property
     def max_units(self) -> int:
@@ -61,6 +72,7 @@ class Instances(_HostUnits):
     vcpus: int = Field(1, ge=1)
     memory_mb: int = Field(1024, ge=1)
     disk_gb: int = Field(0, ge=0)
+    affinity: bool | None = Field(None, description="true: all on one host; false: each on another host")
 
 
 class MciLease(Model):
@@ -138,31 +150,44 @@ class EventFiring(Model):
     due: DateText = Field("", description="set by the clock: when the event was due")
 
 
-class HostSpec(Model):
-    """The spec of `host add`: sizes and properties of the host."""
+class HostChange(Model):
+    """The spec of `host update`: properties to add or to replace; the others stay."""
 
-    vcpus: int = Field(16, ge=1)
-    memory_mb: int = Field(65_536, ge=1)
-    disk_gb: int = Field(1_000, ge=0)
     labels: LeaseText = Field("", description="properties as words: rack=7,gpu=a100")
     properties: Properties = {}
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
-        self.all_properties()
+        self.own_properties()
         return self
 
-    def all_properties(self) -> dict[str, PropertyValue]:
-        """Returns the host's properties, including its sizes, so that a lease can ask for them."""
-        sizes: dict[str, PropertyValue] = {"vcpus": self.vcpus, "memory_mb": self.memory_mb, "disk_gb": self.disk_gb}
-        return {**self._parse_labels(), **self.properties, **sizes}
-
-    def _parse_labels(self) -> dict[str, PropertyValue]:
+    def own_properties(self) -> dict[str, PropertyValue]:
+        """Returns the properties, those that were given as words first."""
         words = [word.strip() for word in self.labels.split(",") if word.strip()]
         pairs = [word.partition("=")[::2] for word in words]
         if bad := [word for word, (name, value) in zip(words, pairs, strict=True) if not (name and value)]:
             raise ValueError(f"{bad[0]!a} is not a label: write name=value")
-        return dict(pairs)
+        return {**dict(pairs), **self.properties}
+
+
+class HostSpec(HostChange):
+    """The spec of `host add`: sizes and properties of the host."""
+
+    vcpus: int = Field(16, ge=1)
+    memory_mb: int = Field(65_536, ge=1)
+    disk_gb: int = Field(1_000, ge=0)
+
+    def all_properties(self) -> dict[str, PropertyValue]:
+        """Returns the host's properties, including its sizes, so that a lease can ask for them."""
+        sizes: dict[str, PropertyValue] = {"vcpus": self.vcpus, "memory_mb": self.memory_mb, "disk_gb": self.disk_gb}
+        return {**self.own_properties(), **sizes}
+
+    def with_change(self, change: HostChange) -> HostSpec:
+        """Returns the spec of the same host with changed properties; refuses too many."""
+        merged = {**self.own_properties(), **change.own_properties()}
+        if len(merged) > MAX_PROPERTIES:
+            raise Refused(Category.INVALID, f"a host with {len(merged)} properties: the limit is {MAX_PROPERTIES}")
+        return self.model_copy(update={"labels": "", "properties": merged})
 
 
 @dataclass(frozen=True)

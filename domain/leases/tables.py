@@ -51,6 +51,7 @@ class HostStatus(StrEnum):
     FAILING = "FAILING"
     DOWN = "DOWN"
     RECOVERING = "RECOVERING"
+    UPDATING = "UPDATING"
     REMOVING = "REMOVING"
 
 
@@ -113,6 +114,8 @@ HOST = StateTable("host", "host", (
     Row("fail",    H.DOWN,  None,          SAME),
     Row("recover", H.DOWN,  H.RECOVERING,  H.UP,   H.DOWN),
     Row("recover", H.UP,    None,          SAME),
+    Row("update",  H.UP,    H.UPDATING,    SAME,   SAME),
+    Row("update",  H.DOWN,  H.UPDATING,    SAME,   SAME),
     Row("remove",  H.UP,    H.REMOVING,    NONE,   SAME),
     Row("remove",  H.DOWN,  H.REMOVING,    NONE,   SAME),
 ))

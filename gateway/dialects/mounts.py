@@ -7,8 +7,13 @@ from collections.abc import Callable
 from fastapi import FastAPI
 
 from gateway.context import Gateway
+from gateway.dialects.blazar import build_blazar_app
+from gateway.dialects.keystone import build_keystone_app
 
-MOUNTS: dict[str, Callable[[Gateway], FastAPI]] = {}  # path -> what builds the application there
+MOUNTS: dict[str, Callable[[Gateway], FastAPI]] = {  # path -> what builds the application there
+    "/identity": build_keystone_app,
+    "/reservation": build_blazar_app,
+}
 
 
 def mount_dialects(app: FastAPI, gateway: Gateway) -> None:

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from domain.errors import Category, Refused
 from domain.leases.capacity import Allocation, ResourceSize, peak_usage
 from domain.leases.dates import format_date
+from domain.leases.properties import condition_as_list, parse_condition
 from domain.leases.specs import Instances, LeaseLimits, LeaseTerm, MciLease, PhysicalHosts
 from domain.paths import parent_of
 from store.leases import capacity
@@ -53,7 +54,8 @@ def book_reservation(
         units=0,
         whole=isinstance(wanted, PhysicalHosts),
         **capacity.columns(_size_of_unit(wanted)),
-        wants={} if isinstance(wanted, MciLease) else wanted.resource_properties,
+        wants=[] if isinstance(wanted, MciLease) else condition_as_list(parse_condition(wanted.resource_properties)),
+        affinity=wanted.affinity if isinstance(wanted, Instances) else None,
         began_with=None,
         closing=False,
     )
@@ -85,6 +87,8 @@ def make_room_request(booking: BookingRow, units: int) -> RoomRequest:
         whole=booking.whole,
         size=capacity.size_from_row(booking),
         wants=booking.wants,
+        reservation=booking.reservation,
+        affinity=booking.affinity,
     )
 
 
@@ -126,7 +130,9 @@ def _size_of_unit(wanted: AnyReservationSpec) -> ResourceSize:
 def _not_enough_room(connection: sa.Connection, wish: RoomRequest, least: int, found: int) -> Refused:
     what = "hosts" if wish.whole else "instances"
     fitting = capacity.count_matching_hosts(connection, wish)
-    asked = f" with {', '.join(f'{name} {value}' for name, value in wish.wants.items())}" if wish.wants else ""
+    asked = f" with {parse_condition(wish.wants)}" if wish.wants else ""
+    if wish.affinity is not None:
+        asked += ", all on one host" if wish.affinity else ", each on another host"
     if not connection.execute(_COUNT_HOSTS, {"of_pool": wish.pool}).scalar_one():
         raise Refused(Category.NOT_FOUND, f"pool {wish.pool} has no hosts", f"add one: starter host add {wish.pool}/h1")
     return Refused(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +9,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.leases.capacity import Allocation, ResourceSize, count_fitting_instances, properties_match
+from domain.leases.capacity import Allocation, ResourceSize, count_fitting_instances
+from domain.leases.properties import parse_condition
+from store.leases.properties import hosts_meet
 from store.leases.tables import AllocationRow, BookingRow, HostRow, allocations, bookings, hosts
 from store.rows import read_all
 
@@ -30,7 +31,9 @@ class RoomRequest:
     units: int
     whole: bool
     size: ResourceSize
-    wants: Mapping[str, Any]
+    wants: Sequence[Any]  # a property expression; empty: any host
+    reservation: str = ""  # which already has some hosts, as an affinity looks at
+    affinity: bool | None = None
 
 
 _OVERLAPS_PERIOD = (
@@ -73,7 +76,7 @@ def find_hosts(connection: sa.Connection, wish: RoomRequest, prefer: Sequence[st
         asked = {"of_pool": wish.pool, "since": wish.starts, "until": wish.ends, "most": wish.units}
         asked |= {"first": f"pool:{wish.pool}:", "last": f"pool:{wish.pool};"}
         return dict.fromkeys(connection.execute(_SELECT_FIRST_FREE_HOSTS, asked).scalars(), 1)
-    candidates = _select_candidate_hosts(connection, wish)
+    candidates = _select_candidate_hosts(wish)
     if wish.whole:
         return dict.fromkeys(_find_free_hosts(connection, wish, candidates, prefer), 1)
     return _find_shared_hosts(connection, wish, candidates, prefer)
@@ -81,7 +84,7 @@ def find_hosts(connection: sa.Connection, wish: RoomRequest, prefer: Sequence[st
 
 def count_matching_hosts(connection: sa.Connection, wish: RoomRequest) -> int:
     """Returns how many working hosts of the pool have the wanted properties."""
-    return int(connection.execute(_select_count(_select_candidate_hosts(connection, wish))).scalar_one())
+    return int(connection.execute(_select_count(_select_candidate_hosts(wish))).scalar_one())
 
 
 def insert_allocations(
@@ -132,14 +135,11 @@ def size_from_row(row: HostRow | BookingRow | AllocationRow) -> ResourceSize:
     return ResourceSize(row.vcpus, row.memory_mb, row.disk_gb)
 
 
-def _select_candidate_hosts(connection: sa.Connection, wish: RoomRequest) -> sa.Select[Any]:
+def _select_candidate_hosts(wish: RoomRequest) -> sa.Select[Any]:
     """Builds the query for the working hosts of the pool with the wanted properties."""
     query = sa.select(hosts).where(hosts.c.pool == wish.pool, hosts.c.working)
-    if not wish.wants:
-        return query
-    known = connection.execute(sa.select(hosts.c.profile).where(hosts.c.pool == wish.pool).distinct()).scalars()
-    fitting = [profile for profile in known if properties_match(json.loads(profile), wish.wants)]
-    return query.where(hosts.c.profile.in_(fitting))
+    condition = parse_condition(wish.wants)
+    return query if condition is None else query.where(hosts_meet(condition))
 
 
 def _select_count(candidates: sa.Select[Any]) -> sa.Select[Any]:
@@ -166,14 +166,28 @@ def _find_shared_hosts(
     """Places instances on shared hosts in the order of their names, as many as fit on each: host -> units."""
     places: dict[str, int] = {}
     left = wish.units
+    own = _hosts_of_reservation(connection, wish) if wish.affinity is not None else set[str]()
     for host, taken in _hosts_with_allocations(connection, wish, candidates, prefer):
+        if own and wish.affinity is not (host.host in own):
+            continue
         fits = min(left, count_fitting_instances(size_from_row(host), taken, wish.starts, wish.ends, wish.size))
-        if fits:
+        if wish.affinity:  # all on one host: the first with room for all, else the one with the most room
+            if fits > sum(places.values()):
+                places = {host.host: fits}
+            if fits == wish.units:
+                break
+        elif fits:
+            fits = 1 if wish.affinity is False else fits
             places[host.host] = fits
             left -= fits
         if not left:
             break
     return places
+
+
+def _hosts_of_reservation(connection: sa.Connection, wish: RoomRequest) -> set[str]:
+    rows = list_allocations(connection, allocations.c.reservation == wish.reservation, allocations.c.phase != RETURNING)
+    return {row.host for row in rows}
 
 
 def _hosts_with_allocations(

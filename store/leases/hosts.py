@@ -1,8 +1,7 @@
-"""Hooks of hosts: a host that is added, fails, recovers or is removed changes the bookings of its pool."""
+"""Hooks of hosts: adding, failing, recovering and removing one change the bookings of its pool."""
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -10,13 +9,13 @@ from pydantic import BaseModel
 
 from domain.errors import Category, Refused
 from domain.leases.messages import LeaseTerms
-from domain.leases.specs import HostSpec
+from domain.leases.specs import HostChange, HostSpec
 from domain.leases.tables import HostStatus, LeaseStatus, ReservationStatus
 from domain.model import Claim, Grant, Outcome
 from domain.paths import name_of, short_path
 from domain.statetable import Row
 from store.hooks import GrantExtras, MaybeObjectRow
-from store.leases import capacity
+from store.leases import capacity, properties
 from store.leases.booking import make_room_request
 from store.leases.capacity import RETURNING
 from store.leases.swaps import HostSwap, HostSwaps, record_swaps, texts_by_lease
@@ -37,6 +36,12 @@ def admit_host_action(
             _check_host_unused(connection, host)
             _set_working(connection, host, False)  # no new allocations from now on
             return GrantExtras()
+        if row.action == "update":
+            assert isinstance(spec, HostChange)
+            assert object_row
+            changed_spec = HostSpec.model_validate(object_row.spec).with_change(spec)
+            _store_properties(connection, host, changed_spec)
+            return GrantExtras(spec=changed_spec.model_dump(mode="json"))
         if row.action == "add":
             assert isinstance(spec, HostSpec)
             _insert_host(connection, host, pool, spec)
@@ -54,6 +59,7 @@ def finish_host_action(connection: sa.Connection, grant: Grant, outcome: Outcome
     status = connection.execute(sa.select(objects.c.status).where(objects.c.path == grant.path)).scalar_one_or_none()
     if status is None:
         connection.execute(sa.delete(hosts).where(hosts.c.host == grant.path))
+        properties.store_properties(connection, grant.path, {})
     else:
         _set_working(connection, grant.path, status == HostStatus.UP)
     swaps = LeaseTerms.model_validate(grant.details).swaps
@@ -61,9 +67,13 @@ def finish_host_action(connection: sa.Connection, grant: Grant, outcome: Outcome
 
 
 def _insert_host(connection: sa.Connection, host: str, pool: str, spec: HostSpec) -> None:
-    profile = json.dumps(spec.all_properties(), sort_keys=True)
-    row = HostRow(host, pool, profile, spec.vcpus, spec.memory_mb, spec.disk_gb, working=True)
+    row = HostRow(host, pool, spec.vcpus, spec.memory_mb, spec.disk_gb, working=True)
     connection.execute(sa.insert(hosts), row._asdict())
+    _store_properties(connection, host, spec)
+
+
+def _store_properties(connection: sa.Connection, host: str, spec: HostSpec) -> None:
+    properties.store_properties(connection, host, {**spec.all_properties(), "name": name_of(host)})
 
 
 def _set_working(connection: sa.Connection, host: str, working: bool) -> None:

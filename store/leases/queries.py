@@ -68,7 +68,14 @@ def _by_host(rows: Iterable[AllocationRow]) -> dict[str, list[Occupancy]]:
     found: defaultdict[str, list[Occupancy]] = defaultdict(list)
     for row in rows:
         found[row.host].append(
-            Occupancy(lease=row.lease, start=row.starts, end=row.ends, units=row.units, whole=row.whole)
+            Occupancy(
+                lease=row.lease,
+                start=row.starts,
+                end=row.ends,
+                units=row.units,
+                whole=row.whole,
+                reservation=row.reservation,
+            )
         )
     return found
 
@@ -95,6 +102,9 @@ def _lease_view(
         reservations=reservations,
         events=[_event_view(name, events[name]) for name in EVENTS if name in events],
         error=lease.error,
+        requested_by=lease.info.get("requested_by", ""),
+        created_at=lease.created_at,
+        changed_at=lease.changed_at,
     )
 
 
@@ -119,11 +129,21 @@ def _reservation_view(row: ObjectRow, booking: BookingRow | None, placed: Sequen
         missing_resources=bool(booking and promised < booking.units),
         resources_changed=active and bool(units.keys() - began),
         error=row.error,
+        spec=spec,
+        created_at=row.created_at,
+        changed_at=row.changed_at,
     )
 
 
 def _event_view(name: str, row: ObjectRow) -> EventView:
-    return EventView(name=name, status=row.status, due=parse_stored_date(row.spec["due"]), error=row.error)
+    return EventView(
+        name=name,
+        status=row.status,
+        due=parse_stored_date(row.spec["due"]),
+        error=row.error,
+        created_at=row.created_at,
+        changed_at=row.changed_at,
+    )
 
 
 def _read_calendar(connection: sa.Connection, query: CalendarQuery, now: datetime) -> CalendarView:

@@ -17,14 +17,25 @@ class HostRow(NamedTuple):
 
     host: Path
     pool: str
-    profile: str  # its properties as JSON text; few differ, so matching is cheap
     vcpus: Count
     memory_mb: Count
     disk_gb: Count
     working: bool
 
 
-hosts = table("lease_hosts", HostRow, ("host",), index("lease_hosts_of_pool", "pool", "profile", "host"))
+hosts = table("lease_hosts", HostRow, ("host",), index("lease_hosts_of_pool", "pool", "host"))
+
+
+class PropertyRow(NamedTuple):
+    """A property of a host: its value as text, and as a number if it is one."""
+
+    host: Path
+    name: str
+    value: Path  # compared by bytes, as paths are
+    number: float | None
+
+
+properties = table("lease_properties", PropertyRow, ("host", "name"))
 
 
 class BookingRow(NamedTuple):
@@ -43,7 +54,8 @@ class BookingRow(NamedTuple):
     vcpus: Count
     memory_mb: Count
     disk_gb: Count
-    wants: dict[str, Any]
+    wants: list[Any]  # a property expression; empty: any host
+    affinity: bool | None  # of instances: all on one host, or each on another; None: anywhere
     began_with: list[str] | None  # the hosts at its start
     closing: bool  # hosts are being taken back; none is handed over any more
 

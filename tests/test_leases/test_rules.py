@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from activities.leases.audit import find_double_bookings
 from domain.errors import Category, Refused
-from domain.leases.capacity import Allocation, ResourceSize, count_fitting_instances, peak_usage, properties_match
+from domain.leases.capacity import Allocation, ResourceSize, count_fitting_instances, peak_usage
 from domain.leases.dates import attach_zone_to_text, format_date, parse_date
 from domain.leases.messages import HostOccupancy, Occupancy
 from domain.leases.specs import (
@@ -210,28 +210,6 @@ def test_a_host_knows_its_labels_and_its_sizes() -> None:
     assert host.all_properties() == {"rack": "7", "gpu": "a100", "vcpus": 32, "memory_mb": 65536, "disk_gb": 1000}
     with pytest.raises(ValidationError, match="write name=value"):
         HostSpec.model_validate({"labels": "rack"})
-
-
-@every_case(
-    ("wanted", "fits"),
-    [
-        ({}, True),
-        ({"gpu": "a100"}, True),
-        ({"gpu": "h100"}, False),
-        ({"vcpus": 32}, True),
-        ({"vcpus": ">=32"}, True),
-        ({"vcpus": ">32"}, False),
-        ({"vcpus": "<= 32"}, True),
-        ({"gpu": "!=h100"}, True),
-        ({"ssd": "True"}, True),
-        ({"ssd": True, "rack": "7"}, True),
-        ({"rack": 7}, True),
-        ({"colour": "red"}, False),
-        ({"colour": "!=red"}, False),
-    ],
-)
-def test_properties_are_matched_word_by_word_or_compared(wanted: dict[str, object], fits: bool) -> None:
-    assert properties_match({"gpu": "a100", "vcpus": 32, "ssd": True, "rack": "7"}, wanted) is fits
 
 
 def _at(hour: float) -> datetime:

@@ -37,6 +37,8 @@ HOST_ACTIONS = {
     ("add", NONE): ("ADDING", "UP", "DOWN"),
     ("fail", "UP"): ("FAILING", "DOWN", "DOWN"),
     ("recover", "DOWN"): ("RECOVERING", "UP", "DOWN"),
+    ("update", "UP"): ("UPDATING", "UP", "UP"),
+    ("update", "DOWN"): ("UPDATING", "DOWN", "DOWN"),
     ("remove", "UP"): ("REMOVING", NONE, "UP"),
     ("remove", "DOWN"): ("REMOVING", NONE, "DOWN"),
 }

@@ -70,12 +70,21 @@ _FILL = (
     (GROUPS * MEMBERS, "INSERT INTO unanswered SELECT 'aws/eu-' || (i / 1000), '{ns}:mci:m' || i, 1, {time} FROM n"),
     (
         GROUPS * MEMBERS,
-        "INSERT INTO lease_hosts SELECT {host}, 'p' || (i / {members}), '{{}}', 4, 4, 4, {yes} FROM n",
+        "INSERT INTO lease_hosts SELECT {host}, 'p' || (i / {members}), 4, 4, 4, {yes} FROM n",
+    ),
+    (GROUPS * MEMBERS, "INSERT INTO lease_properties SELECT {host}, 'vcpus', '4', 4 FROM n"),
+    (
+        GROUPS * MEMBERS,
+        "INSERT INTO aliases (dialect, uuid, path, generation) SELECT 'blazar', '', {host}, 1 FROM n",
+    ),
+    (
+        GROUPS * MEMBERS,
+        "INSERT INTO aliases (dialect, uuid, path, generation) SELECT 'blazar', 'u' || i, {lease}, 1 FROM n",
     ),
     (
         GROUPS * MEMBERS,
         "INSERT INTO lease_bookings SELECT {lease} || ':reservation:r1', {lease}, 'x' || (i / {members}), "
-        "'p' || (i / {members}), 't', 1, {time}, {later}, 1, {yes}, 0, 0, 0, {json}, NULL, {no} FROM n",
+        "'p' || (i / {members}), 't', 1, {time}, {later}, 1, {yes}, 0, 0, 0, {list}, NULL, NULL, {no} FROM n",
     ),
     (
         GROUPS * MEMBERS,
@@ -105,6 +114,7 @@ def fill(connection: sa.Connection) -> None:
         "no": "false" if postgres else "0",
         "yes": "true" if postgres else "1",
         "json": cast.format("{}", "JSONB"),
+        "list": cast.format("[]", "JSONB"),
         "info": cast.format('{"generation": 1}', "JSONB"),
         "time": cast.format("2025-12-31 12:00:00.000000", "TIMESTAMPTZ"),
         "later": cast.format("2026-02-01 12:00:00.000000", "TIMESTAMPTZ"),

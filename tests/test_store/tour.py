@@ -140,7 +140,11 @@ async def of_leases(driver: StoreDriver) -> None:
         await bookings.host(driver, name)
     await bookings.book(driver, "a", 1, 3)
     await bookings.book(
-        driver, "i", 1, 3, reservations=[{"resource_type": "virtual:instance", "vcpus": 1, "memory_mb": 1}]
+        driver,
+        "i",
+        1,
+        3,
+        reservations=[{"resource_type": "virtual:instance", "vcpus": 1, "memory_mb": 1, "affinity": True}],
     )
     await bookings.book(driver, "w", 1, 3, reservations=[bookings.physical(1, 1, vcpus=">= 1")])
     await bookings.refused(driver, "x", 1, 3, hosts=9)

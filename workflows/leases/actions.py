@@ -152,7 +152,7 @@ class AnnounceEnd(ActionWorkflow):
 
 @action_workflow(names.CHANGE_HOST)
 class ChangeHost(ActionWorkflow):
-    """Adds, fails, recovers or removes a host. Hands over the replacement hosts of affected leases."""
+    """Adds, fails, recovers, updates or removes a host. Hands over the replacement hosts of affected leases."""
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         terms = boundaries.terms_of(grant)

@@ -20,7 +20,7 @@ moment = sa.DateTime(timezone=True)
 
 KERNEL = ("objects", "actions", "locks", "history", "pruned", "heal_reports", "permits", "store_identity", "aliases")
 MCI = ("connections", "connection_uses", "unanswered")
-LEASES = ("lease_hosts", "lease_bookings", "lease_allocations", "lease_timers")
+LEASES = ("lease_hosts", "lease_properties", "lease_bookings", "lease_allocations", "lease_timers")
 SYSTEMS = ("system_numbers", "system_definitions")
 
 
@@ -138,15 +138,19 @@ def _mci() -> None:
 def _leases() -> None:
     _table(
         "lease_hosts",
-        *(_key("host", path_text), _column("pool"), _column("profile"), *_sizes(), _column("working", sa.Boolean)),
+        *(_key("host", path_text), _column("pool"), *_sizes(), _column("working", sa.Boolean)),
     )
-    _index("lease_hosts_of_pool", "lease_hosts", "pool", "profile", "host")
+    _index("lease_hosts_of_pool", "lease_hosts", "pool", "host")
+    _table(
+        "lease_properties",
+        *(_key("host", path_text), _key("name"), _column("value", path_text), sa.Column("number", sa.Double)),
+    )
     _table(
         "lease_bookings",
         *(_key("reservation", path_text), _column("lease", path_text), _column("project"), _column("pool")),
         *(_column("token"), _column("version", sa.Integer), _column("starts", moment), _column("ends", moment)),
         *(_column("units", sa.Integer), _column("whole", sa.Boolean), *_sizes(), _column("wants", json)),
-        *(sa.Column("began_with", json), _column("closing", sa.Boolean)),
+        *(sa.Column("affinity", sa.Boolean), sa.Column("began_with", json), _column("closing", sa.Boolean)),
     )
     _index("lease_bookings_of_lease", "lease_bookings", "lease")
     _index("lease_bookings_of_project", "lease_bookings", "project", "ends", "starts", "units", "lease")

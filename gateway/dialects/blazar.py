@@ -1,0 +1,302 @@
+"""Blazar's API, version 1: leases and hosts for `blazar`, `openstack reservation`, openstacksdk and libcloud.
+
+A project is the tenant of its leases, and all hosts are those of one pool. The name of a new lease is the key of its
+request, so the same request again finds the same lease. What clients call a name is free text in the spec.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Request
+from fastapi.responses import JSONResponse, Response
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from domain.aliases import Dialect
+from domain.errors import Category, Refused
+from domain.leases import names
+from domain.leases.messages import CalendarQuery, CalendarView, LeasesView, LeaseView
+from domain.model import ActionResult, ObjectView, Outcome, ReadQuery
+from domain.paths import build_path, name_of
+from gateway.context import Gateway, gateway_of
+from gateway.dialects import blazar_shapes as shapes
+from gateway.dialects.apps import ErrorStyle, Failure, build_dialect_app
+from gateway.dialects.calls import DialectCall, identify_caller, make_call, secret_in
+from gateway.dialects.keystone import checked_project, default_project, public_url_of, split_token
+
+VERSION = "1.0"
+PAGE_SIZE = 500
+CALENDAR_HOSTS = 2_000
+LATEST = "2199-12-31 00:00"  # allocations are shown from now on, however late they begin
+_VERSION_HEADER = "OpenStack-API-Version"
+
+
+@dataclass(frozen=True)
+class BlazarCall:
+    """A call in a project, and the pool of hosts that it uses."""
+
+    call: DialectCall
+    project: str
+
+    @property
+    def pool(self) -> str:
+        return self.call.gateway.pool
+
+    async def find_lease(self, lease: str) -> str:
+        """Returns the path of a lease of this project; Refused if there is none with this ID."""
+        path = await self.call.find_path(Dialect.BLAZAR, lease, "lease")
+        if not path.startswith(f"project:{self.project}:lease:"):
+            raise Refused(Category.NOT_FOUND, f"there is no lease {lease[:100]} in project {self.project}")
+        return path
+
+    async def find_host(self, host: str) -> ObjectView:
+        """Returns a host of the pool; Refused if there is none with this ID."""
+        path = await self.call.find_path(Dialect.BLAZAR, host, "host")
+        if not path.startswith(f"pool:{self.pool}:host:"):
+            raise Refused(Category.NOT_FOUND, f"there is no host {host[:100]}")
+        return await self.call.read_object(path)
+
+    async def show_lease(self, path: str) -> dict[str, Any]:
+        lease = await self.call.run_query(names.READ_LEASE, ReadQuery(path=path), LeaseView)
+        return (await self.show_leases([lease]))[0]
+
+    async def show_leases(self, leases: Sequence[LeaseView]) -> list[dict[str, Any]]:
+        paths = [path for lease in leases for path in shapes.paths_of_lease(lease)]
+        ids = await self.call.ids_of(Dialect.BLAZAR, paths)
+        return [shapes.show_lease(lease, self.project, ids) for lease in leases]
+
+    async def show_hosts(self, views: Sequence[ObjectView]) -> list[dict[str, Any]]:
+        ids = await self.call.ids_of(Dialect.BLAZAR, [view.path for view in views])
+        return [shapes.show_host(view, ids[view.path]) for view in views]
+
+    async def list_hosts(self) -> list[ObjectView]:
+        return [view async for view in self.call.list_objects("host", f"pool:{self.pool}")]
+
+    async def list_allocations(self) -> dict[str, dict[str, Any]]:
+        """Returns the allocation of each host, by its path."""
+        query = CalendarQuery(pool=self.pool, start="now", end=LATEST, limit=CALENDAR_HOSTS)
+        calendar = await self.call.run_query(names.READ_CALENDAR, query, CalendarView)
+        hosts = {build_path(("pool", "host"), (self.pool, host.host)): host for host in calendar.hosts}
+        booked = [each for host in calendar.hosts for each in host.stretches]
+        paths = {*hosts, *(each.lease for each in booked), *(each.reservation for each in booked)}
+        ids = await self.call.ids_of(Dialect.BLAZAR, sorted(paths))
+        return {path: shapes.show_allocation(host, ids[path], ids) for path, host in hosts.items()}
+
+
+async def _blazar_call(request: Request) -> BlazarCall:
+    token = secret_in(request)
+    secret, project = split_token(token)
+    gateway = gateway_of(request)
+    caller = identify_caller(gateway, secret)
+    call = await make_call(request, token, caller)
+    project = checked_project(project or default_project(gateway, caller))
+    call.check_tenant(f"project:{project}")
+    return BlazarCall(call, project)
+
+
+def _check_version(version: Annotated[str, Header(alias=_VERSION_HEADER)] = "") -> None:
+    """Refuses another version than ours. Versions of other services, behind commas, are not for us."""
+    for wish in version.split(",") if version else []:
+        service, _, number = wish.strip().partition(" ")
+        major, _, minor = number.partition(".")
+        if not service or not (number == "latest" or (major.isdecimal() and minor.isdecimal())):
+            raise HTTPException(HTTPStatus.BAD_REQUEST, f"{_VERSION_HEADER}: {wish[:40]!a} is not SERVICE NUMBER")
+        if service == "reservation" and number not in (VERSION, "latest"):
+            raise HTTPException(HTTPStatus.NOT_ACCEPTABLE, f"{_VERSION_HEADER}: this is version {VERSION}")
+
+
+Blazar = Annotated[BlazarCall, Depends(_blazar_call)]
+router = APIRouter(prefix="/v1", dependencies=[Depends(_check_version), Depends(_blazar_call)])
+versions = APIRouter()
+
+
+@versions.get("/")
+@versions.get("/versions")
+async def list_versions(request: Request) -> JSONResponse:
+    """Blazar's version document."""
+    link = {"rel": "self", "href": f"{public_url_of(request)}/reservation/v1"}
+    known = {"id": "v1.0", "status": "CURRENT", "links": [link], "min_version": VERSION, "max_version": VERSION}
+    return JSONResponse({"versions": [known]}, HTTPStatus.MULTIPLE_CHOICES)
+
+
+@router.get("/leases")
+async def list_leases(blazar: Blazar) -> dict[str, Any]:
+    leases: list[LeaseView] = []
+    while not leases or len(leases) % PAGE_SIZE == 0:
+        after = leases[-1].path if leases else ""
+        query = ReadQuery(path=f"project:{blazar.project}", after=after, limit=PAGE_SIZE)
+        page = (await blazar.call.run_query(names.READ_LEASES, query, LeasesView)).leases
+        leases += page
+        if not page:
+            break
+    return {"leases": await blazar.show_leases(leases)}
+
+
+@router.post("/leases", status_code=HTTPStatus.CREATED)
+async def create_lease(blazar: Blazar, body: shapes.LeaseIn) -> dict[str, Any]:
+    spec = body.to_spec(blazar.pool)
+
+    def build(key: str) -> Any:
+        path = build_path(("project", "lease"), (blazar.project, key))
+        return blazar.call.build_request(path, "create", spec)
+
+    path, _ = await blazar.call.create_once(build)
+    return {"lease": await blazar.show_lease(path)}
+
+
+@router.get("/leases/{lease}")
+async def get_lease(blazar: Blazar, lease: str) -> dict[str, Any]:
+    return {"lease": await blazar.show_lease(await blazar.find_lease(lease))}
+
+
+@router.put("/leases/{lease}")
+async def update_lease(blazar: Blazar, lease: str, body: shapes.LeaseChangeIn) -> dict[str, Any]:
+    path = await blazar.find_lease(lease)
+    changes = {
+        "name": body.name,
+        "start": body.start_date,
+        "end": body.end_date,
+        "before_end": body.before_end_date,
+        "reservations": await _resizes(blazar, path, body.reservations),
+    }
+    if spec := {name: value for name, value in changes.items() if value}:
+        _check_outcome(await blazar.call.perform(path, "update", spec))
+    return {"lease": await blazar.show_lease(path)}
+
+
+async def _resizes(blazar: BlazarCall, path: str, wishes: Sequence[shapes.ReservationChangeIn]) -> list[dict[str, Any]]:
+    """Returns the new sizes of reservations. Refuses any other change, naming the field."""
+    if not wishes:
+        return []
+    shown = {each["id"]: each for each in (await blazar.show_lease(path))["reservations"]}
+    sizes = []
+    for wish in wishes:
+        if wish.id not in shown:
+            raise Refused(Category.INVALID, f"reservations.id: the lease has no reservation {wish.id[:100]}")
+        now = shown[wish.id]
+        for name, value in (wish.model_extra or {}).items():
+            if str(value) != str(now.get(name)):
+                raise Refused(Category.INVALID, f"reservations.{name}: only min, max and amount can change")
+        least = wish.amount or wish.min or now.get("min") or now.get("amount")
+        most = wish.amount or wish.max or now.get("max") or now.get("amount")
+        name = name_of(await blazar.call.find_path(Dialect.BLAZAR, wish.id, "reservation"))
+        sizes.append({"id": name, "min": least, "max": most})
+    return sizes
+
+
+@router.delete("/leases/{lease}", status_code=HTTPStatus.NO_CONTENT)
+async def delete_lease(blazar: Blazar, lease: str) -> Response:
+    path = await blazar.find_lease(lease)
+    _check_outcome(await blazar.call.perform(path, "delete"))
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+@router.get("/os-hosts")
+async def list_hosts(blazar: Blazar) -> dict[str, Any]:
+    return {"hosts": await blazar.show_hosts(await blazar.list_hosts())}
+
+
+@router.post("/os-hosts", status_code=HTTPStatus.CREATED)
+async def create_host(blazar: Blazar, body: shapes.HostIn) -> dict[str, Any]:
+    if not body.name:
+        raise Refused(Category.INVALID, "name: a host needs a name")
+    path = build_path(("pool", "host"), (blazar.pool, body.name))
+    spec = {**body.sizes(), "properties": body.properties()}
+    _, outcome = await blazar.call.create_once(lambda _key: blazar.call.build_request(path, "add", spec))
+    _check_outcome(outcome)
+    return {"host": (await blazar.show_hosts([await blazar.call.read_object(path)]))[0]}
+
+
+@router.get("/os-hosts/allocations")
+async def list_allocations(blazar: Blazar) -> dict[str, Any]:
+    return {"allocations": list((await blazar.list_allocations()).values())}
+
+
+@router.get("/os-hosts/properties")
+async def list_properties(blazar: Blazar, detail: bool = False) -> dict[str, Any]:
+    values: dict[str, set[str]] = {}
+    for host in await blazar.list_hosts():
+        for name, value in shapes.extras_of(host).items():
+            values.setdefault(name, set()).add(value)
+    shown = [{"property": name, "private": False, "values": sorted(values[name])} for name in sorted(values)]
+    return {"resource_properties": shown if detail else [{"property": each["property"]} for each in shown]}
+
+
+@router.patch("/os-hosts/properties/{name}")
+async def hide_property(blazar: Blazar, name: str) -> None:
+    raise HTTPException(HTTPStatus.NOT_IMPLEMENTED, "private properties are not kept: every property is public")
+
+
+@router.get("/os-hosts/{host}")
+async def get_host(blazar: Blazar, host: str) -> dict[str, Any]:
+    return {"host": (await blazar.show_hosts([await blazar.find_host(host)]))[0]}
+
+
+@router.put("/os-hosts/{host}")
+async def update_host(blazar: Blazar, host: str, body: shapes.HostIn) -> dict[str, Any]:
+    view = await blazar.find_host(host)
+    if body.name and body.name != name_of(view.path):
+        raise Refused(Category.INVALID, "name: a host keeps its name")
+    if body.sizes():
+        raise Refused(Category.INVALID, f"{next(iter(body.sizes()))}: only the properties of a host can change")
+    _check_outcome(await blazar.call.perform(view.path, "update", {"properties": body.properties()}))
+    return {"host": (await blazar.show_hosts([await blazar.call.read_object(view.path)]))[0]}
+
+
+@router.delete("/os-hosts/{host}", status_code=HTTPStatus.NO_CONTENT)
+async def delete_host(blazar: Blazar, host: str) -> Response:
+    view = await blazar.find_host(host)
+    _check_outcome(await blazar.call.perform(view.path, "remove"))
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+@router.get("/os-hosts/{host}/allocation")
+async def get_allocation(blazar: Blazar, host: str) -> dict[str, Any]:
+    view = await blazar.find_host(host)
+    empty = {"resource_id": host, "reservations": []}
+    return {"allocation": (await blazar.list_allocations()).get(view.path, empty)}
+
+
+def _check_outcome(outcome: Outcome | None) -> None:
+    """Raises Refused if the action failed. Without an outcome it goes on: the answer shows how far it is."""
+    if outcome and outcome.result in (ActionResult.FAILED, ActionResult.CANCELLED):
+        raise Refused(Category.NOT_ALLOWED, f"{outcome.action} {outcome.result}: {outcome.message}")
+
+
+class BlazarEnvelope:
+    """ASGI middleware: takes `.json` off a path, and adds the headers of every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers[_VERSION_HEADER] = f"reservation {VERSION}"
+                headers["Vary"] = _VERSION_HEADER
+                headers["x-openstack-request-id"] = f"req-{uuid.uuid4()}"
+            await send(message)
+
+        await self._app({**scope, "path": scope["path"].removesuffix(".json")}, receive, send_with_headers)
+
+
+def build_blazar_app(gateway: Gateway) -> FastAPI:
+    """Builds the application under /reservation."""
+    both = APIRouter()
+    both.include_router(versions)
+    both.include_router(router)
+    app = build_dialect_app(gateway, both, ErrorStyle(_render_error))
+    app.add_middleware(BlazarEnvelope)
+    return app
+
+
+def _render_error(failure: Failure) -> JSONResponse:
+    message = f"{failure.message}; {failure.hint}" if failure.hint else failure.message
+    code = int(failure.status)
+    return JSONResponse({"error_code": code, "error_message": message, "error_name": code}, failure.status)

@@ -1,0 +1,51 @@
+"""Properties of hosts, and the SQL condition of a property expression."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain.leases.properties import PropertyComparison, PropertyCondition, number_of_value, text_of_value
+from store.leases.tables import hosts, properties
+
+_COMPARE: dict[str, Callable[[Any, Any], sa.ColumnElement[bool]]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "!=": operator.ne,
+    "==": operator.eq,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_INSERT_PROPERTIES = sa.insert(properties)
+_DELETE_PROPERTIES = sa.delete(properties).where(properties.c.host == sa.bindparam("of_host"))
+
+
+def store_properties(connection: sa.Connection, host: str, values: Mapping[str, object]) -> None:
+    """Replaces the properties of a host."""
+    connection.execute(_DELETE_PROPERTIES, {"of_host": host})
+    lines = [
+        {"host": host, "name": name, "value": text_of_value(value), "number": number_of_value(value)}
+        for name, value in values.items()
+    ]
+    if lines:
+        connection.execute(_INSERT_PROPERTIES, lines)
+
+
+def hosts_meet(condition: PropertyCondition) -> sa.ColumnElement[bool]:
+    """Builds the condition for hosts that meet an expression."""
+    if isinstance(condition, PropertyComparison):
+        return _hosts_compare(condition)
+    parts = [hosts_meet(part) for part in condition.parts]
+    return sa.and_(*parts) if condition.word == "and" else sa.or_(*parts)
+
+
+def _hosts_compare(wanted: PropertyComparison) -> sa.ColumnElement[bool]:
+    compare, number = _COMPARE[wanted.sign], number_of_value(wanted.value)
+    holds = compare(properties.c.value, wanted.value)
+    if number is not None:  # as numbers if the host's value is one, too
+        is_number = properties.c.number.is_not(None)
+        holds = (is_number & compare(properties.c.number, number)) | (~is_number & holds)
+    return sa.exists().where(properties.c.host == hosts.c.host, properties.c.name == wanted.name, holds)
