@@ -29,7 +29,7 @@ from gateway.dialects.apps import ErrorStyle, Failure, build_dialect_app
 from gateway.dialects.calls import DialectCall, identify_caller, make_call, secret_in
 from gateway.dialects.keystone import checked_project, default_project, public_url_of, split_token
 
-VERSION = "1.0"
+SERVICE, VERSION = "reservation", "1.0"
 PAGE_SIZE = 500
 CALENDAR_HOSTS = 2_000
 LATEST = "2199-12-31 00:00"  # allocations are shown from now on, however late they begin
@@ -62,19 +62,23 @@ class BlazarCall:
         return await self.call.read_object(path)
 
     async def show_lease(self, path: str) -> dict[str, Any]:
+        """Returns one lease as Blazar shows it."""
         lease = await self.call.run_query(names.READ_LEASE, ReadQuery(path=path), LeaseView)
         return (await self.show_leases([lease]))[0]
 
     async def show_leases(self, leases: Sequence[LeaseView]) -> list[dict[str, Any]]:
+        """Returns leases as Blazar shows them, with the ids of their parts."""
         paths = [path for lease in leases for path in shapes.paths_of_lease(lease)]
         ids = await self.call.ids_of(Dialect.BLAZAR, paths)
         return [shapes.show_lease(lease, self.project, ids) for lease in leases]
 
     async def show_hosts(self, views: Sequence[ObjectView]) -> list[dict[str, Any]]:
+        """Returns hosts as Blazar shows them."""
         ids = await self.call.ids_of(Dialect.BLAZAR, [view.path for view in views])
         return [shapes.show_host(view, ids[view.path]) for view in views]
 
     async def list_hosts(self) -> list[ObjectView]:
+        """Returns all hosts of the pool."""
         return [view async for view in self.call.list_objects("host", f"pool:{self.pool}")]
 
     async def list_allocations(self) -> dict[str, dict[str, Any]]:
@@ -106,7 +110,7 @@ def _check_version(version: Annotated[str, Header(alias=_VERSION_HEADER)] = "") 
         major, _, minor = number.partition(".")
         if not service or not (number == "latest" or (major.isdecimal() and minor.isdecimal())):
             raise HTTPException(HTTPStatus.BAD_REQUEST, f"{_VERSION_HEADER}: {wish[:40]!a} is not SERVICE NUMBER")
-        if service == "reservation" and number not in (VERSION, "latest"):
+        if service == SERVICE and number not in (VERSION, "latest"):
             raise HTTPException(HTTPStatus.NOT_ACCEPTABLE, f"{_VERSION_HEADER}: this is version {VERSION}")
 
 
@@ -126,6 +130,7 @@ async def list_versions(request: Request) -> JSONResponse:
 
 @router.get("/leases")
 async def list_leases(blazar: Blazar) -> dict[str, Any]:
+    """Lists the leases of the project."""
     leases: list[LeaseView] = []
     while not leases or len(leases) % PAGE_SIZE == 0:
         after = leases[-1].path if leases else ""
@@ -139,6 +144,7 @@ async def list_leases(blazar: Blazar) -> dict[str, Any]:
 
 @router.post("/leases", status_code=HTTPStatus.CREATED)
 async def create_lease(blazar: Blazar, body: shapes.LeaseIn) -> dict[str, Any]:
+    """Creates a lease; the same request again finds the same lease."""
     spec = body.to_spec(blazar.pool)
 
     def build(key: str) -> Any:
@@ -151,11 +157,13 @@ async def create_lease(blazar: Blazar, body: shapes.LeaseIn) -> dict[str, Any]:
 
 @router.get("/leases/{lease}")
 async def get_lease(blazar: Blazar, lease: str) -> dict[str, Any]:
+    """Shows one lease."""
     return {"lease": await blazar.show_lease(await blazar.find_lease(lease))}
 
 
 @router.put("/leases/{lease}")
 async def update_lease(blazar: Blazar, lease: str, body: shapes.LeaseChangeIn) -> dict[str, Any]:
+    """Changes the name, the dates or the sizes of a lease."""
     path = await blazar.find_lease(lease)
     changes = {
         "name": body.name,
@@ -191,6 +199,7 @@ async def _resizes(blazar: BlazarCall, path: str, wishes: Sequence[shapes.Reserv
 
 @router.delete("/leases/{lease}", status_code=HTTPStatus.NO_CONTENT)
 async def delete_lease(blazar: Blazar, lease: str) -> Response:
+    """Deletes a lease, in whatever status it is."""
     path = await blazar.find_lease(lease)
     _check_outcome(await blazar.call.perform(path, "delete"))
     return Response(status_code=HTTPStatus.NO_CONTENT)
@@ -198,11 +207,13 @@ async def delete_lease(blazar: Blazar, lease: str) -> Response:
 
 @router.get("/os-hosts")
 async def list_hosts(blazar: Blazar) -> dict[str, Any]:
+    """Lists the hosts of the pool."""
     return {"hosts": await blazar.show_hosts(await blazar.list_hosts())}
 
 
 @router.post("/os-hosts", status_code=HTTPStatus.CREATED)
 async def create_host(blazar: Blazar, body: shapes.HostIn) -> dict[str, Any]:
+    """Adds a host to the pool."""
     if not body.name:
         raise Refused(Category.INVALID, "name: a host needs a name")
     path = build_path(("pool", "host"), (blazar.pool, body.name))
@@ -214,11 +225,13 @@ async def create_host(blazar: Blazar, body: shapes.HostIn) -> dict[str, Any]:
 
 @router.get("/os-hosts/allocations")
 async def list_allocations(blazar: Blazar) -> dict[str, Any]:
+    """Lists who has booked which host, from now on."""
     return {"allocations": list((await blazar.list_allocations()).values())}
 
 
 @router.get("/os-hosts/properties")
 async def list_properties(blazar: Blazar, detail: bool = False) -> dict[str, Any]:
+    """Lists the properties that hosts have, with their values if asked for."""
     values: dict[str, set[str]] = {}
     for host in await blazar.list_hosts():
         for name, value in shapes.extras_of(host).items():
@@ -229,16 +242,19 @@ async def list_properties(blazar: Blazar, detail: bool = False) -> dict[str, Any
 
 @router.patch("/os-hosts/properties/{name}")
 async def hide_property(blazar: Blazar, name: str) -> None:
+    """Refuses to hide a property: that is not kept."""
     raise HTTPException(HTTPStatus.NOT_IMPLEMENTED, "private properties are not kept: every property is public")
 
 
 @router.get("/os-hosts/{host}")
 async def get_host(blazar: Blazar, host: str) -> dict[str, Any]:
+    """Shows one host."""
     return {"host": (await blazar.show_hosts([await blazar.find_host(host)]))[0]}
 
 
 @router.put("/os-hosts/{host}")
 async def update_host(blazar: Blazar, host: str, body: shapes.HostIn) -> dict[str, Any]:
+    """Changes properties of a host."""
     view = await blazar.find_host(host)
     if body.name and body.name != name_of(view.path):
         raise Refused(Category.INVALID, "name: a host keeps its name")
@@ -250,6 +266,7 @@ async def update_host(blazar: Blazar, host: str, body: shapes.HostIn) -> dict[st
 
 @router.delete("/os-hosts/{host}", status_code=HTTPStatus.NO_CONTENT)
 async def delete_host(blazar: Blazar, host: str) -> Response:
+    """Removes a host from the pool."""
     view = await blazar.find_host(host)
     _check_outcome(await blazar.call.perform(view.path, "remove"))
     return Response(status_code=HTTPStatus.NO_CONTENT)
@@ -257,6 +274,7 @@ async def delete_host(blazar: Blazar, host: str) -> Response:
 
 @router.get("/os-hosts/{host}/allocation")
 async def get_allocation(blazar: Blazar, host: str) -> dict[str, Any]:
+    """Shows who has booked a host."""
     view = await blazar.find_host(host)
     empty = {"resource_id": host, "reservations": []}
     return {"allocation": (await blazar.list_allocations()).get(view.path, empty)}
@@ -278,7 +296,7 @@ class BlazarEnvelope:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers[_VERSION_HEADER] = f"reservation {VERSION}"
+                headers[_VERSION_HEADER] = f"{SERVICE} {VERSION}"
                 headers["Vary"] = _VERSION_HEADER
                 headers["x-openstack-request-id"] = f"req-{uuid.uuid4()}"
             await send(message)

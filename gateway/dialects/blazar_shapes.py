@@ -82,6 +82,7 @@ class HostReservationIn(Body):
     before_end: Literal["", "default"] | None = None
 
     def to_spec(self) -> dict[str, Any]:
+        """Returns the spec of our reservation."""
         parts = [part for part in (self.hypervisor_properties, self.resource_properties) if part]
         wanted = ["and", *parts] if len(parts) > 1 else parts[0] if parts else []
         return {
@@ -104,6 +105,7 @@ class InstanceReservationIn(Body):
     resource_properties: PropertiesIn = []
 
     def to_spec(self) -> dict[str, Any]:
+        """Returns the spec of our reservation."""
         return {**self.model_dump(exclude={"amount"}), "min": self.amount, "max": self.amount}
 
 
@@ -118,6 +120,7 @@ class LeaseIn(Body):
     events: Annotated[list[dict[str, Any]], Field(max_length=0)] = []  # a lease has its own events only
 
     def to_spec(self, pool: str) -> dict[str, Any]:
+        """Returns the spec of our lease."""
         return {
             "name": self.name,
             "start": self.start_date,
@@ -160,10 +163,12 @@ class HostIn(BaseModel):
     local_gb: int | None = None
 
     def sizes(self) -> dict[str, int]:
+        """Returns the sizes that are given, by our names."""
         found = {"vcpus": self.vcpus, "memory_mb": self.memory_mb, "disk_gb": self.local_gb}
         return {name: value for name, value in found.items() if value is not None}
 
     def properties(self) -> dict[str, Any]:
+        """Returns all other values."""
         return dict(self.model_extra or {})
 
 

@@ -44,10 +44,14 @@ class PasswordUser(NamedScope):
 
 
 class Password(BaseModel):
+    """A login by password."""
+
     user: PasswordUser
 
 
 class GivenToken(BaseModel):
+    """A login by a token."""
+
     id: str
 
 
@@ -59,6 +63,7 @@ class LoginIdentity(BaseModel):
     token: GivenToken | None = None
 
     def secret(self) -> str:
+        """Returns the password or the token."""
         if self.password:
             return self.password.user.password
         return self.token.id if self.token else ""
@@ -71,6 +76,8 @@ class LoginScope(BaseModel):
 
 
 class Login(BaseModel):
+    """Who logs in, and for what."""
+
     identity: LoginIdentity
     scope: LoginScope | Literal["unscoped"] | None = None
 

@@ -116,8 +116,7 @@ async def test_a_lease_that_cannot_grow_is_as_it_was(tenant: Tenant) -> None:
     outcome = await tenant.update(hosts=2)
     assert outcome.result is ActionResult.FAILED
     assert "the size cannot change: r1" in outcome.message
-    now = await tenant.see()
-    assert now == before.model_copy(update={"error": now.error, "changed_at": now.changed_at})
+    assert (now := await tenant.see()) == before.model_copy(update={"error": now.error, "changed_at": now.changed_at})
     await tenant.at_rest()
     await tenant.create("l2", start="now", end="+1h")  # the host that did not join is free for others
 
