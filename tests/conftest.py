@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from temporalio.client import Client
 
 from client.actions import ActionClient
-from tests.faulty import PREFIX, Moto, running
 from tests.stack import ActionStack, fresh_database, opened, patient_with_clouds
 from tests.test_platform.forkserver import ForkServer
 from tests.tiers import is_fast
@@ -20,7 +21,12 @@ from workers import embedded
 from workers.service import WorkerService
 from workers.settings import WorkerSettings
 
+if TYPE_CHECKING:
+    from tests.faulty import Moto
+
 pytest_plugins = ["tests.shares", "tests.postgres"]
+
+gc.disable()  # until everything is loaded: what is loaded stays, and to look through it again and again takes long
 
 # Workers die often here, and there is little load: whoever takes over need not wait.
 os.environ.setdefault("RATCHET_STEP_PATIENCE", "1")
@@ -47,6 +53,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.all or not collection_path.match("test_*.py"):
         return None
     return not is_fast(collection_path) or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Everything is loaded, in the first process too, which collects nothing."""
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -168,6 +181,8 @@ def postgres_url(cluster_url: str) -> str:
 @pytest.fixture(scope="session")
 def moto() -> Iterator[Moto]:
     """EC2 on moto and our wrapper, for the whole session; every test has its own owner tag."""
+    from tests.faulty import PREFIX, running
+
     with pytest.MonkeyPatch.context() as patch, running("eu-central-1", "us-east-1") as server:
         patch.setenv(f"{PREFIX}AWS_ACCESS_KEY_ID", "AKIATESTTESTTESTTEST")
         patch.setenv(f"{PREFIX}AWS_SECRET_ACCESS_KEY", "a-secret-of-the-tests")

@@ -51,9 +51,12 @@ class Site:
         )
         return (await client.wait_for_outcome(MCI, ticket.run)).result
 
-    async def begin(self, action: str) -> asyncio.Task[ActionResult]:
-        """An action of which one VM takes its time, so that there is a middle to be killed in."""
-        await self.cloud.add_fault(Fault(kind=FaultKind.HANG, vm="aws0-4", verb=action, times=1, seconds=3))
+    async def begin(self, action: str, seconds: float = 60) -> asyncio.Task[ActionResult]:
+        """An action of which one VM takes its time, so that there is a middle to be killed in, on a busy machine too.
+
+        `seconds`: how long it takes if nobody who waits for it is killed.
+        """
+        await self.cloud.add_fault(Fault(kind=FaultKind.HANG, vm="aws0-4", verb=action, times=1, seconds=seconds))
         return asyncio.create_task(self.do(action))
 
     async def until_half_done(self, during: str) -> None:
@@ -132,7 +135,7 @@ async def test_a_worker_killed_in_the_middle_of_an_action_is_replaced_and_nothin
 async def test_a_server_killed_in_the_middle_of_an_action_comes_back_and_no_call_is_repeated(site: Site) -> None:
     async with worker(site):
         assert await site.do("create") is ActionResult.SUCCEEDED
-        running = await site.begin("suspend")
+        running = await site.begin("suspend", seconds=8)
         await site.until_half_done("Suspending")
         site.server.process.kill()
         await site.server.process.wait()
@@ -160,7 +163,7 @@ async def test_a_worker_frozen_in_an_order_changes_nothing_when_later_actions_ar
     """It is on the wire with one VM, and has not begun with others: neither may touch what a later action left."""
     async with worker(site) as frozen:
         await site.do("create")
-        running = await site.begin("suspend")
+        running = await site.begin("suspend", seconds=8)
         await site.until_half_done("Suspending")
         frozen.send_signal(signal.SIGSTOP)
         async with worker(site):
