@@ -2,20 +2,24 @@
 
     .venv/bin/python -m bench.mutation --number 60 --layers domain store
 
-Works in a copy of the tree. Each mutant meets the tests that can see it, until one fails: first the files that name its
-function or import its module, the quickest first, then those of its layer. Prints which test killed it, how many were
-killed and survived in each layer, and every survivor. What killed a mutant must pass without it: that is tried last.
+Everything is loaded once. Each mutant gets a forked process in which its function has the fault, and meets the tests
+that need no server until one fails: first the files that name its function or import its module, then those of its
+layer. With --all, what survived meets every test of its layer and family, in a copy of the tree; so does, in any case,
+a fault outside of functions (a row of a table, a statement). Prints what killed each, and every survivor.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gc
 import json
 import os
 import random
 import re
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,17 +30,22 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from time import monotonic
+from types import CodeType, FunctionType
 
-from tests.shares import USUAL
+import pytest
+from _pytest.runner import runtestprotocol
+
 from tests.tiers import is_fast
 from workers.families import FAMILIES
 
 ROOT = Path(__file__).parents[1]
+NEED_A_SERVER = {"action_stack", "stack", "client", "user", "forkserver", "cluster_url", "postgres_url", "pair"}
 NO_TESTS = 5  # pytest's exit code if none was chosen
 LAYERS = ("domain", "store", "workflows")
 NAMES = [family.name for family in FAMILIES]
 SECONDS = 300  # for one stage; a mutant that waits for ever is noticed as well
 NEAREST_SECONDS = 30  # recorded durations of the files in the first stage
+USUAL = 5  # seconds of a file that nobody has measured
 DURATIONS = json.loads((ROOT / "tests" / "durations.json").read_text())
 OPPOSITE: dict[type[ast.cmpop], ast.cmpop] = {
     ast.Eq: ast.NotEq(), ast.NotEq: ast.Eq(), ast.Lt: ast.GtE(), ast.GtE: ast.Lt(), ast.Gt: ast.LtE(),
@@ -68,6 +77,7 @@ class Mutant:
     kind: str
     what: str
     name: str  # of the function or table that it is in
+    function: str  # the qualified name of the outermost function around it; empty: it is in none
     text: str  # of the whole file, with the fault
 
     @property
@@ -90,25 +100,27 @@ def mutants(file: str, text: str) -> Iterator[Mutant]:
             if isinstance(node, ast.Tuple) and not old.startswith("("):
                 continue  # the elements of a subscript
             what = f"{' '.join(old.split())[:60]} → {' '.join(new.split())[:60]}"
-            name = names.get(node, "")
-            yield Mutant(file, node.lineno, kind, what, name, _spliced(text, node, new))  # type: ignore[attr-defined]
+            line: int = node.lineno  # type: ignore[attr-defined]
+            yield Mutant(file, line, kind, what, *names[node], _spliced(text, node, new))
 
 
-def enclosing_names(tree: ast.Module) -> dict[ast.AST, str]:
-    """The innermost function, class or assigned name around each node."""
-    found: dict[ast.AST, str] = {}
+def enclosing_names(tree: ast.Module) -> dict[ast.AST, tuple[str, str]]:
+    """For each node the innermost name around it, and the qualified name of the outermost function around it."""
+    found: dict[ast.AST, tuple[str, str]] = {}
 
-    def walk(node: ast.AST, name: str) -> None:
+    def walk(node: ast.AST, name: str, classes: str, function: str) -> None:
         match node:
-            case ast.FunctionDef(name=own) | ast.AsyncFunctionDef(name=own) | ast.ClassDef(name=own):
-                name = own
+            case ast.FunctionDef(name=own) | ast.AsyncFunctionDef(name=own):
+                name, function = own, function or classes + own
+            case ast.ClassDef(name=own):
+                name, classes = own, f"{classes}{own}."
             case ast.Assign(targets=[ast.Name(id=own)]) | ast.AnnAssign(target=ast.Name(id=own)) if not name:
                 name = own
-        found[node] = name
+        found[node] = name, function
         for child in ast.iter_child_nodes(node):
-            walk(child, name)
+            walk(child, name, classes, function)
 
-    walk(tree, "")
+    walk(tree, "", "", "")
     return found
 
 
@@ -154,7 +166,7 @@ def _spliced(text: str, node: ast.AST, new: str) -> str:
     return (before + new.encode() + after).decode()
 
 
-def chosen(number: int, layers: list[str], chance: random.Random) -> list[Mutant]:
+def chosen(number: int, layers: list[str], chance: random.Random, functions: bool = False) -> list[Mutant]:
     """As many of every layer, and in each as many of every kind, as there are."""
     wanted = []
     for layer in layers:
@@ -162,7 +174,8 @@ def chosen(number: int, layers: list[str], chance: random.Random) -> list[Mutant
         for path in sorted((ROOT / layer).rglob("*.py")):
             if "versions" not in path.parts:
                 for mutant in mutants(path.relative_to(ROOT).as_posix(), path.read_text()):
-                    kinds[mutant.kind].append(mutant)
+                    if mutant.function or not functions:
+                        kinds[mutant.kind].append(mutant)
         for several in kinds.values():
             chance.shuffle(several)
         share = -(-number // len(layers))
@@ -261,45 +274,116 @@ class Copy:
             return "" if code in (0, NO_TESTS) else failed[1] if failed else f"ended with {code}"
 
 
-def main() -> int:
-    wish = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    wish.add_argument("--number", type=int, default=200, help="of mutants, over all layers")
-    wish.add_argument("--seed", type=int, default=1, help="which ones")
-    wish.add_argument("--layers", nargs="+", choices=LAYERS, default=LAYERS, help="where")
-    wish.add_argument("--all", action="store_true", help="with every test of the layer and the family, slow ones too")
-    told = wish.parse_args()
-    wanted = chosen(told.number, told.layers, random.Random(told.seed))
-    killers, survived = defaultdict[str, list[str]](list), defaultdict[str, list[Mutant]](list)
+class Trial:
+    """A pytest plugin: instead of the tests, it runs a forked process with some of them for each mutant."""
+
+    def __init__(self, wanted: list[Mutant]) -> None:
+        self._wanted = wanted
+        self.killers: dict[Mutant, str] = {}  # what killed it; empty: nothing did
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        gc.unfreeze()
+        by_file: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+        for item in session.items:
+            assert isinstance(item, pytest.Function)
+            if "postgres" not in item.nodeid and not NEED_A_SERVER & set(item.fixturenames):
+                by_file[item.nodeid.partition("::")[0]].append(item)
+        near = {file for mutant in self._wanted for files in stages(mutant, False) for file in files}
+        broken = forked(None, session, [item for file in sorted(near) for item in by_file[file]]).split("\n")
+        print(f"left out, as they fail without any fault: {broken}" if any(broken) else "all pass without a fault")
+        for mutant in self._wanted:
+            items = [item for files in stages(mutant, False) for file in files for item in by_file[file]]
+            items = [item for item in items if item.nodeid not in broken]
+            began = monotonic()
+            killer = self.killers[mutant] = forked(mutant, session, items)
+            print(f"{'killed' if killer else 'SURVIVED'} {mutant} ({monotonic() - began:.0f} s) {killer}", flush=True)
+        return True
+
+
+def forked(mutant: Mutant | None, session: pytest.Session, items: list[pytest.Item]) -> str:
+    """The first of these tests that fails in a process whose function has the fault; without one, all that fail."""
+    mine, its = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.setsid()
+            if mutant:
+                put_in(mutant)
+            pairs = zip(items, [*items[1:], None], strict=True)
+            failed = (item.nodeid for item, following in pairs if not passes(item, following))
+            killer = next(failed, "") if mutant else "\n".join(failed)
+            session._setupstate.teardown_exact(None)
+            os.write(its, killer.encode())
+        except BaseException as error:
+            os.write(its, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(its)
+    with os.fdopen(mine, "rb") as pipe:
+        ended = select.select([pipe], [], [], SECONDS if mutant else None)[0]
+        if not ended:
+            os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return pipe.read().decode() if ended else f"no end within {SECONDS} s"
+
+
+def put_in(mutant: Mutant) -> None:
+    """Give the loaded function the code with the fault: whoever has imported it has the fault as well."""
+    path = str(ROOT / mutant.file)
+    codes: list[CodeType] = [compile(mutant.text, path, "exec")]
+    for code in codes:
+        codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    [new] = [code for code in codes if code.co_qualname == mutant.function]
+    for old in gc.get_objects():
+        if isinstance(old, FunctionType) and (old.__code__.co_filename, old.__code__.co_qualname) == (
+            path,
+            mutant.function,
+        ):
+            old.__code__ = new
+
+
+def passes(item: pytest.Item, following: pytest.Item | None) -> bool:
+    return not any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
+
+
+def tried_in_a_copy(wanted: list[Mutant], everything: bool) -> dict[Mutant, str]:
+    """What kills each of these mutants, with a server and on both databases."""
+    killers: dict[Mutant, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder))
         for mutant in wanted:
             began, original = monotonic(), (ROOT / mutant.file).read_text()
             copy.write(mutant.file, mutant.text)
-            killer = next(filter(None, (copy.first_failure(*run) for run in runs(mutant, told.all))), "")
+            several = stages(mutant, everything)
+            killer = killers[mutant] = next(filter(None, (copy.first_failure(files) for files in several)), "")
             copy.write(mutant.file, original)
-            if killer:
-                killers[mutant.layer].append(killer)
-            else:
-                survived[mutant.layer].append(mutant)
             print(f"{'killed' if killer else 'SURVIVED'} {mutant} ({monotonic() - began:.0f} s) {killer}", flush=True)
-        files = sorted({killer.split("::")[0] for several in killers.values() for killer in several if "::" in killer})
-        broken = [file for file in files if copy.first_failure([file])]
+    return killers
+
+
+def main() -> int:
+    wish = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    wish.add_argument("--number", type=int, default=200, help="of mutants, over all layers")
+    wish.add_argument("--seed", type=int, default=1, help="which ones")
+    wish.add_argument("--layers", nargs="+", choices=LAYERS, default=LAYERS, help="where")
+    wish.add_argument("--functions", action="store_true", help="only faults inside of functions")
+    wish.add_argument("--all", action="store_true", help="survivors meet every test of their layer and family")
+    told = wish.parse_args()
+    wanted = chosen(told.number, told.layers, random.Random(told.seed), told.functions)
+    quick = Trial([mutant for mutant in wanted if mutant.function])
+    pytest.main(["-q", "-s", "-n", "0", "-p", "no:cacheprovider", "--no-header"], plugins=[quick])
+    killers = quick.killers
+    rest = [mutant for mutant in wanted if not (killers.get(mutant) or (mutant.function and not told.all))]
+    killers |= tried_in_a_copy(rest, told.all)
     print("\n| layer | mutants | killed | survived |\n|---|---|---|---|")
     for layer in told.layers:
-        killed, lost = len(killers[layer]), len(survived[layer])
-        print(f"| {layer} | {killed + lost} | {killed} | {lost} |")
-    for mutant in (mutant for several in survived.values() for mutant in several):
-        print(f"survived: {mutant}")
-    print(f"these fail without any fault as well: {', '.join(broken)}" if broken else "none of the killers fails alone")
-    return bool(broken)
-
-
-def runs(mutant: Mutant, everything: bool) -> Iterator[tuple[list[str], str, str]]:
-    """What pytest is told for each stage: on SQLite, which starts at once, and where a lock counts, on PostgreSQL."""
-    several = list(stages(mutant, everything))
-    yield from ((files, "-k", "not postgres") for files in several)
-    if mutant.kind == "skip a lock":
-        yield from ((files, "-k", "postgres") for files in several)
+        ends = [bool(killer) for mutant, killer in killers.items() if mutant.layer == layer]
+        print(f"| {layer} | {len(ends)} | {ends.count(True)} | {ends.count(False)} |")
+    for mutant, killer in killers.items():
+        if not killer:
+            print(f"survived: {mutant}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -106,6 +107,19 @@ async def _of_each_shape(histories: AsyncIterator[WorkflowHistory]) -> AsyncIter
         if shape not in seen:
             seen.add(shape)
             yield history
+
+
+def is_locked(home: Path) -> bool:
+    """Whether somebody holds a transaction on the SQLite files of a stack: if frozen, it keeps all others out."""
+    for file in ("inventory.db", "cloud.db"):
+        other = sqlite3.connect(home / file, isolation_level=None, timeout=2)
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        finally:
+            other.close()
+    return False
 
 
 def fresh_database(postgres_url: str) -> str:

@@ -22,6 +22,7 @@ from providers.simulated import SimulatedCloud
 from store.engine import Database
 from store.inventory import SqlInventory
 from tests.patience import PATIENCE
+from tests.stack import is_locked
 from tests.test_platform.forkserver import Child, ForkServer
 from tests.user import spec
 from workers import embedded
@@ -97,6 +98,7 @@ async def worker(site: Site) -> AsyncIterator[Child]:
     client = ActionClient(site.client)
     async with asyncio.timeout(PATIENCE):  # a busy machine takes its time to start a process
         while not await client.count_pollers(ACTIONS_QUEUE):
+            assert await process.poll() is None, (site.home / "worker.log").read_text()
             await asyncio.sleep(0.02)
     try:
         yield process
@@ -104,6 +106,19 @@ async def worker(site: Site) -> AsyncIterator[Child]:
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+async def freeze(site: Site, process: Child) -> None:
+    """Stop a worker between two transactions: on SQLite, one stopped in the middle keeps all others from writing."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            process.send_signal(signal.SIGSTOP)
+            while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+                await asyncio.sleep(0.01)
+            if not await asyncio.to_thread(is_locked, site.home):
+                return
+            process.send_signal(signal.SIGCONT)
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +165,7 @@ async def test_a_server_killed_in_the_middle_of_an_action_comes_back_and_no_call
 async def test_a_worker_told_to_stop_hands_its_action_over(site: Site) -> None:
     async with worker(site) as first:
         await site.do("create")
-        running = await site.begin("reboot")
+        running = await site.begin("reboot", seconds=8)
         await site.until_half_done("Rebooting")
         first.send_signal(signal.SIGTERM)
         assert await first.wait() == 0
@@ -165,8 +180,8 @@ async def test_a_worker_frozen_in_an_order_changes_nothing_when_later_actions_ar
         await site.do("create")
         running = await site.begin("suspend", seconds=8)
         await site.until_half_done("Suspending")
-        frozen.send_signal(signal.SIGSTOP)
-        async with worker(site):
+        await freeze(site, frozen)
+        async with worker(site), asyncio.timeout(PATIENCE):
             assert await running == "succeeded"
             assert await site.do("resume") == "succeeded"
             before = [(vm.path, vm.state, vm.effects) for vm in await site.cloud.list_all_vms()]

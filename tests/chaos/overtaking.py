@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from tests.chaos.trouble import everything_goes
 from tests.chaos.wire import wire_to
 from tests.chaos.world import World
 from tests.patience import PATIENCE
+from tests.stack import is_locked
 from tests.test_platform.forkserver import Child
 from workers.settings import WorkerSettings
 
@@ -93,7 +93,7 @@ async def overtaken(place: World, story: Story, point: str, lapsing: Lapsing, sc
         acting = asyncio.create_task(story.act(place, path))
         reached = await _happens(lapse, acting)
         place.arm()
-        if not reached or _is_locked(place):
+        if not reached or is_locked(place.home):
             lapse.come_back()
             await asyncio.wait({acting}, timeout=PATIENCE)
             return False
@@ -113,19 +113,6 @@ async def overtaken(place: World, story: Story, point: str, lapsing: Lapsing, sc
         found = await place.verify(*story.paths(path))
         score.lost += [f"{label}: {violation.invariant} {violation.path} {violation.what}" for violation in found]
     return True
-
-
-def _is_locked(place: World) -> bool:
-    """Whether another thread of the worker holds a transaction: SQLite then blocks everybody."""
-    for file in ("inventory.db", "cloud.db"):
-        other = sqlite3.connect(place.home / file, isolation_level=None, timeout=2)
-        try:
-            other.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            return True
-        finally:
-            other.close()
-    return False
 
 
 async def _happens(lapse: Lapse, acting: asyncio.Task[Any]) -> bool:

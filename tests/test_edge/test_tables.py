@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from domain import registry
-from domain.edge.tables import APP, CLOUDLET, CLUSTER, POLICY, CrmActor
+from domain.edge.tables import APP, CLOUDLET, CLUSTER, POLICY, CrmActor, why_changes_refused
 from domain.errors import Refused
 from domain.model import ActionResult, Outcome
 from domain.statetable import NONE, Actor, Ruling, StateTable
@@ -199,3 +199,18 @@ def test_what_is_gone_is_not_present_in_what_people_read(kind: str) -> None:
 def test_the_outcome_of_a_delete_says_not_present() -> None:
     gone = Outcome(path="org:a:cloudlet:b:cluster:c", action="delete", result=ActionResult.SUCCEEDED, status=NONE)
     assert "NotPresent" in str(_outcome_sheet(gone))
+
+
+def test_a_cloudlet_says_why_it_takes_no_changes_of_instances() -> None:
+    upgrade, maintenance = ("UpdateRequested", "Updating"), ("MaintenanceStart", "UnderMaintenance")
+    told = {
+        "UpdateError": "its upgrade failed (UpdateError)",
+        **{status: f"it is being upgraded ({status})" for status in upgrade},
+        **{status: f"it is in maintenance ({status})" for status in (*maintenance, "NormalOperationInit")},
+        "Offline": "it is Offline: no CRM is connected",
+        "Ready": "",
+    }
+    for status in map(str, CLOUDLET.statuses):
+        assert why_changes_refused(status, True) == told.get(status, f"it is not Ready yet ({status})"), status
+    assert set(told) < set(map(str, CLOUDLET.statuses))
+    assert why_changes_refused("Ready", False) == "its CRM is not connected"
