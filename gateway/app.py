@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 
 from domain.wire import ACTIONS_QUEUE
-from gateway import native, openapi, page, problems, reading, signals
+from gateway import crm, native, openapi, page, problems, reading, signals
 from gateway.context import Gateway, TranslatedRoute, gateway_of
 from gateway.dialects.mounts import mount_dialects
 from gateway.limits import RequestGuard
@@ -34,11 +34,11 @@ def build_app(gateway: Gateway) -> FastAPI:
     app.router.route_class = TranslatedRoute
     problems.install_handlers(app)
     _add_health_probes(app)
-    for part in (native, signals, reading):
+    for part in (native, signals, crm, reading):
         app.include_router(part.router)
     mount_dialects(app, gateway)
     app.openapi = lambda: openapi.build_document(app)  # type: ignore[method-assign]
-    app.add_middleware(RequestGuard, hosts=gateway.hosts)
+    app.add_middleware(RequestGuard, hosts=gateway.hosts, origins=gateway.origins)
     return app
 
 

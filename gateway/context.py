@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from client.connect_errors import translate_errors
 from gateway.events import STORE_POLL_SECONDS, WORKER_POLL_SECONDS, EventFeed
 from gateway.reads import GatewayClient
 from gateway.tokens import TokenFile
+from workers.crmdoor import CrmDoor
 
 ANONYMOUS = "http"  # who asks, where nobody has to prove it
 MAX_STREAMS = 1_000
@@ -31,10 +32,14 @@ class Gateway:
     pool: str = "main"  # the hosts that the Blazar dialect leases
     project: str = "default"  # of its callers who name none
     public_url: str = ""  # the gateway as its clients reach it; empty: as they address it
+    origins: frozenset[str] = frozenset()  # pages of other sites that may ask
+    prices: Mapping[str, float] = field(default_factory=dict)  # of an hour of a VM, by cloud+region+type
     streams: int = 0  # open now
     feed: EventFeed = field(init=False)
+    crm_door: CrmDoor = field(init=False)
 
     def __post_init__(self) -> None:
+        self.crm_door = CrmDoor(self.ratchet.client)
         self.feed = EventFeed(self.ratchet, STORE_POLL_SECONDS if self.ratchet.store_reads else WORKER_POLL_SECONDS)
 
 

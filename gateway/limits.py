@@ -7,8 +7,8 @@ from contextlib import suppress
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.problems import problem_response
@@ -21,9 +21,12 @@ LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 class RequestGuard:
     """ASGI middleware. A browser on this machine may show any site: its pages must not command the gateway."""
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, app: ASGIApp, hosts: frozenset[str] = frozenset(), origins: frozenset[str] = frozenset()
+    ) -> None:
         self._app = app
         self._hosts = LOOPBACK_HOSTS | hosts
+        self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -39,22 +42,44 @@ class RequestGuard:
                 f"this gateway does not answer for the host {host[:100]!r}",
                 "add the name to RATCHET_GATEWAY_HOSTS",
             )
+        elif origin in self._origins and origin:
+            await self._answer_page(scope, receive, send, origin)
+            return
         elif origin and urlsplit(origin).netloc != headers.get("host"):
             refused = problem_response(
                 HTTPStatus.FORBIDDEN, "foreign-origin", "requests of other sites' pages are refused"
             )
-        elif (length := headers.get("content-length", "0")).isdigit() and int(length) > MAX_BODY_BYTES:
-            refused = _too_large()
         else:
             await self._pass_bounded(scope, receive, send)
             return
         await refused(scope, receive, send)
+
+    async def _answer_page(self, scope: Scope, receive: Receive, send: Send, origin: str) -> None:
+        """Answer a page of a site that may ask: its browser wants to be told so, and asks before it sends."""
+        allowed = {"Access-Control-Allow-Origin": origin, "Vary": "Origin", "Access-Control-Allow-Credentials": "true"}
+        allowed["Access-Control-Expose-Headers"] = "X-Request-Id"
+        if scope["method"] == "OPTIONS":
+            allowed["Access-Control-Allow-Methods"] = "GET, POST, PUT, DELETE"
+            allowed["Access-Control-Allow-Headers"] = "Authorization, Content-Type, X-Request-Id"
+            await Response(status_code=HTTPStatus.NO_CONTENT, headers=allowed)(scope, receive, send)
+            return
+
+        async def send_allowed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(allowed)
+            await send(message)
+
+        await self._pass_bounded(scope, receive, send_allowed)
 
     async def _pass_bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with a body of bounded size and time. What broke a bound is answered by us.
 
         Whoever reads the body turns errors into answers of its own, which are dropped.
         """
+        length = Headers(scope=scope).get("content-length", "0")
+        if length.isdigit() and int(length) > MAX_BODY_BYTES:
+            await _too_large()(scope, receive, send)
+            return
         body = BoundedBody(receive)
 
         async def send_unless_refused(message: Message) -> None:

@@ -13,6 +13,7 @@ from client.session import connect
 from domain.errors import Category, Refused
 from gateway.app import build_app
 from gateway.context import Gateway
+from gateway.dialects.prices import read_prices
 from gateway.limits import LOOPBACK_HOSTS
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
@@ -78,9 +79,14 @@ async def _serve_gateway(
         pool=settings.gateway_pool,
         project=settings.gateway_project,
         public_url=settings.gateway_url.rstrip("/"),
+        origins=frozenset(settings.gateway_origins),
+        prices=read_prices(settings.gateway_prices) if settings.gateway_prices else {},
     )
-    async with serve_app(build_app(gateway), settings.gateway_host, settings.gateway_port, or_any_port) as url:
-        yield url
+    try:
+        async with serve_app(build_app(gateway), settings.gateway_host, settings.gateway_port, or_any_port) as url:
+            yield url
+    finally:
+        await gateway.crm_door.close()
 
 
 def _has_store(settings: GatewaySettings) -> bool:

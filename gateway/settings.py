@@ -22,3 +22,5 @@ class GatewaySettings(WorkerSettings):
     gateway_url: str = ""  # how clients reach the gateway, if a proxy is in front, such as https://ratchet.example.com
     gateway_pool: Name = "main"  # the pool of hosts of OpenStack's clients
     gateway_project: Name = "default"  # the project of OpenStack's clients that name none
+    gateway_origins: list[str] = []  # pages of other sites that may ask, such as http://127.0.0.1:1324
+    gateway_prices: Path | None = None  # what VMs cost, for Tumblebug's reviews

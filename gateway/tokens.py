@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
+import json
 import logging
 import secrets
 from datetime import UTC, datetime
@@ -44,6 +46,17 @@ class TokenList(BaseModel):
 def new_token() -> str:
     """A new random token."""
     return PREFIX + secrets.token_urlsafe(32)
+
+
+def new_jwt(name: str, expires: datetime) -> str:
+    """A new random token in the form of a JWT, for clients that look into it for its end.
+
+    Its signature is random: like any other token, it is known by its hash.
+    """
+    header = {"alg": "HS256", "typ": "JWT"}
+    payload = {"username": name, "exp": int(expires.timestamp())}
+    parts = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in (header, payload))
+    return ".".join((*parts, secrets.token_urlsafe(32)))
 
 
 def hash_token(token: str) -> str:

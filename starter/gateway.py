@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from domain.errors import Category, Refused
 from starter import terminal
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
 
 GatewayPort = Annotated[int, Parameter(help="The port to listen on; 0 is any free one.")]
 TokenName = Annotated[str, Parameter(help="Who will have the token: it is written into every record.")]
+JwtDays = Annotated[
+    int,
+    Parameter(
+        help="Make it a JWT that ends after so many days, for libcloud's gig_g8.", validator=Number(gte=0, lte=3650)
+    ),
+]
 
 
 async def gateway(*, port: GatewayPort | None = None) -> Exit:
@@ -41,22 +49,24 @@ async def gateway(*, port: GatewayPort | None = None) -> Exit:
     return Exit.DONE
 
 
-async def token(name: TokenName, /) -> Exit:
+async def token(name: TokenName, /, *, jwt_days: JwtDays = 0) -> Exit:
     """Make a token for the HTTP API. It is printed once; the file gets its hash.
 
     Example: starter token ci
     """
     installed()
-    from gateway.tokens import Token, hash_token, new_token
+    from gateway.tokens import Token, hash_token, new_jwt, new_token
 
-    made = new_token()
-    line = Token(name=name, hash=hash_token(made))
+    expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days=jwt_days) if jwt_days else None
+    made = new_jwt(name, expires) if expires else new_token()
+    line = Token(name=name, hash=hash_token(made), expires=expires)
     terminal.print_data(made)
     terminal.print_story(
         "This is the only time that the token is shown. Callers send it as: Authorization: Bearer TOKEN"
     )
     terminal.print_story("Put this line below `tokens:` in the file that RATCHET_GATEWAY_TOKENS names, with mode 600:")
-    terminal.print_story(f"  - {{name: {line.name}, hash: {line.hash}}}")
+    until = f", expires: {line.expires:%Y-%m-%dT%H:%M:%SZ}" if line.expires else ""
+    terminal.print_story(f"  - {{name: {line.name}, hash: {line.hash}{until}}}")
     return Exit.DONE
 
 

@@ -15,11 +15,12 @@ import structlog
 from client.connection import connect_temporal
 from client.payloads import data_converter
 from domain.edge.faults import CrmFault, CrmFaultKind
-from domain.errors import Refused
+from domain.errors import Category, Refused
 from domain.paths import check_path, name_of, parent_of
 from domain.simulated import refuse_simulated
 from providers.edge.agent import GatheringFailed, ReferenceCrm
 from providers.edge.handover import CrmHandover, end_process, is_crm_process
+from providers.edge.overhttp import GatewayController, GatewayCrm
 from providers.edge.platform import SimulatedPlatform
 from providers.edge.token import CrmToken
 from workers import logs
@@ -37,6 +38,7 @@ class CrmOptions:
     latency: float = 0.3
     takeover: str = ""  # the version to end once this CRM can serve
     faults: tuple[CrmFault, ...] | None = None
+    gateway: str = ""  # the URL of a gateway, for a CRM that does not reach Temporal
 
 
 def platform_file(home: Path, cloudlet: str) -> Path:
@@ -71,8 +73,7 @@ async def serve_crm(settings: WorkerSettings, orders: CrmOptions) -> int:
     ):
         log.error("ending at once, as the fault script says")
         return 1
-    client = await connect_temporal(settings.home, temporal_plugin(payloads=data_converter(settings)))
-    agent = ReferenceCrm(client, orders.cloudlet, orders.version, platform, handover, token, orders.latency)
+    agent = await _make_agent(settings, orders, platform, handover, token)
     for word in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(word, agent.request_stop)
     try:
@@ -85,6 +86,20 @@ async def serve_crm(settings: WorkerSettings, orders: CrmOptions) -> int:
         return 1
     finally:
         platform.close()
+
+
+async def _make_agent(
+    settings: WorkerSettings, orders: CrmOptions, platform: SimulatedPlatform, handover: CrmHandover, token: CrmToken
+) -> ReferenceCrm:
+    about = (orders.cloudlet, orders.version, platform, handover, token, orders.latency)
+    if not orders.gateway:
+        return ReferenceCrm(
+            await connect_temporal(settings.home, temporal_plugin(payloads=data_converter(settings))), *about
+        )
+    if not token.exists():
+        hint = "starter crm token --cloudlet ORG/NAME, and give its key to the cloudlet: starter cloudlet rekey"
+        raise Refused(Category.INVALID, "a CRM over HTTP needs a token: it is how the gateway knows it", hint)
+    return GatewayCrm(None, *about, GatewayController(orders.gateway, orders.cloudlet, token))
 
 
 async def stop_crm_processes(home: Path, cloudlet: str) -> list[int]:
@@ -103,7 +118,8 @@ async def stop_crm_processes(home: Path, cloudlet: str) -> list[int]:
 def _crm_command(orders: CrmOptions) -> list[str]:
     """Returns the command line of this program, to which a version is added for an upgrade."""
     words = [sys.executable, "-m", "workers.crm", "--cloudlet", orders.cloudlet]
-    return [*words, "--latency", str(orders.latency)]
+    gateway = ["--gateway", orders.gateway] if orders.gateway else []
+    return [*words, "--latency", str(orders.latency), *gateway]
 
 
 def fail_next_request(home: Path, cloudlet: str, verb: str, message: str) -> None:
@@ -123,6 +139,7 @@ def run_crm() -> None:
     parser.add_argument("--version", default="v1")
     parser.add_argument("--latency", type=float, default=0.3)
     parser.add_argument("--takeover", default="")
+    parser.add_argument("--gateway", default="")
     try:
         code = asyncio.run(serve_crm(WorkerSettings(), CrmOptions(**vars(parser.parse_args()))))
     except Refused as refused:

@@ -264,5 +264,5 @@ def _view_of_missing_object(path: str, like: ObjectView) -> ObjectView:
 
 def _info_of_facts(kind: str, facts: HypervisorFacts) -> dict[str, Any]:
     """Returns the info to store from the hypervisor's facts; None deletes a key that does not hold any more."""
-    word = {"machine": "node", "disk": "machine"}.get(kind)
-    return {word: getattr(facts, word) or None} if word and facts.state != ABSENT else {word: None} if word else {}
+    words = {"machine": ("node", "address"), "disk": ("machine",), "cloudspace": ("address",)}.get(kind, ())
+    return {word: (getattr(facts, word) or None) if facts.state != ABSENT else None for word in words}

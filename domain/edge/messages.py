@@ -36,6 +36,7 @@ FOLLOW_DEMAND = "FollowDemand"
 CRM_RESPONSE = "crm_response"
 CRM_CONNECT = "crm_connect"
 CRM_DISCONNECT = "crm_disconnect"
+CRM_POLL = "crm_poll"  # not a signal: what a CRM signs when it asks a gateway for orders
 DEMAND_SIGNAL = "demand"
 POLICY_CHANGED = "policy_changed"
 RECONNECTED = "reconnected"
@@ -106,6 +107,24 @@ class CrmRequests(Model):
     """A batch of requests to one CRM, as one message."""
 
     requests: list[CrmRequest]
+
+
+class CrmPoll(Model):
+    """A CRM asks a gateway for its orders. `at` is its clock in microseconds: a poll is good once, and for a minute."""
+
+    version: Annotated[str, Field(min_length=1, max_length=31)]
+    notify_id: int = Field(ge=0, le=2**53)
+    received: int = Field(0, ge=0, le=2**53)  # the number of the last batch that it has
+    at: int = Field(ge=0, le=2**53)
+    proof: Annotated[str, Field(max_length=200)] = ""
+
+
+class CrmOrders(Model):
+    """A gateway's answer: orders, their number, and the connection whose session is open."""
+
+    batch: int
+    requests: list[CrmRequest]
+    session: int
 
 
 class CrmAddress(Model):

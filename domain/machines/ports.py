@@ -107,6 +107,7 @@ class HypervisorFacts:
     node: str = ""
     machine: str = ""
     epoch: int = 0  # the highest that ordered anything, if the hypervisor keeps it
+    address: str = ""  # a machine's in its network, a cloudspace's to the outside
 
 
 class Hypervisor(Protocol):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from domain.fields import Name, as_pydantic_validator
+from domain.machines.sizes import SIZE_OF_NAME
 from domain.model import Model
 from domain.paths import check_name
 
 DEFAULT_RETENTION_DAYS = 7.0
 MACHINE_MEMORY, NODE_MEMORY = 1, 64  # GiB, if nothing is said
+MACHINE_VCPUS = 1
 
 
 def _check_machine_name(text: str) -> str:
@@ -49,11 +51,27 @@ class NewCloudspaceSpec(DeployableSpec):
 
 
 class NewMachineSpec(DeployableSpec):
-    """The spec of `machine create`: its image, memory and node."""
+    """The spec of `machine create`: its image, size and node."""
 
     image: Name = Field(description="The image that it starts from.")
+    size: Literal["", "small", "medium", "large", "xlarge", "2xlarge"] = Field(
+        "", description="A size of the catalogue, instead of vcpus and memory."
+    )
+    vcpus: int = Field(MACHINE_VCPUS, ge=1, le=256, description="Virtual CPUs.")
     memory: int = Field(MACHINE_MEMORY, ge=1, le=4096, description="GiB of its node's memory.")
     node: Name | None = Field(None, description="The node to run on; by default the one with most free memory.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apply_size(cls, raw: Any) -> Any:
+        """Takes vCPUs and memory from the size. The stored spec has all three, and is read as it was written."""
+        size = SIZE_OF_NAME.get(raw.get("size") or "") if isinstance(raw, dict) else None
+        if size is None:
+            return raw
+        numbers = {"vcpus": size.vcpus, "memory": size.memory}
+        if wrong := [name for name, number in numbers.items() if raw.get(name, number) != number]:
+            raise ValueError(f"the size {size.name} has {numbers[wrong[0]]} {wrong[0]}, not {raw[wrong[0]]}")
+        return raw | numbers
 
 
 class NewDiskSpec(DeployableSpec):

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from client.launching import Ticket, run_within, workflow_id
 from domain.aliases import MAX_ALIASES, READ_ALIASES, AliasesView, AliasQuery, Dialect
 from domain.errors import Category, Refused
+from domain.fields import refuse_invalid
 from domain.model import Admission, ObjectView, Outcome
 from domain.model import Request as ActionRequest
 from gateway.context import ANONYMOUS, Gateway, gateway_of
@@ -58,8 +59,9 @@ class DialectCall:
         return tenant
 
     def build_request(self, path: str, action: str, spec: dict[str, Any] | None = None, **more: Any) -> ActionRequest:
-        """Builds the request for an action, in the caller's name."""
-        return ActionRequest(path=path, action=action, spec=spec, requested_by=self.caller.name, **more)
+        """Builds the request for an action, in the caller's name; Refused if a name in the path is wrong."""
+        with refuse_invalid("the request is not valid"):
+            return ActionRequest(path=path, action=action, spec=spec, requested_by=self.caller.name, **more)
 
     async def perform(
         self, path: str, action: str, spec: dict[str, Any] | None = None, wait: float = WAIT_SECONDS, **more: Any

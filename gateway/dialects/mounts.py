@@ -7,12 +7,15 @@ from collections.abc import Callable
 from fastapi import FastAPI
 
 from gateway.context import Gateway
+from gateway.dialects import g8, tumblebug
 from gateway.dialects.blazar import build_blazar_app
 from gateway.dialects.keystone import build_keystone_app
 
 MOUNTS: dict[str, Callable[[Gateway], FastAPI]] = {  # path -> what builds the application there
     "/identity": build_keystone_app,
     "/reservation": build_blazar_app,
+    g8.MOUNT: g8.build_g8_app,
+    tumblebug.MOUNT: tumblebug.build_tumblebug_app,
 }
 
 

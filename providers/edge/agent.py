@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -41,7 +42,7 @@ class ReferenceCrm:
 
     def __init__(
         self,
-        client: Client,
+        client: Client | None,
         cloudlet: str,
         version: str,
         platform: SimulatedPlatform,
@@ -52,7 +53,7 @@ class ReferenceCrm:
     ) -> None:
         self._client, self._cloudlet, self._version = client, cloudlet, version
         self._platform, self._latency = platform, latency
-        self._controller = voice or ControllerClient(client, cloudlet, token)
+        self._controller = voice or self._connect_controller(token)
         self._jobs = InstanceJobs(platform, self._send_answer, latency, version)
         self._handover = handover
         self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet, version=version)
@@ -66,9 +67,14 @@ class ReferenceCrm:
         self._stop.set()
         self._lost.set()
 
-    async def serve_until_stopped(self) -> None:
-        """Serves until stopped. Raises GatheringFailed if the cloudlet's data cannot be gathered."""
-        worker = Worker(
+    def _connect_controller(self, token: CrmToken) -> ControllerClient:
+        assert self._client, "without Temporal, a CRM needs another controller"
+        return ControllerClient(self._client, self._cloudlet, token)
+
+    def _receive_requests(self) -> AbstractAsyncContextManager[object]:
+        """Receives requests and sessions while the block lasts."""
+        assert self._client
+        return Worker(
             self._client,
             task_queue=wire.crm_queue(self._cloudlet, self._version),
             activities=[self.crm_requests, self.crm_session],
@@ -77,7 +83,10 @@ class ReferenceCrm:
             max_heartbeat_throttle_interval=timedelta(seconds=3),
             activity_task_poller_behavior=PollerBehaviorAutoscaling(initial=1),  # requests come in batches
         )
-        async with worker:
+
+    async def serve_until_stopped(self) -> None:
+        """Serves until stopped. Raises GatheringFailed if the cloudlet's data cannot be gathered."""
+        async with self._receive_requests():
             try:
                 while not self._stop.is_set():
                     await self._serve_one_connection()

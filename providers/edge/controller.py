@@ -76,8 +76,12 @@ class ControllerClient:
             return message
 
     async def send_disconnect(self, notify_id: int) -> None:
-        signed = self._sign_message(wire.CRM_DISCONNECT, self._cloudlet, {"notify_id": notify_id})
-        await self._signal_workflow(companion_id(self._cloudlet, wire.LINK_ROLE), wire.CRM_DISCONNECT, signed)
+        await self.send_signed_disconnect(
+            self._sign_message(wire.CRM_DISCONNECT, self._cloudlet, {"notify_id": notify_id})
+        )
+
+    async def send_signed_disconnect(self, message: dict[str, Any]) -> None:
+        await self._signal_workflow(companion_id(self._cloudlet, wire.LINK_ROLE), wire.CRM_DISCONNECT, message)
 
     async def _signal_workflow(self, workflow_id: str, name: str, message: dict[str, Any], full: bool = True) -> bool:
         async def signal() -> None:

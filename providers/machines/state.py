@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from ipaddress import ip_network
 
 import sqlalchemy as sa
 
@@ -14,6 +15,10 @@ from domain.machines.specs import MACHINE_MEMORY, NODE_MEMORY
 from providers.machines.tables import orders, things
 from providers.simulated.ledger import Ledger, LedgerOrder, LedgerRow
 
+_NETWORK_OF_KIND = {
+    "machine": ip_network("10.0.0.0/8"),
+    "cloudspace": ip_network("100.64.0.0/10"),  # shared address space: nobody's on the internet
+}
 MEMORY_STATES = ("running", "paused")
 
 
@@ -24,13 +29,15 @@ class HypervisorObject(LedgerRow):
     node: str = ""
     machine: str = ""
     image: str = ""
+    address: str = ""
     memory: int = 0
 
     def to_facts(self) -> HypervisorFacts:
-        return HypervisorFacts(self.path, self.state, self.node, self.machine, self.epoch)
+        return HypervisorFacts(self.path, self.state, self.node, self.machine, self.epoch, self.address)
 
 
 HYPERVISOR_LEDGER = Ledger(HypervisorObject, things, orders)
+_IS_TAKEN = sa.select(sa.exists().where(things.c.address == sa.bindparam("address")))
 _SUM_USED_MEMORY = sa.select(sa.func.coalesce(sa.func.sum(things.c.memory), 0)).where(
     things.c.node == sa.bindparam("node"),
     things.c.kind == "machine",
@@ -59,8 +66,19 @@ def change_object(
     if after is None:
         raise Rejected(f"cannot {verb} {order.path}: it is {_place_of_object(old)}")
     special = _SPECIAL_CHANGES.get((order.kind, verb))
-    new = replace(old, state=after)
+    address = old.address if old.state != ABSENT else _new_address(connection, order)
+    new = replace(old, state=after, address=address)
     return special(connection, new, old, order) if special else new
+
+
+def _new_address(connection: sa.Connection, order: HypervisorOrder) -> str:
+    """Returns an address that no other object has, from a place in the network that depends on the epoch."""
+    network = _NETWORK_OF_KIND.get(order.kind)
+    if network is None:
+        return ""
+    room = network.num_addresses - 2
+    found = (str(network[1 + (order.epoch + step) % room]) for step in range(room))
+    return next(address for address in found if not connection.execute(_IS_TAKEN, {"address": address}).scalar())
 
 
 def read_machines_on(connection: sa.Connection, node: str) -> list[HypervisorObject]:

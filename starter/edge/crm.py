@@ -44,6 +44,7 @@ async def run(
     latency: Annotated[float, Parameter(help="Seconds that its work takes.")] = 0.3,
     faults: Annotated[str, Parameter(help="A YAML file with a fault script.")] = "",
     takeover: Annotated[str, Parameter(help="Of an upgrade: the version to end once this one can serve.")] = "",
+    gateway: Annotated[str, Parameter(help="The URL of a gateway, for a CRM that does not reach Temporal.")] = "",
 ) -> Exit:
     """Run the reference CRM of a cloudlet until Ctrl-C. What is on its platform stays, whatever happens to it.
 
@@ -52,8 +53,8 @@ async def run(
     from workers.crm import CrmOptions, serve_crm
 
     path = expand_path(cloudlet, SCOPE)
-    version = version or await _read_version(path)
-    orders = CrmOptions(path, version, latency, takeover, _read_faults(faults) if faults else None)
+    version = version or ("v1" if gateway else await _read_version(path))
+    orders = CrmOptions(path, version, latency, takeover, _read_faults(faults) if faults else None, gateway)
     return Exit(await serve_crm(worker_settings(), orders))
 
 

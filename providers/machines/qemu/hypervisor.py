@@ -85,7 +85,7 @@ class QemuHypervisor:
         if (order.kind, verb) == ("node", "create") and order.path.partition(":")[2] not in self._options.nodes:
             served = ", ".join(self._options.nodes)
             raise Rejected(f"no worker serves {order.path}; the connections file of this one names {served}")
-        new = replace(state.change_object(connection, verb, order, old), epoch=order.epoch)
+        new = replace(state.change_object(connection, verb, order, old), epoch=order.epoch, address="")
         HYPERVISOR_LEDGER.write_object(connection, new if verb in ADDING_VERBS else replace(old, epoch=order.epoch))
         return old, new
 

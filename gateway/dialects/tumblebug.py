@@ -1,0 +1,367 @@
+"""Tumblebug's REST API for MCIs, in both of its vocabularies.
+
+Routes are one table in the old words; `tumblebug_words.py` translates the new ones.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, HTTPException, Request
+from starlette.responses import JSONResponse, Response
+
+from client.sending import send_signal
+from domain.errors import Category, Refused
+from domain.model import ActionResult, ObjectView, Outcome
+from domain.paths import name_of
+from domain.wire import ACTIONS_QUEUE
+from gateway.context import Gateway, TranslatedRoute, gateway_of
+from gateway.dialects import tumblebug_shapes as shapes
+from gateway.dialects.apps import ErrorStyle, Failure, build_dialect_app
+from gateway.dialects.calls import Call, DialectCall
+from gateway.dialects.regions import REGION_OF_CONNECTION, REGIONS
+from gateway.dialects.tumblebug_requests import check_name, mci_spec, review, whole_number
+from gateway.dialects.tumblebug_words import NEW_OF_OLD, OLD_OF_NEW, old_route, rename_keys, speaks_new_words
+
+MOUNT = "/tumblebug"
+DEFAULT_NAMESPACE = "default"
+MAX_REQUESTS = 1_000  # remembered for GET /request/ID
+_ACTIONS = ("suspend", "resume", "reboot", "terminate", "refine")
+_DECISIONS = ("continue", "withdraw")
+_PREFETCH_HEADERS = ("purpose", "sec-purpose", "x-moz")
+_EMPTY_LISTS = ("vNet", "sshKey", "securityGroup", "dataDisk", "customImage", "image", "spec")
+router = APIRouter(route_class=TranslatedRoute)
+
+
+@dataclass
+class RequestLog:
+    """What became of requests, by their ids; as in the source system, it ends with the process."""
+
+    entries: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict)
+
+    def begin(self, request_id: str, method: str, url: str) -> dict[str, Any]:
+        if (known := self.entries.get(request_id)) and known["status"] == "Handling":
+            raise Refused(Category.CONFLICT, f"the X-Request-Id {request_id[:80]} is in use", "take another one")
+        entry = {"status": "Handling", "startTime": _now(), "requestInfo": {"method": method, "url": url}}
+        self.entries[request_id] = entry
+        self.entries.move_to_end(request_id)
+        while len(self.entries) > MAX_REQUESTS:
+            self.entries.popitem(last=False)
+        return entry
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One request: who asks, the names on its route, its parameters."""
+
+    call: DialectCall
+    names: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Mapping[str, Any]
+    headers: Mapping[str, str]
+    log: RequestLog
+    prices: Mapping[str, float]
+
+    @property
+    def namespace(self) -> str:
+        name = self.names["ns"]
+        self.call.check_tenant(f"ns:{name}")
+        return f"ns:{name}"
+
+    @property
+    def mci(self) -> str:
+        return f"{self.namespace}:mci:{self.names['mci']}"
+
+    @property
+    def vm(self) -> str:
+        return f"{self.mci}:vm:{self.names['vm']}"
+
+    async def read_mci(self, path: str = "") -> tuple[ObjectView, list[ObjectView]]:
+        path = path or self.mci
+        view = await self.call.read_object(path)
+        return view, [vm async for vm in self.call.list_objects("vm", path)]
+
+    async def perform(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Outcome | None:
+        """Requests an action under the request id of the client, so that the same id is the same request."""
+        more: dict[str, Any] = {"force": self.query.get("force") == "true"}
+        if given := self.headers.get("x-request-id"):
+            more["request_id"] = given
+        return await self.call.perform(path, action, spec, **more)
+
+
+Handler = Callable[[Visit], Awaitable[Any]]
+
+
+@router.get("/readyz")
+async def check_readiness(request: Request) -> dict[str, str]:
+    """Says whether a worker serves actions; open to everybody."""
+    await gateway_of(request).ratchet.check_polled(ACTIONS_QUEUE)
+    return {"message": "CB-Tumblebug API of Ratchet is ready"}
+
+
+@router.get("/httpVersion")
+async def show_version(request: Request) -> dict[str, str]:
+    """Says which HTTP the client speaks; open to everybody."""
+    return {"message": f"HTTP/{request.scope.get('http_version', '1.1')}"}
+
+
+@router.api_route("/{route:path}", methods=["GET", "POST", "PUT", "DELETE"])
+async def dispatch(request: Request, call: Call, route: str) -> Response:
+    """Finds the handler of a route in either vocabulary, and translates body and answer."""
+    segments = [segment for segment in route.split("/") if segment]
+    is_new = speaks_new_words(segments)
+    words = old_route(segments) if is_new else segments
+    handler, names = _find_handler(request.method, words)
+    log: RequestLog = request.app.state.requests
+    request_id = request.headers.get("x-request-id") or uuid.uuid4().hex
+    entry = log.begin(request_id, request.method, str(request.url.path))
+    try:
+        body = rename_keys(await _read_body(request), OLD_OF_NEW) if is_new else await _read_body(request)
+        prices = gateway_of(request).prices
+        visit = Visit(call, names, request.query_params, body, request.headers, log, prices)
+        answer = await handler(visit)
+    except Exception as error:
+        text = str(error.detail if isinstance(error, HTTPException) else error)
+        entry |= {"status": "Error", "endTime": _now(), "errorResponse": text}
+        raise
+    entry |= {"status": "Success", "endTime": _now(), "responseData": answer}
+    answer = rename_keys(answer, NEW_OF_OLD) if is_new else answer
+    return JSONResponse(answer, headers={"X-Request-Id": request_id, "Cache-Control": "no-store"})
+
+
+def _find_handler(method: str, words: list[str]) -> tuple[Handler, dict[str, str]]:
+    for (known, template), handler in ROUTES.items():
+        pattern = template.split("/")
+        if known == method and len(pattern) == len(words):
+            pairs = list(zip(pattern, words, strict=True))
+            if all(part == word or part.startswith("{") for part, word in pairs):
+                return handler, {part[1:-1]: word for part, word in pairs if part.startswith("{")}
+    raise HTTPException(HTTPStatus.NOT_IMPLEMENTED, f"{method} /{'/'.join(words)[:200]} is not built")
+
+
+async def _read_body(request: Request) -> dict[str, Any]:
+    if not await request.body():
+        return {}
+    try:
+        found = await request.json()
+    except ValueError as error:
+        raise Refused(Category.INVALID, "the body is not JSON") from error
+    if not isinstance(found, dict):
+        raise Refused(Category.INVALID, "the body must be a JSON object")
+    return found
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+def _check(outcome: Outcome | None) -> None:
+    """Raises if an action failed. One that takes longer shows in its object."""
+    if outcome is not None and outcome.result in (ActionResult.FAILED, ActionResult.CANCELLED):
+        raise HTTPException(HTTPStatus.INTERNAL_SERVER_ERROR, outcome.message or f"{outcome.action} {outcome.result}")
+
+
+async def _list_namespaces(visit: Visit) -> Any:
+    names = {DEFAULT_NAMESPACE: None}
+    async for view in visit.call.list_objects("mci"):
+        names[view.path.split(":")[1]] = None
+    tenants = visit.call.caller.tenants
+    shown = [name for name in names if not tenants or f"ns:{name}" in tenants]
+    if visit.query.get("option") == "id":
+        return {"output": shown}
+    return {"ns": [shapes.namespace_json(name) for name in shown]}
+
+
+async def _get_namespace(visit: Visit) -> Any:
+    return shapes.namespace_json(visit.namespace.split(":")[1])
+
+
+async def _create_namespace(visit: Visit) -> Any:
+    name = check_name(visit.body.get("name"))
+    visit.call.check_tenant(f"ns:{name}")
+    return shapes.namespace_json(name) | {"description": str(visit.body.get("description") or "")}
+
+
+async def _delete_namespace(visit: Visit) -> Any:
+    async for view in visit.call.list_objects("mci", visit.namespace):
+        raise Refused(Category.NOT_ALLOWED, f"{visit.namespace} has MCIs: {name_of(view.path)}", "delete them first")
+    return {"message": f"The namespace {visit.names['ns']} has been deleted"}
+
+
+async def _list_connections(_visit: Visit) -> Any:
+    return {"connectionconfig": [shapes.connection_json(region) for region in REGIONS]}
+
+
+async def _get_connection(visit: Visit) -> Any:
+    region = REGION_OF_CONNECTION.get(visit.names["name"])
+    if region is None:
+        raise Refused(Category.NOT_FOUND, f"there is no connection {visit.names['name'][:80]}")
+    return shapes.connection_json(region)
+
+
+async def _create_mci(visit: Visit) -> Any:
+    path = f"{visit.namespace}:mci:{check_name(visit.body.get('name'))}"
+    spec = mci_spec(visit.body, visit.query.get("option", ""))
+    if visit.headers.get("x-request-id"):
+        outcome = await visit.perform(path, "create", spec)
+    else:
+        _, outcome = await visit.call.create_once(lambda _key: visit.call.build_request(path, "create", spec))
+    _check(outcome)
+    return shapes.mci_json(*await visit.read_mci(path))
+
+
+async def _review_mci(visit: Visit) -> Any:
+    path = f"{visit.namespace}:mci:{check_name(visit.body.get('name'))}"
+    spec = mci_spec(visit.body, visit.query.get("option", ""))
+    return await review(visit.call, visit.call.build_request(path, "create", spec), visit.prices)
+
+
+async def _refuse_static(_visit: Visit) -> Any:
+    raise HTTPException(
+        HTTPStatus.NOT_IMPLEMENTED, "the static form is not built: networks and keys are prepared here; use mciDynamic"
+    )
+
+
+async def _list_mcis(visit: Visit) -> Any:
+    option = visit.query.get("option", "")
+    views = [view async for view in visit.call.list_objects("mci", visit.namespace)]
+    if option == "id":
+        return {"output": [name_of(view.path) for view in views]}
+    found = [(view, [] if option == "simple" else (await visit.read_mci(view.path))[1]) for view in views]
+    shape = shapes.mci_status_json if option == "status" else shapes.mci_json
+    return {"mci": [shape(view, vms) for view, vms in found]}
+
+
+async def _get_mci(visit: Visit) -> Any:
+    view, vms = await visit.read_mci()
+    match visit.query.get("option", ""):
+        case "id":
+            return {"output": [name_of(vm.path) for vm in vms]}
+        case "status":
+            return {"status": shapes.mci_status_json(view, vms)}
+        case "accessinfo":
+            return shapes.access_json(view, vms)
+    return shapes.mci_json(view, vms)
+
+
+async def _control(visit: Visit, path: str, actions: tuple[str, ...]) -> Any:
+    """A GET that changes things: not for a browser that only prefetches."""
+    if any("prefetch" in visit.headers.get(name, "") for name in _PREFETCH_HEADERS):
+        raise HTTPException(HTTPStatus.FORBIDDEN, "an action is not prefetched")
+    action = visit.query.get("action", "")
+    if action in _DECISIONS and actions is not _ACTIONS[:4]:
+        await send_signal(visit.call.ratchet, path, action, {}, visit.call.caller.name)
+        return {"message": f"{action} was sent to {name_of(path)}"}
+    if action in ("reconcile", "abort"):
+        raise HTTPException(HTTPStatus.NOT_IMPLEMENTED, f"the action {action} is not built")
+    if action not in actions:
+        raise Refused(Category.INVALID, f"action: {action[:40]!r} is not one of {', '.join(actions)}")
+    outcome = await visit.perform(path, action)
+    _check(outcome)
+    return {"message": f"{action} {'is under way' if outcome is None else outcome.result} on {name_of(path)}"}
+
+
+async def _delete_mci(visit: Visit) -> Any:
+    view, vms = await visit.read_mci()
+    living = [vm for vm in vms if vm.status not in ("Terminated", "Failed", "Undefined")]
+    if living and visit.query.get("option", "") not in ("terminate", "force"):
+        raise Refused(
+            Category.NOT_ALLOWED, f"{name_of(view.path)} is {view.status}", "terminate it first, or: option=terminate"
+        )
+    outcome = await visit.call.perform(view.path, "delete", force=visit.query.get("option") == "force")
+    _check(outcome)
+    return {"output": [f"[Done] VM: {name_of(vm.path)}" for vm in vms] + [f"[Done] MCI: {name_of(view.path)}"]}
+
+
+async def _get_vm(visit: Visit) -> Any:
+    vm = await visit.call.read_object(visit.vm)
+    match visit.query.get("option", ""):
+        case "status":
+            return shapes.vm_status_json(vm)
+        case "accessinfo":
+            (group,) = shapes.access_json(vm, [vm])["mciSubGroupAccessInfo"]
+            return group["mciVmAccessInfo"][0]
+    return shapes.vm_json(vm)
+
+
+async def _list_subgroups(visit: Visit) -> Any:
+    _, vms = await visit.read_mci()
+    return {"output": sorted({str(vm.spec.get("subGroup", "")) for vm in vms})}
+
+
+async def _get_subgroup(visit: Visit) -> Any:
+    _, vms = await visit.read_mci()
+    found = [name_of(vm.path) for vm in vms if vm.spec.get("subGroup") == visit.names["group"]]
+    if not found:
+        raise Refused(Category.NOT_FOUND, f"there is no subgroup {visit.names['group'][:80]}")
+    return {"output": found}
+
+
+async def _scale_out(visit: Visit) -> Any:
+    _, before = await visit.read_mci()
+    count = whole_number(visit.body.get("numVMsToAdd"), "numVMsToAdd")
+    _check(await visit.perform(visit.mci, "scale-out", {"subGroup": visit.names["group"], "count": count}))
+    view, vms = await visit.read_mci()
+    old = {vm.path for vm in before}
+    return shapes.mci_json(view, vms, [name_of(vm.path) for vm in vms if vm.path not in old])
+
+
+async def _get_request(visit: Visit) -> Any:
+    if (entry := visit.log.entries.get(visit.names["id"])) is None:
+        raise Refused(Category.NOT_FOUND, f"there was no request {visit.names['id'][:80]}")
+    return entry
+
+
+async def _list_requests(visit: Visit) -> Any:
+    return {"requests": list(visit.log.entries.values())}
+
+
+async def _list_nothing(visit: Visit) -> Any:
+    if visit.names["resource"] not in _EMPTY_LISTS:
+        raise HTTPException(HTTPStatus.NOT_IMPLEMENTED, f"{visit.names['resource'][:80]} is not built")
+    return {visit.names["resource"]: []}
+
+
+# fmt: off
+ROUTES: dict[tuple[str, str], Handler] = {
+    ("GET",    "ns"):                                 _list_namespaces,
+    ("POST",   "ns"):                                 _create_namespace,
+    ("GET",    "ns/{ns}"):                            _get_namespace,
+    ("DELETE", "ns/{ns}"):                            _delete_namespace,
+    ("GET",    "connConfig"):                         _list_connections,
+    ("GET",    "connConfig/{name}"):                  _get_connection,
+    ("POST",   "ns/{ns}/mciDynamic"):                 _create_mci,
+    ("POST",   "ns/{ns}/mciDynamicReview"):           _review_mci,
+    ("POST",   "ns/{ns}/mci"):                        _refuse_static,
+    ("GET",    "ns/{ns}/mci"):                        _list_mcis,
+    ("GET",    "ns/{ns}/mci/{mci}"):                  _get_mci,
+    ("DELETE", "ns/{ns}/mci/{mci}"):                  _delete_mci,
+    ("GET",    "ns/{ns}/control/mci/{mci}"):          lambda visit: _control(visit, visit.mci, _ACTIONS),
+    ("GET",    "ns/{ns}/control/mci/{mci}/vm/{vm}"):  lambda visit: _control(visit, visit.vm, _ACTIONS[:4]),
+    ("GET",    "ns/{ns}/mci/{mci}/vm/{vm}"):          _get_vm,
+    ("GET",    "ns/{ns}/mci/{mci}/subgroup"):         _list_subgroups,
+    ("GET",    "ns/{ns}/mci/{mci}/subgroup/{group}"): _get_subgroup,
+    ("POST",   "ns/{ns}/mci/{mci}/subgroup/{group}"): _scale_out,
+    ("GET",    "request/{id}"):                       _get_request,
+    ("GET",    "requests"):                           _list_requests,
+    ("GET",    "ns/{ns}/resources/{resource}"):       _list_nothing,
+}
+# fmt: on
+
+
+def _render_error(failure: Failure) -> Response:
+    text = failure.message + (f" ({failure.hint})" if failure.hint else "")
+    return JSONResponse({"message": text}, failure.status)
+
+
+def build_tumblebug_app(gateway: Gateway) -> FastAPI:
+    """Builds the application of this dialect."""
+    app = build_dialect_app(gateway, router, ErrorStyle(_render_error))
+    app.state.requests = RequestLog()
+    return app

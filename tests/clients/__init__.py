@@ -1,0 +1,1 @@
+"""Programs that drive the gateway with clients of the old systems."""

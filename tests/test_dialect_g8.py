@@ -1,0 +1,149 @@
+"""OpenvCloud's cloudapi: libcloud's unmodified driver through a machine's life, and answers to wrong requests."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, get_args
+
+import httpx
+import pytest
+
+from domain.aliases import READ_ALIASES, AliasesView, AliasQuery, Dialect
+from domain.faults import Fault, FaultKind
+from domain.machines.sizes import SIZE_OF_NAME, SIZES
+from domain.machines.specs import NewMachineSpec
+from gateway.app import build_app
+from gateway.context import Gateway
+from gateway.reads import GatewayClient
+from gateway.server import serve_app
+from gateway.tokens import TokenFile, hash_token, new_jwt
+from tests.clients import g8_life
+from tests.patience import PATIENCE
+from tests.user import User
+from workers.service import WorkerService
+
+API = "/restmachine/cloudapi"
+
+
+@pytest.fixture
+def token_file(tmp_path: Path, ns: str) -> tuple[str, Path]:
+    """A JWT that may use one account, and the file that has its hash."""
+    jwt = new_jwt("ci", datetime.now(UTC) + timedelta(days=1))
+    file = tmp_path / "tokens.yaml"
+    file.write_text(f"tokens: [{{name: ci, hash: '{hash_token(jwt)}', tenants: ['account:{ns}']}}]\n")
+    file.chmod(0o600)
+    return jwt, file
+
+
+@pytest.fixture
+async def url(stack: WorkerService, token_file: tuple[str, Path]) -> AsyncIterator[str]:
+    gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), TokenFile(token_file[1]))
+    async with serve_app(build_app(gateway), "127.0.0.1", 0) as found:
+        yield found
+
+
+@pytest.fixture
+async def http(url: str, token_file: tuple[str, Path]) -> AsyncIterator[httpx.AsyncClient]:
+    headers = {"Authorization": f"bearer {token_file[0]}"}
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, headers=headers) as client:
+        yield client
+
+
+@pytest.fixture
+async def account(user: User, http: httpx.AsyncClient) -> int:
+    """An account, an image and a node; the account's number."""
+    await user.do(f"node:{user.ns}", "create", spec={"memory": 64})
+    await user.do(f"image:ubuntu-{user.ns}", "create")
+    await user.do(f"account:{user.ns}", "create")
+    (found,) = await call(http, "accounts/list")
+    return int(found["id"])
+
+
+async def call(http: httpx.AsyncClient, route: str, /, **parameters: Any) -> Any:
+    answer = await http.post(f"{API}/{route}", json=parameters or None)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def errors(http: httpx.AsyncClient, name: str, body: Any) -> tuple[int, str]:
+    answer = await http.post(f"{API}/{name}", json=body)
+    assert isinstance(answer.json(), str), "libcloud reads a JSON text"
+    return answer.status_code, answer.json()
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("libcloud"), reason="needs the dependency group `clients`")
+async def test_libcloud_leads_a_machine_through_its_life(
+    user: User, url: str, token_file: tuple[str, Path], account: int, stack: WorkerService
+) -> None:
+    slow = Fault(kind=FaultKind.SLOW, csp="hypervisor", vm=f"account:{user.ns}:*", verb="start", seconds=5, times=1)
+    await stack.simulated["aws"].add_fault(slow)
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, g8_life.__file__, url, token_file[0], str(account)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(PATIENCE):
+        out, told = await program.communicate()
+    assert program.returncode == 0, told.decode()
+    steps = {line["step"]: line for line in map(json.loads, out.decode().splitlines())}
+    assert (steps["create"]["state"], steps["create"]["vcpus"], steps["create"]["ram"]) == ("running", 2, 4096)
+    assert len(set(steps["nodes"]["ips"])) == 2, "each has an address of its own"
+    assert steps["stop"]["state"] == "stopped"
+    assert steps["attach"]["node"]
+    assert steps["busy"]["code"] == 409, "an action was running, and libcloud saw it"
+    assert "start since" in steps["busy"]["message"]
+    assert (steps["destroy"]["nodes"], steps["destroy"]["volumes"], steps["end"]["networks"]) == (0, 0, 0)
+    lines = await user.history(f"account:{user.ns}:cloudspace:dev:machine:db")
+    assert {line.requested_by for line in lines if line.requested_by} == {"ci"}
+
+
+async def test_a_number_is_never_another_object_and_an_account_never_anothers(
+    user: User, http: httpx.AsyncClient, account: int
+) -> None:
+    space = await call(http, "cloudspaces/create", accountId=account, name="dev")
+    assert await call(http, "cloudspaces/create", accountId=account, name="dev") == space, "asked again: the same"
+    (image,) = [each["id"] for each in await call(http, "images/list") if each["name"] == f"ubuntu-{user.ns}"]
+    machine = {"name": "db", "cloudspaceId": space, "imageId": image, "memory": 1, "vcpus": 1}
+    first = await call(http, "machines/create", **machine)
+    found = await call(http, "machines/get", machineId=first)
+    assert (found["memory"], found["sizeid"], found["cloudspaceid"], found["imageid"]) == (1024, 1, space, image)
+    assert await call(http, "machines/addDisk", machineId=first, diskName="log", size=5) > first
+    await call(http, "machines/delete", machineId=first, permanently=True)
+    second = await call(http, "machines/create", **machine, description="another")
+    assert second != first
+    assert (await errors(http, "machines/stop", {"machineId": first}))[0] == 404, "its number died with it"
+    assert (await errors(http, "machines/stop", {"machineId": space}))[0] == 404, "a number of another kind"
+    await user.do(f"account:{user.ns}x", "create")
+    query = AliasQuery(dialect=Dialect.G8, paths=[f"account:{user.ns}x"])
+    other = await user.asking.run_query(READ_ALIASES, query, AliasesView)
+    code, told = await errors(http, "disks/list", {"accountId": int(other.aliases[0].id)})
+    assert (code, f"account:{user.ns}x" in told) == (401, True)
+
+
+async def test_wrong_requests_are_answered_with_a_text(http: httpx.AsyncClient, account: int) -> None:
+    assert (await errors(http, "machines/create", {"cloudspaceId": "x"}))[0] == 400
+    assert "name: a text" in (await errors(http, "cloudspaces/create", {"accountId": account}))[1]
+    assert (await errors(http, "cloudspaces/create", {"accountId": account, "name": "no good"}))[0] == 400
+    assert (await errors(http, "machines/get", {"machineId": 10**30}))[0] == 404
+    assert (await errors(http, "machines/get", [1]))[0] == 400
+    assert (await errors(http, "machines/fly", None))[0] == 404
+    assert await errors(http, "portforwarding/create", {}) == (501, "portforwarding/create is not built")
+    assert (await http.post(f"{API}/machines/get", content=b"{")).status_code == 400
+    assert (await http.post(f"{API}/machines/list", headers={"Authorization": "bearer x"})).status_code == 401
+    assert (await http.post("/restmachine/system/usermanager/whoami")).json() == {"name": "ci"}
+
+
+def test_a_size_stands_for_its_numbers() -> None:
+    assert set(get_args(NewMachineSpec.model_fields["size"].annotation)) == {"", *SIZE_OF_NAME}
+    assert len({size.number for size in SIZES}) == len(SIZES)
+    large = NewMachineSpec(image="u", size="large")
+    assert (large.vcpus, large.memory) == (2, 4)
+    assert NewMachineSpec.model_validate(large.model_dump()) == large
+    with pytest.raises(ValueError, match="the size large has 4 memory, not 7"):
+        NewMachineSpec(image="u", size="large", memory=7)
