@@ -93,7 +93,6 @@ TABLES = {
     "aliases": "the numbers and UUIDs by which APIs of the source systems name an object",
     "permits": "rate limits: how many VMs of a region each worker may have in flight, and until when",
     "heal_reports": "what each sweep of self-healing found and did",
-    "aliases": "the ids of objects in the gateway's dialects: a UUID, or its number",
     "store_identity": "the store's ID, and its incarnation, which each restore from a backup raises",
     "history": "every change, and every ignored write; lines are only added, until their retention ends",
     "pruned": "where a path's history begins, if the retention has removed its oldest lines",
