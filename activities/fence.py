@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from math import inf
 from typing import TypeVar
 
 from temporalio import activity
@@ -80,6 +81,7 @@ class OrderRight:
     acknowledged_at: float = 0.0  # time of the last acknowledged heartbeat, or of the start
     proven_at: float = float("-inf")  # time of the last read that had the action open
     is_lost: bool = False  # Temporal does not know this activity any more
+    ends_at: float = inf  # time at which Temporal stops waiting for this attempt, whatever its heartbeats say
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
@@ -87,12 +89,12 @@ class OrderRight:
 
     async def prove(self) -> None:
         """Proves the right; call it just before an order. Raises Superseded if no order may be given."""
-        self._send_heartbeats()
+        self._check_time()
         if self.clock() - self.proven_at >= PROOF_VALID_SECONDS:
             async with self._asking:
                 if self.clock() - self.proven_at >= PROOF_VALID_SECONDS:  # unless a concurrent order has asked
                     await self._ask_inventory()
-            self._send_heartbeats()  # the read may have taken long
+            self._check_time()  # the read may have taken long
 
     async def prove_then_call(self, call: Callable[[], Awaitable[T]]) -> T:
         """Proves the right, then makes the call."""
@@ -123,9 +125,11 @@ class OrderRight:
             raise Superseded(f"the action {self.epoch} on {self.path} is over", final=True)
         self.note_action_open(asked)
 
-    def _send_heartbeats(self) -> None:
+    def _check_time(self) -> None:
         if self.is_lost:
             raise Superseded("Temporal has given this work to another worker")
+        if self.clock() >= self.ends_at:
+            raise Superseded("the time that this work was given is over")
         if (silence := self.clock() - self.acknowledged_at) >= self.timeout:
             raise Superseded(f"Temporal has not heard of this worker for {silence:.0f} s")
 
@@ -143,6 +147,7 @@ class Fence:
         info = activity.info()
         timeout = (info.heartbeat_timeout or TASK_TIMEOUT).total_seconds()  # of a local activity: the task's
         right = OrderRight(self._inventory, path, epoch, timeout)
+        right.ends_at = right.acknowledged_at + _seconds_given(info)
         beating = None if info.is_local else asyncio.create_task(right.keep_heartbeating(self._beat))
         try:
             yield right
@@ -156,6 +161,15 @@ class Fence:
         finally:
             if beating:
                 beating.cancel()
+
+
+def _seconds_given(info: activity.Info) -> float:
+    """Returns for how many seconds from its start Temporal waits for this attempt. A worker times local ones itself."""
+    limits = [info.start_to_close_timeout.total_seconds()] if info.start_to_close_timeout else []
+    if info.schedule_to_close_timeout:
+        waited = info.started_time - info.scheduled_time
+        limits.append((info.schedule_to_close_timeout - waited).total_seconds())
+    return inf if info.is_local else min(limits, default=inf)
 
 
 def _first_superseded(group: BaseExceptionGroup[Superseded]) -> Superseded:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 from temporalio.exceptions import ApplicationError
-from temporalio.testing import ActivityEnvironment
 
 from activities import fence
 from activities.fence import PROOF_VALID_SECONDS, Fence, OrderRight, seconds_since_boot
 from domain.errors import Superseded
 from domain.ports import Inventory
+from tests.environment import activity_environment
 
 PATH, EPOCH, TIMEOUT = "ns:default:mci:web", 7, 5.0
 
@@ -152,7 +153,7 @@ async def run(body: Any, actions: Actions | None = None) -> Any:
         async with Fence(cast(Inventory, actions or Actions()), heard).right_to_order(PATH, EPOCH) as right:
             return await body(right)
 
-    return await ActivityEnvironment().run(within)
+    return await activity_environment().run(within)
 
 
 async def test_a_lost_right_ends_the_activity_and_is_not_tried_again() -> None:
@@ -183,3 +184,40 @@ async def test_other_errors_pass_through_unchanged() -> None:
 
     with pytest.raises(ValueError, match="mine"):
         await run(body)
+
+
+async def test_nothing_is_ordered_when_the_time_of_the_activity_is_over() -> None:
+    """Temporal has told the workflow then, which goes on without it, under the same epoch."""
+    actions, clock = Actions(), Clock()
+    right = right_of(actions, clock)
+    right.ends_at = clock.now + 3
+    await right.prove()
+    clock.now += 3
+    with pytest.raises(Superseded, match="time that this work was given is over"):
+        await right.prove()
+
+
+@pytest.mark.parametrize(
+    ("start_to_close", "schedule_to_close", "waited", "given"),
+    [(10, 60, 0, 10), (10, 60, 55, 5), (None, 60, 20, 40), (10, None, 99, 10)],
+)
+async def test_the_time_of_an_activity_is_reckoned_from_both_timeouts(
+    start_to_close: int | None, schedule_to_close: int | None, waited: int, given: int
+) -> None:
+    environment = activity_environment()
+    limits = [timedelta(seconds=each) if each else None for each in (start_to_close, schedule_to_close)]
+    environment.info = replace(
+        environment.info,
+        start_to_close_timeout=limits[0],
+        schedule_to_close_timeout=limits[1],
+        started_time=environment.info.scheduled_time + timedelta(seconds=waited),
+    )
+
+    async def work() -> float:
+        async with Fence(cast(Inventory, Actions()), _acknowledged).right_to_order(PATH, EPOCH) as right:
+            return right.ends_at - right.acknowledged_at
+
+    async def _acknowledged() -> bool:
+        return True
+
+    assert await environment.run(work) == pytest.approx(given)

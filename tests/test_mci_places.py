@@ -12,7 +12,6 @@ from typing import cast
 import pytest
 import sqlalchemy as sa
 from temporalio.exceptions import ApplicationError
-from temporalio.testing import ActivityEnvironment
 
 from activities.fence import Fence
 from activities.mci.places import PlaceActivities
@@ -26,6 +25,7 @@ from store.mci import connections as places
 from store.mci.inventory import SqlMciStore
 from store.mci.tables import connections
 from store.migrate import migrate_schema
+from tests.environment import activity_environment
 
 PLACE = "aws/r1"
 WEB, OTHER = "ns:default:mci:web", "ns:default:mci:other"
@@ -88,14 +88,14 @@ async def test_a_worker_that_froze_while_it_removed_a_key_does_not_remove_it_fro
     slow, quick = Freezing(cloud, "sshKey"), Freezing(cloud, "nothing")
     book, first, second = SqlMciStore(database), worker(database, slow), worker(database, quick)
     await database.run_transaction(partial(places.record_use, path=WEB, places=[PLACE]))
-    assert await ActivityEnvironment().run(first.prepare_place, visit(WEB, 1)) == PlaceFindings()
+    assert await activity_environment().run(first.prepare_place, visit(WEB, 1)) == PlaceFindings()
 
-    leaving = asyncio.create_task(ActivityEnvironment().run(first.release_place, visit(WEB, 2)))
+    leaving = asyncio.create_task(activity_environment().run(first.release_place, visit(WEB, 2)))
     await slow.frozen.wait()
     gone = sa.update(connections).values(held_until=datetime.now(UTC) - timedelta(seconds=1))
     await database.run_transaction(lambda connection: connection.execute(gone))
     assert await database.run_transaction(partial(places.record_use, path=OTHER, places=[PLACE])) == [PLACE]
-    assert await ActivityEnvironment().run(second.prepare_place, visit(OTHER, 3)) == PlaceFindings()
+    assert await activity_environment().run(second.prepare_place, visit(OTHER, 3)) == PlaceFindings()
 
     slow.awake.set()
     with pytest.raises(ApplicationError, match="comes too late"):

@@ -24,8 +24,13 @@ async def told(user: User, **fault: str) -> FaultScript:
 @pytest.mark.parametrize(
     ("fault", "message", "hint"),
     [
-        ({"csp": "systems"}, "nothing simulated is called 'systems'", "aws, azure, gcp, .*hypervisor, hosts"),
-        ({"csp": "asw"}, "nothing simulated is called 'asw'", "aws, azure"),
+        (
+            {"csp": "systems"},
+            "nothing simulated is called 'systems'",
+            "^simulated .* aws, azure, .*hypervisor, hosts",
+        ),
+        ({"csp": "gcp", "verb": "susspend"}, "gcp knows no verb 'susspend'", r"^did you mean suspend\? verbs are"),
+        ({"csp": "asw"}, "nothing simulated is called 'asw'", r"^did you mean aws\? simulated here are: aws"),
         ({"csp": "aws", "verb": "migrate"}, "aws knows no verb 'migrate'", "verbs are: create, suspend, .*release"),
         ({"csp": "hypervisor", "verb": "suspend"}, "hypervisor knows no verb 'suspend'", "migrate"),
         ({"verb": "explode"}, "whatever is simulated knows no verb 'explode'", "create, suspend"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from domain.leases.messages import HostOccupancy, LeaseView
+from domain.leases.messages import FIRST_BOOKING, BookingKey, HostBooking, LeaseView
 from domain.leases.tables import ReservationStatus, describe_contradiction
 from domain.model import InvariantViolation
 
@@ -13,11 +13,13 @@ PAGE_SIZE = 200
 
 
 class LeaseSource(Protocol):
-    """The inventory's side of the audit, in pages: leases, and booked periods by host."""
+    """The inventory's side of the audit, in pages: leases, and booked periods."""
 
     async def read_leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]: ...
 
-    async def list_occupancies(self, prefix: str, after: str, limit: int) -> list[HostOccupancy]: ...
+    async def list_bookings(self, prefix: str, after: BookingKey, limit: int) -> list[HostBooking]:
+        """Returns bookings of whole hosts after a key, in the order of their keys."""
+        ...
 
 
 class TenantRow(Protocol):
@@ -56,9 +58,10 @@ class LeaseAudit:
             held = {(row.host, row.reservation) for row in await self._books.held(paths)}
             findings += _differences({pair for lease in page for pair in _expected_tenancies(lease)}, held)
             size += len(held)
-        hosts: list[HostOccupancy] = []
-        while hosts := await self._leases.list_occupancies(prefix, hosts[-1].host if hosts else "", PAGE_SIZE):
-            findings += find_double_bookings(hosts)
+        checker, after = DoubleBookingChecker(), FIRST_BOOKING
+        while booked := await self._leases.list_bookings(prefix, after, PAGE_SIZE):
+            findings += [finding for booking in booked for finding in checker.check_booking(booking)]
+            after = booked[-1].key
         return findings, size
 
 
@@ -85,14 +88,21 @@ def _expected_tenancies(lease: LeaseView) -> set[tuple[str, str]]:
     }
 
 
-def find_double_bookings(hosts: Sequence[HostOccupancy]) -> Iterable[InvariantViolation]:
-    """Yields whole hosts that two leases have booked for the same time."""
-    for line in hosts:
-        whole = sorted(
-            (stretche for stretche in line.stretches if stretche.whole), key=lambda occupancy: occupancy.start
-        )
-        last = None  # the period so far that ends last
-        for occupancy in whole:
-            if last and occupancy.start < last.end and occupancy.lease != last.lease:  # its own: an update moves it
-                yield InvariantViolation("I3", line.host, f"is booked twice: {last.lease} and {occupancy.lease}")
-            last = occupancy if last is None else max(last, occupancy, key=lambda one: one.end)
+class DoubleBookingChecker:
+    """Finds whole hosts that two leases have booked for the same time. Bookings must come in the order of their keys.
+
+    A booking overlaps an earlier one, which ends before it, if it starts before that one's end. So of the earlier ones
+    only those that end last matter: one of each of two leases, as a lease may overlap itself while an update moves it.
+    """
+
+    def __init__(self) -> None:
+        self._latest: list[HostBooking] = []
+
+    def check_booking(self, booking: HostBooking) -> Iterable[InvariantViolation]:
+        others = [each for each in self._latest if (each.host, each.lease) != (booking.host, booking.lease)]
+        self._latest = [booking, *(each for each in others if each.host == booking.host)][:2]
+        return [
+            InvariantViolation("I3", booking.host, f"is booked twice: {each.lease} and {booking.lease}")
+            for each in others
+            if each.host == booking.host and booking.start < each.end
+        ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -268,6 +268,26 @@ class Occupancy(Model):
     def path(self) -> str:
         """The lease, as what a reader may see is decided by paths."""
         return self.lease
+
+
+# The order in which bookings are read: host, end, number.
+BookingKey = tuple[str, datetime, int]
+FIRST_BOOKING: BookingKey = ("", datetime(1970, 1, 1, tzinfo=UTC), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class HostBooking:
+    """A lease has booked a whole host for a period."""
+
+    id: int
+    host: str
+    lease: str
+    start: datetime
+    end: datetime
+
+    @property
+    def key(self) -> BookingKey:
+        return self.host, self.end, self.id
 
 
 class HostOccupancy(Model):

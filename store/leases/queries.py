@@ -11,9 +11,11 @@ import sqlalchemy as sa
 from domain.errors import Category, Refused
 from domain.leases.dates import parse_date, parse_stored_date
 from domain.leases.messages import (
+    BookingKey,
     CalendarQuery,
     CalendarView,
     EventView,
+    HostBooking,
     HostOccupancy,
     LeaseView,
     Occupancy,
@@ -170,15 +172,18 @@ def _read_calendar(connection: sa.Connection, query: CalendarQuery, now: datetim
     )
 
 
-def _list_occupancies(connection: sa.Connection, prefix: str, after: str, limit: int) -> list[HostOccupancy]:
-    """Returns the periods that leases at or below a path have booked, for the next hosts."""
-    host = allocations.c.host
-    which = [is_at_or_below(allocations.c.lease, prefix)] if prefix else []
-    some = sa.select(host).where(host > after, *which).group_by(host).order_by(host).limit(limit)
-    names = list(connection.execute(some).scalars())
-    booked = sa.select(allocations).where(host.in_(names), *which)
-    taken = _by_host(read_all(AllocationRow, connection.execute(booked)))
-    return [HostOccupancy(host=name, status="", stretches=taken[name]) for name in names]
+def _list_bookings(connection: sa.Connection, prefix: str, after: BookingKey, limit: int) -> list[HostBooking]:
+    """Returns the next periods that leases at or below a path have booked whole hosts for."""
+    key = (allocations.c.host, allocations.c.ends, allocations.c.id)
+    # The bound on the host alone: by it the index is entered.
+    which = [allocations.c.whole, allocations.c.host >= after[0]]
+    which += [is_at_or_below(allocations.c.lease, prefix)] if prefix else []
+    last = sa.tuple_(*(sa.literal(value, column.type) for value, column in zip(after, key, strict=True)))
+    rows = connection.execute(sa.select(allocations).where(*which, sa.tuple_(*key) > last).order_by(*key).limit(limit))
+    return [
+        HostBooking(id=row.id, host=row.host, lease=row.lease, start=row.starts, end=row.ends)
+        for row in read_all(AllocationRow, rows)
+    ]
 
 
 def _start_of_calendar(connection: sa.Connection, pool: str, now: datetime) -> datetime:
@@ -192,5 +197,5 @@ class SqlLeaseViews(Store):
 
     read_lease = transaction(_read_lease)
     read_leases = transaction(_read_leases)
-    list_occupancies = transaction(_list_occupancies)
+    list_bookings = transaction(_list_bookings)
     read_calendar = transaction(_read_calendar)

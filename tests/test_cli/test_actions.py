@@ -122,6 +122,18 @@ async def test_an_action_asked_for_without_waiting_can_be_waited_for(
     assert json.loads((await cli(f"wait {mci} -o json")).out)["result"] == "succeeded"  # over: how it ended
 
 
+async def test_the_old_word_for_wait_means_the_same_and_is_not_a_family_verb(cli: Cli, mci: str) -> None:
+    """`attach` is also what is done with a disk: as a command of its own it goes with the next version."""
+    waited, attached = await cli(f"wait {mci} -o json"), await cli(f"attach {mci} -o json")
+    assert (waited.code, attached.code) == (Exit.DONE, Exit.DONE)
+    assert attached.out == waited.out
+    shown = (await cli("--help")).out
+    assert ("wait" in shown, "attach" in shown) == (True, False)
+    help_of_disks = (await cli("disk attach --help")).out
+    assert "machine" in help_of_disks
+    assert help_of_disks != (await cli("wait --help")).out
+
+
 async def test_when_the_timeout_passes_the_action_goes_on(cli: Cli, clouds: Clouds, mci: str, ns: str) -> None:
     await clouds.stall(ns)
     ran = await cli(f"mci suspend {mci} --timeout 500ms")

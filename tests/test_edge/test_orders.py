@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
-from temporalio.testing import ActivityEnvironment
 
 from activities.edge.crm import EdgeActivities
 from activities.fence import Fence
@@ -20,6 +19,7 @@ from domain.edge.reports import ExpectedInstancesPage
 from domain.errors import Superseded
 from domain.ports import Inventory
 from providers.edge.transports import TaskQueueTransport, WebhookTransport
+from tests.environment import activity_environment
 from tests.test_edge.kit import Edge
 from tests.test_edge.test_transports import answering, freely
 
@@ -68,7 +68,7 @@ def activities(port: Port) -> EdgeActivities:
 async def test_an_order_of_an_open_action_goes_out_and_carries_its_epoch() -> None:
     port = Port(Actions())
     post = SendCrmRequests(to=TO, requests=[order()], path=CLUSTER, epoch=7)
-    await ActivityEnvironment().run(activities(port).send_crm_requests, post)
+    await activity_environment().run(activities(port).send_crm_requests, post)
     assert [request.epoch for request in port.sent] == [7]
 
 
@@ -77,7 +77,7 @@ async def test_an_action_that_ends_between_the_decision_and_the_post_orders_noth
     port = Port(Actions(open=not already), ends=True)
     post = SendCrmRequests(to=TO, requests=[order()], path=CLUSTER, epoch=7)
     with pytest.raises(ApplicationError, match="no order was given") as failed:
-        await ActivityEnvironment().run(activities(port).send_crm_requests, post)
+        await activity_environment().run(activities(port).send_crm_requests, post)
     assert failed.value.non_retryable
     assert port.sent == []
 
@@ -85,7 +85,7 @@ async def test_an_action_that_ends_between_the_decision_and_the_post_orders_noth
 async def test_what_the_link_says_itself_needs_no_action() -> None:
     port = Port(Actions(open=False))
     post = SendCrmRequests(to=TO, requests=[order(epoch=0, verb=CrmVerb.ACK)])
-    await ActivityEnvironment().run(activities(port).send_crm_requests, post)
+    await activity_environment().run(activities(port).send_crm_requests, post)
     assert len(port.sent) == 1
 
 
@@ -97,7 +97,7 @@ async def test_all_data_of_an_action_that_is_over_is_not_sent() -> None:
     port = Port(Actions(open=False))
     edge = EdgeActivities(cast(EdgeInventory, Empty()), {"queue": port}, Fence(cast(Inventory, port.actions), heard))
     with pytest.raises(ApplicationError, match="no order was given"):
-        await ActivityEnvironment().run(edge.send_all_data, SendAllData(to=TO, path=BERLIN, epoch=7))
+        await activity_environment().run(edge.send_all_data, SendAllData(to=TO, path=BERLIN, epoch=7))
     assert port.sent == []
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from temporalio.testing import ActivityEnvironment
 
 from activities.fence import Fence
 from activities.inventory import ActionActivities
@@ -17,6 +16,7 @@ from domain.leases.messages import DesiredHolding
 from domain.model import ActionResult, Admission, Claim, Request
 from domain.ports import InlineWork
 from store.leases import SqlLeaseSchedule
+from tests.environment import activity_environment
 from tests.test_leases.tenant import Tenant
 from tests.test_store.driver import StoreDriver
 
@@ -63,7 +63,7 @@ class Desk:
     async def begin(self, action: str, run: str, **spec: str) -> Admission:
         request = Request(path=LEASE, action=action, spec=spec, requested_by="clock")
         asked = Claim(request=request, run=run, at=START)
-        return await ActivityEnvironment().run(self.writes().begin_action, asked)
+        return await activity_environment().run(self.writes().begin_action, asked)
 
     async def told(self) -> list[tuple[str, str, str]]:
         return [(line.action, line.source, line.to) for line in await self.driver.inventory.read_history(LEASE, 100)]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import pytest
 from temporalio.exceptions import ApplicationError
-from temporalio.testing import ActivityEnvironment
 
 from activities.fence import Fence
 from activities.leases import HostHandover
@@ -16,6 +15,7 @@ from domain.leases.dates import format_date
 from domain.leases.messages import DesiredHolding, HandOverGoal, HandOverOrder, HoldingsStore, HostProvider
 from domain.model import Grant
 from store.leases import SqlLeaseSchedule
+from tests.environment import activity_environment
 from tests.patience import PATIENCE
 from tests.test_leases.tenant import Tenant, soon
 from tests.test_store.driver import claim
@@ -92,7 +92,7 @@ async def test_a_stale_give_back_of_a_deleted_lease_does_not_take_the_hosts_of_i
     order = HandOverOrder(
         path=grant.path, epoch=grant.epoch, reservations=[tenant.reservation()], want=HandOverGoal.NOTHING
     )
-    stale = asyncio.create_task(ActivityEnvironment().run(_hands(tenant, where, stop).hand_over, order))
+    stale = asyncio.create_task(activity_environment().run(_hands(tenant, where, stop).hand_over, order))
     await stop.reached.wait()
     await tenant.do(tenant.lease(), "delete")
     await tenant.create(start="now", end="+4h")
@@ -113,7 +113,7 @@ async def test_a_stale_start_hands_nothing_over_to_a_lease_that_is_gone(tenant: 
     await tenant.create(start="+1h", end="+4h")
     due = (await tenant.see()).start
     grant, stop = await _begun(tenant, "start", due=format_date(due)), Stop()
-    stale = asyncio.create_task(ActivityEnvironment().run(_at_once, _hands(tenant, where, stop), grant))
+    stale = asyncio.create_task(activity_environment().run(_at_once, _hands(tenant, where, stop), grant))
     await stop.reached.wait()
     await tenant.do(tenant.lease(), "delete")
     stop.go_on.set()
@@ -133,7 +133,7 @@ async def test_a_stale_growth_does_not_come_back_after_a_later_one(tenant: Tenan
     await tenant.until_status("ACTIVE")
     grant, stop = await _begun_update(tenant), Stop()
     order = HandOverOrder(path=grant.path, epoch=grant.epoch, reservations=grant.details["hand_over"])
-    stale = asyncio.create_task(ActivityEnvironment().run(_hands(tenant, "call", stop).hand_over, order))
+    stale = asyncio.create_task(activity_environment().run(_hands(tenant, "call", stop).hand_over, order))
     await stop.reached.wait()
     await tenant.update(end="+5h")  # its workflow is gone: what it had begun is taken back
     await tenant.create("l2", start="now", end="+4h", hosts=2)

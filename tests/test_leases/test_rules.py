@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from activities.leases.audit import find_double_bookings
+from activities.leases.audit import DoubleBookingChecker
 from domain.errors import Category, Refused
 from domain.leases.capacity import Allocation, ResourceSize, count_fitting_instances, peak_usage
 from domain.leases.dates import attach_zone_to_text, format_date, parse_date
-from domain.leases.messages import HostOccupancy, Occupancy
+from domain.leases.messages import HostBooking
 from domain.leases.specs import (
     HostSpec,
     LeaseChange,
@@ -245,14 +245,19 @@ def test_the_peak_is_the_highest_of_all_hours(taken: list[Allocation]) -> None:
 
 
 def test_a_host_is_booked_twice_also_by_one_that_lies_within_another() -> None:
-    def stretch(lease: str, start: int, end: int, whole: bool = True) -> Occupancy:
+    def booking(host: str, lease: str, start: int, end: int) -> HostBooking:
         began = datetime(2030, 1, 1, tzinfo=UTC)
-        hours = {"start": began + timedelta(hours=start), "end": began + timedelta(hours=end)}
-        return Occupancy(lease=lease, **hours, units=1, whole=whole)
+        return HostBooking(0, host, lease, began + timedelta(hours=start), began + timedelta(hours=end))
 
-    inside = [stretch("a", 0, 10), stretch("b", 1, 2), stretch("c", 3, 4), stretch("d", 10, 11)]
-    after = [stretch("a", 0, 1), stretch("b", 1, 2), stretch("c", 1, 2, whole=False)]
-    told = find_double_bookings(
-        [HostOccupancy(host=name, status="UP", stretches=each) for name, each in (("x", inside), ("y", after))]
-    )
-    assert [finding.what for finding in told] == ["is booked twice: a and b", "is booked twice: a and c"]
+    inside = [("a", 0, 10), ("b", 1, 2), ("c", 3, 4), ("d", 10, 11)]
+    moved = [("a", 0, 5), ("a", 1, 6), ("b", 6, 7), ("a", 6, 8)]
+    after = [("a", 0, 1), ("b", 1, 2), ("c", 2, 3)]
+    hosts = (("x", inside), ("y", moved), ("z", after))
+    booked = [booking(host, *each) for host, some in hosts for each in some]
+    checker = DoubleBookingChecker()
+    told = [finding for each in sorted(booked, key=lambda each: each.key) for finding in checker.check_booking(each)]
+    assert [(finding.path, finding.what) for finding in told] == [
+        ("x", "is booked twice: c and a"),
+        ("x", "is booked twice: b and a"),
+        ("y", "is booked twice: b and a"),
+    ]

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from temporalio.testing import ActivityEnvironment
-
 from activities.machines import HYPERVISOR_RETRY as PROVIDER_PATIENCE
 from activities.machines import MachineActivities
 from activities.machines.listing import HypervisorListing
@@ -22,6 +20,7 @@ from domain.machines.tables import TABLES
 from domain.model import ActionEnding, ActionResult, Claim, Grant, HistoryLine, ObjectView, Outcome, Refusal, Request
 from domain.statetable import NONE
 from providers.machines import PROVIDER_NAME, SimulatedHypervisor
+from tests.environment import activity_environment
 from tests.patience import PATIENCE
 from tests.stack import family_of
 from workers.machines import MachineFamily
@@ -157,13 +156,13 @@ class MachineSite:
         context = self.service.context
         work = MachineActivities(context.inventory, hypervisor or self.hypervisor, context.fence)
         way = {"operate": work.operate_object, "settle": work.settle_object}[what]
-        return await ActivityEnvironment().run(way, HypervisorTask(grant=grant))
+        return await activity_environment().run(way, HypervisorTask(grant=grant))
 
     async def discarding(self, grant: Grant, hypervisor: Hypervisor | None = None) -> str:
         """The activity of an action that removes an orphan, as a worker runs it."""
         listing, context = HypervisorListing(hypervisor or self.hypervisor, PROVIDER_PATIENCE), self.service.context
         work = OrphanActivities(context.inventory, [listing], context.fence)
-        return await ActivityEnvironment().run(work.remove_orphan, grant)
+        return await activity_environment().run(work.remove_orphan, grant)
 
     async def with_account(self) -> MachineSite:
         await self.seed(self.account, "create")

@@ -114,3 +114,24 @@ async def test_force_skips_the_status_but_never_the_end(site: MachineSite) -> No
     assert await site.to(draft, "destroy", force=True) == "DESTROYED"
     assert "under DESTROYED" in await site.refused(draft, "start", force=True)
     await site.at_rest()
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [("machine", "VIRTUAL"), ("cloudspace", "VIRTUAL"), ("disk", "MODELED"), ("image", "VIRTUAL")]
+)
+async def test_what_a_failed_creation_leaves_says_what_removes_it_and_goes_without_force(
+    site: MachineSite, kind: str, status: str
+) -> None:
+    await site.with_machine()
+    image = f"image:{site.name}-new"
+    path = {"machine": site.machine("new"), "cloudspace": site.space("new"), "disk": site.disk("new"), "image": image}
+    spec = {"image": site.name, "memory": 1} if kind == "machine" else {}
+    await site.fault("fail", path[kind], verb="create", message="no room")
+    failed = await site.do(path[kind], "create", **spec)
+    assert (failed.result, failed.status) == ("failed", status)
+    await site.heal_faults()
+    again = await site.would_be_refused(path[kind], "create", **spec)
+    assert again
+    assert {"deploy", "delete", "destroy"} <= set(again.hint.removeprefix("allowed now: ").split(", ")), again.hint
+    assert await site.to(path[kind], "delete") == "DESTROYED"
+    await site.at_rest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -22,6 +23,8 @@ from workers.service import WorkerService
 from workers.settings import WorkerSettings
 
 AWAY_SECONDS = 4
+RETRIED_SECONDS = 10  # after its return: the longest pause between two tries
+BUSIER = 5  # times as long as an undisturbed creation: two actions at once, and their dead connections are dropped
 
 
 @pytest.fixture
@@ -48,7 +51,9 @@ async def slow(user: User, vm: str, verb: str) -> None:
 
 
 async def test_actions_outlive_an_outage_of_the_store_and_end_after_it(user: User, postgres: Postgres) -> None:
+    began = monotonic()
     await user.do(user.mci("old"), "create", spec=spec(3))
+    undisturbed = monotonic() - began  # on this machine, just now
     await slow(user, "aws0-3", "suspend")
     landing = await user.admitted(user.mci("old"), "suspend")  # the store goes while its VMs land
     await user.until_called(user.vm("aws0-3", "old"))
@@ -62,10 +67,12 @@ async def test_actions_outlive_an_outage_of_the_store_and_end_after_it(user: Use
     assert running.status is not None
     assert (running.status.name, asked.done()) == ("RUNNING", False)
     await asyncio.to_thread(postgres.start)
+    back = monotonic()
     outcomes: tuple[Outcome, Outcome] = await asyncio.wait_for(
         asyncio.gather(user.asking.wait_for_outcome(landing.path, landing.run), asked), PATIENCE
     )
     assert [(outcome.result, outcome.failed) for outcome in outcomes] == [(ActionResult.SUCCEEDED, 0)] * 2
+    assert monotonic() - back < RETRIED_SECONDS + BUSIER * undisturbed
     await user.books_agree("old")
     await user.books_agree("new")
     assert {vm.effects for vms in (await user.books()).values() for vm in vms} == {1, 2}, "nothing was done twice"

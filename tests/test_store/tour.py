@@ -11,7 +11,7 @@ from domain.edge.messages import CrmConnect
 from domain.edge.reports import ConnectReport, PolicyFactsQuery
 from domain.edge.specs import AutoProvision
 from domain.healing import HealReport, Suspect
-from domain.leases.messages import CalendarQuery, DueEventsQuery, HandOverGoal
+from domain.leases.messages import FIRST_BOOKING, CalendarQuery, DueEventsQuery, HandOverGoal
 from domain.machines.messages import DueBinQuery
 from domain.mci.messages import HoldConnection, SurveyOrder
 from domain.model import ActionResult, Move, QueueCommand, ReadQuery, Step
@@ -171,8 +171,8 @@ async def of_leases(driver: StoreDriver) -> None:
     await bookings.finish(driver, await driver.grant("pool:main:host:h1", "recover"))
     await reads.read_leases("project:p1", "", 10)
     await reads.read_leases("", "", 10)
-    await reads.list_occupancies("project:p1", "", 10)
-    await reads.list_occupancies("", "", 10)
+    await reads.list_bookings("project:p1", FIRST_BOOKING, 10)
+    await reads.list_bookings("", FIRST_BOOKING, 10)
     await reads.read_calendar(CalendarQuery(pool="main", limit=10), NOON)
     await bookings.holdings(driver, HandOverGoal.BEFORE)
     await bookings.holdings(driver, HandOverGoal.NOTHING)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from temporalio.exceptions import ApplicationError
-from temporalio.testing import ActivityEnvironment
 
 from activities.fence import Fence
 from activities.systems.backend import BackendActivities
@@ -29,6 +28,7 @@ from domain.systems.rules import ServiceFacts
 from providers.systems.confinement import ProcessRules
 from providers.systems.process import GENERATION_FILE, ProcessRunner
 from store.systems.hooks import SqlSystemStore
+from tests.environment import activity_environment
 from tests.test_leases.tenant import soon
 from tests.test_store.driver import claim
 from tests.test_systems.kit import RUN, Shop, service, system
@@ -117,7 +117,7 @@ async def test_a_stale_dispose_does_not_remove_the_folder_of_a_system_that_was_m
 ) -> None:
     held = Held(real.supervisor, where)
     _, work = await _begun(real, "/", "delete")
-    stale = asyncio.create_task(ActivityEnvironment().run(_work(real, held).remove_parts, work))
+    stale = asyncio.create_task(activity_environment().run(_work(real, held).remove_parts, work))
     await held.reached.wait()
     await real.do("/", "delete")
     await real.create()
@@ -134,7 +134,7 @@ async def test_a_stale_teardown_stops_nothing_that_was_deployed_since(shop: Shop
     await shop.deploy("/", system(service("web"), service("db")))
     held = Held(shop.supervisor, where)
     _, work = await _begun(shop, "/", "teardown")
-    stale = asyncio.create_task(ActivityEnvironment().run(_work(shop, held).remove_parts, work))
+    stale = asyncio.create_task(activity_environment().run(_work(shop, held).remove_parts, work))
     await held.reached.wait()
     await shop.do("/", "teardown")
     await shop.deploy("/web", RUN)
@@ -149,7 +149,7 @@ async def test_a_stale_deploy_does_not_come_back_over_a_later_one(shop: Shop) ->
     held = Held(shop.supervisor, "apply")
     old = {"definition": {**RUN, "environment": {"V": "old"}, "instances": 3}}
     _, work = await _begun(shop, "/web", "deploy", old)
-    stale = asyncio.create_task(ActivityEnvironment().run(_work(shop, held).roll_out, work))
+    stale = asyncio.create_task(activity_environment().run(_work(shop, held).roll_out, work))
     await held.reached.wait()
     await shop.deploy("/web", {**RUN, "environment": {"V": "new"}})
     await _stale(stale, held)
@@ -160,7 +160,7 @@ async def test_a_stale_deploy_does_not_come_back_over_a_later_one(shop: Shop) ->
 async def test_a_stale_deploy_starts_nothing_in_a_system_that_is_gone(shop: Shop) -> None:
     held = Held(shop.supervisor, "apply")
     _, work = await _begun(shop, "/", "deploy", {"definition": system(service("web"))})
-    stale = asyncio.create_task(ActivityEnvironment().run(_work(shop, held).roll_out, work))
+    stale = asyncio.create_task(activity_environment().run(_work(shop, held).roll_out, work))
     await held.reached.wait()
     await shop.do("/", "delete")
     await _stale(stale, held)
@@ -193,3 +193,23 @@ async def test_a_folder_is_known_by_who_made_it(tmp_path: Path) -> None:
     await runner.clean_up_system("system:shop", 8)
     assert not (tmp_path / "shop").exists()
     await runner.clean_up_system("system:shop", 8)
+
+
+async def test_a_deploy_whose_deadline_has_passed_starts_nothing_more(shop: Shop) -> None:
+    """Its workflow has gone on, under the same epoch, before its worker hears that its time is over."""
+    parts = [{"name": "db", **RUN}, {"name": "web", **RUN, "after": ["db"]}]
+    held = Held(shop.supervisor, "facts")
+    grant, work = await _begun(shop, "/", "deploy", {"definition": {"parts": parts}})
+    environment = activity_environment(0.5)
+    rolling = asyncio.create_task(environment.run(_work(shop, held).roll_out, work))
+    await held.reached.wait()  # db is ordered, and web would be next
+    assert [fact.path for fact in await shop.supervisor.describe_services(shop.path)] == [shop.at("/db")]
+
+    async def is_up() -> bool:
+        return all(fact.is_settled() for fact in await shop.supervisor.describe_services(shop.path))
+
+    await shop.until(is_up)
+    await asyncio.sleep(0.5)  # the deadline itself
+    assert await shop.service.inventory.is_action_open(shop.path, grant.epoch)
+    await _stale(rolling, held)
+    assert [fact.path for fact in await shop.supervisor.describe_services(shop.path)] == [shop.at("/db")]

@@ -107,6 +107,15 @@ async def reconnect(world: World, path: str) -> Outcome:
     return seen_as(await until(world, cloudlet, lambda seen: seen.status == "Ready"))
 
 
+async def stranger(world: World, path: str) -> None:
+    """The CRM comes back with a cluster that no record knows."""
+    cloudlet, cluster = f"{path}{CLOUDLET}", f"{path}{CLUSTER}"
+    await world.crms.end(cloudlet, "v1")
+    await until(world, cloudlet, lambda seen: seen.status == "Offline")
+    world.crms.start(world.client, cloudlet).platform.put_instance(cluster, {}, "create", "")
+    await until(world, cloudlet, lambda seen: seen.status == "Ready" and cluster in seen.info.get("orphans", ()))
+
+
 async def keyed(world: World, path: str) -> None:
     """A cloudlet whose CRM has to prove who it is."""
     assert (await bring_up(CLOUDLET, keyed=True)(world, path)).status == "Ready"
@@ -319,6 +328,8 @@ STORIES = (
     story("dead webhook", CLOUDLET, dead_webhook, hooked, after=(unhooked,), status="Offline", plain=False),
     story("answer by the link", CLUSTER, answer_by_the_link, SITE, broken(":c1", "create", "silent"), status="Ready",
           told=("create",), plain=False),
+    story("orphan removed", CLUSTER, act(CLUSTER, "discard", place=""), SITE, stranger, status="None",
+          told=("create", "delete"), plain=False),
     story("late answer", CLUSTER, late_answer, IN_CLUSTER, status="Ready", told=("create",)),
     story("policy create", POLICY, create_policy, IN_CLUSTER, after=(without_policy,), status="Active"),
     story("policy update", POLICY, update_policy, IN_CLUSTER, policy, after=(without_policy,), status="Active"),

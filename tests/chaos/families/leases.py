@@ -8,7 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from domain.errors import RatchetError
-from domain.leases.messages import LeaseView
+from domain.leases.capacity import ResourceSize
+from domain.leases.messages import DesiredHolding, LeaseView
 from domain.leases.names import READ_LEASE
 from domain.model import ActionResult, Outcome, ReadQuery
 from providers.leases.hosts import SimulatedHosts
@@ -102,6 +103,26 @@ async def orders(world: World, path: str) -> list[str]:
         books.close()
 
 
+async def orphan_removed(world: World, path: str) -> Outcome:
+    """A host in the hands of a reservation that no record knows: an action of its own takes it back."""
+    reservation = f"{path}:reservation:r1"
+    holding = DesiredHolding(
+        token=f"{reservation}#1",
+        generation=1,
+        reservation=reservation,
+        version=1,
+        hosts={f"pool:{_pool(path)}:host:h1": 1},
+        whole=True,
+        size=ResourceSize(1, 1, 1),
+    )
+    books = Database(WorkerSettings(home=world.home).cloud_database_url())
+    try:
+        await SimulatedHosts(books).set_holding(holding)
+    finally:
+        books.close()
+    return await world.do(reservation, "discard", spec={"place": "hosts"})
+
+
 ENDING = ((ROOT, "delete", None), *((f"pool:{{ns}}:host:{name}", "remove", None) for name in ("h1", "h2")))
 
 
@@ -117,6 +138,7 @@ STORIES = (
     story("update", update, with_hosts, active, status="ACTIVE"),
     story("end", end, with_hosts, active, status="TERMINATED", ledger=orders, told=("order", "order")),
     story("delete", delete, with_hosts, active, status="None"),
+    story("orphan removed", orphan_removed, with_hosts, on=f"{ROOT}:reservation:r1", status="None", plain=False),
     story(
         "host fails",
         lose_host,

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from domain import wire
+from domain.machines.ports import HypervisorOrder
 from domain.model import ActionResult, Outcome, QueueCommand
 from providers.machines import PROVIDER_NAME
 from tests.chaos.stories import Act, Story, Told
@@ -122,6 +123,13 @@ async def expire(world: World, path: str) -> Outcome:
     return Outcome(path=db, action="destroy", result=ActionResult.SUCCEEDED, status=seen.status)
 
 
+async def orphan_removed(world: World, path: str) -> Outcome:
+    """A disk that no record knows, because its order was late: an action of its own removes it."""
+    late = at(path, DISK)
+    await world.hypervisor.perform_order("create", HypervisorOrder(late, "disk", f"late {late}", {}, 1))
+    return await world.do(late, "discard", spec={"place": "hypervisor"})
+
+
 ENDING = (
     (ROOT, "destroy", {"cascade": True}),
     ("image:{ns}", "deploy", None),  # one that was never made cannot go
@@ -198,6 +206,7 @@ STORIES = (
           status="MAINTENANCE"),
     story("node enable", "node-1", act("node-1", "enable"), machine, done("node-1", "maintain", mode="stop"),
           status="ENABLED"),
+    story("orphan removed", DISK, orphan_removed, done("", "create"), status="None", plain=False),
     story("node decommission", "node-1", act("node-1", "decommission"), machine, status="DECOMMISSIONED"),
 )
 # fmt: on

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from domain.model import Outcome
+from domain.systems.ports import ServiceOrder
+from providers.systems.ledger import BackendLedger
+from store.engine import Database
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
+from workers.settings import WorkerSettings
 
 ROOT = "system:{ns}"
 RUN: dict[str, Any] = {"command": ["run"]}
@@ -69,6 +73,18 @@ async def take_over(world: World, path: str) -> Outcome:
     return await delete(world, path)
 
 
+async def orphan_removed(world: World, path: str) -> Outcome:
+    """A service that no record knows, because its order was late: an action of its own removes it."""
+    late, generation = f"{path}:late", 2 * (await world.see(path)).epoch + 1
+    books = Database(WorkerSettings(home=world.home).cloud_database_url())
+    try:
+        order = ServiceOrder(late, generation, {"instances": 1, **RUN})
+        await BackendLedger("simulated", books).order_services([order])
+    finally:
+        books.close()
+    return await world.do(late, "discard", spec={"place": "simulated"})
+
+
 ENDING = ((ROOT, "delete", None),)
 
 
@@ -94,5 +110,6 @@ STORIES = (
     story("teardown too late", tear_down_late, created, deployed, result="failed"),
     story("delete", delete, created, deployed, status="None"),
     story("cancel", cancel, created, deployed, on=f"{ROOT}:in", result="cancelled", plain=False),
+    story("orphan removed", orphan_removed, created, on=f"{ROOT}:late", status="None", plain=False),
     story("takeover", take_over, created, deployed, status="None", plain=False),
 )
