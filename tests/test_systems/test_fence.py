@@ -213,3 +213,4 @@ async def test_a_deploy_whose_deadline_has_passed_starts_nothing_more(shop: Shop
     assert await shop.service.inventory.is_action_open(shop.path, grant.epoch)
     await _stale(rolling, held)
     assert [fact.path for fact in await shop.supervisor.describe_services(shop.path)] == [shop.at("/db")]
+    await shop.do("/", "delete")
