@@ -229,7 +229,7 @@ def request_schema() -> str:
 
 def measured() -> str:
     """Our own Prometheus metrics."""
-    told = {**metrics.COUNTER_HELP, **metrics.TIMER_HELP}
+    told = {**metrics.COUNTER_HELP, **metrics.TIMER_HELP, **metrics.GAUGE_HELP}
     lines = []
     for name, labels in metrics.LABELS_OF_METRIC.items():
         shown = metrics.prometheus_name(name).replace("_count", "")

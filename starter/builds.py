@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -16,12 +17,12 @@ from starter.watch import WatchOption, run_and_watch
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
-HEADINGS = ("BUILD", "STATUS", "SINCE")
+HEADINGS = ("BUILD", "STATUS", "WORKERS", "PINNED", "SINCE")
 UNVERSIONED_HINT = "set RATCHET_DEPLOYMENT to the name that the workers have, or leave the workers unversioned"
 
 
 async def list_builds(*, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
-    """List the builds of workers. A `drained` build has no action left: its workers can be stopped.
+    """List the builds of workers, and the actions that are pinned to each. Stop a build's workers when it is `drained`.
 
     Example: starter build list
     """
@@ -30,11 +31,17 @@ async def list_builds(*, watch: WatchOption = False, output: OutputOption = "tab
 
 
 async def _print_builds(name: str, output: Output) -> Exit:
+    from client.builds import list_builds
+
     async with open_client() as client:
         found = await _describe_deployment(client, name)
-    builds = [_build_row(summary) for summary in found.worker_deployment_info.version_summaries]
-    cells = [(build["build"], build["status"], build["since"]) for build in builds]
-    print_sheet(Sheet(builds, HEADINGS, cells, [build["build"] for build in builds]), output)
+        builds = await list_builds(client.client, found.worker_deployment_info)
+    cells = [(each.build, each.status, str(each.workers), str(each.pinned), format_time(each.since)) for each in builds]
+    data = [asdict(each) | {"since": format_time(each.since)} for each in builds]
+    print_sheet(Sheet(data, HEADINGS, cells, [each.build for each in builds]), output)
+    for each in builds:
+        if each.is_deserted:
+            terminal.print_message(f"{each.pinned} actions wait for a worker of build {each.build}", "red")
     return Exit.DONE
 
 
@@ -91,14 +98,3 @@ async def _describe_deployment(client: ActionClient, deployment: str) -> Any:
             raise
         why = f"no worker of the deployment {deployment!r} was ever seen"
         raise Refused(Category.NOT_FOUND, why, "start one with that RATCHET_DEPLOYMENT: starter worker") from error
-
-
-def _build_row(summary: Any) -> dict[str, str]:
-    from temporalio.api.enums.v1 import WorkerDeploymentVersionStatus
-
-    word = WorkerDeploymentVersionStatus.Name(summary.status).removeprefix("WORKER_DEPLOYMENT_VERSION_STATUS_")
-    return {
-        "build": summary.deployment_version.build_id,
-        "status": word.lower(),
-        "since": format_time(summary.create_time.ToDatetime()),
-    }

@@ -34,6 +34,8 @@ class Family(ABC):
     companion_workflows: ClassVar[Sequence[type]] = ()  # of companions, which move to each new build
     queues: ClassVar[Sequence[str]] = ()  # besides the queues of actions and of clouds
 
+    held_phases: ClassVar[Sequence[str]] = ()  # of actions that wait for a person to decide
+
     def __init__(self, context: WorkerContext) -> None:
         self.context = context
 

@@ -23,6 +23,7 @@ def configure_logging(level: str = "info", style: str = "json", traces: bool = T
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
+        structlog.stdlib.PositionalArgumentsFormatter(),
         structlog.stdlib.ExtraAdder(),
         add_action_fields,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -65,6 +66,7 @@ def add_action_fields(_logger: WrappedLogger, _method: str, event: EventDict) ->
     """Adds path, run and attempt of the workflow or activity to a log line."""
     if _is_replaying():
         raise structlog.DropEvent
+    event.pop("temporal_log", None)  # the SDK's own record of a forwarded line
     if workflow.in_workflow():
         info = workflow.info()
         event.update(path=info.workflow_id, run=info.run_id, workflow=info.workflow_type)

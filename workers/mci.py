@@ -20,6 +20,7 @@ from activities.reads import ExamineRequest
 from activities.retry import ProviderRetry
 from domain.faults import VERBS_OUTSIDE_WILDCARD
 from domain.mci import KINDS
+from domain.mci.tables import MciPhase
 from domain.wire import ACTIONS_QUEUE, cloud_queue, make_placement
 from providers.simulated.vms import VERBS
 from store.hooks import HooksByKind
@@ -38,6 +39,7 @@ class MciFamily(Family):
 
     name = "mci"
     kinds = KINDS
+    held_phases = (MciPhase.PREPARED,)
     workflows = (CreateMci, ControlVms, RemoveVms, ScaleGroup, SurveyVms, AdoptOrphan)
 
     @classmethod

@@ -51,7 +51,7 @@ async def run_worker(settings: WorkerSettings, queues: Sequence[str] = (), make:
     check_connections(settings.connections, queues)
     logs.configure_logging(settings.log_level, settings.log_format)
     log = structlog.get_logger("worker")
-    client = await connect_temporal(settings.home, *_plugins(settings), runtime=telemetry.metrics_runtime(settings))
+    client = await connect_temporal(settings.home, *_plugins(settings), runtime=telemetry.worker_runtime(settings))
     async with _run_service(client, settings, make) as service:
         stop = stop_event()
         service.exit_after = settings.drain + EXIT_GRACE_SECONDS
@@ -73,7 +73,7 @@ async def run_stack(settings: WorkerSettings, port: int = 0, ui_port: int = 0) -
         server = await embedded.start_server(settings.home, port, ui_port, embedded.DEFAULT_PORTS)
         try:
             client = await Client.connect(
-                server.address, plugins=_plugins(settings), runtime=telemetry.metrics_runtime(settings)
+                server.address, plugins=_plugins(settings), runtime=telemetry.worker_runtime(settings)
             )
             async with _run_service(client, settings) as service, service.serve_queues():
                 yield EmbeddedStack(client, server.address, server.ui, server.http, service)

@@ -43,6 +43,7 @@ from domain.ports import Cloud
 from domain.wire import ACTIONS_QUEUE, cloud_queue, worker_identity
 from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
+from store.gauges import SqlGauges
 from store.identity import read_identity
 from store.inventory import SqlInventory
 from store.migrate import migrate_schema, newest_version, read_version
@@ -53,6 +54,7 @@ from workers.context import WorkerContext
 from workers.discovery import activities_of
 from workers.families import FAMILIES, list_workflows, merge_hooks
 from workers.family import Family
+from workers.gauges import reported_gauges
 from workers.polling import WorkerGroup
 from workers.schedule import ensure_schedule, expected_schedules
 from workers.settings import WorkerSettings, redact_url
@@ -139,6 +141,9 @@ class WorkerService:
                 await stack.enter_async_context(family.run_beside_workers(queues))
             self.polling = WorkerGroup({queue: self._make_worker(queue) for queue in queues}, self.exit_after)
             await stack.enter_async_context(self.polling.run_workers())
+            if self.settings.metrics:
+                held = [phase for family in self.families for phase in family.held_phases]
+                await stack.enter_async_context(reported_gauges(self.client, SqlGauges(self.database), held))
             if ACTIONS_QUEUE in queues:
                 await ensure_schedule(self.client, self.settings.heal_interval)
                 await stack.enter_async_context(self._start_missing_companions())

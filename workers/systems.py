@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -18,7 +19,7 @@ from activities.systems.backend import (
     SystemRecordActivities,
 )
 from activities.systems.listing import ServiceListing
-from domain.errors import RatchetError
+from domain.errors import RatchetError, StoreUnavailable
 from domain.model import AT_WRITE_TIME
 from domain.paths import ancestors
 from domain.systems import KINDS
@@ -39,7 +40,10 @@ from workers.settings import WorkerSettings
 from workflows.systems.actions import CreateSystem, DeleteSystem, DeployPart, TearDownSystem
 
 BACKENDS = ("simulated", "process")
+FIRST_RESTART_PAUSE, LONGEST_RESTART_PAUSE = 1.0, 30.0  # seconds before a failed supervisor is started again
 LOOK_SECONDS = 10.0  # seconds between full comparisons, for changes that could not be written
+
+_log = structlog.get_logger("keeper")
 
 
 class SystemFamily(Family):
@@ -133,12 +137,18 @@ async def _supervise_forever(supervisor: Supervisor, store: SqlSystemStore) -> N
         if gone:
             await _forget_removed(supervisor, store)
 
+    pause = FIRST_RESTART_PAUSE
     while True:
+        began = time.monotonic()
         try:
             await supervisor.run(report)
+        except StoreUnavailable as error:  # an outage: one line for each try
+            _log.warning("the supervisor waits for the store", backend=supervisor.name, error=str(error))
         except Exception:
-            structlog.get_logger("keeper").exception("the supervisor of %s failed; it is restarted", supervisor.name)
-            await asyncio.sleep(1)
+            _log.exception("the supervisor failed; it is restarted", backend=supervisor.name)
+        pause = FIRST_RESTART_PAUSE if time.monotonic() - began > LONGEST_RESTART_PAUSE else pause
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_RESTART_PAUSE)
 
 
 async def _record_reports(supervisor: Supervisor, store: SqlSystemStore) -> None:
@@ -148,7 +158,7 @@ async def _record_reports(supervisor: Supervisor, store: SqlSystemStore) -> None
         with suppress(RatchetError):
             facts = await supervisor.describe_services()
             if facts and (changed := await store.record_observations(facts, AT_WRITE_TIME)):
-                structlog.get_logger("keeper").info("corrected what services are shown as", services=changed)
+                _log.info("corrected what services are shown as", services=changed)
             await _forget_removed(supervisor, store)
 
 

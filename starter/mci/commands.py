@@ -86,12 +86,13 @@ def _decision_command(word: str) -> CliCommand:
         from starter.mci import requests  # imported late: it loads Temporal's SDK
 
         path, decision = _mci_path(target), HoldDecision(reason=reason)
+        seconds = actions.parse_duration(within)
         async with open_client() as client:
-            await requests.send_decision(client, path, word, decision)
+            await requests.send_decision(client, path, word, decision, seconds or requests.DECISION_SECONDS)
         if not wait:
             terminal.print_remark(f"sent; wait for it with: {terminal.as_typed(f'starter wait {path}')}")
             return Exit.DONE
-        return await actions.wait_for_action(path, actions.parse_duration(within), output)
+        return await actions.wait_for_action(path, seconds, output)
 
     return decide
 

@@ -10,14 +10,18 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.refusals import refusal_of_error
 from client.actions import ActionClient
 from client.errors import Unanswered
-from client.launching import UPDATE_LIMIT_ERROR, message_contains
+from client.launching import UPDATE_LIMIT_ERROR, message_contains, run_within
 from domain import wire
 from domain.errors import Category, Refused
 from domain.limits import TASK_TIMEOUT
 from domain.mci.messages import HOLDING, SURVEY_VMS, HoldDecision, SurveyOrder, SurveyReport
 
+DECISION_SECONDS = 30.0  # for an MCI that holds to take a decision
 
-async def send_decision(client: ActionClient, path: str, word: str, decision: HoldDecision) -> str:
+
+async def send_decision(
+    client: ActionClient, path: str, word: str, decision: HoldDecision, seconds: float = DECISION_SECONDS
+) -> str:
     """Sends `continue` or `withdraw` to an MCI that holds. Returns the run; refuses if it does not hold."""
     decision = client.speaker.sign(decision, f"{word} {path}")
     running = await client.newest_run(path)
@@ -29,7 +33,12 @@ async def send_decision(client: ActionClient, path: str, word: str, decision: Ho
     await client.check_polled(wire.ACTIONS_QUEUE)
     handle = client.client.get_workflow_handle(path, run_id=running.run_id)
     try:
-        await handle.execute_update(word, decision, result_type=str)
+        await run_within(seconds, handle.execute_update(word, decision, result_type=str))
+    except TimeoutError as error:
+        raise Unanswered(
+            f"{path} did not answer within {seconds:g} s: it has no worker, or is paused; {word} may still come",
+            f"starter doctor; then starter explain {path}",
+        ) from error
     except WorkflowUpdateFailedError as error:
         if refusal := refusal_of_error(error.cause):
             raise refusal.to_error() from error

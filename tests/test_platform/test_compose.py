@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,13 +136,43 @@ def test_the_server_is_tuned_as_the_embedded_one_is() -> None:
 
 def test_the_namespace_keeps_what_the_embedded_one_keeps() -> None:
     script = (ROOT / "deploy" / "temporal-namespace.sh").read_text()
-    assert f"--retention {embedded.HISTORY_RETENTION}" in script
-    assert f"--namespace {OURS['setup']['environment']['TEMPORAL_NAMESPACE']} " in script
+    assert f"TEMPORAL_RETENTION:-{embedded.HISTORY_RETENTION}" in script
+    assert f"TEMPORAL_NAMESPACE:-{OURS['setup']['environment']['TEMPORAL_NAMESPACE']}" in script
 
 
 @pytest.mark.parametrize("script", ["temporal-schema.sh", "temporal-namespace.sh"])
 def test_the_scripts_can_be_read_by_a_shell(script: str) -> None:
     subprocess.run(["sh", "-n", ROOT / "deploy" / script], check=True)
+
+
+def run_script(script: str, folder: Path, **programs: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script with programs of our own in place of Temporal's and nc."""
+    for name, text in programs.items():
+        program = folder / name.replace("_", "-")
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    variables = {"PATH": f"{folder}:{os.environ['PATH']}", "WAIT_SECONDS": "1", "SQL_USER": "ratchet"}
+    return subprocess.run(["sh", ROOT / "deploy" / script], env=variables, capture_output=True, text=True)
+
+
+def test_the_namespace_is_made_once_the_server_is_healthy_and_a_sick_server_is_told(tmp_path: Path) -> None:
+    sick = run_script("temporal-namespace.sh", tmp_path, temporal='echo "connection refused" >&2; exit 1')
+    assert sick.returncode == 1
+    assert "is not healthy" in sick.stderr
+    assert "connection refused" in sick.stderr
+    starting = 'echo x >> "$0.asked"; [ "$(wc -l < "$0.asked")" -gt 1 ]'
+    made = run_script("temporal-namespace.sh", tmp_path, temporal=f'case "$*" in *health*) {starting};; esac')
+    assert (made.returncode, "keeps closed workflows for 90d" in made.stdout) == (0, True), made.stderr
+
+
+def test_the_schema_script_passes_over_what_exists_and_nothing_else(tmp_path: Path) -> None:
+    exists = 'case "$*" in *"create"*|*setup-schema*) echo "pq: database already exists" >&2; exit 1;; esac'
+    assert run_script("temporal-schema.sh", tmp_path, temporal_sql_tool=exists, nc="exit 0").returncode == 0
+    denied = 'case "$*" in *"create"*) echo "pq: permission denied" >&2; exit 1;; esac'
+    failed = run_script("temporal-schema.sh", tmp_path, temporal_sql_tool=denied, nc="exit 0")
+    assert (failed.returncode, "permission denied" in failed.stderr) == (1, True)
+    away = run_script("temporal-schema.sh", tmp_path, temporal_sql_tool="exit 0", nc="exit 1")
+    assert (away.returncode, "no PostgreSQL at postgres:5432" in away.stderr) == (1, True)
 
 
 def test_the_image_has_every_layer_and_every_extra_that_it_needs() -> None:
@@ -179,7 +212,7 @@ def test_docker_compose_itself_can_read_it(monkeypatch: pytest.MonkeyPatch) -> N
 # The same for Kubernetes.
 
 DOCUMENTS = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text()))
-CONFIG, JOB, WORKERS = DOCUMENTS
+CONFIG, JOB, WORKERS, BUDGET = DOCUMENTS
 
 
 def containers() -> list[dict[str, Any]]:
@@ -217,7 +250,40 @@ def test_on_kubernetes_a_worker_has_time_to_drain_and_is_asked_where_it_answers(
     assert pod["terminationGracePeriodSeconds"] > float(CONFIG["data"]["RATCHET_DRAIN"]) + 10
     port = pod["containers"][0]["ports"][0]
     assert CONFIG["data"]["RATCHET_METRICS"].endswith(f":{port['containerPort']}")
-    assert {pod["containers"][0][probe]["httpGet"]["port"] for probe in ("startupProbe", "livenessProbe")} == {
-        port["name"]
-    }
+    probes = [pod["containers"][0][f"{probe}Probe"] for probe in ("startup", "readiness", "liveness")]
+    assert {probe["httpGet"]["port"] for probe in probes} == {port["name"]}
     assert f"--uid {pod['securityContext']['runAsUser']}" in DOCKERFILE
+
+
+def test_on_kubernetes_pods_are_restricted_and_one_worker_always_stays() -> None:
+    """What the pod security standard *restricted* asks for."""
+    for workload in (JOB, WORKERS):
+        pod = workload["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in (*pod["initContainers"], *pod["containers"]):
+            assert not container["securityContext"]["allowPrivilegeEscalation"]
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+            mounted = {mount["name"] for mount in container["volumeMounts"]}
+            assert mounted <= {volume["name"] for volume in pod["volumes"]}
+    assert BUDGET["spec"]["minAvailable"] == 1
+    assert BUDGET["spec"]["selector"]["matchLabels"].items() <= WORKERS["spec"]["selector"]["matchLabels"].items()
+
+
+def test_on_kubernetes_the_files_are_where_the_settings_look_for_them() -> None:
+    (worker,) = WORKERS["spec"]["template"]["spec"]["containers"]
+    (files,) = (mount["mountPath"] for mount in worker["volumeMounts"] if mount["name"] == "files")
+    for variable in ("RATCHET_KEYS_FILE", "RATCHET_CONNECTIONS", "RATCHET_POLICY_FILE"):
+        assert CONFIG["data"][variable].startswith(f"{files}/")
+
+
+@pytest.mark.parametrize("unit", sorted(path.name for path in (ROOT / "deploy").glob("*.service")))
+def test_a_systemd_unit_runs_a_command_that_exists_and_lets_it_drain(unit: str) -> None:
+    text = (ROOT / "deploy" / unit).read_text()
+    (command,) = re.findall(r"^ExecStart=\S+/starter (.+)$", text, re.MULTILINE)
+    build_app().parse_args(shlex.split(command), print_error=False, exit_on_error=False)
+    assert "NoNewPrivileges=yes" in text
+    if (verify := shutil.which("systemd-analyze")) is not None:
+        ran = subprocess.run([verify, "verify", "--man=no", ROOT / "deploy" / unit], capture_output=True, text=True)
+        wrong = [line for line in ran.stderr.splitlines() if unit in line and "not executable" not in line]
+        assert not wrong

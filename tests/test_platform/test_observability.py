@@ -70,8 +70,8 @@ async def story(site: Site) -> None:
     await site.asking.wait_for_outcome(WEB, forced.run)
 
 
-def fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+def fetch(url: str, seconds: float = PATIENCE) -> str:
+    with urllib.request.urlopen(url, timeout=seconds) as answer:
         return str(answer.read().decode())
 
 
@@ -151,12 +151,12 @@ def test_the_dashboard_asks_for_what_is_there(watched: Watched) -> None:
 def test_a_metrics_address_that_cannot_be_had_is_told(tmp_path: Path) -> None:
     from domain.errors import Refused
     from workers.settings import WorkerSettings
-    from workers.telemetry import metrics_runtime
+    from workers.telemetry import worker_runtime
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         for address in (f"127.0.0.1:{taken.getsockname()[1]}", "nonsense"):
             with pytest.raises(Refused, match="metrics cannot be served") as caught:
-                metrics_runtime(WorkerSettings(home=tmp_path, metrics=address))
+                worker_runtime(WorkerSettings(home=tmp_path, metrics=address))
             assert "RATCHET_METRICS" in caught.value.hint

