@@ -90,7 +90,6 @@ TABLES = {
     "lease_timers": "leases: the events to come",
     "system_numbers": "systems: the last number given to a deploy or a teardown",
     "system_definitions": "systems: the definition of each deploy, and the one that it replaced",
-    "aliases": "the numbers and UUIDs by which APIs of the source systems name an object",
     "permits": "rate limits: how many VMs of a region each worker may have in flight, and until when",
     "heal_reports": "what each sweep of self-healing found and did",
     "store_identity": "the store's ID, and its incarnation, which each restore from a backup raises",
