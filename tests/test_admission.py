@@ -13,6 +13,7 @@ from domain import registry, wire
 from domain.errors import Category
 from domain.model import Refusal, Request
 from domain.paths import build_path
+from domain.requests import reused_request_id_refusal
 from tests.cases import every_case
 from tests.user import User
 from workflows import admission
@@ -80,3 +81,17 @@ async def test_a_run_of_the_wrong_type_ends_before_anything_is_done(client: Clie
     assert refusal
     assert (refusal.category, refusal.message) == (Category.INVALID, f"{workflow} does not {verb.action} {path}")
     assert {event.event_type for event in (await handle.fetch_history()).events} == STARTED_AND_ENDED
+
+
+@pytest.mark.parametrize(
+    ("action", "requested_by", "was"),
+    [
+        ("suspend", "me", "suspend"),
+        ("resume", "me", "resume with another spec"),
+        ("suspend", "you", "suspend by somebody else"),
+    ],
+)
+def test_a_request_id_that_was_used_says_for_what(action: str, requested_by: str, was: str) -> None:
+    request = Request(path="ns:default:mci:web", action="resume", requested_by="me", request_id="r-1")
+    refusal = reused_request_id_refusal(request, action, requested_by)
+    assert refusal.message == f"this id was used for {was} on ns:default:mci:web: r-1"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import sqlalchemy as sa
 
-from domain.edge.messages import CrmConnect, CrmDisconnect
+from domain.edge.messages import CrmConnect, CrmDisconnect, ReportedInstance
 from domain.edge.reports import ConnectionDecision, ConnectReport, DisconnectReport
 from store.edge import links
 from store.schema import objects
@@ -63,3 +65,20 @@ async def test_an_app_that_has_lost_its_cluster_can_still_be_deleted(driver: Sto
     assert "there is no such ClusterInst" in (await driver.refusal(app, "update", spec={"replicas": 2})).message
     await driver.finish(await driver.grant(app, "delete"))
     assert await driver.inventory.list_objects("app", BERLIN, "", 10) == []
+
+
+async def test_an_instance_that_a_crm_does_not_have_is_told_as_ignored_and_as_applied_when_it_is_back(
+    driver: StoreDriver,
+) -> None:
+    grant, cluster = await driver.grant(BERLIN, "create", spec={}), f"{BERLIN}:cluster:c1"
+    await driver.database.run_transaction(lambda connection: links.accept_connection(connection, connect(1)))
+    await driver.finish(grant)
+    await driver.finish(await driver.grant(cluster, "create", spec={}))
+    for number, there, told in (
+        (2, {}, ("ignored", "ignored: the CRM does not have it: missing; recreate it or delete it")),
+        (3, {cluster: ReportedInstance(state="Ready")}, ("applied", "the CRM has it again")),
+    ):
+        report = connect(number).model_copy(update={"instances": there})
+        await driver.database.run_transaction(partial(links.accept_connection, fact=report))
+        line = await driver.last(cluster)
+        assert (line.effect, line.message) == told

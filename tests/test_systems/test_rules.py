@@ -25,6 +25,7 @@ from domain.systems.rules import (
     restart_delay,
     reversal_moves,
     rollout_order,
+    subtree_definition,
 )
 from domain.systems.specs import Node
 from domain.systems.tables import BACKEND, DEPLOY, PART, SYSTEM, TEARDOWN, DeployStage, PartState, derive_status
@@ -304,3 +305,14 @@ def test_services_come_up_after_those_they_wait_for() -> None:
         waves.append(sorted(order.get_ready()))
         order.done(*waves[-1])
     assert waves == [[f"{SHOP}:back:db", f"{SHOP}:backup"], [f"{SHOP}:back:api"], [f"{SHOP}:web"]]
+
+
+def test_a_definition_is_read_from_the_stored_specs_and_nothing_deployed_is_none() -> None:
+    shop, web, api = "system:shop", "system:shop:web", "system:shop:web:api"
+    service = {"command": ["serve"]}
+    specs: dict[str, dict[str, Any]] = {shop: {"jobs": [{"name": "daily"}]}, web: {}, api: service}
+    api_part = {"name": "api", **service}
+    assert subtree_definition(api, specs) == service
+    assert subtree_definition(web, specs) == {"parts": [api_part]}
+    assert subtree_definition(shop, {shop: {}}) is None
+    assert subtree_definition(shop, {shop: {"parts": []}}) == {"parts": []}
