@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from providers import aws, simulated
+from providers.leases import ironic
 from providers.machines import qemu
 from providers.provider import Backend, Provider
 
@@ -13,4 +14,4 @@ PROVIDERS: tuple[Provider[Any], ...] = (
     aws.PROVIDER,
 )
 
-BACKENDS: tuple[Backend[Any], ...] = (qemu.BACKEND,)
+BACKENDS: tuple[Backend[Any], ...] = (qemu.BACKEND, ironic.BACKEND)

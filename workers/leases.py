@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from activities.launching import start_action
 from activities.leases import EventActivities, HostHandover, LeaseReadActivities
 from activities.leases.audit import LeaseAudit
 from activities.leases.listing import TenantListing
@@ -17,7 +19,7 @@ from activities.retry import NEARBY, ProviderRetry
 from activities.verify import AuditFunction
 from domain.companions import Companion, CompanionType
 from domain.leases import KINDS, names
-from domain.leases.messages import WakeClock
+from domain.leases.messages import HostSite, WakeClock
 from domain.leases.specs import LeaseLimits
 from domain.ports import InlineWork
 from domain.wire import ACTIONS_QUEUE, LOOK_AGAIN
@@ -25,6 +27,7 @@ from providers.leases.hosts import PROVIDER_NAME, SimulatedHosts
 from store.hooks import HooksByKind
 from store.leases import SqlLeaseSchedule, SqlLeaseViews
 from store.leases.hooks import lease_hooks
+from workers.connections import open_backend
 from workers.context import WorkerContext
 from workers.discovery import activities_of
 from workers.family import ActivitiesByQueue, Family
@@ -67,10 +70,13 @@ class LeaseFamily(Family):
 
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
-        self.hosts = SimulatedHosts(context.cloud_database)
+        # Without a real site: simulated, in the same database as the simulated clouds.
+        self.hosts: HostSite = open_backend(context.connections, "hosts") or SimulatedHosts(context.cloud_database)
         self._store, self._reads = SqlLeaseSchedule(context.database), SqlLeaseViews(context.database)
         patience = replace(NEARBY, call_seconds=context.settings.call_timeout, total_seconds=context.settings.patience)
-        self._handover = HostHandover(self._store, self.hosts, context.fence, patience)
+        self._handover = HostHandover(
+            self._store, self.hosts, context.fence, patience, partial(start_action, context.client)
+        )
 
     def activities(self) -> ActivitiesByQueue:
         handover, firing = self._handover, EventActivities(self.context.client, self._store)

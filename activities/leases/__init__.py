@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -15,7 +17,7 @@ from activities.heartbeat import keep_heartbeat
 from activities.launching import start_action, wake_clock
 from activities.reads import answered_from_store, refusal_as_answer
 from activities.retry import UNANSWERED, ProviderRetry
-from domain.errors import ProviderError, Rejected, one_line
+from domain.errors import ProviderError, Rejected, Unavailable, one_line
 from domain.kinds import InternalProgram
 from domain.leases import boundaries, names
 from domain.leases.dates import format_date
@@ -32,6 +34,7 @@ from domain.leases.messages import (
     HandOverOrder,
     HandOverResult,
     HoldingsStore,
+    HostFailed,
     HostProvider,
     LeasesView,
     LeaseView,
@@ -46,6 +49,7 @@ CONCURRENT_FIRINGS = 60  # actions under way, not counting those slower than SLO
 SLOW_SECONDS = 2.0
 QUICK_TRY_SECONDS = 1.0  # seconds for the first try of a hand-over
 NO_HOST_MESSAGE = "no host is left for it"
+StartAction = Callable[[Request], Awaitable[object]]
 ACTION_OF_EVENT = {START: "start", BEFORE_END: "announce", END: "end"}
 
 
@@ -66,7 +70,15 @@ class HostHandover:
     So the first try may be a local activity, which adds no events to the history; a slow one becomes a normal activity.
     """
 
-    def __init__(self, holdings: HoldingsStore, hosts: HostProvider, fence: Fence, patience: ProviderRetry) -> None:
+    def __init__(
+        self,
+        holdings: HoldingsStore,
+        hosts: HostProvider,
+        fence: Fence,
+        patience: ProviderRetry,
+        start: StartAction,  # may raise WorkflowAlreadyStartedError
+    ) -> None:
+        self._start = start
         self._holdings = holdings
         self._hosts = hosts
         self._fence = fence
@@ -161,10 +173,23 @@ class HostHandover:
     async def _order_holding(self, holding: DesiredHolding, want: HandOverGoal, right: OrderRight) -> str:
         """Gives one order. Returns an error if a reservation that should hold hosts has none left."""
         await right.prove()
-        await self._hosts.set_holding(holding)
+        try:
+            await self._hosts.set_holding(holding)
+        except HostFailed as failed:
+            await self._report_failed_host(failed)
+            # The next try reads the holding anew: with another host, if there is one.
+            raise Unavailable(f"{failed}; its leases get other hosts") from failed
         if holding.returning:
             await self._holdings.record_returned_hosts(holding)
         return "" if holding.hosts or want is not HandOverGoal.ALL else NO_HOST_MESSAGE
+
+    async def _report_failed_host(self, failed: HostFailed) -> None:
+        """Starts the action by which a host's leases get other hosts, as a person would who saw it fail."""
+        request = Request(
+            path=failed.host, action="fail", requested_by=InternalProgram.SELF_HEALING, reason=one_line(failed)
+        )
+        with suppress(WorkflowAlreadyStartedError):
+            await self._start(request)
 
 
 class EventActivities:

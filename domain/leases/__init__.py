@@ -71,7 +71,12 @@ KINDS: tuple[Kind, ...] = (
         scope=("pool", "host"),
         verbs=(
             Verb("add", names.CHANGE_HOST, "Add a host to a pool.", HostSpec),
-            Verb("fail", names.CHANGE_HOST, "Mark a host as failed; its leases get other hosts where there are any."),
+            Verb(
+                "fail",
+                names.CHANGE_HOST,
+                "Mark a host as failed; its leases get other hosts where there are any.",
+                programs=(InternalProgram.SELF_HEALING,),
+            ),
             Verb("recover", names.CHANGE_HOST, "Mark a host as working again; leases that miss one may get it."),
             Verb("update", names.CHANGE_HOST, "Change properties of a host; leases keep what they have.", HostChange),
             Verb("remove", names.CHANGE_HOST, "Remove a host from its pool; refused while a lease has booked it."),

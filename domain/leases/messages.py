@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
+from domain.errors import Rejected
 from domain.leases.capacity import ResourceSize
 from domain.model import Model, Move, SignedMessage
 
@@ -146,6 +147,14 @@ class HostTenant:
     generation: int
 
 
+class HostFailed(Rejected):
+    """The provider has given up a host: its leases need others."""
+
+    def __init__(self, host: str, message: str) -> None:
+        super().__init__(message)
+        self.host = host
+
+
 class HostProvider(Protocol):
     """The provider that hands over hosts and instances to tenants."""
 
@@ -167,6 +176,14 @@ class TenantRegister(Protocol):
         """Returns a page of the hosts held by reservations at or below a path, in order, beginning after a pair of
         both.
         """
+        ...
+
+
+class HostSite(HostProvider, TenantRegister, Protocol):
+    """Everything that leases need of the site of the hosts."""
+
+    async def held(self, reservations: Sequence[str]) -> Sequence[HostTenant]:
+        """Returns what these reservations hold."""
         ...
 
 

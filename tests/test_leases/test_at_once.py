@@ -42,6 +42,10 @@ async def _heard() -> bool:
     return True
 
 
+async def _no_host_fails(request: Request) -> None:
+    raise AssertionError(request)
+
+
 @dataclass
 class Desk:
     driver: StoreDriver
@@ -53,6 +57,7 @@ class Desk:
             self.site,
             Fence(self.driver.inventory, _heard),
             ProviderRetry(total_seconds=1),
+            _no_host_fails,
         )
         work: dict[tuple[str, str], InlineWork] = {
             ("lease", "start"): hands.start_at_once,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence
+from activities.launching import start_action
 from activities.leases import HostHandover
 from activities.retry import ProviderRetry
 from domain.leases.dates import format_date
@@ -71,7 +73,8 @@ def _hands(tenant: Tenant, where: str, stop: Stop) -> HostHandover:
         hosts = HeldInCall(hosts, stop)
     else:
         store = HeldBeforeReading(store, stop)
-    return HostHandover(store, hosts, Fence(tenant.service.inventory, _heard), ProviderRetry(total_seconds=PATIENCE))
+    fence, patience = Fence(tenant.service.inventory, _heard), ProviderRetry(total_seconds=PATIENCE)
+    return HostHandover(store, hosts, fence, patience, partial(start_action, tenant.service.client))
 
 
 async def _begun(tenant: Tenant, action: str, **spec: str) -> Grant:

@@ -1,0 +1,249 @@
+"""Hands Ironic nodes over to reservations. Every call takes each node one step further; the caller asks until all are
+there.
+
+So an Ironic that dies in a deploy, or forgets it, is asked again; and the right to order is proven before every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from domain.errors import Rejected, Unavailable, UnknownOutcome, join_first_texts, one_line
+from domain.leases.messages import DesiredHolding, HostFailed, HostTenant
+from domain.paths import name_of
+from providers.epochs import refuse_late_order
+from providers.leases.ironic.nodes import (
+    EXTRA_KEY,
+    FIELDS,
+    IronicNode,
+    NodeStep,
+    instance_of,
+    step_to_hold,
+    step_to_return,
+)
+from providers.leases.ironic.options import IronicOptions
+from providers.provider import OpenDatabase
+
+VERSION = "1.81"  # of the API; fields of a lessee are older
+PAGE_SIZE = 1_000
+CALL_SECONDS = 30.0
+_ALREADY_SO = 409  # it is locked by an operation, or has an instance
+
+
+class IronicHosts:
+    """A `HostSite` of bare metal nodes. Nodes are found by their lessee, so our own records are not needed for that."""
+
+    def __init__(self, options: IronicOptions) -> None:
+        self._options = options
+
+    async def set_holding(self, holding: DesiredHolding) -> None:
+        """Takes every node one step towards the holding. Raises Unavailable until it is reached."""
+        if holding.hosts and not holding.whole:
+            raise Rejected("Ironic hands over whole hosts, not parts of them: reserve physical:host")
+        wanted = {name_of(host): host for host in holding.hosts}
+        async with self._open() as ironic:
+            held = await ironic.list_nodes(lessee=holding.token)
+            if any(int(node.mark.get("version", 0)) > holding.version for node in held):
+                return  # a later order was given since
+            nodes = {node.name: node for node in held}
+            for name in wanted.keys() - nodes.keys():
+                nodes[name] = await ironic.find_node(name)
+            steps = {
+                name: step_to_hold(node, holding.token) if name in wanted else step_to_return(node)
+                for name, node in nodes.items()
+            }
+            for name, step in steps.items():
+                await self._take_step(ironic, step, nodes[name], holding, wanted.get(name, ""))
+        self._wait_unless_done(steps)
+
+    async def take_back_hosts(self, reservation: str, generation: int) -> int:
+        """Takes back every node of a reservation, of any generation up to this one."""
+        async with self._open() as ironic:
+            held = [node for node in await ironic.list_leased_nodes() if node.mark.get("reservation") == reservation]
+            if late := next(
+                (
+                    late
+                    for node in held
+                    if (late := refuse_late_order(reservation, generation, _generation(node), "generation"))
+                ),
+                None,
+            ):
+                raise late
+            steps = {node.name: step_to_return(node) for node in held}
+            for node in held:
+                await self._return_node(ironic, steps[node.name], node)
+        self._wait_unless_done(steps)
+        return len(held)
+
+    async def list_living(self, prefix: str, after: tuple[str, str]) -> list[HostTenant]:
+        found = [tenant for tenant in await self._list_tenants() if is_at_or_below(tenant.reservation, prefix)]
+        return [tenant for tenant in found if (tenant.reservation, tenant.host) > after][:PAGE_SIZE]
+
+    async def held(self, reservations: Sequence[str]) -> list[HostTenant]:
+        """Returns what these reservations hold."""
+        wanted = set(reservations)
+        return [tenant for tenant in await self._list_tenants() if tenant.reservation in wanted]
+
+    async def _list_tenants(self) -> list[HostTenant]:
+        async with self._open() as ironic:
+            nodes = await ironic.list_leased_nodes()
+        tenants = [
+            HostTenant(
+                host=str(node.mark["host"]),
+                reservation=str(node.mark["reservation"]),
+                units=1,
+                token=node.lessee,
+                generation=_generation(node),
+            )
+            for node in nodes
+        ]
+        return sorted(tenants, key=lambda tenant: (tenant.reservation, tenant.host))
+
+    async def _take_step(
+        self, ironic: IronicApi, step: NodeStep, node: IronicNode, holding: DesiredHolding, host: str
+    ) -> None:
+        match step:
+            case NodeStep.TAKEN:
+                raise Rejected(f"host {node.name} is still held by {node.lessee or node.instance}")
+            case NodeStep.BROKEN:
+                raise HostFailed(host, f"node {node.name} is {_plain_state(node)}{node.error and f': {node.error}'}")
+            case NodeStep.NOTHING:
+                await self._raise_version(ironic, node, holding)
+            case NodeStep.CLAIM:
+                await self._claim(ironic, node, holding, host)
+                await ironic.provision(node.name, "active")
+            case NodeStep.DEPLOY:
+                await ironic.provision(node.name, "active")
+            case NodeStep.DEPLOY_AGAIN:
+                await self._deploy_again(ironic, node, host)
+            case _:
+                await self._return_node(ironic, step, node)
+
+    async def _claim(self, ironic: IronicApi, node: IronicNode, holding: DesiredHolding, host: str) -> None:
+        mark = {
+            "host": host,
+            "reservation": holding.reservation,
+            "generation": holding.generation,
+            "version": holding.version,
+            "tries": 1,
+        }
+        values = {
+            "/instance_uuid": instance_of(holding.token, node.name),
+            "/lessee": holding.token,
+            f"/extra/{EXTRA_KEY}": mark,
+            **{f"/instance_info/{name}": value for name, value in self._options.instance_info.items()},
+        }
+        await ironic.patch(node.name, [{"op": "add", "path": path, "value": value} for path, value in values.items()])
+
+    async def _raise_version(self, ironic: IronicApi, node: IronicNode, holding: DesiredHolding) -> None:
+        """Marks a node with the version of the order, by which an earlier one is known to be outdated."""
+        if node.mark.get("version") != holding.version:
+            change = {"op": "add", "path": f"/extra/{EXTRA_KEY}/version", "value": holding.version}
+            await ironic.patch(node.name, [change])
+
+    async def _deploy_again(self, ironic: IronicApi, node: IronicNode, host: str) -> None:
+        """Deploys a node once more; after the last try it goes into maintenance, and the lease gets another host."""
+        tries = int(node.mark.get("tries", 1))
+        if tries >= self._options.deploys:
+            reason = f"{tries} deploys failed, the last one: {node.error or 'Ironic gives no reason'}"
+            await ironic.set_maintenance(node.name, reason)
+            raise HostFailed(host, f"node {node.name} is in maintenance: {reason}")
+        await ironic.patch(node.name, [{"op": "add", "path": f"/extra/{EXTRA_KEY}/tries", "value": tries + 1}])
+        await ironic.provision(node.name, "active")
+
+    async def _return_node(self, ironic: IronicApi, step: NodeStep, node: IronicNode) -> None:
+        if step is NodeStep.UNDEPLOY:
+            await ironic.provision(node.name, "deleted")
+        elif step is NodeStep.RELEASE:
+            gone = ["/lessee", f"/extra/{EXTRA_KEY}", *(["/instance_uuid"] if node.instance else [])]
+            await ironic.patch(node.name, [{"op": "remove", "path": path} for path in gone])
+
+    @staticmethod
+    def _wait_unless_done(steps: dict[str, NodeStep]) -> None:
+        left = [f"{name}: {step}" for name, step in steps.items() if step not in (NodeStep.NOTHING, NodeStep.RELEASE)]
+        if left:
+            raise Unavailable(f"Ironic is at work ({join_first_texts(sorted(left))})")
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[IronicApi]:
+        import httpx
+
+        async with httpx.AsyncClient(
+            base_url=str(self._options.url),
+            auth=self._options.credentials(),
+            headers={"X-OpenStack-Ironic-API-Version": VERSION},
+            timeout=CALL_SECONDS,
+            trust_env=False,
+        ) as client:
+            yield IronicApi(client)
+
+
+class IronicApi:
+    """The few calls that leases need."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    async def find_node(self, name: str) -> IronicNode:
+        """Returns a node by name. Raises Rejected if there is none."""
+        return IronicNode.from_api(await self._call("GET", f"/v1/nodes/{name}", params={"fields": ",".join(FIELDS)}))
+
+    async def list_leased_nodes(self) -> list[IronicNode]:
+        """Returns all nodes that we have marked."""
+        return [node for node in await self.list_nodes() if node.lessee and node.mark]
+
+    async def list_nodes(self, **only: str) -> list[IronicNode]:
+        found: list[IronicNode] = []
+        params = {"fields": ",".join(FIELDS), "limit": PAGE_SIZE, **only}
+        while True:
+            page = (await self._call("GET", "/v1/nodes", params=params))["nodes"]
+            found += [IronicNode.from_api(node) for node in page]
+            if len(page) < PAGE_SIZE:
+                return found
+            params["marker"] = page[-1]["uuid"]
+
+    async def provision(self, node: str, target: str) -> None:
+        await self._call("PUT", f"/v1/nodes/{node}/states/provision", json={"target": target})
+
+    async def patch(self, node: str, changes: list[dict[str, Any]]) -> None:
+        await self._call("PATCH", f"/v1/nodes/{node}", json=changes)
+
+    async def set_maintenance(self, node: str, reason: str) -> None:
+        await self._call("PUT", f"/v1/nodes/{node}/maintenance", json={"reason": one_line(reason, 250)})
+
+    async def _call(self, method: str, path: str, **more: Any) -> Any:
+        """Makes one call. An answer that a later try may change is Unavailable, any other refusal is Rejected."""
+        import httpx
+
+        try:
+            answer = await self._client.request(method, path, **more)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise Unavailable(f"Ironic cannot be reached: {one_line(error)}") from error
+        except httpx.HTTPError as error:
+            raise UnknownOutcome(f"Ironic did not answer: {one_line(error)}") from error
+        if answer.is_success:
+            return answer.json() if answer.content else None
+        said = one_line(answer.text, 300)
+        if answer.status_code in (_ALREADY_SO, 429) or answer.status_code >= 500:
+            raise Unavailable(f"Ironic says {answer.status_code} to {method} {path}: {said}")
+        raise Rejected(f"Ironic says {answer.status_code} to {method} {path}: {said}")
+
+
+def open_hosts(options: IronicOptions, open_database: OpenDatabase) -> IronicHosts:
+    """Opens Ironic as the host site. It needs no database of ours: nodes carry their lessee."""
+    return IronicHosts(options)
+
+
+def _generation(node: IronicNode) -> int:
+    return int(node.mark.get("generation", 0))
+
+
+def _plain_state(node: IronicNode) -> str:
+    return "in maintenance" if node.maintenance else node.state
+
+
+def is_at_or_below(path: str, prefix: str) -> bool:
+    """Tells whether a path is another one, or below it; everything is below the empty one."""
+    return not prefix or path == prefix or path.startswith(f"{prefix}:")
