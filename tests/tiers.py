@@ -55,6 +55,7 @@ SLOW = (
     "tests/test_leases/test_away.py",
     "tests/test_leases/test_commands.py",
     "tests/test_leases/test_cut_off.py",
+    "tests/test_leases/test_ironic.py",
     "tests/test_leases/test_updates.py",
     "tests/test_load.py",
     "tests/test_machines/test_bin.py",
