@@ -16,7 +16,7 @@ _ONLY_BY_CLOCK = (InternalProgram.CLOCK,)
 
 
 def is_simulated_reservation(spec: Mapping[str, Any], _placement: str) -> bool:
-    """Hosts and instances are handed over by a simulated site; an MCI is as real as its VMs."""
+    """Hosts and instances are handed over by a simulated site, unless there is a real one; an MCI is as real as its VMs."""
     return spec.get("resource_type") != "mci"
 
 
@@ -44,6 +44,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         table=RESERVATION,
         is_simulated=is_simulated_reservation,
+        backend_role="hosts",
         scope=("project", "lease", "reservation"),
         verbs=(orphan_verb("Take back the hosts of a reservation that no record knows."),),
         help="Reservations of a lease.",
@@ -68,6 +69,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         table=HOST,
         is_simulated=is_always_simulated,
+        backend_role="hosts",
         scope=("pool", "host"),
         verbs=(
             Verb("add", names.CHANGE_HOST, "Add a host to a pool.", HostSpec),
