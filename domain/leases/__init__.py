@@ -16,7 +16,7 @@ _ONLY_BY_CLOCK = (InternalProgram.CLOCK,)
 
 
 def is_simulated_reservation(spec: Mapping[str, Any], _placement: str) -> bool:
-    """Hosts and instances are handed over by a simulated site, unless there is a real one; an MCI is as real as its VMs."""
+    """Hosts and instances are simulated, unless there is a real site; an MCI is as real as its VMs."""
     return spec.get("resource_type") != "mci"
 
 
