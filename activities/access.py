@@ -10,13 +10,16 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from activities.proofs import ReplayMemory
 from domain import registry
 from domain.access import AccessPolicy, Subject
 from domain.errors import Category, Refused
 from domain.exposure import INTERNAL, OWN_ACTION, READ, Access
+from domain.identities import ProofUse
+from domain.kinds import InternalProgram
 from domain.message import SignedMessage
-from domain.model import Request
-from domain.requests import AccessQuery, AccessView, MessageCheck
+from domain.model import Claim, Request
+from domain.requests import AccessQuery, AccessView, MessageCheck, sent_request
 from domain.wire import READ_ACCESS
 
 T = TypeVar("T")
@@ -27,12 +30,12 @@ STANDALONE_HINT = "it is a step of our workflows, and runs only within one"
 class IdentifySender(Protocol):
     """Returns who sent a message; raises Refused if its proof is wrong. `at` is when Temporal received it."""
 
-    def __call__(self, asked: SignedMessage, purpose: str, at: datetime | None) -> Subject: ...
+    def __call__(self, message: SignedMessage, purpose: str, at: datetime | None) -> Subject: ...
 
 
-def claimed_sender(asked: SignedMessage, purpose: str, at: datetime | None) -> Subject:
+def claimed_sender(message: SignedMessage, purpose: str, at: datetime | None) -> Subject:
     """Takes the name that the sender gives: for workers without RATCHET_IDENTITIES."""
-    return Subject(asked.requested_by)
+    return Subject(message.requested_by)
 
 
 class Authorizer:
@@ -45,22 +48,48 @@ class Authorizer:
     ) -> None:
         self.policy = policy
         self.identify = identify
+        self.replays = ReplayMemory()
+
+    @property
+    def wants_proofs(self) -> bool:
+        """Tells whether names must be proven here."""
+        return self.identify is not claimed_sender
 
     def authorize(self, subject: Subject, verb: str, path: str, force: bool = False) -> None:
         """Raises Refused unless the subject may do this."""
         if policy := self.policy():
             policy.authorize(subject, verb, path, force)
 
-    def check_request(self, request: Request, at: datetime | None = None) -> None:
-        """Raises Refused unless its sender may make this request."""
+    def check_request(self, request: Request, at: datetime | None = None) -> Subject:
+        """Raises Refused unless its sender may make this request. Returns the sender."""
         subject = self.identify(request, OWN_ACTION, at)
+        self._judge_request(request, subject)
+        return subject
+
+    def check_claim(self, claim: Claim) -> ProofUse | None:
+        """Raises Refused unless the sender of a request may make it. Returns its proof, which is good once.
+
+        What a workflow of ours asks for has no proof: Temporal itself says whose child it is.
+        """
+        request = claim.request
+        if self.wants_proofs and claim.parent and not request.proof:
+            subject = Subject(request.requested_by)
+            if not is_program_name(subject.name):
+                raise Refused(Category.FORBIDDEN, f"{subject.name} is not proven: it is no program of ours")
+        else:
+            subject = self.identify(sent_request(claim), OWN_ACTION, claim.started or claim.at)
+        self._judge_request(request, subject)
+        return subject.proof
+
+    def _judge_request(self, request: Request, subject: Subject) -> None:
         if policy := self.policy():
             policy.check_request(request, subject)
 
-    def check_message(self, check: MessageCheck) -> None:
-        """Raises Refused unless its sender may send this message to the workflow of an object."""
+    def check_message(self, check: MessageCheck) -> ProofUse | None:
+        """Raises Refused unless its sender may send this message to the workflow of an object. Returns its proof."""
         subject = self.identify(check.message, f"{check.verb} {check.path}", check.at)
         self.authorize(subject, check.verb, check.path)
+        return subject.proof
 
     def describe_access(self, query: AccessQuery, at: datetime | None = None) -> AccessView:
         """Tells its sender who it is, which roles it has and, if asked, whether it may do something."""
@@ -80,7 +109,7 @@ class Authorizer:
         )
 
     def check_call(
-        self, name: str, asked: object, at: datetime | None = None, known: Subject | None = None
+        self, name: str, asked: object, at: datetime | None = None, known: Subject | None = None, call: str = ""
     ) -> Subject | None:
         """Raises Refused unless the sender may call this activity. Returns the sender; None if nobody is asked for.
 
@@ -91,12 +120,16 @@ class Authorizer:
             return None
         if isinstance(asked, Request):  # the activity itself judges it
             return None
+        verb = asked.judged_verb(exposure.verb)
+        if not verb:
+            return None
         subject = known or self.identify(asked, name, at)
+        self.replays.check_use(subject, call)
         if exposure.verb == OWN_ACTION:
             return None
         if exposure.verb == READ:
             self._check_readable(subject, asked.judged_path)
-        elif verb := asked.judged_verb(exposure.verb):
+        else:
             self.authorize(subject, verb, asked.judged_path)
         return subject
 
@@ -126,6 +159,11 @@ class Authorizer:
         policy = self.policy()
         if policy and (policy.is_denied(subject, READ, path) or not policy.readable_paths(subject, path)):
             policy.authorize(subject, READ, path)
+
+
+def is_program_name(name: str) -> bool:
+    """Tells whether a name is one that programs of ours use: their own, an object's path, or a policy's."""
+    return name in {*InternalProgram, "lease"} or ":" in name or name.startswith("policy ")
 
 
 class LineBudget:

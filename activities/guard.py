@@ -35,7 +35,9 @@ class _GuardedActivity(ActivityInboundInterceptor):
         try:
             check_caller(info.activity_type, info.workflow_type, self._guard.own_types)
             asked = input.args[0] if input.args else None
-            subject = authorizer.check_call(info.activity_type, asked, info.scheduled_time)
+            subject = authorizer.check_call(
+                info.activity_type, asked, info.scheduled_time, call=info.activity_run_id or info.activity_id
+            )
             answer = await super().execute_activity(input)
             return authorizer.prune_answer(subject, answer)
         except Refused as refused:

@@ -100,6 +100,8 @@ class HealingActivities:
                 *(self._leftovers.remove_leftover(leftover, order.dry_run, room) for leftover in left),
             )
             lost = await (self._companions.list_missing() if order.dry_run else self._companions.start_missing(at))
+            if not order.dry_run:
+                await self._inventory.forget_expired_proofs(at)
             pruned = await self._retention.prune_old_actions(at, order.dry_run) if self._retention else None
         started = HealFinding.WOULD_START if order.dry_run else HealFinding.STARTED
         found = [look for look in looks if look] + [

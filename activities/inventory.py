@@ -59,7 +59,9 @@ class ActionActivities:
     async def check_access(self, request: Request) -> Refusal | None:
         """Returns the access policy's refusal, or None. begin checks the policy too."""
         try:
-            self.authorizer.check_request(request, activity.info().scheduled_time)
+            subject = self.authorizer.check_request(request, activity.info().scheduled_time)
+            if subject.proof and await self.inventory.is_proof_used(subject.proof.id):
+                raise Refused(Category.FORBIDDEN, f"a proof of {subject.name} was used before: it is good once")
         except Refused as refused:
             return await self._record_refusal(request.path, request.action, Refusal.from_error(refused))
         return None
@@ -68,7 +70,7 @@ class ActionActivities:
     async def check_message(self, check: MessageCheck) -> Refusal | None:
         """Returns why the sender of a message to a workflow may not send it, or None."""
         try:
-            self.authorizer.check_message(check)
+            await self.inventory.use_proof(self.authorizer.check_message(check), activity.info().workflow_run_id or "")
         except Refused as refused:
             return await self._record_refusal(check.path, check.verb, Refusal.from_error(refused))
         return None

@@ -16,7 +16,7 @@ from client.connection import connect_temporal, connection_options, read_embedde
 from client.gateway import GatewayReads, find_gateway
 from client.payloads import data_converter
 from client.settings import ClientSettings, load_settings
-from client.speaker import Speaker, user_name
+from client.speaker import make_speaker
 
 CONNECT_SECONDS = 5
 
@@ -30,7 +30,7 @@ async def connect(settings: ClientSettings | None = None, trace: str = "client")
     settings = settings or load_settings(ClientSettings)
     temporal = await _connect_client(settings)
     address = temporal.service_client.config.target_host
-    client = ActionClient(temporal, find_web_ui(settings, address), Speaker(user_name()))
+    client = ActionClient(temporal, find_web_ui(settings, address), make_speaker(settings, temporal.namespace))
     if gateway := find_gateway(settings.home, address, temporal.namespace):
         client.gateway = GatewayReads(gateway)
     with translate_errors(temporal.namespace), tracing.trace_command(settings, trace):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from domain.fields import refuse_invalid
@@ -22,6 +22,8 @@ class ClientSettings(BaseSettings):
     ui_url: str = ""  # Temporal's Web UI, for links; not needed with the embedded server
     deployment: SettingWord = ""  # a name makes workers versioned: an action ends on the build that it began on
     keys_file: str = ""  # encrypts every payload
+    key_file: str = ""  # a private key that proves who asks; see `starter key new`
+    subject: str = Field("", max_length=100)  # whose key it is; without a key, the name to claim
     traces: str = ""  # an OpenTelemetry collector, such as http://127.0.0.1:4318
 
 

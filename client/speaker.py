@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import getpass
+from pathlib import Path
 from typing import TypeVar
 
+from activities.proofs import PROOF_SECONDS, ProofSigner
+from client.settings import ClientSettings
+from domain.errors import Category, Refused
 from domain.message import SignedMessage
 
-A = TypeVar("A", bound=SignedMessage)
+M = TypeVar("M", bound=SignedMessage)
+KEY_HINT = "make one: starter key new NAME; it is a PEM file with mode 600"
 
 
 class Speaker:
@@ -16,9 +21,29 @@ class Speaker:
     def __init__(self, name: str = "") -> None:
         self.name = name
 
-    def sign(self, asked: A, purpose: str) -> A:
+    def sign(self, message: M, purpose: str) -> M:
         """Returns the message with its sender's name. `purpose` is what the message is for: an activity, a signal."""
-        return asked if asked.requested_by or not self.name else asked.model_copy(update={"requested_by": self.name})
+        if message.requested_by or not self.name:
+            return message
+        return message.model_copy(update={"requested_by": self.name})
+
+    def sign_for(self, message: M, purpose: str, subject: str) -> M:
+        """Returns the message in the name of somebody else, whom this process has authenticated."""
+        return message.model_copy(update={"requested_by": subject})
+
+
+class ProvenSpeaker(Speaker):
+    """Signs every message with a private key."""
+
+    def __init__(self, signer: ProofSigner) -> None:
+        super().__init__(signer.name)
+        self._signer = signer
+
+    def sign(self, message: M, purpose: str) -> M:
+        return self._signer.sign(message, purpose)
+
+    def sign_for(self, message: M, purpose: str, subject: str) -> M:
+        return self._signer.sign(message, purpose, subject)
 
 
 class VouchedSpeaker(Speaker):
@@ -28,8 +53,29 @@ class VouchedSpeaker(Speaker):
         super().__init__(caller)
         self._own: Speaker = own._own if isinstance(own, VouchedSpeaker) else own
 
-    def sign(self, asked: A, purpose: str) -> A:
-        return self._own.sign(asked.model_copy(update={"requested_by": self.name}), purpose)
+    def sign(self, message: M, purpose: str) -> M:
+        return self._own.sign_for(message, purpose, self.name)
+
+
+def load_signer(settings: ClientSettings, namespace: str, seconds: float = PROOF_SECONDS) -> ProofSigner | None:
+    """Returns the signer of RATCHET_KEY_FILE; None without one. Refuses a key that others can read, or a wrong one."""
+    if not settings.key_file:
+        return None
+    file = Path(settings.key_file)
+    try:
+        if file.stat().st_mode & 0o077:
+            raise Refused(Category.INVALID, f"the key {file} can be read or changed by others: chmod 600", KEY_HINT)
+        return ProofSigner(file.read_bytes(), settings.subject or user_name(), namespace, seconds)
+    except OSError as error:
+        raise Refused(Category.INVALID, f"the key {file} cannot be read: {error.strerror}", KEY_HINT) from error
+    except (ValueError, NameError) as error:
+        raise Refused(Category.INVALID, f"{file} is no private key for Ed25519", KEY_HINT) from error
+
+
+def make_speaker(settings: ClientSettings, namespace: str) -> Speaker:
+    """Returns the speaker of these settings: proven by a key, or claiming the user's name."""
+    signer = load_signer(settings, namespace)
+    return ProvenSpeaker(signer) if signer else Speaker(settings.subject or user_name())
 
 
 def user_name() -> str:

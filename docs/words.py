@@ -6,6 +6,9 @@ from domain import faults, limits
 from starter.errors import Exit
 
 SETTINGS = {
+    "key_file": "a private key (PEM, mode 600) that proves who asks; of a worker or gateway: it vouches for others",
+    "subject": "whose key it is; without a key, the name to claim instead of the user's",
+    "identities": "a YAML file on the workers with the public keys of subjects and issuers; empty: names are claimed",
     "home": "folder for the data of the embedded stack",
     "store_url": "the inventory's database; in production `postgresql://user:password@host/name`",
     "store_pool": "PostgreSQL connections of a worker to the inventory, and as many to the simulated clouds",
@@ -77,6 +80,7 @@ FAULTS = {
 }
 
 TABLES = {
+    "proofs": "a proof that was used, and the run that used it, until it expires",
     "objects": "every object with its status; VMs are objects too",
     "actions": "every admitted action: who asked, its grant, its outcome",
     "locks": "which action holds which path",

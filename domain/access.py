@@ -17,6 +17,7 @@ from domain import registry
 from domain.errors import Category, Refused
 from domain.exposure import READ
 from domain.fields import ObjectPath
+from domain.identities import ProofUse
 from domain.model import Model, Request
 from domain.paths import kind_of
 
@@ -33,6 +34,7 @@ class Subject:
     name: str
     groups: tuple[str, ...] = ()
     proven: bool = False
+    proof: ProofUse | None = None
 
 
 class Rule(Model):

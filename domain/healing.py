@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -77,6 +77,8 @@ class HealEntry(Model):
 
 class SweepOptions(SignedMessage):
     """Options of one sweep. `limits` are seconds by `kind.action`, by `kind`, or for all as `*`."""
+
+    unsigned: ClassVar[frozenset[str]] = frozenset({"at"})
 
     dry_run: bool = False
     at: datetime | None = None  # the workflow's clock; empty in a request

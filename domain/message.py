@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import hashlib
+import json
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 ShortText = Annotated[str, StringConstraints(max_length=500)]
 ShortWord = Annotated[str, StringConstraints(max_length=100)]
 MAX_PROOF = 2_000  # characters; a longer one is refused before it is parsed
+
+
+def hash_value(value: Any) -> str:
+    """Returns a hash of JSON data, whatever the order of its keys; no data equals an empty one."""
+    return hashlib.sha256(json.dumps(value or {}, sort_keys=True, default=str).encode()).hexdigest()
 
 
 class Model(BaseModel):
@@ -22,6 +29,15 @@ class SignedMessage(Model):
 
     requested_by: ShortWord = ""
     proof: Annotated[str, StringConstraints(max_length=MAX_PROOF)] = ""
+
+    unsigned: ClassVar[frozenset[str]] = frozenset()  # fields that our workflows fill in
+    hashed: ClassVar[frozenset[str]] = frozenset()  # fields that the proof covers by their hash
+
+    def signed_content(self) -> dict[str, Any]:
+        """What the proof covers besides the sender; what is as usual is left out, so that new fields change nothing."""
+        apart = {"requested_by", "proof", *self.unsigned, *self.hashed}
+        content = self.model_dump(mode="json", exclude_defaults=True, exclude=apart)
+        return content | {name: hash_value(getattr(self, name)) for name in self.hashed}
 
     @property
     def judged_path(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, StringConstraints
 
@@ -29,6 +29,7 @@ AT_WRITE_TIME = datetime.min.replace(tzinfo=UTC)
 class Request(SignedMessage):
     """A request for an action on one object: the single argument of every action workflow."""
 
+    hashed: ClassVar[frozenset[str]] = frozenset({"spec"})
     path: ObjectPath
     action: ActionWord
     force: bool = False
@@ -49,6 +50,7 @@ class Claim(Model):
     serves: list[str] | None = None  # the real placements that the worker reaches; the worker sets them
     no_simulation: bool = False  # the worker refuses simulated providers; the worker sets it
     real_backends: list[str] = []  # the roles of the worker's real backends
+    parent: str = ""  # the workflow of ours that asks for it, as Temporal knows it
     started: datetime | None = None  # when the run started, by Temporal's clock: tells which of two runs is later
 
 
@@ -107,6 +109,8 @@ class QueuedWorkflow(Model):
 
 class QueueCommand(SignedMessage):
     """The order to close or open the wait queue at a path, for a run."""
+
+    unsigned: ClassVar[frozenset[str]] = frozenset({"run", "at"})
 
     path: str
     run: str

@@ -12,6 +12,7 @@ from domain.aliases import Alias, AliasQuery
 from domain.errors import ProviderError, Superseded
 from domain.events import Event, EventCursor
 from domain.healing import HealReport, Leftover, PruneResult, Suspect
+from domain.identities import ProofUse
 from domain.invariants import AuditSnapshot
 from domain.locks import HeldLock
 from domain.model import (
@@ -61,6 +62,18 @@ class Inventory(Protocol):
 
     async def record_attempt(self, attempt: AccessAttempt) -> None:
         """Writes a line for the history of an object: a cancel, or what was refused to somebody."""
+        ...
+
+    async def use_proof(self, proof: ProofUse | None, run: str) -> None:
+        """Takes a proof for a run; Refused if another run has used it."""
+        ...
+
+    async def is_proof_used(self, proof: str) -> bool:
+        """Tells whether a run has used this proof."""
+        ...
+
+    async def forget_expired_proofs(self, now: datetime) -> int:
+        """Removes the proofs that no worker accepts any more."""
         ...
 
     async def apply_step(self, step: Step) -> StepResult:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from datetime import datetime
 from typing import Any
 
 from domain.errors import Category
 from domain.fields import ObjectPath
-from domain.message import ShortText, ShortWord
-from domain.model import ActionWord, Model, Refusal, Request, SignedMessage
+from domain.message import ShortText, ShortWord, hash_value
+from domain.model import ActionWord, Claim, Model, Refusal, Request, SignedMessage
 
 
 class EvictRun(SignedMessage):
@@ -38,11 +37,20 @@ class SentMessage(SignedMessage):
 
     content: dict[str, Any] = {}
 
+    def signed_content(self) -> dict[str, Any]:
+        return self.content
+
     @classmethod
     def of_message(cls, message: SignedMessage) -> SentMessage:
         """Returns the message with everything that its proof covers."""
-        rest = message.model_dump(mode="json", exclude_defaults=True, exclude={"requested_by", "proof"})
-        return cls(requested_by=message.requested_by, proof=message.proof, content=rest)
+        return cls(requested_by=message.requested_by, proof=message.proof, content=message.signed_content())
+
+
+def sent_request(claim: Claim) -> SentMessage:
+    """Returns a request as it was signed: begin has the spec as it was examined, and the hash of the one sent."""
+    request = claim.request
+    content = request.signed_content() | ({"spec": claim.spec_digest} if claim.spec_digest else {})
+    return SentMessage(requested_by=request.requested_by, proof=request.proof, content=content)
 
 
 class MessageCheck(Model):
@@ -84,7 +92,7 @@ class AccessAttempt(Model):
 
 def spec_digest(request: Request) -> str:
     """Returns a hash of the spec as requested, whatever the order of its keys; no spec equals an empty one."""
-    return hashlib.sha256(json.dumps(request.spec or {}, sort_keys=True, default=str).encode()).hexdigest()
+    return hash_value(request.spec)
 
 
 def is_same_request(request: Request, other: Request) -> bool:

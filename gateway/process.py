@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from client.gateway import GatewayAddress, forget_gateway
 from client.identity import read_registered_store
 from client.session import connect
+from client.speaker import make_speaker
 from domain.errors import Category, Refused
 from gateway.app import build_app
 from gateway.context import Gateway
@@ -29,7 +30,13 @@ from workers.settings import redact_url
 @asynccontextmanager
 async def serve_beside_worker(service: WorkerService, settings: GatewaySettings, ui: str) -> AsyncIterator[str]:
     """Serve in a worker's process while the block lasts, on another port if its own is taken; yields the URL."""
-    client = GatewayClient(service.client, service.store_reads(beside_worker=True), ui, service.authorizer)
+    client = GatewayClient(
+        service.client,
+        service.store_reads(beside_worker=True),
+        ui,
+        service.authorizer,
+        make_speaker(settings, service.client.namespace),
+    )
     token = secrets.token_urlsafe(32)
     async with _serve_gateway(client, settings, or_any_port=True, reads_token=token) as url:
         temporal = service.client.service_client.config.target_host
@@ -45,14 +52,21 @@ async def serve_alone(settings: GatewaySettings) -> AsyncIterator[tuple[str, str
     """Serve in a process of its own while the block lasts; yields the URL, and where reads are answered."""
     async with connect(settings, "gateway") as ratchet:
         if not _has_store(settings):
-            client = GatewayClient(ratchet.client, ui=ratchet.ui, authorizer=access.make_authorizer(settings))
+            client = GatewayClient(
+                ratchet.client,
+                ui=ratchet.ui,
+                authorizer=access.make_authorizer(settings, ratchet.client.namespace),
+                speaker=ratchet.speaker,
+            )
             async with _serve_gateway(client, settings) as url:
                 yield url, "a worker"
             return
         service = WorkerService(ratchet.client, settings)
         try:
             await _check_store(service)
-            client = GatewayClient(ratchet.client, service.store_reads(), ratchet.ui, service.authorizer)
+            client = GatewayClient(
+                ratchet.client, service.store_reads(), ratchet.ui, service.authorizer, ratchet.speaker
+            )
             async with _serve_gateway(client, settings) as url:
                 yield url, redact_url(settings.store_database_url())
         finally:

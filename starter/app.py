@@ -23,6 +23,7 @@ from starter import (
     faults,
     gateway,
     heal,
+    identity,
     orphans,
     reads,
     screen,
@@ -89,6 +90,8 @@ def _build(typed: str) -> App:
     cloud = App(name="cloud", help="The simulated clouds.", group=RUNNING)
     cloud.command(faults.app)
     app.command(cloud)
+    identity.key_app.group = (STEERING,)
+    app.command(identity.key_app)
     build = App(name="build", help="Builds of versioned workers, to upgrade with actions in flight.", group=RUNNING)
     build.command(builds.list_builds, name="list")
     build.command(builds.promote)
@@ -255,8 +258,19 @@ async def cancel(path: ObjectArg, /, *, within: Timeout = "", output: OutputOpti
 
 
 _COMMANDS_BY_GROUP = {
-    LOOKING: (get, history, locks, states, schema, explain.explain, screen.tui, verify.verify),
-    STEERING: (check, wait, cancel),
+    LOOKING: (
+        get,
+        history,
+        locks,
+        states,
+        schema,
+        explain.explain,
+        screen.tui,
+        verify.verify,
+        identity.whoami,
+        identity.can,
+    ),
+    STEERING: (check, wait, cancel, identity.sign),
     RUNNING: (
         *(demo, stack.up, stack.worker, gateway.gateway, gateway.token, connections.connections),
         *(doctor.doctor, stack.setup, stack.migrate, codec.codec),

@@ -14,6 +14,7 @@ from domain import wire
 from domain.connections import Connections
 from domain.errors import RatchetError
 from domain.model import ReadQuery, StoreView
+from domain.requests import AccessQuery, AccessView
 from starter import terminal
 from starter.connections import list_connections
 from starter.errors import Exit, to_printed_error
@@ -67,7 +68,7 @@ async def _run_checks(client: ActionClient, findings: list[DoctorCheck]) -> None
     if not any(build.mend for build in builds):  # else no worker would get the query
         findings.append(await _check_store(client))
         if not findings[-1].mend:
-            findings += await _check_clouds(client)
+            findings += [await _check_names(client), *await _check_clouds(client)]
 
 
 def _failed_check(about: str, error: RatchetError) -> DoctorCheck:
@@ -89,6 +90,7 @@ def _check_settings() -> list[DoctorCheck]:
 
     looks: list[tuple[str, object, Callable[[], object]]] = [
         ("policy", settings.policy_file, lambda: access.load_policy(settings.policy_file)),
+        ("identities", settings.identities, lambda: access.load_identities(settings.identities)),
         ("keys", settings.keys_file, lambda: payloads.load_keys(settings.keys_file)),
         (
             "connections",
@@ -238,6 +240,19 @@ async def _check_stopped_runs(client: ActionClient) -> list[DoctorCheck]:
         for run in await find_stopped_runs(client.client, STOPPED_SHOWN)
         for why, hint in (run.describe_obstacle(),)
     ]
+
+
+async def _check_names(client: ActionClient) -> DoctorCheck:
+    """Tells whether the workers want names to be proven."""
+    try:
+        seen = await client.run_query(wire.READ_ACCESS, AccessQuery(), AccessView, seconds=READ_SECONDS)
+    except RatchetError as error:
+        return _failed_check("names", error)
+    if seen.proven:
+        return DoctorCheck("names", f"{seen.name} is proven by a key")
+    return DoctorCheck(
+        "names", f"{seen.name or 'nobody'} is claimed, not proven: the workers have no RATCHET_IDENTITIES"
+    )
 
 
 async def _check_store(client: ActionClient) -> DoctorCheck:

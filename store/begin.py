@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from domain import registry
 from domain.errors import Category, Refused
+from domain.identities import ProofUse
 from domain.limits import HOLDERS_LISTED, HOLDERS_SHOWN
 from domain.locks import EXCLUSIVE_MODES, HeldLock, LockMode, conflicting_locks, locks_needed_for, locks_to_wait_for
 from domain.model import ACTION_NAME_KEY, Admission, Claim, Grant, LockHolder, Outcome, Refusal, Request, Step
@@ -19,6 +20,7 @@ from domain.wire import object_path_of
 from store.grants import AdmissionPlan, GrantWriter, grant_of_action
 from store.hooks import NO_HOOKS, GrantExtras, Hooks, HooksByKind, MaybeObjectRow
 from store.identity import check_incarnation
+from store.proofs import use_proof
 from store.queries import lock_from_row, read_aggregated_status
 from store.recovery import CUT_OFF_MESSAGE, abandon_run
 from store.rows import find_object, lock_object, read_all, read_one
@@ -27,7 +29,7 @@ from store.steps import apply_step
 from store.turns import take_turns_on_paths
 
 UNKNOWN_SPEC = ""  # of actions that began before spec digests were stored
-AccessCheck = Callable[[Request], None]  # raises Refused if the requester lacks permission
+AccessCheck = Callable[[Claim], ProofUse | None]  # raises Refused if the requester lacks permission or proof
 
 _SELECT_ACTION_OF_RUN = sa.select(actions).where(actions.c.run == sa.bindparam("run"))
 _SELECT_ACTIONS_OF_REQUEST = (  # the latest first: an earlier one may have been abandoned
@@ -66,7 +68,7 @@ _COUNT_MEMBERS_BY_STATUS = (
 )
 
 
-def allow_everybody(_request: Request) -> None:
+def allow_everybody(_claim: Claim) -> None:
     """Access check that allows every request."""
 
 
@@ -86,7 +88,7 @@ def begin_action(
         if earlier := _find_earlier_answer(connection, claim, allowed):
             return earlier
         check_incarnation(connection, claim)
-        allowed(request)  # not checked for a repeated begin: a grant stays valid
+        use_proof(connection, allowed(claim), claim.run)  # not for a repeated begin: a grant stays valid
         want = _with_hook_locks(connection, hook, kind, request, want)
         held = _read_locks_in_the_way(connection, want)
         if later := _find_locks_of_newer_runs(connection, claim, held):
@@ -197,7 +199,7 @@ def _find_earlier_answer(connection: sa.Connection, claim: Claim, allowed: Acces
         return None
     asked = {"path": request.path, "request_id": request.request_id}
     for row in read_all(ActionRow, connection.execute(_SELECT_ACTIONS_OF_REQUEST, asked)):
-        allowed(request)  # an outcome is shown only to those who may request the action
+        use_proof(connection, allowed(claim), claim.run)  # an outcome is shown only to those who may request the action
         if not _is_same_request(row, claim):
             return Admission(refusal=reused_request_id_refusal(request, row.action, row.requested_by))
         if outcome := _stored_outcome(row):

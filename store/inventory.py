@@ -5,7 +5,21 @@ from __future__ import annotations
 from functools import partial
 
 from domain.model import Admission, Claim
-from store import aliases, attempts, audit, begin, events, finish, healing, land, queries, recovery, retention, steps
+from store import (
+    aliases,
+    attempts,
+    audit,
+    begin,
+    events,
+    finish,
+    healing,
+    land,
+    proofs,
+    queries,
+    recovery,
+    retention,
+    steps,
+)
 from store.engine import Database
 from store.hooks import HooksByKind
 from store.transaction import HookedStore, hooked_transaction, snapshot_read, transaction
@@ -32,6 +46,9 @@ class SqlInventory(HookedStore, SqlWaitQueue):
         )
 
     record_attempt = transaction(attempts.record_attempt)
+    use_proof = transaction(proofs.use_proof)
+    is_proof_used = transaction(proofs.is_proof_used)
+    forget_expired_proofs = transaction(proofs.forget_expired_proofs)
     apply_step = hooked_transaction(steps.apply_step)
     list_targets = transaction(land.list_targets)
     land_targets = hooked_transaction(land.land_targets)

@@ -162,6 +162,17 @@ actions = table(
 )
 
 
+class ProofRow(NamedTuple):
+    """A proof that a request or message had, and the run that it was used for."""
+
+    id: str
+    run: str
+    expires_at: datetime
+
+
+proofs = table("proofs", ProofRow, ("id",), index("proofs_by_expiry", "expires_at"))
+
+
 class LockRow(NamedTuple):
     """A lock that is held."""
 

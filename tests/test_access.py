@@ -46,6 +46,7 @@ def handlers() -> set[str]:
         for definition in definitions
         for messages in (definition.signals, definition.updates, definition.queries)
         for name in messages
+        if name  # None: whatever no other handler takes, which is recorded as ignored
     }
 
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import Generic, TypeVar
+
+from temporalio.client import Client
 
 from activities.access import Authorizer
+from activities.proofs import ProgramSigner, ProofVerifier
 from client.documents import UnreadableDocument, read_document
+from client.speaker import load_signer
 from domain.access import AccessPolicy
 from domain.errors import Category, Refused
 from domain.fields import refuse_invalid
+from domain.identities import Identities
 from workers.settings import WorkerSettings
+
+T = TypeVar("T")
 
 HINT = "correct RATCHET_POLICY_FILE; there is an example in examples/policy.yaml"
 _log = logging.getLogger("ratchet.access")
@@ -25,24 +34,35 @@ def load_policy(name: str) -> AccessPolicy:
         raise Refused(Category.INVALID, f"the policy file {name} {error}", HINT) from error
 
 
-class PolicyFile:
-    """The current policy. A file that has become wrong is logged, and the last good policy stays in force."""
+def load_identities(name: str) -> Identities:
+    """Loads an identities file; refuses a malformed one."""
+    hint = "correct RATCHET_IDENTITIES; `starter key new` prints lines for it"
+    try:
+        with refuse_invalid(f"the identities file {name} is not valid", hint):
+            return Identities.model_validate(read_document(Path(name)) or {})
+    except UnreadableDocument as error:
+        raise Refused(Category.INVALID, f"the identities file {name} {error}", hint) from error
 
-    def __init__(self, name: str) -> None:
+
+class WatchedFile(Generic[T]):
+    """What a file says now. A file that has become wrong is logged, and what it said before stays in force."""
+
+    def __init__(self, name: str, load: Callable[[str], T]) -> None:
         self._name = name
+        self._load = load
         self._version = self._read_version()
-        self._policy = load_policy(name)  # a wrong file keeps the worker from starting
+        self._content = load(name)  # a wrong file keeps the worker from starting
 
-    def __call__(self) -> AccessPolicy:
-        """Returns the policy, read again if the file has changed."""
+    def __call__(self) -> T:
+        """Returns the content, read again if the file has changed."""
         if (version := self._read_version()) != self._version:
             self._version = version
             try:
-                self._policy = load_policy(self._name)
-                _log.warning("the policy file %s has changed: the new policy is in force", self._name)
+                self._content = self._load(self._name)
+                _log.warning("%s has changed, and is in force", self._name)
             except Refused as refused:
-                _log.error("%s; the last good policy stays in force", refused.message)
-        return self._policy
+                _log.error("%s; what it said before stays in force", refused.message)
+        return self._content
 
     def _read_version(self) -> tuple[int, int, int] | None:
         try:
@@ -52,6 +72,20 @@ class PolicyFile:
         return found.st_mtime_ns, found.st_ino, found.st_size
 
 
-def make_authorizer(settings: WorkerSettings) -> Authorizer:
+def make_authorizer(settings: WorkerSettings, namespace: str) -> Authorizer:
     """Returns the authorizer that these settings describe."""
-    return Authorizer(PolicyFile(settings.policy_file)) if settings.policy_file else Authorizer()
+    policy = WatchedFile(settings.policy_file, load_policy) if settings.policy_file else None
+    read_policy: Callable[[], AccessPolicy | None] = policy or (lambda: None)
+    if not settings.identities:
+        return Authorizer(read_policy)
+    return Authorizer(read_policy, ProofVerifier(WatchedFile(settings.identities, load_identities), namespace))
+
+
+def sign_for_programs(client: Client, settings: WorkerSettings) -> Client:
+    """Returns the client, which signs what our programs start, if this worker has a key."""
+    signer = load_signer(settings, client.namespace)
+    if signer is None:
+        return client
+    config = client.config()
+    config["interceptors"] = [*config["interceptors"], ProgramSigner(signer)]
+    return Client(**config)

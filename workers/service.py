@@ -83,14 +83,14 @@ class WorkerService:
         interceptors: Sequence[Interceptor] = (),
         families: Sequence[type[Family]] = FAMILIES,
     ) -> None:
-        self.client = client
+        self.client = client = access.sign_for_programs(client, settings)
         self.settings = settings
         self.connections = load_connections(settings.connections)
         self._no_simulation = settings.simulated == "off"
-        self.authorizer = access.make_authorizer(settings)
+        self.authorizer = access.make_authorizer(settings, client.namespace)
         self.database = Database(settings.store_database_url(), settings.store_pool)
         self.cloud_database = Database(settings.cloud_database_url(), settings.store_pool)
-        self.inventory = SqlInventory(self.database, merge_hooks(families), self.authorizer.check_request)
+        self.inventory = SqlInventory(self.database, merge_hooks(families), self.authorizer.check_claim)
         self.simulated = {csp: self._simulated_cloud(csp) for csp in self.connections.served_clouds()}
         self.real = open_clouds(self.connections, settings.call_timeout)
         self.context = WorkerContext(

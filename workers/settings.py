@@ -43,6 +43,7 @@ class WorkerSettings(ClientSettings):
     build: SettingWord = ""
     sandbox: bool = False  # on in our tests; in production it would only cost CPU
     policy_file: str = ""  # access policy
+    identities: str = ""  # whose keys prove which names; without it names are claimed
     crm_token_file: Path | None = None  # a CRM's token; by default in the home
     metrics: str = ""  # address for Prometheus, such as 127.0.0.1:9464
     log_format: Literal["json", "console"] = "json"

@@ -165,6 +165,7 @@ async def begin_action(request: Request, digest: str) -> Admission:
         workflow=info.workflow_id,
         spec_digest=digest,
         started=info.workflow_start_time,
+        parent=info.parent.workflow_id if info.parent else "",
     )
     return await run_local(ActionActivities.begin_action, claim)
 

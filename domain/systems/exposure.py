@@ -6,7 +6,9 @@ from domain.exposure import INTERNAL, READS, Exposures
 
 # fmt: off
 ACTIVITIES: Exposures = {
-    "read_services":  READS,
+    "read_services":     READS,
+    "read_definition":   READS,
+    "read_service_logs": READS,
     "accept_deploy":  INTERNAL,
     "accept_removal": INTERNAL,
     "revert_deploy":  INTERNAL,

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from domain.errors import Category, Refused
-from domain.model import Request
+from domain.model import Claim
 from store.inventory import SqlInventory
 from store.schema import actions
 from tests.test_store.driver import HOOKS, WEB, StoreDriver, claim, group
@@ -68,7 +68,7 @@ async def test_what_became_of_a_request_is_told_to_nobody_who_may_not_ask_for_it
     await driver.make()
     await driver.act(WEB, "suspend", "Suspended", request_id="q1", requested_by="eve")
 
-    def nobody(_request: Request) -> None:
+    def nobody(_claim: Claim) -> None:
         raise Refused(Category.NOT_ALLOWED, "not for you")
 
     strict = SqlInventory(driver.database, HOOKS, nobody)
@@ -82,7 +82,7 @@ async def test_what_was_granted_to_a_run_stays_granted_to_it(driver: StoreDriver
     await driver.make()
     grant = await driver.grant(WEB, "suspend", run="r1", request_id="q1")
 
-    def nobody(_request: Request) -> None:
+    def nobody(_claim: Claim) -> None:
         raise Refused(Category.NOT_ALLOWED, "not for you")
 
     strict = SqlInventory(driver.database, HOOKS, nobody)

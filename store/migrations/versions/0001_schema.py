@@ -18,7 +18,18 @@ json = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 moment = sa.DateTime(timezone=True)
 
-KERNEL = ("objects", "actions", "locks", "history", "pruned", "heal_reports", "permits", "store_identity", "aliases")
+KERNEL = (
+    "objects",
+    "actions",
+    "locks",
+    "history",
+    "pruned",
+    "heal_reports",
+    "permits",
+    "store_identity",
+    "aliases",
+    "proofs",
+)
 MCI = ("connections", "connection_uses", "unanswered")
 LEASES = ("lease_hosts", "lease_properties", "lease_bookings", "lease_allocations", "lease_timers")
 SYSTEMS = ("system_numbers", "system_definitions")
@@ -28,6 +39,8 @@ def upgrade() -> None:
     _objects()
     _actions()
     _history()
+    _table("proofs", _key("id"), _column("run"), _column("expires_at", moment))
+    _index("proofs_by_expiry", "proofs", "expires_at")
     _workers()
     _mci()
     _leases()

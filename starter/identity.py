@@ -1,0 +1,138 @@
+"""`starter whoami`, `can`, `key new` and `sign`: who you are to the workers, what you may do, and how to prove it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from domain import registry, wire
+from domain.errors import Category, Refused
+from domain.requests import AccessQuery, AccessView
+from starter import terminal
+from starter.actions import parse_duration
+from starter.errors import Exit
+from starter.kinds import SpecFile, read_spec_file
+from starter.naming import compose_request, possible_paths
+from starter.output import OutputOption, Sheet, print_sheet
+from starter.session import load_settings, open_client
+
+SIGNED_FOR = "1h"
+KeyFile = Annotated[Path | None, Parameter(name=["--file", "-f"], help="Where to write it; by default in the home.")]
+
+key_app = App(name="key", help="Keys that prove who you are.")
+
+
+async def whoami(*, output: OutputOption = "table") -> Exit:
+    """Tell who you are to the workers: your name, whether it is proven, your groups and roles.
+
+    Example: starter whoami
+    """
+    view = await _read_access(AccessQuery())
+    roles = ", ".join(view.roles) or ("none" if view.has_policy else "there is no policy: everybody may do everything")
+    cells = (view.name or "-", "proven" if view.proven else "claimed", ", ".join(view.groups), roles)
+    print_sheet(Sheet(view.model_dump(mode="json"), ("NAME", "PROOF", "GROUPS", "ROLES"), [cells], [view.name]), output)
+    return Exit.DONE
+
+
+async def can(
+    verb: Annotated[str, Parameter(help="An action, or read, cancel, verify, heal, inject, drain, ….")],
+    path: Annotated[str, Parameter(help="The object; without it, everywhere.")] = "",
+    /,
+    *,
+    force: Annotated[bool, Parameter(negative="", help="With force.")] = False,
+) -> Exit:
+    """Ask whether you may do something. Exit code 0: yes; 4: no, and why.
+
+    Example: starter can suspend ns:default:mci:web
+    """
+    where = possible_paths(path)[0] if path else ""
+    view = await _read_access(AccessQuery(verb=verb, path=where, force=force))
+    if view.why:
+        raise Refused(Category.FORBIDDEN, view.why, "starter whoami")
+    terminal.print_story(f"yes: {view.name or 'everybody'} may {verb} {where or 'everywhere'}")
+    return Exit.DONE
+
+
+@key_app.command(name="new")
+async def new_key(
+    name: Annotated[str, Parameter(help="Whose key it is, as records and the policy name them.")],
+    /,
+    *,
+    file: Annotated[
+        Path | None, Parameter(name=["--file", "-f"], help="Where to write it; by default in the home.")
+    ] = None,
+) -> Exit:
+    """Make a private key. The file stays with you; its public key goes into the workers' RATCHET_IDENTITIES.
+
+    Example: starter key new wanda
+    """
+    from activities import proofs
+
+    path = file or load_settings().home / f"{name}.pem"
+    secret, public = proofs.new_key()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            out.write(secret)
+    except FileExistsError as error:
+        raise Refused(Category.INVALID, f"{path} exists already", "choose another --file") from error
+    except OSError as error:
+        raise Refused(
+            Category.INVALID, f"{path} cannot be written: {error.strerror}", "choose another --file"
+        ) from error
+    terminal.print_data(f"subjects:\n  {name}:\n    keys: [{public}]")
+    terminal.print_story("Put these lines into the file that RATCHET_IDENTITIES names on the workers. Then:")
+    terminal.print_story(f"  export RATCHET_KEY_FILE={path} RATCHET_SUBJECT={name}")
+    return Exit.DONE
+
+
+async def sign(
+    kind: Annotated[str, Parameter(help="The kind of object, such as mci.")],
+    action: Annotated[str, Parameter(help="The action, such as suspend.")],
+    path: Annotated[str, Parameter(help="The object, such as default/web.")],
+    /,
+    *,
+    file: SpecFile = "",
+    force: Annotated[bool, Parameter(negative="", help="With force.")] = False,
+    reason: Annotated[str, Parameter(help="Why, for the history.")] = "",
+    within: Annotated[str, Parameter(help="How long it is good for, such as 10m or 24h.")] = SIGNED_FOR,
+) -> Exit:
+    """Print a signed request as JSON, to be pasted into Temporal's Web UI or sent by `temporal`. It is good once.
+
+    Example: starter sign mci suspend default/web --within 10m
+    """
+    from client.speaker import load_signer
+    from domain.exposure import OWN_ACTION
+    from domain.paths import expand_path
+
+    own = registry.find_kind(kind)
+    request = compose_request(
+        expand_path(path, own.scope),
+        action,
+        spec=read_spec_file(file),
+        force=force,
+        reason=reason,
+        request_id=os.urandom(8).hex(),
+    )
+    async with open_client() as client:
+        signer = load_signer(load_settings(), client.client.namespace, parse_duration(within, "--within") or 0)
+    if signer is None:
+        raise Refused(
+            Category.INVALID, "there is no key to sign with", "set RATCHET_KEY_FILE; make one: starter key new"
+        )
+    signed = signer.sign(request, OWN_ACTION)
+    terminal.print_data(signed.model_dump_json(exclude_defaults=True))
+    verb = own.find_verb(action)
+    workflow_id = registry.workflow_id_of(request.path, action)
+    terminal.print_story(
+        f"workflow type {verb.workflow}, ID {workflow_id}, task queue {wire.ACTIONS_QUEUE}; good for {within}"
+    )
+    return Exit.DONE
+
+
+async def _read_access(query: AccessQuery) -> AccessView:
+    async with open_client() as client:
+        return await client.run_query(wire.READ_ACCESS, query, AccessView)
