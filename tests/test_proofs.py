@@ -40,7 +40,6 @@ ANN, EVE, GATE = (
 )
 VERIFY = ProofVerifier(lambda: IDENTITIES, "default")
 REQUEST = Request(path="ns:default:mci:web", action="suspend", request_id="q1", spec={"a": 1})
-NOW = datetime.now(UTC)
 
 
 def test_a_signed_message_proves_its_sender_and_their_groups() -> None:
@@ -103,9 +102,10 @@ def test_every_way_to_cheat_is_refused(attack: str) -> None:
 
 def test_a_proof_is_judged_by_the_time_at_which_temporal_got_the_request() -> None:
     message = signed()
-    VERIFY(message, OWN_ACTION, NOW)
+    now = datetime.now(UTC)
+    VERIFY(message, OWN_ACTION, now)
     with pytest.raises(Refused, match="has expired"):
-        VERIFY(message, OWN_ACTION, NOW + timedelta(hours=1))
+        VERIFY(message, OWN_ACTION, now + timedelta(hours=1))
 
 
 @pytest.fixture
