@@ -123,7 +123,6 @@ GROUP_FIELDS = {
 
 REQUEST_FIELDS = {
     "proof": "proves `requested_by`; needed where the workers have `RATCHET_IDENTITIES`",
-    "on_behalf_of": "for programs of ours: whoever made the lease or policy for which they ask",
     "path": "the object; also the workflow ID",
     "action": "the verb",
     "force": "begin in any status; end the action that runs on the object",

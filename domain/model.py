@@ -36,7 +36,6 @@ class Request(SignedMessage):
     spec: dict[str, Any] | None = None
     reason: ShortText = ""
     request_id: ShortWord = ""
-    on_behalf_of: ShortWord = ""  # whoever made the lease or policy for which a program of ours asks
 
 
 class Claim(Model):

@@ -76,7 +76,6 @@ ATTACKS: dict[str, tuple[Callable[[], Request], str]] = {
     "with force": (lambda: signed().model_copy(update={"force": True}), "not what was signed"),
     "another reason": (lambda: signed().model_copy(update={"reason": "x"}), "not what was signed"),
     "another request id": (lambda: signed().model_copy(update={"request_id": "q2"}), "not what was signed"),
-    "on behalf of another": (lambda: signed().model_copy(update={"on_behalf_of": "eve"}), "not what was signed"),
     "another name": (lambda: signed().model_copy(update={"requested_by": "eve"}), "does not prove that name"),
     "the name of another": (lambda: EVE.sign(REQUEST, OWN_ACTION, "ann"), "the key of eve does not prove that name"),
     "vouched for too much": (lambda: GATE.sign(REQUEST, OWN_ACTION, "ann"), "the key of gate does not prove"),
