@@ -80,6 +80,7 @@ FAULTS = {
 }
 
 TABLES = {
+    "aliases": "the ids of objects in the gateway's dialects: a UUID, or its number",
     "proofs": "a proof that was used, and the run that used it, until it expires",
     "objects": "every object with its status; VMs are objects too",
     "actions": "every admitted action: who asked, its grant, its outcome",
