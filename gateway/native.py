@@ -30,6 +30,7 @@ from domain.model import (
     Model,
     ObjectsView,
     ObjectView,
+    Outcome,
     Progress,
     ShortText,
     TreeView,
@@ -103,6 +104,13 @@ class RunView(Model):
     progress: Progress | None = None
 
 
+_UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as the caller's ETag says."}}
+_ACTION_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"model": Outcome | Admission, "description": "The outcome; of a dry run, what would be answered."},
+    202: {"model": Progress, "description": "It is under way; `Location` names its run."},
+}
+
+
 @router.get("/kinds")
 async def list_kinds() -> list[KindView]:
     """Every kind of object."""
@@ -133,7 +141,7 @@ async def get_schemas(kind: str) -> dict[str, dict[str, Any]]:
     return {verb.action: verb.spec.model_json_schema() for verb in verbs if verb.spec}
 
 
-@router.get("/objects")
+@router.get("/objects", responses={200: {"model": ObjectPage}, **_UNCHANGED})
 async def list_objects(
     request: Request,
     ratchet: Ratchet,
@@ -157,7 +165,7 @@ async def list_objects(
     return _etag_response(request, ObjectPage(objects=found, next=after))
 
 
-@router.get("/objects/{path}")
+@router.get("/objects/{path}", responses={200: {"model": ObjectView}, **_UNCHANGED})
 async def get_object(request: Request, ratchet: Ratchet, path: PathParameter) -> Response:
     """One object: its status, spec and info."""
     return _etag_response(request, await ratchet.read_object(path))
@@ -193,7 +201,7 @@ async def explain(ratchet: Ratchet, path: PathParameter) -> Explanation:
     return await explain_object(ratchet, path)
 
 
-@router.post("/objects/{path}/actions/{action}")
+@router.post("/objects/{path}/actions/{action}", responses=_ACTION_RESPONSES)
 async def request_action(
     ratchet: Ratchet,
     caller: Caller,
@@ -260,7 +268,11 @@ async def cancel_action(ratchet: Ratchet, run: RunParameter) -> RunView:
     return RunView(action=view)
 
 
-@router.get("/events", response_class=StreamingResponse)
+@router.get(
+    "/events",
+    response_class=StreamingResponse,
+    responses={410: {"description": "The position is gone.", "content": PROBLEM_RESPONSES[404]["content"]}},
+)
 async def follow_events(
     request: Request,
     caller: Caller,

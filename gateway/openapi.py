@@ -26,8 +26,10 @@ _MEANING_OF_STATUS = {
     401: "The gateway wants a token.",
     403: "Refused for good: a quota, or a page of another site.",
     404: "There is no such object, kind or run.",
+    408: "The body came too slowly.",
     409: "Not allowed now. `holders` says which action is in the way.",
     413: "The body is too large.",
+    421: "The `Host` header names another host.",
     422: "A field is wrong; `errors` names it.",
     503: "Temporal, a worker or the store does not answer.",
 }

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
 import json
-import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +22,8 @@ from gateway.server import serve_app
 from gateway.tokens import TokenFile, hash_token, new_jwt
 from tests.clients import g8_life
 from tests.patience import PATIENCE
+from tests.test_dialects.clients import ClientPrograms
+from tests.test_dialects.conftest import programs as programs
 from tests.user import User
 from workers.service import WorkerService
 
@@ -77,21 +76,15 @@ async def errors(http: httpx.AsyncClient, name: str, body: Any) -> tuple[int, st
     return answer.status_code, answer.json()
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("libcloud"), reason="needs the dependency group `clients`")
 async def test_libcloud_leads_a_machine_through_its_life(
-    user: User, url: str, token_file: tuple[str, Path], account: int, stack: WorkerService
+    user: User, url: str, token_file: tuple[str, Path], account: int, stack: WorkerService, programs: Path
 ) -> None:
     slow = Fault(kind=FaultKind.SLOW, csp="hypervisor", vm=f"account:{user.ns}:*", verb="start", seconds=5, times=1)
     await stack.simulated["aws"].add_fault(slow)
-    program = await asyncio.create_subprocess_exec(
-        *(sys.executable, g8_life.__file__, url, token_file[0], str(account)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(PATIENCE):
-        out, told = await program.communicate()
-    assert program.returncode == 0, told.decode()
-    steps = {line["step"]: line for line in map(json.loads, out.decode().splitlines())}
+    life = (g8_life.__file__, url, token_file[0], str(account))
+    code, out, told = await ClientPrograms(programs).run("python", *life)
+    assert code == 0, told
+    steps = {line["step"]: line for line in map(json.loads, out.splitlines())}
     assert (steps["create"]["state"], steps["create"]["vcpus"], steps["create"]["ram"]) == ("running", 2, 4096)
     assert len(set(steps["nodes"]["ips"])) == 2, "each has an address of its own"
     assert steps["stop"]["state"] == "stopped"
