@@ -296,7 +296,11 @@ class Trial:
             items = [item for files in stages(mutant, False) for file in files for item in by_file[file]]
             items = [item for item in items if item.nodeid not in broken]
             began = monotonic()
-            killer = self.killers[mutant] = forked(mutant, session, items)
+            killer = forked(mutant, session, items)
+            if killer and forked(None, session, [item for item in items if item.nodeid == killer]):
+                print(f"not tried: {killer} fails without the fault as well, which it did not at first: {mutant}")
+                continue
+            self.killers[mutant] = killer
             print(f"{'killed' if killer else 'SURVIVED'} {mutant} ({monotonic() - began:.0f} s) {killer}", flush=True)
         return True
 

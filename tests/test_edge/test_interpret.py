@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from domain.edge.faults import CrmFault
 from domain.edge.interpretation import (
     CrmInterpreter,
     MessageEffect,
@@ -231,3 +232,12 @@ def test_what_is_null_was_not_said() -> None:
 def test_a_digest_does_not_depend_on_the_order_of_a_spec() -> None:
     assert instance_spec_digest({"a": 1, "b": [1, 2]}) == instance_spec_digest({"b": [1, 2], "a": 1})
     assert instance_spec_digest({"a": 1}) != instance_spec_digest({"a": 2})
+
+
+def test_a_fault_rule_is_about_one_version_of_a_crm_or_about_all() -> None:
+    told = [
+        (version, verb, CrmFault(kind="fail", verb="create", version=version).matches(verb, "org:a:cloudlet:b", "v2"))
+        for version in ("*", "v1", "v2")
+        for verb in ("create", "delete")
+    ]
+    assert [(version, verb) for version, verb, matches in told if matches] == [("*", "create"), ("v2", "create")]
