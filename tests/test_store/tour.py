@@ -11,10 +11,12 @@ from domain.edge.messages import CrmConnect
 from domain.edge.reports import ConnectReport, PolicyFactsQuery
 from domain.edge.specs import AutoProvision
 from domain.healing import HealReport, Suspect
+from domain.identities import ProofUse
 from domain.leases.messages import FIRST_BOOKING, CalendarQuery, DueEventsQuery, HandOverGoal
 from domain.machines.messages import DueBinQuery
 from domain.mci.messages import HoldConnection, SurveyOrder
 from domain.model import ActionResult, Move, QueueCommand, ReadQuery, Step
+from domain.requests import AccessAttempt
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
 from store.edge import links
 from store.edge.connections import list_open_connections
@@ -73,6 +75,11 @@ async def of_mcis(driver: StoreDriver) -> None:
     assert held
     await driver.book.renew_hold(held, timedelta(seconds=1))
     await driver.book.release_connection_hold(held)
+    proof = ProofUse("proof-1", NOON)
+    await driver.inventory.use_proof(proof, "r1")
+    assert await driver.inventory.is_proof_used(proof.id)
+    assert await driver.inventory.forget_expired_proofs(NOON + timedelta(days=1)) == 1
+    await driver.inventory.record_attempt(AccessAttempt(path=WEB, verb="cancel", message="by ann", at=NOON))
     await driver.inventory.read_audit_snapshot(WEB)
     await driver.inventory.paths_begun_since(2**62)
     await driver.inventory.read_last_epoch()
