@@ -145,7 +145,8 @@ class Authorizer:
             return answer
         pruned = _prune(answer, may_see)
         if pruned is None and answer is not None:
-            raise Refused(Category.FORBIDDEN, f"{subject.name if subject else 'nobody'} may not {READ} it")
+            message = f"{subject.name if subject else 'nobody'} may not {READ} it"
+            raise Refused(Category.FORBIDDEN, message, "ask for a role that allows it: docs/security.md")
         return pruned  # type: ignore[no-any-return]
 
     def make_filter(self, subject: Subject | None) -> Callable[[str], bool] | None:

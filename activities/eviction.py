@@ -39,7 +39,11 @@ class EvictionActivities:
     async def _evict_run(self, order: EvictRun) -> EvictRun:
         request = order.request
         if not registry.may_take_over(request):
-            raise Refused(Category.INVALID, "only force on the same object may take over, and never a creation")
+            raise Refused(
+                Category.INVALID,
+                "only force on the same object may take over, and never a creation",
+                "see: starter explain PATH",
+            )
         self._authorizer.check_request(request)
         run: WorkflowHandle[object, object] = self._client.get_workflow_handle(request.path, run_id=order.run)
         try:

@@ -21,11 +21,11 @@ from activities.access import Authorizer
 from domain import registry
 from domain.access import Subject
 from domain.aliases import AliasesView, AliasQuery
+from domain.dryrun import DryRun
 from domain.errors import Refused, StoreUnavailable
 from domain.events import Event, EventPage, EventQuery, parse_cursor
 from domain.locks import LocksView, LockView
 from domain.model import (
-    Admission,
     Claim,
     HistoryLine,
     HistoryView,
@@ -158,7 +158,7 @@ class ReadActivities:
 
     @answered_beside_worker
     @activity.defn
-    async def read_check(self, request: Request) -> Admission:
+    async def read_check(self, request: Request) -> DryRun:
         """Dry run: returns what policy, examination and begin would answer now. Changes nothing."""
         admission = await refusal_as_answer(self._check_request(request))
         if not admission.grant:
@@ -167,7 +167,7 @@ class ReadActivities:
         words = {"came_from": shown(grant.came_from), "then": shown(grant.then)}
         return admission.model_copy(update={"grant": grant.model_copy(update=words)})
 
-    async def _check_request(self, request: Request) -> Admission:
+    async def _check_request(self, request: Request) -> DryRun:
         self.authorizer.check_request(request)
         if examine := self.dry_run_checks.get((registry.kind_at(request.path).name, request.action)):
             request = await examine(request)

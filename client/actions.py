@@ -26,6 +26,7 @@ from client.runs import ActionRun
 from client.speaker import Speaker
 from client.takeover import take_over_run
 from domain import registry, wire
+from domain.dryrun import DryRun
 from domain.errors import Refused
 from domain.exposure import OWN_ACTION
 from domain.healing import HealReport, SweepOptions
@@ -67,14 +68,14 @@ class ActionClient(ActionStarter):
                 raise Unanswered(f"the action could not answer: {error.cause}") from error
             return Ticket(request.path, "", Admission(refusal=refusal))
 
-    async def check_request(self, request: Request) -> Admission:
+    async def check_request(self, request: Request) -> DryRun:
         """Dry run: returns the answer that `ask` would get now. Changes nothing."""
         registry.parse_spec(request)
         request = self.speaker.sign(request, OWN_ACTION)
         newest = await self.newest_run(workflow_id(request))
         if newest and newest.is_open and (newest.describe_pause() or not registry.may_take_over(request)):
-            return Admission(refusal=await self.conflict_refusal(request, newest))
-        return await self.run_query(wire.READ_CHECK, request, Admission, seconds=ADMISSION_SECONDS)
+            return DryRun(refusal=await self.conflict_refusal(request, newest))
+        return await self.run_query(wire.READ_CHECK, request, DryRun, seconds=ADMISSION_SECONDS)
 
     async def wait_for_outcome(self, path: str, run: str | None = None) -> Outcome:
         """Waits for an action's outcome, across resets of its run. Failed and cancelled actions have outcomes too."""

@@ -26,6 +26,7 @@ from client.outcomes import conflict_refusal
 from client.queries import WorkerQueries
 from client.runs import ActionRun, find_newest_run
 from domain import registry, wire
+from domain.dryrun import DryRun
 from domain.model import Admission, Refusal, Request
 from domain.requests import update_id
 
@@ -102,9 +103,7 @@ class ActionStarter(WorkerQueries):
         verbs = registry.kind_at(request.path).verbs
         if running and any(verb.has_own_name for verb in verbs if verb.action == running.action):
             with suppress(Unanswered, NoWorker):  # then the refusal says what Temporal knows
-                admission = await self.run_query(
-                    wire.READ_CHECK, request.model_copy(update={"force": False}), Admission
-                )
+                admission = await self.run_query(wire.READ_CHECK, request.model_copy(update={"force": False}), DryRun)
                 if admission.refusal and admission.refusal.holders:  # none: the action is about to begin, or has ended
                     return admission.refusal
         return conflict_refusal(request, running)

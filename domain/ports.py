@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from domain.aliases import Alias, AliasQuery
+from domain.dryrun import DryRun
 from domain.errors import ProviderError, Superseded
 from domain.events import Event, EventCursor
 from domain.healing import HealReport, Leftover, PruneResult, Suspect
@@ -56,7 +57,7 @@ class Inventory(Protocol):
         """Admits an action, with its locks and status, or returns the refusal."""
         ...
 
-    async def check_admission(self, claim: Claim) -> Admission:
+    async def check_admission(self, claim: Claim) -> DryRun:
         """Dry run of begin: returns its answer, and changes nothing."""
         ...
 

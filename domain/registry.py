@@ -129,7 +129,12 @@ def parse_spec(request: Request) -> BaseModel | None:
     verb = own.find_verb(request.action)
     if verb.spec is None:
         if request.spec:
-            raise Refused(Category.INVALID, f"{request.action} takes no spec")
+            raise Refused(
+                Category.INVALID,
+                f"{request.action} takes no spec",
+                f"leave it out; see: starter {own.name} {verb.action} --help",
+            )
         return None
-    with refuse_invalid("the spec is not valid", f"see what it takes: starter {own.name} {verb.action} --help"):
+    hint = f"see what it takes: starter {own.name} {verb.action} --help, or starter schema {own.name} {verb.action}"
+    with refuse_invalid("the spec is not valid", hint, model=verb.spec):
         return verb.spec.model_validate(request.spec or {})

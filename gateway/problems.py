@@ -112,7 +112,10 @@ def install_handlers(app: FastAPI) -> None:
     @app.exception_handler(Unauthorized)
     async def _unauthorized(_request: Request, error: Unauthorized) -> JSONResponse:
         response = problem_response(
-            HTTPStatus.UNAUTHORIZED, "unauthorized", str(error), "send: Authorization: Bearer TOKEN; see: starter token"
+            HTTPStatus.UNAUTHORIZED,
+            "unauthorized",
+            str(error),
+            "send: Authorization: Bearer TOKEN; see: starter token NAME",
         )
         response.headers["WWW-Authenticate"] = "Bearer"
         return response

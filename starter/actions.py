@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from domain import registry
+from domain.dryrun import ActionPreview, DryRun
 from domain.errors import Category, Refused
-from domain.model import ActionResult, Admission, Outcome, Request
+from domain.model import ActionResult, Outcome, Request
 from domain.paths import short_path
 from domain.wire import object_path_of
 from starter import terminal
@@ -72,6 +73,8 @@ async def dry_run_action(request: Request, output: Output) -> Exit:
     if admission.refusal:
         raise admission.refusal.to_error()
     print_sheet(_dry_run_sheet(request, admission), output)
+    if admission.preview and output == "table":
+        _print_preview(admission.preview)
     return Exit.DONE
 
 
@@ -191,15 +194,37 @@ def _ticket_sheet(ticket: Ticket, link: str) -> Sheet:
     return Sheet(data, ("OBJECT", "ACTION", "RUN"), [(short_path(path), action, ticket.run)], [path])
 
 
-def _dry_run_sheet(request: Request, admission: Admission) -> Sheet:
-    """Formats a dry run as a table: statuses, number of targets, places."""
+def _dry_run_sheet(request: Request, admission: DryRun) -> Sheet:
+    """Formats a dry run as a table: statuses, number of targets, places. For programs, also each target."""
     grant = admission.grant
     if grant is None:
         return _outcome_sheet(admission.outcome) if admission.outcome else Sheet({}, (), [], [])
-    places = sorted({chunk.placement for chunk in grant.chunks})
-    data = grant.model_dump(mode="json", include={"path", "action", "ruling", "came_from", "during", "then", "targets"})
-    data |= {"places": places, "skipped": grant.skipped}
+    preview = admission.preview or ActionPreview()
+    places = sorted(
+        {chunk.placement for chunk in grant.chunks} | {change.placement for change in preview.changes} - {""}
+    )
+    data = grant.model_dump(mode="json", include={"path", "action", "ruling", "came_from", "during", "then"})
+    targets = grant.targets or preview.targets
+    data |= {"places": places, "skipped": grant.skipped, **preview.model_dump(mode="json"), "targets": targets}
     headings = ("OBJECT", "ACTION", "RULING", "FROM", "WHILE", "THEN", "TARGETS", "SKIPPED", "PLACES")
     line = (short_path(request.path), grant.action, grant.ruling, grant.came_from, grant.during, grant.then)
     skipped = ", ".join(f"{number} {status}" for status, number in grant.skipped.items())
-    return Sheet(data, headings, [(*line, str(grant.targets), skipped, ", ".join(places))], [request.path])
+    return Sheet(data, headings, [(*line, str(targets), skipped, ", ".join(places))], [request.path])
+
+
+def _print_preview(preview: ActionPreview) -> None:
+    """Prints what a dry run found besides the object's own way: each target, changes of the spec, what is locked."""
+    if preview.changes:
+        headings = ("TARGET", "PLACE", "FROM", "WHILE", "THEN")
+        rows = [
+            (short_path(change.path), change.placement, change.came_from, change.during, change.then)
+            for change in preview.changes
+        ]
+        terminal.print_data("")
+        print_sheet(Sheet([], headings, rows, []), "table")
+    if preview.targets > len(preview.changes):
+        terminal.print_data(f"and {preview.targets - len(preview.changes)} more")
+    for name, (before, after) in preview.spec_changes.items():
+        terminal.print_data(terminal.escape_controls(f"spec: {name}: {before} becomes {after}"))
+    if preview.locks:
+        terminal.print_data(f"locked meanwhile: {', '.join(map(short_path, preview.locks))}, with all that is below")

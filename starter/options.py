@@ -82,5 +82,7 @@ def flag_name(name: str) -> str:
 
 
 def _help_of_field(field: FieldInfo) -> str:
-    usual = "" if field.is_required() or field.default in (None, "", False) else f" Usually {field.default}."
+    if field.is_required():
+        return f"{field.description or ''} Required, here or in the file.".strip()
+    usual = "" if field.default in (None, "", False) else f" Usually {field.default}."
     return f"{field.description or ''}{usual}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from client.errors import NoWorker
 from domain import registry, wire
-from domain.errors import RatchetError
+from domain.errors import Category, RatchetError, Refused
 from domain.model import ObjectView, Outcome, ReadQuery, TreeView
 from domain.paths import short_path
 from domain.statetable import NONE
@@ -134,6 +134,9 @@ async def _status_line(client: ActionClient, path: str, targets: int) -> str:
     path = wire.object_path_of(path)
     try:
         view = await client.read_object(path)
+    except Refused as refused:
+        gone = refused.category is Category.NOT_FOUND  # it was removed, and the action is about to end
+        return f"{short_path(path)}: {'removed' if gone else refused.message}"
     except NoWorker:
         return f"{short_path(path)}: no worker answers; the action goes on when one is back"
     except RatchetError as error:

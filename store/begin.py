@@ -138,18 +138,7 @@ def _check_workflow_id(claim: Claim) -> None:
         raise Refused(Category.INVALID, f"the workflow ID must be {owner}", "start it with that ID")
 
 
-def check_admission(
-    connection: sa.Connection, hooks: HooksByKind, claim: Claim, allowed: AccessCheck = allow_everybody
-) -> Admission:
-    """Dry run: runs begin inside a savepoint, rolls it back, and returns the answer."""
-    attempt = connection.begin_nested()
-    try:
-        return _admission_of_running_action(connection, claim) or begin_action(connection, hooks, claim, allowed)
-    finally:
-        attempt.rollback()
-
-
-def _admission_of_running_action(connection: sa.Connection, claim: Claim) -> Admission | None:
+def refuse_beside_running_action(connection: sa.Connection, claim: Claim) -> Admission | None:
     """Refuses a dry run while an action on the object is open. A real begin takes that action for dead, because
     Temporal starts no second run of a workflow ID."""
     path, owner = claim.request.path, registry.workflow_id_of(claim.request.path, claim.request.action)
@@ -311,6 +300,8 @@ def _judge_request(
     status = object_row.status if object_row else NONE
     verdict = kind.table.judge(status, request.action, force=request.force)
     if verdict.ruling is Ruling.REFUSED:
+        if kind.aggregate and kind.member and object_row:
+            raise _not_allowed_for_group(connection, kind, request, status, verdict.reason)
         raise _not_allowed(kind.table, request, status, verdict.reason)
     if verdict.ruling is Ruling.ALREADY:
         return AdmissionPlan(None, status, {}, {})
@@ -357,6 +348,27 @@ def _not_allowed(table: StateTable, request: Request, status: str, reason: str) 
         return Refused(Category.NOT_FOUND, f"{reason}: {request.path}", f"see what there is: starter list {table.kind}")
     return Refused(
         Category.NOT_ALLOWED, reason, f"{request.path} is {status}; {_describe_allowed_actions(table, [status])}"
+    )
+
+
+def _not_allowed_for_group(
+    connection: sa.Connection, kind: registry.Kind, request: Request, status: str, reason: str
+) -> Refused:
+    """Refuses with the status that readers see, and with what the members allow: the stored status is only a phase."""
+    shown = read_aggregated_status(connection, request.path)
+    members = registry.find_kind(str(kind.member)).table
+    counts = _count_members(connection, request.path, members.kind)
+    offered = [action for action in kind.table.allowed_actions(status) if action in kind.offered_actions]
+    allowed = [
+        action
+        for action in offered
+        if not counts
+        or kind.find_verb(action).takes_no_members
+        or any(members.judge_member(word, action).ruling is Ruling.GO for word in counts)
+    ]
+    told = reason.removesuffix(status) + shown if reason.endswith(f"under {status}") else reason
+    return Refused(
+        Category.NOT_ALLOWED, told, f"{request.path} is {shown}; allowed now: {', '.join(allowed) or 'nothing'}"
     )
 
 

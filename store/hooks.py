@@ -50,6 +50,7 @@ class Hooks:
     admit: AdmitHook | None = None
     after_step: Callable[[sa.Connection, Step], None] | None = None  # raises Refused: the step is taken back
     on_finish: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
+    rehearse: Callable[[sa.Connection, Claim, Grant], None] | None = None  # in a dry run: what the action writes next
     before_removal: Callable[[sa.Connection, Mapping[str, Any], datetime], None] | None = None
 
 

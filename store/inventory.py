@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from domain.dryrun import DryRun
 from domain.model import Admission, Claim
 from store import (
     aliases,
@@ -14,6 +15,7 @@ from store import (
     finish,
     healing,
     land,
+    preview,
     proofs,
     queries,
     recovery,
@@ -40,9 +42,9 @@ class SqlInventory(HookedStore, SqlWaitQueue):
             partial(begin.begin_action, hooks=self.hooks, claim=claim, allowed=self.check_access)
         )
 
-    async def check_admission(self, claim: Claim) -> Admission:
+    async def check_admission(self, claim: Claim) -> DryRun:
         return await self.database.run_transaction(
-            partial(begin.check_admission, hooks=self.hooks, claim=claim, allowed=self.check_access)
+            partial(preview.check_admission, hooks=self.hooks, claim=claim, allowed=self.check_access)
         )
 
     record_attempt = transaction(attempts.record_attempt)

@@ -98,7 +98,9 @@ def read_outcome(connection: sa.Connection, run: str) -> Outcome:
     """Returns the stored outcome of a run's action."""
     found = connection.execute(sa.select(actions.c.outcome).where(actions.c.run == run)).scalar_one_or_none()
     if found is None:
-        raise Refused(Category.NOT_FOUND, f"no action of run {run} has ended")
+        raise Refused(
+            Category.NOT_FOUND, f"no action of run {run} has ended", "see what happened: starter history PATH"
+        )
     return Outcome.model_validate(found)
 
 
@@ -162,7 +164,9 @@ def read_action(connection: sa.Connection, run: str) -> ActionView:
     query = sa.select(*(actions.c[name] for name in ActionView.model_fields)).where(actions.c.run == run)
     row = connection.execute(query).mappings().one_or_none()
     if row is None:
-        raise Refused(Category.NOT_FOUND, f"there is no action of run {run[:100]}")
+        raise Refused(
+            Category.NOT_FOUND, f"there is no action of run {run[:100]}", "see what happened: starter history PATH"
+        )
     return ActionView(**row)
 
 

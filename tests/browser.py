@@ -83,11 +83,11 @@ class WebUi:
         """In a part of the tab User Metadata; each is a frame of its own."""
         await self.page.frame_locator(f"#user-metadata-{part}").get_by_text(text).first.wait_for()
 
-    async def start(self, path: str, kind: str, given: dict[str, Any]) -> None:
+    async def start(self, path: str, kind: str, given: dict[str, Any], queue: str = "actions") -> None:
         """The form behind the button Start Workflow."""
         await self.page.goto(f"{self.address}/start-workflow")
         await self.page.get_by_test_id("workflowId").fill(path)
-        await self.page.get_by_test_id("taskQueue").fill("actions")
+        await self.page.get_by_test_id("taskQueue").fill(queue)
         await self.page.get_by_test_id("workflowType").fill(kind)
         await self._data(self.page.locator("main"), given)
         # By key: a click takes the focus from the editor, which then grows and moves the button away under the mouse.
@@ -99,6 +99,23 @@ class WebUi:
 
     async def update(self, name: str, given: dict[str, Any]) -> None:
         await self._send("Send an Update", "update-select", name, given)
+
+    async def signal_without_data(self, name: str) -> None:
+        dialog = await self._choose("Send a Signal")
+        await dialog.get_by_test_id("signal-select-button").click()
+        await self.page.get_by_role("option", name=re.compile(rf"^{name}\b")).click()
+        await dialog.get_by_role("button", name="Submit").press("Enter")
+
+    async def pause(self) -> None:
+        await self._press("Pause Workflow")
+
+    async def unpause(self) -> None:
+        await self._press("Unpause Workflow")
+
+    async def _press(self, name: str) -> None:
+        """A button of the page, and the button of the same name in the dialog that it opens."""
+        await self.page.get_by_role("button", name=name, exact=True).click()
+        await self.page.locator("dialog[open]").get_by_role("button", name=name, exact=True).click()
 
     async def cancel(self) -> None:
         await (await self._choose("Request Cancellation")).get_by_role("button", name="Confirm").click()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from client.explaining import explain_object
 from domain.errors import Refused
 from domain.model import ActionResult
 from tests.browser import WebUi, chromium, installed
+from tests.patience import PATIENCE
 from tests.stack import ActionStack
 from tests.user import User
 
@@ -103,3 +106,36 @@ async def test_what_was_terminated_by_hand_is_put_right_by_the_next_action(web: 
     assert (await user.asking.wait_for_outcome(user.mci(), run)).result is ActionResult.FAILED
     assert (await user.do(user.mci(), "delete")).status == "None"
     assert await user.shared() == {}
+
+
+async def test_a_paused_action_says_so_and_goes_on_when_it_is_unpaused(web: WebUi, user: User) -> None:
+    run = await hold(user)
+    await web.open(user.mci())
+    await web.pause()
+    async with asyncio.timeout(PATIENCE):
+        while not (newest := await user.asking.newest_run(user.mci())) or not newest.describe_pause():
+            await asyncio.sleep(0.1)
+    explained = await explain_object(user.asking, user.mci())
+    assert "paused by" in str(explained.remarks)
+    assert "temporal workflow unpause" in explained.hint
+    await web.open(user.mci())
+    await web.unpause()
+    async with asyncio.timeout(PATIENCE):
+        while (newest := await user.asking.newest_run(user.mci())) and newest.describe_pause():
+            await asyncio.sleep(0.1)
+    await web.open(user.mci())
+    await web.signal_without_data("continue")
+    assert (await user.asking.wait_for_outcome(user.mci(), run)).status == "Running:2 (R:2/2)"
+
+
+async def test_a_workflow_that_was_started_on_a_mistyped_queue_is_named(web: WebUi, user: User) -> None:
+    await user.do(user.mci(), "create", spec=user.groups())
+    await web.start(user.mci(), "ControlVms", {"path": user.mci(), "action": "suspend"}, queue="actoins")
+    explained = await explain_object(user.asking, user.mci())
+    assert "on the queue 'actoins'" in str(explained.remarks)
+    await web.open(user.mci())
+    await web.terminate()
+    async with asyncio.timeout(PATIENCE):
+        while (newest := await user.asking.newest_run(user.mci())) and newest.is_open:
+            await asyncio.sleep(0.1)
+    assert (await user.do(user.mci(), "suspend")).status == "Suspended:2 (R:0/2)"

@@ -11,9 +11,10 @@ from temporalio.client import Client
 
 from activities.pollers import PollerCheck
 from domain.connections import Connections
+from domain.dryrun import DryRun
 from domain.errors import Category, Refused, Superseded
 from domain.limits import CAPS_BY_CLOUD, CloudCaps, ConcurrencyCaps
-from domain.model import ActionResult, Admission, Refusal, Request
+from domain.model import ActionResult, Refusal, Request
 from domain.wire import cloud_queue
 from tests.user import User
 from workers import process
@@ -89,7 +90,7 @@ async def test_a_worker_that_lacks_a_cloud_says_so_instead_of_breaking_down(stac
         stack.context.clouds["mars"]
 
 
-async def rehearsed(user: User, spec: dict[str, Any], action: str = "create", name: str = "web") -> Admission:
+async def rehearsed(user: User, spec: dict[str, Any], action: str = "create", name: str = "web") -> DryRun:
     return await user.asking.check_request(
         Request(path=user.mci(name), action=action, spec=spec, requested_by="tester")
     )
@@ -124,3 +125,37 @@ async def test_a_dry_run_of_what_would_be_done_says_so_and_changes_nothing(user:
     await user.do(user.mci(), "create", spec=user.groups("aws", size=1))
     assert (await rehearsed(user, {"subGroup": "aws", "count": 2}, "scale-out")).grant
     assert (await user.see(user.mci())).counts == {"Running": 1}
+
+
+async def test_a_dry_run_names_every_target_its_place_and_what_it_becomes(user: User) -> None:
+    groups = {"subGroups": [{"name": "a", "subGroupSize": 2, "csp": "aws", "region": "eu-central-1"}]}
+    created = await rehearsed(user, groups)
+    assert created.preview
+    assert [change.model_dump() for change in created.preview.changes] == [
+        {
+            "path": user.vm(f"a-{n}"),
+            "placement": "aws/eu-central-1",
+            "came_from": "None",
+            "during": "Creating",
+            "then": "Running",
+        }
+        for n in (1, 2)
+    ]
+    assert created.preview.locks == [user.mci()]
+    await user.do(user.mci(), "create", spec=groups)
+    more = await rehearsed(user, {"subGroup": "a", "count": 2}, "scale-out")
+    fewer = await rehearsed(user, {"subGroup": "a"}, "scale-in")
+    assert more.preview
+    assert fewer.preview
+    assert [change.path for change in more.preview.changes] == [user.vm("a-3"), user.vm("a-4")]
+    assert [(change.path, change.then) for change in fewer.preview.changes] == [(user.vm("a-2"), "Terminated")]
+    assert (await user.see(user.mci())).counts == {"Running": 2}, "nothing was changed"
+
+
+async def test_a_name_that_is_taken_is_refused_with_the_status_that_readers_see(user: User) -> None:
+    await user.do(user.mci(), "create", spec=user.groups())
+    await user.do(user.mci(), "terminate")
+    refusal = (await rehearsed(user, user.groups())).refusal
+    assert refusal
+    assert refusal.message == "MCI exists already, under Terminated:2 (R:0/2)"
+    assert refusal.hint == f"{user.mci()} is Terminated:2 (R:0/2); allowed now: scale-out, scale-in, delete"

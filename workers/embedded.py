@@ -98,8 +98,8 @@ class EmbeddedServer:
         await self.process.wait()
 
 
-DEFAULT_PORTS = (7233, 8233)  # default ports of Temporal and its Web UI
-ANY_PORTS = (0, 0)
+DEFAULT_PORTS = (7233, 8233, 7243)  # of Temporal, its Web UI and its HTTP API
+ANY_PORTS = (0, 0, 0)
 
 
 class _ServerEnded(Exception):
@@ -107,7 +107,7 @@ class _ServerEnded(Exception):
 
 
 async def start_server(
-    home: Path, port: int = 0, ui_port: int = 0, prefer: tuple[int, int] = ANY_PORTS, tuning: Sequence[str] = ()
+    home: Path, port: int = 0, ui_port: int = 0, prefer: tuple[int, int, int] = ANY_PORTS, tuning: Sequence[str] = ()
 ) -> EmbeddedServer:
     """Starts the server with its data in `home` and waits until it answers. `prefer`: ports to use if they are free.
 
@@ -116,8 +116,8 @@ async def start_server(
     """
     for _ in range(MAX_TRIES):
         try:
-            mine, its_ui = (free_port(usual) for usual in prefer)
-            return await _try_start(home, port or mine, ui_port or its_ui, free_port(), tuning)
+            mine, its_ui, its_http = (free_port(usual) for usual in prefer)
+            return await _try_start(home, port or mine, ui_port or its_ui, its_http, tuning)
         except _ServerEnded:
             continue
     raise _start_refusal(home, f"ended {MAX_TRIES} times instead of answering")

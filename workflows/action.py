@@ -110,7 +110,9 @@ class ActionWorkflow(ABC):
         await workflow.wait_condition(lambda: self._admission is not None or self._ended)
         self._refuse_other_request(request)  # again: the validator may have run before the request was known
         if self._admission is None:
-            raise refusal_as_error(Refusal(category=Category.CONFLICT, message="cancelled before it was admitted"))
+            raise refusal_as_error(
+                Refusal(category=Category.CONFLICT, message="cancelled before it was admitted", hint="ask again")
+            )
         return self._admission
 
     @admit.validator
@@ -139,12 +141,18 @@ class ActionWorkflow(ABC):
         self._refuse_second_takeover()
         if request.path != workflow.info().workflow_id or not registry.may_take_over(request):
             message = "only force on the same object may take over, and never a creation"
-            raise refusal_as_error(Refusal(category=Category.INVALID, message=message))
+            raise refusal_as_error(
+                Refusal(category=Category.INVALID, message=message, hint="see: starter explain PATH")
+            )
 
     def _refuse_second_takeover(self) -> None:
         if self._successor:
             raise refusal_as_error(
-                Refusal(category=Category.CONFLICT, message=f"{self._successor.action} is taking over already")
+                Refusal(
+                    category=Category.CONFLICT,
+                    message=f"{self._successor.action} is taking over already",
+                    hint=f"wait for it: starter wait {workflow.info().workflow_id}",
+                )
             )
 
     @workflow.signal(name=wire.PASSED_SIGNAL)

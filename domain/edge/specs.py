@@ -19,7 +19,7 @@ Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{
 
 def _check_public_key(text: str) -> str:
     if text and len(decode_key(text)) != KEY_BYTES:
-        raise ValueError(f"a key is {KEY_BYTES} bytes in base64: starter crm token prints it")
+        raise ValueError(f"a key is {KEY_BYTES} bytes in base64, printed by: starter crm token --cloudlet ORG/NAME")
     return text
 
 

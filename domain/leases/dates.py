@@ -38,7 +38,9 @@ def parse_date(text: str, now: datetime, what: str = "date", attach_zone: Attach
         raise Refused(Category.INVALID, f"bad {what} {text[:60]!a}", DATE_FORMAT_HINT) from error
     if moment >= LATEST_DATE:
         raise Refused(
-            Category.INVALID, f"{what} {format_date(moment)} is too far away: the limit is {format_date(LATEST_DATE)}"
+            Category.INVALID,
+            f"{what} {format_date(moment)} is too far away: the limit is {format_date(LATEST_DATE)}",
+            "choose an earlier time",
         )
     return moment
 

@@ -111,7 +111,7 @@ def check_another_node_enabled(name: str, enabled: Iterable[str], what: str) -> 
     """Refuses if no other enabled node could take the machines."""
     if not [node for node in enabled if node != name]:
         raise _not_allowed(
-            f"{what} is not possible: there is no other enabled node", "take one into use: starter node create"
+            f"{what} is not possible: there is no other enabled node", "take one into use: starter node create NAME"
         )
 
 

@@ -230,7 +230,11 @@ def check_definition_fits(path: str, definition: Node, backend: str, parent: Sto
         )
     if not at_root and parent is None:
         above = parent_of(path)
-        raise Refused(Category.NOT_FOUND, f"there is no {above}", "deploy that first, or see: starter system graph")
+        raise Refused(
+            Category.NOT_FOUND,
+            f"there is no {above}",
+            f"deploy that first, or see: starter system graph {path.split(':')[1]}",
+        )
     if parent and is_service(parent.spec):
         raise Refused(Category.INVALID, f"{parent.path} is a service: it has no parts", "deploy to another path")
     name = name_of(path)

@@ -59,7 +59,7 @@ class ErrorStyle:
         if isinstance(error, AnswerTooLarge):
             return Failure(HTTPStatus.BAD_REQUEST, str(error), "ask for less at once")
         if isinstance(error, Unauthorized):
-            hint = "the password, or the token, is one that `starter token` printed"
+            hint = "the password, or the token, is one that `starter token NAME` printed"
             return Failure(HTTPStatus.UNAUTHORIZED, str(error), hint, {"WWW-Authenticate": "Bearer"})
         if isinstance(error, RequestValidationError):
             wrong = [field_error(each) for each in error.errors()]

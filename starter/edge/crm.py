@@ -85,10 +85,17 @@ async def token(
     """
     from workers.crm import token_of_cloudlet
 
-    own = token_of_cloudlet(worker_settings(), expand_path(cloudlet, SCOPE))
+    settings = worker_settings()
+    own = token_of_cloudlet(settings, expand_path(cloudlet, SCOPE))
+    if not new and not settings.crm_token_file and not settings.home.exists():  # another folder has its token, maybe
+        message = f"there is no folder {settings.home.absolute()}, which would hold the token"
+        hint = "run this where its CRM runs, or set RATCHET_HOME; to make a token here: --new"
+        raise Refused(Category.NOT_FOUND, message, hint)
     made = new or not own.file.exists()
     terminal.print_data(own.create_token() if made else own.public_key())
-    terminal.print_message(f"{'a new token is' if made else 'its token is'} in {own.file}; only its key goes to others")
+    terminal.print_message(
+        f"{'a new token is' if made else 'its token is'} in {own.file.absolute()}; only its key goes to others"
+    )
     return Exit.DONE
 
 
@@ -147,7 +154,9 @@ def _check_answer(path: str, state: str, errors: list[str]) -> None:
         raise Refused(Category.INVALID, f"unknown state {state[:40]!r} for {table.label}", f"it is {', '.join(known)}")
     if sum(map(len, errors)) > MAX_ERROR_LENGTH:
         raise Refused(
-            Category.INVALID, f"errors of {sum(map(len, errors))} characters: at most {MAX_ERROR_LENGTH} are kept"
+            Category.INVALID,
+            f"errors of {sum(map(len, errors))} characters: at most {MAX_ERROR_LENGTH} are kept",
+            "shorten them",
         )
 
 

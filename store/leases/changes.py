@@ -140,7 +140,9 @@ def _resizes_by_reservation(change: LeaseChange, specs: Mapping[str, Any]) -> di
         if name not in specs:
             raise Refused(Category.INVALID, f"there is no reservation {name}", f"reservations are: {', '.join(specs)}")
         if "min" not in specs[name]:
-            raise Refused(Category.INVALID, f"reservation {name} has no size: it is of type mci")
+            raise Refused(
+                Category.INVALID, f"reservation {name} has no size: it is of type mci", "change its dates only"
+            )
         if name in sizes:
             raise Refused(Category.INVALID, f"two sizes for reservation {name}", "say one of them")
         sizes[name] = size

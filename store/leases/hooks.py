@@ -245,7 +245,7 @@ def _check_due_date(firing: EventFiring, name: str, due: str) -> None:
         raise Refused(
             Category.NOT_ALLOWED,
             f"{name} comes at {due}: {what}",
-            "to have it earlier: starter lease update --start now",
+            "to have it earlier: starter lease update PROJECT/LEASE --start now",
         )
 
 

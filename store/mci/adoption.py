@@ -35,7 +35,7 @@ def check_adoptable(connection: sa.Connection, vm: str, cloud_id: str, place: st
     """Returns the cloud id that the VM's record has now, if any. Refuses a record that can take no other VM."""
     hint = f"to end it instead: starter orphans remove {cloud_id}"
     if not place:
-        raise Refused(Category.INVALID, "say where it is", "as place, or by: starter orphans adopt")
+        raise Refused(Category.INVALID, "say where it is", "as place, or by: starter orphans adopt ID")
     record = lock_object(connection, vm)
     if record is None:
         _find_group_of_vm(connection, vm, place, hint)
@@ -53,7 +53,9 @@ def adopt_orphan(connection: sa.Connection, adoption: AdoptOrphanOrder) -> str:
     vm, cloud_id = parent_of(order.path) or "", name_of(order.path)
     action = connection.execute(_LOCK_ACTION, {"mine": order.epoch}).first()
     if action is None or action.ended_at is not None:
-        raise Refused(Category.CONFLICT, f"{order.path} is no longer held by this action")
+        raise Refused(
+            Category.CONFLICT, f"{order.path} is no longer held by this action", f"starter locks {order.path}"
+        )
     record, status = lock_object(connection, vm), STATUS_OF_CLOUD_STATE[VmState(adoption.seen.state)]
     if record is not None and record.info.get("cloud_id") == cloud_id:
         return str(record.status)
@@ -73,7 +75,11 @@ def _update_record(
     """Updates the existing record by the row for observed VMs."""
     source, epoch = record.status, record.epoch
     if VM.judge_step(source, status, Actor.CLOUD).ruling is not Ruling.GO:
-        raise Refused(Category.NOT_ALLOWED, f"{record.path} is {source}: no row leads to {status}")
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"{record.path} is {source}: no row leads to {status}",
+            f"see: starter explain {record.path}",
+        )
     info = merge_info(record.info, {**known, "failure": None, "stale": None})
     news = {"status": status, "info": info, "changed_at": adoption.at, "error": ""}
     told = f"adopted {known['cloud_id']}, which is {adoption.seen.state}"

@@ -38,7 +38,9 @@ def add_vms_to_action(connection: sa.Connection, order: AddVms) -> AddedVms:
     action = read_one(ActionRow, connection.execute(_LOCK_ACTION, {"mine": order.epoch}))
     mci = lock_object(connection, order.path)
     if action is None or action.ended_at is not None or mci is None or mci.epoch != order.epoch:
-        raise Refused(Category.CONFLICT, f"{order.path} is no longer held by this action")
+        raise Refused(
+            Category.CONFLICT, f"{order.path} is no longer held by this action", f"starter locks {order.path}"
+        )
     return _ADDERS_OF_ACTION[order.action](connection, order, mci, grant_of_action(action))
 
 
@@ -81,7 +83,11 @@ def _move_to_creating(connection: sa.Connection, order: AddVms, mci: ObjectRow, 
             )
             status = to
     if status != VmStatus.CREATING:
-        raise Refused(Category.NOT_ALLOWED, f"{order.path} is {status}: no VM is made in that status")
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"{order.path} is {status}: no VM is made in that status",
+            f"see: starter explain {order.path}",
+        )
     values = {"status": status, "changed_at": order.at, "info": merge_info(mci.info, news)}
     OBJECT_BY_PATH.change_objects(connection, {"name": order.path}, values, lines)
 
@@ -142,7 +148,7 @@ def _take_along(connection: sa.Connection, order: AddVms, vms: Sequence[PlacedVm
 def _row_for_vm(order: AddVms, status: str) -> Row:
     verdict = VM.judge_member(status, order.action)
     if verdict.row is None:
-        raise Refused(Category.NOT_ALLOWED, verdict.reason)
+        raise Refused(Category.NOT_ALLOWED, verdict.reason, f"see: starter mci status {order.path}")
     return verdict.row
 
 

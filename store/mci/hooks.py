@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from domain.connections import check_places_served
 from domain.errors import Category, Refused
 from domain.mci import MciSpec, ScaleSpec, VmStatus
-from domain.mci.messages import MciTerms
+from domain.mci.messages import AddVms, MciTerms
 from domain.mci.specs import check_vm_name_length
 from domain.model import Claim, Grant, Outcome
 from domain.orphans import OrphanSpec, OrphanTerms
@@ -22,6 +22,7 @@ from domain.wire import cloud_queue, split_placement
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
 from store.mci import adoption
 from store.mci.connections import forget_uses, list_places, list_places_used_alone, record_use
+from store.mci.enrolment import add_vms_to_action
 from store.mci.groups import highest_number_ever, lock_vms_of_group
 from store.mci.unanswered import keep_unanswered_orders
 from store.schema import objects
@@ -100,7 +101,7 @@ def _admit_scale_out(
     try:
         check_vm_name_length(group.name, highest_number_ever(connection, path, group.name) + spec.count)
     except ValueError as error:
-        raise Refused(Category.INVALID, str(error)) from error
+        raise Refused(Category.INVALID, str(error), "add fewer VMs, or make a subgroup with a shorter name") from error
     return GrantExtras(details=MciTerms(places=[group.place], prepare=record_use(connection, path, [group.place])))
 
 
@@ -130,8 +131,20 @@ _ADMIT_OF_ACTION: dict[str, Callable[[sa.Connection, str, BaseModel | None, Mayb
     "delete": _admit_delete,
 }
 
+
+def rehearse_mci_action(connection: sa.Connection, claim: Claim, grant: Grant) -> None:
+    """Adds the VMs that the action would create or remove after it has begun, for a dry run."""
+    if grant.action not in ("create", "scale-out", "scale-in"):
+        return
+    order = AddVms(path=grant.path, epoch=grant.epoch, action=grant.action, at=claim.at)
+    if grant.action != "create":
+        scale = ScaleSpec.model_validate(claim.request.spec or {})
+        order = order.model_copy(update={"group": scale.subGroup, "count": scale.count})
+    add_vms_to_action(connection, order)
+
+
 HOOKS: dict[str, Hooks] = {
-    "mci": Hooks(admit=admit_mci, on_finish=finish_mci_action),
+    "mci": Hooks(admit=admit_mci, on_finish=finish_mci_action, rehearse=rehearse_mci_action),
     "vm": Hooks(admit=admit_vm, before_removal=keep_unanswered_orders),
     "orphan": Hooks(admit=admit_orphan),
 }

@@ -72,15 +72,19 @@ async def test_a_partly_failed_action_exits_7_and_names_who_failed(cli: Cli, clo
     await clouds.fail(f"{path_of(mci)}:vm:front-1")
     ran = await cli(f"mci suspend {mci} -o json")
     assert (ran.code, json.loads(ran.out)["failed"]) == (Exit.PARTLY, 1)
-    assert f"{mci}/front-1 is Running: " in ran.err
-    assert "out of order" in ran.err
+    [trouble] = json.loads(ran.out)["troubles"]
+    assert (trouble["path"], trouble["status"]) == (f"{path_of(mci)}:vm:front-1", "Running")
+    assert "out of order" in trouble["error"]
+    explained = (await cli(f"explain {mci}")).out
+    assert f"{mci}/front-1 is Running: " in explained
+    assert "out of order" in explained
 
 
 async def test_a_failed_action_exits_1(cli: Cli, clouds: Clouds, mci: str) -> None:
     await clouds.fail(f"{path_of(mci)}:vm:front-1")
     ran = await cli(f"vm suspend {mci}/front-1")
     assert ran.code == Exit.FAILED
-    assert f"starter history {path_of(mci)}:vm:front-1" in ran.err
+    assert f"starter explain {path_of(mci)}:vm:front-1" in ran.err
 
 
 async def test_a_dry_run_and_a_check_change_nothing(cli: Cli, asking: ActionClient, mci: str) -> None:
@@ -113,8 +117,8 @@ async def test_an_action_asked_for_without_waiting_can_be_waited_for(
     cli: Cli, clouds: Clouds, mci: str, ns: str
 ) -> None:
     await clouds.stall(ns)
-    ran = await cli(f"mci suspend {mci} --no-wait -o json")
-    assert (ran.code, json.loads(ran.out)["action"]) == (Exit.DONE, "suspend")
+    ran = await cli(f"mci suspend {mci} --no-wait")
+    assert (ran.code, ran.out.splitlines()[1].split()[1]) == (Exit.DONE, "suspend")
     assert f"starter wait {path_of(mci)}" in ran.err
     attached = asyncio.create_task(cli(f"wait {mci} -o json"))
     await clouds.relent()
@@ -168,8 +172,8 @@ async def test_a_cancelled_action_ends(cli: Cli, clouds: Clouds, mci: str, ns: s
 
 async def test_one_request_id_is_carried_out_once(cli: Cli, mci: str) -> None:
     assert (await cli(f"mci suspend {mci} --request-id once")).code == Exit.DONE
-    again = await cli(f"mci suspend {mci} --request-id once -o json")
-    assert (again.code, json.loads(again.out)["result"]) == (Exit.DONE, "succeeded")
+    again = await cli(f"mci suspend {mci} --request-id once")
+    assert (again.code, again.out.splitlines()[1].split()[2]) == (Exit.DONE, "succeeded")
     assert "carried out before" in again.err
 
 

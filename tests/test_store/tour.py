@@ -55,6 +55,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     await driver.inventory.read_history(WEB)
     await driver.inventory.list_locks(WEB)
     await driver.inventory.read_outcome(made.run)
+    await driver.check(WEB, "scale-out", spec={"subGroup": "front"})
     await driver.inventory.read_action(made.run)
     newest = await driver.inventory.read_newest_position()
     await driver.inventory.list_events_after(newest, 100)

@@ -62,7 +62,7 @@ def test_what_is_kept_of_a_node_is_its_own_and_makes_the_same_node_again() -> No
         ({**RUN, "health": {"http": "/"}}, "needs a port"),
         ({**RUN, "port": 8_080, "health": {"http": "/ HTTP/1.1\r\nX: y"}}, "pattern"),
         ({**RUN, "resources": {"memory": 1}}, "greater than or equal to 16"),
-        ({**RUN, "unheard": 1}, "Extra inputs"),
+        ({**RUN, "unheard": 1}, "there is no such field"),
     ],
 )  # fmt: skip
 def test_a_bad_definition_says_what_is_wrong(definition: dict[str, Any], complaint: str) -> None:

@@ -155,4 +155,5 @@ class CreateMci(VmsAction):
     def _check_holding(self, word: str) -> None:
         if not self._holding or self._decision:
             message = f"{word} is not allowed for MCI under {self.progress().phase}: it is not holding"
-            raise refusal_as_error(Refusal(category=Category.NOT_ALLOWED, message=message))
+            hint = f"see: starter explain {workflow.info().workflow_id}"
+            raise refusal_as_error(Refusal(category=Category.NOT_ALLOWED, message=message, hint=hint))
