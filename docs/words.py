@@ -96,6 +96,7 @@ TABLES = {
     "system_numbers": "systems: the last number given to a deploy or a teardown",
     "system_definitions": "systems: the definition of each deploy, and the one that it replaced",
     "permits": "rate limits: how many VMs of a region each worker may have in flight, and until when",
+    "audit_seals": "the hash chain over the history, see docs/audit.md; rows are only added",
     "heal_reports": "what each sweep of self-healing found and did",
     "store_identity": "the store's ID, and its incarnation, which each restore from a backup raises",
     "history": "every change, and every ignored write; lines are only added, until their retention ends",

@@ -14,6 +14,7 @@ from domain import registry, rendering
 from domain.errors import Category, Refused
 from starter import (
     actions,
+    audit,
     builds,
     codec,
     completion,
@@ -84,7 +85,7 @@ def _build(typed: str) -> App:
             extension.extend(app)
     for name in registry.KINDS:
         completion.complete_kind(app[name], name)
-    for steering in (heal.app, orphans.app):
+    for steering in (heal.app, orphans.app, audit.app):
         steering.group = (STEERING,)
         app.command(steering)
     cloud = App(name="cloud", help="The simulated clouds.", group=RUNNING)

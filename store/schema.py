@@ -231,6 +231,21 @@ class PrunedRow(NamedTuple):
 pruned = table("pruned", PrunedRow, ("path",))
 
 
+class SealRow(NamedTuple):
+    """A link of the hash chain over the history (`seals.py`), up to the line `xid`, `seq`. Rows are only added."""
+
+    number: int
+    at: datetime
+    xid: Annotated[int, sa.BigInteger()]
+    seq: int
+    previous: str  # the hash of the seal before it
+    hash: str
+    lines: list[Any]  # `SealedLine` of each, in their order
+
+
+seals = table("audit_seals", SealRow, ("number",))
+
+
 class ReportRow(NamedTuple):
     """The report of a sweep. The oldest are deleted."""
 

@@ -57,6 +57,7 @@ from workers.family import Family
 from workers.gauges import reported_gauges
 from workers.polling import WorkerGroup
 from workers.schedule import ensure_schedule, expected_schedules
+from workers.sealing import seal_history
 from workers.settings import WorkerSettings, redact_url
 from workflows.guard import DEFINITION_ATTRIBUTE
 
@@ -147,6 +148,7 @@ class WorkerService:
             if ACTIONS_QUEUE in queues:
                 await ensure_schedule(self.client, self.settings.heal_interval)
                 await stack.enter_async_context(self._start_missing_companions())
+                await stack.enter_async_context(seal_history(self.database))
             yield
 
     @asynccontextmanager

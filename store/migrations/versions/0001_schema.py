@@ -23,6 +23,7 @@ KERNEL = (
     "actions",
     "locks",
     "history",
+    "audit_seals",
     "pruned",
     "heal_reports",
     "permits",
@@ -109,6 +110,11 @@ def _history() -> None:
     _index("history_of_path", "history", "path", "seq")
     _index("history_of_epoch", "history", "epoch")
     _index("history_unborn", "history", "path", where="\"to\" = 'None' AND effect = 'abandoned'")
+    _table(
+        "audit_seals",
+        *(_key("number", number), _column("at", moment), _column("xid", sa.BigInteger), _column("seq", number)),
+        *(_column("previous"), _column("hash"), _column("lines", json)),
+    )
     texts = map(_column, ("status", "came_from", "doing"))
     _table("pruned", _key("path", path_text), *texts, _column("epoch", number))
 

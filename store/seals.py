@@ -1,0 +1,168 @@
+"""Seals history lines into a hash chain, in batches after their commit, and checks the chain.
+
+Nobody who writes lines waits: a sealer takes lines in the order of the event feed, once every older transaction has
+ended. A seal has the digest of each of its lines, so the chain can be checked after retention has removed lines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from store.clock import read_now
+from store.events import only_ended_transactions
+from store.rows import read_all, read_one
+from store.schema import HistoryRow, SealRow, history, pruned, seals
+
+LINES_PER_SEAL = 1_000
+SEALS_PER_PAGE = 20
+FIRST_HASH = "0" * 64
+_SEALER_LOCK = sa.select(sa.func.pg_try_advisory_xact_lock(sa.literal(7_328_113, sa.BigInteger)))
+_LAST_SEAL = sa.select(seals).order_by(seals.c.number.desc()).limit(1)
+_NEXT_SEALS = (
+    sa.select(seals).where(seals.c.number > sa.bindparam("after")).order_by(seals.c.number).limit(SEALS_PER_PAGE)
+)
+
+
+class SealedLine(NamedTuple):
+    """What a seal has of a line: enough to know it again, and to know whether retention may have removed it."""
+
+    seq: int
+    path: str
+    epoch: int
+    digest: str
+
+
+class ChainReport(NamedTuple):
+    """What a check of the chain found. `head` is the newest seal's number and hash, to be kept elsewhere."""
+
+    seals: int
+    lines: int
+    removed: int  # by retention
+    head: str
+    violations: list[str]
+
+
+def line_text(line: HistoryRow) -> str:
+    """Returns the text of a line whose hash is its digest: JSON with sorted keys and no spaces."""
+    shown = line._asdict() | {"at": line.at.astimezone(UTC).isoformat(timespec="microseconds")}
+    del shown["xid"]  # the database's own number, which a restored backup changes
+    return json.dumps(shown, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def chain_hash(previous: str, digests: list[str]) -> str:
+    """Returns the hash of a seal, from the hash before it and its lines' digests."""
+    return sha256("\n".join([previous, *digests]).encode()).hexdigest()
+
+
+def seal_lines(connection: sa.Connection) -> int:
+    """Seals the next lines, if no other worker is doing so. Returns how many."""
+    on_postgres = connection.dialect.name == "postgresql"
+    if on_postgres and not connection.execute(_SEALER_LOCK).scalar_one():
+        return 0
+    last = read_one(SealRow, connection.execute(_LAST_SEAL))
+    query = only_ended_transactions(connection, sa.select(history))
+    if last:
+        after = sa.tuple_(*(sa.literal(value, sa.BigInteger) for value in _position(connection, last)))
+        query = query.where(after < sa.tuple_(history.c.xid, history.c.seq))
+    rows = connection.execute(query.order_by(history.c.xid, history.c.seq).limit(LINES_PER_SEAL))
+    lines = read_all(HistoryRow, rows)
+    if not lines:
+        return 0
+    sealed = [SealedLine(line.seq, line.path, line.epoch, _digest(line)) for line in lines]
+    previous = last.hash if last else FIRST_HASH
+    seal = SealRow(
+        number=last.number + 1 if last else 1,
+        at=read_now(connection),
+        xid=lines[-1].xid,
+        seq=lines[-1].seq,
+        previous=previous,
+        hash=chain_hash(previous, [line.digest for line in sealed]),
+        lines=[list(line) for line in sealed],
+    )
+    connection.execute(sa.insert(seals), [seal._asdict()])
+    return len(lines)
+
+
+def check_chain(connection: sa.Connection, anchor: str = "") -> ChainReport:
+    """Checks every seal against the one before it, and every line against its digest. `anchor`: a head to find."""
+    violations: list[str] = []
+    before, number, counted, removed, last = FIRST_HASH, 0, 0, 0, None
+    anchored = not anchor
+    for seal in iterate_seals(connection):
+        number += 1
+        if seal.number != number:
+            violations.append(f"seal {number} is missing: the next one is {seal.number}")
+            number = seal.number
+        sealed = [SealedLine(*line) for line in seal.lines]
+        if seal.previous != before or seal.hash != chain_hash(seal.previous, [line.digest for line in sealed]):
+            violations.append(f"seal {seal.number} does not fit the one before it, or its own lines")
+        gone, wrong = _compare_lines(connection, seal.number, sealed)
+        violations += wrong
+        counted, removed, before, last = counted + len(sealed), removed + gone, seal.hash, seal
+        anchored = anchored or anchor == head_of(seal)
+    if not anchored:
+        violations.append(f"there is no seal {anchor}: the chain was cut or made anew")
+    if last and (extra := _count_sealed_range(connection, last) - (counted - removed)) > 0:
+        violations.append(f"{extra} lines were put between sealed ones")
+    return ChainReport(number, counted, removed, head_of(last) if last else "", violations)
+
+
+def head_of(seal: SealRow) -> str:
+    """Returns a seal's number and hash in one word."""
+    return f"{seal.number}:{seal.hash}"
+
+
+def iterate_seals(connection: sa.Connection, after: int = 0) -> Iterator[SealRow]:
+    """Yields the seals in their order, page by page."""
+    while page := read_all(SealRow, connection.execute(_NEXT_SEALS, {"after": after})):
+        yield from page
+        after = page[-1].number
+
+
+def read_sealed_lines(connection: sa.Connection, seal: SealRow) -> dict[int, HistoryRow]:
+    """Returns the lines of a seal that the history still has, by number."""
+    return _read_lines(connection, [SealedLine(*line) for line in seal.lines])
+
+
+def _read_lines(connection: sa.Connection, sealed: list[SealedLine]) -> dict[int, HistoryRow]:
+    query = sa.select(history).where(history.c.seq.in_([line.seq for line in sealed]))
+    return {row.seq: row for row in read_all(HistoryRow, connection.execute(query))}
+
+
+def _compare_lines(connection: sa.Connection, number: int, sealed: list[SealedLine]) -> tuple[int, list[str]]:
+    """Returns how many lines retention has removed, and what is wrong with the others."""
+    there = _read_lines(connection, sealed)
+    missing = [line for line in sealed if line.seq not in there]
+    begins = _pruned_epochs(connection, {line.path for line in missing}) if missing else {}
+    lost = [line for line in missing if line.epoch > begins.get(line.path, -1)]
+    changed = [line for line in sealed if line.seq in there and _digest(there[line.seq]) != line.digest]
+    wrong = [f"line {line.seq} of {line.path} was removed (seal {number})" for line in lost]
+    wrong += [f"line {line.seq} of {line.path} was changed (seal {number})" for line in changed]
+    return len(missing) - len(lost), wrong
+
+
+def _pruned_epochs(connection: sa.Connection, paths: set[str]) -> dict[str, int]:
+    query = sa.select(pruned.c.path, pruned.c.epoch).where(pruned.c.path.in_(sorted(paths)))
+    return {row.path: row.epoch for row in connection.execute(query)}
+
+
+def _position(connection: sa.Connection, seal: SealRow) -> tuple[int, int]:
+    """Returns where the last seal ends now: a restored backup renumbers transactions."""
+    now = connection.execute(sa.select(history.c.xid).where(history.c.seq == seal.seq)).scalar_one_or_none()
+    return (seal.xid if now is None else now), seal.seq
+
+
+def _count_sealed_range(connection: sa.Connection, last: SealRow) -> int:
+    end: Any = sa.tuple_(*(sa.literal(value, sa.BigInteger) for value in _position(connection, last)))
+    query = sa.select(sa.func.count()).select_from(history).where(sa.tuple_(history.c.xid, history.c.seq) <= end)
+    return int(connection.execute(query).scalar_one())
+
+
+def _digest(line: HistoryRow) -> str:
+    return sha256(line_text(line).encode()).hexdigest()

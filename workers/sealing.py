@@ -1,0 +1,36 @@
+"""Seals the history while a worker of actions runs: one at a time over all workers, and nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from domain.errors import RatchetError, one_line
+from store.engine import Database
+from store.seals import LINES_PER_SEAL, seal_lines
+
+SEAL_SECONDS = 5.0  # between two looks for lines that no seal has
+
+
+@asynccontextmanager
+async def seal_history(database: Database) -> AsyncIterator[None]:
+    """Seals new lines of the history until the block ends."""
+    task = asyncio.create_task(_seal_forever(database))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _seal_forever(database: Database) -> None:
+    while True:
+        await asyncio.sleep(SEAL_SECONDS)
+        try:
+            while await database.run_transaction(seal_lines) == LINES_PER_SEAL:
+                pass
+        except RatchetError as error:
+            structlog.get_logger("audit").warning("the history was not sealed; tried again soon", why=one_line(error))
