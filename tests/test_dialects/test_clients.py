@@ -111,7 +111,7 @@ BLAZAR_WORDS = {
         "host-property-list",
     )
 }
-OPENSTACK_WORDS = {name: ["reservation", *name.split("-")] for name in BLAZAR_WORDS}
+OPENSTACK_WORDS = {name: ["reservation", *name.replace("update", "set").split("-")] for name in BLAZAR_WORDS}
 
 
 @pytest.mark.parametrize("way", ["password", "token", "basic"])

@@ -40,6 +40,7 @@ async def site(tmp_path: Path, postgres_url: str, forkserver: ForkServer) -> Asy
 async def gateway(site: Site, number: int) -> AsyncIterator[tuple[Child, str]]:
     """A gateway in a process of its own, on any free port; killed at the end."""
     log = site.home / f"gateway-{number}.log"
+    log.touch()
     process = await site.forkserver.start(["gateway", "--port", "0"], {**os.environ, **site.environment}, log)
     try:
         async with asyncio.timeout(PATIENCE):
