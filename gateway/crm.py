@@ -94,7 +94,7 @@ async def post_message(
 async def _check_proof(request: Request, cloudlet: str, signal: str, about: str, message: dict[str, Any]) -> None:
     """Raises Unauthorized unless the cloudlet's own CRM has signed the message."""
     if kind_of(cloudlet) != CLOUDLET.kind:
-        raise Refused(Category.NOT_FOUND, f"{cloudlet[:200]} is no cloudlet")
+        raise Refused(Category.NOT_FOUND, f"{cloudlet[:200]} is no cloudlet", "name a cloudlet: org:NAME:cloudlet:NAME")
     key = str((await gateway_of(request).ratchet.read_object(cloudlet)).spec.get("key") or "")
     if not key:
         raise Unauthorized(f"{cloudlet} has no key: starter cloudlet rekey {cloudlet} --key KEY")

@@ -52,7 +52,7 @@ HEADLINE_OF_CATEGORY = {
 }
 
 HINT_OF_CATEGORY = {
-    Category.FORBIDDEN: "ask for a role that allows it: docs/security.md",
+    Category.FORBIDDEN: "starter whoami",
     Category.INVALID: "starter --help",
     Category.NOT_FOUND: "starter list KIND",
 }

@@ -121,7 +121,7 @@ async def sign(
         signer = load_signer(load_settings(), client.client.namespace, parse_duration(within, "--within") or 0)
     if signer is None:
         raise Refused(
-            Category.INVALID, "there is no key to sign with", "set RATCHET_KEY_FILE; make one: starter key new"
+            Category.INVALID, "there is no key to sign with", "set RATCHET_KEY_FILE; make one: starter key new NAME"
         )
     signed = signer.sign(request, OWN_ACTION)
     terminal.print_data(signed.model_dump_json(exclude_defaults=True))

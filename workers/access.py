@@ -36,7 +36,7 @@ def load_policy(name: str) -> AccessPolicy:
 
 def load_identities(name: str) -> Identities:
     """Loads an identities file; refuses a malformed one."""
-    hint = "correct RATCHET_IDENTITIES; `starter key new` prints lines for it"
+    hint = "correct RATCHET_IDENTITIES; `starter key new NAME` prints lines for it"
     try:
         with refuse_invalid(f"the identities file {name} is not valid", hint):
             return Identities.model_validate(read_document(Path(name)) or {})

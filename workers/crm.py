@@ -97,7 +97,9 @@ async def _make_agent(
             await connect_temporal(settings.home, temporal_plugin(payloads=data_converter(settings))), *about
         )
     if not token.exists():
-        hint = "starter crm token --cloudlet ORG/NAME, and give its key to the cloudlet: starter cloudlet rekey"
+        hint = (
+            "starter crm token --cloudlet ORG/NAME, and give its key to the cloudlet: starter cloudlet rekey ORG/NAME"
+        )
         raise Refused(Category.INVALID, "a CRM over HTTP needs a token: it is how the gateway knows it", hint)
     return GatewayCrm(None, *about, GatewayController(orders.gateway, orders.cloudlet, token))
 

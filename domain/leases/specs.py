@@ -186,7 +186,11 @@ class HostSpec(HostChange):
         """Returns the spec of the same host with changed properties; refuses too many."""
         merged = {**self.own_properties(), **change.own_properties()}
         if len(merged) > MAX_PROPERTIES:
-            raise Refused(Category.INVALID, f"a host with {len(merged)} properties: the limit is {MAX_PROPERTIES}")
+            raise Refused(
+                Category.INVALID,
+                f"a host with {len(merged)} properties: the limit is {MAX_PROPERTIES}",
+                "leave some out",
+            )
         return self.model_copy(update={"labels": "", "properties": merged})
 
 
