@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from cyclopts.exceptions import MissingArgumentError
 
 from docs import generate
 from domain import registry
@@ -93,7 +94,11 @@ def test_every_command_that_is_shown_exists_with_its_options(page: str, command:
     of_run = re.findall(r'case \["(\w+)"', (ROOT / "run.py").read_text())
     if command.startswith("python3 run.py") and (not words or words[0] in of_run):
         return
-    build_app().parse_args(take_profile_option(words)[1])
+    try:
+        build_app().parse_args(take_profile_option(words)[1])
+    except MissingArgumentError:
+        if len(words) > 2:  # else a sentence only names the command
+            raise
 
 
 def test_an_option_that_does_not_exist_would_be_found() -> None:
@@ -237,6 +242,7 @@ def plain(text: str) -> str:
         (r"\b(\w+)-i-[0-9a-f]+\b", r"\1-ID"),
         (r"\b10(?:\.\d+){3}\b", "ADDRESS"),
         (r"(?m)^default/\S+: .*\n", ""),  # a terminal shows them on one line that changes, and takes it away
+        (r"in \d+ calls", "in SOME calls"),  # other places of the shared stack are asked too
         (r"(?m) +$", ""),
     ):
         text = re.sub(pattern, word, text)
