@@ -43,7 +43,7 @@ with suppress(ModuleNotFoundError):  # the extra `encryption`; settings that nee
 M = TypeVar("M", bound=SignedMessage)
 ALGORITHM = "Ed25519"
 PROOF_SECONDS = 300.0
-HINT = "sign it: RATCHET_KEY_FILE and RATCHET_SUBJECT, or `starter sign PATH ACTION`; see docs/security.md"
+HINT = "sign it: RATCHET_KEY_FILE and RATCHET_SUBJECT, or `starter sign KIND ACTION PATH`; see docs/security.md"
 
 
 class ProofSigner:
