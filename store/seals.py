@@ -22,7 +22,7 @@ from store.schema import HistoryRow, SealRow, history, pruned, seals
 LINES_PER_SEAL = 1_000
 SEALS_PER_PAGE = 20
 FIRST_HASH = "0" * 64
-_SEALER_LOCK = sa.select(sa.func.pg_try_advisory_xact_lock(sa.literal(7_328_113, sa.BigInteger)))
+SEALER_LOCK = 7_328_113  # PostgreSQL's advisory lock of the one worker that seals
 _LAST_SEAL = sa.select(seals).order_by(seals.c.number.desc()).limit(1)
 _NEXT_SEALS = (
     sa.select(seals).where(seals.c.number > sa.bindparam("after")).order_by(seals.c.number).limit(SEALS_PER_PAGE)
@@ -62,9 +62,10 @@ def chain_hash(previous: str, digests: list[str]) -> str:
 
 def seal_lines(connection: sa.Connection) -> int:
     """Seals the next lines, if no other worker is doing so. Returns how many."""
-    on_postgres = connection.dialect.name == "postgresql"
-    if on_postgres and not connection.execute(_SEALER_LOCK).scalar_one():
-        return 0
+    if connection.dialect.name == "postgresql":
+        turn = sa.select(sa.func.pg_try_advisory_xact_lock(sa.literal(SEALER_LOCK, sa.BigInteger)))
+        if not connection.execute(turn).scalar_one():
+            return 0
     last = read_one(SealRow, connection.execute(_LAST_SEAL))
     query = only_ended_transactions(connection, sa.select(history))
     if last:

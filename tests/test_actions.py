@@ -81,7 +81,7 @@ async def test_terminating_what_is_terminated_succeeds_and_does_nothing(user: Us
 
 async def test_an_object_that_exists_cannot_be_created_and_one_that_does_not_cannot_be_changed(user: User) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
-    assert await user.refused(user.mci(), "create", spec=spec()) == "MCI exists already, under Running"
+    assert await user.refused(user.mci(), "create", spec=spec()) == "MCI exists already, under Running:1 (R:1/1)"
     ticket = await user.ask(user.mci("ghost"), "suspend")
     assert ticket.admission.refusal
     assert ticket.admission.refusal.category is Category.NOT_FOUND

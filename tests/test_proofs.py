@@ -17,10 +17,11 @@ from activities.refusals import refusal_of_error
 from client.actions import ActionClient
 from client.speaker import ProvenSpeaker, VouchedSpeaker
 from domain import registry, wire
+from domain.dryrun import DryRun
 from domain.errors import Category, Refused
 from domain.exposure import OWN_ACTION
 from domain.identities import Identities
-from domain.model import Admission, ReadQuery, Request
+from domain.model import ReadQuery, Request
 from tests.test_access import call
 from tests.user import User, spec
 from workers.service import WorkerService
@@ -189,5 +190,5 @@ async def test_a_dry_run_uses_up_no_proof(proving: User) -> None:
     path = proving.mci()
     request = ANN.sign(Request(path=path, action="create", spec=spec(1), request_id="once"), OWN_ACTION)
     for _ in range(2):
-        admission = await proving.asking.run_query(wire.READ_CHECK, request, Admission)
+        admission = await proving.asking.run_query(wire.READ_CHECK, request, DryRun)
         assert admission.grant

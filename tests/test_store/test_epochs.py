@@ -121,6 +121,7 @@ async def test_a_run_that_started_later_abandons_the_one_before(driver: StoreDri
 
 def test_every_column_that_keeps_an_epoch_is_wide_enough() -> None:
     columns = [column for table in metadata.tables.values() for column in table.columns]
-    kept = [column for column in columns if column.name in ("epoch", "seq", "number", "generation", "last")]
+    names = ("epoch", "seq", "number", "generation", "last")
+    kept = [column for column in columns if column.name in names and not isinstance(column.type, sa.Float)]
     assert kept
     assert [str(column) for column in kept if not isinstance(column.type, sa.BigInteger)] == []
