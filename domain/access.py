@@ -226,7 +226,7 @@ def path_covers(prefix: str, path: str) -> bool:
 
 
 def _place_matches(pattern: str, placement: str) -> bool:
-    """Tells whether a cloud (`aws`) or a pattern of places (`aws/eu-*`) covers a placement."""
+    """Tells whether a cloud (`gcp`) or a pattern of places (`gcp/europe-*`) covers a placement."""
     return pattern == placement.partition("/")[0] or fnmatchcase(placement, pattern)
 
 

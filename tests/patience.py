@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from client.actions import ActionClient, Ticket
 from client.errors import Unanswered
 from domain.model import Outcome, Request
 
 PATIENCE = 180  # seconds
+
+T = TypeVar("T")
+
+
+def eventually(read: Callable[[], T], is_there: Callable[[T], object] = bool) -> T:
+    """What is read once it is there, or what was read last.
+
+    On PostgreSQL lines are shown when all older transactions have ended, those of other databases of the cluster too.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while not is_there(found := read()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return found
 
 
 async def answered(client: ActionClient, request: Request) -> Ticket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,6 +13,7 @@ from domain.events import FIRST_CURSOR, EventCursor, parse_cursor
 from store.events import list_events_after, read_newest_position
 from store.history import history_line
 from store.schema import history
+from tests.patience import PATIENCE, eventually
 from tests.test_store.driver import NOON, StoreDriver
 
 WRITERS, LINES = 8, 40
@@ -39,7 +41,8 @@ def test_a_line_that_commits_late_is_not_missed(driver: StoreDriver) -> None:
     assert paths_after(driver, FIRST_CURSOR) == [], "the early line is not shown while an older transaction is open"
     late.commit()
     late.close()
-    assert sorted(paths_after(driver, FIRST_CURSOR)) == ["ns:a:mci:early", "ns:a:mci:late"]
+    seen = eventually(lambda: paths_after(driver, FIRST_CURSOR), lambda paths: len(paths) == 2)
+    assert sorted(seen) == ["ns:a:mci:early", "ns:a:mci:late"]
 
 
 def test_readers_beside_racing_writers_see_each_line_once(driver: StoreDriver) -> None:
@@ -50,14 +53,16 @@ def test_readers_beside_racing_writers_see_each_line_once(driver: StoreDriver) -
     seen: list[str] = []
     cursor = FIRST_CURSOR
     with ThreadPoolExecutor(WRITERS) as threads:
-        works = [threads.submit(write, writer) for writer in range(WRITERS)]
+        for writer in range(WRITERS):
+            threads.submit(write, writer)
+        deadline = time.monotonic() + PATIENCE
         while True:
-            over = all(work.done() for work in works)
             page = driver.database.read_snapshot_here(lambda one, at=cursor: list_events_after(one, at, 7))  # type: ignore[misc]
             seen += [event.line.path for event in page]
             cursor = parse_cursor(page[-1].id) if page else cursor
-            if over and not page:
+            if len(seen) >= WRITERS * LINES and not page:
                 break
+            assert time.monotonic() < deadline, len(seen)
     assert len(seen) == WRITERS * LINES
     assert len(set(seen)) == WRITERS * LINES
 
@@ -65,7 +70,9 @@ def test_readers_beside_racing_writers_see_each_line_once(driver: StoreDriver) -
 def test_a_position_is_the_one_after_which_nothing_was_written(driver: StoreDriver) -> None:
     assert driver.database.read_snapshot_here(read_newest_position) == FIRST_CURSOR
     driver.database.run_transaction_here(lambda connection: write_line(connection, "ns:a:mci:web"))
-    newest = driver.database.read_snapshot_here(read_newest_position)
+    newest = eventually(
+        lambda: driver.database.read_snapshot_here(read_newest_position), lambda position: position > FIRST_CURSOR
+    )
     assert newest > FIRST_CURSOR
     assert paths_after(driver, newest) == []
     assert paths_after(driver, FIRST_CURSOR) == ["ns:a:mci:web"]
@@ -73,7 +80,9 @@ def test_a_position_is_the_one_after_which_nothing_was_written(driver: StoreDriv
 
 def test_a_position_whose_line_is_gone_is_refused(driver: StoreDriver) -> None:
     driver.database.run_transaction_here(lambda connection: write_line(connection, "ns:a:mci:web"))
-    newest = driver.database.read_snapshot_here(read_newest_position)
+    newest = eventually(
+        lambda: driver.database.read_snapshot_here(read_newest_position), lambda position: position > FIRST_CURSOR
+    )
     driver.database.run_transaction_here(lambda connection: connection.execute(sa.delete(history)))
     with pytest.raises(Refused, match="there is no event") as refused:
         paths_after(driver, newest)

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from store.seals import (
     read_sealed_lines,
     seal_lines,
 )
-from tests.patience import PATIENCE
+from tests.patience import eventually
 from tests.test_store.driver import NOON, StoreDriver
 
 DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
@@ -41,11 +40,7 @@ def seal(driver: StoreDriver) -> int:
 
 
 def seal_some(driver: StoreDriver) -> int:
-    """Seals as soon as it can be done: an open transaction in another database of the cluster holds it up."""
-    deadline = time.monotonic() + PATIENCE
-    while not (sealed := seal(driver)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return sealed
+    return eventually(lambda: seal(driver))
 
 
 def seal_often(driver: StoreDriver) -> None:
