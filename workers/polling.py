@@ -17,7 +17,7 @@ from typing import Any
 
 from temporalio.worker import Worker
 
-from domain.errors import RatchetError
+from domain.errors import RatchetError, one_line
 
 STUCK_EXIT_CODE = 1
 PollLoop = Callable[[], Coroutine[Any, Any, None]]
@@ -76,13 +76,21 @@ class WorkerGroup:
 
     def _fail_at_return(self, queue: str, poll: PollLoop) -> PollLoop:
         async def poll_until_told() -> None:
+            how = "ended by itself"
             try:
                 await poll()
             except asyncio.CancelledError:
                 if self._is_stopping:
                     raise
+                how = "was cancelled"
+            except Exception as error:
+                # Told here: the SDK then ends the worker's other loop, and that end would be taken for the cause.
+                if not self._is_stopping and self.failure is None:
+                    self.failure = PollingStopped(f"polling of the queue {queue} failed: {one_line(error)}")
+                    self.failure.__cause__ = error
+                raise
             if not self._is_stopping and self.failure is None:
-                self.failure = PollingStopped(f"polling of the queue {queue} ended by itself")
+                self.failure = PollingStopped(f"polling of the queue {queue} {how}")
                 raise self.failure
 
         return poll_until_told

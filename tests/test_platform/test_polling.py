@@ -55,7 +55,7 @@ async def test_the_block_ends_with_the_reason_however_the_polling_ended(
 ) -> None:
     healthy, broken = (Worker(client, task_queue=f"{ns}-{which}", activities=[nothing]) for which in ("one", "two"))
     group = WorkerGroup({"healthy": healthy, BROKEN: broken})
-    with pytest.raises(PollingStopped, match="ended by itself"):
+    with pytest.raises(PollingStopped, match="polling of the queue broken"):
         await wait_in_group(group, lambda: end(broken))
     assert healthy.is_shutdown
     assert group.failure

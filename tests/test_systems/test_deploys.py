@@ -176,7 +176,8 @@ async def test_a_deadline_passes_and_the_former_definition_comes_back(shop: Shop
     outcome = await shop.deploy("/a", broken, deadline=0.7, rollback=True)
     assert outcome.result is ActionResult.FAILED
     assert "not stable within 0.7 s" in outcome.message
-    assert f"{shop.path[7:]}/a/b has 0 of 1 healthy: not well, as simulated" in outcome.message
+    assert f"{shop.path[7:]}/a/b has 0 of 1 healthy" in outcome.message
+    assert "1 of the former definition: not well, as simulated" in outcome.message
     assert outcome.message.endswith("rolled back to the former definition")
     assert {tree: (await shop.see(tree)).spec for tree in before} == before
     assert sorted(await shop.states()) == ["/", "/a", "/a/b", "/a/bc", "/a/c", "/web"]
