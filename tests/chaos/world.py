@@ -39,6 +39,7 @@ from store.engine import Database
 from tests.chaos.crash import TRACE
 from tests.chaos.crms import Crms
 from tests.patience import PATIENCE, answered, ended
+from tests.stack import PROCESS_BACKEND
 from tests.test_platform.forkserver import Child, ForkServer
 from workers import embedded
 from workers.plugin import temporal_plugin
@@ -187,6 +188,7 @@ class World:
             "RATCHET_SIMULATED_LATENCY": "0.05",
             "RATCHET_HEAL_INTERVAL": "0",  # only when a story asks for it
             "RATCHET_LOG_LEVEL": "error",
+            **{f"RATCHET_{name.upper()}": value for name, value in PROCESS_BACKEND.items()},
             **self.settings,
         }
         self.worker = await self.forkserver.start([], environment, os.devnull, "tests.chaos.shifted")

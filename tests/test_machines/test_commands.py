@@ -47,7 +47,7 @@ async def test_what_is_not_said_of_a_new_object_is_kept_as_it_is_usual(site: Mac
     assert json.loads((await cli(f"get {node} -o json")).out)["spec"]["memory"] == 64
     made = await cli(f"machine create {machine} --image {site.name} --node {name_of(node)} --memory 64")
     assert made.code == 0, made.err  # the node itself has as much
-    assert (await cli(f"machine status {machine}")).out.splitlines()[1].split()[3] == name_of(node)
+    assert (await cli(f"machine status {machine}")).out.splitlines()[1].split()[3] == f"{name_of(node)}@simulated"
     disk = f"{site.account}:disk:d1"
     assert (await cli(f"disk create {disk}")).code == 0
     assert json.loads((await cli(f"get {disk} -o json")).out)["spec"]["size"] == 10

@@ -188,6 +188,9 @@ class Outdated:
     async def list_suspects(self, before: datetime) -> list[Suspect]:
         return []
 
+    async def forget_expired_proofs(self, now: datetime) -> int:
+        return 0
+
     async def save_report(self, report: HealReport) -> HealReport:
         return report
 
