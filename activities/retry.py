@@ -50,14 +50,14 @@ class ProviderRetry:
         while True:
             try:
                 async with room():
-                    return await self.call_within_limit(call)
+                    return await self.call_with_timeout(call)
             except again as error:
                 wait = jittered_pause(next(pauses), [error])
                 if monotonic_now() + wait > deadline:
                     raise
             await asyncio.sleep(wait)
 
-    async def call_within_limit(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def call_with_timeout(self, call: Callable[[], Awaitable[T]]) -> T:
         """Makes one call; without an answer in time, raises UnknownOutcome."""
         try:
             async with asyncio.timeout(self.call_seconds):

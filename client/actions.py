@@ -69,7 +69,7 @@ class ActionClient(ActionStarter):
             return Ticket(request.path, "", Admission(refusal=refusal))
 
     async def check_request(self, request: Request) -> DryRun:
-        """Dry run: returns the answer that `ask` would get now. Changes nothing."""
+        """Dry run: returns the answer that `request_action` would get now. Changes nothing."""
         registry.parse_spec(request)
         request = self.speaker.sign(request, OWN_ACTION)
         newest = await self.newest_run(workflow_id(request))
@@ -111,7 +111,7 @@ class ActionClient(ActionStarter):
         return seen
 
     async def try_read_progress(self, path: str, run: str | None = None) -> Progress | None:
-        """Returns `progress`, tried twice; None if the action does not answer, such as while its worker is frozen."""
+        """Reads the progress, in two tries; None if the action does not answer, such as while its worker is frozen."""
         for _ in range(2):
             with suppress(RPCError, TemporalError, ValueError):  # the SDK has no name for a paused run's status
                 return await self.read_progress(path, run)

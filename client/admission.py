@@ -16,10 +16,10 @@ from client.launching import (
     TASK_OVERDUE_ERROR,
     UPDATE_LIMIT_ERROR,
     Ticket,
+    build_start_operation,
     message_contains,
     run_of_start,
     run_within,
-    start_operation,
     workflow_id,
 )
 from client.outcomes import conflict_refusal
@@ -43,7 +43,7 @@ class ActionStarter(WorkerQueries):
     async def start_action(self, request: Request) -> Ticket:
         """Starts the action and waits until it is admitted or refused. Raises if the object has a running action."""
         mark = uuid.uuid4().hex
-        operation = start_operation(request, mark)
+        operation = build_start_operation(request, mark)
         try:
             admission = await run_within(
                 ADMISSION_SECONDS,

@@ -18,7 +18,7 @@ class UnreadableDocument(Exception):
 
 
 def read_document(file: Path) -> object:
-    """Parses the file, or raises Unreadable with line and column: YAML's own messages may quote a secret."""
+    """Parses the file, or raises UnreadableDocument with line and column: YAML's own messages may quote a secret."""
     try:
         facts = file.stat()
         if facts.st_mode & OTHERS_WRITE:

@@ -74,7 +74,7 @@ def workflow_id(request: Request) -> str:
     return registry.workflow_id_of(request.path, request.action)
 
 
-def start_operation(request: Request, mark: str) -> WithStartWorkflowOperation[object, object]:
+def build_start_operation(request: Request, mark: str) -> WithStartWorkflowOperation[object, object]:
     """Returns the start operation of the action's workflow, for an update-with-start."""
     verb = registry.kind_at(request.path).find_verb(request.action)
     return WithStartWorkflowOperation(

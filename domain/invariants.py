@@ -112,7 +112,7 @@ ChangeKey = tuple[str, str, str, str, str, str]  # action, actor, from, to, wher
 
 
 class HistoryPosition(NamedTuple):
-    """How far a HistoryWalk has come; another walk can resume from it."""
+    """How far a HistoryChecker has come; another one can go on from there."""
 
     status: str = NONE
     came_from: str = NONE

@@ -203,7 +203,7 @@ class ActionResult(StrEnum):
 
 
 class ActionEnding(WorkReport):
-    """How an action ended, as `finish` stores it: a result and a Done, with the epoch, run and path of the grant."""
+    """How an action ended, as `finish` stores it: its result and report, with the epoch, run and path of the grant."""
 
     epoch: int
     run: str

@@ -1,8 +1,8 @@
 """How the workers of a deployment share a cloud's rate limits: each gets permits for calls in flight, per region.
 
-Pure arithmetic over the shares of one cloud; the PermitStore calls `settle` under a lock. A region is active while any
-worker has a live share of it. A share never falls below what its worker says it may be using: a worker first lowers its
-own limit, and then its share at its next exchange.
+Pure arithmetic over the shares of one cloud; the PermitStore calls `settle_shares` under a lock. A region is active
+while any worker has a live share of it. A share never falls below what its worker says it may be using: a worker first
+lowers its own limit, and then its share at its next exchange.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ async def heal(
 ) -> Exit:
     """Sweep now: restore every object whose action is open although its workflow is closed.
 
-    An object goes back to the stable status that it had; an action that is slow but alive is only reported. Limits
-    apply to actions that Temporal has no record of, and to slow ones. A sweep ten minutes later removes what a dead
-    creation left outside without a record, unless a new action has adopted it.
+    An object goes back to the stable status that it had; an action that is slow but alive is only reported. An
+    action that Temporal has no record of, or that is slow, counts after the time limit of its kind. A sweep ten minutes
+    later removes what a dead creation left outside without a record, unless a new action has adopted it.
 
     Example: starter heal --dry-run
     """

@@ -61,7 +61,7 @@ async def follow_action(client: ActionClient, path: str, run: str, targets: int)
 async def watch_action(
     client: ActionClient, path: str, run: str, targets: int, tell: PrintLine, pause: float = FIRST_PAUSE
 ) -> Outcome:
-    """Waits like `follow`, and passes each status line to the caller."""
+    """Waits like `follow_action`, and passes each status line to the caller."""
 
     async def look() -> None:
         tell(await _status_line(client, path, targets))

@@ -17,7 +17,7 @@ _SHARED_CLIENT: ContextVar[ActionClient | None] = ContextVar("KEPT", default=Non
 
 @asynccontextmanager
 async def open_client() -> AsyncIterator[ActionClient]:
-    """Yields a connected client, or raises Unreachable: the one of `lasting`, or a new one for this command."""
+    """Yields a connected client, or raises Unreachable: the one of `shared_client`, or a new one for this command."""
     if kept := _SHARED_CLIENT.get():
         yield kept
         return

@@ -98,7 +98,9 @@ def finish_action(connection: sa.Connection, hooks: HooksByKind, ending: ActionE
         outcome = outcome.model_copy(update={"status": read_aggregated_status(connection, ending.path)})
     owner, run = registry.workflow_id_of(ending.path, grant.action), action.run
     followers = (
-        waitqueue.list_waiting_behind(connection, owner, run) if registry.can_meet_hidden(kind_of(ending.path)) else []
+        waitqueue.list_waiting_behind(connection, owner, run)
+        if registry.kind_can_meet_hidden(kind_of(ending.path))
+        else []
     )
     connection.execute(_DELETE_LOCKS, {"owner": owner, "by": run})
     kept = {"mine": ending.epoch, "ended_at": ending.at, "outcome": outcome.model_dump(mode="json")}

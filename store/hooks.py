@@ -39,9 +39,9 @@ AdmitHook = Callable[[sa.Connection, Claim, BaseModel | None, MaybeObjectRow, Ro
 
 @dataclass(frozen=True)
 class Hooks:
-    """One kind's hooks: `locks` and `admit` run inside begin, `moved` after each step, `ended` inside finish.
+    """One kind's hooks: `extra_locks` and `admit` run inside begin, `on_finish` inside finish.
 
-    `gone` runs before rows are deleted, with the parameters of `land.ALIKE`.
+    `after_step` runs after each step, `before_removal` before rows are deleted, with the parameters of `land.IS_ALIKE`.
     """
 
     extra_locks: Callable[[sa.Connection, Request, MaybeObjectRow], Sequence[str]] | None = (

@@ -57,7 +57,7 @@ def hooked_transaction(
 def snapshot_read(
     work: Callable[Concatenate[sa.Connection, P], T],
 ) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
-    """Makes a store method like `transaction`, for `work` that only reads, over one snapshot, and may take long."""
+    """Makes a store method like `transaction`, but for long reads: `work` only reads, and sees one snapshot."""
 
     @wraps(work)
     async def run(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -64,7 +64,7 @@ PROGRESS_ATTRIBUTE = SearchAttributeKey.for_int("Progress")
 
 
 class WorkFailed(ApplicationError):
-    """The work was tried and failed. `done` is its result; without it, `settle` decides."""
+    """The work was tried and failed. `done` is its result; without it, `settle_work` decides."""
 
     def __init__(self, message: str, done: WorkReport | None = None) -> None:
         super().__init__(message, type=wire.ACTION_FAILED_ERROR_TYPE, non_retryable=True)
@@ -162,7 +162,7 @@ class ActionWorkflow(ABC):
 
     @workflow.signal(dynamic=True)
     async def unknown_signal(self, name: str, args: Sequence[RawValue]) -> None:
-        """Records a signal that no handler takes as ignored: whoever sent it was told that it arrived."""
+        """Takes a signal without a handler, and records that it was ignored: its sender knows only that it arrived."""
         await self.ignore_signal(f"{name}: this action takes no such signal")
 
     async def ignore_signal(self, why: str) -> None:
@@ -344,7 +344,7 @@ ActionType = TypeVar("ActionType", bound=type[ActionWorkflow])
 
 
 def action_workflow(name: str) -> Callable[[ActionType], ActionType]:
-    """Declares an Action as the workflow of this name. Temporal wants `run` on the very class: it is made here."""
+    """Declares an action as the workflow of this name. Temporal wants `run` on the very class: it is made here."""
 
     def declare(action: ActionType) -> ActionType:
         async def run(self: ActionWorkflow, request: Request) -> Outcome:

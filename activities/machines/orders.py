@@ -81,7 +81,7 @@ class HypervisorCalls:
 
     async def describe_object(self, path: str) -> HypervisorFacts:
         """Returns an object's facts at the hypervisor."""
-        return await self.patience.call_within_limit(lambda: self.hypervisor.describe_object(path))
+        return await self.patience.call_with_timeout(lambda: self.hypervisor.describe_object(path))
 
     async def order_with_retry(self, verb: str, path: str, about: dict[str, Any], purpose: str = "") -> HypervisorFacts:
         """Gives one order, retried until it is answered or the deadline passes."""

@@ -25,7 +25,7 @@ from domain.errors import ProviderError, StoreUnavailable, one_line
 from domain.mci.messages import (
     HeldConnection,
     HoldConnection,
-    LeaveResult,
+    LeavePlaceResult,
     MciStore,
     PlaceFindings,
     PlaceNeeds,
@@ -92,14 +92,16 @@ class PlaceActivities:
         try:
             # The local lock first: a hold acquired while waiting for it would block other processes.
             async with self._fence.right_to_order(visit.path, visit.epoch) as right, self._turns[place]:
-                while (leaving := await self._store.leave_place(_hold_request(visit), visit.path)) is LeaveResult.BUSY:  # noqa: ASYNC110
+                while (
+                    leaving := await self._store.leave_place(_hold_request(visit), visit.path)
+                ) is LeavePlaceResult.BUSY:
                     await asyncio.sleep(HOLD_POLL_SECONDS)
-                if leaving is LeaveResult.LAST:
+                if leaving is LeavePlaceResult.LAST:
                     async with self._hold_connection(visit) as held:
                         await self._remove_resources(right, held, visit.path)
         except ProviderError as error:
             return PlaceFindings(problems=[f"{place}: what is shared there could not be removed: {one_line(error)}"])
-        if leaving is LeaveResult.OCCUPIED:
+        if leaving is LeavePlaceResult.OCCUPIED:
             return PlaceFindings(problems=[f"{place}: there are VMs yet"])
         return PlaceFindings()
 

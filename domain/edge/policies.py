@@ -1,8 +1,8 @@
-"""What a policy decides about demand (requirement 3). Pure decisions; normal actions carry them out.
+"""What a policy decides about demand. Pure decisions; normal actions carry them out.
 
 Auto-provision deploys an app where enough clients asked for it in enough intervals, and removes it where too few did;
-max is enforced before min. Autoscale sets a cluster's nodes by its load, but not within a band of 10 %, and only as far
-as every recommendation within the stabilization window agrees.
+too many instances are removed before missing ones are made. Autoscale sets a cluster's nodes by its load: not for a
+deviation under 10 %, and never further than the mildest recommendation of the stabilization window.
 """
 
 from __future__ import annotations

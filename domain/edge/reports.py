@@ -74,7 +74,7 @@ class ReconnectionQuery(Model):
 
 
 class StoredReconnection(Model):
-    """The stored connection that a RejoinQuery asks for; None if there is none."""
+    """The stored connection that a ReconnectionQuery asks for; None if there is none."""
 
     news: Reconnected | None = None
 

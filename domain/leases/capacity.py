@@ -35,7 +35,7 @@ class Allocation:
 def count_fitting_instances(
     host: ResourceSize, taken: Iterable[Allocation], starts: datetime, ends: datetime, size: ResourceSize
 ) -> int:
-    """Returns how many instances of size `each` fit on a host for the whole period beside existing allocations."""
+    """Returns how many instances of this size fit on a host for the whole period beside existing allocations."""
     within = [allocation for allocation in taken if allocation.starts < ends and allocation.ends > starts]
     if any(allocation.whole for allocation in within):
         return 0

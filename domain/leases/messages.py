@@ -173,8 +173,9 @@ class TenantRegister(Protocol):
         ...
 
     async def list_living(self, prefix: str, after: tuple[str, str]) -> list[HostTenant]:
-        """Returns a page of the hosts held by reservations at or below a path, in order, beginning after a pair of
-        both.
+        """Returns a page of the hosts that reservations at or below a path hold, sorted by reservation and host.
+
+        `after` is the last (reservation, host) of the page before.
         """
         ...
 

@@ -29,7 +29,7 @@ class HypervisorTask(Model):
 
 
 class HypervisorResult(Model):
-    """The result of an ObjectTask: a message, the end status if it is not the row's, and info to store."""
+    """The result of a HypervisorTask: a message, the end status if it is not the row's, and info to store."""
 
     message: str = ""
     to: str = ""

@@ -32,7 +32,7 @@ PROBLEMS_SHOWN = 5
 
 
 class MciTerms(Model):
-    """The details of a grant on an MCI."""
+    """What begin decides about an MCI's places: which it uses, which must be prepared, which no other MCI uses."""
 
     places: list[str] = []  # that it uses
     prepare: list[str] = []  # those of them that are not prepared
@@ -115,7 +115,7 @@ class HeldConnection:
     resources: dict[str, str]
 
 
-class LeaveResult(StrEnum):
+class LeavePlaceResult(StrEnum):
     """The store's answer when an MCI leaves a place."""
 
     SHARED = "shared"  # other MCIs use the place
@@ -288,7 +288,7 @@ class MciStore(Protocol):
 
     async def release_connection_hold(self, held: HeldConnection) -> None: ...
 
-    async def leave_place(self, wish: HoldConnection, path: str) -> LeaveResult:
+    async def leave_place(self, wish: HoldConnection, path: str) -> LeavePlaceResult:
         """Ends the MCI's use of a place. The last MCI gets the hold, to remove the shared resources."""
         ...
 

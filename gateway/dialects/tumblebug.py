@@ -27,7 +27,7 @@ from gateway.dialects.apps import ErrorStyle, Failure, build_dialect_app
 from gateway.dialects.calls import Call, DialectCall
 from gateway.dialects.regions import REGION_OF_CONNECTION, REGIONS
 from gateway.dialects.tumblebug_requests import check_name, mci_spec, review, whole_number
-from gateway.dialects.tumblebug_words import NEW_OF_OLD, OLD_OF_NEW, old_route, rename_keys, speaks_new_words
+from gateway.dialects.tumblebug_words import NEW_OF_OLD, OLD_OF_NEW, rename_keys, route_in_old_words, speaks_new_words
 
 MOUNT = "/tumblebug"
 DEFAULT_NAMESPACE = "default"
@@ -116,7 +116,7 @@ async def dispatch(request: Request, call: Call, route: str) -> Response:
     """Finds the handler of a route in either vocabulary, and translates body and answer."""
     segments = [segment for segment in route.split("/") if segment]
     is_new = speaks_new_words(segments)
-    words = old_route(segments) if is_new else segments
+    words = route_in_old_words(segments) if is_new else segments
     handler, names = _find_handler(request.method, words)
     log: RequestLog = request.app.state.requests
     request_id = request.headers.get("x-request-id") or uuid.uuid4().hex

@@ -41,8 +41,8 @@ def speaks_new_words(segments: list[str]) -> bool:
     return any(word in segments[:4] for word in _ROUTE_WORDS)
 
 
-def old_route(segments: list[str]) -> list[str]:
-    """Translates a route; the words stand at the even places, users' names between them."""
+def route_in_old_words(segments: list[str]) -> list[str]:
+    """Returns a route of the new vocabulary in the old words; users' names stay as they are."""
     return [
         OLD_OF_NEW.get(segment, segment) if _is_word(segments, at) else segment for at, segment in enumerate(segments)
     ]

@@ -34,7 +34,7 @@ VALUES_PER_FILTER = 200  # per filter in EC2
 
 @dataclass(slots=True)
 class VmTask:
-    """One order under way. `told`: EC2 has accepted it; `answer`: it is settled."""
+    """One order under way. `ordered`: EC2 has accepted it; `answer`: it is settled."""
 
     order: VmOrder
     seen: Instance | None = None

@@ -1,7 +1,8 @@
 """Simulated hosts: stores which reservation holds which host, outside the inventory, like a real site.
 
-The site itself refuses a second tenant of a whole host. Faults come from the simulated clouds' script: cloud `hosts`,
-the pool as region, a host or reservation as VM, `create` to hand over and `terminate` to take back.
+The site itself refuses a second tenant of a whole host. In a rule of the fault script the
+cloud is `hosts`, the region is the pool, and the VM is a host or a reservation; `create` is the hand-over, `terminate`
+the taking back.
 """
 
 from __future__ import annotations

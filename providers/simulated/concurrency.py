@@ -52,7 +52,7 @@ class InFlightCounter:
         return InFlightCall(self, self._shared, region, 1)
 
     def update_region_peak(self) -> None:
-        self._most_regions = max(self._most_regions, self._active_regions())
+        self._most_regions = max(self._most_regions, self._count_active_regions())
 
     def write_journal_line(self, region: str, change: int) -> None:
         """Appends a line to the journal by one write, so that lines of processes do not mix."""
@@ -61,13 +61,15 @@ class InFlightCounter:
             os.write(self._journal, f"{json.dumps(line)}\n".encode())
 
     def current_concurrency(self) -> Concurrency:
-        return Concurrency(self._active_regions(), dict(self._vms.now), dict(self._reads.now), dict(self._shared.now))
+        return Concurrency(
+            self._count_active_regions(), dict(self._vms.now), dict(self._reads.now), dict(self._shared.now)
+        )
 
     def peak_concurrency(self) -> Concurrency:
         gauges = (self._vms, self._reads, self._shared)
         return Concurrency(self._most_regions, *(dict(gauge.peak) for gauge in gauges))
 
-    def _active_regions(self) -> int:
+    def _count_active_regions(self) -> int:
         return len(self._vms.now.keys() | self._reads.now.keys() | self._shared.now.keys())
 
 

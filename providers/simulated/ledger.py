@@ -33,7 +33,7 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class LedgerOrder:
-    """An order as the ledger stores it. `repeats`: it has an effect even without a change, like a reboot."""
+    """An order as the ledger stores it. `always_has_effect`: even if nothing changes, like a reboot."""
 
     path: str
     kind: str
@@ -61,7 +61,7 @@ class Ledger(Generic[LedgerEntryT]):
         self._verbs = sa.select(orders.c.verb).where(orders.c.path == sa.bindparam("at_path")).order_by(orders.c.number)
 
     def select_rows(self) -> sa.Select[*tuple[object, ...]]:
-        """Returns a query for whole rows, to be read by `rows`."""
+        """Returns a query for whole rows, to be read by `read_rows`."""
         return sa.select(*(self._objects.c[name] for name in self._names))
 
     def read_rows(self, connection: sa.Connection, query: sa.Select[*tuple[object, ...]]) -> list[LedgerEntryT]:

@@ -41,7 +41,7 @@ class RoutesFile:
 
 
 class ServiceProxy:
-    """Passes each connection to an instance that accepts it. `open`: the connections under way."""
+    """Passes each connection to an instance that accepts it. `open_connections` are under way."""
 
     def __init__(self, routes: RoutesFile) -> None:
         self._routes = routes

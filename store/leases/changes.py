@@ -31,7 +31,7 @@ from store.schema import ObjectRow
 def prepare_update(
     connection: sa.Connection, lease: str, now: LeaseParts, change: LeaseChange, dates: LeaseTerm, started: bool
 ) -> LeaseTerms:
-    """Allocates what the update needs. Returns the details that `settle` and the workflow need."""
+    """Allocates what the update needs. Returns the details that `settle_update` and the workflow need."""
     specs = {name_of(row.path): row.spec for row in now.reservations}
     sizes = _resizes_by_reservation(change, specs)
     plans: dict[str, BookingChange] = {}

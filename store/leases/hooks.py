@@ -52,7 +52,7 @@ def finish_lease_action(connection: sa.Connection, grant: Grant, outcome: Outcom
         parts.set_timers(connection, grant.path, "", NONE, None)
         return
     now = parts.read_parts(connection, grant.path)
-    status = parts.reconcile_lease(connection, lease, now, at)
+    status = parts.fail_contradictory_lease(connection, lease, now, at)
     if grant.action == "start":
         _record_initial_hosts(connection, grant.path)
     if grant.action == "update":

@@ -74,7 +74,7 @@ def read_parts(connection: sa.Connection, lease: str) -> LeaseParts:
     return LeaseParts([row for row in rows if row.kind == "reservation"], events)
 
 
-def reconcile_lease(connection: sa.Connection, lease: ObjectRow, parts: LeaseParts, at: datetime) -> str:
+def fail_contradictory_lease(connection: sa.Connection, lease: ObjectRow, parts: LeaseParts, at: datetime) -> str:
     """Moves a lease whose parts contradict its status to ERROR, with the reason. Returns the resulting status."""
     status = str(lease.status)
     wrong = parts.describe_contradiction(status)

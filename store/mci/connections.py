@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
-from domain.mci.messages import HeldConnection, HoldConnection, LeaveResult, PlaceNeeds
+from domain.mci.messages import HeldConnection, HoldConnection, LeavePlaceResult, PlaceNeeds
 from domain.ports import SHARED_RESOURCE_TYPES
 from store import clock
 from store.mci.tables import ConnectionRow, connection_uses, connections
@@ -152,15 +152,15 @@ def _is_held_by(row: ConnectionRow, held: HeldConnection) -> bool:
     return bool(row.holder) and row.epoch == held.epoch
 
 
-def leave_place(connection: sa.Connection, wish: HoldConnection, path: str) -> LeaveResult:
+def leave_place(connection: sa.Connection, wish: HoldConnection, path: str) -> LeavePlaceResult:
     """Removes the MCI's use of a place, unless it still has VMs. The last user gets the hold instead, to clean up."""
     _lock_connection(connection, wish.place)
     if connection.execute(_SELECT_ONE_VM, {"mine": path}).first():
-        return LeaveResult.OCCUPIED
+        return LeavePlaceResult.OCCUPIED
     if connection.execute(_SELECT_OTHER_USERS, {"at_place": wish.place, "mine": path}).first() is None:
-        return LeaveResult.BUSY if hold_connection(connection, wish) is None else LeaveResult.LAST
+        return LeavePlaceResult.BUSY if hold_connection(connection, wish) is None else LeavePlaceResult.LAST
     connection.execute(_DELETE_USE, {"at_place": wish.place, "mine": path})
-    return LeaveResult.SHARED
+    return LeavePlaceResult.SHARED
 
 
 def finish_leaving(connection: sa.Connection, held: HeldConnection, path: str) -> bool:

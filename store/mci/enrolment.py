@@ -100,7 +100,7 @@ def _take_highest_vms(connection: sa.Connection, order: AddVms, mci: ObjectRow, 
     return _store_grant(connection, order, grant, _take_along(connection, order, found))
 
 
-def _take_failed_or_all_vms(connection: sa.Connection, order: AddVms, mci: ObjectRow, grant: Grant) -> AddedVms:
+def _take_vms_of_failed_creation(connection: sa.Connection, order: AddVms, mci: ObjectRow, grant: Grant) -> AddedVms:
     """After a partly failed creation, takes the failed VMs for `refine` or all VMs for `delete`."""
     members = read_all(ObjectRow, connection.execute(_LOCK_TAKEN_VMS, {"which": order.path, "mine": order.epoch}))
     taken = [row for row in members if row.target_action == order.action]  # by an earlier attempt
@@ -126,8 +126,8 @@ _ADDERS_OF_ACTION: dict[str, Callable[[sa.Connection, AddVms, ObjectRow, Grant],
     "create": _add_new_vms,
     "scale-out": _add_new_vms,
     "scale-in": _take_highest_vms,
-    "refine": _take_failed_or_all_vms,
-    "delete": _take_failed_or_all_vms,
+    "refine": _take_vms_of_failed_creation,
+    "delete": _take_vms_of_failed_creation,
 }
 
 

@@ -14,7 +14,7 @@ from domain.mci.messages import (
     AddVms,
     HeldConnection,
     HoldConnection,
-    LeaveResult,
+    LeavePlaceResult,
     PlaceNeeds,
     SurveyedVm,
     SurveyOrder,
@@ -143,9 +143,9 @@ async def test_an_mci_finds_a_prepared_place_ready_unless_somebody_is_at_it(driv
 async def test_the_last_one_to_leave_removes_what_is_shared(driver: StoreDriver) -> None:
     await prepared(driver)
     await begun(driver, WEB, OTHER)
-    assert await driver.book.leave_place(wish("a"), WEB) is LeaveResult.SHARED
-    assert await driver.book.leave_place(wish("a"), WEB) is LeaveResult.SHARED, "asked again, it has left already"
-    assert await driver.book.leave_place(wish("b"), OTHER) is LeaveResult.LAST
+    assert await driver.book.leave_place(wish("a"), WEB) is LeavePlaceResult.SHARED
+    assert await driver.book.leave_place(wish("a"), WEB) is LeavePlaceResult.SHARED, "asked again, it has left already"
+    assert await driver.book.leave_place(wish("b"), OTHER) is LeavePlaceResult.LAST
     assert await driver.book.hold_connection(wish("c")) is None, "it holds the place while it removes"
     mine = await held(driver, "b")
     for what in ("sshKey", "securityGroup", "vnet"):
@@ -158,22 +158,22 @@ async def test_the_last_one_to_leave_removes_what_is_shared(driver: StoreDriver)
 async def test_one_that_comes_while_the_last_one_leaves_prepares_anew(driver: StoreDriver) -> None:
     await prepared(driver)
     await begun(driver, WEB)
-    assert await driver.book.leave_place(wish("a"), WEB) is LeaveResult.LAST
+    assert await driver.book.leave_place(wish("a"), WEB) is LeavePlaceResult.LAST
     grant = (await driver.begin(OTHER, "create", spec={"subGroups": [group()]})).grant
     assert grant
     assert grant.details["prepare"] == [PLACE]
-    assert await driver.book.leave_place(wish("b"), OTHER) in (LeaveResult.SHARED, LeaveResult.BUSY)
+    assert await driver.book.leave_place(wish("b"), OTHER) in (LeavePlaceResult.SHARED, LeavePlaceResult.BUSY)
 
 
 async def test_nobody_leaves_a_place_while_it_has_vms(driver: StoreDriver) -> None:
     await driver.make()
-    assert await driver.book.leave_place(wish("a"), WEB) is LeaveResult.OCCUPIED
+    assert await driver.book.leave_place(wish("a"), WEB) is LeavePlaceResult.OCCUPIED
 
 
 async def test_a_place_that_somebody_is_at_is_left_later(driver: StoreDriver) -> None:
     await begun(driver, WEB)
     await held(driver, "a")
-    assert await driver.book.leave_place(wish("b"), WEB) is LeaveResult.BUSY
+    assert await driver.book.leave_place(wish("b"), WEB) is LeavePlaceResult.BUSY
 
 
 async def test_what_a_cloud_was_seen_to_offer_is_believed_for_a_day(driver: StoreDriver) -> None:

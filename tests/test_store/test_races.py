@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from domain.errors import Category
 from domain.locks import LockMode
-from domain.mci.messages import AddVms, HoldConnection, LeaveResult, PlaceNeeds, SurveyOrder, VmCorrection
+from domain.mci.messages import AddVms, HoldConnection, LeavePlaceResult, PlaceNeeds, SurveyOrder, VmCorrection
 from domain.model import ActionEnding, ActionResult, Admission, Claim, Grant, Outcome, QueueCommand, TargetLanding
 from domain.ports import SHARED_RESOURCE_TYPES
 from store import begin, finish, land, recovery, waitqueue
@@ -274,7 +274,7 @@ async def test_one_that_leaves_while_another_comes_is_not_the_last(pair: tuple[S
         beginning(claim(other, "create", spec={"subGroups": [group()]})),
         partial(connections.leave_place, wish=wish("b"), path=WEB),
     )
-    assert leaving is LeaveResult.SHARED
+    assert leaving is LeavePlaceResult.SHARED
 
 
 async def test_of_two_that_leave_at_once_one_is_the_last(pair: tuple[StoreDriver, StoreDriver]) -> None:
@@ -286,7 +286,7 @@ async def test_of_two_that_leave_at_once_one_is_the_last(pair: tuple[StoreDriver
         partial(connections.leave_place, wish=wish("b"), path=WEB),
         partial(connections.leave_place, wish=wish("c"), path=other),
     )
-    assert leaving is LeaveResult.LAST
+    assert leaving is LeavePlaceResult.LAST
 
 
 async def test_one_that_leaves_while_the_other_is_forgotten_is_the_last(pair: tuple[StoreDriver, StoreDriver]) -> None:
@@ -296,7 +296,7 @@ async def test_one_that_leaves_while_the_other_is_forgotten_is_the_last(pair: tu
     leaving = await overtaken(
         pair, partial(connections.forget_uses, path=other), partial(connections.leave_place, wish=wish("b"), path=WEB)
     )
-    assert leaving is LeaveResult.LAST
+    assert leaving is LeavePlaceResult.LAST
 
 
 async def test_a_holder_that_writes_while_it_is_taken_over_writes_nothing(

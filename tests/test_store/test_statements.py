@@ -48,7 +48,7 @@ UNTRIED = {
     "leases/capacity.py lock_pool": "reads no table",
     "machines/hooks.py _lock_nodes": "reads no table",
     "identity.py mark_restored": "once after a restore, by hand",
-    "leases/parts.py reconcile_lease": "one lease, by its path",
+    "leases/parts.py fail_contradictory_lease": "one lease, by its path",
     "seals.py _pruned_epochs": "by path, in audit verify, once retention has removed lines: test_seals.py",
     "retention.py _store_history_begins": "only inserts; the rest of retention is in test_plans.py",
 }

@@ -52,7 +52,7 @@ class CloudletAction(CrmInboxAction):
         await calls.send_requests(self._address, cloudlet_request(grant, self._address, verb, **spec))
 
     async def _next_message(self, grant: Grant, until: datetime, what: str) -> CrmNews:
-        """Returns the next message; raises Failed if none comes in time."""
+        """Returns the next message; raises WorkFailed if none comes in time."""
         message = await self.read_message(grant.path, until, what)
         if message is None:
             raise WorkFailed(f"{what}: nothing came in time")

@@ -89,7 +89,7 @@ class UpdateLease(_LeaseAction):
 
 
 class _BoundaryAction(_LeaseAction):
-    """Base of starts and ends: does all reservations by `every`, and records the result of each."""
+    """Base of a lease's start and end: does all its reservations by `run_all`, and records the result of each."""
 
     boundary: boundaries.TermBoundary
     run_all: Callable[[Grant, list[ReservationWork], ReservationErrors], Awaitable[None]]

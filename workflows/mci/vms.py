@@ -56,7 +56,7 @@ class VmsAction(ActionWorkflow):
         return grant.model_copy(update={"chunks": enrolled.chunks, "targets": enrolled.targets}), enrolled
 
     async def prepare_places(self, grant: Grant, wanted: Sequence[PlaceNeeds]) -> None:
-        """Creates the missing shared resources in all places in parallel. Raises Failed with every reason."""
+        """Creates the missing shared resources in all places in parallel. Raises WorkFailed with every reason."""
         todo = [needs for needs in wanted if needs.place in MciTerms.model_validate(grant.details).prepare]
         if not todo:
             return

@@ -40,7 +40,7 @@ class _SystemAction(ActionWorkflow):
         return await calls.run_remote(activity, work, patience, summary, backend_queue(work.backend))
 
     async def write_to_inventory(self, activity: Callable[[Any, Any], Awaitable[StepResult]], what: Any) -> None:
-        """Writes to the inventory; raises Failed if the write is refused, as the action has lost its system."""
+        """Writes to the inventory; raises WorkFailed if the write is refused, as the action has lost its system."""
         stepped = await calls.run_local(activity, what)
         if not stepped.made:
             raise WorkFailed("; ".join(stepped.refusals[:3]))
