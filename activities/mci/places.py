@@ -92,9 +92,7 @@ class PlaceActivities:
         try:
             # The local lock first: a hold acquired while waiting for it would block other processes.
             async with self._fence.right_to_order(visit.path, visit.epoch) as right, self._turns[place]:
-                while (
-                    leaving := await self._store.leave_place(_hold_request(visit), visit.path)
-                ) is LeavePlaceResult.BUSY:
+                while (leaving := await self._leave(visit)) is LeavePlaceResult.BUSY:  # noqa: ASYNC110  another process's
                     await asyncio.sleep(HOLD_POLL_SECONDS)
                 if leaving is LeavePlaceResult.LAST:
                     async with self._hold_connection(visit) as held:
@@ -104,6 +102,9 @@ class PlaceActivities:
         if leaving is LeavePlaceResult.OCCUPIED:
             return PlaceFindings(problems=[f"{place}: there are VMs yet"])
         return PlaceFindings()
+
+    async def _leave(self, visit: PlaceVisit) -> LeavePlaceResult:
+        return await self._store.leave_place(_hold_request(visit), visit.path)
 
     async def _validate_needs(self, wants: PlaceNeeds, seconds: float) -> PlaceFindings:
         csp, region = split_placement(wants.place)

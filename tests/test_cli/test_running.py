@@ -60,7 +60,7 @@ async def test_the_doctor_finds_a_healthy_stack_healthy(cli: Cli, asking: Action
     ran = await cli("doctor -o json")
     found = {load["about"]: load for load in json.loads(ran.out)}
     assert (ran.code, [each for each in found.values() if each["mend"]]) == (Exit.DONE, [])
-    assert set(found) == {"versions", "server", "namespace", "search attributes", "workers", "store"}
+    assert set(found) == {"versions", "names", "server", "namespace", "search attributes", "workers", "store"}
     assert str(home / "inventory.db") in found["store"]["found"]
 
 
