@@ -19,6 +19,7 @@ from domain.errors import Category, Refused, Rejected, Superseded, Unavailable
 from domain.machines.ports import HypervisorOrder
 from providers.machines.qemu import QemuHypervisor
 from providers.machines.qemu.process import QemuProcess
+from tests.patience import PATIENCE
 from tests.stack import family_of, opened
 from tests.test_machines.qemu import end_qemu_processes, needs_qemu, qemu_options
 from tests.test_machines.site import MachineSite
@@ -160,9 +161,14 @@ async def test_a_worker_killed_at_any_moment_of_a_migration_leaves_one_machine(r
         await asyncio.sleep(chance.uniform(0, 0.6))  # the fault itself: any moment of the move
         worker.kill()
         await worker.wait()
-        facts = await rack.hypervisor.describe_object(DB)
-        living = [node for node in ("n1", "n2") if process(rack, node).find_pid()]
-        assert (facts.state, [facts.node]) == ("running", living)
+        # A target whose start was under way comes a moment after the death: the look after that ends it.
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                facts = await rack.hypervisor.describe_object(DB)
+                living = [node for node in ("n1", "n2") if process(rack, node).find_pid()]
+                if (facts.state, [facts.node]) == ("running", living):
+                    break
+                await asyncio.sleep(0.05)
         assert await status(rack, facts.node) == "running"
 
 
