@@ -151,7 +151,7 @@ class QemuHypervisor:
             ("machine", "stop"): self._stop_machine,
             ("machine", "migrate"): self._migrate_machine,
             ("machine", "destroy"): self._destroy_machine,
-            ("disk", "create"): partial(self._create_disk, size=int(order.spec.get("size", 10))),
+            ("disk", "create"): partial(self._create_disk, size=order.spec.get("size", 10)),
             ("disk", "attach"): self._attach_disk,
             ("disk", "detach"): self._detach_disk,
             ("disk", "destroy"): self._destroy_disk,
@@ -195,7 +195,7 @@ class QemuHypervisor:
     async def _destroy_machine(self, old: HypervisorObject, new: HypervisorObject) -> None:
         self._boot_disk(new.path).file.unlink(missing_ok=True)
 
-    async def _create_disk(self, old: HypervisorObject, new: HypervisorObject, size: int) -> None:
+    async def _create_disk(self, old: HypervisorObject, new: HypervisorObject, size: object) -> None:
         file = self._disk_file(new.path).file
         if not file.exists():
             await self._make_image_file(file, size=f"{size}G")
