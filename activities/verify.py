@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
@@ -70,7 +71,7 @@ class VerifyActivities:
         }
         looked_at["outside"] = sum(size for _, size in books)
         more = max(0, len(sure) - MAX_LISTED) + snapshot.more
-        return VerificationReport(findings=sure[:MAX_LISTED], more=more, looked_at=looked_at)
+        return VerificationReport(findings=choose_listed(sure), more=more, looked_at=looked_at)
 
     async def _find_late_companions(self, prefix: str) -> list[InvariantViolation]:
         """Checks I12: missing companions and overdue timers."""
@@ -101,3 +102,13 @@ class VerifyActivities:
 
 def _is_below(prefix: str, path: str) -> bool:
     return path == prefix or path.startswith(f"{prefix}:")
+
+
+def choose_listed(findings: Sequence[InvariantViolation]) -> list[InvariantViolation]:
+    """Returns at most MAX_LISTED findings, in their order: of every invariant some, so that many of one hide none."""
+    rank: Counter[str] = Counter()
+    ranked: list[tuple[int, int]] = []
+    for place, finding in enumerate(findings):
+        ranked.append((rank[finding.invariant], place))
+        rank[finding.invariant] += 1
+    return [findings[place] for place in sorted(place for _, place in sorted(ranked)[:MAX_LISTED])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
+from activities.verify import MAX_LISTED, choose_listed
 from domain import wire
 from domain.model import InvariantViolation, ReadQuery, VerificationReport
 from domain.ports import VmFacts, VmOrder
@@ -126,3 +127,11 @@ async def test_a_vm_in_a_place_of_which_we_have_no_record_is_found(user: User) -
     lives = f"is running in gcp/r3999 as {made.cloud_id} since {since}, ordered as lost in {user.ns}"
     assert (found.invariant, found.path) == ("I3", user.vm("lost-1"))
     assert found.what == f"{lives}, but no record knows it; see: starter orphans list"
+
+
+def test_many_findings_of_one_invariant_hide_no_other() -> None:
+    many = [InvariantViolation(invariant="I4", path=f"ns:a:mci:w{n}", what="x") for n in range(1_000)]
+    late = InvariantViolation(invariant="I12", path="self-healing", what="gone")
+    listed = choose_listed([*many, late])
+    assert len(listed) == MAX_LISTED
+    assert listed == [*many[: MAX_LISTED - 1], late]

@@ -160,7 +160,7 @@ class ActionWorkflow(ABC):
         """Signal: an action ahead in the wait queue has ended."""
         self._queue.passed += 1
 
-    @workflow.signal(dynamic=True)
+    @workflow.signal(dynamic=True, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def unknown_signal(self, name: str, args: Sequence[RawValue]) -> None:
         """Takes a signal without a handler, and records that it was ignored: its sender knows only that it arrived."""
         await self.ignore_signal(f"{name}: this action takes no such signal")

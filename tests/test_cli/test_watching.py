@@ -31,6 +31,7 @@ ONCE = {
     "system diff": "two definitions that do not change",
     "system logs": "the last lines, at once",
     "system show": "what was deployed, to be written into a file",
+    "whoami": "one's own name and rights",
 }
 ACTING = {"cancel", "cloud fault add", "cloud fault clear", "cloud fault set", "mci continue", "mci withdraw"}
 ACTING |= {"mci reconcile", "queue stop", "queue terminate"}

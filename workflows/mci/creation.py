@@ -41,11 +41,19 @@ class CreateMci(VmsAction):
         self._decision = ""
         self._decided_by = ""  # as text: who, and why
 
-    @workflow.signal(name=CONTINUE, description="Go on with an MCI that holds: make its VMs.")
+    @workflow.signal(
+        name=CONTINUE,
+        description="Go on with an MCI that holds: make its VMs.",
+        unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON,
+    )
     async def continue_by_signal(self, raw: Any = None) -> None:
         await self._take_signal(CONTINUE, raw)
 
-    @workflow.signal(name=WITHDRAW, description="Give up an MCI that holds: undo its preparation.")
+    @workflow.signal(
+        name=WITHDRAW,
+        description="Give up an MCI that holds: undo its preparation.",
+        unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON,
+    )
     async def withdraw_by_signal(self, raw: Any = None) -> None:
         await self._take_signal(WITHDRAW, raw)
 
