@@ -34,6 +34,7 @@ os.environ.setdefault("RATCHET_STEP_PATIENCE", "1")
 os.umask(0o077)  # as a worker does: a data folder that others may read is refused
 
 _numbers = count(1)
+_hung: list[str] = []  # tests of this process that were cut off by their timeout
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -90,6 +91,12 @@ async def on_postgres(
         yield found
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A test that hung may leave the shared stack in a state in which every later one would hang as well."""
+    if report.failed and "from pytest-timeout" in report.longreprtext:
+        _hung.append(report.nodeid)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A module says on which databases its actions run: `pytestmark = pytest.mark.stores("sqlite", "postgres")`."""
     stores = metafunc.definition.get_closest_marker("stores")
@@ -101,6 +108,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def action_stack(request: pytest.FixtureRequest) -> ActionStack:
     """The stack of this test: on SQLite, unless its module says otherwise."""
     found: ActionStack = request.getfixturevalue(f"on_{getattr(request, 'param', 'sqlite')}")
+    if _hung:
+        pytest.fail(f"the shared stack is not used any more: {_hung[0]} hung")
     if found.stack.polling.failure:  # the fixture's own task is over: nobody else would say why nothing answers
         raise found.stack.polling.failure
     return found
