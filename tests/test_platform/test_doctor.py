@@ -192,12 +192,13 @@ async def test_10_a_key_that_is_not_the_workers(clinic: Clinic, monkeypatch: pyt
 
 
 async def test_11_files_and_settings_that_are_wrong(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
-    (clinic.home / "policy.yaml").write_text("roles: {}")
+    (clinic.home / "policy.yaml").write_text("roles: 1")
     (clinic.home / "keys.yaml").write_text("active: a")
+    (clinic.home / "keys.yaml").chmod(0o644)
     monkeypatch.setenv("RATCHET_POLICY_FILE", str(clinic.home / "policy.yaml"))
     monkeypatch.setenv("RATCHET_STORE_URL", "postgresql://me:hunter2@127.0.0.1:1/ratchet")
     found = await clinic.ill()
-    assert "users: Field required" in found["policy"]["found"]
+    assert "roles: Input should be" in found["policy"]["found"]
     assert "examples/policy.yaml" in found["policy"]["mend"]
     assert "did not answer" in found["store from here"]["found"]
     assert "hunter2" not in str(found)
