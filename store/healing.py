@@ -12,6 +12,7 @@ from domain.healing import MAX_FINDINGS_REPORTED, HealReport, Leftover, Suspect
 from domain.model import ActionResult
 from domain.paths import kind_of
 from domain.statetable import NONE, LineEffect
+from domain.wire import object_path_of
 from store.hooks import HooksByKind
 from store.recovery import abandon_run, restore_status
 from store.rows import read_all
@@ -90,8 +91,8 @@ def list_suspects(connection: sa.Connection, before: datetime) -> list[Suspect]:
 def _suspects_by_lock(connection: sa.Connection, before: datetime) -> Iterable[Suspect]:
     seen: dict[tuple[str, str], Suspect] = {}
     for row in read_all(LockRow, connection.execute(_SELECT_UNOWNED_LOCKS, {"before": before})):
-        owner, run = row.owner, row.run
-        suspect = Suspect(path=owner, owner=owner, run=run, action=row.action, since=row.since, status="lock")
+        owner, run, path = row.owner, row.run, object_path_of(row.owner)
+        suspect = Suspect(path=path, owner=owner, run=run, action=row.action, since=row.since, status="lock")
         seen.setdefault((owner, run), suspect)
     return seen.values()
 

@@ -65,7 +65,8 @@ class NewMachineSpec(DeployableSpec):
     @classmethod
     def _apply_size(cls, raw: Any) -> Any:
         """Takes vCPUs and memory from the size. The stored spec has all three, and is read as it was written."""
-        size = SIZE_OF_NAME.get(raw.get("size") or "") if isinstance(raw, dict) else None
+        named = raw.get("size") if isinstance(raw, dict) else None
+        size = SIZE_OF_NAME.get(named) if isinstance(named, str) else None
         if size is None:
             return raw
         numbers = {"vcpus": size.vcpus, "memory": size.memory}

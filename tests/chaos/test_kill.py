@@ -25,7 +25,7 @@ NOTICED = 10  # seconds
 TOLD_TO_STOP = EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED
 # Reads: nothing of an action is lost when a worker dies in one. Faults are set by who tells the story.
 READS = ("read_", "reading.", "facts.", "faults.", "schedule.")
-NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults"}
+NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults", "crm_late"}
 # Together these pass through every activity. The long run follows all stories.
 COVERING = {
     *(
@@ -36,6 +36,7 @@ COVERING = {
         "mci reconcile",
         "mci delete by force",
         "mci made to make way",
+        "mci withdraw",
         "leases slow start",
         "leases delete",
     ),
@@ -55,6 +56,7 @@ COVERING = {
 RARE = (
     ("make_way", "mci made to make way"),
     ("adopt_vm", "mci orphan adopted"),
+    ("permit_message", "mci withdraw"),
     ("settle_removal", "systems teardown too late"),
     ("crm_probe", "edge dead webhook"),
     ("crm_hand_in", "edge answer by the link"),

@@ -8,6 +8,7 @@ import pytest
 
 from domain import wire
 from domain.errors import Category
+from domain.healing import ANY_ACTION, HealFinding, SweepOptions
 from domain.model import ActionResult, QueueCommand
 from tests.patience import PATIENCE
 from tests.test_machines.site import MachineSite
@@ -165,6 +166,9 @@ async def test_a_stopped_queue_admits_nobody_and_is_gone_when_it_is_empty(site: 
         while not [hold for hold in await site.service.inventory.list_locks(db) if hold.action == wire.DRAIN]:
             await asyncio.sleep(0.01)
     assert (await site.refused(db, "migrate", node=f"{site.name}-1")).startswith("409 Conflict")
+    swept = await site.asking.run_sweep(SweepOptions(limits={ANY_ACTION: 0}))  # it waits for hours if need be
+    found = {(entry.action, entry.finding) for entry in swept.found if entry.path == db}
+    assert (wire.DRAIN, HealFinding.SLOW) in found
     await draining.result()
     assert (await site.outcome(stop)).status == "HALTED"
     assert await site.service.inventory.list_locks(db) == []
