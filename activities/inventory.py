@@ -12,7 +12,7 @@ from temporalio import activity
 
 from activities.access import Authorizer, LineBudget
 from activities.measuring import time_block
-from domain import metrics
+from domain import metrics, registry
 from domain.errors import Category, Refused
 from domain.model import (
     AT_WRITE_TIME,
@@ -68,12 +68,22 @@ class ActionActivities:
 
     @activity.defn(name="permit_message")
     async def check_message(self, check: MessageCheck) -> Refusal | None:
-        """Returns why the sender of a message to a workflow may not send it, or None."""
+        """Returns why the sender of a message may not send it to a workflow, or not now; None if it may."""
         try:
-            await self.inventory.use_proof(self.authorizer.check_message(check), activity.info().workflow_run_id or "")
+            proof = self.authorizer.check_message(check)
+            if check.only_under:
+                await self._check_status(check)
+            await self.inventory.use_proof(proof, activity.info().workflow_run_id or "")
         except Refused as refused:
             return await self._record_refusal(check.path, check.verb, Refusal.from_error(refused))
         return None
+
+    async def _check_status(self, check: MessageCheck) -> None:
+        status = (await self.inventory.read_object(check.path)).status
+        if status != check.only_under:
+            label = registry.kind_at(check.path).table.label
+            message = f"{check.verb} is not allowed for {label} under {status}"
+            raise Refused(Category.NOT_ALLOWED, message, f"see: starter explain {check.path}")
 
     async def _record_refusal(self, path: str, verb: str, refusal: Refusal) -> Refusal:
         """Keeps what was forbidden to somebody in the object's history."""

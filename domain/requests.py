@@ -60,6 +60,7 @@ class MessageCheck(Model):
     verb: str
     at: datetime  # when the workflow got it
     message: SentMessage
+    only_under: str = ""  # the status of the object in which the workflow takes it; empty: any
 
 
 class AccessQuery(SignedMessage):

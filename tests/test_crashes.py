@@ -85,16 +85,21 @@ async def site(tmp_path: Path, forkserver: ForkServer) -> AsyncIterator[Site]:
 
 
 @asynccontextmanager
-async def worker(site: Site) -> AsyncIterator[Child]:
-    """A real worker process; killed with -9 at the end, if not before."""
+async def worker(site: Site, dies_at: str = "") -> AsyncIterator[Child]:
+    """A real worker process; killed with -9 at the end, if not before: when it reaches the point `dies_at`."""
+    crash_file = site.home / "crash"
+    crash_file.write_text(dies_at)
     environment = os.environ | {
+        "CRASH_FILE": str(crash_file),
+        "CLOCK_FILE": str(site.home / "clock"),
         "RATCHET_HOME": str(site.home),
         "TEMPORAL_ADDRESS": site.server.address,
         "RATCHET_SIMULATED_LATENCY": str(LATENCY),
         "RATCHET_SIMULATED_JITTER": "1",
         "RATCHET_LOG_LEVEL": "error",
     }
-    process = await site.forkserver.start([], environment, site.home / "worker.log", "workers.__main__")
+    program = "tests.chaos.shifted" if dies_at else "workers.__main__"
+    process = await site.forkserver.start([], environment, site.home / "worker.log", program)
     client = ActionClient(site.client)
     async with asyncio.timeout(PATIENCE):  # a busy machine takes its time to start a process
         while not await client.count_pollers(ACTIONS_QUEUE):

@@ -18,12 +18,14 @@ from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision
 from domain.model import ActionResult, Outcome, Request
 from domain.ports import SHARED_RESOURCE_TYPES
 from starter.mci import requests
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, answered
 from tests.test_crashes import MCI, Site, site, worker
 from tests.user import User
 from workers import embedded
 
 __all__ = ["site"]
+
+HOLD_SPEC = {"option": "hold", "subGroups": [{"name": "a", "csp": "aws", "region": "r1"}]}
 
 
 async def holding(user: User) -> Ticket:
@@ -178,9 +180,8 @@ async def test_an_mci_holds_for_days(user: User) -> None:
 
 
 async def test_an_mci_goes_on_holding_when_worker_and_server_are_killed(site: Site) -> None:
-    spec = {"option": "hold", "subGroups": [{"name": "a", "csp": "aws", "region": "r1"}]}
     async with worker(site) as first:
-        ticket = await ActionClient(site.client).request_action(Request(path=MCI, action="create", spec=spec))
+        ticket = await ActionClient(site.client).request_action(Request(path=MCI, action="create", spec=HOLD_SPEC))
         assert ticket.admission.grant
         async with asyncio.timeout(PATIENCE):
             while (await site.inventory.read_object(MCI)).status != "Prepared":
@@ -195,6 +196,36 @@ async def test_an_mci_goes_on_holding_when_worker_and_server_are_killed(site: Si
         await site.client.get_workflow_handle(MCI).signal(CONTINUE, HoldDecision(requested_by="eve"))
         async with asyncio.timeout(PATIENCE):
             assert (await ActionClient(site.client).wait_for_outcome(MCI, ticket.run)).status == "Running:1 (R:1/1)"
+
+
+@pytest.mark.parametrize("by", ["signal", "update"])
+@pytest.mark.parametrize("prepared", [False, True])
+async def test_a_decision_is_taken_if_its_worker_died_just_after_it_had_written_prepared(
+    site: Site, prepared: bool, by: str
+) -> None:
+    """The next worker gets the decision together with what came before it."""
+    client = ActionClient(site.client)
+    if prepared:
+        async with worker(site):
+            other = await client.request_action(
+                Request(path=f"{MCI}-2", action="create", spec={**HOLD_SPEC, "option": ""})
+            )
+            assert (await client.wait_for_outcome(f"{MCI}-2", other.run)).result is ActionResult.SUCCEEDED
+    async with worker(site, dies_at="advance:end") as first:
+        request = Request(path=MCI, action="create", spec=HOLD_SPEC, request_id="held")
+        asked = asyncio.create_task(answered(client, request))
+        await first.wait()
+    assert (await site.inventory.read_object(MCI)).status == "Prepared"
+    handle, decision = site.client.get_workflow_handle(MCI), HoldDecision(requested_by="eve")
+    if by == "signal":
+        await handle.signal(CONTINUE, decision)
+    else:
+        deciding = asyncio.create_task(handle.execute_update(CONTINUE, decision, result_type=str))
+    async with worker(site), asyncio.timeout(PATIENCE):
+        ticket = await asked
+        assert (await client.wait_for_outcome(MCI, ticket.run)).status == "Running:1 (R:1/1)"
+        if by == "update":
+            assert await deciding == "continue it is"
 
 
 @pytest.mark.parametrize("word", ["continue", "withdraw"])

@@ -170,10 +170,11 @@ async def begin_action(request: Request, digest: str) -> Admission:
     return await run_local(ActionActivities.begin_action, claim)
 
 
-async def check_message(verb: str, message: SignedMessage) -> Refusal | None:
-    """Returns why the sender of a message to this workflow may not send it; None if it may."""
+async def check_message(verb: str, message: SignedMessage, only_under: str = "") -> Refusal | None:
+    """Returns why the sender of a message may not send it to this workflow, or not now; None if it may."""
     path = wire.object_path_of(workflow.info().workflow_id)
-    check = MessageCheck(path=path, verb=verb, at=workflow.now(), message=SentMessage.of_message(message))
+    sent = SentMessage.of_message(message)
+    check = MessageCheck(path=path, verb=verb, at=workflow.now(), message=sent, only_under=only_under)
     return await run_local(ActionActivities.check_message, check)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.mci.records import MciRecordActivities
-    from activities.refusals import refusal_as_error
+    from activities.refusals import refusal_as_error, refusal_of_error
     from domain import wire
     from domain.errors import Category, one_line
     from domain.fields import describe_validation_errors
@@ -37,7 +36,6 @@ class CreateMci(VmsAction):
     def __init__(self) -> None:
         super().__init__()
         self._grant: Grant | None = None
-        self._holding = False
         self._decision = ""
         self._decided_by = ""  # as text: who, and why
 
@@ -67,11 +65,11 @@ class CreateMci(VmsAction):
 
     @continue_by_update.validator
     def _validate_continue(self, decision: HoldDecision = UNNAMED) -> None:
-        self._check_holding(CONTINUE)
+        self._check_undecided(CONTINUE)
 
     @withdraw_by_update.validator
     def _validate_withdraw(self, decision: HoldDecision = UNNAMED) -> None:
-        self._check_holding(WITHDRAW)
+        self._check_undecided(WITHDRAW)
 
     async def examine_request(self, request: Request) -> Request | Refusal:
         """Refuses a wrong spec, also if only a cloud can tell; resolves its connections."""
@@ -109,9 +107,7 @@ class CreateMci(VmsAction):
         await calls.advance_object(grant, MciPhase.PREPARED, Actor.CONTROLLER, "holding")
         self.update_progress(phase=MciPhase.PREPARED, step=f"{HOLDING}: waits for {CONTINUE} or {WITHDRAW}")
         self._write_search_attributes(0)
-        self._holding = True
         await workflow.wait_condition(lambda: bool(self._decision))
-        self._holding = False
         self.update_progress(step="")
         return self._decision
 
@@ -142,26 +138,38 @@ class CreateMci(VmsAction):
         except ValidationError as error:
             await self.ignore_signal(f"{word}: its data is not valid: {describe_validation_errors(error, 'data')}")
             return
-        with suppress(ApplicationError):  # forbidden: nobody waits for the answer, and the history has it
+        try:
             await self._take_decision(word, decision)
+        except ApplicationError as error:  # nobody waits for the answer: the history has it
+            refusal = refusal_of_error(error)
+            if self._grant and refusal and refusal.category is Category.NOT_ALLOWED:
+                to = VmStatus.CREATING if word == CONTINUE else NONE
+                message = one_line(f"{_describe_decision(word, decision)}: not holding")
+                await calls.move_objects(
+                    self._grant, [Move(path=self._grant.path, to=to, actor=Actor.USER, message=message)]
+                )
 
     async def _take_decision(self, word: str, decision: HoldDecision) -> str:
-        """Accepts the first `continue` or `withdraw` received while holding; later ones are recorded as ignored."""
-        if refusal := await calls.check_message(word, decision):
-            raise refusal_as_error(refusal)
-        who = f"{word} by {decision.requested_by or 'nobody named'}"
-        if self._holding and not self._decision:
-            self._decision = word
-            self._decided_by = one_line(f"{who}: {decision.reason}" if decision.reason else who)
-            return f"{word} it is"
-        if self._grant:
-            to = VmStatus.CREATING if word == CONTINUE else NONE
-            late = Move(path=self._grant.path, to=to, actor=Actor.USER, message=one_line(f"{who}: not holding"))
-            await calls.move_objects(self._grant, [late])
-        return "ignored"
+        """Takes the first `continue` or `withdraw` that comes while the record says Prepared; refuses any other.
 
-    def _check_holding(self, word: str) -> None:
-        if not self._holding or self._decision:
+        The record decides: a worker may die when it has written Prepared, and the next one may get the decision before
+        it has come that far again.
+        """
+        if refusal := await calls.check_message(word, decision, only_under=MciPhase.PREPARED):
+            not_now = refusal.category is Category.NOT_ALLOWED
+            message = f"{refusal.message}: it is not holding" if not_now else refusal.message
+            raise refusal_as_error(refusal.model_copy(update={"message": message}))
+        self._check_undecided(word)
+        who = _describe_decision(word, decision)
+        self._decision, self._decided_by = word, one_line(f"{who}: {decision.reason}" if decision.reason else who)
+        return f"{word} it is"
+
+    def _check_undecided(self, word: str) -> None:
+        if self._decision:
             message = f"{word} is not allowed for MCI under {self.progress().phase}: it is not holding"
             hint = f"see: starter explain {workflow.info().workflow_id}"
             raise refusal_as_error(Refusal(category=Category.NOT_ALLOWED, message=message, hint=hint))
+
+
+def _describe_decision(word: str, decision: HoldDecision) -> str:
+    return f"{word} by {decision.requested_by or 'nobody named'}"
