@@ -154,6 +154,7 @@ def _rows(connection: sa.Connection, name: str) -> set[tuple[str, ...]]:
     for table in sa.inspect(connection).get_table_names():
         for row in connection.exec_driver_sql(f'SELECT * FROM "{table}"').mappings():
             told = (table, *(str(value) for column, value in row.items() if column not in COUNTERS))
-            if row.get("effect") != LineEffect.IGNORED and any(name in text.replace("-", ":").split(":") for text in told):
+            words = {word for text in told for word in text.replace("-", ":").split(":")}
+            if row.get("effect") != LineEffect.IGNORED and name in words:
                 found.add(told)
     return found
