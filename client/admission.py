@@ -6,9 +6,10 @@ import asyncio
 import uuid
 from contextlib import suppress
 
-from temporalio.client import WorkflowHandle
+from temporalio.client import WorkflowContinuedAsNewError, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.refusals import refusal_of_error
 from client.errors import NoWorker, Unanswered
 from client.launching import (
     MARK_MEMO,
@@ -76,9 +77,10 @@ class ActionStarter(WorkerQueries):
         return await self.wait_for_admission(request, newest.run_id, _admission_update_id(mark))
 
     async def wait_for_admission(self, request: Request, run: str, question: str = "") -> Ticket:
-        """Waits until a run says whether it was admitted. Asks again for ADMISSION_SECONDS: Temporal accepts no update
-        while the
-        run's last task is overdue."""
+        """Waits until a run says whether it was admitted.
+
+        Asks again for ADMISSION_SECONDS: Temporal accepts no update while the run's last task is overdue.
+        """
         handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(workflow_id(request), run_id=run)
         question = question or update_id(wire.ADMIT_UPDATE, request)
         clock = asyncio.get_running_loop().time
@@ -90,8 +92,10 @@ class ActionStarter(WorkerQueries):
             except TimeoutError as error:
                 raise _unanswered_error(request) from error
             except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND or message_contains(error, UPDATE_LIMIT_ERROR):
-                    return Ticket(workflow_id(request), run, Admission())  # it has ended, or was admitted long ago
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    return Ticket(workflow_id(request), run, await _admission_of_ended_run(handle))
+                if message_contains(error, UPDATE_LIMIT_ERROR):
+                    return Ticket(workflow_id(request), run, Admission())  # it was admitted long ago
                 if not message_contains(error, TASK_OVERDUE_ERROR):
                     raise
                 if clock() > deadline:
@@ -107,6 +111,17 @@ class ActionStarter(WorkerQueries):
                 if admission.refusal and admission.refusal.holders:  # none: the action is about to begin, or has ended
                     return admission.refusal
         return conflict_refusal(request, running)
+
+
+async def _admission_of_ended_run(handle: WorkflowHandle[object, object]) -> Admission:
+    """Returns the refusal with which the run ended, if it was refused."""
+    try:
+        await handle.result(follow_runs=False)
+    except WorkflowFailureError as failure:
+        return Admission(refusal=refusal_of_error(failure.cause))
+    except (WorkflowContinuedAsNewError, RPCError):  # taken over, or gone from Temporal by its retention
+        pass
+    return Admission()
 
 
 def _admission_update_id(mark: str) -> str:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from client import takeover
@@ -101,9 +101,19 @@ async def test_an_action_that_has_ended_tells_by_its_outcome(
     assert len([workflow async for workflow in user.asking.client.list_workflows(f"WorkflowId = '{path}'")]) == 1
 
 
-async def test_a_refusal_that_got_lost_is_told_by_the_outcome(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    losing(user.asking, monkeypatch, STARTED_ANYWAY_ERRORS[0], after=lambda: asyncio.sleep(0.5))
+async def test_a_refusal_that_got_lost_is_told_by_the_answer_and_the_outcome(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = user.asking.client.get_workflow_handle(user.mci("none"))
+
+    async def it_has_ended() -> None:
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+
+    losing(user.asking, monkeypatch, STARTED_ANYWAY_ERRORS[0], after=it_has_ended)
     ticket = await user.asking.request_action(Request(path=user.mci("none"), action="suspend"))
+    assert ticket.admission.refusal
+    assert "there is no such MCI" in ticket.admission.refusal.message
     with pytest.raises(Refused, match="there is no such MCI"):
         await user.asking.wait_for_outcome(ticket.path, ticket.run)
 

@@ -151,7 +151,8 @@ def _everything(place: World, path: str) -> set[tuple[str, ...]]:
 
 def _rows(connection: sa.Connection, name: str) -> set[tuple[str, ...]]:
     found = set()
-    for table in sa.inspect(connection).get_table_names():
+    tables = {*sa.inspect(connection).get_table_names()} - {"audit_seals"}  # they follow the history, in their own time
+    for table in tables:
         for row in connection.exec_driver_sql(f'SELECT * FROM "{table}"').mappings():
             told = (table, *(str(value) for column, value in row.items() if column not in COUNTERS))
             words = {word for text in told for word in text.replace("-", ":").split(":")}

@@ -86,7 +86,11 @@ async def test_a_start_whose_workflow_was_killed_is_started_again_by_the_clock(t
     await tenant.fault("hang", "h1", verb="create", seconds=20, times=2)
     await tenant.create(start="now", end="+9h")
     await tenant.until_status("STARTING")
-    await tenant.asking.client.get_workflow_handle(tenant.lease()).terminate()
+    handle = tenant.asking.client.get_workflow_handle(tenant.lease())
+    async with asyncio.timeout(PATIENCE):  # what is tried at once may still end when its workflow has
+        while not (await handle.describe()).raw_description.pending_activities:
+            await asyncio.sleep(0.02)
+    await handle.terminate()
     await tenant.heal_faults()
     await tenant.until_status("ACTIVE")
     told = await tenant.told(tenant.lease())

@@ -53,8 +53,10 @@ class Guarded:
 
     async def asked_for(self) -> dict[str, str]:
         """What requests can change. Permits are leases of the workers: they take, renew and give them back in time,
-        whatever is asked, so that table is never twice the same. A refusal leaves a line in the history, no more."""
-        return {table: rows for table, rows in (await self.stored()).items() if table not in ("permits", "history")}
+        whatever is asked, so that table is never twice the same. A refusal leaves a line in the history, which is
+        sealed later, and no more."""
+        others = ("permits", "history", "audit_seals")
+        return {table: rows for table, rows in (await self.stored()).items() if table not in others}
 
     async def plainly(self) -> str:
         """All that Temporal keeps of every workflow, as somebody without keys sees it."""
