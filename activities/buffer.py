@@ -50,7 +50,8 @@ class LandingBuffer:
         while self._waiting or not self._closing.is_set():
             await self._some.wait()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), GATHER_SECONDS)
+                async with asyncio.timeout(GATHER_SECONDS):
+                    await self._closing.wait()
             await self._write_waiting()
 
     async def _write_waiting(self) -> None:

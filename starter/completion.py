@@ -41,9 +41,13 @@ def find_names_within(seconds: float, kinds: Iterable[str], begun: str) -> list[
     """Returns the names found in that time. Runs in a thread, as the command line has an event loop already."""
     found: list[str] = []
 
+    async def find_in_time() -> None:
+        async with asyncio.timeout(seconds):
+            await _find_names(list(kinds), begun, seconds, found)
+
     def work() -> None:
         with suppress(Exception):  # completion prints no errors
-            asyncio.run(asyncio.wait_for(_find_names(list(kinds), begun, seconds, found), seconds))
+            asyncio.run(find_in_time())
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()

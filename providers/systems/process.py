@@ -181,7 +181,8 @@ class ProcessRunner:
             await self._wait_until_unconnected(unit)
             _signal_group(unit, signal.SIGTERM)
             with suppress(TimeoutError):
-                await asyncio.wait_for(_wait_for_exit(unit), unit.node.stopSeconds)
+                async with asyncio.timeout(unit.node.stopSeconds):
+                    await _wait_for_exit(unit)
             _signal_group(unit, signal.SIGKILL)
             await _wait_for_exit(unit)
         if unit.pid:

@@ -174,7 +174,8 @@ class ServiceReconciler:
             unit.healthy, unit.message, unit.crashes = False, why, unit.crashes + 1
             self._request_reconcile()
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), restart_delay(unit.crashes - 1))
+                async with asyncio.timeout(restart_delay(unit.crashes - 1)):
+                    await stop.wait()
         await self._runner.stop_instance(unit)
         await self._retry_store(self._ledger.delete_instances, [unit.token])
         del self._units[unit.token], self._stops[unit.token]

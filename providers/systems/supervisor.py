@@ -46,7 +46,8 @@ class _ChangeFeed:
     async def wait_for_change(self) -> None:
         """Waits for a change, or for POLL seconds, as another process may be the active supervisor."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._heard.wait(), POLL_SECONDS)
+            async with asyncio.timeout(POLL_SECONDS):
+                await self._heard.wait()
         self._heard.clear()
 
     def close(self) -> None:
@@ -152,7 +153,8 @@ class Supervisor:
             orphans.clear()
             self.is_supervising.set()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ordered.wait(), POLL_SECONDS)
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._ordered.wait()
 
     def _reconciler_of(self, path: str) -> ServiceReconciler:
         if path not in self._services:

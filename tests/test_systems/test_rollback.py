@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 
 import pytest
 from temporalio import activity
@@ -11,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 from domain.model import ActionResult, Step, StepResult
 from domain.statetable import NONE
 from domain.systems.rules import ServiceFacts
+from providers.systems.supervisor import _ChangeFeed
 from tests.test_systems.kit import RUN, Shop, service, system
 from workflows import summary
 
@@ -176,3 +178,17 @@ async def test_delete_takes_over_from_a_rollback(shop: Shop) -> None:
     shop.let_go()
     assert (await deleting).status == "None"
     assert (await shop.states(), await shop.locks()) == ({}, set())
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_cancel_that_comes_with_a_change_is_not_lost(turns: int) -> None:
+    """Else the deploy goes on until its deadline. `turns` of the event loop lie between the two."""
+    with closing(_ChangeFeed("system:s", set())) as feed:
+        waiting = asyncio.create_task(feed.wait_for_change())
+        await asyncio.sleep(0)
+        feed.notify_changed(["system:s:web"])
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if waiting.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
