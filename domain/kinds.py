@@ -66,6 +66,7 @@ class Kind:
     scope: tuple[str, ...]  # the kinds on its path, itself last
     verbs: tuple[Verb, ...]
     help: str
+    serves_all: bool = False  # belongs to the installation, not to a tenant: a node, an image, a host
     member: str | None = None  # the kind of its members, which its actions apply to
     new_members: Callable[[str, Any], Iterable[NewObject]] | None = None
     aggregate: Callable[[str, Mapping[str, int]], str] | None = None  # (status, members by status) -> the status shown

@@ -119,6 +119,11 @@ def kind_of(path: str) -> str:
     return _objects_on_path(path)[-1].kind
 
 
+def root_of(path: str) -> str:
+    """Returns the path of the root: the first kind and name, such as `ns:default`."""
+    return ":".join(path.split(":", 2)[:2])
+
+
 def name_of(path: str) -> str:
     """Returns the object's own name: the last word of the path."""
     return path.rsplit(":", 1)[-1]

@@ -224,19 +224,21 @@ VMS_PER_PAGE = 1_000
 
 VmAnswer = VmFacts | ProviderError | Superseded
 
-# Shared resources of a region, in the order of their creation; each needs those before it.
+# What a tenant's VMs share in a region, in the order of creation; each needs those before it.
 SHARED_RESOURCE_TYPES = ("vnet", "securityGroup", "sshKey")
 
 
 @dataclass(frozen=True, slots=True)
 class SharedResource:
-    """A resource that the VMs of a region share. Created any number of times with one token, it exists once.
+    """A resource that a tenant's VMs share in a region. Created any number of times with one token, it exists once.
 
+    Only orders of its tenant use or remove it.
     `epoch` is that of the hold under which it is ordered; a lower one than seen before is Superseded.
     """
 
-    what: str  # one of SHARED
+    what: str  # one of SHARED_RESOURCE_TYPES
     token: str
+    tenant: str
     cloud_id: str = ""
     epoch: int = 0
 

@@ -15,7 +15,7 @@ from domain.leases import exposure as lease_exposure
 from domain.machines import exposure as machine_exposure
 from domain.mci import exposure as mci_exposure
 from domain.model import Request
-from domain.paths import PART_KIND_OF_TREE, check_path, expand_path, kind_of
+from domain.paths import PART_KIND_OF_TREE, check_path, expand_path, kind_of, root_of
 from domain.systems import exposure as system_exposure
 from domain.wire import companion_id, object_path_of
 
@@ -29,6 +29,7 @@ __all__ = [
     "kind_at",
     "may_take_over",
     "parse_spec",
+    "tenant_of",
     "workflow_id_of",
 ]
 
@@ -39,6 +40,7 @@ FAMILIES: dict[str, tuple[Kind, ...]] = {
     "leases": leases.KINDS,
     "systems": systems.KINDS,
 }
+INSTALLATION = "installation"  # the tenant of what serves everybody; no path of an object
 KINDS = {kind.name: kind for kinds in FAMILIES.values() for kind in kinds}
 _EXPOSED = (mci_exposure, edge_exposure, machine_exposure, lease_exposure, system_exposure)
 # What may be called from outside, by the name of the activity or message.
@@ -72,6 +74,15 @@ def kind_at(path: str) -> Kind:
     own = find_kind(kind_of(check_path(path)))
     expand_path(path, own.scope)
     return own
+
+
+def tenant_of(path: str) -> str:
+    """Returns the tenant that an object belongs to: the root of its path, such as `ns:default` or `org:acme`.
+
+    What serves everybody (nodes, images, hosts) belongs to the installation itself.
+    """
+    kind = KINDS.get(kind_of(path))
+    return INSTALLATION if kind and kind.serves_all else root_of(path)
 
 
 @cache

@@ -101,6 +101,6 @@ async def test_a_worker_that_froze_while_it_removed_a_key_does_not_remove_it_fro
     with pytest.raises(ApplicationError, match="comes too late"):
         await leaving
     assert {what for _, what, _ in await cloud.list_shared_resources()} == set(SHARED_RESOURCE_TYPES)
-    assert set(await book.read_shared_resources(PLACE)) == set(SHARED_RESOURCE_TYPES)
-    assert all((await book.read_shared_resources(PLACE)).values())
+    assert set(await book.read_shared_resources("ns:default", PLACE)) == set(SHARED_RESOURCE_TYPES)
+    assert all((await book.read_shared_resources("ns:default", PLACE)).values())
     await cloud.close()

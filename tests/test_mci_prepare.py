@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -163,6 +165,25 @@ async def test_the_last_mci_takes_with_it_what_was_shared_and_not_before(user: U
     assert await user.shared() == {}
     await user.do(user.mci("three"), "create", spec=user.groups())
     assert await user.shared() == dict.fromkeys(SHARED_RESOURCE_TYPES, 1)
+
+
+async def test_two_tenants_prepare_one_region_each_for_itself_and_the_last_vm_of_each_takes_its_own(user: User) -> None:
+    other = replace(user, ns=f"{user.ns}b")
+    for tenant in (user, other):
+        await tenant.do(tenant.mci(), "create", spec=user.groups(size=1))
+    assert await tenants_at(user) == Counter({f"ns:{user.ns}": 3, f"ns:{other.ns}": 3})
+    assert (await user.do(user.mci(), "delete")).result is ActionResult.SUCCEEDED
+    assert await tenants_at(user) == Counter({f"ns:{other.ns}": 3})
+    assert (await other.do(other.mci(), "delete")).result is ActionResult.SUCCEEDED
+    assert await tenants_at(user) == Counter()
+
+
+async def tenants_at(user: User) -> Counter[str]:
+    """How many shared resources each tenant has in the test's region."""
+    query = sa.select(resources.c.tenant).where(resources.c.region == user.region())
+    return Counter(
+        await user.service.database.run_transaction(lambda connection: connection.execute(query).scalars().all())
+    )
 
 
 async def test_some_come_while_others_go_and_nobody_waits_for_ever(user: User) -> None:

@@ -1,4 +1,4 @@
-"""Validates, prepares and releases what the VMs of a region share, one MCI at a time per connection.
+"""Validates, prepares and releases what a tenant's VMs share in a region, one MCI at a time per connection.
 
 A resource is recorded before it is ordered, so that it is found by its token whatever becomes of the answer. Before it
 is removed, its id is cleared by the holder of the connection, so that the next holder creates it anew.
@@ -32,6 +32,7 @@ from domain.mci.messages import (
     PlaceVisit,
 )
 from domain.ports import SHARED_RESOURCE_TYPES, Cloud, SharedResource
+from domain.registry import tenant_of
 from domain.wire import split_placement
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class PlaceActivities:
         self._permits = permits
         self._fence = fence
         self._patience = patience or ProviderRetry()
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._turns: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @activity.defn
     async def validate_place(self, wants: PlaceNeeds) -> PlaceFindings:
@@ -79,7 +80,7 @@ class PlaceActivities:
                     findings = await self._validate_needs(wants, self._patience.total_seconds)
                     if findings.problems:
                         return findings
-                async with self._turns[wants.place], self._hold_connection(visit) as held:
+                async with self._turns[_turn_of(visit)], self._hold_connection(visit) as held:
                     await self._make_missing_resources(right, held)
         except ProviderError as error:
             return PlaceFindings(problems=[f"{wants.place}: {one_line(error)}"])
@@ -87,11 +88,11 @@ class PlaceActivities:
 
     @activity.defn
     async def release_place(self, visit: PlaceVisit) -> PlaceFindings:
-        """Ends the MCI's use of a place; the last MCI removes the shared resources."""
+        """Ends the MCI's use of a place; the last MCI of its tenant removes the shared resources."""
         place = visit.wants.place
         try:
             # The local lock first: a hold acquired while waiting for it would block other processes.
-            async with self._fence.right_to_order(visit.path, visit.epoch) as right, self._turns[place]:
+            async with self._fence.right_to_order(visit.path, visit.epoch) as right, self._turns[_turn_of(visit)]:
                 while (leaving := await self._leave(visit)) is LeavePlaceResult.BUSY:  # noqa: ASYNC110  another process's
                     await asyncio.sleep(HOLD_POLL_SECONDS)
                 if leaving is LeavePlaceResult.LAST:
@@ -121,7 +122,7 @@ class PlaceActivities:
         for what in SHARED_RESOURCE_TYPES:
             if made.get(what):
                 continue
-            resource = SharedResource(what, resource_token(place, held.generation, what), epoch=held.epoch)
+            resource = SharedResource(what, resource_token(held, what), held.tenant, epoch=held.epoch)
             await self._record_resource(held, what, "")
             async with self._permits.enter_region(csp, region):
                 order = partial(self._clouds[csp].prepare, region, resource, made)
@@ -135,7 +136,7 @@ class PlaceActivities:
         for what in reversed(SHARED_RESOURCE_TYPES):
             if what not in made:
                 continue
-            resource = SharedResource(what, resource_token(place, held.generation, what), made[what], held.epoch)
+            resource = SharedResource(what, resource_token(held, what), held.tenant, made[what], held.epoch)
             await self._record_resource(held, what, "")
             async with self._permits.enter_region(csp, region):
                 order = partial(self._clouds[csp].release, region, resource)
@@ -174,7 +175,12 @@ class PlaceActivities:
 
 
 def _hold_request(visit: PlaceVisit) -> HoldConnection:
-    return HoldConnection(visit.wants.place, f"{visit.path}#{visit.epoch}", HOLD_DURATION, visit.epoch)
+    holder = f"{visit.path}#{visit.epoch}"
+    return HoldConnection(tenant_of(visit.path), visit.wants.place, holder, HOLD_DURATION, visit.epoch)
+
+
+def _turn_of(visit: PlaceVisit) -> tuple[str, str]:
+    return tenant_of(visit.path), visit.wants.place
 
 
 def _check_hold_not_lost(held: HeldConnection, still: bool) -> None:
@@ -182,6 +188,6 @@ def _check_hold_not_lost(held: HeldConnection, still: bool) -> None:
         raise ApplicationError(f"{held.place} was taken over by another one; again", type="TakenOver")
 
 
-def resource_token(place: str, generation: int, what: str) -> str:
-    """Returns the token of a shared resource: one of each sort per connection and generation."""
-    return f"{place}#{generation}:{what}"
+def resource_token(held: HeldConnection, what: str) -> str:
+    """Returns the token of a shared resource: one of each sort per tenant, place and generation."""
+    return f"{held.tenant}@{held.place}#{held.generation}:{what}"

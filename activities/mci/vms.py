@@ -29,6 +29,7 @@ from domain.mci import VmStatus
 from domain.mci.messages import MciStore
 from domain.model import Chunk, Target, TargetLanding, TargetTally
 from domain.ports import Cloud, Inventory, VmAnswer, VmFacts, VmOrder
+from domain.registry import tenant_of
 from domain.statetable import NONE
 
 FULL_REGIONS_REMEMBERED = 1_000  # remembered places without capacity; an action dropped from here finds out again
@@ -59,7 +60,7 @@ class VmActivities:
         """Carries the chunk's action out on each VM that has not landed yet."""
         async with self._chunk_runner(chunk) as runner:
             if runner.verb == "create":
-                runner.network.update(await self._store.read_shared_resources(chunk.placement))
+                runner.network.update(await self._store.read_shared_resources(tenant_of(chunk.first), chunk.placement))
             asked = seconds_since_boot()
             todo = iter(await self._inventory.list_targets(chunk))
             runner.right.note_action_open(asked)  # targets with our epoch prove that the action is open
@@ -115,7 +116,7 @@ class _ChunkRunner:
     buffer: LandingBuffer
     full: MutableMapping[tuple[int, str], str]
     adopted_paths: set[str] = field(default_factory=set)
-    network: dict[str, str] = field(default_factory=dict)  # shared resources of the region, for new VMs
+    network: dict[str, str] = field(default_factory=dict)  # what the tenant shares in the region, for new VMs
 
     @property
     def removes_records(self) -> bool:

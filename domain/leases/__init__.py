@@ -71,6 +71,7 @@ KINDS: tuple[Kind, ...] = (
         is_simulated=is_always_simulated,
         backend_role="hosts",
         scope=("pool", "host"),
+        serves_all=True,
         verbs=(
             Verb("add", names.CHANGE_HOST, "Add a host to a pool.", HostSpec),
             Verb(

@@ -154,6 +154,7 @@ KINDS: tuple[Kind, ...] = (
         is_simulated=is_always_simulated,
         backend_role="hypervisor",
         scope=("image",),
+        serves_all=True,
         verbs=(
             Verb("create", OPERATE_OBJECT, "Create an image.", specs.NewImageSpec),
             _DEPLOY_VERB,
@@ -170,6 +171,7 @@ KINDS: tuple[Kind, ...] = (
         is_simulated=is_always_simulated,
         backend_role="hypervisor",
         scope=("node",),
+        serves_all=True,
         verbs=(
             Verb("create", OPERATE_OBJECT, "Create a node.", specs.NewNodeSpec),
             Verb(

@@ -32,11 +32,11 @@ PROBLEMS_SHOWN = 5
 
 
 class MciTerms(Model):
-    """What begin decides about an MCI's places: which it uses, which must be prepared, which no other MCI uses."""
+    """What begin decides about an MCI's places: which it uses, which to prepare, which no other of its tenant uses."""
 
     places: list[str] = []  # that it uses
     prepare: list[str] = []  # those of them that are not prepared
-    alone: list[str] = []  # those of them that no other MCI uses
+    alone: list[str] = []  # those of them that no other MCI of the tenant uses
 
 
 class HoldDecision(SignedMessage):
@@ -99,6 +99,7 @@ class PlaceVisit(Model):
 class HoldConnection:
     """A request to hold a connection exclusively, to prepare or release its resources, for `lasts`."""
 
+    tenant: str
     place: str
     holder: str
     lasts: timedelta
@@ -109,6 +110,7 @@ class HoldConnection:
 class HeldConnection:
     """A connection that is held. `epoch` rises with every hold, so that orders under an older hold are refused."""
 
+    tenant: str
     place: str
     generation: int
     epoch: int
@@ -118,8 +120,8 @@ class HeldConnection:
 class LeavePlaceResult(StrEnum):
     """The store's answer when an MCI leaves a place."""
 
-    SHARED = "shared"  # other MCIs use the place
-    LAST = "last"  # no other MCI uses it: remove what is shared
+    SHARED = "shared"  # other MCIs of the tenant use the place
+    LAST = "last"  # no other MCI of the tenant uses it: remove what they shared
     BUSY = "busy"  # another action is preparing or releasing it
     OCCUPIED = "occupied"  # the MCI still has VMs there, and does not leave
 
@@ -267,8 +269,8 @@ class MciStore(Protocol):
         """Records that a cloud offers these specs and images."""
         ...
 
-    async def read_shared_resources(self, place: str) -> dict[str, str]:
-        """Returns the shared resources of a place: what -> cloud id."""
+    async def read_shared_resources(self, tenant: str, place: str) -> dict[str, str]:
+        """Returns what a tenant's VMs share in a place: what -> cloud id."""
         ...
 
     async def hold_connection(self, wish: HoldConnection) -> HeldConnection | None:
@@ -289,7 +291,7 @@ class MciStore(Protocol):
     async def release_connection_hold(self, held: HeldConnection) -> None: ...
 
     async def leave_place(self, wish: HoldConnection, path: str) -> LeavePlaceResult:
-        """Ends the MCI's use of a place. The last MCI gets the hold, to remove the shared resources."""
+        """Ends the MCI's use of a place. The tenant's last MCI gets the hold, to remove the shared resources."""
         ...
 
     async def finish_leaving(self, held: HeldConnection, path: str) -> bool:

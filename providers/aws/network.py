@@ -1,7 +1,8 @@
-"""Shared resources of a region on AWS: a VPC with one subnet, a security group, an SSH key.
+"""What a tenant's VMs share in a region of AWS: a VPC with one subnet, a security group, an SSH key.
 
-EC2 has no client tokens for these, so each is searched by its tags before it is created. Resources that the
-connection's options name are used as they are, and never created or removed.
+EC2 has no client tokens for these, so each is searched by its tags before it is created. The tags name the tenant, and
+every search asks for it: what belongs to another tenant is neither used nor removed. Resources that the connection's
+options name are used as they are by all tenants, and never created or removed.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ class LaunchTarget:
 
 
 class Network:
-    """Creates, finds and removes the shared resources of one region."""
+    """Creates, finds and removes what each tenant's VMs share in one region."""
 
     def __init__(self, ec2: Ec2, options: AwsOptions) -> None:
         self._ec2 = ec2
         self._options = options
-        self._known: dict[str, str] = {}  # VPC -> its subnet
+        self._known: dict[tuple[str, str, str, str], LaunchTarget] = {}  # by tenant, network, groups and key
 
     async def prepare_resource(self, resource: SharedResource, made: Mapping[str, str]) -> str:
         """Creates a shared resource, or finds it. Returns its id in EC2; a key's is its name."""
         match resource.what:
             case "vnet":
-                return self._options.subnet or await self._make_vnet(resource.token)
+                return self._options.subnet or await self._make_vnet(resource)
             case "securityGroup":
                 given = ",".join(self._options.security_groups)
-                return given or await self._make_security_group(resource.token, made.get("vnet", ""))
+                return given or await self._make_security_group(resource, made.get("vnet", ""))
             case "sshKey":
-                return self._options.key_name or await self._make_key(resource.token)
+                return self._options.key_name or await self._make_key(resource)
             case _:
                 raise Rejected(f"EC2 shares no {resource.what!r}")
 
@@ -66,26 +67,52 @@ class Network:
             raise Rejected(f"EC2 shares no {resource.what!r}")
         await removals[resource.what](resource)
 
-    async def launch_target(self, network: Mapping[str, str]) -> LaunchTarget:
-        """Returns subnet, groups and key for new VMs, from the prepared resources or from the options."""
+    async def launch_target(self, tenant: str, network: Mapping[str, str]) -> LaunchTarget:
+        """Returns subnet, groups and key for a tenant's new VMs: its own, or those that the options name."""
         given = ",".join(self._options.security_groups)
         vnet, groups = network.get("vnet") or self._options.subnet, network.get("securityGroup") or given
         key = network.get("sshKey") or self._options.key_name
         if not (vnet and groups):
             raise Rejected("nothing is prepared for VMs in this region, and the connection's options name no subnet")
-        subnet = vnet if vnet.startswith("subnet-") else await self._subnet_of_vpc(vnet)
-        return LaunchTarget(subnet, tuple(groups.split(",")), "" if key == NO_KEY_NAME else key)
+        wanted = (tenant, vnet, groups, key)
+        if wanted not in self._known:
+            subnet = vnet if vnet == self._options.subnet else await self._subnet_of_vpc(tenant, vnet)
+            if groups != given:
+                await self._check_security_group(tenant, groups)
+            if key not in ("", NO_KEY_NAME, self._options.key_name):
+                await self._check_key(tenant, key)
+            self._known[wanted] = LaunchTarget(subnet, tuple(groups.split(",")), "" if key == NO_KEY_NAME else key)
+        return self._known[wanted]
 
-    async def _subnet_of_vpc(self, vpc: str) -> str:
-        if vpc not in self._known:
-            found = await self._list_subnets({"vpc-id": vpc})
-            if not found:
-                raise Rejected(f"there is no subnet of ours in {vpc}: it was removed by hand")
-            self._known[vpc] = min(each["SubnetId"] for each in found)
-        return self._known[vpc]
+    async def _subnet_of_vpc(self, tenant: str, vpc: str) -> str:
+        async def find() -> str:
+            found = await self._list_subnets({"vpc-id": vpc, tags.TENANT_TAG: tenant})
+            return min((each["SubnetId"] for each in found), default="")
 
-    async def _make_vnet(self, token: str) -> str:
-        owned = tags.shared_resource_tags(self._options.owner, "vnet", token)
+        return await self._find_own(find, f"subnet of {tenant} in {vpc}")
+
+    async def _check_security_group(self, tenant: str, group: str) -> None:
+        async def find() -> str:
+            wanted = {"group-id": group, tags.TENANT_TAG: tenant}
+            return group if await self._list_owned("describe_security_groups", "SecurityGroups", wanted) else ""
+
+        await self._find_own(find, f"security group {group} of {tenant}")
+
+    async def _check_key(self, tenant: str, name: str) -> None:
+        async def find() -> str:
+            return name if name in {pair["KeyName"] for pair in await self._list_key_pairs(tenant)} else ""
+
+        await self._find_own(find, f"key {name} of {tenant}")
+
+    async def _find_own(self, find: Callable[[], Awaitable[str]], what: str) -> str:
+        """Finds what a tenant uses; searches for as long as reads may lag."""
+        try:
+            return await self._wait_until_visible(find, what)
+        except UnknownOutcome as error:
+            raise Rejected(f"there is no {what}: it was removed by hand, or is another tenant's") from error
+
+    async def _make_vnet(self, resource: SharedResource) -> str:
+        owned = tags.shared_resource_tags(self._options.owner, resource)
 
         async def make() -> str:
             made = await self._ec2.call_changing(
@@ -93,17 +120,15 @@ class Network:
             )
             return str(made["Vpc"]["VpcId"])
 
-        vpc = await self._find_or_make(lambda: self._make_vpc(token), make)
+        vpc = await self._find_or_make(lambda: self._find_vpc(resource), make)
         await self._make_subnet(vpc, owned)
         if self._options.public_addresses:
             await self._attach_gateway(vpc, owned)
         return vpc
 
-    async def _make_vpc(self, token: str) -> str:
-        return min(
-            (vpc["VpcId"] for vpc in await self._list_owned("describe_vpcs", "Vpcs", {tags.TOKEN_TAG: token})),
-            default="",
-        )
+    async def _find_vpc(self, resource: SharedResource) -> str:
+        found = await self._list_owned("describe_vpcs", "Vpcs", _token_of_tenant(resource))
+        return min((vpc["VpcId"] for vpc in found), default="")
 
     async def _make_subnet(self, vpc: str, owned: tags.Tags) -> None:
         async def find() -> str:
@@ -145,22 +170,19 @@ class Network:
             route = self._call_until_visible("create_route", RouteTableId=table["RouteTableId"], **way)
             await _call_unless(route, "RouteAlreadyExists")
 
-    async def _make_security_group(self, token: str, vnet: str) -> str:
+    async def _make_security_group(self, resource: SharedResource, vnet: str) -> str:
         """Creates a security group; its name is unique in a VPC, so EC2 prevents duplicates."""
-        vpc = await self._vpc_of(vnet)
-        name, owned = (
-            f"{self._options.owner}-{token[:32]}",
-            tags.shared_resource_tags(self._options.owner, "securityGroup", token),
-        )
+        vpc = await self._vpc_of(resource.tenant, vnet)
+        name, owned = self._name_and_tags(resource)
 
         async def find() -> str:
-            wanted = {"vpc-id": vpc, tags.TOKEN_TAG: token}
+            wanted = {"vpc-id": vpc, **_token_of_tenant(resource)}
             found = await self._list_owned("describe_security_groups", "SecurityGroups", wanted)
             return min((each["GroupId"] for each in found), default="")
 
         async def make() -> str:
             specification = tags.tag_specifications(owned, "security-group")
-            told = {"Description": "VMs of Ratchet", "VpcId": vpc, "TagSpecifications": specification}
+            told = {"Description": f"VMs of {resource.tenant}", "VpcId": vpc, "TagSpecifications": specification}
             await _call_unless(
                 self._call_until_visible("create_security_group", GroupName=name, **told), "InvalidGroup.Duplicate"
             )
@@ -174,13 +196,10 @@ class Network:
             await _call_unless(allow, "InvalidPermission.Duplicate")
         return group
 
-    async def _make_key(self, token: str) -> str:
+    async def _make_key(self, resource: SharedResource) -> str:
         if not self._options.public_key:
             return NO_KEY_NAME
-        name, owned = (
-            f"{self._options.owner}-{token[:32]}",
-            tags.shared_resource_tags(self._options.owner, "sshKey", token),
-        )
+        name, owned = self._name_and_tags(resource)
         imported = self._ec2.call_changing(
             "import_key_pair",
             KeyName=name,
@@ -195,7 +214,7 @@ class Network:
             await self._drop_vpc(vpc["VpcId"])
         # An unattached gateway is found by its token only.
         for gateway in await self._list_owned(
-            "describe_internet_gateways", "InternetGateways", {tags.TOKEN_TAG: resource.token}
+            "describe_internet_gateways", "InternetGateways", _token_of_tenant(resource)
         ):
             await self._remove("delete_internet_gateway", InternetGatewayId=gateway["InternetGatewayId"])
 
@@ -220,7 +239,7 @@ class Network:
             await self._remove("delete_security_group", GroupId=group["GroupId"])
 
     async def _drop_key(self, resource: SharedResource) -> None:
-        for pair in await self._list_key_pairs():
+        for pair in await self._list_key_pairs(resource.tenant):
             if tags.parse_tags(pair).get(tags.TOKEN_TAG) == resource.token or pair["KeyName"] == resource.cloud_id:
                 await self._remove("delete_key_pair", KeyName=pair["KeyName"])
 
@@ -259,9 +278,10 @@ class Network:
             await asyncio.sleep(min(self._options.poll_seconds, 1.0))
         return found
 
-    async def _vpc_of(self, vnet: str) -> str:
-        """Returns the VPC of a vnet, which is a VPC or a subnet that the options name."""
+    async def _vpc_of(self, tenant: str, vnet: str) -> str:
+        """Returns the VPC of a vnet, which is the tenant's VPC or a subnet that the options name."""
         if not vnet.startswith("subnet-"):
+            await self._subnet_of_vpc(tenant, vnet)
             return vnet
         found = await self._ec2.read_all_pages(
             "describe_subnets", "Subnets", Filters=tags.ec2_filters({"subnet-id": vnet})
@@ -270,9 +290,11 @@ class Network:
             raise Rejected(f"there is no subnet {vnet} in this region")
         return str(found[0]["VpcId"])
 
-    async def _list_key_pairs(self) -> list[Any]:
-        """Returns our key pairs; EC2 does not page them."""
-        wanted = tags.ec2_filters({tags.OWNER_TAG: self._options.owner, tags.SHARED_TAG: "sshKey"})
+    async def _list_key_pairs(self, tenant: str) -> list[Any]:
+        """Returns a tenant's key pairs; EC2 does not page them."""
+        wanted = tags.ec2_filters(
+            {tags.OWNER_TAG: self._options.owner, tags.TENANT_TAG: tenant, tags.SHARED_TAG: "sshKey"}
+        )
         found: list[Any] = (await self._ec2.call_reading("describe_key_pairs", Filters=wanted))["KeyPairs"]
         return found
 
@@ -285,8 +307,18 @@ class Network:
         )
 
     def _filter_for(self, resource: SharedResource, field: str) -> dict[str, str]:
-        """Returns the filter for a resource: by token, which also finds duplicates, or else by id."""
-        return {tags.TOKEN_TAG: resource.token} if resource.token else {field: resource.cloud_id}
+        """Returns the filter for a tenant's resource: by token, which also finds duplicates, or else by id."""
+        if resource.token:
+            return _token_of_tenant(resource)
+        return {field: resource.cloud_id, tags.TENANT_TAG: resource.tenant}
+
+    def _name_and_tags(self, resource: SharedResource) -> tuple[str, tags.Tags]:
+        owner = self._options.owner
+        return tags.shared_resource_name(owner, resource), tags.shared_resource_tags(owner, resource)
+
+
+def _token_of_tenant(resource: SharedResource) -> dict[str, str]:
+    return {tags.TOKEN_TAG: resource.token, tags.TENANT_TAG: resource.tenant}
 
 
 async def _call_unless(call: Awaitable[T], code: str) -> T | None:

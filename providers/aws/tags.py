@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 from domain.errors import Rejected
+from domain.paths import name_of
+from domain.ports import SharedResource
 from providers.aws.connection import MAX_LABEL
 
 OWNER_TAG = "ratchet:owner"  # installation
 PATH_TAG = "ratchet:path"  # object
 TOKEN_TAG = "ratchet:token"  # order that created it  # noqa: S105 - the name of a tag
 EPOCH_TAG = "ratchet:epoch"  # of the last action that gave it an order
+TENANT_TAG = "ratchet:tenant"  # whose VMs share it
 SHARED_TAG = "ratchet:shared"  # vnet, securityGroup or sshKey
 
 MAX_LABELS = 40  # EC2 allows 50 tags, including ours
@@ -33,9 +37,21 @@ def epoch_tags(epoch: int) -> Tags:
     return {EPOCH_TAG: str(epoch)}
 
 
-def shared_resource_tags(owner: str, what: str, token: str) -> Tags:
-    """Returns the tags of a shared resource, which name its sort instead of a path."""
-    return {"Name": f"{owner}-{what}", OWNER_TAG: owner, SHARED_TAG: what, TOKEN_TAG: token}
+def shared_resource_tags(owner: str, resource: SharedResource) -> Tags:
+    """Returns the tags of a shared resource, which name its tenant and its sort instead of a path."""
+    return {
+        "Name": f"{owner}-{name_of(resource.tenant)}-{resource.what}",
+        OWNER_TAG: owner,
+        TENANT_TAG: resource.tenant,
+        SHARED_TAG: resource.what,
+        TOKEN_TAG: resource.token,
+    }
+
+
+def shared_resource_name(owner: str, resource: SharedResource) -> str:
+    """Returns the name of a security group or key: the tenant, to be read, and a hash, as EC2's names must differ."""
+    told = resource.tenant.replace(":", "-")  # EC2 takes at most 255 characters
+    return f"{owner[:100]}-{told[:100]}-{sha256(resource.token.encode()).hexdigest()[:16]}"
 
 
 def tag_specifications(tags: Tags, *resources: str) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from typing import Any
 
 from domain.errors import NoCapacity, ProviderError, Rejected, Superseded, UnknownOutcome
 from domain.ports import VMS_PER_PAGE, VmAnswer, VmFacts, VmKey, VmOrder, VmState
+from domain.registry import tenant_of
 from providers.aws import instances, tags
 from providers.aws.connection import AwsOptions
 from providers.aws.ec2 import Ec2
@@ -172,7 +173,7 @@ class Ec2Vms:
 
     async def _launch_vm(self, task: VmTask) -> None:
         try:
-            home = await self._network.launch_target(task.order.spec.get("network") or {})
+            home = await self._network.launch_target(tenant_of(task.order.path), task.order.spec.get("network") or {})
             wanted = self._launch_arguments(task.order, home)
             await self._pace.wait_for_turn()
             made = await self._ec2.call_until_visible("run_instances", self._options.lag_seconds, **wanted)

@@ -1,9 +1,9 @@
-"""Shared resources of a region in a simulated cloud: networks, security groups, keys."""
+"""What a tenant's VMs share in a region of a simulated cloud: networks, security groups, keys."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -47,6 +47,7 @@ class PrepareCall:
 
     def carry_out(self, connection: sa.Connection, csp: str) -> CallResult:
         cloud_id = cloud_id_for_resource(csp, self.resource)
+        _refuse_foreign(connection, [cloud_id, *self.made.values()], self.resource.tenant)
         _refuse_late_hold(connection, cloud_id, self.resource)
         if connection.execute(_count_repeat(cloud_id, self.resource.epoch)).rowcount:
             return cloud_id
@@ -56,6 +57,7 @@ class PrepareCall:
         row = {"cloud_id": cloud_id, "csp": csp, "region": self.region, "calls": 1, "created": time.time()}
         beside = self.made[before[-1]] if before else ""
         told = {"what": self.resource.what, "token": self.resource.token, "beside": beside}
+        row["tenant"] = self.resource.tenant
         row["epoch"] = self.resource.epoch
         connection.execute(sa.insert(resources).values(row | told))
         return cloud_id
@@ -75,6 +77,7 @@ class ReleaseCall:
 
     def carry_out(self, connection: sa.Connection, csp: str) -> CallResult:
         cloud_id = self.resource.cloud_id or cloud_id_for_resource(csp, self.resource)
+        _refuse_foreign(connection, [cloud_id], self.resource.tenant)
         _refuse_late_hold(connection, cloud_id, self.resource)
         needed = sa.select(resources.c.what).where(resources.c.beside == cloud_id)
         if other := connection.execute(needed).scalar():
@@ -106,6 +109,25 @@ def _refuse_late_hold(connection: sa.Connection, cloud_id: str, resource: Shared
     seen = connection.execute(sa.select(resources.c.epoch).where(resources.c.cloud_id == cloud_id)).scalar()
     if late := refuse_late_order(f"the {resource.what}", resource.epoch, seen or 0, "hold", final=False):
         raise late
+
+
+def tenants_of_resources(connection: sa.Connection, ids: Iterable[str]) -> dict[str, str]:
+    """Returns the tenants of shared resources, by cloud id."""
+    query = sa.select(resources.c.cloud_id, resources.c.tenant).where(resources.c.cloud_id.in_(sorted(set(ids))))
+    return {str(row[0]): str(row[1]) for row in connection.execute(query)}
+
+
+def foreign_resource_error(tenants: Mapping[str, str], ids: Iterable[str], tenant: str) -> Rejected | None:
+    """Returns the error for a tenant that uses what belongs to another one; None if it does not."""
+    for cloud_id in ids:
+        if (owner := tenants.get(cloud_id, tenant)) != tenant:
+            return Rejected(f"{cloud_id} belongs to {owner}, not to {tenant}: not touched")
+    return None
+
+
+def _refuse_foreign(connection: sa.Connection, ids: Sequence[str], tenant: str) -> None:
+    if foreign := foreign_resource_error(tenants_of_resources(connection, ids), ids, tenant):
+        raise foreign
 
 
 def _exists(connection: sa.Connection, cloud_id: str) -> bool:

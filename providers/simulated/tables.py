@@ -59,13 +59,14 @@ quotas = sa.Table(
     sa.Column("vms", sa.Integer, nullable=False),
 )
 
-# Shared resources of regions; a released one is deleted.
+# What tenants share in regions; a released one is deleted.
 resources = sa.Table(
     "sim_resources",
     metadata,
     sa.Column("cloud_id", sa.String, primary_key=True),
     sa.Column("csp", sa.String, nullable=False),
     sa.Column("region", sa.String, nullable=False),
+    sa.Column("tenant", sa.String, nullable=False),
     sa.Column("what", sa.String, nullable=False),
     sa.Column("token", sa.String, nullable=False),
     sa.Column("beside", sa.String, nullable=False),  # cloud id of the resource that it needs

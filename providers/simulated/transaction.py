@@ -13,7 +13,7 @@ from domain.faults import Fault, FaultKind
 from domain.ports import VmAnswer, VmOrder, VmState
 from providers.simulated.faults import FaultRule, FaultRules
 from providers.simulated.provider import DELAY_KINDS, error_of_fault
-from providers.simulated.vms import SimulatedVms, cloud_id_of_order, no_such_vm_error
+from providers.simulated.vms import SimulatedVms, cloud_id_of_order, network_of_order, no_such_vm_error
 
 MaybeVmAnswer = VmAnswer | None
 
@@ -39,11 +39,13 @@ def apply_calls(
 ) -> list[MaybeVmAnswer | DelayedCall]:
     """Returns the outcome of every call. The caller holds the cloud's lock and passes its fault rules."""
     born: defaultdict[str, set[str]] = defaultdict(set)
+    used: set[str] = set()
     for job in jobs:
         if job.verb == "create":
             born[job.region].add(job.order.path)
+            used.update(network_of_order(job.order).values())
     machines = SimulatedVms.lock_vms(
-        connection, csp, (cloud_id_of_order(csp, job.order) for job in jobs if job.verb != "list"), born
+        connection, csp, (cloud_id_of_order(csp, job.order) for job in jobs if job.verb != "list"), born, used
     )
     outcomes = [_apply_call(job, rules, machines) for job in jobs]
     machines.save_vms(connection)

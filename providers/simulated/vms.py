@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
@@ -16,7 +16,9 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from domain.errors import NoCapacity, ProviderError, Rejected
 from domain.ports import VMS_PER_PAGE, VmAnswer, VmFacts, VmKey, VmOrder, VmState
+from domain.registry import tenant_of
 from providers.epochs import refuse_late_order
+from providers.simulated.resources import foreign_resource_error, tenants_of_resources
 from providers.simulated.tables import quotas, vms
 from providers.tables import is_at_or_below
 
@@ -79,8 +81,16 @@ _UPDATE_VM = (
 class SimulatedVms:
     """The VMs that one transaction of a simulated cloud reads and changes."""
 
-    def __init__(self, csp: str, found: Iterable[SimulatedVm], room: dict[str, int], epochs: dict[str, int]) -> None:
+    def __init__(
+        self,
+        csp: str,
+        found: Iterable[SimulatedVm],
+        room: dict[str, int],
+        epochs: dict[str, int],
+        tenants: dict[str, str],
+    ) -> None:
         self._csp = csp
+        self._tenants = tenants  # of the shared resources that new VMs use, by cloud id
         self._vms = {vm.cloud_id: vm for vm in found}
         self._free_quota = room  # region -> VMs left in its quota
         self._epochs = epochs  # path -> highest epoch of its orders, for paths where VMs are created
@@ -90,16 +100,17 @@ class SimulatedVms:
 
     @classmethod
     def lock_vms(
-        cls, connection: sa.Connection, csp: str, ids: Iterable[str], born: dict[str, set[str]]
+        cls, connection: sa.Connection, csp: str, ids: Iterable[str], born: dict[str, set[str]], used: set[str]
     ) -> SimulatedVms:
-        """Reads the VMs of these ids. `born`: by region, the paths at which VMs are created."""
+        """Reads the VMs of these ids. `born`: by region, the paths of new VMs; `used`: what the new VMs share."""
         found = [vm for page in _id_pages(ids) for vm in read_vms(connection, vms.c.cloud_id.in_(page))]
         epochs = {
             path: epoch
             for region, paths in born.items()
             for path, epoch in _highest_epochs(connection, csp, region, paths)
         }
-        return cls(csp, found, _free_quota_by_region(connection, csp) if born else {}, epochs)
+        tenants = tenants_of_resources(connection, used) if used else {}
+        return cls(csp, found, _free_quota_by_region(connection, csp) if born else {}, epochs, tenants)
 
     def describe_vm(self, region: str, order: VmOrder, state: VmState | None = None) -> VmFacts | None:
         """Returns a VM's facts, with this state if given; None if there is no such VM."""
@@ -130,6 +141,8 @@ class SimulatedVms:
         cloud_id = cloud_id_for(self._csp, order.token)
         if known := self._vms.get(cloud_id):
             return self._answer_repeated_create(known, region, order)
+        if foreign := foreign_resource_error(self._tenants, network_of_order(order).values(), tenant_of(order.path)):
+            return foreign
         if self._free_quota.get(region, 1) < 1:
             return NoCapacity(f"quota of VMs in {self._csp}/{region} is exceeded")
         if region in self._free_quota:
@@ -209,6 +222,11 @@ def read_vms_page(connection: sa.Connection, csp: str, region: str, prefix: str,
     # Bounds on the path alone: by them the index is entered and left.
     query = query.where(vms.c.path >= max(after[0], prefix), vms.c.path < f"{prefix};" if prefix else sa.true())
     return [SimulatedVm(*row) for row in connection.execute(query.order_by(*key).limit(VMS_PER_PAGE))]
+
+
+def network_of_order(order: VmOrder) -> Mapping[str, str]:
+    """Returns the shared resources that a new VM uses: what -> cloud id."""
+    return order.spec.get("network") or {}
 
 
 def no_such_vm_error(region: str, order: VmOrder) -> Rejected:

@@ -1,72 +1,93 @@
-"""Connections: what the VMs of a region share. Created by the first MCI that uses it, removed with the last.
+"""Connections: what a tenant's VMs share in a region. Created by its first MCI there, removed with its last.
 
-A worker that prepares or releases a connection holds it exclusively, over all MCIs and processes. Every function that
-decides locks the connection's row first, and several rows in the order of their places.
+A worker that prepares or releases a connection holds it exclusively, over all its MCIs and processes. Every function
+that decides locks the connection's row first, and several rows in the order of their places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 
 from domain.mci.messages import HeldConnection, HoldConnection, LeavePlaceResult, PlaceNeeds
 from domain.ports import SHARED_RESOURCE_TYPES
+from domain.registry import tenant_of
 from store import clock
-from store.mci.tables import ConnectionRow, connection_uses, connections
+from store.mci.tables import ConnectionRow, OfferRow, connection_uses, connections, offers
 from store.rows import read_all, read_one
 from store.schema import objects
 
 VERIFIED_FOR = timedelta(hours=24)  # how long a verified offer counts
 
-_SELECT_CONNECTIONS = sa.select(connections).where(connections.c.place.in_(sa.bindparam("places", expanding=True)))
-_LOCK_CONNECTION = sa.select(connections).where(connections.c.place == sa.bindparam("at_place")).with_for_update()
-_UPDATE_CONNECTION = sa.update(connections).where(connections.c.place == sa.bindparam("at_place"))
-_INSERT_USE = sa.text("INSERT INTO connection_uses (place, path) VALUES (:place, :path) ON CONFLICT DO NOTHING")
+_IS_AT_PLACE = (connections.c.tenant == sa.bindparam("of_tenant"), connections.c.place == sa.bindparam("at_place"))
+_IS_USE_OF_PLACE = (
+    connection_uses.c.tenant == sa.bindparam("of_tenant"),
+    connection_uses.c.place == sa.bindparam("at_place"),
+)
+_SELECT_OFFERS = sa.select(offers).where(offers.c.place.in_(sa.bindparam("places", expanding=True)))
+_LOCK_OFFER = sa.select(offers).where(offers.c.place == sa.bindparam("at_place")).with_for_update()
+_INSERT_OFFER = sa.text("INSERT INTO place_offers (place, checked) VALUES (:place, '{}') ON CONFLICT DO NOTHING")
+_UPDATE_OFFER = sa.update(offers).where(offers.c.place == sa.bindparam("at_place"))
+_SELECT_RESOURCES = sa.select(connections.c.resources).where(*_IS_AT_PLACE)
+_LOCK_CONNECTION = sa.select(connections).where(*_IS_AT_PLACE).with_for_update()
+_UPDATE_CONNECTION = sa.update(connections).where(*_IS_AT_PLACE)
+_INSERT_USE = sa.text(
+    "INSERT INTO connection_uses (tenant, place, path) VALUES (:tenant, :place, :path) ON CONFLICT DO NOTHING"
+)
 _INSERT_CONNECTION = sa.text(
-    "INSERT INTO connections (place, generation, resources, checked, holder, epoch) "
-    "VALUES (:place, 0, '{}', '{}', '', 0) ON CONFLICT DO NOTHING"
+    "INSERT INTO connections (tenant, place, generation, resources, holder, epoch) "
+    "VALUES (:of_tenant, :at_place, 0, '{}', '', 0) ON CONFLICT DO NOTHING"
 )
-_SELECT_OTHER_USERS = sa.select(connection_uses.c.path).where(
-    connection_uses.c.place == sa.bindparam("at_place"), connection_uses.c.path != sa.bindparam("mine")
+_SELECT_OTHER_USERS = (
+    sa.select(connection_uses.c.path).where(*_IS_USE_OF_PLACE, connection_uses.c.path != sa.bindparam("mine")).limit(1)
 )
-_SELECT_USED_PLACES = sa.select(connections.c.place).where(
-    sa.exists().where(connection_uses.c.place == connections.c.place)
+_ANY_USER = (  # of each connection: looked up, not joined, as a connection may have a hundred thousand users
+    sa.select(connection_uses.c.path)
+    .where(connection_uses.c.tenant == connections.c.tenant, connection_uses.c.place == connections.c.place)
+    .limit(1)
+    .scalar_subquery()
 )
+_SELECT_USED_PLACES = sa.select(connections.c.place).where(_ANY_USER.is_not(None)).distinct()
 _SELECT_PLACES = (
     sa.select(connection_uses.c.place)
     .where(connection_uses.c.path == sa.bindparam("mine"))
     .order_by(connection_uses.c.place)
 )
 _IS_HELD = connections.c.holder != ""
-_DELETE_USE = sa.delete(connection_uses).where(
-    connection_uses.c.place == sa.bindparam("at_place"), connection_uses.c.path == sa.bindparam("mine")
-)
+_DELETE_USE = sa.delete(connection_uses).where(*_IS_USE_OF_PLACE, connection_uses.c.path == sa.bindparam("mine"))
 _DELETE_USES = sa.delete(connection_uses).where(connection_uses.c.path == sa.bindparam("mine"))
 _SELECT_ONE_VM = sa.select(objects.c.path).where(objects.c.parent == sa.bindparam("mine")).limit(1)
 
 
 def list_unverified_needs(connection: sa.Connection, wanted: Sequence[PlaceNeeds], at: datetime) -> list[PlaceNeeds]:
     """Returns the specs and images that were not verified with their cloud in the last 24 hours."""
-    known = {row.place: row.checked for row in _read_connections(connection, [needs.place for needs in wanted])}
+    rows = connection.execute(_SELECT_OFFERS, {"places": [needs.place for needs in wanted]})
+    known = {row.place: row.checked for row in read_all(OfferRow, rows)}
     return [needs for needs in wanted if not _was_verified(known.get(needs.place, {}), needs, at)]
 
 
 def mark_needs_verified(connection: sa.Connection, wanted: PlaceNeeds, at: datetime) -> None:
     """Records that the cloud offers these specs and images."""
-    row = _lock_connection(connection, wanted.place)
+    at_place = {"at_place": wanted.place}
+    row = connection.execute(_LOCK_OFFER, at_place).one_or_none()
+    if row is None:
+        connection.execute(_INSERT_OFFER, {"place": wanted.place})
+        row = connection.execute(_LOCK_OFFER, at_place).one()
     seen = {word: at.isoformat() for word in _names_of_needs(wanted)}
-    connection.execute(_UPDATE_CONNECTION, {"at_place": wanted.place, "checked": {**row.checked, **seen}})
+    connection.execute(_UPDATE_OFFER, at_place | {"checked": {**OfferRow(*row).checked, **seen}})
 
 
 def record_use(connection: sa.Connection, path: str, places: Sequence[str]) -> list[str]:
-    """Records that the MCI uses these places. Returns the places that are not prepared.
+    """Records that the MCI uses these places. Returns the places that are not prepared for its tenant.
 
     Locks the rows before it reads them; else the last user could leave meanwhile and remove the network.
     """
-    rows = [_lock_connection(connection, place) for place in sorted(places)]
-    connection.execute(_INSERT_USE, [{"place": place, "path": path} for place in places])
+    tenant = tenant_of(path)
+    rows = [_lock_connection(connection, tenant, place) for place in sorted(places)]
+    connection.execute(_INSERT_USE, [{"tenant": tenant, "place": place, "path": path} for place in places])
     ready = {row.place for row in rows if not row.holder and _has_all_resources(row.resources)}
     return [place for place in places if place not in ready]
 
@@ -82,8 +103,8 @@ def list_places(connection: sa.Connection, path: str) -> list[str]:
 
 
 def list_places_used_alone(connection: sa.Connection, path: str) -> list[str]:
-    """Returns the places that no other MCI uses."""
-    others = {"mine": path}
+    """Returns the places that no other MCI of its tenant uses."""
+    others = {"of_tenant": tenant_of(path), "mine": path}
     return [
         place
         for place in list_places(connection, path)
@@ -94,13 +115,13 @@ def list_places_used_alone(connection: sa.Connection, path: str) -> list[str]:
 def forget_uses(connection: sa.Connection, path: str) -> None:
     """Removes all uses of an MCI that is gone, atomically for other MCIs that leave at the same time."""
     for place in list_places(connection, path):
-        _lock_connection(connection, place)
+        _lock_connection(connection, tenant_of(path), place)
     connection.execute(_DELETE_USES, {"mine": path})
 
 
-def read_shared_resources(connection: sa.Connection, place: str) -> dict[str, str]:
-    """Returns the shared resources of a place: name -> cloud id."""
-    return {what: known for row in _read_connections(connection, [place]) for what, known in row.resources.items()}
+def read_shared_resources(connection: sa.Connection, tenant: str, place: str) -> dict[str, str]:
+    """Returns what a tenant's VMs share in a place: name -> cloud id."""
+    return dict(connection.execute(_SELECT_RESOURCES, _at_place(tenant, place)).scalar_one_or_none() or {})
 
 
 def hold_connection(connection: sa.Connection, wish: HoldConnection) -> HeldConnection | None:
@@ -108,20 +129,20 @@ def hold_connection(connection: sa.Connection, wish: HoldConnection) -> HeldConn
 
     The same holder gets it again at once with a new epoch, which fences off the worker that had it before.
     """
-    row = _lock_connection(connection, wish.place)
+    row = _lock_connection(connection, wish.tenant, wish.place)
     at = clock.read_now(connection)
     if row.holder not in ("", wish.holder) and row.held_until is not None and at < row.held_until:
         return None
     generation = row.generation if row.resources else wish.generation  # created anew: other tokens
     epoch = max(row.epoch + 1, clock.read_micros(connection))  # also above epochs that a restored store has lost
     held = {"holder": wish.holder, "held_until": at + wish.lasts, "generation": generation, "epoch": epoch}
-    connection.execute(_UPDATE_CONNECTION, {"at_place": wish.place, **held})
-    return HeldConnection(wish.place, generation, epoch, dict(row.resources))
+    connection.execute(_UPDATE_CONNECTION, _at_place(wish.tenant, wish.place) | held)
+    return HeldConnection(wish.tenant, wish.place, generation, epoch, dict(row.resources))
 
 
 def renew_hold(connection: sa.Connection, held: HeldConnection, lasts: timedelta) -> bool:
     """Extends a hold. Returns False if it was lost."""
-    until = {"at_place": held.place, "held_until": clock.read_now(connection) + lasts}
+    until = _at_place(held.tenant, held.place) | {"held_until": clock.read_now(connection) + lasts}
     return (
         connection.execute(_UPDATE_CONNECTION.where(connections.c.epoch == held.epoch, _IS_HELD), until).rowcount == 1
     )
@@ -131,21 +152,22 @@ def record_resource(
     connection: sa.Connection, held: HeldConnection, lasts: timedelta, what: str, cloud_id: str | None
 ) -> bool:
     """Records a shared resource as ordered (empty id), created or removed (None). Returns False without the hold."""
-    row = _lock_connection(connection, held.place)
+    row = _lock_connection(connection, held.tenant, held.place)
     if not _is_held_by(row, held):
         return False
     known = {name: kept for name, kept in row.resources.items() if name != what}
     if cloud_id is not None:
         known[what] = cloud_id
     until = clock.read_now(connection) + lasts
-    connection.execute(_UPDATE_CONNECTION, {"at_place": held.place, "resources": known, "held_until": until})
+    news = {"resources": known, "held_until": until}
+    connection.execute(_UPDATE_CONNECTION, _at_place(held.tenant, held.place) | news)
     return True
 
 
 def release_connection_hold(connection: sa.Connection, held: HeldConnection) -> None:
     """Releases a hold, unless it was lost."""
-    mine = connections.c.epoch == held.epoch
-    connection.execute(_UPDATE_CONNECTION.where(mine), {"at_place": held.place, "holder": "", "held_until": None})
+    free = _at_place(held.tenant, held.place) | {"holder": "", "held_until": None}
+    connection.execute(_UPDATE_CONNECTION.where(connections.c.epoch == held.epoch), free)
 
 
 def _is_held_by(row: ConnectionRow, held: HeldConnection) -> bool:
@@ -153,36 +175,41 @@ def _is_held_by(row: ConnectionRow, held: HeldConnection) -> bool:
 
 
 def leave_place(connection: sa.Connection, wish: HoldConnection, path: str) -> LeavePlaceResult:
-    """Removes the MCI's use of a place, unless it still has VMs. The last user gets the hold instead, to clean up."""
-    _lock_connection(connection, wish.place)
+    """Removes the MCI's use of a place, unless it still has VMs.
+
+    The last user of the tenant gets the hold instead, to clean up.
+    """
+    _lock_connection(connection, wish.tenant, wish.place)
     if connection.execute(_SELECT_ONE_VM, {"mine": path}).first():
         return LeavePlaceResult.OCCUPIED
-    if connection.execute(_SELECT_OTHER_USERS, {"at_place": wish.place, "mine": path}).first() is None:
+    use = _at_place(wish.tenant, wish.place) | {"mine": path}
+    if connection.execute(_SELECT_OTHER_USERS, use).first() is None:
         return LeavePlaceResult.BUSY if hold_connection(connection, wish) is None else LeavePlaceResult.LAST
-    connection.execute(_DELETE_USE, {"at_place": wish.place, "mine": path})
+    connection.execute(_DELETE_USE, use)
     return LeavePlaceResult.SHARED
 
 
 def finish_leaving(connection: sa.Connection, held: HeldConnection, path: str) -> bool:
     """Removes the last MCI's use after clean-up, and releases the hold. Returns False if the hold was lost."""
-    if not _is_held_by(_lock_connection(connection, held.place), held):
+    if not _is_held_by(_lock_connection(connection, held.tenant, held.place), held):
         return False
-    connection.execute(_DELETE_USE, {"at_place": held.place, "mine": path})
+    connection.execute(_DELETE_USE, _at_place(held.tenant, held.place) | {"mine": path})
     release_connection_hold(connection, held)
     return True
 
 
-def _read_connections(connection: sa.Connection, places: Iterable[str]) -> list[ConnectionRow]:
-    return read_all(ConnectionRow, connection.execute(_SELECT_CONNECTIONS, {"places": list(places)}))
-
-
-def _lock_connection(connection: sa.Connection, place: str) -> ConnectionRow:
-    """Locks and returns the row of a place; inserts it if there is none."""
-    row = read_one(ConnectionRow, connection.execute(_LOCK_CONNECTION, {"at_place": place}))
+def _lock_connection(connection: sa.Connection, tenant: str, place: str) -> ConnectionRow:
+    """Locks and returns a tenant's row of a place; inserts it if there is none."""
+    which = _at_place(tenant, place)
+    row = read_one(ConnectionRow, connection.execute(_LOCK_CONNECTION, which))
     if row is None:
-        connection.execute(_INSERT_CONNECTION, {"place": place})
-        row = ConnectionRow(*connection.execute(_LOCK_CONNECTION, {"at_place": place}).one())
+        connection.execute(_INSERT_CONNECTION, which)
+        row = ConnectionRow(*connection.execute(_LOCK_CONNECTION, which).one())
     return row
+
+
+def _at_place(tenant: str, place: str) -> dict[str, Any]:
+    return {"of_tenant": tenant, "at_place": place}
 
 
 def _has_all_resources(resources: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""The MCI family's tables: connections, the MCIs that use them, and unanswered orders for VMs."""
+"""The MCI family's tables: what places offer, connections, the MCIs that use them, and unanswered orders for VMs."""
 
 from __future__ import annotations
 
@@ -8,29 +8,42 @@ from typing import NamedTuple
 from store.schema import Path, index, table
 
 
-class ConnectionRow(NamedTuple):
-    """A region that was ever used."""
+class OfferRow(NamedTuple):
+    """What a place was seen to offer, to every tenant."""
 
+    place: str
+    checked: dict[str, str]  # verified specs and images, with the time
+
+
+offers = table("place_offers", OfferRow, ("place",))
+
+
+class ConnectionRow(NamedTuple):
+    """A region that a tenant ever used."""
+
+    tenant: str
     place: str
     generation: int
     resources: dict[str, str]  # that its VMs share; an empty id was ordered and perhaps created
-    checked: dict[str, str]  # verified specs and images, with the time
     holder: str  # prepares or releases them now; its hold expires by itself
     held_until: datetime | None  # by the database's clock
     epoch: int  # of the last hold; raised by every new one
 
 
-connections = table("connections", ConnectionRow, ("place",))
+connections = table("connections", ConnectionRow, ("tenant", "place"))
 
 
 class UseRow(NamedTuple):
-    """An MCI that uses a connection."""
+    """An MCI that uses a connection of its tenant."""
 
+    tenant: str
     place: str
     path: Path
 
 
-connection_uses = table("connection_uses", UseRow, ("place", "path"), index("connection_uses_of_path", "path"))
+connection_uses = table(
+    "connection_uses", UseRow, ("tenant", "place", "path"), index("connection_uses_of_path", "path")
+)
 
 
 class UnansweredRow(NamedTuple):

@@ -129,8 +129,8 @@ class FaultyEc2:
         books = self.backends[ACCOUNT].values()
         return [group for book in books for groups in book.groups.values() for group in groups.values()]
 
-    def shared(self, owner: str) -> Counter[str]:
-        """Counts an owner's shared resources, by their kind."""
+    def shared(self, owner: str, tenant: str = "") -> Counter[str]:
+        """Counts an owner's shared resources, or those of one tenant, by their kind."""
         with self._lock:
             books = self.backends[ACCOUNT].values()
             things = [
@@ -141,7 +141,8 @@ class FaultyEc2:
                 *(pair for book in books for pair in book.key_pairs.values()),
             ]
             tagged = [_tags(thing) for thing in things]
-        return Counter(tags["ratchet:shared"] for tags in tagged if tags.get("ratchet:owner") == owner)
+        mine = [tags for tags in tagged if tags.get("ratchet:owner") == owner]
+        return Counter(tags["ratchet:shared"] for tags in mine if tenant in ("", tags["ratchet:tenant"]))
 
     def _work(self, call: Call, environ: Environ, answer: Answer) -> Iterable[bytes]:
         self._settle()

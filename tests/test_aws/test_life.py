@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,34 @@ async def test_what_vms_share_is_made_before_them_and_tagged(user: User, moto: M
     assert vm.info["cloud_id"].startswith("i-")
     assert vm.info["address"]
     await user.do(user.mci(), "delete")
+
+
+async def test_two_tenants_of_one_region_share_nothing_and_each_removes_its_own(user: User, moto: Moto) -> None:
+    other = replace(user, ns=f"{user.ns}b")
+    for tenant in (user, other):
+        await tenant.do(tenant.mci(), "create", spec=spec(1))
+    networks = [
+        (vm.vpc_id, {group.id for group in vm.security_groups}, vm.key_name) for vm in vms_of(moto, user, other)
+    ]
+    [(vpc, groups, key), (other_vpc, other_groups, other_key)] = networks
+    assert vpc != other_vpc
+    assert not groups & other_groups
+    assert key != other_key
+    assert user.ns in key
+    await user.do(user.mci(), "delete")
+    assert moto.ec2.shared(OWNER, f"ns:{user.ns}") == Counter()
+    assert moto.ec2.shared(OWNER, f"ns:{other.ns}") == {"vnet": 3, "securityGroup": 1, "sshKey": 1}
+    assert (await other.do(other.mci(), "reboot")).result is ActionResult.SUCCEEDED
+    await other.do(other.mci(), "delete")
+    assert moto.ec2.shared(OWNER, f"ns:{other.ns}") == Counter()
+
+
+def vms_of(moto: Moto, *users: User) -> list[Any]:
+    """The users' VMs in EC2, in the order of the users."""
+    found = {
+        tag["value"]: vm for vm in moto.ec2.instances(OWNER) for tag in vm.get_tags() if tag["key"] == "ratchet:path"
+    }
+    return [found[user.vm("frankfurt-1")] for user in users]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_every_source_of_credentials_and_every_tag_is_described() -> None:
     sources = CredentialsSource.model_fields["source"].annotation.__args__  # type: ignore[union-attr]
     assert all(f"{{from: {source}" in PAGE for source in sources)
     ours = [value for name, value in vars(tags).items() if name.isupper() and str(value).startswith("ratchet:")]
-    assert len(ours) == 5
+    assert len(ours) == 6
     assert all(f"| `{tag}` |" in PAGE for tag in ours)
 
 

@@ -13,7 +13,8 @@ from domain.ports import SHARED_RESOURCE_TYPES, Cloud, SharedResource, VmAnswer,
 
 REGION = "eu-central-1"
 ELSEWHERE = "us-east-1"
-PARENT = "ns:default:mci:web"
+TENANT = "ns:default"
+PARENT = f"{TENANT}:mci:web"
 SPEC = {"specId": "small", "imageId": "ubuntu-24.04", "label": {"team": "blue"}}
 
 
@@ -34,15 +35,15 @@ def orders(*names: str, token: str = "create") -> list[VmOrder]:
     return [VmOrder(f"{PARENT}:vm:{name}", f"{name}/{token}", spec=SPEC) for name in names]
 
 
-def shared(what: str, token: str = "first", cloud_id: str = "") -> SharedResource:
-    return SharedResource(what, f"{what}/{token}", cloud_id)
+def shared(what: str, token: str = "first", cloud_id: str = "", tenant: str = TENANT) -> SharedResource:
+    return SharedResource(what, f"{what}/{token}", tenant, cloud_id)
 
 
-async def prepare(cloud: Cloud, region: str = REGION, token: str = "first") -> dict[str, str]:
-    """All that VMs share, by name."""
+async def prepare(cloud: Cloud, region: str = REGION, token: str = "first", tenant: str = TENANT) -> dict[str, str]:
+    """All that a tenant's VMs share, by name."""
     made: dict[str, str] = {}
     for what in SHARED_RESOURCE_TYPES:
-        made[what] = await cloud.prepare(region, shared(what, token), made)
+        made[what] = await cloud.prepare(region, shared(what, token, tenant=tenant), made)
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -80,3 +81,39 @@ async def test_a_vm_lives_and_dies_in_what_was_prepared(subject: Subject) -> Non
     assert isinstance(await do(subject.cloud, "terminate", on(vm, "end")), VmFacts)
     for what in reversed(SHARED_RESOURCE_TYPES):
         await subject.cloud.release(REGION, shared(what, cloud_id=made[what]))
+
+
+OTHERS = "ns:others"
+
+
+async def test_two_tenants_share_nothing_in_one_region(subject: Subject) -> None:
+    ours, theirs = await prepare(subject.cloud), await prepare(subject.cloud, tenant=OTHERS, token="others")
+    assert not set(ours.values()) & set(theirs.values())
+    assert await prepare(subject.cloud) == ours
+    assert isinstance(await do(subject.cloud, "create", within(ours)), VmFacts)
+
+
+@pytest.mark.parametrize("what", SHARED_RESOURCE_TYPES)
+async def test_a_tenant_makes_no_vm_in_what_another_tenant_has(subject: Subject, what: str) -> None:
+    ours, theirs = await prepare(subject.cloud), await prepare(subject.cloud, tenant=OTHERS, token="others")
+    answer = await do(subject.cloud, "create", within({**ours, what: theirs[what]}))
+    assert isinstance(answer, Rejected), answer
+    assert await subject.made() == 0
+
+
+async def test_a_tenant_builds_nothing_within_another_tenants_network(subject: Subject) -> None:
+    theirs = await prepare(subject.cloud, tenant=OTHERS, token="others")
+    with pytest.raises(Rejected):
+        await subject.cloud.prepare(REGION, shared("securityGroup"), {"vnet": theirs["vnet"]})
+
+
+@pytest.mark.parametrize("by_id", [True, False], ids=["by its id", "by its token"])
+async def test_a_tenant_removes_nothing_of_another_tenant(subject: Subject, by_id: bool) -> None:
+    theirs = await prepare(subject.cloud, tenant=OTHERS, token="others")
+    for what in reversed(SHARED_RESOURCE_TYPES):
+        aimed = shared(what, "others", theirs[what] if by_id else "")
+        with suppress(Rejected):  # or it finds nothing that it could remove
+            await subject.cloud.release(REGION, aimed)
+    assert await prepare(subject.cloud, tenant=OTHERS, token="others") == theirs
+    vm = replace(within(theirs), path=f"{OTHERS}:mci:web:vm:a")
+    assert isinstance(await do(subject.cloud, "create", vm), VmFacts)

@@ -66,7 +66,7 @@ _FILL = (
         "'account:a' || (i / {members}) || ':cloudspace:c', '', " + _OBJECT + "{json}, '', 1, {time}, {time} FROM n",
     ),
     (4 * GROUPS * MEMBERS, "INSERT INTO pruned SELECT 'ns:gone:mci:m' || i, 'Running', 'Running', 'None', 1 FROM n"),
-    (GROUPS * MEMBERS, "INSERT INTO connection_uses SELECT 'aws/eu-' || (i / 1000), '{ns}:mci:m' || i FROM n"),
+    (GROUPS * MEMBERS, "INSERT INTO connection_uses SELECT '{ns}', 'aws/eu-' || (i / 1000), '{ns}:mci:m' || i FROM n"),
     (GROUPS * MEMBERS, "INSERT INTO unanswered SELECT 'aws/eu-' || (i / 1000), '{ns}:mci:m' || i, 1, {time} FROM n"),
     (
         GROUPS * MEMBERS,

@@ -34,7 +34,7 @@ LASTS = timedelta(seconds=30)
 
 
 def wish(holder: str, generation: int = 7) -> HoldConnection:
-    return HoldConnection(PLACE, holder, LASTS, generation)
+    return HoldConnection(NS, PLACE, holder, LASTS, generation)
 
 
 async def held(driver: StoreDriver, holder: str, generation: int = 7) -> HeldConnection:
@@ -87,7 +87,7 @@ async def test_a_holder_that_died_is_followed_by_one_that_goes_on_where_it_stopp
     assert not await driver.book.record_resource(dead, LASTS, "securityGroup", "s-1"), (
         "the dead one writes nothing any more"
     )
-    assert await driver.book.read_shared_resources(PLACE) == {"vnet": "v-1", "securityGroup": ""}
+    assert await driver.book.read_shared_resources(NS, PLACE) == {"vnet": "v-1", "securityGroup": ""}
 
 
 async def test_a_hold_that_was_lost_does_not_come_back_when_it_is_renewed(driver: StoreDriver) -> None:
@@ -99,7 +99,7 @@ async def test_a_hold_that_was_lost_does_not_come_back_when_it_is_renewed(driver
     assert not await driver.book.renew_hold(frozen, LASTS)
     assert not await driver.book.record_resource(frozen, LASTS, "sshKey", "")
     assert not await driver.book.finish_leaving(frozen, WEB)
-    assert (await driver.book.read_shared_resources(PLACE))["sshKey"] == "id-sshKey"
+    assert (await driver.book.read_shared_resources(NS, PLACE))["sshKey"] == "id-sshKey"
 
 
 async def test_another_worker_with_the_same_work_takes_it_over_at_once_and_the_first_is_late(
@@ -151,7 +151,7 @@ async def test_the_last_one_to_leave_removes_what_is_shared(driver: StoreDriver)
     for what in ("sshKey", "securityGroup", "vnet"):
         assert await driver.book.record_resource(mine, LASTS, what, None)
     assert await driver.book.finish_leaving(mine, OTHER)
-    assert await driver.book.read_shared_resources(PLACE) == {}
+    assert await driver.book.read_shared_resources(NS, PLACE) == {}
     assert (await held(driver, "c", generation=9)).generation == 9
 
 

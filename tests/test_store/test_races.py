@@ -22,7 +22,7 @@ from store import begin, finish, land, recovery, waitqueue
 from store.mci import connections, enrolment, surveys
 from store.migrate import migrate_schema
 from store.schema import actions
-from tests.test_store.driver import FRONT_1, FRONT_2, HOOKS, NOON, WEB, StoreDriver, blocked, claim, group
+from tests.test_store.driver import FRONT_1, FRONT_2, HOOKS, NOON, NS, WEB, StoreDriver, blocked, claim, group
 
 T = TypeVar("T")
 
@@ -239,7 +239,7 @@ LASTS = timedelta(seconds=30)
 
 
 def wish(holder: str) -> HoldConnection:
-    return HoldConnection(PLACE, holder, LASTS, 7)
+    return HoldConnection(NS, PLACE, holder, LASTS, 7)
 
 
 async def prepared(driver: StoreDriver, path: str) -> None:

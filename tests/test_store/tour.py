@@ -30,7 +30,7 @@ from store.mci.groups import highest_number_ever
 from store.seals import check_chain, iterate_seals, read_sealed_lines, seal_lines
 from store.systems.hooks import SqlSystemStore
 from tests.test_leases import bookings
-from tests.test_store.driver import NOON, StoreDriver, group
+from tests.test_store.driver import NOON, NS, StoreDriver, group
 from tests.test_store.test_machines import make as act
 
 WEB = "ns:tour:mci:web"
@@ -75,7 +75,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     assert (await SqlGauges(driver.database).read_gauges()).open_actions >= 0
     left = Suspect(path=WEB, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=7)
     await driver.inventory.heal_suspect(left, NOON, "gone")
-    wish = HoldConnection(place="aws/eu-1", holder=WEB, generation=1, lasts=timedelta(seconds=1))
+    wish = HoldConnection(tenant=NS, place="aws/eu-1", holder=WEB, generation=1, lasts=timedelta(seconds=1))
     held = await driver.book.hold_connection(wish)
     assert held
     await driver.book.renew_hold(held, timedelta(seconds=1))

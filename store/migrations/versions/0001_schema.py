@@ -31,7 +31,7 @@ KERNEL = (
     "aliases",
     "proofs",
 )
-MCI = ("connections", "connection_uses", "unanswered")
+MCI = ("place_offers", "connections", "connection_uses", "unanswered")
 LEASES = ("lease_hosts", "lease_properties", "lease_bookings", "lease_allocations", "lease_timers")
 SYSTEMS = ("system_numbers", "system_definitions")
 
@@ -144,12 +144,13 @@ def _workers() -> None:
 
 
 def _mci() -> None:
+    _table("place_offers", _key("place"), _column("checked", json))
     _table(
         "connections",
-        *(_key("place"), _column("generation", number), _column("resources", json), _column("checked", json)),
+        *(_key("tenant"), _key("place"), _column("generation", number), _column("resources", json)),
         *(_column("holder"), sa.Column("held_until", moment), _column("epoch", number, server_default="0")),
     )
-    _table("connection_uses", _key("place"), _key("path", path_text))
+    _table("connection_uses", _key("tenant"), _key("place"), _key("path", path_text))
     _index("connection_uses_of_path", "connection_uses", "path")
     _table("unanswered", _key("place"), _key("path", path_text), _key("generation", number), _column("since", moment))
 
