@@ -13,7 +13,7 @@ import pytest
 from temporalio.client import Client
 
 from client.actions import ActionClient
-from tests.stack import ActionStack, fresh_database, opened, patient_with_clouds
+from tests.stack import ActionStack, fresh_database, hasty_with_providers, opened, patient_with_clouds
 from tests.test_platform.forkserver import ForkServer
 from tests.tiers import is_fast
 from tests.user import User
@@ -165,6 +165,13 @@ async def user(asking: ActionClient, stack: WorkerService, ns: str) -> AsyncIter
 def patient(stack: WorkerService) -> Iterator[None]:
     """A stack that asks the clouds again for as long as a test takes: what hangs stays under way until it is healed."""
     with patient_with_clouds(stack):
+        yield
+
+
+@pytest.fixture
+def hasty(stack: WorkerService) -> Iterator[None]:
+    """A stack that soon gives up a provider that does not answer."""
+    with hasty_with_providers(stack):
         yield
 
 

@@ -49,6 +49,20 @@ def family_of(service: WorkerService, kind: type[F]) -> F:
 
 
 @contextmanager
+def hasty_with_providers(service: WorkerService) -> Iterator[None]:
+    """Calls to providers are given up after two seconds, and after five for good: for tests in which one is."""
+    retries = [vars(family._patience) for family in service.families if hasattr(family, "_patience")]
+    before = [dict(retry) for retry in retries]
+    for retry in retries:
+        retry.update(call_seconds=2, total_seconds=5)
+    try:
+        yield
+    finally:
+        for retry, was in zip(retries, before, strict=True):
+            retry.update(was)
+
+
+@contextmanager
 def patient_with_clouds(service: WorkerService, call_seconds: float | None = None) -> Iterator[None]:
     """Calls to the clouds of VMs are repeated for `PATIENCE`. The stack's own few seconds are over too soon for a test
     that looks at an action under way, if the machine is busy."""
@@ -64,7 +78,7 @@ def patient_with_clouds(service: WorkerService, call_seconds: float | None = Non
 @asynccontextmanager
 async def opened(home: Path, thorough: bool = True, **settings: str) -> AsyncIterator[ActionStack]:
     """A stack that ends when the block does. A thorough one runs workflows in the sandbox and replays what they did."""
-    quick: dict[str, Any] = {"simulated_latency": 0, "simulated_jitter": 0, "call_timeout": 2, "patience": 5}
+    quick: dict[str, Any] = {"simulated_latency": 0, "simulated_jitter": 0, "call_timeout": 30, "patience": 60}
     # A sweep of the schedule would heal what a test is about to look at, which it broke on purpose. The schedule itself
     # is tried in tests/test_healing.py, with an interval of its own and by a trigger; sweeps beside actions, in chaos.
     quick["heal_interval"] = 86_400

@@ -68,7 +68,9 @@ async def test_a_forced_delete_removes_the_records_and_says_what_may_be_left(use
     calls = sum(vms[0].calls for vms in (await user.books()).values())
     outcome = await user.do(user.mci(), "delete", force=True)
     assert outcome.result is ActionResult.SUCCEEDED
-    assert outcome.message == "removed without asking the clouds: 2 VMs may be left there"
+    assert outcome.message == (
+        "removed without asking the clouds: 2 VMs may be left there, and what VMs share in aws/r0"
+    )
     assert sum(vms[0].calls for vms in (await user.books()).values()) == calls
     with pytest.raises(Refused, match="there is no such MCI"):
         await user.see(user.mci())
@@ -82,6 +84,7 @@ async def test_refine_removes_the_failed_and_leaves_the_others(user: User) -> No
     await user.books_agree()
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_refine_never_orphans_a_vm_of_which_nobody_heard(user: User) -> None:
     await user.fault("lose-answer", vm="aws0-1", verb="create")
     await user.fault("unavailable", vm="aws0-1", verb="describe")

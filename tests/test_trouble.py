@@ -78,6 +78,7 @@ async def test_a_lost_answer_to_a_control_call_has_one_effect(user: User, verb: 
     await user.books_agree()
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_a_call_that_hangs_is_given_up_and_ordered_again_with_the_same_token(user: User) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     await user.fault("hang", verb="reboot", seconds=20, times=1)  # the stack gives a call up after 2 s
@@ -85,6 +86,7 @@ async def test_a_call_that_hangs_is_given_up_and_ordered_again_with_the_same_tok
     assert (await user.books())[user.vm("aws0-1")][0].effects == 2
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_a_cloud_that_stays_away_ends_in_failed_and_the_other_cloud_is_not_held_up(user: User) -> None:
     await user.do(user.mci(), "create", spec=spec(2))
     await user.fault("unavailable", vm="aws*", verb="suspend")
@@ -116,6 +118,7 @@ async def test_no_clear_answer_makes_failed_and_force_finds_the_vm_again(user: U
     await user.books_agree()
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_a_creation_that_nobody_heard_of_is_adopted_by_a_forced_terminate(user: User) -> None:
     await user.fault("lose-answer", verb="create")
     await user.fault("unavailable", verb="describe")

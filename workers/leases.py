@@ -73,9 +73,11 @@ class LeaseFamily(Family):
         # Without a real site: simulated, in the same database as the simulated clouds.
         self.hosts: HostSite = open_backend(context.connections, "hosts") or SimulatedHosts(context.cloud_database)
         self._store, self._reads = SqlLeaseSchedule(context.database), SqlLeaseViews(context.database)
-        patience = replace(NEARBY, call_seconds=context.settings.call_timeout, total_seconds=context.settings.patience)
+        self._patience = replace(
+            NEARBY, call_seconds=context.settings.call_timeout, total_seconds=context.settings.patience
+        )
         self._handover = HostHandover(
-            self._store, self.hosts, context.fence, patience, partial(start_action, context.client)
+            self._store, self.hosts, context.fence, self._patience, partial(start_action, context.client)
         )
 
     def activities(self) -> ActivitiesByQueue:

@@ -191,6 +191,7 @@ async def test_an_end_that_fails_is_tried_again_until_it_succeeds(tenant: Tenant
     await tenant.at_rest()
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_an_end_that_fails_for_good_is_error_holds_its_host_and_can_be_repeated(tenant: Tenant) -> None:
     await tenant.add_hosts("h1")
     await tenant.create(start="now", end="+2h")
@@ -373,6 +374,7 @@ def test_these_are_all_statuses_that_there_are() -> None:
     assert {*REACH, "CREATING"} == set(LeaseStatus) == set(LEASE.statuses)
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_delete_can_be_repeated_until_it_succeeds(tenant: Tenant) -> None:
     await tenant.add_hosts("h1")
     await tenant.create(start="now", end="+5h")
