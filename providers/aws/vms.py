@@ -14,19 +14,21 @@ import asyncio
 import heapq
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from operator import attrgetter
 from typing import Any
 
 from domain.errors import NoCapacity, ProviderError, Rejected, Superseded, UnknownOutcome
-from domain.ports import VMS_PER_PAGE, VmAnswer, VmFacts, VmKey, VmOrder, VmState
+from domain.ports import VmAnswer, VmFacts, VmKey, VmOrder, VmState
 from domain.registry import tenant_of
 from providers.aws import instances, tags
 from providers.aws.connection import AwsOptions
 from providers.aws.ec2 import Ec2
 from providers.aws.errors import NO_CAPACITY_CODES, TOKEN_REUSED_CODES, Declined
 from providers.aws.instances import Instance, NextStep
+from providers.aws.listings import Listings
 from providers.aws.network import LaunchTarget, Network
 from providers.aws.ratelimit import RateLimiter
 
@@ -51,6 +53,7 @@ class Ec2Vms:
         self._network = network
         self._options = options
         self._pace = RateLimiter(options.launches_per_second)
+        self._listings = Listings()
 
     async def perform_orders(self, verb: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
         """Reads, orders, and reads again until every VM is in its goal state, or the time is over."""
@@ -75,13 +78,20 @@ class Ec2Vms:
     async def list_tagged_vms(self, prefix: str, after: VmKey) -> list[VmFacts]:
         """Returns a page of our living VMs at or below a path, or of all.
 
-        EC2 lists in no order: all of its pages are read, and the VMs that come next after the key are kept. EC2's
-        wildcard may match more, so paths are compared again.
+        EC2 lists in no order, so all of its pages are read for the first page of ours; the next ones come from that
+        reading.
+        """
+        return await self._listings.take_page(prefix, after, partial(self._read_next_vms, prefix, after))
+
+    async def _read_next_vms(self, prefix: str, after: VmKey, most: int) -> list[VmFacts]:
+        """Reads all of EC2's pages, and returns the VMs that come next after the key, in their order.
+
+        EC2's wildcard may match more, so paths are compared again.
         """
         pattern = tags.escape_filter_value(prefix)
         below = [pattern, f"{pattern}:*"] if prefix else ["*"]
         wanted: dict[str, str | Sequence[str]] = {tags.PATH_TAG: below, tags.OWNER_TAG: self._options.owner}
-        page: list[VmFacts] = []
+        next_ones: list[VmFacts] = []
         async for some in self._iterate_instances(wanted):
             fitting = [
                 facts
@@ -90,8 +100,8 @@ class Ec2Vms:
                 and facts.key > after
                 and (not prefix or f"{facts.path}:".startswith(f"{prefix}:"))
             ]
-            page = heapq.nsmallest(VMS_PER_PAGE, [*page, *fitting], key=attrgetter("key"))
-        return page
+            next_ones = heapq.nsmallest(most, [*next_ones, *fitting], key=attrgetter("key"))
+        return next_ones
 
     def _needs_order(self, verb: str, task: VmTask) -> bool:
         """Tells whether the VM needs an order now. Sets the answer if its state already settles the task."""

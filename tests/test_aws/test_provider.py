@@ -13,7 +13,7 @@ from activities.permits import LocalPermitStore, PermitPool
 from domain.errors import Rejected, Superseded, Unavailable, UnknownOutcome
 from domain.faults import Fault, FaultKind
 from domain.limits import ConcurrencyCaps
-from domain.ports import FIRST_VM, VmFacts, VmOrder, VmState
+from domain.ports import VmFacts, VmOrder, VmState
 from providers.aws import AwsCloud
 from providers.aws.instances import VERBS, NextStep, next_step
 from providers.aws.ratelimit import RateLimiter
@@ -370,18 +370,3 @@ async def test_launches_keep_to_their_pace_after_a_burst(monkeypatch: pytest.Mon
     for _ in range(3):
         await pace.wait_for_turn()
     assert waits == pytest.approx([100, 200, 300], abs=50)  # seconds from now: nobody moves the clock
-
-
-async def test_a_region_is_listed_page_by_page_in_the_order_of_paths_which_ec2_does_not_have(
-    cloud: CloudMaker, moto: Moto, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Small pages on both sides: EC2's of five, ours of two."""
-    monkeypatch.setattr("providers.aws.ec2.PAGE_SIZE", 5)
-    monkeypatch.setattr("providers.aws.vms.VMS_PER_PAGE", 2)
-    ec2 = cloud()
-    made = await create(ec2, *"gbfaced")
-    listed: list[VmFacts] = []
-    while page := await ec2.list_tagged_vms(REGION, PARENT, listed[-1].key if listed else FIRST_VM):
-        assert len(page) <= 2
-        listed += page
-    assert listed == sorted(made, key=lambda vm: vm.key)
