@@ -85,6 +85,7 @@ SLOW = (
     "tests/test_systems/test_deploys.py",
     "tests/test_systems/test_processes.py",
     "tests/test_systems/test_rollback.py",
+    "tests/test_systems/test_unserved.py",
     "tests/test_takeover.py",
     "tests/test_tui.py",
     "tests/test_verify.py",

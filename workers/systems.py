@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import structlog
 
 from activities.orphans import ProviderListing
+from activities.pollers import PollerCheck
+from activities.reads import ExamineRequest
 from activities.systems.backend import (
     BackendActivities,
     BackendLogActivities,
     BackendReadActivities,
     SystemRecordActivities,
 )
+from activities.systems.examination import SystemExamination
 from activities.systems.listing import ServiceListing
 from domain.errors import RatchetError, StoreUnavailable
 from domain.model import AT_WRITE_TIME
@@ -66,6 +69,7 @@ class SystemFamily(Family):
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
         self._store = SqlSystemStore(context.database)
+        self._examination = SystemExamination(PollerCheck(context.client, context.serving))
         home = context.settings.home
         runners: tuple[InstanceRunner, ...] = (
             SimulatedRunner(context.settings.simulated_latency),
@@ -79,10 +83,11 @@ class SystemFamily(Family):
         }
 
     def activities(self) -> ActivitiesByQueue:
-        writes = SystemRecordActivities(self._store)
+        writes, examination = SystemRecordActivities(self._store), self._examination
         reads = BackendReadActivities(self.supervisors, self._store)
         found: dict[str, list[Callable[..., Any]]] = {
             ACTIONS_QUEUE: [
+                examination.find_refusal,
                 writes.accept_deploy,
                 writes.accept_removal,
                 writes.revert_deploy,
@@ -98,6 +103,10 @@ class SystemFamily(Family):
                 BackendLogActivities(supervisor, self._store).read_service_logs,
             ]
         return found
+
+    def dry_run_checks(self) -> Mapping[tuple[str, str], ExamineRequest]:
+        """Returns the check of a system's backend."""
+        return {("system", "create"): self._examination.examine_request}
 
     def listings(self) -> Sequence[ProviderListing]:
         """The services of every backend."""

@@ -9,6 +9,7 @@ ACTIVITIES: Exposures = {
     "read_services":     READS,
     "read_definition":   READS,
     "read_service_logs": READS,
+    "examine_system": INTERNAL,
     "accept_deploy":  INTERNAL,
     "accept_removal": INTERNAL,
     "revert_deploy":  INTERNAL,

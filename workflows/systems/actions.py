@@ -12,7 +12,8 @@ from temporalio.exceptions import ActivityError, FailureError, TimeoutError, is_
 
 with workflow.unsafe.imports_passed_through():
     from activities.systems.backend import BackendActivities, SystemRecordActivities
-    from domain.model import Grant, Move, Request, StepResult, WorkReport
+    from activities.systems.examination import SystemExamination
+    from domain.model import Grant, Move, Refusal, Request, StepResult, WorkReport
     from domain.paths import kind_of
     from domain.statetable import NONE
     from domain.systems import TearDownSpec
@@ -62,6 +63,10 @@ def _moves_to_stage(grant: Grant, stage: DeployStage, message: str = "") -> list
 @action_workflow(wire.CREATE_SYSTEM)
 class CreateSystem(_SystemAction):
     """Creates a system: its backend creates what it needs before the first service."""
+
+    async def examine_request(self, request: Request) -> Request | Refusal:
+        """Refuses a system whose backend nobody serves."""
+        return await calls.run_local(SystemExamination.find_refusal, request) or request
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         await self.run_on_backend(
