@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from client.errors import Unreachable
 from client.payloads import UnreadablePayload
@@ -90,6 +90,16 @@ ERROR_PATTERNS = (
 )
 
 
+_REFUSAL_CODES = (
+    RPCStatusCode.NOT_FOUND,
+    RPCStatusCode.INVALID_ARGUMENT,
+    RPCStatusCode.FAILED_PRECONDITION,
+    RPCStatusCode.PERMISSION_DENIED,
+    RPCStatusCode.UNAUTHENTICATED,
+    RPCStatusCode.UNIMPLEMENTED,
+)
+
+
 def unreachable_at_address(address: str, said: str) -> Unreachable:
     """Returns the error for a connection that failed with this message."""
     for sign in ERROR_PATTERNS:
@@ -97,6 +107,11 @@ def unreachable_at_address(address: str, said: str) -> Unreachable:
             why = f"Temporal at {address}: " if sign.there else f"no Temporal server at {address}: "
             return Unreachable(why + sign.explanation, sign.hint)
     return Unreachable(f"no Temporal server at {address}: {one_line(said, 160)}", START_HINT)
+
+
+def is_outage(error: RPCError) -> bool:
+    """Tells whether Temporal could not answer, rather than that it refused."""
+    return error.status not in _REFUSAL_CODES
 
 
 def to_unreachable(error: RPCError, namespace: str) -> Unreachable:

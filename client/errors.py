@@ -35,6 +35,18 @@ class Unanswered(Unreachable):
     headline = "no answer yet"
 
 
+class LostContact(Unreachable):
+    """Temporal was lost while somebody waited for an action. The action goes on."""
+
+    headline = "stopped waiting: the action goes on"
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(
+            f"Temporal was lost, and {path} was not done by then: {reason}; the action goes on when Temporal is back",
+            f"starter wait {path}",
+        )
+
+
 class AnswerTooLarge(Unreachable):
     """The answer is larger than Temporal's limit for payloads."""
 

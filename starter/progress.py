@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
-from client.errors import NoWorker
+from client.errors import LostContact, NoWorker
 from domain import registry, wire
 from domain.errors import Category, RatchetError, Refused
 from domain.model import ObjectView, Outcome, ReadQuery, TreeView
@@ -72,7 +72,11 @@ async def watch_action(
 async def _poll_until_end(
     client: ActionClient, path: str, run: str, look: Callable[[], Awaitable[None]], pause: float = FIRST_PAUSE
 ) -> Outcome:
-    """Polls until the action has ended. A slow poll does not delay the outcome."""
+    """Polls until the action has ended. A slow poll does not delay the outcome. Raises LostContact in an outage."""
+    from temporalio.service import RPCError
+
+    from client.connect_errors import is_outage, to_unreachable
+
     end = asyncio.ensure_future(client.wait_for_outcome(path, run))
     looking = asyncio.ensure_future(look())
     try:
@@ -85,6 +89,10 @@ async def _poll_until_end(
                 if not end.done():
                     looking = asyncio.ensure_future(look())
         return await end
+    except RPCError as error:
+        if not is_outage(error):
+            raise
+        raise LostContact(path, str(to_unreachable(error, client.client.namespace))) from error
     finally:
         for task in (end, looking):
             task.cancel()

@@ -16,8 +16,9 @@ from client.actions import ActionClient
 from domain.paths import expand_path
 from starter.errors import Exit
 from store import engine
+from tests.cable import wire_to
 from tests.patience import PATIENCE
-from tests.test_cli.shell import Cli, Clouds, assert_told, under_way
+from tests.test_cli.shell import EXAMPLES, Cli, Clouds, assert_told, ended, heard, under_way
 
 
 async def test_without_a_server_every_command_says_how_to_start_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +41,27 @@ async def test_without_a_worker_nothing_is_started(cli: Cli, client: Client, emp
     there = await Client.connect(client.service_client.config.target_host, namespace=empty_namespace)
     with pytest.raises(RPCError, match="not found"):
         await there.get_workflow_handle("ns:default:mci:web").describe()
+
+
+async def test_an_outage_of_temporal_ends_the_waiting_and_says_that_the_action_goes_on(
+    cli: Cli, asking: ActionClient, ns: str, temporal_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, path = str(EXAMPLES / "mci-demo.yaml"), f"ns:{ns}:mci:web"
+    async with wire_to(temporal_address) as cable:
+        monkeypatch.setenv("TEMPORAL_ADDRESS", cable.address)
+        waiting = await cli.start(f"mci create {ns}/web --option hold -f", spec)
+        await heard(waiting, "Prepared")
+        cable.cut()
+        async with asyncio.timeout(PATIENCE):
+            ran = await ended(waiting)
+    told = ran.err[ran.err.index("error: ") :].splitlines()
+    assert ran.code == Exit.UNREACHABLE
+    assert told[0] == "error: stopped waiting: the action goes on", ran.err
+    assert "Temporal was lost" in told[1]
+    assert told[2].endswith(f"starter wait {path}")
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
+    assert (await cli(f"mci continue {ns}/web")).code == Exit.DONE
+    assert (await cli(f"wait {path} -o name")).code == Exit.DONE
 
 
 class Locked:
