@@ -29,6 +29,9 @@ def build_app(gateway: Gateway) -> FastAPI:
         redoc_url=None,
         openapi_url="/openapi.json",
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: (
+            route.name
+        ),  # clients are generated: get_object, not get_object_v1_...
     )
     app.state.gateway = gateway
     app.router.route_class = TranslatedRoute

@@ -62,25 +62,26 @@ class TranslatedRoute(APIRoute):
         return handle_translated
 
 
-def authenticate_caller(request: Request) -> str:
+# Dependencies are coroutines, also those that wait for nothing: others would cost a thread hop for each request.
+async def authenticate_caller(request: Request) -> str:
     """Who asks: the name of the token, or nobody in particular if there are no tokens."""
     tokens = gateway_of(request).tokens
     return tokens.authenticate(request.headers.get("authorization")) if tokens else ANONYMOUS
 
 
-def authenticate_reader(request: Request) -> str | None:
+async def authenticate_reader(request: Request) -> str | None:
     """Who reads: whoever may ask; None for a program that can read this gateway's home folder, and says it itself."""
     sent = request.headers.get("authorization", "").removeprefix("Bearer ")
     known = gateway_of(request).reads_token
     if known and hmac.compare_digest(sent.encode(), known.encode()):
         return None
-    return authenticate_caller(request)
+    return await authenticate_caller(request)
 
 
 Caller = Annotated[str, Depends(authenticate_caller)]
 
 
-def client_of(request: Request, caller: Caller) -> ActionClient:
+async def client_of(request: Request, caller: Caller) -> ActionClient:
     """The client that serves a request: it speaks for the caller."""
     return gateway_of(request).ratchet.speaking_for(caller)
 

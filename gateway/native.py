@@ -232,9 +232,11 @@ async def request_action(
         return refusal_response(ticket.admission.refusal)
     if ticket.admission.outcome:
         return _json_response(ticket.admission.outcome)
-    location = f"/v1/actions/{ticket.run}"
+    location, seconds = f"/v1/actions/{ticket.run}", _wait_seconds(prefer)
     try:
-        outcome = await run_within(_wait_seconds(prefer), ratchet.wait_for_outcome(ticket.path, ticket.run))
+        if not seconds:
+            raise TimeoutError
+        outcome = await run_within(seconds, ratchet.wait_for_outcome(ticket.path, ticket.run))
     except TimeoutError:
         progress = Progress(path=path, action=action, phase="running")
         return _json_response(progress, HTTPStatus.ACCEPTED, {"Location": location, "Retry-After": "1"})

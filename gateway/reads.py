@@ -1,7 +1,8 @@
-"""Reads from the store itself where this process has it; through a worker where not. No route knows which."""
+"""The gateway's client: reads from the store itself where this process has it, through a worker where not."""
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self, TypeVar
@@ -12,12 +13,17 @@ from temporalio.exceptions import ApplicationError
 
 from activities.access import Authorizer
 from activities.refusals import refusal_of_error
-from client.actions import ActionClient
+from client.actions import ActionClient, Ticket
+from client.errors import Unanswered
 from client.queries import READ_SECONDS
 from client.speaker import Speaker, VouchedSpeaker
 from domain import wire
 from domain.access import Subject
 from domain.errors import StoreUnavailable
+from domain.model import Request
+
+MAX_ADMISSIONS = 16  # requests that wait for their admission at once; a worker admits tens per second
+TURN_SECONDS = 60.0  # that a request waits for its turn
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -40,6 +46,19 @@ class GatewayClient(ActionClient):
         self.store_reads = store_reads or {}
         self.authorizer = authorizer or Authorizer()
         self.passes_on = False
+        self._turns = asyncio.Semaphore(MAX_ADMISSIONS)  # shared by the copies that speak for callers
+
+    async def request_action(self, request: Request) -> Ticket:
+        """Requests an action when it is its turn: of a burst, all would wait for a worker, and most of them in vain."""
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise Unanswered(f"{request.path} was not asked for: {MAX_ADMISSIONS} others wait", "try again") from error
+        try:
+            return await super().request_action(request)
+        finally:
+            self._turns.release()
 
     async def run_query(
         self,

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from providers.sockets import free_port
+from tests.locked import install_locked
 from tests.patience import PATIENCE
 
-ROOT = Path(__file__).parents[1]
-LOCK = Path(__file__).parent / "locks" / "ironic.txt"
 CONFIG = """
 [DEFAULT]
 auth_strategy = noauth
@@ -63,25 +57,8 @@ lock_path = {folder}
 
 
 def programs() -> Path:
-    """The folder of Ironic's programs, installed once, exactly as locked. Skips the test if that cannot be done."""
-    text = LOCK.read_bytes()
-    home = ROOT / ".venv-providers" / f"ironic-{sha256(text).hexdigest()[:12]}"
-    done = home / "complete"
-    if not done.exists():
-        uv = shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
-        steps: tuple[list[str], ...] = (
-            [uv, "venv", "-q", "--clear", "-p", sys.executable, str(home)],
-            [uv, "pip", "install", "-q", "--python", f"{home}/bin/python", "--require-hashes", "-r", str(LOCK)],
-        )
-        for step in steps:
-            try:
-                made = subprocess.run(step, capture_output=True, text=True)
-            except OSError as error:
-                pytest.skip(f"Ironic cannot be installed: {error}")
-            if made.returncode:
-                pytest.skip(f"Ironic cannot be installed: {made.stderr[-300:]}")
-        done.touch()
-    return home / "bin"
+    """The folder of Ironic's programs."""
+    return install_locked("ironic", "Ironic")
 
 
 @dataclass

@@ -15,9 +15,12 @@ import httpx
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
+from client.actions import ActionClient, Ticket
+from client.errors import Unanswered
 from domain.events import FIRST_CURSOR, READ_EVENTS, Event, EventPage, EventQuery
-from domain.model import HistoryLine, Outcome
-from gateway import limits, server
+from domain.model import Admission, HistoryLine, Outcome
+from domain.model import Request as ActionRequest
+from gateway import limits, reads, server
 from gateway.app import build_app
 from gateway.context import Gateway
 from gateway.events import EventFeed
@@ -325,3 +328,29 @@ async def test_a_feed_outlives_an_error_of_temporal() -> None:
         while failures:
             await asyncio.sleep(0.01)
         assert [event.id for event in await feed.wait_for_events(FIRST_CURSOR, PATIENCE)] == ["0.1"]
+
+
+async def test_of_a_burst_each_request_has_its_turn(stack: WorkerService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If all of them waited for a worker at once, most would be given up before it comes to them."""
+    now, most, go_on = 0, 0, asyncio.Event()
+
+    async def admit(_client: ActionClient, request: ActionRequest) -> Ticket:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await go_on.wait()
+        now -= 1
+        return Ticket(request.path, "run", Admission())
+
+    monkeypatch.setattr(ActionClient, "request_action", admit)
+    client = GatewayClient(stack.client)
+    request = ActionRequest(path="ns:a:mci:web", action="suspend")
+    burst = [asyncio.create_task(client.speaking_for(f"u{n}").request_action(request)) for n in range(100)]
+    while most < reads.MAX_ADMISSIONS:
+        await asyncio.sleep(0)
+    monkeypatch.setattr(reads, "TURN_SECONDS", 0.01)
+    with pytest.raises(Unanswered, match="was not asked for"):
+        await client.request_action(request)
+    go_on.set()
+    assert len(await asyncio.gather(*burst)) == 100
+    assert most == reads.MAX_ADMISSIONS

@@ -36,6 +36,7 @@ SLOW = (
     "tests/test_dialect_g8.py",
     "tests/test_dialect_tumblebug.py",
     "tests/test_dialects/test_clients.py",
+    "tests/test_dialects/test_generated.py",
     "tests/test_dialects/test_schema.py",
     "tests/test_dialects/test_kills.py",
     "tests/test_edge/test_by_hand.py",

@@ -9,7 +9,8 @@ clients expect. How a dialect uses the shared parts:
 - `calls.Call` is a parameter of a route: `call.caller` is who asks, by the gateway's own tokens, whether they came as
   `Authorization: Bearer`, as the password of HTTP Basic, or as `X-Auth-Token`. `call.check_tenant("project:p1")`
   refuses what the token may not use.
-- `call.perform(path, action, spec)` requests an action and waits for its outcome, up to a limit; None: it goes on.
+- `call.perform(path, action, spec)` requests an action and waits for its outcome, up to a limit; None: it goes on. The
+  same call again, within a minute, joins the action of the first; if that is done already, it gets the first's answer.
 - `call.create_once(build)` is `perform` for creations of clients that send no key of their own: the same token, route
   and body within a minute is the same request, also after the gateway or a worker died. If the object is gone since,
   it is a new request. `build(key)` returns the request for a key; use the key in the path if the client gives no name.

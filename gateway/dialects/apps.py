@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -22,6 +23,11 @@ USUAL_STATUSES = {
     Category.NOT_FOUND: HTTPStatus.NOT_FOUND,
     Category.INVALID: HTTPStatus.BAD_REQUEST,
     Category.QUOTA: HTTPStatus.FORBIDDEN,
+    Category.FORBIDDEN: HTTPStatus.FORBIDDEN,
+}
+# Errors of every route, for the document that the tests check answers against.
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": HTTPStatus(status).phrase} for status in (400, 401, 403, 404, 406, 408, 409, 413, 421, 503)
 }
 _KNOWN_ERRORS = (
     Refused,
@@ -72,7 +78,7 @@ class ErrorStyle:
 
 
 def build_dialect_app(gateway: Gateway, router: APIRouter, style: ErrorStyle) -> FastAPI:
-    """Builds the application of one dialect, without an OpenAPI document: its clients have one."""
+    """Builds the application of one dialect. It serves no OpenAPI document: its clients have one."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.gateway = gateway
     app.router.route_class = TranslatedRoute
@@ -85,5 +91,5 @@ def build_dialect_app(gateway: Gateway, router: APIRouter, style: ErrorStyle) ->
 
     for known in _KNOWN_ERRORS:
         app.add_exception_handler(known, answer_error)
-    app.include_router(router)
+    app.include_router(router, responses=ERROR_RESPONSES)
     return app

@@ -103,7 +103,7 @@ async def _blazar_call(request: Request) -> BlazarCall:
     return BlazarCall(call, project)
 
 
-def _check_version(version: Annotated[str, Header(alias=_VERSION_HEADER)] = "") -> None:
+async def _check_version(version: Annotated[str, Header(alias=_VERSION_HEADER)] = "") -> None:
     """Refuses another version than ours. Versions of other services, behind commas, are not for us."""
     for wish in version.split(",") if version else []:
         service, _, number = wish.strip().partition(" ")
@@ -119,8 +119,8 @@ router = APIRouter(prefix="/v1", dependencies=[Depends(_check_version), Depends(
 versions = APIRouter()
 
 
-@versions.get("/")
-@versions.get("/versions")
+@versions.get("/", status_code=HTTPStatus.MULTIPLE_CHOICES)
+@versions.get("/versions", status_code=HTTPStatus.MULTIPLE_CHOICES)
 async def list_versions(request: Request) -> JSONResponse:
     """Blazar's version document."""
     link = {"rel": "self", "href": f"{public_url_of(request)}/reservation/v1"}
@@ -173,7 +173,7 @@ async def update_lease(blazar: Blazar, lease: str, body: shapes.LeaseChangeIn) -
         "reservations": await _resizes(blazar, path, body.reservations),
     }
     if spec := {name: value for name, value in changes.items() if value}:
-        _check_outcome(await blazar.call.perform(path, "update", spec))
+        _check_outcome(await blazar.call.perform(path, "update", spec, repeatable=False))
     return {"lease": await blazar.show_lease(path)}
 
 
@@ -241,9 +241,13 @@ async def list_properties(blazar: Blazar, detail: bool = False) -> dict[str, Any
 
 
 @router.patch("/os-hosts/properties/{name}")
-async def hide_property(blazar: Blazar, name: str) -> None:
-    """Refuses to hide a property: that is not kept."""
-    raise HTTPException(HTTPStatus.NOT_IMPLEMENTED, "private properties are not kept: every property is public")
+async def change_property(blazar: Blazar, name: str, body: shapes.PropertyIn) -> dict[str, Any]:
+    """Says that a property is public. Refuses to hide one: that would be silently ignored."""
+    if name not in {each for host in await blazar.list_hosts() for each in shapes.extras_of(host)}:
+        raise Refused(Category.NOT_FOUND, f"no host has a property {name[:100]}")
+    if body.private:
+        raise Refused(Category.INVALID, "private: every property is public here", "filter by it, or leave it out")
+    return {"resource_property": {"property": name, "private": False}}
 
 
 @router.get("/os-hosts/{host}")
@@ -260,7 +264,8 @@ async def update_host(blazar: Blazar, host: str, body: shapes.HostIn) -> dict[st
         raise Refused(Category.INVALID, "name: a host keeps its name")
     if body.sizes():
         raise Refused(Category.INVALID, f"{next(iter(body.sizes()))}: only the properties of a host can change")
-    _check_outcome(await blazar.call.perform(view.path, "update", {"properties": body.properties()}))
+    spec = {"properties": body.properties()}
+    _check_outcome(await blazar.call.perform(view.path, "update", spec, repeatable=False))
     return {"host": (await blazar.show_hosts([await blazar.call.read_object(view.path)]))[0]}
 
 

@@ -152,6 +152,12 @@ class LeaseChangeIn(Body):
     reservations: list[ReservationChangeIn] = []
 
 
+class PropertyIn(Body):
+    """What changes of a property of hosts."""
+
+    private: bool
+
+
 class HostIn(BaseModel):
     """A new host, or the changed values of one: sizes, and any other names as its properties."""
 

@@ -6,8 +6,10 @@ import base64
 import binascii
 import hashlib
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import count
 from typing import Annotated, Any, TypeVar
 
@@ -28,6 +30,9 @@ from gateway.tokens import Token
 WAIT_SECONDS = 30.0  # clients of the old systems expect the answer after the work
 SAME_REQUEST_SECONDS = 60  # how long the same token, route and body are the same request
 
+# How a request is refused whose first answer got lost: it runs, or it is done.
+_DONE_ALREADY = (Category.CONFLICT, Category.NOT_ALLOWED, Category.NOT_FOUND)
+
 T = TypeVar("T", bound=BaseModel)
 
 
@@ -37,6 +42,14 @@ class Caller:
 
     name: str
     tenants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _EarlierCall:
+    """An action that the same call asked for before."""
+
+    request_id: str
+    is_open: bool
 
 
 @dataclass(frozen=True)
@@ -64,10 +77,38 @@ class DialectCall:
             return ActionRequest(path=path, action=action, spec=spec, requested_by=self.caller.name, **more)
 
     async def perform(
-        self, path: str, action: str, spec: dict[str, Any] | None = None, wait: float = WAIT_SECONDS, **more: Any
+        self,
+        path: str,
+        action: str,
+        spec: dict[str, Any] | None = None,
+        wait: float = WAIT_SECONDS,
+        repeatable: bool = True,
+        **more: Any,
     ) -> Outcome | None:
-        """Requests an action and waits for its outcome; None if it takes longer. Raises Refused."""
-        ticket = await self._ask(self.build_request(path, action, spec, **more))
+        """Requests an action and waits for its outcome; None if it takes longer. Raises Refused.
+
+        The same call again joins the first one's action while that runs. Once it has ended, the call is a new request;
+        if that is refused, because the first one did what it asks for, or if it is not `repeatable`, the answer is the
+        first one's.
+        """
+        request = self.build_request(path, action, spec, **more)
+        if request.request_id:
+            return await self._wait_for(await self._ask(request), wait)
+        earlier = await self._find_same_call(request)
+        first = earlier if earlier and (earlier.is_open or not repeatable) else None
+        try:
+            ticket = await self._ask(
+                request.model_copy(update={"request_id": first.request_id if first else self._new_id()})
+            )
+        except Refused as refused:
+            if refused.category is Category.CONFLICT:  # the same call may have begun meanwhile
+                earlier = await self._find_same_call(request)
+            if earlier is None or refused.category not in _DONE_ALREADY:
+                raise
+            try:
+                ticket = await self._ask(request.model_copy(update={"request_id": earlier.request_id}))
+            except Refused:
+                raise refused from None
         return await self._wait_for(ticket, wait)
 
     async def create_once(
@@ -88,14 +129,29 @@ class DialectCall:
                 return request.path, await self._wait_for(ticket, wait)
         raise AssertionError("an endless loop ends by its return")
 
+    def _new_id(self) -> str:
+        return f"{self.fingerprint[:32]}-{uuid.uuid4().hex[:16]}"
+
+    async def _find_same_call(self, request: ActionRequest) -> _EarlierCall | None:
+        """Returns the newest action on the object if the same call asked for it less than a minute ago."""
+        newest = await self.ratchet.newest_run(workflow_id(request))
+        if newest is None or (datetime.now(UTC) - newest.start_time).total_seconds() > SAME_REQUEST_SECONDS:
+            return None
+        request_id = str((await newest.memo()).get("request_id", ""))
+        is_same = newest.action == request.action and request_id.startswith(f"{self.fingerprint[:32]}-")
+        return _EarlierCall(request_id, newest.is_open) if is_same else None
+
     def _request_in_window(self, build: Callable[[str], ActionRequest], window: int, number: int) -> ActionRequest:
         key = hashlib.sha256(f"{self.fingerprint} {window} {number}".encode()).hexdigest()
         name = f"{key[:8]}-{key[8:12]}-5{key[13:16]}-a{key[17:20]}-{key[20:32]}"
         return build(name).model_copy(update={"request_id": name})
 
     async def _was_sent(self, request: ActionRequest) -> bool:
+        """Tells whether a request was sent: Temporal knows the newest one on the object, the history those before."""
         newest = await self.ratchet.newest_run(workflow_id(request))
-        return newest is not None and (await newest.memo()).get("request_id") == request.request_id
+        if newest is None or (await newest.memo()).get("request_id") == request.request_id:
+            return newest is not None
+        return any(line.request_id == request.request_id for line in await self.ratchet.read_history(request.path))
 
     async def _exists(self, path: str) -> bool:
         try:

@@ -18,6 +18,7 @@ from domain.machines.rules import account_of
 from domain.machines.sizes import SIZES
 from domain.machines.tables import BIN_STATUSES, GONE_STATUSES
 from domain.model import ActionResult, ObjectView, Outcome
+from domain.model import Request as ActionRequest
 from domain.paths import kind_of, name_of
 from gateway.context import Gateway, TranslatedRoute
 from gateway.dialects.apps import ErrorStyle, Failure, build_dialect_app
@@ -142,10 +143,17 @@ async def _delete(call: DialectCall, given: Parameters, kind: str, only_from_bin
     return _check(await call.perform(path, "destroy" if permanently else "delete"))
 
 
-async def _create(call: DialectCall, path: str, spec: dict[str, Any]) -> int:
-    path, outcome = await call.create_once(lambda _key: call.build_request(path, "create", spec))
+async def _create(call: DialectCall, path: str, spec: dict[str, Any]) -> tuple[int, str]:
+    """Creates an object. Returns its number, and the key of the request."""
+    keys: list[str] = []
+
+    def build(key: str) -> ActionRequest:
+        keys.append(key)
+        return call.build_request(path, "create", spec)
+
+    path, outcome = await call.create_once(build)
     _check(outcome)
-    return await _number_of(call, path)
+    return await _number_of(call, path), keys[-1]
 
 
 async def _create_machine(call: DialectCall, given: Parameters) -> int:
@@ -161,10 +169,10 @@ async def _create_machine(call: DialectCall, given: Parameters) -> int:
     else:
         spec |= {"memory": -(-given.number("memory") // GIB), "vcpus": given.number("vcpus")}
     name = given.text("name")
-    number = await _create(call, f"{space}:machine:{name}", spec)
+    number, key = await _create(call, f"{space}:machine:{name}", spec)
     for index, disk_size in enumerate(given.numbers("datadisks"), start=1):
         disk = {"disk": f"{name}-data{index}", "size": disk_size}
-        _check(await call.perform(f"{space}:machine:{name}", "add-disk", disk))
+        _check(await call.perform(f"{space}:machine:{name}", "add-disk", disk, request_id=f"{key}-{index}"))
     return number
 
 
@@ -172,13 +180,13 @@ async def _create_cloudspace(call: DialectCall, given: Parameters) -> int:
     account = await _find(call, "account", given.number("accountId"))
     if given.text("privatenetwork", PRIVATE_NETWORK) not in (PRIVATE_NETWORK, ""):
         raise Refused(Category.INVALID, f"privatenetwork: it is {PRIVATE_NETWORK} here", "leave it out")
-    return await _create(call, f"{account}:cloudspace:{given.text('name')}", {})
+    return (await _create(call, f"{account}:cloudspace:{given.text('name')}", {}))[0]
 
 
 async def _create_disk(call: DialectCall, given: Parameters) -> int:
     account = await _find(call, "account", given.number("accountId"))
     spec = {"size": given.number("size"), "description": given.text("description", "")}
-    return await _create(call, f"{account}:disk:{given.text('name')}", spec)
+    return (await _create(call, f"{account}:disk:{given.text('name')}", spec))[0]
 
 
 async def _add_disk(call: DialectCall, given: Parameters) -> int:

@@ -96,14 +96,14 @@ async def get_version(request: Request) -> dict[str, Any]:
     return {"version": {"id": "v3.14", "status": "stable", "links": [link], "media-types": []}}
 
 
-@router.get("/")
+@router.get("/", status_code=HTTPStatus.MULTIPLE_CHOICES)
 async def list_versions(request: Request) -> JSONResponse:
     """The only version, as clients that begin at the root look for it."""
     found = [(await get_version(request))["version"]]
     return JSONResponse({"versions": {"values": found}}, HTTPStatus.MULTIPLE_CHOICES)
 
 
-@router.post("/v3/auth/tokens")
+@router.post("/v3/auth/tokens", status_code=HTTPStatus.CREATED)
 async def log_in(request: Request, body: LoginBody) -> JSONResponse:
     """Log in: the answer's header has a token for one project, its body the address of the reservation service."""
     secret, given_project = split_token(body.auth.identity.secret())

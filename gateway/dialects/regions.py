@@ -20,59 +20,66 @@ class Region:
         return f"{self.csp}-{self.name}"
 
 
-# fmt: off
-REGIONS: tuple[Region, ...] = (
-    Region("aws",   "us-east-1",           "US East (N. Virginia)",      38.95,  -77.45),
-    Region("aws",   "us-east-2",           "US East (Ohio)",             39.96,  -83.00),
-    Region("aws",   "us-west-1",           "US West (N. California)",    37.35, -121.96),
-    Region("aws",   "us-west-2",           "US West (Oregon)",           45.84, -119.70),
-    Region("aws",   "ca-central-1",        "Canada (Montreal)",          45.50,  -73.60),
-    Region("aws",   "sa-east-1",           "South America (Sao Paulo)", -23.55,  -46.63),
-    Region("aws",   "eu-central-1",        "Europe (Frankfurt)",         50.11,    8.68),
-    Region("aws",   "eu-west-1",           "Europe (Ireland)",           53.35,   -6.26),
-    Region("aws",   "eu-west-2",           "Europe (London)",            51.51,   -0.13),
-    Region("aws",   "eu-west-3",           "Europe (Paris)",             48.86,    2.35),
-    Region("aws",   "eu-north-1",          "Europe (Stockholm)",         59.33,   18.07),
-    Region("aws",   "eu-south-1",          "Europe (Milan)",             45.46,    9.19),
-    Region("aws",   "ap-northeast-1",      "Asia Pacific (Tokyo)",       35.68,  139.69),
-    Region("aws",   "ap-northeast-2",      "Asia Pacific (Seoul)",       37.57,  126.98),
-    Region("aws",   "ap-northeast-3",      "Asia Pacific (Osaka)",       34.69,  135.50),
-    Region("aws",   "ap-southeast-1",      "Asia Pacific (Singapore)",    1.35,  103.82),
-    Region("aws",   "ap-southeast-2",      "Asia Pacific (Sydney)",     -33.87,  151.21),
-    Region("aws",   "ap-south-1",          "Asia Pacific (Mumbai)",      19.08,   72.88),
-    Region("aws",   "me-south-1",          "Middle East (Bahrain)",      26.07,   50.55),
-    Region("aws",   "af-south-1",          "Africa (Cape Town)",        -33.92,   18.42),
-    Region("azure", "eastus",              "East US (Virginia)",         37.37,  -79.82),
-    Region("azure", "westus2",             "West US 2 (Washington)",     47.23, -119.85),
-    Region("azure", "canadacentral",       "Canada Central (Toronto)",   43.65,  -79.38),
-    Region("azure", "brazilsouth",         "Brazil South (Sao Paulo)",  -23.55,  -46.63),
-    Region("azure", "northeurope",         "North Europe (Ireland)",     53.35,   -6.26),
-    Region("azure", "westeurope",          "West Europe (Netherlands)",  52.37,    4.90),
-    Region("azure", "germanywestcentral",  "Germany West (Frankfurt)",   50.11,    8.68),
-    Region("azure", "uksouth",             "UK South (London)",          51.51,   -0.13),
-    Region("azure", "francecentral",       "France Central (Paris)",     48.86,    2.35),
-    Region("azure", "koreacentral",        "Korea Central (Seoul)",      37.57,  126.98),
-    Region("azure", "japaneast",           "Japan East (Tokyo)",         35.68,  139.77),
-    Region("azure", "southeastasia",       "Southeast Asia (Singapore)",  1.28,  103.83),
-    Region("azure", "australiaeast",       "Australia East (Sydney)",   -33.86,  151.21),
-    Region("azure", "centralindia",        "Central India (Pune)",       18.58,   73.92),
-    Region("gcp",   "us-central1",         "Iowa",                       41.26,  -95.86),
-    Region("gcp",   "us-east1",            "South Carolina",             33.20,  -80.01),
-    Region("gcp",   "us-west1",            "Oregon",                     45.60, -121.18),
-    Region("gcp",   "southamerica-east1",  "Sao Paulo",                 -23.55,  -46.63),
-    Region("gcp",   "europe-west1",        "Belgium",                    50.45,    3.82),
-    Region("gcp",   "europe-west2",        "London",                     51.51,   -0.13),
-    Region("gcp",   "europe-west3",        "Frankfurt",                  50.11,    8.68),
-    Region("gcp",   "europe-west4",        "Netherlands",                53.44,    6.84),
-    Region("gcp",   "europe-north1",       "Finland",                    60.57,   27.19),
-    Region("gcp",   "asia-northeast1",     "Tokyo",                      35.69,  139.69),
-    Region("gcp",   "asia-northeast3",     "Seoul",                      37.57,  126.98),
-    Region("gcp",   "asia-east1",          "Taiwan",                     24.05,  120.52),
-    Region("gcp",   "asia-southeast1",     "Singapore",                   1.35,  103.82),
-    Region("gcp",   "asia-south1",         "Mumbai",                     19.08,   72.88),
-    Region("gcp",   "australia-southeast1", "Sydney",                   -33.87,  151.21),
-)
-# fmt: on
+# cloud, region, latitude, longitude, name
+_TABLE = """
+aws   us-east-1             38.95  -77.45 US East (N. Virginia)
+aws   us-east-2             39.96  -83.00 US East (Ohio)
+aws   us-west-1             37.35 -121.96 US West (N. California)
+aws   us-west-2             45.84 -119.70 US West (Oregon)
+aws   ca-central-1          45.50  -73.60 Canada (Montreal)
+aws   sa-east-1            -23.55  -46.63 South America (Sao Paulo)
+aws   eu-central-1          50.11    8.68 Europe (Frankfurt)
+aws   eu-west-1             53.35   -6.26 Europe (Ireland)
+aws   eu-west-2             51.51   -0.13 Europe (London)
+aws   eu-west-3             48.86    2.35 Europe (Paris)
+aws   eu-north-1            59.33   18.07 Europe (Stockholm)
+aws   eu-south-1            45.46    9.19 Europe (Milan)
+aws   ap-northeast-1        35.68  139.69 Asia Pacific (Tokyo)
+aws   ap-northeast-2        37.57  126.98 Asia Pacific (Seoul)
+aws   ap-northeast-3        34.69  135.50 Asia Pacific (Osaka)
+aws   ap-southeast-1         1.35  103.82 Asia Pacific (Singapore)
+aws   ap-southeast-2       -33.87  151.21 Asia Pacific (Sydney)
+aws   ap-south-1            19.08   72.88 Asia Pacific (Mumbai)
+aws   me-south-1            26.07   50.55 Middle East (Bahrain)
+aws   af-south-1           -33.92   18.42 Africa (Cape Town)
+azure eastus                37.37  -79.82 East US (Virginia)
+azure westus2               47.23 -119.85 West US 2 (Washington)
+azure canadacentral         43.65  -79.38 Canada Central (Toronto)
+azure brazilsouth          -23.55  -46.63 Brazil South (Sao Paulo)
+azure northeurope           53.35   -6.26 North Europe (Ireland)
+azure westeurope            52.37    4.90 West Europe (Netherlands)
+azure germanywestcentral    50.11    8.68 Germany West (Frankfurt)
+azure uksouth               51.51   -0.13 UK South (London)
+azure francecentral         48.86    2.35 France Central (Paris)
+azure koreacentral          37.57  126.98 Korea Central (Seoul)
+azure japaneast             35.68  139.77 Japan East (Tokyo)
+azure southeastasia          1.28  103.83 Southeast Asia (Singapore)
+azure australiaeast        -33.86  151.21 Australia East (Sydney)
+azure centralindia          18.58   73.92 Central India (Pune)
+gcp   us-central1           41.26  -95.86 Iowa
+gcp   us-east1              33.20  -80.01 South Carolina
+gcp   us-west1              45.60 -121.18 Oregon
+gcp   southamerica-east1   -23.55  -46.63 Sao Paulo
+gcp   europe-west1          50.45    3.82 Belgium
+gcp   europe-west2          51.51   -0.13 London
+gcp   europe-west3          50.11    8.68 Frankfurt
+gcp   europe-west4          53.44    6.84 Netherlands
+gcp   europe-north1         60.57   27.19 Finland
+gcp   asia-northeast1       35.69  139.69 Tokyo
+gcp   asia-northeast3       37.57  126.98 Seoul
+gcp   asia-east1            24.05  120.52 Taiwan
+gcp   asia-southeast1        1.35  103.82 Singapore
+gcp   asia-south1           19.08   72.88 Mumbai
+gcp   australia-southeast1 -33.87  151.21 Sydney
+"""
+
+
+def _parse_region(row: str) -> Region:
+    csp, name, latitude, longitude, display = row.split(maxsplit=4)
+    return Region(csp, name, display, float(latitude), float(longitude))
+
+
+REGIONS: tuple[Region, ...] = tuple(_parse_region(row) for row in _TABLE.strip().splitlines())
 REGION_OF_PLACE = {(region.csp, region.name): region for region in REGIONS}
 REGION_OF_CONNECTION = {region.connection: region for region in REGIONS}
 

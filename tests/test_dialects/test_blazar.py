@@ -151,7 +151,11 @@ async def test_properties_of_hosts(http: httpx.AsyncClient) -> None:
     made = await create(http, lease(HOSTS | both))
     allocation = (await http.get(f"/os-hosts/{host['id']}/allocation")).json()["allocation"]
     assert [each["lease_id"] for each in allocation["reservations"]] == [made["id"]]
-    assert (await http.patch("/os-hosts/properties/gpu", json={"private": True})).status_code == 501
+    shown = await http.patch("/os-hosts/properties/gpu", json={"private": False})
+    assert (shown.status_code, shown.json()) == (200, {"resource_property": {"property": "gpu", "private": False}})
+    for name, wish, code in (("gpu", {"private": True}, 400), ("nothing", {"private": False}, 404), ("gpu", {}, 400)):
+        refused = await http.patch(f"/os-hosts/properties/{name}", json=wish)
+        assert refused.status_code == code, refused.text
 
 
 async def test_a_request_that_is_sent_again_makes_one_lease(
@@ -312,3 +316,29 @@ async def test_a_worker_answers_where_the_gateway_has_no_store(
     ):
         assert (await far.get("/leases")).json()["leases"] == [made]
         assert (await far.get("/os-hosts/allocations")).json() == (await http.get("/os-hosts/allocations")).json()
+
+
+async def test_a_lease_that_began_meanwhile_is_not_made_a_second_time(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add_hosts(http, "h1", "h2")
+    now = time.time() // 60 * 60 + 59
+    monkeypatch.setattr(calls, "time", SimpleNamespace(time=lambda: now))
+    body = {**lease(start="now"), "end_date": f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%d %H:%M}"}
+    first = await create(http, body)
+    await until_active(http, first["id"])
+    now += 5
+    assert (await create(http, body))["id"] == first["id"], "the newest action on the lease is another one, its start"
+
+
+async def test_the_same_change_again_gets_the_answer_of_the_first(http: httpx.AsyncClient, gateway: Gateway) -> None:
+    await add_hosts(http, "h1")
+    made = await create(http, lease())
+    path = f"project:{gateway.project}:lease:{made['id']}"
+    change = {"end_date": "2199-03-01 00:00"}
+    both = await asyncio.gather(*(http.put(f"/leases/{made['id']}", json=change) for _ in range(2)))
+    again = await http.put(f"/leases/{made['id']}", json=change)
+    assert [each.status_code for each in (*both, again)] == [200] * 3, [each.text for each in (*both, again)]
+    updates = [line for line in await gateway.ratchet.read_history(path) if line.to == "UPDATING"]
+    assert len(updates) == 1
+    assert [(await http.delete(f"/leases/{made['id']}")).status_code for _ in range(2)] == [204, 204]

@@ -1,32 +1,57 @@
-"""The gateway or the worker dies while a client waits for its lease: asked again, it is the same lease, once."""
+"""The gateway or the worker dies while requests of every kind wait: asked again, the same object, one effect."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import re
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 
-from domain.leases.names import CREATE_LEASE
-from domain.model import Request
+from domain.statetable import LineEffect
+from providers.edge.platform import SimulatedPlatform
 from tests.patience import PATIENCE
+from tests.test_dialects.waiting import (
+    CLOUDLET,
+    EventReader,
+    Gate,
+    RememberingController,
+    WaitingRequest,
+    crm_polling,
+    events_followed,
+    gate_open,
+    prepare_requests,
+)
 from tests.test_platform.conftest import opened
-from tests.test_platform.forkserver import Child, ForkServer
-from tests.test_platform.site import Site
+from tests.test_platform.forkserver import ForkServer
+from tests.test_platform.site import Site, Worker
+from workers.crm import platform_file, token_of_cloudlet
+from workers.settings import WorkerSettings
 
-LEASE = {
-    "name": "mine",
-    "start_date": "2199-01-01 00:00",
-    "end_date": "2199-01-02 00:00",
-    "reservations": [{"resource_type": "physical:host", "min": 1, "max": 1}],
+FINAL = {  # how each ends
+    "native create": "Running:1 (R:1/1)",
+    "native suspend": "Suspended:1 (R:0/1)",
+    "native cancel": "Failed",
+    "native signal": "Running:1 (R:1/1)",
+    "Blazar create": "PENDING",
+    "Blazar update": "PENDING",
+    "Blazar delete": "",
+    "OpenvCloud create": "RUNNING",
+    "OpenvCloud stop": "HALTED",
+    "OpenvCloud attachDisk": "HALTED",
+    "Tumblebug create": "Running:1 (R:1/1)",
+    "Tumblebug control": "Suspended:1 (R:0/1)",
+    "CRM poll and answer": "Ready",
+}
+REPEATED = {  # lines that come more than once by right
+    "OpenvCloud create": 2,  # two disks are added
 }
 
 
@@ -36,82 +61,120 @@ async def site(tmp_path: Path, postgres_url: str, forkserver: ForkServer) -> Asy
         yield found
 
 
-@asynccontextmanager
-async def gateway(site: Site, number: int) -> AsyncIterator[tuple[Child, str]]:
-    """A gateway in a process of its own, on any free port; killed at the end."""
-    log = site.home / f"gateway-{number}.log"
-    log.touch()
-    process = await site.forkserver.start(["gateway", "--port", "0"], {**os.environ, **site.environment}, log)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while not (found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text())):
-                assert await process.poll() is None, log.read_text()
-                await asyncio.sleep(0.05)
-        yield process, found[0]
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+@dataclass(frozen=True)
+class Scene:
+    """Who takes part."""
+
+    site: Site
+    gate: Gate
+    worker: Worker
+    http: httpx.AsyncClient
 
 
-async def ask(url: str) -> dict[str, Any]:
-    async with httpx.AsyncClient(base_url=f"{url}/reservation/v1", timeout=PATIENCE) as http:
-        answer = await http.post("/leases", json=LEASE)
-        assert answer.status_code == 201, answer.text
-        found: dict[str, Any] = answer.json()["lease"]
-        return found
-
-
-async def until_started(site: Site) -> None:
-    """Until the workflow that creates the lease is there."""
+async def send_all(site: Site, http: httpx.AsyncClient, requests: list[WaitingRequest]) -> list[asyncio.Task[Any]]:
+    """Sends all requests at once; returns when all of them wait."""
+    before = [await request.arrived(site) for request in requests]
+    tasks = [asyncio.create_task(request.ask(http)) for request in requests]
     async with asyncio.timeout(PATIENCE):
-        while not [run async for run in site.client.list_workflows(f"WorkflowType = '{CREATE_LEASE}'")]:
+        for request, seen, task in zip(requests, before, tasks, strict=True):
+            while await request.arrived(site) == seen:
+                assert not task.done(), (request.name, task)
+                await asyncio.sleep(0.05)
+    return tasks
+
+
+async def kill_gateway(scene: Scene, requests: list[WaitingRequest]) -> list[Any]:
+    scene.worker.process.send_signal(signal.SIGSTOP)  # nobody answers: the clients wait
+    waiting = await send_all(scene.site, scene.http, requests)
+    await scene.gate.kill()
+    ended = await asyncio.gather(*waiting, return_exceptions=True)
+    assert all(isinstance(each, httpx.HTTPError) for each in ended), ended
+    scene.worker.process.send_signal(signal.SIGCONT)
+    await scene.gate.start()
+    return await asyncio.gather(*(request.ask(scene.http) for request in requests))
+
+
+async def kill_worker(scene: Scene, requests: list[WaitingRequest]) -> list[Any]:
+    scene.worker.process.send_signal(signal.SIGSTOP)
+    waiting = await send_all(scene.site, scene.http, requests)
+    await scene.site.kill(scene.worker)
+    await (await scene.site.start()).until_said('"serving"')
+    return await asyncio.gather(*waiting)
+
+
+@pytest.mark.parametrize("kill", [kill_gateway, kill_worker])
+@pytest.mark.timeout(2 * PATIENCE)
+async def test_every_kind_of_waiting_request_outlives_a_kill(site: Site, kill: Any) -> None:
+    token = token_of_cloudlet(WorkerSettings(home=site.home), CLOUDLET)
+    async with AsyncExitStack() as whole:
+        worker = await whole.enter_async_context(site.worker())
+        gate = await whole.enter_async_context(gate_open(site))
+        crm = await whole.enter_async_context(crm_polling(site, gate.url, token))
+        events = await whole.enter_async_context(events_followed(gate.url))
+        http = await whole.enter_async_context(httpx.AsyncClient(base_url=gate.url, timeout=PATIENCE))
+        requests = await prepare_requests(site, http, token.create_token())
+        made = await kill(Scene(site, gate, worker, http), requests)
+        for request, first in zip(requests, made, strict=True):
+            assert await request.ask(http) == first, f"{request.name}: asked once more, the same answer"
+        requests[:] = [_with_path(request, first) for request, first in zip(requests, made, strict=True)]
+        async with asyncio.timeout(PATIENCE):  # an order that is only accepted, such as a cancel, takes a while
+            while await site.inventory.list_locks():
+                await asyncio.sleep(0.05)
+        wrong = [await find_wrong_effect(site, request) for request in requests]
+        assert not any(wrong), [each for each in wrong if each]
+        await check_clouds(site, http, crm)
+        await check_events(site, events, 2 if kill is kill_gateway else 1)
+
+
+def _with_path(request: WaitingRequest, answer: Any) -> WaitingRequest:
+    path = request.path or f"project:default:lease:{answer}"
+    return WaitingRequest(request.name, request.ask, path, request.arrived)
+
+
+async def find_wrong_effect(site: Site, request: WaitingRequest) -> object:
+    """Says what is wrong if the object is not as the request wants it, or if one of its changes happened twice."""
+    found = await site.inventory.list_objects(request.path.split(":")[-2], request.path)
+    lines = await site.inventory.read_history(request.path, 1_000)
+    changes = (line for line in lines if line.source != line.to and line.effect is LineEffect.APPLIED)
+    moves = Counter((line.source, line.to) for line in changes)
+    status, times = found[0].status if found else "", max(moves.values())
+    is_right = status == FINAL[request.name] and times == REPEATED.get(request.name, 1)
+    return None if is_right else (request.name, status, moves)
+
+
+async def check_clouds(site: Site, http: httpx.AsyncClient, crm: RememberingController) -> None:
+    vms = Counter(vm.path for vm in await site.books())
+    assert set(vms.values()) == {1}, vms
+    allocations = (await http.get("/reservation/v1/os-hosts/allocations")).json()["allocations"]
+    booked = Counter(each["lease_id"] for host in allocations for each in host["reservations"])
+    assert sorted(booked.values()) == [1, 1], "two leases are left, with a host each"
+    disks = (await http.get("/v1/objects", params={"kind": "disk"})).json()["objects"]
+    assert sorted(disk["path"].rsplit(":", 1)[-1] for disk in disks if "data" in disk["path"]) == [
+        "new-data1",
+        "new-data2",
+    ]
+    for message in crm.posted:  # as after an answer that got lost
+        answer = await http.post(message["route"], json=message["json"])
+        assert answer.status_code in (202, 409), answer.text
+    platform = SimulatedPlatform(platform_file(site.home, CLOUDLET))
+    try:
+        assert sorted(platform.list_instances()) == [f"{CLOUDLET}:cluster:c1"]
+    finally:
+        platform.close()
+    assert (await http.get(f"/v1/objects/{CLOUDLET}:cluster:c1")).json()["status"] == "Ready"
+
+
+async def check_events(site: Site, events: EventReader, connections: int) -> None:
+    """The stream has every line of the history, none of them twice."""
+    statement = sa.text("SELECT seq FROM history ORDER BY xid, seq")
+
+    async def kept() -> list[int]:
+        return list(
+            await site.database.run_transaction(lambda connection: connection.execute(statement).scalars().all())
+        )
+
+    async with asyncio.timeout(PATIENCE):
+        while len(events.lines) < len(await kept()):
             await asyncio.sleep(0.05)
-
-
-async def check_one_lease(site: Site, url: str, made: dict[str, Any]) -> None:
-    async with httpx.AsyncClient(base_url=f"{url}/reservation/v1", timeout=PATIENCE) as http:
-        (only,) = (await http.get("/leases")).json()["leases"]
-        assert (only["id"], only["status"]) == (made["id"], "PENDING")
-        (allocation,) = (await http.get("/os-hosts/allocations")).json()["allocations"]
-    assert [each["lease_id"] for each in allocation["reservations"]] == [made["id"]], json.dumps(allocation)
-    runs = [run async for run in site.client.list_workflows(f"WorkflowType = '{CREATE_LEASE}'")]
-    assert {run.id for run in runs} == {f"project:default:lease:{made['id']}"}
-    lines = await site.inventory.read_history(f"project:default:lease:{made['id']}")
-    assert [(line.source, line.to) for line in lines] == [("None", "CREATING"), ("CREATING", "PENDING")]
-    assert await site.inventory.list_locks() == []
-
-
-async def add_host(site: Site) -> None:
-    request = Request(path="pool:main:host:h1", action="add", spec={}, requested_by="tester")
-    ticket = await site.asking.request_action(request)
-    await site.asking.wait_for_outcome(request.path, ticket.run)
-
-
-async def test_the_gateway_dies_while_a_client_waits(site: Site) -> None:
-    async with site.worker() as worker, gateway(site, 1) as (process, url):
-        await add_host(site)
-        worker.process.send_signal(signal.SIGSTOP)  # nobody answers: the client waits
-        waiting = asyncio.create_task(ask(url))
-        await until_started(site)
-        process.kill()
-        with pytest.raises(httpx.HTTPError):
-            await waiting
-        worker.process.send_signal(signal.SIGCONT)
-        async with gateway(site, 2) as (_, other):
-            made = await ask(other)
-            await check_one_lease(site, other, made)
-            assert (await ask(other))["id"] == made["id"]
-
-
-async def test_the_worker_dies_while_a_client_waits(site: Site) -> None:
-    async with site.worker() as worker, gateway(site, 1) as (_, url):
-        await add_host(site)
-        worker.process.send_signal(signal.SIGSTOP)
-        waiting = asyncio.create_task(ask(url))
-        await until_started(site)
-        worker.process.kill()
-        async with site.worker():
-            made = await waiting
-            await check_one_lease(site, url, made)
-            assert (await ask(url))["id"] == made["id"]
+    assert [line["seq"] for line in events.lines] == await kept()
+    assert events.connections == connections
