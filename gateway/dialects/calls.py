@@ -10,6 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum, auto
 from itertools import count
 from typing import Annotated, Any, TypeVar
 
@@ -42,6 +43,13 @@ class Caller:
 
     name: str
     tenants: tuple[str, ...] = ()
+
+
+class _Sent(Enum):
+    """When a request was sent: an action that came after it may run now, and is not the answer to it."""
+
+    LAST = auto()
+    BEFORE_OTHERS = auto()
 
 
 @dataclass(frozen=True)
@@ -120,14 +128,26 @@ class DialectCall:
         since, the next number makes it a new request. `build` gets a UUID that names the request.
         """
         for number in count():
-            window = int(time.time()) // SAME_REQUEST_SECONDS
-            request = self._request_in_window(build, window - 1, number)
-            if not await self._was_sent(request):
-                request = self._request_in_window(build, window, number)
-            ticket = await self._ask(request)
-            if not _is_of_earlier_request(ticket.admission) or await self._exists(request.path):
-                return request.path, await self._wait_for(ticket, wait)
+            request, sent = await self._find_creation(build, number)
+            if sent is not _Sent.BEFORE_OTHERS:
+                ticket = await self._ask(request)
+                if not _is_of_earlier_request(ticket.admission) or await self._exists(request.path):
+                    return request.path, await self._wait_for(ticket, wait)
+            elif await self._exists(request.path):
+                return request.path, None
         raise AssertionError("an endless loop ends by its return")
+
+    async def _find_creation(
+        self, build: Callable[[str], ActionRequest], number: int
+    ) -> tuple[ActionRequest, _Sent | None]:
+        """Returns the request that this call, or the same call a minute ago, has sent; else a new one."""
+        window = int(time.time()) // SAME_REQUEST_SECONDS
+        request = self._request_in_window(build, window - 1, number)
+        sent = await self._find_sent(request)
+        if sent is None:
+            request = self._request_in_window(build, window, number)
+            sent = await self._find_sent(request)
+        return request, sent
 
     def _new_id(self) -> str:
         return f"{self.fingerprint[:32]}-{uuid.uuid4().hex[:16]}"
@@ -146,12 +166,15 @@ class DialectCall:
         name = f"{key[:8]}-{key[8:12]}-5{key[13:16]}-a{key[17:20]}-{key[20:32]}"
         return build(name).model_copy(update={"request_id": name})
 
-    async def _was_sent(self, request: ActionRequest) -> bool:
+    async def _find_sent(self, request: ActionRequest) -> _Sent | None:
         """Tells whether a request was sent: Temporal knows the newest one on the object, the history those before."""
         newest = await self.ratchet.newest_run(workflow_id(request))
-        if newest is None or (await newest.memo()).get("request_id") == request.request_id:
-            return newest is not None
-        return any(line.request_id == request.request_id for line in await self.ratchet.read_history(request.path))
+        if newest is None:
+            return None
+        if (await newest.memo()).get("request_id") == request.request_id:
+            return _Sent.LAST
+        lines = await self.ratchet.read_history(request.path)
+        return _Sent.BEFORE_OTHERS if any(line.request_id == request.request_id for line in lines) else None
 
     async def _exists(self, path: str) -> bool:
         try:
