@@ -333,7 +333,7 @@ async def test_a_lease_that_began_meanwhile_is_not_made_a_second_time(
 
 async def test_the_same_change_again_gets_the_answer_of_the_first(http: httpx.AsyncClient, gateway: Gateway) -> None:
     await add_hosts(http, "h1")
-    made = await create(http, lease())
+    made = await create(http, lease(name="changed twice"))
     path = f"project:{gateway.project}:lease:{made['id']}"
     change = {"end_date": "2199-03-01 00:00"}
     both = await asyncio.gather(*(http.put(f"/leases/{made['id']}", json=change) for _ in range(2)))
