@@ -26,4 +26,4 @@ async def test_a_system_on_a_backend_that_nobody_serves_is_refused_and_one_that_
             assert refusal
             assert refusal.message == "no worker serves the backend 'process': nothing was changed"
             assert "starter worker --queues backend-process" in refusal.hint
-        assert (await user.do(asked.path, "create", spec={})).status == "pending"
+        assert (await user.do(asked.path, "create", spec={})).status == "stable"
