@@ -33,9 +33,13 @@ SETTINGS = {
     "heal_interval": "seconds between sweeps of self-healing; 0: only by `starter heal`",
     "heal_limits": "JSON: seconds after which an action counts as slow, by `kind.action`, `kind` or `*`; else 600",
     "retention": "days that ended actions and their history are kept, see docs/operations.md; 0: for ever",
-    "backends": "backends of systems that this worker serves; `process` runs commands on its machine "
+    "backends": "backends of systems that this worker serves; `process` and `container` run on its machine "
     "([systems](systems.md#the-process-backend))",
     "programs": "programs that the backend `process` may run: files, or folders with a slash at the end",
+    "images": "images that the backend `container` may run: folders; with a slash at the end, folders of images",
+    "container_network": "`host`: containers may ask for the machine's network ([containers](containers.md)); or `own`",
+    "max_containers": "most containers of the backend `container` on this machine",
+    "runc": "the program that makes containers",
     "service_users": "`own`: each service has a uid of its own where the worker is root; or `worker`",
     "secrets": "folder of services' secrets; by default in the data folder",
     "archive": "folder to which they are exported before they are removed; empty: `archive` in the home",

@@ -57,8 +57,12 @@ class WorkerSettings(ClientSettings):
     retention: float = Field(0.0, ge=0)  # days until ended actions and their history are archived; 0: never
     archive: Path | None = None  # archive folder; by default in the home
     simulated: Literal["on", "off"] = "on"  # off: refuse whatever needs a simulated provider
-    backends: BackendNames = ("simulated",)  # backends of systems; `process` runs commands on this machine
+    backends: BackendNames = ("simulated",)  # of systems; `process` and `container` run on this machine
     programs: ProgramPaths = ()  # what `process` may run: files, or folders with a slash at the end
+    images: ProgramPaths = ()  # what `container` may run: folders; with a slash at the end, of images
+    container_network: Literal["own", "host"] = "own"  # host: services may ask for the machine's network
+    max_containers: int = Field(200, ge=1, le=100_000)
+    runc: str = "runc"
     service_users: Literal["own", "worker"] = "own"  # own: where the worker is root, each service has its own uid
     secrets: Path | None = None  # folder of services' secrets; by default in the home
     simulated_journal: Path | None = None  # journal of calls to simulated clouds, for tests

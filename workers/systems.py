@@ -30,6 +30,7 @@ from domain.systems.ports import backend_queue
 from domain.systems.rules import ServiceFacts
 from domain.wire import ACTIONS_QUEUE
 from providers.systems.confinement import ProcessRules
+from providers.systems.container import ContainerRules, ContainerRunner
 from providers.systems.ledger import BackendLedger, create_tables
 from providers.systems.process import ProcessRunner
 from providers.systems.runner import InstanceRunner
@@ -42,7 +43,7 @@ from workers.family import ActivitiesByQueue, Family
 from workers.settings import WorkerSettings
 from workflows.systems.actions import CreateSystem, DeleteSystem, DeployPart, TearDownSystem
 
-BACKENDS = ("simulated", "process")
+BACKENDS = ("simulated", "process", "container")
 FIRST_RESTART_PAUSE, LONGEST_RESTART_PAUSE = 1.0, 30.0  # seconds before a failed supervisor is started again
 LOOK_SECONDS = 10.0  # seconds between full comparisons, for changes that could not be written
 
@@ -74,6 +75,7 @@ class SystemFamily(Family):
         runners: tuple[InstanceRunner, ...] = (
             SimulatedRunner(context.settings.simulated_latency),
             ProcessRunner(home / "services", process_rules(context.settings)),
+            ContainerRunner(home / "services", process_rules(context.settings), container_rules(context.settings)),
         )
         self.supervisors = {
             runner.name: Supervisor(
@@ -135,6 +137,11 @@ def process_rules(settings: WorkerSettings) -> ProcessRules:
     """Returns what this worker allows the services of the process backend."""
     own_users = settings.service_users == "own" and os.geteuid() == 0
     return ProcessRules(settings.programs, own_users, settings.secrets_folder().absolute())
+
+
+def container_rules(settings: WorkerSettings) -> ContainerRules:
+    """Returns what this worker allows the services of the container backend."""
+    return ContainerRules(settings.images, settings.container_network == "host", settings.max_containers, settings.runc)
 
 
 async def _supervise_forever(supervisor: Supervisor, store: SqlSystemStore) -> None:

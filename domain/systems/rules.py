@@ -242,18 +242,35 @@ def check_definition_fits(path: str, definition: Node, backend: str, parent: Sto
         raise Refused(
             Category.INVALID, f"the definition is named {definition.name}, the path ends in {name}", "make them agree"
         )
-    if backend == "process" and (images := _list_images(path, definition)):
+    check_backend(path, definition, backend)
+
+
+def check_backend(path: str, definition: Node, backend: str) -> None:
+    """Refuses a definition that the system's backend cannot run."""
+    nodes = list(walk_nodes(path, definition))
+    images = [at for at, node in nodes if node.image] + [
+        f"job {job.name} of {at}" for at, node in nodes for job in node.jobs if job.image
+    ]
+    if backend == "process" and images:
         raise Refused(
             Category.INVALID,
             f"the process backend runs commands, not images: {images[0]}",
-            "give it a command, or create the system with --backend simulated",
+            "give it a command, or create the system with --backend container",
         )
-
-
-def _list_images(path: str, definition: Node) -> list[str]:
-    nodes = list(walk_nodes(path, definition))
-    of_jobs = [f"job {job.name} of {at}" for at, node in nodes for job in node.jobs if job.image]
-    return [*(at for at, node in nodes if node.image), *of_jobs]
+    imageless = [at for at, node in nodes if node.command and not node.image]
+    if backend == "container" and imageless:
+        raise Refused(
+            Category.INVALID,
+            f"the container backend runs images: {imageless[0]} has none",
+            "give it an image, with or without a command, or create the system with --backend process",
+        )
+    confined = [at for at, node in nodes if node.readOnly or node.network != "own" or node.resources.cpus]
+    if backend == "process" and confined:
+        raise Refused(
+            Category.INVALID,
+            f"readOnly, network and cpus are of containers: {confined[0]}",
+            "leave them out, or create the system with --backend container",
+        )
 
 
 def leaving_move(path: str, backend: str, info: Mapping[str, Any] | None = None) -> Move:

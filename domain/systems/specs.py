@@ -18,7 +18,7 @@ MAX_JOBS = 100
 MAX_DEPTH = 12
 NAMES_SHOWN = 5
 
-BackendName = Literal["simulated", "process"]
+BackendName = Literal["simulated", "process", "container"]
 DefinitionWord = Annotated[str, StringConstraints(min_length=1, max_length=4_096)]
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 RESERVED_VARIABLES = ("PORT", "RATCHET_INSTANCE", "RATCHET_SERVICE")  # the backend sets these for every instance
@@ -68,7 +68,8 @@ class HealthCheck(Model):
 class ResourceLimits(Model):
     """The resource limits of one instance."""
 
-    memory: int | None = Field(None, ge=16, le=1_000_000, description="MiB of address space")
+    memory: int | None = Field(None, ge=16, le=1_000_000, description="MiB: of address space, or of a container")
+    cpus: float | None = Field(None, ge=0.01, le=1_000, description="CPUs' worth of time of a container")
     files: int | None = Field(None, ge=16, le=100_000, description="open files")
     processes: int | None = Field(None, ge=1, le=100_000, description="processes and threads")
 
@@ -106,7 +107,7 @@ class Job(Model):
 
 
 class Node(Model):
-    """A system, if it has parts; a service, if it has a command or an image."""
+    """A system, if it has parts; a service, if it has a command, an image, or a command in an image."""
 
     name: Name | None = None
     jobs: list[Job] = Field(default=[], max_length=MAX_JOBS, description="tasks of a system that run and end")
@@ -114,6 +115,8 @@ class Node(Model):
     command: CommandWords | None = None
     image: Image | None = None
     directory: DefinitionText | None = None
+    readOnly: bool = Field(False, description="whether a container cannot write to its image's files")
+    network: Literal["own", "host"] = Field("own", description="a container's: its own, or the machine's")
     instances: int = Field(1, ge=0, le=MAX_INSTANCES)
     environment: dict[Variable, DefinitionText] = Field(default={}, max_length=100)
     secretFrom: dict[Variable, SecretReference] = Field(
@@ -133,9 +136,8 @@ class Node(Model):
 
     @model_validator(mode="after")
     def _check_system_or_service(self) -> Self:
-        said = (self.parts is not None) + (self.command is not None) + (self.image is not None)
-        if said != 1:
-            raise ValueError("say exactly one of parts (a system), command and image (a service)")
+        if (self.parts is not None) == (self.command is not None or self.image is not None):
+            raise ValueError("say parts (a system), or command, image or both (a service)")
         if self.is_system and (extra := self.model_fields_set - {"name", "parts", "jobs"}):
             raise ValueError(f"a system has parts and jobs, not {', '.join(sorted(extra))}")
         if self.jobs and not self.is_system:
@@ -175,7 +177,7 @@ Node.model_rebuild()
 class SystemSpec(Model):
     """The spec of `system create`."""
 
-    backend: BackendName = Field("simulated", description="What runs the services: simulated or process.")
+    backend: BackendName = Field("simulated", description="What runs the services: simulated, process or container.")
     description: str = Field("", max_length=500, description="What it is for.")
 
 

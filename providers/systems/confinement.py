@@ -136,10 +136,32 @@ def _make_cgroup(root: Path, token: str, values: dict[str, str | None]) -> str:
     return str(folder)
 
 
+def _cgroups_of(token: str) -> list[Path]:
+    return [folder for root in (CGROUPS, *CGROUPS.glob("*/")) if (folder := root / CGROUP_NAME / token).exists()]
+
+
+def thaw_cgroups(token: str) -> None:
+    """Lets processes of a frozen cgroup go on: frozen ones, of version 1, do not even end."""
+    for folder in _cgroups_of(token):
+        for name, value in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
+            with suppress(OSError):
+                if (folder / name).exists():
+                    (folder / name).write_text(value)
+
+
+def count_out_of_memory(token: str) -> int:
+    """Returns how many processes of the instance the kernel has ended because its memory limit was reached."""
+    for folder in _cgroups_of(token):
+        for name in ("memory.events", "memory.oom_control"):
+            with suppress(OSError):
+                words = dict(line.split() for line in (folder / name).read_text().splitlines())
+                return int(words.get("oom_kill", 0))
+    return 0
+
+
 def end_cgroups(token: str) -> bool:
     """Kills what is left in the instance's cgroups, also what left its process group. Tells whether they are gone."""
-    folders = [root / CGROUP_NAME / token for root in (CGROUPS, CGROUPS / "pids", CGROUPS / "memory")]
-    there = [folder for folder in folders if folder.exists()]
+    there = _cgroups_of(token)
     for folder in there:
         with suppress(OSError):
             for pid in (folder / "cgroup.procs").read_text().split():

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from domain.systems.specs import HealthCheck
+from providers.systems.proxy import LOOPBACK, Route, connect_to
 
-LOOPBACK = "127.0.0.1"
 _CONNECTED_SOCKET_STATES = {
     "01",
     "02",
@@ -20,13 +20,13 @@ _CONNECTED_SOCKET_STATES = {
 }  # kernel states: established, opening either way, closed by the peer
 
 
-async def check_health(health: HealthCheck, port: int) -> str:
+async def check_health(health: HealthCheck, route: Route) -> str:
     """Checks an instance's health by HTTP or TCP. Returns an empty string if it is healthy, else the reason."""
     try:
         async with asyncio.timeout(health.timeout):
             if health.http is not None:
-                return await _check_http(health.http, port)
-            _, writer = await asyncio.open_connection(LOOPBACK, port)
+                return await _check_http(health.http, route)
+            _, writer = await connect_to(route)
             writer.close()
             return ""
     except TimeoutError:
@@ -35,8 +35,8 @@ async def check_health(health: HealthCheck, port: int) -> str:
         return error.strerror or type(error).__name__
 
 
-async def _check_http(path: str, port: int) -> str:
-    reader, writer = await asyncio.open_connection(LOOPBACK, port)
+async def _check_http(path: str, route: Route) -> str:
+    reader, writer = await connect_to(route)
     try:
         writer.write(f"GET {path} HTTP/1.0\r\nHost: {LOOPBACK}\r\nConnection: close\r\n\r\n".encode())
         answer = (await reader.readline()).decode("latin-1").split()
@@ -72,21 +72,22 @@ async def check_command(health: HealthCheck, launcher: Sequence[str], order: byt
     return "" if process.returncode == 0 else f"the check ended with exit code {process.returncode}"
 
 
-def count_connections(port: int) -> int:
-    """Returns how many connections to a loopback port are open or opening."""
-    return sum(state in _CONNECTED_SOCKET_STATES for state in _socket_states(port))
+def count_connections(route: Route) -> int:
+    """Returns how many connections to an instance are open or opening."""
+    return sum(state in _CONNECTED_SOCKET_STATES for state in _socket_states(route))
 
 
-def check_tcp(port: int) -> str:
+def check_tcp(route: Route) -> str:
     """Returns an empty string if a process listens on the port, else the reason."""
-    return "" if "0A" in _socket_states(port) else f"no process listens on port {port}"
+    return "" if "0A" in _socket_states(route) else f"no process listens on port {route.port}"
 
 
-def _socket_states(port: int) -> list[str]:
-    """Returns the kernel's states of all sockets at a local port."""
+def _socket_states(route: Route) -> list[str]:
+    """Returns the kernel's states of all sockets at a local port, in the network that the route leads to."""
     found: list[str] = []
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+    for table in ("tcp", "tcp6"):
         with suppress(OSError):
-            rows = [line.split() for line in Path(table).read_text().splitlines()[1:]]
-            found += [row[3] for row in rows if int(row[1].rpartition(":")[2], 16) == port]
+            text = Path(f"/proc/{route.pid or 'self'}/net/{table}").read_text()
+            rows = [line.split() for line in text.splitlines()[1:]]
+            found += [row[3] for row in rows if int(row[1].rpartition(":")[2], 16) == route.port]
     return found

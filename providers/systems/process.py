@@ -13,9 +13,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 from domain.errors import Rejected, Superseded, Unavailable
@@ -23,12 +24,13 @@ from domain.paths import short_path
 from domain.systems.ports import InstanceLog
 from domain.systems.specs import HealthCheck, Node
 from providers.sockets import free_port
-from providers.systems import confinement, logs, probes
+from providers.systems import confinement, logs, pids, probes
 from providers.systems.confinement import ProcessRules
 from providers.systems.ledger import SupervisedInstance
+from providers.systems.pids import TOKEN_VARIABLE
+from providers.systems.proxy import Route
 from providers.systems.reconciler import PROXY_NUMBER
 
-TOKEN_VARIABLE = "RATCHET_INSTANCE"  # noqa: S105  a name, not a secret
 LOG_BYTES = 5_000_000  # a larger log is rotated when its instance starts again
 QUIET_SECONDS = 0.1  # seconds before the first look for open connections
 LISTENS_PREFIX = "@listens"  # a proxy's check: in /proc, as a connection would reach an instance
@@ -51,7 +53,7 @@ class ProcessRunner:
         self._secret_values: dict[str, set[str]] = {}  # by service: what its logs must not show
 
     async def prepare_system(self, system: str, generation: int) -> None:
-        if not _has_pidfd():
+        if not pids.has_pidfd():
             raise Rejected("the process backend needs Linux: it knows processes by /proc")
         try:
             await asyncio.to_thread(self._make_folder, self.log_folder_of(system), generation)
@@ -66,13 +68,14 @@ class ProcessRunner:
         with self._folder_lock():
             (folder / GENERATION_FILE).write_text(str(generation))
 
-    def _make_passable(self, folder: Path) -> None:
+    def _make_passable(self, folder: Path) -> Path:
         """Makes a folder below the services' folder. Users of services may pass it, and neither list nor change it."""
         folder.mkdir(parents=True, exist_ok=True)
         for each in (folder, *folder.parents):
             if each == self._folder.parent.parent:
                 break
             each.chmod(0o711 if self._rules.own_users else 0o700)
+        return folder
 
     def _remove_folder(self, folder: Path, generation: int) -> None:
         """Removes a system's folder under the lock, so that it is not created anew meanwhile."""
@@ -103,14 +106,14 @@ class ProcessRunner:
             unit.pid = await asyncio.to_thread(self._spawn_process, unit)
         except OSError as error:
             raise Rejected(f"cannot run {unit.node.command}: {error.strerror or error}") from error
-        unit.started = _start_ticks(unit.pid)
+        unit.started = pids.start_ticks(unit.pid)
 
     def _spawn_process(self, unit: SupervisedInstance) -> int:
         order = self._launch_order(unit, unit.node.command or [])
         order["cgroups"] = confinement.make_cgroups(unit.token, unit.node.resources)
         started, report = os.pipe()
         with (
-            _open_log(self.log_folder_of(unit.path) / f"{unit.number}.log") as log,
+            open_log(self.log_folder_of(unit.path) / f"{unit.number}.log") as log,
             os.fdopen(started, "rb") as failure,
         ):
             try:
@@ -131,7 +134,7 @@ class ProcessRunner:
             reason = failure.read()  # ends when the program runs
         process.returncode = 0  # keeps Popen from waiting: the instance may outlive us
         if reason:
-            _reap_child(process.pid)
+            pids.reap_child(process.pid)
             raise OSError(0, reason.decode(errors="replace"))
         return process.pid
 
@@ -139,13 +142,9 @@ class ProcessRunner:
         """Returns how the launcher confines and starts a command of an instance. A proxy is our own program."""
         is_proxy = unit.number == PROXY_NUMBER
         own_user = self._rules.own_users and not is_proxy
-        folder = self.log_folder_of(unit.path)
-        self._make_passable(folder)
-        home = folder / HOME_FOLDER
+        home = self._make_passable(self.log_folder_of(unit.path)) / HOME_FOLDER
         home.mkdir(mode=0o700, exist_ok=True)
-        uid = confinement.assign_uid(self._folder, unit.path) if own_user else None
-        if uid is not None:
-            os.chown(home, uid, uid)
+        uid = self._give_to_own_user(unit, home) if own_user else None
         secrets = {} if is_proxy else self._resolve_secrets(unit)
         return {
             "program": command[0] if is_proxy else self._rules.find_program(command, unit.node),
@@ -157,6 +156,12 @@ class ProcessRunner:
             "cgroups": [],
         }
 
+    def _give_to_own_user(self, unit: SupervisedInstance, home: Path) -> int:
+        """Returns the uid of the service, which owns its folder."""
+        uid = confinement.assign_uid(self._folder, unit.path)
+        os.chown(home, uid, uid)
+        return uid
+
     def _resolve_secrets(self, unit: SupervisedInstance) -> dict[str, str]:
         values = self._rules.resolve_secrets(unit.path.split(":")[1], unit.node)
         self._secret_values.setdefault(unit.path, set()).update(values.values())
@@ -165,31 +170,31 @@ class ProcessRunner:
     async def find_instance(self, unit: SupervisedInstance) -> bool:
         with suppress(Rejected):  # only for redaction: it runs already
             self._resolve_secrets(unit)
-        if unit.pid and _start_ticks(unit.pid) == unit.started:
+        if pids.is_alive(unit.pid, unit.started):
             return True
-        found = await asyncio.to_thread(_find_process, unit.token) if not unit.pid else 0
-        unit.pid, unit.started = found, _start_ticks(found)
+        found = await asyncio.to_thread(pids.find_process, unit.token) if not unit.pid else 0
+        unit.pid, unit.started = found, pids.start_ticks(found)
         return bool(found)
 
     async def wait_for_exit(self, unit: SupervisedInstance) -> str:
-        await _wait_for_exit(unit)
-        return _describe_exit(unit, _reap_child(unit.pid))
+        await pids.wait_for_exit(unit.pid, unit.started)
+        return pids.describe_exit(f"process {unit.pid}", pids.reap_child(unit.pid))
 
     async def stop_instance(self, unit: SupervisedInstance) -> None:
         """Drains the instance, then sends SIGTERM, then SIGKILL."""
-        if unit.pid and _start_ticks(unit.pid) == unit.started:
+        if pids.is_alive(unit.pid, unit.started):
             await self._wait_until_unconnected(unit)
             _signal_group(unit, signal.SIGTERM)
             with suppress(TimeoutError):
                 async with asyncio.timeout(unit.node.stopSeconds):
-                    await _wait_for_exit(unit)
+                    await pids.wait_for_exit(unit.pid, unit.started)
             _signal_group(unit, signal.SIGKILL)
-            await _wait_for_exit(unit)
+            await pids.wait_for_exit(unit.pid, unit.started)
         if unit.pid:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(unit.pid, signal.SIGKILL)  # its remaining child processes
-            _reap_child(unit.pid)
-        await _end_cgroups(unit.token)
+            pids.reap_child(unit.pid)
+        await end_cgroups(unit.token)
         unit.pid = unit.started = 0
 
     async def _wait_until_unconnected(self, unit: SupervisedInstance) -> None:
@@ -199,7 +204,7 @@ class ProcessRunner:
         with suppress(TimeoutError):
             async with asyncio.timeout(unit.node.stopSeconds):
                 await asyncio.sleep(QUIET_SECONDS)
-                while await asyncio.to_thread(probes.count_connections, unit.port):  # noqa: ASYNC110  nobody tells us
+                while await asyncio.to_thread(probes.count_connections, self.route_to(unit)):  # noqa: ASYNC110  nobody tells us
                     await asyncio.sleep(QUIET_SECONDS / 2)
 
     async def probe_instance(self, unit: SupervisedInstance) -> str:
@@ -207,14 +212,20 @@ class ProcessRunner:
         if health is None:
             return ""
         if health.command and health.command[0] == LISTENS_PREFIX:
-            return probes.check_tcp(int(health.command[1]))
+            return probes.check_tcp(Route(int(health.command[1])))
         if health.command is None:
-            return await probes.check_health(health, unit.port)
+            return await probes.check_health(health, self.route_to(unit))
         try:
-            order = await asyncio.to_thread(self._launch_order, unit, health.command)
+            return await self._probe_by_command(unit, health)
         except Rejected as error:
             return str(error)
+
+    async def _probe_by_command(self, unit: SupervisedInstance, health: HealthCheck) -> str:
+        order = await asyncio.to_thread(self._launch_order, unit, health.command or [])
         return await probes.check_command(health, LAUNCHER, json.dumps(order).encode())
+
+    def route_to(self, unit: SupervisedInstance) -> Route:
+        return Route(unit.port)
 
     async def read_logs(self, path: str, lines: int) -> list[InstanceLog]:
         found = await asyncio.to_thread(logs.read_logs, self.log_folder_of(path), path, lines)
@@ -227,30 +238,28 @@ class ProcessRunner:
         words = [sys.executable, str(PROXY_SCRIPT), str(node.port), str(self._routes_file(path))]
         return Node(command=words, stopSeconds=5, health=HealthCheck(command=[LISTENS_PREFIX, str(node.port)]))
 
-    def set_routes(self, path: str, ports: Sequence[int]) -> None:
+    def set_routes(self, path: str, routes: Sequence[Route]) -> None:
         file = self._routes_file(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         draft = file.with_suffix(".new")
-        draft.write_text(json.dumps(list(ports)))
+        draft.write_text(json.dumps(list(routes)))
         draft.replace(file)
 
     def _routes_file(self, path: str) -> Path:
         return self.log_folder_of(path) / "routes.json"
 
 
-def instance_environment(unit: SupervisedInstance, folder: Path) -> dict[str, str]:
+def instance_environment(
+    unit: SupervisedInstance, folder: Path, default: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
     """Returns an instance's environment, without its secrets; it has nothing of the worker's own."""
     told = {"PATH": confinement.SERVICE_PATH, "LANG": "C.UTF-8", "HOME": str(folder)}
-    told |= unit.node.environment
+    told |= {**default, **unit.node.environment}
     told |= {TOKEN_VARIABLE: unit.token, "RATCHET_SERVICE": unit.path}
     return told | ({"PORT": str(unit.port)} if unit.port else {})
 
 
-def _has_pidfd() -> bool:
-    return Path("/proc/self/stat").exists() and hasattr(os, "pidfd_open")
-
-
-def _open_log(file: Path) -> IO[bytes]:
+def open_log(file: Path) -> IO[bytes]:
     """Opens a log for appending; rotates one that has grown too large."""
     with suppress(FileNotFoundError):
         if file.stat().st_size > LOG_BYTES:
@@ -258,70 +267,16 @@ def _open_log(file: Path) -> IO[bytes]:
     return open(file, "ab", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600))
 
 
-def _start_ticks(pid: int) -> int:
-    """Returns the start time of a process in kernel ticks; 0 if there is none, or only a zombie."""
-    try:
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return 0 if words[0] in "ZX" else int(words[19])
+def _signal_group(unit: SupervisedInstance, number: signal.Signals) -> None:
+    """Signals the process group, if the pid is still the same process, as pids are reused."""
+    if pids.is_alive(unit.pid, unit.started):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(unit.pid, number)
 
 
-def _find_process(token: str) -> int:
-    """Returns the pid of the oldest process with this token in its environment, or 0."""
-    mark, found = f"{TOKEN_VARIABLE}={token}".encode(), []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            with suppress(OSError):
-                if mark in (folder / "environ").read_bytes().split(b"\0"):
-                    found.append((_start_ticks(int(folder.name)), int(folder.name)))
-    return min(found)[1] if found else 0
-
-
-async def _end_cgroups(token: str) -> None:
+async def end_cgroups(token: str) -> None:
     """Removes the instance's cgroups with what is left in them; the kernel needs a moment to forget the dead."""
     with suppress(TimeoutError):
         async with asyncio.timeout(CGROUP_SECONDS):
             while not confinement.end_cgroups(token):  # noqa: ASYNC110  nobody tells us
                 await asyncio.sleep(0.01)
-
-
-async def _wait_for_exit(unit: SupervisedInstance) -> None:
-    """Waits until the process has ended, by a pidfd, which also works for processes that are not our children."""
-    if _start_ticks(unit.pid) != unit.started:
-        return
-    try:
-        descriptor = os.pidfd_open(unit.pid)
-    except OSError:
-        return
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(descriptor, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
-
-
-def _signal_group(unit: SupervisedInstance, number: signal.Signals) -> None:
-    """Signals the process group, if the pid is still the same process, as pids are reused."""
-    if _start_ticks(unit.pid) == unit.started:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(unit.pid, number)
-
-
-def _reap_child(pid: int) -> int | None:
-    """Returns the exit code of a child that has ended; None for other processes."""
-    try:
-        found, status = os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return None
-    return os.waitstatus_to_exitcode(status) if found else None
-
-
-def _describe_exit(unit: SupervisedInstance, code: int | None) -> str:
-    if code is None:
-        return f"process {unit.pid} is gone"
-    if code < 0:
-        return f"process {unit.pid} was ended by {signal.Signals(-code).name}"
-    return f"process {unit.pid} ended with exit code {code}"

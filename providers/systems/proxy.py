@@ -1,43 +1,99 @@
 """The proxy of a service: accepts connections on the service's port and passes them to a healthy instance.
 
 A program of its own, of the standard library only, so that it outlives the worker: `proxy.py PORT ROUTES`. ROUTES is a
-file with the instances' ports, read again whenever it changes.
+file with the routes to the instances, read again whenever it changes. An instance with a network of its own has nothing
+but a loopback there: whoever connects to it enters that network first, which only root can.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
+import os
 import signal
+import socket
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS = 2.0  # seconds to wait for an instance before a connection is closed
 DRAIN_SECONDS = 5.0  # seconds for open connections after SIGTERM
 BLOCK_BYTES = 65_536
+CLONE_NEWNET = 0x40000000
+
+
+class Route(NamedTuple):
+    """Where an instance answers: a port of this machine or, with a pid, of the network of that process."""
+
+    port: int
+    pid: int = 0
+    started: int = 0  # the process's start time, as pids are used again
+
+
+async def connect_to(route: Route) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connects to an instance; raises OSError."""
+    if not route.pid:
+        return await asyncio.open_connection(LOOPBACK, route.port)
+    outlet = _socket_in_network(route)
+    try:
+        await asyncio.get_running_loop().sock_connect(outlet, (LOOPBACK, route.port))
+        return await asyncio.open_connection(sock=outlet)
+    except BaseException:
+        outlet.close()
+        raise
+
+
+def _socket_in_network(route: Route) -> socket.socket:
+    """Returns a socket in the network of a process. A socket stays in the network that it was made in."""
+    network = os.open(f"/proc/{route.pid}/ns/net", os.O_RDONLY)
+    made: list[socket.socket | OSError] = []
+
+    def make_socket() -> None:
+        try:
+            if ctypes.CDLL(None, use_errno=True).setns(network, CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "its network cannot be entered")
+            made.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
+        except OSError as error:
+            made.append(error)
+
+    try:
+        fields = Path(f"/proc/{route.pid}/stat").read_text().rpartition(")")[2].split()
+        if int(fields[19]) != route.started:  # looked at after the open: what is open is of the right process
+            raise ProcessLookupError(f"process {route.pid} is another one now")
+        thread = threading.Thread(target=make_socket)  # which ends there: only threads enter a network
+        thread.start()
+        thread.join()
+    finally:
+        os.close(network)
+    if isinstance(made[0], OSError):
+        raise made[0]
+    return made[0]
 
 
 class RoutesFile:
-    """The ports of a service's instances, used in turn."""
+    """The routes to a service's instances, used in turn."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._seen = 0
-        self._ports: list[int] = []
+        self._routes: list[Route] = []
         self._turn = 0
 
-    def ports_in_turn(self) -> list[int]:
-        """Returns all ports, beginning with the next one in turn."""
+    def routes_in_turn(self) -> list[Route]:
+        """Returns all routes, beginning with the next one in turn."""
         with suppress(OSError, ValueError):
             changed = self._file.stat().st_mtime_ns
             if changed != self._seen:
-                self._ports, self._seen = json.loads(self._file.read_text()), changed
-        if not self._ports:
+                self._routes = [Route(*words) for words in json.loads(self._file.read_text())]
+                self._seen = changed
+        if not self._routes:
             return []
-        self._turn = (self._turn + 1) % len(self._ports)
-        return self._ports[self._turn :] + self._ports[: self._turn]
+        self._turn = (self._turn + 1) % len(self._routes)
+        return self._routes[self._turn :] + self._routes[: self._turn]
 
 
 class ServiceProxy:
@@ -65,9 +121,9 @@ class ServiceProxy:
         """Connects to an instance; tries the next one on failure, as nothing was sent yet."""
         deadline = asyncio.get_running_loop().time() + CONNECT_SECONDS
         while asyncio.get_running_loop().time() < deadline:
-            for port in self._routes.ports_in_turn():
+            for route in self._routes.routes_in_turn():
                 with suppress(OSError):
-                    return await asyncio.open_connection(LOOPBACK, port)
+                    return await connect_to(route)
             await asyncio.sleep(0.02)
         return None
 

@@ -12,6 +12,7 @@ from domain.errors import RatchetError, one_line
 from domain.systems.rules import RunningInstance, ServiceFacts, instance_revision, next_instance_steps, restart_delay
 from domain.systems.specs import Node
 from providers.systems.ledger import BackendLedger, SupervisedInstance, WantedService
+from providers.systems.proxy import Route
 from providers.systems.runner import InstanceRunner
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ class ServiceReconciler:
         self._reconciling = asyncio.Lock()
         self._leaving = self._needs_reconcile = False
         self._noted: dict[str, bool] = {}
-        self._routed: list[int] | None = None
+        self._routed: list[Route] | None = None
 
     def adopt_instance(self, unit: SupervisedInstance) -> None:
         """Watches an instance that is in the ledger from an earlier supervisor."""
@@ -185,9 +186,9 @@ class ServiceReconciler:
         """Starts the instance if it is not up, and watches it. Returns why it ended; empty if it is to stop."""
         try:
             if not up:
-                before = (unit.pid, unit.started, unit.port)
+                await self._forget_process(unit)
                 await self._runner.start_instance(unit)
-                if (unit.pid, unit.started, unit.port) != before:
+                if unit.pid or unit.port:
                     await self._retry_store(self._ledger.update_instances, [unit])
         except RatchetError as error:
             return one_line(error)
@@ -207,6 +208,12 @@ class ServiceReconciler:
         finally:
             for task in (end, stop, health):
                 task.cancel()
+
+    async def _forget_process(self, unit: SupervisedInstance) -> None:
+        """Records that an instance has no process before a new one starts: if we die now, that one is looked for."""
+        if unit.pid or unit.started:
+            unit.pid = unit.started = 0
+            await self._retry_store(self._ledger.update_instances, [unit])
 
     async def _probe_loop(self, unit: SupervisedInstance) -> str:
         """Checks the instance's health and reports changes. Returns the reason when a healthy one fails."""
@@ -236,14 +243,14 @@ class ServiceReconciler:
             self._start_task(self._reconcile())
 
     def _update_routes(self) -> None:
-        ports = sorted(
-            unit.port
+        routes = sorted(
+            self._runner.route_to(unit)
             for unit in self._units.values()
             if unit.number != PROXY_NUMBER and unit.healthy and not unit.stopping
         )
-        if ports != self._routed:
-            self._routed = ports
-            self._runner.set_routes(self.path, ports)
+        if routes != self._routed:
+            self._routed = routes
+            self._runner.set_routes(self.path, routes)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

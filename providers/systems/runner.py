@@ -8,6 +8,7 @@ from typing import Protocol
 from domain.systems.ports import InstanceLog
 from domain.systems.specs import Node
 from providers.systems.ledger import SupervisedInstance
+from providers.systems.proxy import Route
 
 
 class InstanceRunner(Protocol):
@@ -44,8 +45,12 @@ class InstanceRunner(Protocol):
         """Returns the proxy in front of a service's instances, or None."""
         ...
 
-    def set_routes(self, path: str, ports: Sequence[int]) -> None:
-        """Routes requests to the instances at these ports from now on."""
+    def route_to(self, unit: SupervisedInstance) -> Route:
+        """Returns where the instance answers."""
+        ...
+
+    def set_routes(self, path: str, routes: Sequence[Route]) -> None:
+        """Routes requests to these instances from now on."""
         ...
 
     async def prepare_system(self, system: str, generation: int) -> None:

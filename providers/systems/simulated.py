@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from domain.systems.ports import InstanceLog
 from domain.systems.specs import Node
 from providers.systems.ledger import SupervisedInstance
+from providers.systems.proxy import Route
 
 BEHAVIOUR_VARIABLE = "SIMULATED"
 
@@ -64,7 +65,10 @@ class SimulatedRunner:
     def proxy_definition(self, path: str, node: Node) -> Node | None:
         return None
 
-    def set_routes(self, path: str, ports: Sequence[int]) -> None:
+    def route_to(self, unit: SupervisedInstance) -> Route:
+        return Route(unit.port)
+
+    def set_routes(self, path: str, routes: Sequence[Route]) -> None:
         pass
 
     async def prepare_system(self, system: str, generation: int) -> None:

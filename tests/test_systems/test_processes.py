@@ -21,7 +21,8 @@ from domain.systems.specs import Node
 from providers.sockets import free_port
 from providers.systems.confinement import ProcessRules
 from providers.systems.ledger import BackendLedger, SupervisedInstance, create_tables
-from providers.systems.process import TOKEN_VARIABLE, ProcessRunner
+from providers.systems.pids import TOKEN_VARIABLE
+from providers.systems.process import ProcessRunner
 from providers.systems.supervisor import Supervisor
 from store.engine import Database
 from tests.patience import PATIENCE
@@ -218,6 +219,27 @@ async def test_a_process_that_was_started_but_not_noted_is_found_by_its_token(tm
     assert (found.token, found.pid) == ("tok3n", lost.pid)
     assert not runs(lost.pid)
     await lost.wait()
+
+
+async def test_before_a_restart_the_record_forgets_the_former_process(tmp_path: Path) -> None:
+    """Else a worker that dies right after the start leaves a process that its successor does not look for."""
+    seen: list[list[int]] = []
+    async with keeping(tmp_path) as supervisor:
+        start = supervisor.runner.start_instance
+
+        async def look_and_start(unit: SupervisedInstance) -> None:
+            seen.append([record.pid for record in await supervisor.ledger.list_instances()])
+            await start(unit)
+
+        supervisor.runner.start_instance = look_and_start  # type: ignore[method-assign]
+        (unit,) = await want(supervisor, 1)
+        os.kill(unit.pid, signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE):
+            while len(seen) < 2:
+                await asyncio.sleep(0.02)
+        await until(supervisor, 1, 1)
+        await forget(supervisor)
+    assert seen == [[0], [0]]
 
 
 async def test_where_processes_cannot_be_known_no_system_is_made(

@@ -1,0 +1,60 @@
+"""A supervisor of containers by itself, without a worker. It imports little, so that a process starts quickly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from domain.systems.ports import ServiceOrder
+from providers.systems.confinement import ProcessRules
+from providers.systems.container import ContainerRules, ContainerRunner
+from providers.systems.ledger import BackendLedger, SupervisedInstance, create_tables
+from providers.systems.supervisor import Supervisor
+from store.engine import Database
+
+ANY_IMAGE = ContainerRules(["/"])
+
+
+def make_runner(folder: Path, rules: ContainerRules = ANY_IMAGE) -> ContainerRunner:
+    return ContainerRunner(folder / "services", ProcessRules(secrets=folder / "secrets"), rules)
+
+
+@asynccontextmanager
+async def keeping(folder: Path, rules: ContainerRules = ANY_IMAGE) -> AsyncIterator[Supervisor]:
+    """A supervisor with its data in a folder. Leaving the block is, for its containers, the end of a worker."""
+    database = Database(f"sqlite:///{folder / 'books.db'}")
+    database.run_transaction_here(create_tables)
+    supervisor = Supervisor(make_runner(folder, rules), BackendLedger("container", database), folder / "lock")
+    task = asyncio.create_task(supervisor.run(lambda _facts, _gone: asyncio.sleep(0)))
+    try:
+        await supervisor.is_supervising.wait()
+        yield supervisor
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        database.close()
+
+
+async def until(supervisor: Supervisor, wanted: int, generation: int) -> None:
+    listener = supervisor.listen_for_changes("system:s")
+    while True:
+        facts = await supervisor.describe_services("system:s")
+        if len(facts) == wanted and all(fact.is_settled(generation) for fact in facts):
+            return listener.close()
+        await listener.wait_for_change()
+
+
+async def want(supervisor: Supervisor, generation: int, definition: dict[str, Any]) -> list[SupervisedInstance]:
+    """Order a service and wait until it is as it should be."""
+    await supervisor.apply_orders([ServiceOrder("system:s:job", generation, definition)])
+    await until(supervisor, 1, generation)
+    return await supervisor.ledger.list_instances()
+
+
+async def forget(supervisor: Supervisor) -> None:
+    await supervisor.remove_services("system:s", 1_000)
+    await until(supervisor, 0, 0)
