@@ -37,9 +37,9 @@ def test_what_is_kept_of_a_node_is_its_own_and_makes_the_same_node_again() -> No
 @every_case(
     ("definition", "complaint"),
     [
-        ({}, "exactly one of parts"),
-        ({"parts": [], "command": ["x"]}, "exactly one of parts"),
-        ({"command": ["x"], "image": "y"}, "exactly one of parts"),
+        ({}, "say parts"),
+        ({"parts": [], "command": ["x"]}, "say parts"),
+        ({"parts": [], "image": "y"}, "say parts"),
         ({"parts": [], "instances": 2}, "a system has parts and jobs, not instances"),
         ({"command": []}, "at least 1 item"),
         ({"command": ["a\0b"]}, "NUL"),
@@ -149,6 +149,9 @@ INNER = StoredPart("system:shop:in", "stable", {"parts": []})
         ("system:shop:a:x", SERVICE, "simulated", StoredPart("system:shop:a", "stable", RUN), False, "is a service"),
         ("system:shop:in:x", SERVICE.model_copy(update={"name": "y"}), "simulated", INNER, False, "named y"),
         ("system:shop:in:x", Node(image="nginx"), "process", INNER, False, "not images: system:shop:in:x"),
+        ("system:shop:in:x", SERVICE, "container", INNER, False, "runs images: system:shop:in:x has none"),
+        ("system:shop:in:x", Node(command=["x"], readOnly=True), "process", INNER, False, "are of containers"),
+        ("system:shop:in:x", Node(command=["x"], network="host"), "process", INNER, False, "are of containers"),
     ],
 )
 def test_a_definition_that_does_not_fit_its_place_is_refused(
@@ -163,6 +166,7 @@ def test_a_definition_that_fits_is_let_in() -> None:
     check_definition_fits("system:shop", SYSTEM, "process", None, True)
     check_definition_fits("system:shop:in:x", SERVICE.model_copy(update={"name": "x"}), "process", INNER, False)
     check_definition_fits("system:shop:in:x", Node(image="nginx"), "simulated", INNER, False)
+    check_definition_fits("system:shop:in:x", Node(image="nginx", command=["x"]), "container", INNER, False)
 
 
 JOBS = [{"name": "migrate", "command": ["migrate"], "environment": {"A": "1"}}]
