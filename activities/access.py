@@ -12,15 +12,15 @@ from pydantic import BaseModel
 
 from activities.proofs import ReplayMemory
 from domain import registry
-from domain.access import AccessPolicy, Subject
+from domain.access import AccessPolicy, Subject, refuse_false_delegation
 from domain.errors import Category, Refused
 from domain.exposure import INTERNAL, OWN_ACTION, READ, Access
-from domain.identities import ProofUse
+from domain.identities import Principal, ProofUse
 from domain.kinds import InternalProgram
 from domain.message import SignedMessage
 from domain.model import Claim, Request
 from domain.requests import AccessQuery, AccessView, MessageCheck, sent_request
-from domain.wire import READ_ACCESS
+from domain.wire import READ_ACCESS, object_path_of
 
 T = TypeVar("T")
 
@@ -32,10 +32,22 @@ class IdentifySender(Protocol):
 
     def __call__(self, message: SignedMessage, purpose: str, at: datetime | None) -> Subject: ...
 
+    def recall(self, principal: Principal) -> Subject:
+        """Returns somebody who asked for something earlier, with their groups of now; Refused if not known any more."""
+        ...
 
-def claimed_sender(message: SignedMessage, purpose: str, at: datetime | None) -> Subject:
+
+class ClaimedSender:
     """Takes the name that the sender gives: for workers without RATCHET_IDENTITIES."""
-    return Subject(message.requested_by)
+
+    def __call__(self, message: SignedMessage, purpose: str, at: datetime | None) -> Subject:
+        return Subject(message.requested_by)
+
+    def recall(self, principal: Principal) -> Subject:
+        return Subject(principal.name)
+
+
+claimed_sender = ClaimedSender()
 
 
 class Authorizer:
@@ -63,27 +75,32 @@ class Authorizer:
     def check_request(self, request: Request, at: datetime | None = None) -> Subject:
         """Raises Refused unless its sender may make this request. Returns the sender."""
         subject = self.identify(request, OWN_ACTION, at)
-        self._judge_request(request, subject)
+        refuse_false_delegation(request)
+        self.judge_sender(request, subject)
         return subject
 
-    def check_claim(self, claim: Claim) -> ProofUse | None:
-        """Raises Refused unless the sender of a request may make it. Returns its proof, which is good once.
+    def identify_claim(self, claim: Claim) -> Subject:
+        """Returns who sends a request; raises Refused if that is not proven where it must be.
 
         What a workflow of ours asks for has no proof: Temporal itself says whose child it is.
         """
         request = claim.request
-        if self.wants_proofs and claim.parent and not request.proof:
-            subject = Subject(request.requested_by)
-            if not is_program_name(subject.name):
-                raise Refused(Category.FORBIDDEN, f"{subject.name} is not proven: it is no program of ours")
-        else:
-            subject = self.identify(sent_request(claim), OWN_ACTION, claim.started or claim.at)
-        self._judge_request(request, subject)
-        return subject.proof
+        if not (self.wants_proofs and claim.parent and not request.proof):
+            return self.identify(sent_request(claim), OWN_ACTION, claim.started or claim.at)
+        if not is_name_of_program(request.requested_by, claim.parent):
+            raise Refused(Category.FORBIDDEN, f"{request.requested_by} is not proven: it is no program of ours")
+        return Subject(request.requested_by)
 
-    def _judge_request(self, request: Request, subject: Subject) -> None:
+    def judge_sender(self, request: Request, sender: Subject) -> None:
+        """Raises Refused unless the policy lets the sender make this request."""
         if policy := self.policy():
-            policy.check_request(request, subject)
+            policy.check_request(request, sender)
+
+    def judge_principal(self, request: Request, principal: Principal) -> None:
+        """Raises Refused unless the one for whom a program asks is still known, and may have it done."""
+        subject = self.identify.recall(principal)
+        if policy := self.policy():
+            policy.check_principal(request, subject)
 
     def check_message(self, check: MessageCheck) -> ProofUse | None:
         """Raises Refused unless its sender may send this message to the workflow of an object. Returns its proof."""
@@ -109,14 +126,22 @@ class Authorizer:
         )
 
     def check_call(
-        self, name: str, asked: object, at: datetime | None = None, known: Subject | None = None, call: str = ""
+        self,
+        name: str,
+        asked: object,
+        at: datetime | None = None,
+        known: Subject | None = None,
+        call: str = "",
+        by_own_workflow: bool = False,
     ) -> Subject | None:
         """Raises Refused unless the sender may call this activity. Returns the sender; None if nobody is asked for.
 
-        `known` is a sender whom this process itself has authenticated.
+        `known` is a sender whom this process itself has authenticated. What a workflow of ours reads for itself has no
+        sender; what it does for somebody else has one, and is judged.
         """
         exposure = registry.ACTIVITY_EXPOSURES.get(name, INTERNAL)
-        if exposure.access not in (Access.JUDGED, Access.RELAYED) or not isinstance(asked, SignedMessage):
+        judged = (Access.RELAYED,) if by_own_workflow else (Access.JUDGED, Access.RELAYED)
+        if exposure.access not in judged or not isinstance(asked, SignedMessage):
             return None
         if isinstance(asked, Request):  # the activity itself judges it
             return None
@@ -162,9 +187,9 @@ class Authorizer:
             policy.authorize(subject, READ, path)
 
 
-def is_program_name(name: str) -> bool:
-    """Tells whether a name is one that programs of ours use: their own, an object's path, or a policy's."""
-    return name in {*InternalProgram, "lease"} or ":" in name or name.startswith("policy ")
+def is_name_of_program(name: str, parent: str) -> bool:
+    """Tells whether a child of this workflow may use this name: a program's, or the path of the parent's object."""
+    return name in {*InternalProgram} or name == object_path_of(parent)
 
 
 class LineBudget:

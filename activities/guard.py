@@ -36,7 +36,11 @@ class _GuardedActivity(ActivityInboundInterceptor):
             check_caller(info.activity_type, info.workflow_type, self._guard.own_types)
             asked = input.args[0] if input.args else None
             subject = authorizer.check_call(
-                info.activity_type, asked, info.scheduled_time, call=info.activity_run_id or info.activity_id
+                info.activity_type,
+                asked,
+                info.scheduled_time,
+                call=info.activity_run_id or info.activity_id,
+                by_own_workflow=info.workflow_type is not None,
             )
             answer = await super().execute_activity(input)
             return authorizer.prune_answer(subject, answer)

@@ -121,7 +121,7 @@ class ActionActivities:
     async def _try_inline_work(self, grant: Grant) -> WorkReport | Grant:
         """Runs the action's inline work. Returns its result, or the grant for the workflow to continue from."""
         work = self.at_once.get((kind_of(grant.path), grant.action))
-        if work is None or grant.ruling is not Ruling.GO or grant.behind:
+        if work is None or grant.ruling is not Ruling.GO or grant.behind or grant.denied:
             return grant
         try:
             return await work(grant)

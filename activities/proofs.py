@@ -26,6 +26,7 @@ from domain.identities import (
     MAX_SECONDS,
     Identities,
     KeyOwner,
+    Principal,
     ProofClaims,
     ProofUse,
     key_id,
@@ -99,7 +100,26 @@ class ProofVerifier:
         if claims.rid != request_id_of(message) or claims.dig != message_digest(message, purpose):
             raise _refused(message, "it is not what was signed")
         use = ProofUse(claims.jti, datetime.fromtimestamp(claims.exp + CLOCK_SKEW, UTC))
-        return Subject(claims.sub, self._groups_of(claims.sub, owner), proven=True, proof=use)
+        vouched = owner.name if owner.issuer else ""
+        return Subject(claims.sub, self._groups_of(claims.sub, owner), proven=True, proof=use, issuer=vouched)
+
+    def recall(self, principal: Principal) -> Subject:
+        """Returns a principal with its groups of now; raises Refused if nobody proves or vouches for it any more.
+
+        A name that was only claimed, before proofs were wanted, stays one: it has no groups of the identities file.
+        """
+        if not principal.proven:
+            return Subject(principal.name)
+        known = self._identities()
+        subject, issuer = known.subjects.get(principal.name), known.issuers.get(principal.issuer)
+        if principal.issuer and (
+            issuer is None or not KeyOwner(principal.issuer, issuer).may_speak_for(principal.name)
+        ):
+            raise Refused(Category.FORBIDDEN, f"{principal.issuer} does not vouch for {principal.name} any more", HINT)
+        if not principal.issuer and subject is None:
+            raise Refused(Category.FORBIDDEN, f"{principal.name} is not known any more: RATCHET_IDENTITIES", HINT)
+        groups = (*(subject.groups if subject else ()), *(issuer.groups if issuer else ()))
+        return Subject(principal.name, groups, proven=True, issuer=principal.issuer)
 
     def _find_key(self, message: SignedMessage) -> tuple[OKPKey, KeyOwner]:
         if (known := self._identities()) is not self._known:

@@ -135,6 +135,7 @@ REQUEST_FIELDS = {
     "force": "begin in any status; end the action that runs on the object",
     "spec": "parameters of the action, such as what to create",
     "requested_by": "who asks, for the history",
+    "on_behalf_of": "only for our programs: who made the lease, policy or maintenance that they serve",
     "reason": "why, for the history",
     "request_id": "a request sent twice with the same ID is carried out once",
 }

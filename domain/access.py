@@ -17,7 +17,8 @@ from domain import registry
 from domain.errors import Category, Refused
 from domain.exposure import READ
 from domain.fields import ObjectPath
-from domain.identities import ProofUse
+from domain.identities import Principal, ProofUse
+from domain.kinds import Verb
 from domain.model import Model, Request
 from domain.paths import kind_of
 
@@ -35,6 +36,12 @@ class Subject:
     groups: tuple[str, ...] = ()
     proven: bool = False
     proof: ProofUse | None = None
+    issuer: str = ""  # who vouched for the name
+    token_groups: tuple[str, ...] = ()  # those of `groups` that only the issuer's token names
+
+    def as_principal(self) -> Principal:
+        """Returns what is stored of whoever asks, for programs that act for them later."""
+        return Principal(name=self.name, proven=self.proven, issuer=self.issuer, groups=list(self.token_groups))
 
 
 class Rule(Model):
@@ -142,9 +149,23 @@ class AccessPolicy(Model):
     def check_request(self, request: Request, subject: Subject | None = None) -> None:
         """Raises Refused unless the requester may make this request: by its roles, or as a program of ours."""
         subject = subject or Subject(request.requested_by)
-        if subject.name in self.users or not is_from_own_program(request):
+        program = find_program(request)
+        if program in self.users:
+            self.authorize(Subject(program), request.action, request.path)
+        elif not program:
             self.authorize(subject, request.action, request.path, request.force)
+            self._check_consequences(request, subject)
         self.check_places(request)
+
+    def check_principal(self, request: Request, principal: Subject) -> None:
+        """Raises Refused unless the one for whom a program asks may have it done now."""
+        self.authorize(principal, find_verb(request).needed_right or request.action, request.path)
+
+    def _check_consequences(self, request: Request, subject: Subject) -> None:
+        """Raises Refused unless the requester may do what programs will do later because of this request."""
+        if leads_to := find_verb(request).leads_to:
+            for action, path in leads_to(request.path, registry.parse_spec(request)):
+                self.authorize(subject, action, path)
 
     def check_places(self, request: Request) -> None:
         """Raises Refused if the request would create something in a cloud that its tenant may not use."""
@@ -213,11 +234,30 @@ class AccessPolicy(Model):
         return self.connections.get(ANYTHING)
 
 
-def is_from_own_program(request: Request) -> bool:
-    """Tells whether one of our programs requests its own work; an object that does gives its path as its name."""
+def find_verb(request: Request) -> Verb:
+    """Returns the verb of a request; Refused if its kind has none of that name."""
+    return registry.kind_at(request.path).find_verb(request.action)
+
+
+def find_program(request: Request) -> str:
+    """Returns which of our programs requests its own work; empty if somebody else requests it.
+
+    An object gives its path as its name; its kind is the program.
+    """
     signed = request.requested_by
     name = signed.split(":")[-2] if ":" in signed else signed
-    return not request.force and name in registry.kind_at(request.path).find_verb(request.action).programs
+    return name if not request.force and name in find_verb(request).programs else ""
+
+
+def refuse_false_delegation(request: Request) -> None:
+    """Raises Refused if anybody but a program of ours asks on behalf of somebody else."""
+    if request.on_behalf_of and not find_program(request):
+        who = request.requested_by or "somebody without a name"
+        raise Refused(
+            Category.FORBIDDEN,
+            f"{who} may not {request.action} {request.path} on behalf of {request.on_behalf_of}",
+            "only our programs ask on behalf of others: leave on_behalf_of out",
+        )
 
 
 def path_covers(prefix: str, path: str) -> bool:

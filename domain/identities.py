@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from domain.message import Model, SignedMessage
+from domain.message import Model, SenderName, SignedMessage
 
 MAX_SECONDS = 7 * 24 * 3600  # for which a proof may be good
 CLOCK_SKEW = 30.0  # seconds by which the clocks of a sender and of Temporal may differ
@@ -66,6 +66,15 @@ class ProofClaims(Model):
     jti: Annotated[str, StringConstraints(min_length=8, max_length=64)]
     rid: str = ""  # the request ID
     dig: str
+
+
+class Principal(Model):
+    """Whoever our programs act for, as they were known when they asked for it. Their rights are looked up when used."""
+
+    name: SenderName = ""
+    proven: bool = False
+    issuer: str = ""  # who vouched for the name; empty: a key of their own, or nobody
+    groups: list[str] = []  # that the issuer's token named; other groups are looked up
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,9 @@ class InternalProgram(StrEnum):
     SELF_HEALING = "self-healing"
 
 
+LaterActions = Callable[[str, Any], Iterable[tuple[str, str]]]  # (path, spec) -> actions, each with its path
+
+
 @dataclass(frozen=True)
 class Verb:
     """One action of a kind: the workflow that runs it, and the spec that it takes."""
@@ -37,6 +40,10 @@ class Verb:
     takes_no_members: bool = False  # it begins on the object only; its workflow picks the members later
     is_internal: bool = False  # requested by our own programs, or by another command; not offered as a word of its own
     programs: tuple[str, ...] = ()  # programs, and kinds of objects, that may request it without a role
+    on_behalf: bool = False  # programs may only on behalf of somebody who may
+    needed_right: str = ""  # the action that this somebody must be allowed; empty: this one
+    remakes: bool = False  # whoever requests it answers for the object from then on, as its creator did before
+    leads_to: LaterActions | None = None  # what programs will do later because of it, on behalf of its requester
     preempts: bool = False  # it takes over from the action on the object and cancels those below, even without force
 
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 ShortText = Annotated[str, StringConstraints(max_length=500)]
 ShortWord = Annotated[str, StringConstraints(max_length=100)]
+SenderName = Annotated[str, StringConstraints(max_length=200)]  # a person's, a program's, or an object's path
 MAX_PROOF = 2_000  # characters; a longer one is refused before it is parsed
 
 
@@ -27,7 +28,7 @@ class Model(BaseModel):
 class SignedMessage(Model):
     """Base of every message from outside: who sends it, and the proof of that (`domain/proofs.py`)."""
 
-    requested_by: ShortWord = ""
+    requested_by: SenderName = ""
     proof: Annotated[str, StringConstraints(max_length=MAX_PROOF)] = ""
 
     unsigned: ClassVar[frozenset[str]] = frozenset()  # fields that our workflows fill in

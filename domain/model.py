@@ -34,6 +34,7 @@ class Request(SignedMessage):
     action: ActionWord
     force: bool = False
     spec: dict[str, Any] | None = None
+    on_behalf_of: ShortText = ""  # only of a program's request: who made what the program serves
     reason: ShortText = ""
     request_id: ShortWord = ""
 
@@ -92,6 +93,8 @@ class Grant(Model):
     skipped: dict[str, int] = {}
     details: dict[str, Any] = {}  # what the family's hooks decided at begin
     behind: list[LockHolder] = []  # the holders that must end before the work begins
+    principal: str = ""  # whom the action is for: what it asks of other objects is asked on their behalf
+    denied: str = ""  # why they may not have it done any more: it fails, and nothing is done
 
 
 class LockHolders(Model):
@@ -339,6 +342,7 @@ class HistoryLine(Model):
     effect: LineEffect = LineEffect.APPLIED
     message: str = ""
     requested_by: str = ""
+    on_behalf_of: str = ""
     reason: str = ""
     request_id: str = ""
     workflow: str = ""

@@ -116,7 +116,7 @@ async def print_history(path: str, limit: int, output: Output) -> Exit:
             line.action,
             line.source,
             line.to,
-            line.requested_by,
+            f"{line.requested_by} for {line.on_behalf_of}" if line.on_behalf_of else line.requested_by,
             line.message or line.reason,
         )
         for line in lines

@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import sqlalchemy as sa
 from pydantic import BaseModel
 
 from domain import registry
+from domain.access import Subject
 from domain.errors import Category, Refused
-from domain.identities import ProofUse
 from domain.limits import HOLDERS_LISTED, HOLDERS_SHOWN
 from domain.locks import EXCLUSIVE_MODES, HeldLock, LockMode, conflicting_locks, locks_needed_for, locks_to_wait_for
-from domain.model import ACTION_NAME_KEY, Admission, Claim, Grant, LockHolder, Outcome, Refusal, Request, Step
-from domain.requests import reused_request_id_refusal, spec_digest
+from domain.model import ACTION_NAME_KEY, Admission, Claim, Grant, LockHolder, Refusal, Request, Step
 from domain.simulated import refuse_simulated
 from domain.statetable import NONE, Row, Ruling, StateTable
 from domain.wire import object_path_of
-from store.grants import AdmissionPlan, GrantWriter, grant_of_action
+from store.answers import find_earlier_answer, judge_sender
+from store.delegation import EVERYBODY, AccessCheck
+from store.grants import AdmissionPlan, GrantWriter
 from store.hooks import NO_HOOKS, GrantExtras, Hooks, HooksByKind, MaybeObjectRow
 from store.identity import check_incarnation
-from store.proofs import use_proof
 from store.queries import lock_from_row, read_aggregated_status
 from store.recovery import CUT_OFF_MESSAGE, abandon_run
-from store.rows import find_object, lock_object, read_all, read_one
-from store.schema import HAS_REQUEST_ID, ActionRow, LockRow, actions, locks, objects
+from store.rows import find_object, lock_object, read_all
+from store.schema import LockRow, actions, locks, objects
 from store.steps import apply_step
 from store.turns import take_turns_on_paths
 
-UNKNOWN_SPEC = ""  # of actions that began before spec digests were stored
-AccessCheck = Callable[[Claim], ProofUse | None]  # raises Refused if the requester lacks permission or proof
-
-_SELECT_ACTION_OF_RUN = sa.select(actions).where(actions.c.run == sa.bindparam("run"))
-_SELECT_ACTIONS_OF_REQUEST = (  # the latest first: an earlier one may have been abandoned
-    sa.select(actions)
-    .where(actions.c.path == sa.bindparam("path"), actions.c.request_id == sa.bindparam("request_id"), HAS_REQUEST_ID)
-    .order_by(actions.c.epoch.desc())
-)
 _SELECT_NEWER_RUNS = sa.select(actions.c.run).where(
     actions.c.run.in_(sa.bindparam("runs", expanding=True)), actions.c.started_at > sa.bindparam("started")
 )
@@ -68,16 +59,20 @@ _COUNT_MEMBERS_BY_STATUS = (
 )
 
 
-def allow_everybody(_claim: Claim) -> None:
-    """Access check that allows every request."""
-
-
 def begin_action(
-    connection: sa.Connection, hooks: HooksByKind, claim: Claim, allowed: AccessCheck = allow_everybody
+    connection: sa.Connection,
+    hooks: HooksByKind,
+    claim: Claim,
+    access: AccessCheck = EVERYBODY,
+    sender: Subject | None = None,
 ) -> Admission:
-    """Admits or refuses an action. A second begin of the same run returns the stored grant."""
+    """Admits or refuses an action. A second begin of the same run returns the stored grant.
+
+    `sender`: who was identified already, before there was a transaction.
+    """
     request = claim.request
     try:
+        sender = sender or access.identify_claim(claim)
         kind = registry.kind_at(request.path)
         hook = hooks.get(kind.name, NO_HOOKS)
         spec = registry.parse_spec(request)
@@ -85,10 +80,10 @@ def begin_action(
         _check_workflow_id(claim)
         want = locks_needed_for([request.path], hidden)
         take_turns_on_paths(connection, want)
-        if earlier := _find_earlier_answer(connection, claim, allowed):
+        if earlier := find_earlier_answer(connection, claim, access, sender):
             return earlier
         check_incarnation(connection, claim)
-        use_proof(connection, allowed(claim), claim.run)  # not for a repeated begin: a grant stays valid
+        mandate = judge_sender(connection, claim, access, sender)  # not for a repeated begin: a grant stays valid
         want = _with_hook_locks(connection, hook, kind, request, want)
         held = _read_locks_in_the_way(connection, want)
         if later := _find_locks_of_newer_runs(connection, claim, held):
@@ -97,7 +92,7 @@ def begin_action(
         if others := conflicting_locks(want, held):
             return Admission(refusal=_conflict_refusal(connection, others))
         if _have_hook_locks_changed(connection, hook, kind, request, want):
-            return begin_action(connection, hooks, claim, allowed)
+            return begin_action(connection, hooks, claim, access, sender)
         # Locked, as not only actions change it: what a backend sees of a part at rest does too.
         row = _object_unless_gone(kind, request, lock_object(connection, request.path))
         if claim.no_simulation:
@@ -115,7 +110,7 @@ def begin_action(
         return Admission(
             grant=_grant_without_work(request, row, plan, read_aggregated_status(connection, request.path))
         )
-    granting = GrantWriter(connection, claim, kind, plan, plan.row, extra, behind)
+    granting = GrantWriter(connection, claim, kind, plan, plan.row, extra, behind, mandate)
     if row is None:
         grant = granting.write_new_object(kind.new_members(request.path, spec) if kind.new_members else (), want)
     else:
@@ -175,36 +170,6 @@ def _apply_hook_moves(
         taken = apply_step(connection, hooks, step)
         if not taken.made:  # a bug of the family, as the hook saw the same locked rows: roll back
             raise RuntimeError(f"{grant.path} cannot begin {grant.action}: {'; '.join(taken.refusals)}")
-
-
-def _find_earlier_answer(connection: sa.Connection, claim: Claim, allowed: AccessCheck) -> Admission | None:
-    """Returns the stored answer to this run, or to an earlier run with the same request ID."""
-    request = claim.request
-    if row := read_one(ActionRow, connection.execute(_SELECT_ACTION_OF_RUN, {"run": claim.run})):
-        return Admission(
-            grant=grant_of_action(row), outcome=_stored_outcome(row)
-        )  # a reset must not repeat an ended one
-    if not request.request_id:
-        return None
-    asked = {"path": request.path, "request_id": request.request_id}
-    for row in read_all(ActionRow, connection.execute(_SELECT_ACTIONS_OF_REQUEST, asked)):
-        use_proof(connection, allowed(claim), claim.run)  # an outcome is shown only to those who may request the action
-        if not _is_same_request(row, claim):
-            return Admission(refusal=reused_request_id_refusal(request, row.action, row.requested_by))
-        if outcome := _stored_outcome(row):
-            return Admission(outcome=outcome)
-    return None
-
-
-def _stored_outcome(row: ActionRow) -> Outcome | None:
-    return Outcome.model_validate(row.outcome) if row.outcome else None
-
-
-def _is_same_request(row: ActionRow, claim: Claim) -> bool:
-    request = claim.request
-    specs = (claim.spec_digest or spec_digest(request), UNKNOWN_SPEC)
-    same = (row.action, row.requested_by) == (request.action, request.requested_by)
-    return same and row.spec_digest in specs
 
 
 def _find_locks_of_newer_runs(connection: sa.Connection, claim: Claim, held: list[HeldLock]) -> list[HeldLock]:

@@ -12,8 +12,7 @@ import sqlalchemy as sa
 
 from domain.errors import Category, Refused
 from domain.events import FIRST_CURSOR, Event, EventCursor
-from domain.model import HistoryLine
-from store.queries import select_history_lines
+from store.queries import history_line_of_row, select_history_lines
 from store.schema import history
 
 _ENDED: sa.ColumnElement[int] = sa.literal_column("pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
@@ -43,7 +42,7 @@ def list_events_after(connection: sa.Connection, cursor: EventCursor, limit: int
     return [
         Event(
             id=str(EventCursor(row["xid"], row["seq"])),
-            line=HistoryLine(**{name: row[name] or "" for name in HistoryLine.model_fields}),
+            line=history_line_of_row(row),
         )
         for row in rows
     ]

@@ -20,6 +20,7 @@ from domain.model import Chunk, Claim, Grant, LockHolder, NewObject
 from domain.paths import parent_of
 from domain.requests import spec_digest
 from domain.statetable import NONE, Actor, Row, Ruling
+from store.delegation import Mandate
 from store.epochs import insert_action
 from store.history import history_line, merge_info
 from store.hooks import GrantExtras
@@ -92,6 +93,7 @@ class GrantWriter:
     row: Row
     extra: GrantExtras
     behind: list[LockHolder]
+    mandate: Mandate
 
     def write_new_object(self, births: Iterable[NewObject], want: dict[str, LockMode]) -> Grant:
         """Creates the object, and its members if it is a group."""
@@ -101,6 +103,7 @@ class GrantWriter:
         grant = self._write_grant(list(cut_into_ranges(placed)))
         spec = request.spec or {} if extra.spec is None else extra.spec
         itself = new_object_row(NewObject(request.path, self.kind.name, extra.placement, spec))
+        itself["principal"] = self._stored_principal()
         self._insert_objects([itself], self.row, grant.epoch, extra.info)
         self._create_members(born, grant)
         self._record_history(grant, many=bool(placed))
@@ -159,6 +162,8 @@ class GrantWriter:
             skipped=self.plan.skipped,
             details=self.extra.details.model_dump(mode="json", exclude_unset=True) if self.extra.details else {},
             behind=self.behind,
+            principal=self.mandate.principal.name if self.mandate.principal else "",
+            denied=self.mandate.denied,
         )
         kept = {
             "run": self.claim.run,
@@ -166,16 +171,22 @@ class GrantWriter:
             "started_at": self.claim.started,
             "grant": grant.model_dump(mode="json"),
             "spec_digest": self.claim.spec_digest or spec_digest(request),
-            **request.model_dump(exclude={"spec"}),
+            "principal": self._stored_principal(),
+            **request.model_dump(include=set(ActionRow._fields)),
         }
         return grant_with_epoch(grant, insert_action(self.connection, kept), self.claim.run)
 
     def _columns_at_begin(self, row: Row, came_from: str, epoch: int) -> dict[str, Any]:
         return columns_at_begin(row, came_from, epoch, self.claim.at)
 
+    def _stored_principal(self) -> dict[str, Any] | None:
+        return self.mandate.principal.model_dump(mode="json") if self.mandate.principal else None
+
     def _new_info(self, found: ObjectRow) -> dict[str, Any]:
-        """Returns the info and spec that the hook stores with the object."""
+        """Returns the info and spec that the hook stores with the object, and who answers for it from now on."""
         news: dict[str, Any] = {}
+        if self.kind.find_verb(self.row.action).remakes:
+            news["principal"] = self._stored_principal()
         if self.extra.info is not None:
             news["info"] = merge_info(found.info, self.extra.info)
         if self.extra.spec is not None:

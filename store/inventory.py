@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from domain.dryrun import DryRun
-from domain.model import Admission, Claim
+from domain.errors import Refused
+from domain.model import Admission, Claim, Refusal
 from store import (
     aliases,
+    answers,
     attempts,
     audit,
     begin,
@@ -22,6 +24,7 @@ from store import (
     retention,
     steps,
 )
+from store.delegation import EVERYBODY, AccessCheck
 from store.engine import Database
 from store.hooks import HooksByKind
 from store.transaction import HookedStore, hooked_transaction, snapshot_read, transaction
@@ -31,22 +34,26 @@ from store.waitqueue import SqlWaitQueue
 class SqlInventory(HookedStore, SqlWaitQueue):
     """The kernel's store: `domain.ports.Inventory` on SQLite or PostgreSQL."""
 
-    def __init__(
-        self, database: Database, hooks: HooksByKind, allowed: begin.AccessCheck = begin.allow_everybody
-    ) -> None:
+    def __init__(self, database: Database, hooks: HooksByKind, access: AccessCheck = EVERYBODY) -> None:
         super().__init__(database, hooks)
-        self.check_access = allowed
+        self.access = access
 
     async def begin_action(self, claim: Claim) -> Admission:
-        return await self.database.run_transaction(
-            partial(begin.begin_action, hooks=self.hooks, claim=claim, allowed=self.check_access)
-        )
+        """Identifies the sender first, without a transaction: a wrong proof takes no lock. A grant stays valid."""
+        try:
+            sender = self.access.identify_claim(claim)
+        except Refused as refused:
+            earlier = await self.find_answer_of_run(claim.run)
+            return earlier or Admission(refusal=Refusal.from_error(refused))
+        begins = partial(begin.begin_action, hooks=self.hooks, claim=claim, access=self.access, sender=sender)
+        return await self.database.run_transaction(begins)
 
     async def check_admission(self, claim: Claim) -> DryRun:
         return await self.database.run_transaction(
-            partial(preview.check_admission, hooks=self.hooks, claim=claim, allowed=self.check_access)
+            partial(preview.check_admission, hooks=self.hooks, claim=claim, access=self.access)
         )
 
+    find_answer_of_run = snapshot_read(answers.find_answer_of_run)
     record_attempt = transaction(attempts.record_attempt)
     use_proof = transaction(proofs.use_proof)
     is_proof_used = transaction(proofs.is_proof_used)

@@ -148,13 +148,20 @@ def read_history(connection: sa.Connection, path: str, limit: int = 100, after: 
     query = select_history_lines().where(history.c.path == check_path(path), history.c.seq > after)
     query = query.order_by(history.c.seq if after else history.c.seq.desc()).limit(min(limit, MAX_LINES))
     rows = connection.execute(query).mappings().all()
-    lines = [HistoryLine(**{name: row[name] or "" for name in HistoryLine.model_fields}) for row in rows]
+    lines = [history_line_of_row(row) for row in rows]
     return lines if after else lines[::-1]
+
+
+def history_line_of_row(row: sa.RowMapping) -> HistoryLine:
+    """Converts a row; the one for whom an action was done is named if somebody else requested it."""
+    principal = (row["principal"] or {}).get("name", "")
+    told = {name: row[name] or "" for name in HistoryLine.model_fields if name != "on_behalf_of"}
+    return HistoryLine(**told, on_behalf_of=principal if principal != row["requested_by"] else "")
 
 
 def select_history_lines() -> sa.Select[Any]:
     """Select history lines together with who requested their actions."""
-    asked = [actions.c[name] for name in ("requested_by", "reason", "request_id", "run")]
+    asked = [actions.c[name] for name in ("requested_by", "reason", "request_id", "run", "principal")]
     joined = sa.outerjoin(history, actions, actions.c.epoch == history.c.epoch)
     return sa.select(history, actions.c.path.label("workflow"), *asked).select_from(joined)
 

@@ -113,6 +113,12 @@ class ObjectRow(NamedTuple):
     epoch: int
     created_at: datetime
     changed_at: datetime
+    principal: dict[str, Any] | None = None  # a Principal: for whom programs of ours act when they serve this object
+
+    @property
+    def principal_name(self) -> str:
+        """The name of its principal; empty if it has none."""
+        return str(self.principal["name"]) if self.principal else ""
 
 
 objects = table(
@@ -147,6 +153,7 @@ class ActionRow(NamedTuple):
     grant: dict[str, Any]
     outcome: dict[str, Any] | None
     started_at: datetime | None  # when its run started, by Temporal's clock
+    principal: dict[str, Any] | None = None  # a Principal: whom the action is for
 
 
 actions = table(

@@ -91,7 +91,7 @@ class WorkerService:
         self.authorizer = access.make_authorizer(settings, client.namespace)
         self.database = Database(settings.store_database_url(), settings.store_pool)
         self.cloud_database = Database(settings.cloud_database_url(), settings.store_pool)
-        self.inventory = SqlInventory(self.database, merge_hooks(families), self.authorizer.check_claim)
+        self.inventory = SqlInventory(self.database, merge_hooks(families), self.authorizer)
         self.simulated = {csp: self._simulated_cloud(csp) for csp in self.connections.served_clouds()}
         self.real = open_clouds(self.connections, settings.call_timeout)
         self.context = WorkerContext(

@@ -273,6 +273,8 @@ class ActionWorkflow(ABC):
         return self._work.cancelling() > 0 and not isinstance(error, WorkFailed)
 
     async def _wait_and_perform(self, request: Request, grant: Grant) -> WorkReport:
+        if grant.denied:
+            raise WorkFailed(grant.denied)
         if grant.behind:
             self.update_progress(
                 step=f"waiting for {', '.join(sorted({holder.action for holder in grant.behind}))} to end"

@@ -245,6 +245,7 @@ class EventActivities:
             action=ACTION_OF_EVENT[due.name],
             spec={"due": format_date(due.due)},
             requested_by=InternalProgram.CLOCK,
+            on_behalf_of=due.principal,
             reason=f"{due.name} was due at {format_date(due.due)}",
         )
         try:

@@ -6,7 +6,7 @@ A user decides what should exist on a cloudlet; the CRM that runs there does the
 from __future__ import annotations
 
 from domain.edge import messages as wire
-from domain.edge.policies import DemandMeasurement
+from domain.edge.policies import DemandMeasurement, list_later_actions
 from domain.edge.specs import (
     AppSpec,
     CloudletSpec,
@@ -55,23 +55,26 @@ KINDS: tuple[Kind, ...] = (
     ), "Edge sites, each with a CRM that does the work there.", absent_word=NOT_PRESENT, signals=_ANSWERS),
     Kind(CLUSTER, ("org", "cloudlet", "cluster"), (
         Verb("create",            wire.CHANGE_INSTANCE,   "Create a cluster on a cloudlet.", ClusterSpec),
-        Verb("update",            wire.CHANGE_INSTANCE,   "Change the given fields of a cluster.", ClusterSpec),
+        Verb("update",            wire.CHANGE_INSTANCE,   "Change the given fields of a cluster.", ClusterSpec,
+             programs=("policy",), on_behalf=True),
         Verb("delete",            wire.CHANGE_INSTANCE,   "Delete a cluster.", DeleteClusterSpec),
         Verb("recreate",          wire.CHANGE_INSTANCE,   "Create again what its cloudlet has lost.", OverrideSpec),
         _DISCARD,
     ), "Cluster instances on cloudlets.", absent_word=NOT_PRESENT, signals=_ANSWERS),
     Kind(APP, ("org", "cloudlet", "cluster", "app"), (
         Verb("create",            wire.CHANGE_INSTANCE,   "Create an app in a cluster.", AppSpec,
-             programs=("cloudlet",)),
+             programs=("cloudlet", "policy"), on_behalf=True),
         Verb("update",            wire.CHANGE_INSTANCE,   "Change the given fields of an app.", AppSpec),
-        Verb("delete",            wire.CHANGE_INSTANCE,   "Delete an app.", OverrideSpec),
+        Verb("delete",            wire.CHANGE_INSTANCE,   "Delete an app.", OverrideSpec,
+             programs=("policy",), on_behalf=True),
         Verb("recreate",          wire.CHANGE_INSTANCE,   "Create again what its cloudlet has lost.", OverrideSpec),
         _DISCARD,
     ), "App instances in clusters.", absent_word=NOT_PRESENT, signals=_ANSWERS),
     Kind(POLICY, ("org", "policy"), (
         Verb("create",            wire.KEEP_POLICY,       "Create a policy that places an app, or sizes a cluster.",
-             PolicySpec),
-        Verb("update",            wire.KEEP_POLICY,       "Change a policy; its measurements stay.", PolicySpec),
+             PolicySpec, leads_to=list_later_actions),
+        Verb("update",            wire.KEEP_POLICY,       "Change a policy; its measurements stay.", PolicySpec,
+             remakes=True, leads_to=list_later_actions),
         Verb("delete",            wire.KEEP_POLICY,       "Delete a policy; its instances stay."),
     ), "Policies that follow demand.", signals=_DEMAND),
 )

@@ -8,20 +8,20 @@ deviation under 10 %, and never further than the mildest recommendation of the s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
 from domain.edge.messages import ExternalMessage
-from domain.edge.specs import AutoProvision, AutoScale
+from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
 from domain.edge.tables import S
 from domain.model import Model
+from domain.paths import parent_of
 
 TARGET_TOLERANCE = 0.10
 SKIPPED_INTERVALS = 2  # after a failure: the rest of its interval, and the whole next one
-REQUESTED_BY_PREFIX = "policy "  # `requested_by` of a policy's requests: this and its name
 
 LoadValue = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
@@ -34,6 +34,26 @@ class DemandMeasurement(ExternalMessage):
     cpu: LoadValue | None = None
     mem: LoadValue | None = None
     connections: LoadValue | None = None
+
+
+def app_path_of(policy: str, cloudlet: str, cluster: str, app: str) -> str:
+    """Returns the path of an app that a policy places; in the organization of the policy."""
+    return f"{cluster_path_of(policy, cloudlet, cluster)}:app:{app}"
+
+
+def cluster_path_of(policy: str, cloudlet: str, cluster: str) -> str:
+    """Returns the path of a cluster that a policy sizes, or places apps in."""
+    return f"{parent_of(policy)}:cloudlet:{cloudlet}:cluster:{cluster}"
+
+
+def list_later_actions(policy: str, spec: PolicySpec) -> Iterator[tuple[str, str]]:
+    """What a policy may do as demand rises and falls."""
+    if spec.auto_provision:
+        for site in spec.auto_provision.cloudlets:
+            app = app_path_of(policy, site.cloudlet, site.cluster, spec.auto_provision.app)
+            yield from (("create", app), ("delete", app))
+    if spec.auto_scale:
+        yield "update", cluster_path_of(policy, spec.auto_scale.cloudlet, spec.auto_scale.cluster)
 
 
 class PolicySite(Model):

@@ -142,6 +142,7 @@ class StoredPolicy(Model):
 
     spec: PolicySpec | None = None  # None: no active policy
     changing: bool = False  # an action on it has not ended
+    principal: str = ""  # who made it
 
 
 class PolicyFactsQuery(Model):

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from domain.aliases import BLAZAR_NUMBER, BLAZAR_UUID
 from domain.kinds import InternalProgram, Kind, Verb, orphan_verb
 from domain.leases import names
-from domain.leases.specs import EventFiring, HostChange, HostSpec, LeaseChange, LeaseSpec
+from domain.leases.specs import EventFiring, HostChange, HostSpec, LeaseChange, LeaseSpec, MciLease
 from domain.leases.tables import EVENT, HOST, LEASE, RESERVATION
 from domain.simulated import is_always_simulated
 
 _ONLY_BY_CLOCK = (InternalProgram.CLOCK,)
+
+
+def list_later_actions(_path: str, spec: LeaseSpec) -> Iterator[tuple[str, str]]:
+    """What a lease does to the MCIs that it reserves, at its start and at its end."""
+    for reservation in spec.reservation_specs():
+        if isinstance(reservation, MciLease):
+            yield ("create" if reservation.spec else "resume"), reservation.mci
+            yield reservation.on_end, reservation.mci
 
 
 def is_simulated_reservation(spec: Mapping[str, Any], _placement: str) -> bool:
@@ -25,7 +33,13 @@ KINDS: tuple[Kind, ...] = (
         table=LEASE,
         scope=("project", "lease"),
         verbs=(
-            Verb("create", names.CREATE_LEASE, "Reserve hosts, instances or an MCI for a period.", LeaseSpec),
+            Verb(
+                "create",
+                names.CREATE_LEASE,
+                "Reserve hosts, instances or an MCI for a period.",
+                LeaseSpec,
+                leads_to=list_later_actions,
+            ),
             Verb("update", names.UPDATE_LEASE, "Change the name, the dates or the sizes of a lease.", LeaseChange),
             Verb(
                 "start",
@@ -34,6 +48,8 @@ KINDS: tuple[Kind, ...] = (
                 EventFiring,
                 is_internal=True,
                 programs=_ONLY_BY_CLOCK,
+                on_behalf=True,
+                needed_right="create",
             ),
             Verb("end", names.END_LEASE, "End a lease now, before its time.", EventFiring, programs=_ONLY_BY_CLOCK),
             Verb("delete", names.DELETE_LEASE, "Release all that a lease holds, and delete it.", preempts=True),

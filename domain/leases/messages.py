@@ -64,6 +64,7 @@ class DueEvent(Model):
     lease: str
     name: str
     due: datetime
+    principal: str = ""  # who made the lease
 
 
 class DueEventsQuery(Model):

@@ -5,6 +5,8 @@ An MCI's stored status is only its phase: the status that readers see is compute
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from domain.kinds import InternalProgram, Kind, ObjectSignal, Verb
 from domain.mci.messages import ADOPT_ORPHAN, CONTINUE, SCALE_GROUP, WITHDRAW, HoldDecision
 from domain.mci.specs import MciSpec, ScaleSpec, SubGroup
@@ -44,6 +46,15 @@ __all__ = [
     "status_count_info",
 ]
 
+
+def _with_leases_as_programs(*verbs: Verb) -> tuple[Verb, ...]:
+    """Lets leases request what they do to the MCIs that they reserve, on behalf of whoever made the lease."""
+    leased = ("create", "suspend", "resume", "terminate", "delete")
+    return tuple(
+        replace(verb, programs=("lease",), on_behalf=True) if verb.action in leased else verb for verb in verbs
+    )
+
+
 # fmt: off
 _CONTROL_VERBS = (
     Verb("suspend",   CONTROL_VMS, "Stop VMs; resume starts them again."),
@@ -56,7 +67,7 @@ KINDS = (
     Kind(
         table=MCI,
         scope=("ns", "mci"),
-        verbs=(
+        verbs=_with_leases_as_programs(
             Verb("create",    CREATE_MCI,  "Create a group of VMs across clouds.", MciSpec),
             *_CONTROL_VERBS,
             Verb("refine",    REMOVE_VMS,  "Remove failed and undefined VMs, here and in the cloud."),

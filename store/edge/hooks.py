@@ -10,8 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel
 
+from domain.access import find_program
 from domain.edge.messages import CrmAddress
-from domain.edge.policies import REQUESTED_BY_PREFIX
 from domain.edge.reports import CloudletGrantDetails, InstanceGrantDetails
 from domain.edge.specs import (
     AppSpec,
@@ -23,11 +23,11 @@ from domain.edge.specs import (
     UpgradeSpec,
     crm_command,
 )
-from domain.edge.tables import S, why_changes_refused
+from domain.edge.tables import POLICY, S, why_changes_refused
 from domain.errors import Category, Refused
 from domain.fields import refuse_invalid
 from domain.model import ActionResult, Claim, Grant, Outcome
-from domain.paths import ancestors, parent_of, short_path
+from domain.paths import ancestors, name_of, parent_of, short_path
 from domain.statetable import Actor, Row
 from store.history import history_line, merge_info
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
@@ -159,11 +159,7 @@ def admit_instance(
         key=cloudlet.spec.get("key", ""),
     )
     kept = after if request.action == "create" else None
-    made_by = (
-        {"policy": request.requested_by.removeprefix(REQUESTED_BY_PREFIX)}
-        if request.requested_by.startswith(REQUESTED_BY_PREFIX)
-        else {}
-    )
+    made_by = {"policy": name_of(request.requested_by)} if find_program(request) == POLICY.kind else {}
     info = {"progress": None} if object_row else made_by
     return GrantExtras(details=terms, spec=kept, info=info)
 

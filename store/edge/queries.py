@@ -93,7 +93,8 @@ def read_policy(connection: sa.Connection, path: str) -> StoredPolicy:
         return StoredPolicy()
     if row.target_action != NONE:
         return StoredPolicy(changing=True)
-    return StoredPolicy(spec=PolicySpec.model_validate(row.spec) if row.status == S.ACTIVE else None)
+    spec = PolicySpec.model_validate(row.spec) if row.status == S.ACTIVE else None
+    return StoredPolicy(spec=spec, principal=row.principal_name)
 
 
 def read_policy_facts(connection: sa.Connection, asked: PolicyFactsQuery) -> PolicyFacts:

@@ -108,8 +108,7 @@ def _admit_create(
     )
     kept = {"name": spec.name or name_of(lease), "pool": spec.pool, **_term_info(dates)}
     terms = LeaseTerms(pool=spec.pool, wake=_wake_details(before, dates.start, claim.at))
-    asked = {"requested_by": claim.request.requested_by}
-    return GrantExtras(new_objects=births, spec=kept, info=asked, details=terms)
+    return GrantExtras(new_objects=births, spec=kept, details=terms)
 
 
 def _admit_update(

@@ -104,7 +104,7 @@ def _lease_view(
         reservations=reservations,
         events=[_event_view(name, events[name]) for name in EVENTS if name in events],
         error=lease.error,
-        requested_by=lease.info.get("requested_by", ""),
+        requested_by=lease.principal_name,
         created_at=lease.created_at,
         changed_at=lease.changed_at,
     )

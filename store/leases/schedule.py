@@ -83,6 +83,9 @@ _SELECT_NEXT_DUE_DATE = (
     .order_by(timers.c.due)
     .limit(1)
 )
+_SELECT_PRINCIPALS = sa.select(objects.c.path, objects.c.principal).where(
+    objects.c.path.in_(sa.bindparam("leases", expanding=True))
+)
 # Skips from pool to pool; GROUP BY would read every timer.
 _SELECT_NEXT_POOL = (
     sa.select(timers.c.pool, timers.c.due)
@@ -120,9 +123,17 @@ def list_due_events(connection: sa.Connection, query: DueEventsQuery) -> DueEven
         page = connection.execute(
             _SELECT_NEXT_DUE_EVENTS, asked | {"last_due": last.due, "last_rank": last.rank, "last_event": last.event}
         ).all()
-    return DueEvents(
-        due=ready, waiting=waiting, next=connection.execute(_SELECT_NEXT_DUE_DATE, asked).scalar_one_or_none()
-    )
+    later = connection.execute(_SELECT_NEXT_DUE_DATE, asked).scalar_one_or_none()
+    return DueEvents(due=_with_principals(connection, ready), waiting=waiting, next=later)
+
+
+def _with_principals(connection: sa.Connection, events: list[DueEvent]) -> list[DueEvent]:
+    """Fills in who made the leases of these events: the clock fires them on their behalf."""
+    if not events:
+        return []
+    rows = connection.execute(_SELECT_PRINCIPALS, {"leases": [event.lease for event in events]})
+    made_by = {path: principal["name"] for path, principal in rows if principal}
+    return [event.model_copy(update={"principal": made_by.get(event.lease, "")}) for event in events]
 
 
 def list_pools(connection: sa.Connection) -> dict[str, datetime]:

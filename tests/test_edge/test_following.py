@@ -58,7 +58,7 @@ async def test_an_app_comes_and_goes_with_demand_by_normal_actions(edge: Edge) -
     await edge.until(app, "Ready")
     assert (await edge.see(app)).spec["replicas"] == 2
     history = await edge.user.history(app)
-    assert (history[0].actor, history[0].requested_by, history[0].reason) == ("User", "policy follow", "demand")
+    assert (history[0].actor, history[0].requested_by, history[0].reason) == ("User", path, "demand")
     assert await edge.status(edge.at("munich", "c1", "shop")) == "None"  # the maximum is one
     clients["berlin"] = 0
     await edge.until(app, "None")

@@ -20,7 +20,7 @@ SINCE, UNTIL = "'2025-12-31 12:00:00.000000'", "'2036-12-31 12:00:00.000000'"
 LEASE, HOST = "'project:p:lease:l' || i", "'pool:p:host:h' || i"
 RESERVATION = f"{LEASE} || ':reservation:r1'"
 SPEC = '{"name": "l", "pool": "p", "start": "2025-12-31T12:00:00Z", "end": "2036-12-31T12:00:00Z"}'
-OBJECT = "INSERT INTO objects SELECT {}, '{}', {}, '', '{}', 'None', 'None', 'None', '{}', '{{}}', '', 1, {}, {}"
+OBJECT = "INSERT INTO objects SELECT {}, '{}', {}, '', '{}', 'None', 'None', 'None', '{}', '{{}}', '', 1, {}, {}, NULL"
 FILL = (
     OBJECT.format(LEASE, "lease", "'project:p'", "ACTIVE", SPEC, SINCE, SINCE),
     OBJECT.format(RESERVATION, "reservation", LEASE, "active", '{"resource_type": "physical:host"}', SINCE, SINCE),

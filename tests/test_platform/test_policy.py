@@ -10,7 +10,7 @@ import pytest
 from domain import registry
 from domain.access import AccessPolicy
 from domain.errors import Category, Refused
-from domain.kinds import InternalProgram
+from domain.kinds import InternalProgram, Verb
 from domain.model import Request
 from tests.test_platform.site import ROOT
 from workers.access import load_policy
@@ -75,17 +75,17 @@ AT = {  # a path of each kind that programs of ours ask something of
     "event": "project:p1:lease:l1:event:before_end_lease",
     "mci": WEB,
 }
-SIGNED = {"node": "node:cpu-01", "cloudlet": "org:acme:cloudlet:berlin"}  # objects sign with their paths
+SIGNED = {  # objects sign with their paths
+    "node": "node:cpu-01",
+    "cloudlet": "org:acme:cloudlet:berlin",
+    "lease": "project:p1:lease:l1",
+    "policy": "org:acme:policy:follow",
+}
 BY_RIGHT = [
     (SIGNED.get(program, program), kind.name, verb.action)
     for kind in registry.KINDS.values()
     for verb in kind.verbs
     for program in verb.programs
-]
-ON_BEHALF = [
-    *(("lease", "mci", action) for action in ("create", "resume", "suspend", "terminate", "delete")),
-    *(("policy follow", "app", action) for action in ("create", "delete")),
-    ("policy scale", "cluster", "update"),
 ]
 SHIPPED = [file for file in (ROOT / "examples").glob("*.yaml") if "\nusers:" in file.read_text()]
 NOBODY = AccessPolicy.model_validate({"roles": {}, "users": {}})
@@ -107,7 +107,7 @@ def test_every_program_of_ours_has_something_that_it_may_do() -> None:
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: str(file.name))
 def test_every_policy_that_is_shipped_lets_our_own_programs_do_their_work(file: Path) -> None:
     policy = load_policy(str(file))
-    refused = [each for each in BY_RIGHT + ON_BEHALF if not _allowed(policy, each[0], AT[each[1]], each[2], False)]
+    refused = [each for each in BY_RIGHT if not _allowed(policy, each[0], AT[each[1]], each[2], False)]
     assert refused == []
 
 
@@ -121,8 +121,21 @@ def test_programs_of_ours_may_do_what_they_are_there_for_and_no_more_whatever_a_
 
 
 def test_a_policy_that_names_a_program_of_ours_decides_what_it_may_do() -> None:
-    policy = AccessPolicy.model_validate({"roles": {}, "users": {"recycle bin": []}})
+    policy = AccessPolicy.model_validate({"roles": {}, "users": {"recycle bin": [], "lease": []}})
     assert not _allowed(policy, "recycle bin", AT["disk"], "destroy", False)
+    assert not _allowed(policy, SIGNED["lease"], WEB, "delete", False)
+
+
+def test_what_programs_do_to_the_objects_of_people_they_do_on_behalf_of_somebody() -> None:
+    own = {(name, kind, action) for name, kind, action in BY_RIGHT if not _verb(kind, action).on_behalf}
+    assert own == {
+        *((name, kind, action) for name, kind, action in BY_RIGHT if name in {*InternalProgram} and action != "start")
+    }
+    assert _verb("lease", "start").needed_right == "create"  # nobody can ask for a start
+
+
+def _verb(kind: str, action: str) -> Verb:
+    return registry.KINDS[kind].find_verb(action)
 
 
 def _allowed(policy: AccessPolicy, user: str, path: str, action: str, force: bool) -> bool:

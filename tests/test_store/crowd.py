@@ -37,12 +37,12 @@ _FILL = (
     (
         GROUPS,
         "INSERT INTO objects SELECT '{ns}:mci:m' || i, 'mci', '{ns}', '', " + _OBJECT + "{json}, '', i + 1, {time}, "
-        "{time} FROM n",
+        "{time}, NULL FROM n",
     ),
     (
         GROUPS * MEMBERS,
         "INSERT INTO objects SELECT {mci} || {vm}, 'vm', {mci}, 'aws/eu-1', " + _OBJECT + "{info}, '', "
-        "i / {members} + 1, {time}, {time} FROM n",
+        "i / {members} + 1, {time}, {time}, NULL FROM n",
     ),
     (
         GROUPS * MEMBERS,
@@ -63,7 +63,8 @@ _FILL = (
     (
         GROUPS * MEMBERS,
         "INSERT INTO objects SELECT 'account:a' || (i / {members}) || ':cloudspace:c:machine:m' || i, 'machine', "
-        "'account:a' || (i / {members}) || ':cloudspace:c', '', " + _OBJECT + "{json}, '', 1, {time}, {time} FROM n",
+        "'account:a' || (i / {members}) || ':cloudspace:c', '', " + _OBJECT + "{json}, '', 1, {time}, {time}, NULL "
+        "FROM n",
     ),
     (4 * GROUPS * MEMBERS, "INSERT INTO pruned SELECT 'ns:gone:mci:m' || i, 'Running', 'Running', 'None', 1 FROM n"),
     (GROUPS * MEMBERS, "INSERT INTO connection_uses SELECT '{ns}', 'aws/eu-' || (i / 1000), '{ns}:mci:m' || i FROM n"),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
+from domain.access import Subject
 from domain.errors import Category, Refused
-from domain.model import Claim
+from domain.model import Request
+from store.delegation import Everybody
 from store.inventory import SqlInventory
 from store.schema import actions
 from tests.test_store.driver import HOOKS, WEB, StoreDriver, claim, group
@@ -64,14 +66,18 @@ async def test_an_action_from_before_specs_were_told_apart_is_still_found(driver
     assert (await driver.begin(WEB, "suspend", request_id="q1")).outcome == outcome
 
 
+class Nobody(Everybody):
+    """Allows nothing to anybody."""
+
+    def judge_sender(self, request: Request, sender: Subject) -> None:
+        raise Refused(Category.NOT_ALLOWED, "not for you")
+
+
 async def test_what_became_of_a_request_is_told_to_nobody_who_may_not_ask_for_it(driver: StoreDriver) -> None:
     await driver.make()
     await driver.act(WEB, "suspend", "Suspended", request_id="q1", requested_by="eve")
 
-    def nobody(_claim: Claim) -> None:
-        raise Refused(Category.NOT_ALLOWED, "not for you")
-
-    strict = SqlInventory(driver.database, HOOKS, nobody)
+    strict = SqlInventory(driver.database, HOOKS, Nobody())
     admission = await strict.begin_action(claim(WEB, "suspend", request_id="q1", requested_by="eve"))
     assert admission.outcome is None
     assert admission.refusal
@@ -82,8 +88,5 @@ async def test_what_was_granted_to_a_run_stays_granted_to_it(driver: StoreDriver
     await driver.make()
     grant = await driver.grant(WEB, "suspend", run="r1", request_id="q1")
 
-    def nobody(_claim: Claim) -> None:
-        raise Refused(Category.NOT_ALLOWED, "not for you")
-
-    strict = SqlInventory(driver.database, HOOKS, nobody)
+    strict = SqlInventory(driver.database, HOOKS, Nobody())
     assert (await strict.begin_action(claim(WEB, "suspend", "r1", request_id="q1"))).grant == grant

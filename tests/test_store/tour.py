@@ -58,6 +58,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     await driver.inventory.read_outcome(made.run)
     await driver.check(WEB, "scale-out", spec={"subGroup": "front"})
     await driver.inventory.read_action(made.run)
+    assert await driver.inventory.find_answer_of_run(made.run)
     newest = await driver.inventory.read_newest_position()
     await driver.inventory.list_events_after(newest, 100)
     await driver.database.run_transaction(seal_lines)
@@ -123,6 +124,7 @@ async def of_edge(driver: StoreDriver) -> None:
     await edge.read_policy_facts(PolicyFactsQuery(policy="org:tour:policy:p", auto_provision=policy))
     assert [some async for some in list_open_connections(driver.database)]
     await driver.refusal(BERLIN, "delete")
+    await driver.refusal(f"{BERLIN}:cluster:c1", "update", spec={}, requested_by="org:tour:policy:p")
 
 
 async def of_machines(driver: StoreDriver) -> None:

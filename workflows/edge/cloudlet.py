@@ -186,19 +186,17 @@ class MaintainCloudlet(CloudletAction):
         """Creates every app elsewhere; if one cannot be, the cloudlet does not go into maintenance."""
         apps = (await run_local(EdgeActivities.plan_failover, grant.path)).apps
         self.update_progress(step="failing over", targets=len(apps), done=0)
-        ends = await asyncio.gather(*(self._move_app(app) for app in apps))
+        ends = await asyncio.gather(*(self._move_app(grant, app) for app in apps))
         if errors := [why for why in ends if why]:
             raise WorkFailed(f"{len(errors)} of {len(apps)} apps could not fail over: {join_errors(errors)}")
         return f"failed over: {', '.join(short_path(app.to) for app in apps[:10])}" if apps else ""
 
-    async def _move_app(self, app: PlannedFailover) -> str:
+    async def _move_app(self, grant: Grant, app: PlannedFailover) -> str:
         """Creates the app elsewhere, by the action that a user would request. Returns the error, or an empty string."""
         if not app.to:
             return f"{app.path}: no other cloudlet that takes changes has a Ready cluster of that name without the app"
-        by = workflow.info().workflow_id
-        request = Request(
-            path=app.to, action="create", spec=app.spec, requested_by=by, reason=f"failover of {app.path}"
-        )
+        by = {"requested_by": grant.path, "on_behalf_of": grant.principal, "reason": f"failover of {app.path}"}
+        request = Request(path=app.to, action="create", spec=app.spec, **by)
         if why := await act_on(request):
             return f"{app.path}: {why}"
         self.update_progress(done=self._progress.done + 1)

@@ -15,11 +15,12 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.floods import READING_TASK_TIMEOUT, IgnoredBudget
     from domain.edge.messages import IgnoredMessage, parse_message
     from domain.edge.policies import (
-        REQUESTED_BY_PREFIX,
         DemandMeasurement,
         PolicyFacts,
         PolicyMemory,
         PolicySite,
+        app_path_of,
+        cluster_path_of,
         memory_after_demand,
         memory_after_failure,
         memory_after_interval,
@@ -30,7 +31,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
     from domain.edge.tables import S
     from domain.model import ActionResult, Grant, Model, Outcome, Request, WorkReport
-    from domain.paths import name_of, parent_of, short_path
+    from domain.paths import short_path
     from domain.wire import companion_id
     from workflows.action import ActionWorkflow, action_workflow
     from workflows.calls import act_on, run_local
@@ -43,6 +44,7 @@ class LoopState(Model):
 
     policy: str
     spec: PolicySpec
+    principal: str = ""  # for whom it acts
     memory: PolicyMemory = PolicyMemory()
     until: datetime | None = None  # the end of the interval in which the last run continued as new
     budget: IgnoredBudget = IgnoredBudget()
@@ -96,6 +98,7 @@ class FollowDemand(FloodedWorkflow):
     def __init__(self, state: LoopState) -> None:
         super().__init__(state.policy, state.budget, "Demand")
         self._spec: PolicySpec | None = state.spec
+        self._principal = state.principal
         self._memory = state.memory
         self._until = state.until
         self._may_have_changed = state.until is None  # may the policy have changed?
@@ -124,7 +127,7 @@ class FollowDemand(FloodedWorkflow):
             if stored.changing:  # the changing action signals when its change is stored
                 break
             self._changed = self._changed or stored.spec != self._spec
-            self._spec = stored.spec
+            self._spec, self._principal = stored.spec, stored.principal
         return self._spec
 
     async def _act_on_policy(self, spec: PolicySpec) -> None:
@@ -169,6 +172,7 @@ class FollowDemand(FloodedWorkflow):
         state = LoopState(
             policy=self._path,
             spec=self._spec,
+            principal=self._principal,
             memory=self._memory,
             until=None if self._changed else self._until,
             budget=self._budget,
@@ -227,7 +231,7 @@ class FollowDemand(FloodedWorkflow):
         wanted = now.deploy if action == "create" else now.undeploy
         if place.cloudlet not in [site.cloudlet for site in wanted]:
             return
-        path = f"{self._organization()}:cloudlet:{place.cloudlet}:cluster:{place.cluster}:app:{policy.app}"
+        path = app_path_of(self._path, place.cloudlet, place.cluster, policy.app)
         spec = policy.spec.model_dump(mode="json", exclude={"override"}) if action == "create" else None
         if why := await self._run_action(path, action, spec):
             self._memory = memory_after_failure(self._memory, place.cloudlet)
@@ -242,24 +246,21 @@ class FollowDemand(FloodedWorkflow):
         nodes, self._memory = plan_scaling(policy, facts.nodes, self._memory, workflow.now().timestamp())
         if nodes == facts.nodes:
             return
-        path = f"{self._organization()}:cloudlet:{policy.cloudlet}:cluster:{policy.cluster}"
+        path = cluster_path_of(self._path, policy.cloudlet, policy.cluster)
         if why := await self._run_action(path, "update", {"nodes": nodes}):
             await calls.record_ignored(
                 IgnoredMessage(path=self._path, state="update", reason=f"{path}: {why}", actor="Policy")
             )
 
     async def _run_action(self, path: str, action: str, spec: dict[str, Any] | None) -> str:
-        signed = f"{REQUESTED_BY_PREFIX}{name_of(self._path)}"
-        return await act_on(Request(path=path, action=action, spec=spec, requested_by=signed, reason="demand"))
+        by = {"requested_by": self._path, "on_behalf_of": self._principal}
+        return await act_on(Request(path=path, action=action, spec=spec, reason="demand", **by))
 
     async def _read_policy_facts(
         self, auto_provision: AutoProvision | None = None, auto_scale: AutoScale | None = None
     ) -> PolicyFacts:
         asked = PolicyFactsQuery(policy=self._path, auto_provision=auto_provision, auto_scale=auto_scale)
         return await run_local(EdgeActivities.read_policy_facts, asked)
-
-    def _organization(self) -> str:
-        return str(parent_of(self._path))
 
 
 def _rule_of_policy(spec: PolicySpec) -> AutoProvision | AutoScale:

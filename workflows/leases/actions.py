@@ -41,9 +41,10 @@ class _LeaseAction(ActionWorkflow):
         if wrong := boundaries.describe_contradictions(grant):
             raise WorkFailed(f"its parts cannot be reconciled: {wrong}", ERROR_REPORT)
 
-    def _errors_of(self, work: list[ReservationWork]) -> ReservationErrors:
+    def _errors_of(self, grant: Grant, work: list[ReservationWork]) -> ReservationErrors:
         """Returns the errors by reservation; one whose result is unknown counts as an error."""
-        errors = {reservation.path: self._results.get(reservation.path, CUT_OFF_MESSAGE) for reservation in work}
+        unknown = grant.denied or CUT_OFF_MESSAGE
+        errors = {reservation.path: self._results.get(reservation.path, unknown) for reservation in work}
         return {path: error for path, error in errors.items() if error}
 
 
@@ -98,7 +99,7 @@ class _BoundaryAction(_LeaseAction):
         self._check_parts(grant)
         work = self.boundary.list_reservations(grant)
         await self.run_all(grant, work, self._results)
-        left = self.boundary.make_report(grant, errors := self._errors_of(work))
+        left = self.boundary.make_report(grant, errors := self._errors_of(grant, work))
         if errors:
             raise WorkFailed(boundaries.describe_partial_failure(self.boundary.past_participle, errors, work), left)
         return left
@@ -106,7 +107,7 @@ class _BoundaryAction(_LeaseAction):
     async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
         if boundaries.describe_contradictions(grant):
             return ERROR_REPORT
-        return self.boundary.make_report(grant, self._errors_of(self.boundary.list_reservations(grant)))
+        return self.boundary.make_report(grant, self._errors_of(grant, self.boundary.list_reservations(grant)))
 
 
 @action_workflow(names.START_LEASE)

@@ -54,33 +54,33 @@ class MciReservations:
     """Reservations of MCIs, by normal actions as child workflows: other requests for the same MCI get 409 meanwhile."""
 
     async def start_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        return await _run_for_each(work, self._start_mci)
+        return await _run_for_each(grant, work, self._start_mci)
 
     async def end_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
         return await _run_for_each(
-            [reservation for reservation in work if reservation.status != "pending"], self._end_mci
+            grant, [reservation for reservation in work if reservation.status != "pending"], self._end_mci
         )
 
-    async def _start_mci(self, reservation: ReservationWork) -> str:
+    async def _start_mci(self, grant: Grant, reservation: ReservationWork) -> str:
         mci = await _read_mci(reservation.mci)
         if mci is None and reservation.spec is None:
             return f"there is no {reservation.mci}, and no spec to create it from"
         if mci is None:
-            return await _run_mci_action(reservation, "create", reservation.spec)
+            return await _run_mci_action(grant, reservation, "create", reservation.spec)
         if mci.counts.get("Suspended"):
-            return await _run_mci_action(reservation, "resume")
+            return await _run_mci_action(grant, reservation, "resume")
         running = bool(mci.counts) and set(mci.counts) == {"Running"}
         return "" if running else f"{reservation.mci} is {mci.status}: it can be neither created nor resumed"
 
-    async def _end_mci(self, reservation: ReservationWork) -> str:
+    async def _end_mci(self, grant: Grant, reservation: ReservationWork) -> str:
         mci = await _read_mci(reservation.mci)
         if mci is None or (reservation.on_end == "suspend" and not mci.counts.get("Running")):
             return ""
-        error = await _run_mci_action(reservation, reservation.on_end)
+        error = await _run_mci_action(grant, reservation, reservation.on_end)
         if (
             error and reservation.on_end == "terminate"
         ):  # nothing could be terminated: for example only failed VMs are left
-            return await _run_mci_action(reservation, "delete")
+            return await _run_mci_action(grant, reservation, "delete")
         return error
 
 
@@ -124,8 +124,8 @@ async def _run_group(what: Any, grant: Grant, group: list[ReservationWork], done
     done.update({reservation.path: errors.get(reservation.path, "") for reservation in group})
 
 
-async def _run_for_each(work: Sequence[ReservationWork], what: Any) -> ReservationErrors:
-    errors = await asyncio.gather(*(what(reservation) for reservation in work))
+async def _run_for_each(grant: Grant, work: Sequence[ReservationWork], what: Any) -> ReservationErrors:
+    errors = await asyncio.gather(*(what(grant, reservation) for reservation in work))
     return {reservation.path: error for reservation, error in zip(work, errors, strict=True) if error}
 
 
@@ -147,9 +147,12 @@ async def _read_mci(path: str) -> ObjectView | None:
     return view
 
 
-async def _run_mci_action(reservation: ReservationWork, action: str, spec: dict[str, Any] | None = None) -> str:
+async def _run_mci_action(
+    grant: Grant, reservation: ReservationWork, action: str, spec: dict[str, Any] | None = None
+) -> str:
     """Carries out a normal action on the MCI. Returns the error, or an empty string."""
     path = reservation.mci
-    request = Request(path=path, action=action, spec=spec, requested_by="lease", reason=f"for {reservation.path}")
+    by = {"requested_by": grant.path, "on_behalf_of": grant.principal, "reason": f"for {reservation.path}"}
+    request = Request(path=path, action=action, spec=spec, **by)
     why = await act_on(request, busy_for=BUSY_PATIENCE)
     return f"{path}: {why}" if why else ""

@@ -52,7 +52,7 @@ class WorkOnNode(ActionWorkflow):
         """Enables the node, and starts the machines that were stopped for the maintenance, if still stopped."""
         await _order_node(grant, "enable")
         stopped = MachineTerms.model_validate(grant.details).stopped
-        ends = await self._act_on_each(stopped, lambda path: _act_on_machine(path, "start"))
+        ends = await self._act_on_each(stopped, lambda path: _act_on_machine(grant, path, "start"))
         failed = [f"{path}: {why}" for path, why in ends.items() if why]
         return WorkReport(message=one_line("; ".join(failed)), info={"stopped": None})
 
@@ -74,13 +74,13 @@ class WorkOnNode(ActionWorkflow):
                 return stopped
             self.update_progress(step=f"{len(todo)} machines to clear", targets=0)
             left = (
-                await self._act_on_each(todo, lambda path: _act_on_machine(path, "migrate"))
+                await self._act_on_each(todo, lambda path: _act_on_machine(grant, path, "migrate"))
                 if move
                 else dict.fromkeys(todo, "stop")
             )
             if stop:
                 stopping = [path for path, why in left.items() if why]
-                left = await self._act_on_each(stopping, lambda path: _act_on_machine(path, "stop"))
+                left = await self._act_on_each(stopping, lambda path: _act_on_machine(grant, path, "stop"))
                 stopped += [path for path, why in left.items() if not why]
         if still := [path for path, runs in (await _read_machines_on(grant.path)).machines.items() if runs or halted]:
             raise WorkFailed(
@@ -118,9 +118,9 @@ async def _read_machines_on(node: str) -> MachinesOnNode:
     )
 
 
-async def _act_on_machine(path: str, action: str) -> str:
+async def _act_on_machine(grant: Grant, path: str, action: str) -> str:
     """Carries out a normal action on a machine. It goes on if the node's action is cancelled. Returns the error."""
     spec = {"node": None} if action == "migrate" else None
-    node = workflow.info().workflow_id
-    request = Request(path=path, action=action, spec=spec, requested_by=node, reason=f"work on {node}")
+    by = {"requested_by": grant.path, "on_behalf_of": grant.principal, "reason": f"work on {grant.path}"}
+    request = Request(path=path, action=action, spec=spec, **by)
     return await act_on(request, busy_for=BUSY_PATIENCE, leave_running=True)

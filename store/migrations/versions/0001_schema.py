@@ -61,7 +61,7 @@ def _objects() -> None:
         _key("path", path_text),
         *(_column("kind"), _column("parent", path_text), _column("placement"), *map(_column, texts)),
         *(_column("spec", json), _column("info", json), _column("error"), _column("epoch", number)),
-        *(_column("created_at", moment), _column("changed_at", moment)),
+        *(_column("created_at", moment), _column("changed_at", moment), sa.Column("principal", json)),
     )
     until, node, leaving = (sa.text(f"(info ->> '{key}')") for key in ("until", "node", "leaving"))
     _index("objects_of_parent", "objects", "parent", "kind", "placement", "path")
@@ -80,7 +80,7 @@ def _actions() -> None:
         *(_column("run", unique=True), _column("path", path_text), _column("action"), _column("force", sa.Boolean)),
         *(_column("requested_by"), _column("reason"), _column("request_id"), _column("spec_digest", server_default="")),
         *(_column("began_at", moment), sa.Column("ended_at", moment), _column("grant", json)),
-        *(sa.Column("outcome", json), sa.Column("started_at", moment)),
+        *(sa.Column("outcome", json), sa.Column("started_at", moment), sa.Column("principal", json)),
         sqlite_autoincrement=True,
     )
     _index("actions_of_path", "actions", "path", "epoch")

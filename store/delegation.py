@@ -1,0 +1,111 @@
+"""For whom an action is done. Programs of ours act on behalf of whoever made what they serve: a lease, a policy, a
+maintenance. The store says who that is; a request that names somebody else is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import sqlalchemy as sa
+
+from domain.access import Subject, find_program, find_verb, refuse_false_delegation
+from domain.errors import Category, Refused
+from domain.identities import Principal
+from domain.model import Claim, Request
+from domain.paths import ancestors
+from store.schema import actions, objects
+
+_LAST_ACTIONS = 10  # of an object; those that are open are among them
+_SELECT_LAST_PRINCIPALS = (
+    sa.select(actions.c.principal, actions.c.ended_at)
+    .where(actions.c.path == sa.bindparam("at_path"))
+    .order_by(actions.c.epoch.desc())
+    .limit(_LAST_ACTIONS)
+)
+_SELECT_PRINCIPALS = sa.select(objects.c.path, objects.c.principal).where(
+    objects.c.path.in_(sa.bindparam("paths", expanding=True))
+)
+
+
+class AccessCheck(Protocol):
+    """Who sends a request, and whether they may: each raises Refused if not."""
+
+    def identify_claim(self, claim: Claim) -> Subject: ...
+
+    def judge_sender(self, request: Request, sender: Subject) -> None: ...
+
+    def judge_principal(self, request: Request, principal: Principal) -> None: ...
+
+
+class Everybody:
+    """The access check that believes every name, and allows everything."""
+
+    def identify_claim(self, claim: Claim) -> Subject:
+        return Subject(claim.request.requested_by)
+
+    def judge_sender(self, request: Request, sender: Subject) -> None:
+        return
+
+    def judge_principal(self, request: Request, principal: Principal) -> None:
+        return
+
+
+EVERYBODY = Everybody()
+
+
+@dataclass(frozen=True)
+class Mandate:
+    """Whom an action is for, and why they may not have it done any more; empty if they may."""
+
+    principal: Principal | None = None
+    denied: str = ""
+
+
+def judge_request(connection: sa.Connection, access: AccessCheck, request: Request, sender: Subject) -> Mandate:
+    """Judges the sender and, if it is a program of ours, the one for whom it acts. Raises Refused if one may not.
+
+    What a program does to the very object whose maker may not have it done is admitted, and fails: so the object comes
+    to the status that it has after a failure, instead of being asked for again and again.
+    """
+    access.judge_sender(request, sender)
+    refuse_false_delegation(request)
+    if not find_program(request):
+        return Mandate(sender.as_principal())
+    principal = _find_principal(connection, request)
+    if principal is None or not find_verb(request).on_behalf:
+        return Mandate(principal)
+    try:
+        access.judge_principal(request, principal)
+    except Refused as refused:
+        if _served_object(request) != request.path:
+            raise
+        return Mandate(principal, refused.message)
+    return Mandate(principal)
+
+
+def _served_object(request: Request) -> str:
+    """Returns the object that a program serves: one that asks gives its path; any other serves what it acts on."""
+    return request.requested_by if ":" in request.requested_by else request.path
+
+
+def _find_principal(connection: sa.Connection, request: Request) -> Principal | None:
+    """Returns who has asked for what the program does: by an open action of the object it serves, or by making it."""
+    served = _served_object(request)
+    found = connection.execute(_SELECT_PRINCIPALS, {"paths": [served, *ancestors(served)]}).all()
+    nearest = sorted((row for row in found if row.principal), key=lambda row: len(row.path))[-1:]  # a part has none
+    known = [row.principal for row in nearest]
+    if served != request.path:
+        rows = connection.execute(_SELECT_LAST_PRINCIPALS, {"at_path": served}).all()
+        known = [*(row.principal for row in rows if row.principal and row.ended_at is None), *known]
+    for stored in known:
+        if stored["name"] == request.on_behalf_of:
+            return Principal.model_validate(stored)
+    if request.on_behalf_of or find_verb(request).on_behalf:
+        who = request.on_behalf_of or "somebody without a name"
+        raise Refused(
+            Category.FORBIDDEN,
+            f"{request.requested_by} may not {request.action} {request.path} on behalf of {who}, who has not asked "
+            f"for it: {served}",
+            f"see who has: starter history {served}",
+        )
+    return None
