@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
+CANCEL_HINT = (
+    "start one: starter worker. It judges who may cancel, and the action cleans up there; or, with the rights of the "
+    "namespace, ask for it now: temporal workflow cancel --workflow-id PATH; a worker carries it out once one runs"
+)
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from domain import registry, rendering
+from domain import registry, rendering, wire
 from domain.errors import Category, Refused
 from starter import (
     actions,
@@ -26,6 +26,7 @@ from starter import (
     heal,
     identity,
     orphans,
+    policies,
     reads,
     screen,
     stack,
@@ -85,6 +86,8 @@ def _build(typed: str) -> App:
             extension.extend(app)
     for name in registry.KINDS:
         completion.complete_kind(app[name], name)
+    app["policy"].command(policies.try_cases, name="test")  # of a policy file, beside the policies that follow demand
+    app["policy"].command(policies.replay_actions, name="replay")
     for steering in (heal.app, orphans.app, audit.app):
         steering.group = (STEERING,)
         app.command(steering)
@@ -255,7 +258,12 @@ async def cancel(path: ObjectArg, /, *, within: Timeout = "", output: OutputOpti
 
     Example: starter cancel default/web
     """
-    return await actions.cancel_action(await reads.locate_object(path), actions.parse_duration(within), output)
+    from client.errors import NoWorker
+
+    try:
+        return await actions.cancel_action(await reads.locate_object(path), actions.parse_duration(within), output)
+    except NoWorker as error:
+        raise NoWorker(wire.ACTIONS_QUEUE, actions.CANCEL_HINT) from error
 
 
 _COMMANDS_BY_GROUP = {

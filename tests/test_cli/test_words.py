@@ -7,12 +7,14 @@ from typing import cast
 import pytest
 
 from client.actions import ActionClient, Ticket
+from client.errors import NoWorker
 from client.outcomes import conflict_refusal
 from domain import registry
 from domain.model import ActionResult, Admission, Grant, Outcome, Request
 from domain.statetable import Ruling
-from starter import actions, families
+from starter import actions, families, reads
 from starter.app import build_app
+from starter.command import run_command
 from starter.errors import Exit
 from store.begin import _describe_allowed_actions
 from tests.cases import every_case
@@ -101,3 +103,17 @@ def test_help_shows_the_command_for_orphans_and_not_the_noun_that_it_works_throu
     shown = {line.split()[1] for line in capsys.readouterr().out.splitlines() if len(line.split()) > 2}
     assert "orphans" in shown
     assert "orphan" not in shown
+
+
+async def test_a_cancel_without_a_worker_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def nobody(_path: str) -> str:
+        raise NoWorker("actions")
+
+    monkeypatch.setattr(reads, "locate_object", nobody)
+    assert await run_command(["cancel", "default/web"]) == Exit.UNREACHABLE
+    told = " ".join(capsys.readouterr().err.split())
+    assert "no worker polls the queue 'actions'" in told
+    assert "starter worker" in told
+    assert "temporal workflow cancel --workflow-id PATH" in told

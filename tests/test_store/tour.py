@@ -27,6 +27,7 @@ from store.leases import SqlLeaseSchedule, SqlLeaseViews, changes, schedule
 from store.machines import hooks as machines
 from store.machines import queries
 from store.mci.groups import highest_number_ever
+from store.replay import iterate_actions
 from store.seals import check_chain, iterate_seals, read_sealed_lines, seal_lines
 from store.systems.hooks import SqlSystemStore
 from tests.test_leases import bookings
@@ -59,6 +60,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     await driver.check(WEB, "scale-out", spec={"subGroup": "front"})
     await driver.inventory.read_action(made.run)
     assert await driver.inventory.find_answer_of_run(made.run)
+    assert driver.database.read_snapshot_here(lambda one: list(iterate_actions(one)))
     newest = await driver.inventory.read_newest_position()
     await driver.inventory.list_events_after(newest, 100)
     await driver.database.run_transaction(seal_lines)
