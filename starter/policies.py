@@ -36,7 +36,8 @@ async def try_cases(cases: CasesFile, /, *, policy: PolicyFile = "", output: Out
         print_sheet(
             Sheet([one.model_dump(mode="json") for one in different], headings, cells, [c[0] for c in cells]), output
         )
-    terminal.print_story(f"{count - len(different)} of {count} cases are answered as expected")
+    if output == "table":
+        terminal.print_story(f"{count - len(different)} of {count} cases are answered as expected")
     return Exit.FAILED if different else Exit.DONE
 
 
@@ -59,5 +60,6 @@ async def replay_actions(new: NewPolicy, /, *, output: OutputOption = "table") -
             terminal.print_data(f"{line}: {refusal.why}")
         else:
             terminal.print_data(refusal.model_dump_json())
-    terminal.print_story(f"{count or 'no'} recorded actions would have been refused")
+    if output == "table":
+        terminal.print_story(f"{count or 'no'} recorded actions would have been refused")
     return Exit.DONE
