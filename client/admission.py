@@ -10,8 +10,10 @@ from temporalio.client import WorkflowContinuedAsNewError, WorkflowFailureError,
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.refusals import refusal_of_error
+from client.connect_errors import is_refused_payload, refused_payload
 from client.errors import NoWorker, Unanswered
 from client.launching import (
+    CLOSED_ERROR,
     MARK_MEMO,
     STARTED_ANYWAY_ERRORS,
     TASK_OVERDUE_ERROR,
@@ -59,6 +61,8 @@ class ActionStarter(WorkerQueries):
         except TimeoutError as error:
             raise _unanswered_error(request) from error
         except RPCError as error:
+            if message_contains(error, CLOSED_ERROR):
+                await self._raise_refused_payload(request, mark)
             if not message_contains(error, *STARTED_ANYWAY_ERRORS):
                 raise
             return await self._resend_admission_update(request, mark)
@@ -75,6 +79,17 @@ class ActionStarter(WorkerQueries):
             why = f"{request.path} was asked for and is over, but its answer got lost"
             raise Unanswered(why, f"starter history {request.path}")
         return await self.wait_for_admission(request, newest.run_id, _admission_update_id(mark))
+
+    async def _raise_refused_payload(self, request: Request, mark: str) -> None:
+        """Raises Unreachable if our run failed because its worker cannot read what we sent."""
+        newest = await self.newest_run(workflow_id(request))
+        if newest is None or (await newest.memo()).get(MARK_MEMO) != mark:
+            return
+        try:
+            await self.client.get_workflow_handle(newest.path, run_id=newest.run_id).result()
+        except WorkflowFailureError as failure:
+            if is_refused_payload(failure.cause):
+                raise refused_payload() from failure
 
     async def wait_for_admission(self, request: Request, run: str, question: str = "") -> Ticket:
         """Waits until a run says whether it was admitted.

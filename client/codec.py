@@ -1,21 +1,28 @@
-"""A codec endpoint that decrypts payloads for the Web UI. It listens on loopback only.
+"""A codec endpoint that decrypts and encrypts payloads for the Web UI and the `temporal` CLI, on loopback only.
 
-Anybody with a browser on this machine can read payloads through it: run it on a machine of one person.
+Whoever calls it needs its token, in the header `Authorization: Bearer TOKEN` or, as the Web UI sends none, as the first
+part of the path: `/TOKEN/decode`. What is encrypted belongs to the workflow that the path names
+(`/TOKEN/workflow/ID/encode`), or to any workflow of the namespace if the caller cannot say which.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import re
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
+from urllib.parse import unquote
 
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
-from temporalio.api.common.v1 import Payloads
+from temporalio.api.common.v1 import Payload, Payloads
 
-from client.payloads import EncryptionCodec, UnreadablePayload
+from client.encryption import OUTSIDE, WORKFLOW, EncryptionCodec, Seal, UnreadablePayload
 from domain.errors import Category, Refused
 
 LOOPBACK = "127.0.0.1"
@@ -27,8 +34,9 @@ class CodecServer(ThreadingHTTPServer):
 
     daemon_threads = True  # an idle client does not keep the process from exiting
 
-    def __init__(self, port: int, codec: EncryptionCodec, origins: Sequence[str]) -> None:
+    def __init__(self, port: int, codec: EncryptionCodec, origins: Sequence[str], token: str) -> None:
         self.codec = codec
+        self.token = token
         self.origins = [origin.rstrip("/") for origin in origins]
         try:
             super().__init__((LOOPBACK, port), _CodecHandler)
@@ -40,18 +48,29 @@ class CodecServer(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self.server_port}"
 
+    def is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self.token.encode())
+
+    def turn_payloads(self, words: Sequence[str], payloads: Sequence[Payload]) -> list[Payload] | None:
+        """Carries out the call that the words of a path name; None if there is no such call."""
+        match list(words):
+            case ["decode"] | ["workflow", _, "decode"]:
+                return [self.codec.decode_anywhere(payload) for payload in payloads]
+            case ["encode"]:
+                return self._seal_payloads(Seal(self.codec.seal.namespace, OUTSIDE), payloads)
+            case ["workflow", owner, "encode"] if owner:
+                return self._seal_payloads(Seal(self.codec.seal.namespace, WORKFLOW, owner), payloads)
+        return None
+
+    def _seal_payloads(self, seal: Seal, payloads: Sequence[Payload]) -> list[Payload]:
+        return asyncio.run(self.codec.sealing(seal).encode(payloads))
+
 
 def _content_length(header: str | None) -> int | None:
     """Returns the Content-Length; None if it is not a natural number. Reading a negative length would never end."""
     if not header:
         return 0
     return int(header) if header.isascii() and header.isdigit() and len(header) < 20 else None
-
-
-def _rejection_status(found_url: bool, length: int | None) -> HTTPStatus:
-    if not found_url:
-        return HTTPStatus.NOT_FOUND
-    return HTTPStatus.BAD_REQUEST if length is None else HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 class _CodecHandler(BaseHTTPRequestHandler):
@@ -66,18 +85,32 @@ class _CodecHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         if not self._is_allowed_origin():
             return
+        words = self._authorized_words()
+        if words is None:
+            self._send_response(HTTPStatus.UNAUTHORIZED, b"the token is missing or wrong: `starter codec` prints it")
+            return
         length = _content_length(self.headers.get("content-length"))
-        turn = {"/decode": self.server.codec.decode, "/encode": self.server.codec.encode}.get(self.path)
-        if turn is None or length is None or length > MAX_BODY_BYTES:
-            self._send_response(_rejection_status(turn is not None, length))
+        if length is None or length > MAX_BODY_BYTES:
+            self._send_response(HTTPStatus.BAD_REQUEST if length is None else HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             return
         try:
             asked = Parse(self.rfile.read(length), Payloads())
-            turned = asyncio.run(turn(asked.payloads))
+            turned = self.server.turn_payloads(words, asked.payloads)
         except (ParseError, UnicodeDecodeError, UnreadablePayload) as error:
-            self._send_response(HTTPStatus.BAD_REQUEST, str(error).encode())
+            self._send_response(HTTPStatus.BAD_REQUEST, str(error).encode("utf-8", "replace"))
+            return
+        if turned is None:
+            self._send_response(HTTPStatus.NOT_FOUND)
             return
         self._send_response(HTTPStatus.OK, MessageToJson(Payloads(payloads=turned)).encode())
+
+    def _authorized_words(self) -> list[str] | None:
+        """Returns the words of the path without the token; None if neither header nor path has the right one."""
+        words = [unquote(word) for word in self.path.removeprefix("/").split("/")]
+        scheme, _, given = self.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self.server.is_token(given.strip()):
+            return words[1:] if self.server.is_token(words[0]) else words
+        return words[1:] if self.server.is_token(words[0]) else None
 
     def _is_allowed_origin(self) -> bool:
         """Checks Host and Origin: only pages of the Web UI may call, not another site in the same browser."""
@@ -114,3 +147,20 @@ def serve_in_threads(server: CodecServer) -> Iterator[None]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def codec_token(file: Path | None) -> str:
+    """Returns the token in the file, or a new one; refuses a file that others may read, or a token that is short."""
+    if file is None:
+        return secrets.token_urlsafe(24)
+    hint = f"make one: (umask 077; openssl rand -hex 24 > {file})"
+    try:
+        if file.stat().st_mode & 0o077:
+            raise Refused(Category.INVALID, f"the token file {file} can be read by others", f"chmod 600 {file}")
+        token = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(Category.INVALID, f"the token file {file} cannot be read", hint) from error
+    if not re.fullmatch(r"[A-Za-z0-9_-]{24,200}", token):
+        why = f"the token in {file} must be 24 to 200 letters, digits, dashes and underscores"
+        raise Refused(Category.INVALID, why, hint)
+    return token

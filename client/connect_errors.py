@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from client.encryption import RefusedPayload, UnreadablePayload
 from client.errors import Unreachable
-from client.payloads import UnreadablePayload
 from domain import wire
 from domain.errors import Category, Refused, one_line
 
@@ -128,6 +129,19 @@ def to_unreachable(error: RPCError, namespace: str) -> Unreachable:
     return Unreachable(f"Temporal answered {error.status.name}: {said}")
 
 
+def is_refused_payload(error: BaseException | None) -> bool:
+    """Tells whether a worker has refused what we sent, because of its payload. The type is readable without keys."""
+    return isinstance(error, ApplicationError) and error.type == wire.REFUSED_PAYLOAD_ERROR_TYPE
+
+
+def refused_payload() -> Unreachable:
+    """Returns the error for such a worker."""
+    return Unreachable(
+        "the worker takes only what is encrypted with its keys; nothing was changed",
+        "set RATCHET_KEYS_FILE to the workers' keys",
+    )
+
+
 @contextmanager
 def translate_errors(namespace: str) -> Iterator[None]:
     """Raises Temporal's errors as ours: Unreachable, or Refused for a request that is too large."""
@@ -135,9 +149,19 @@ def translate_errors(namespace: str) -> Iterator[None]:
         yield
     except RPCError as error:
         raise to_unreachable(error, namespace) from error
+    except RefusedPayload as error:
+        why, hint = (
+            f"an answer is refused: {error}",
+            "set RATCHET_KEYS_FILE on all workers: one without it answers",
+        )
+        raise Unreachable(why, hint) from error
     except UnreadablePayload as error:
         why, hint = f"what a worker answered cannot be read: {error}", "set RATCHET_KEYS_FILE to the workers' keys"
         raise Unreachable(why, hint) from error
+    except (WorkflowFailureError, WorkflowUpdateFailedError) as error:
+        if not is_refused_payload(error.cause):
+            raise
+        raise refused_payload() from error
     except ApplicationError as error:
         if error.type != wire.TOO_LARGE_ERROR_TYPE:
             raise

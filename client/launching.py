@@ -36,6 +36,7 @@ STARTED_ANYWAY_ERRORS = (
     "StartDeduped",
     TASK_OVERDUE_ERROR,
 )  # the workflow was started, its update was not answered
+CLOSED_ERROR = "aborted by closing workflow"  # it failed before it could answer
 UPDATE_LIMIT_ERROR = "total number of distinct updates"  # a run accepts 2,000 updates
 
 

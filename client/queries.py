@@ -22,6 +22,7 @@ from temporalio.exceptions import ApplicationError, TimeoutError
 
 from activities.refusals import refusal_of_error
 from activities.retry import READ_RETRY
+from client.connect_errors import is_refused_payload, refused_payload
 from client.errors import AnswerTooLarge, NoWorker, Unanswered
 from client.gateway import GatewayReads
 from client.speaker import Speaker, VouchedSpeaker
@@ -77,12 +78,16 @@ class WorkerQueries:
             result: T = await _retry_once(
                 lambda: asked(arg=self.sign_query(activity, query), id=f"{activity}-{uuid.uuid4().hex[:12]}")
             )
+            if isinstance(result, wire.UnreadableMessage):  # a worker's own client reports instead of raising
+                raise Unanswered(f"what the worker answered is refused: {result}")
             return result
         except ActivityFailureError as failure:
             if (refusal := refusal_of_error(failure.cause)) is not None:
                 raise refusal.to_error() from failure
             if isinstance(failure.cause, ApplicationError) and failure.cause.type == wire.TOO_LARGE_ERROR_TYPE:
                 raise AnswerTooLarge(f"the answer is too large: {failure.cause.message}") from failure
+            if is_refused_payload(failure.cause):
+                raise refused_payload() from failure
             raise Unanswered(f"the worker could not answer: {failure.cause}") from failure
 
     def sign_query(self, activity: str, query: Q) -> Q:

@@ -6,6 +6,7 @@ start a workflow with an object's ID on a queue that no worker of ours polls; us
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,10 +15,11 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey, TypedSearchAttributes
-from temporalio.converter import decode_typed_search_attributes
+from temporalio.converter import WorkflowSerializationContext, decode_typed_search_attributes
 
 from activities.runs import OPEN_RUNS, PAUSED, describe_run, is_open, list_runs
 from client.connection import DEFAULT_ADDRESS
+from client.encryption import RefusedPayload
 from domain import registry, wire
 from domain.errors import Refused
 
@@ -66,9 +68,15 @@ class ActionRun:
         return self.typed_search_attributes.get(_ACTION_ATTRIBUTE) or "an action"
 
     async def memo(self) -> dict[str, Any]:
-        """Returns the decoded memo."""
-        fields = self.info.memo.fields
-        return {key: (await self.client.data_converter.decode([value]))[0] for key, value in fields.items()}
+        """Returns the decoded memo, without fields that are not of this workflow's making: anybody can start one."""
+        converter = self.client.data_converter.with_context(
+            WorkflowSerializationContext(namespace=self.client.namespace, workflow_id=self.path)
+        )
+        fields: dict[str, Any] = {}
+        for key, value in self.info.memo.fields.items():
+            with suppress(RefusedPayload):
+                [fields[key]] = await converter.decode([value], [Any])
+        return {key: value for key, value in fields.items() if not isinstance(value, wire.UnreadableMessage)}
 
     def describe_pause(self) -> str:
         """Says who paused the run, when and why; empty if it is not paused."""

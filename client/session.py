@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from temporalio.client import Client
-from temporalio.plugin import SimplePlugin
 
 from client import tracing
 from client.actions import ActionClient
 from client.connect_errors import translate_errors, unreachable_at_address
 from client.connection import connect_temporal, connection_options, read_embedded_options
 from client.gateway import GatewayReads, find_gateway
-from client.payloads import data_converter
+from client.payloads import PayloadPlugin, data_converter
 from client.settings import ClientSettings, load_settings
 from client.speaker import make_speaker
 
@@ -47,7 +46,7 @@ def find_web_ui(settings: ClientSettings, address: str) -> str:
 async def _connect_client(settings: ClientSettings) -> Client:
     address = connection_options(settings.home)["target_host"]
     # Only the converter, not the workers' plugin: that would import every workflow.
-    plugin = SimplePlugin("ratchet-client", data_converter=data_converter(settings))
+    plugin = PayloadPlugin("ratchet-client", data_converter=data_converter(settings))
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             return await connect_temporal(settings.home, *tracing.tracing_plugins(settings), plugin)

@@ -22,6 +22,7 @@ class ClientSettings(BaseSettings):
     ui_url: str = ""  # Temporal's Web UI, for links; not needed with the embedded server
     deployment: SettingWord = ""  # a name makes workers versioned: an action ends on the build that it began on
     keys_file: str = ""  # encrypts every payload
+    codec_token_file: Path | None = None  # the token of `starter codec`; without it each start makes one
     key_file: str = ""  # a private key that proves who asks; see `starter key new`
     subject: str = Field("", max_length=100)  # whose key it is; without a key, the name to claim
     traces: str = ""  # an OpenTelemetry collector, such as http://127.0.0.1:4318

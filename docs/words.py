@@ -22,6 +22,7 @@ SETTINGS = {
     "policy_file": "a YAML file on the workers with who may do what; empty: everybody may do everything",
     "crm_token_file": "file with the token of the CRM on this machine, see docs/edge.md; empty: a file in the home",
     "keys_file": "file with the keys that encrypt all payloads; the same for workers and the CLI",
+    "codec_token_file": "file (mode 600) with the token of `starter codec`; empty: each start makes a new one",
     "metrics": "address on which a worker serves Prometheus metrics, such as `127.0.0.1:9464`; empty: no metrics",
     "traces": "address of the OpenTelemetry collector, such as `http://127.0.0.1:4318`; empty: no traces",
     "log_format": "format of the workers' log on stderr",

@@ -26,6 +26,7 @@ PROGRESS_QUERY = "progress"
 REFUSED_ERROR_TYPE = "Refused"
 ACTION_FAILED_ERROR_TYPE = "ActionFailed"
 TOO_LARGE_ERROR_TYPE = "TooLarge"  # of a payload over Temporal's size limit
+REFUSED_PAYLOAD_ERROR_TYPE = "RefusedPayload"  # of plaintext where keys are set, and of another workflow's payload
 
 # Terminates a run that does not make way for a request that takes over.
 MAKE_WAY_ACTIVITY = "make_way"

@@ -1,4 +1,4 @@
-"""`starter codec`: decrypts payloads for the Web UI, for a person who has the keys."""
+"""`starter codec`: decrypts and encrypts payloads for the Web UI and the `temporal` CLI, for who has the keys."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ Origin = Annotated[
 
 
 async def codec(*, port: CodecPort = 8234, origin: Origin = "") -> Exit:
-    """Decrypt payloads for the Web UI until Ctrl-C; it needs RATCHET_KEYS_FILE. On this machine only.
+    """Decrypt and encrypt payloads for the Web UI until Ctrl-C; it needs RATCHET_KEYS_FILE. On this machine only.
+
+    The printed address has a token: whoever knows it reads what the keys protect. RATCHET_CODEC_TOKEN_FILE names a file
+    with a token that stays; without it each start makes a new one.
 
     Example: starter codec --origin http://127.0.0.1:8233
     """
-    from client import payloads
-    from client.codec import CodecServer, serve_in_threads
-    from client.connection import read_embedded_options
+    from client import encryption
+    from client.codec import CodecServer, codec_token, serve_in_threads
+    from client.connection import connection_options, read_embedded_options
     from client.signals import stop_event
 
     settings = load_settings()
@@ -33,10 +36,13 @@ async def codec(*, port: CodecPort = 8234, origin: Origin = "") -> Exit:
     known = origin or settings.ui_url or str(read_embedded_options(settings.home).get("ui", ""))
     if not known:
         raise Refused(Category.INVALID, "it is not known where the Web UI is", "say it with --origin or RATCHET_UI_URL")
-    server = CodecServer(port, payloads.EncryptionCodec(payloads.load_keys(settings.keys_file)), [known])
+    namespace = str(connection_options(settings.home).get("namespace") or "default")
+    opener = encryption.EncryptionCodec(encryption.load_keys(settings.keys_file), namespace)
+    server = CodecServer(port, opener, [known], codec_token(settings.codec_token_file))
     with serve_in_threads(server):
-        terminal.print_story(f"decrypting for {known} at {server.url}", "bold green")
+        terminal.print_story(f"decrypting for {known} at {server.url}/{server.token}", "bold green")
         terminal.print_story("  in the Web UI: the glasses at the top right, *Codec Server*, this address")
+        terminal.print_story("  for one workflow's signals: this address, then /workflow/ and the workflow's ID")
         terminal.print_story("  stop           Ctrl-C")
         await stop_event().wait()
     return Exit.DONE

@@ -78,7 +78,7 @@ def _failed_check(about: str, error: RatchetError) -> DoctorCheck:
 
 def _check_settings() -> list[DoctorCheck]:
     """Checks the settings of this process; those of the workers cannot be seen from here."""
-    from client import payloads
+    from client import encryption
     from workers import access, connections, crm, process
 
     settings = _value_or_failed_check(worker_settings)
@@ -91,7 +91,7 @@ def _check_settings() -> list[DoctorCheck]:
     looks: list[tuple[str, object, Callable[[], object]]] = [
         ("policy", settings.policy_file, lambda: access.load_policy(settings.policy_file)),
         ("identities", settings.identities, lambda: access.load_identities(settings.identities)),
-        ("keys", settings.keys_file, lambda: payloads.load_keys(settings.keys_file)),
+        ("keys", settings.keys_file, lambda: encryption.load_keys(settings.keys_file)),
         (
             "connections",
             settings.connections,

@@ -14,9 +14,11 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from temporalio.client import Client, WorkflowHistory
+from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
 from client.connection import connect_temporal
+from client.payloads import data_converter
 from tests.patience import PATIENCE
 from workers import embedded
 from workers.families import WORKFLOWS
@@ -85,10 +87,9 @@ async def opened(home: Path, thorough: bool = True, **settings: str) -> AsyncIte
     quick |= PROCESS_BACKEND
     server = await embedded.start_server(home)
     try:
-        client = await connect_temporal(home, temporal_plugin(sandbox=thorough))
-        stack = WorkerService(
-            client, WorkerSettings.model_validate({"home": home, "sandbox": thorough, **quick, **settings})
-        )
+        given = WorkerSettings.model_validate({"home": home, "sandbox": thorough, **quick, **settings})
+        client = await connect_temporal(home, temporal_plugin(thorough, data_converter(given)))
+        stack = WorkerService(client, given)
         try:
             stack.prepare_databases()
             async with stack.serve_queues():
@@ -96,15 +97,16 @@ async def opened(home: Path, thorough: bool = True, **settings: str) -> AsyncIte
         finally:
             await stack.close()
         if thorough:
-            await _everything_replays(client)
+            await _everything_replays(client, data_converter(given))
     finally:
         await server.stop_server()
         await asyncio.sleep(0.2)  # the SDK's threads end a moment later; leaving at once can abort the interpreter
 
 
-async def _everything_replays(client: Client) -> None:
+async def _everything_replays(client: Client, payloads: DataConverter) -> None:
     """Replay the histories of the session's tests, one of each shape."""
-    replayer = Replayer(workflows=WORKFLOWS, plugins=[temporal_plugin()])
+    plugins = [temporal_plugin(payloads=payloads)]
+    replayer = Replayer(workflows=WORKFLOWS, plugins=plugins, namespace=client.namespace)
     histories = client.list_workflows("TaskQueue = 'actions'").map_histories()
     async with replayer.workflow_replay_iterator(_of_each_shape(histories)) as results:
         failures = [result.replay_failure async for result in results if result.replay_failure]

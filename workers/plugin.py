@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from pydantic import ValidationError
 from temporalio.converter import DataConverter
-from temporalio.plugin import SimplePlugin
-from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowRunner
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+    UnsandboxedWorkflowRunner,
+    WorkflowRunner,
+)
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from client.payloads import data_converter, tolerant_converter
+from client.payloads import PayloadPlugin, data_converter, tolerant_converter
+from domain import wire
 from workers.logs import ActionLogInterceptor
 from workers.settings import WorkerSettings
 from workflows.guard import ArgumentGuard
@@ -27,13 +35,13 @@ PASSED_THROUGH_MODULES = (
 )
 
 
-def temporal_plugin(sandbox: bool = False, payloads: DataConverter | None = None) -> SimplePlugin:
+def temporal_plugin(sandbox: bool = False, payloads: DataConverter | None = None) -> PayloadPlugin:
     """Returns the plugin: data converter, workflow runner and interceptors."""
-    return SimplePlugin(
+    return PayloadPlugin(
         "ratchet",
         data_converter=tolerant_converter(payloads or data_converter(WorkerSettings.model_construct())),
         workflow_runner=lambda _given: workflow_runner(sandbox),
-        interceptors=[ArgumentGuard(), ActionLogInterceptor()],
+        interceptors=[ArgumentGuard(), PayloadGuard(), ActionLogInterceptor()],
         workflow_failure_exception_types=[ValidationError],  # else a malformed request is retried for ever
     )
 
@@ -44,3 +52,17 @@ def workflow_runner(sandbox: bool) -> WorkflowRunner:
         return UnsandboxedWorkflowRunner()
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH_MODULES)
     return dataclasses.replace(SandboxedWorkflowRunner(), restrictions=restrictions)
+
+
+class PayloadGuard(Interceptor):
+    """Refuses activities whose arguments cannot be decrypted, once and for all. The SDK would retry them."""
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        return _ReadActivity(next)
+
+
+class _ReadActivity(ActivityInboundInterceptor):
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        if unread := [value for value in input.args if isinstance(value, wire.UnreadableMessage)]:
+            raise ApplicationError(str(unread[0]), type=wire.REFUSED_PAYLOAD_ERROR_TYPE, non_retryable=True)
+        return await super().execute_activity(input)

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from client import payloads
+from client import encryption
 from domain import registry
 from domain.edge.faults import CrmFaults
 from domain.errors import Refused
@@ -81,7 +81,7 @@ READERS: list[tuple[str, Callable[[Path], object], str]] = [
     ("crm faults", faults, (EXAMPLES / "crm-faults.yaml").read_text()),
     ("connections", connections.load_connections, (EXAMPLES / "connections-aws.yaml").read_text()),
     ("policy", lambda file: access.load_policy(str(file)), (EXAMPLES / "policy.yaml").read_text()),
-    ("keys", lambda file: payloads.load_keys(str(file)), KEYS),
+    ("keys", lambda file: encryption.load_keys(str(file)), KEYS),
 ]
 
 

@@ -25,7 +25,7 @@ from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
 from client.codec import CodecServer, serve_in_threads
-from client.payloads import EncryptionCodec, EncryptionKeys
+from client.encryption import EncryptionCodec, EncryptionKeys
 from domain.edge import messages as edge_wire
 from domain.mci.messages import CONTINUE, WITHDRAW
 from domain.model import ReadQuery, VerificationReport
@@ -185,7 +185,10 @@ async def answers(handle: WorkflowHandle[Any, Any]) -> bool:
 def endpoint() -> Iterator[CodecServer]:
     key = base64.b64encode(b"k" * 32).decode()
     server = CodecServer(
-        0, EncryptionCodec(EncryptionKeys.model_validate({"active": "a", "keys": {"a": key}})), ["http://ui.example"]
+        0,
+        EncryptionCodec(EncryptionKeys.model_validate({"active": "a", "keys": {"a": key}})),
+        ["http://ui.example"],
+        "token",
     )
     with serve_in_threads(server):
         yield server
@@ -211,10 +214,12 @@ def test_the_codec_endpoint_answers_whatever_is_sent(
         st.binary(max_size=80), values.map(as_bytes), spoilt({"payloads": [payload, sealed]}).map(as_bytes)
     )
     for number, body in enumerate([b"", b"{", b"[" * 5_000, *drawn(tries, 60 * many)]):
-        status = asked(endpoint.server_port, ("/decode", "/encode")[number % 2], body, {})
+        status = asked(
+            endpoint.server_port, ("/token/decode", "/token/encode", "/token/workflow/w/encode")[number % 3], body, {}
+        )
         assert status in (200, 400), body
     for length in ("-1", "x", "9" * 30, "²", ""):
-        assert asked(endpoint.server_port, "/decode", b"", {"content-length": length}) in (200, 400, 413), length
+        assert asked(endpoint.server_port, "/token/decode", b"", {"content-length": length}) in (200, 400, 413), length
     assert "Traceback" not in capfd.readouterr().err
 
 

@@ -7,27 +7,31 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from temporalio.api.common.v1 import Payload
-from temporalio.converter import DataConverter
+from google.protobuf.json_format import Parse
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.converter import ActivitySerializationContext, DataConverter, WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 
 from client.actions import ActionClient
-from client.codec import CodecServer, serve_in_threads
-from client.payloads import (
+from client.codec import CodecServer, codec_token, serve_in_threads
+from client.encryption import (
     ENCRYPTED_ENCODING,
     EncryptionCodec,
     EncryptionKeys,
+    RefusedPayload,
+    Seal,
     UnreadablePayload,
-    data_converter,
     load_keys,
-    tolerant_converter,
+    seal_of,
 )
+from client.payloads import data_converter, tolerant_converter
 from client.queries import PAGE_SIZE
 from domain import wire
 from domain.errors import Refused
@@ -71,8 +75,72 @@ async def test_after_a_rotation_the_old_key_still_opens_and_only_the_new_one_sea
         await codec("b", b=NEW).decode([old])
 
 
-async def test_what_was_never_sealed_is_left_as_it_is() -> None:
-    assert await codec("a", a=OLD).decode([SAID]) == [SAID]
+async def test_plaintext_is_refused_and_the_error_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(RefusedPayload, match="plaintext is refused: with RATCHET_KEYS_FILE, send it by `starter`"):
+        await codec("a", a=OLD).decode([SAID])
+    keys = write(tmp_path / "keys", "a", a=OLD)
+    worker = tolerant_converter(data_converter(WorkerSettings(home=tmp_path, keys_file=keys)))
+    [told] = await worker.decode([SAID], [Any])
+    assert (type(told), "plaintext is refused" in told) == (wire.UnreadableMessage, True)
+    with pytest.raises(ApplicationError, match="plaintext is refused") as caught:
+        await worker.decode([SAID], [str])
+    assert (caught.value.type, caught.value.non_retryable) == (wire.REFUSED_PAYLOAD_ERROR_TYPE, True)
+    [marked] = await worker.payload_codec.decode([SAID]) if worker.payload_codec else []
+    assert b"hunter2" not in marked.SerializeToString(), "whoever forgets to look finds nothing to read"
+
+
+WEB, SHOP = Seal("default", "workflow", "ns:web"), Seal("default", "workflow", "ns:shop")
+BEGIN = Seal("default", "activity begin", "ns:web")
+ELSEWHERE: dict[str, tuple[Seal, Seal]] = {
+    "workflow": (WEB, SHOP),
+    "namespace": (WEB, replace(WEB, namespace="other")),
+    "activity's name": (BEGIN, replace(BEGIN, field="activity finish")),
+    "activity's workflow": (BEGIN, replace(BEGIN, owner="ns:shop")),
+    "from activity to workflow": (BEGIN, WEB),
+    "from workflow to activity": (WEB, BEGIN),
+    "call": (Seal("default", "call", "read-1"), Seal("default", "call", "read-2")),
+    "schedule's memo": (Seal("default", "schedule"), WEB),
+    "outside to activity": (Seal("default", "outside"), BEGIN),
+    "outside to schedule": (Seal("default", "outside"), Seal("default", "schedule")),
+    "outside of another namespace": (Seal("other", "outside"), WEB),
+    "another schedule's run": (WEB, Seal("default", "workflow", "ns:shop-2026-11-16T10:20:00Z")),
+}
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+async def test_a_payload_is_good_only_where_it_belongs(case: str) -> None:
+    ours, (there, here) = codec("a", a=OLD), ELSEWHERE[case]
+    [sealed] = await ours.sealing(there).encode([SAID])
+    assert await ours.sealing(there).decode([sealed]) == [SAID]
+    with pytest.raises(RefusedPayload, match="it belongs to"):
+        await ours.sealing(here).decode([sealed])
+    sealed.metadata["sealed-to"] = str(here).encode()  # whoever writes another place on it needs the key
+    with pytest.raises(UnreadablePayload, match="does not fit"):
+        await ours.sealing(here).decode([sealed])
+
+
+@pytest.mark.parametrize("found", [Seal("default", "outside"), WEB])
+async def test_what_a_person_typed_and_what_a_schedule_starts_is_taken(found: Seal) -> None:
+    [sealed] = await codec("a", a=OLD).sealing(found).encode([SAID])
+    started = Seal("default", "workflow", "ns:web-2026-11-16T10:20:00Z")
+    assert await codec("a", a=OLD).sealing(started).decode([sealed]) == [SAID]
+
+
+async def test_a_payload_without_a_place_is_refused() -> None:
+    [sealed] = await codec("a", a=OLD).encode([SAID])
+    for text in (b"", b"default", b"\xff\n", b"default\nworkflow"):
+        sealed.metadata["sealed-to"] = text
+        with pytest.raises(RefusedPayload, match="does not say to which workflow"):
+            await codec("a", a=OLD).decode([sealed])
+
+
+def test_the_places_are_those_that_temporals_sdk_tells() -> None:
+    def activity(workflow_id: str | None) -> ActivitySerializationContext:
+        return ActivitySerializationContext("n", "7", "begin", "actions", workflow_id, "W", is_local=True)
+
+    assert seal_of(WorkflowSerializationContext("n", "w")) == Seal("n", "workflow", "w")
+    assert seal_of(activity("w")) == Seal("n", "activity begin", "w")
+    assert seal_of(activity(None)) == seal_of(activity("")) == Seal("n", "call", "7")
 
 
 @pytest.mark.parametrize("part", ["key", "text", "name"])
@@ -153,9 +221,12 @@ def test_a_keys_file_that_others_can_read_or_that_is_not_there_is_refused(tmp_pa
         load_keys(str(tmp_path / "nothing"))
 
 
+TOKEN = "a-token-of-the-codec-endpoint"
+
+
 @pytest.fixture
 def endpoint() -> Iterator[CodecServer]:
-    server = CodecServer(0, codec("a", a=OLD), ["http://ui.example:8233"])
+    server = CodecServer(0, codec("a", a=OLD), ["http://ui.example:8233"], TOKEN)
     with serve_in_threads(server):
         yield server
 
@@ -178,27 +249,74 @@ async def body(sealed: Payload) -> bytes:
 async def test_the_web_ui_gets_its_payloads_decrypted_and_no_other_page_does(endpoint: CodecServer) -> None:
     [sealed] = await codec("a", a=OLD).encode([SAID])
     asked = await body(sealed)
-    status, answer, readers = post(f"{endpoint.url}/decode", asked, Origin="http://ui.example:8233")
+    status, answer, readers = post(f"{endpoint.url}/{TOKEN}/decode", asked, Origin="http://ui.example:8233")
     assert (status, readers) == (200, "http://ui.example:8233")
     assert base64.b64decode(json.loads(answer)["payloads"][0]["data"]) == b'"hunter2"'
-    assert post(f"{endpoint.url}/decode", asked, Origin="http://evil.example") == (403, "", "")
-    assert post(f"{endpoint.url}/decode", asked, Host="evil.example") == (403, "", "")
-    assert post(f"{endpoint.url}/else", asked)[0] == 404
-    assert post(f"{endpoint.url}/decode", b"{")[0] == 400
+    assert post(f"{endpoint.url}/{TOKEN}/decode", asked, Origin="http://evil.example") == (403, "", "")
+    assert post(f"{endpoint.url}/{TOKEN}/decode", asked, Host="evil.example") == (403, "", "")
+    assert post(f"{endpoint.url}/{TOKEN}/else", asked)[0] == 404
+    assert post(f"{endpoint.url}/{TOKEN}/decode", b"{")[0] == 400
 
 
 async def test_a_payload_of_another_key_is_told_and_what_is_encoded_comes_back(endpoint: CodecServer) -> None:
     [foreign] = await codec("b", b=NEW).encode([SAID])
-    status, answer, _ = post(f"{endpoint.url}/decode", await body(foreign))
+    status, answer, _ = post(f"{endpoint.url}/{TOKEN}/decode", await body(foreign))
     assert (status, "encrypted with the key 'b'" in answer) == (400, True)
-    status, answer, _ = post(f"{endpoint.url}/encode", await body(SAID))
+    status, answer, _ = post(f"{endpoint.url}/{TOKEN}/encode", await body(SAID))
     assert (status, "hunter2" in answer) == (200, False)
-    assert base64.b64decode(json.loads(post(f"{endpoint.url}/decode", answer.encode())[1])["payloads"][0]["data"])
+    assert base64.b64decode(
+        json.loads(post(f"{endpoint.url}/{TOKEN}/decode", answer.encode())[1])["payloads"][0]["data"]
+    )
+
+
+async def test_the_codec_endpoint_wants_its_token(endpoint: CodecServer) -> None:
+    asked = await body((await codec("a", a=OLD).encode([SAID]))[0])
+    for headers in ({}, {"Authorization": f"Bearer {TOKEN}x"}, {"Authorization": f"Basic {TOKEN}"}):
+        for path in ("decode", "encode", f"{TOKEN}x/decode", ""):
+            status, answer, _ = post(f"{endpoint.url}/{path}", asked, **headers)
+            assert (status, "hunter2" in answer, "token is missing or wrong" in answer) == (401, False, True)
+    assert post(f"{endpoint.url}/decode", asked, Authorization=f"Bearer {TOKEN}")[0] == 200
+    assert post(f"{endpoint.url}/{TOKEN}/decode", asked)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "seal"),
+    [("encode", Seal("default", "outside")), ("workflow/ns%3Aweb/encode", WEB), ("workflow/ns:web/encode", WEB)],
+)
+async def test_what_is_encoded_belongs_to_the_workflow_that_the_address_names(
+    endpoint: CodecServer, path: str, seal: Seal
+) -> None:
+    status, answer, _ = post(f"{endpoint.url}/{TOKEN}/{path}", await body(SAID))
+    [sealed] = Parse(answer, Payloads()).payloads
+    assert (status, sealed.metadata["sealed-to"]) == (200, str(seal).encode())
+    assert await codec("a", a=OLD).sealing(WEB).decode([sealed]) == [SAID]
+
+
+async def test_the_endpoint_decrypts_for_its_own_namespace_only(endpoint: CodecServer) -> None:
+    [other] = await codec("a", a=OLD).sealing(replace(WEB, namespace="other")).encode([SAID])
+    status, answer, _ = post(f"{endpoint.url}/{TOKEN}/decode", await body(other))
+    assert (status, answer) == (400, "it belongs to namespace other, not to default")
+
+
+def test_a_token_file_is_short_or_open_or_good(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    assert len({codec_token(None), codec_token(None)}) == 2, "each start makes a new one"
+    with pytest.raises(Refused, match="cannot be read"):
+        codec_token(file)
+    file.write_text("short")
+    file.chmod(0o600)
+    with pytest.raises(Refused, match="must be 24 to 200"):
+        codec_token(file)
+    file.write_text(f"{TOKEN}\n")
+    assert codec_token(file) == TOKEN
+    file.chmod(0o644)
+    with pytest.raises(Refused, match="can be read by others"):
+        codec_token(file)
 
 
 def test_a_port_that_is_taken_is_told(endpoint: CodecServer) -> None:
     with pytest.raises(Refused, match="Address already in use") as caught:
-        CodecServer(endpoint.server_port, codec("a", a=OLD), [])
+        CodecServer(endpoint.server_port, codec("a", a=OLD), [], TOKEN)
     assert "--port" in caught.value.hint
 
 
