@@ -42,6 +42,7 @@ SETTINGS = {
     "max_containers": "most containers of the backend `container` on this machine",
     "runc": "the program that makes containers",
     "service_users": "`own`: each service has a uid of its own where the worker is root; or `worker`",
+    "webhooks": "origins that webhooks of CRMs may have, such as `https://crm.example.com`; `none`; empty: any",
     "secrets": "folder of services' secrets; by default in the data folder",
     "archive": "folder to which they are exported before they are removed; empty: `archive` in the home",
     "simulated": "`off`: refuse whatever needs a simulated provider ([what is real](../README.md#ratchet))",

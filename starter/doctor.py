@@ -7,7 +7,9 @@ import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+from cyclopts import Parameter
 
 from client.errors import NoWorker
 from domain import wire
@@ -41,11 +43,20 @@ class DoctorCheck:
     mend: str = ""
 
 
-async def doctor(*, output: OutputOption = "table") -> Exit:
+Security = Annotated[
+    bool, Parameter(negative="", help="Check instead whether this machine's settings keep others out; 1 if not.")
+]
+
+
+async def doctor(*, security: Security = False, output: OutputOption = "table") -> Exit:
     """Check the settings and files, the server and its configuration, the workers, the store, and real clouds.
 
     Example: starter doctor
     """
+    if security:
+        from starter.security import check_security
+
+        return print_checks(check_security(), output, "missing", Exit.FAILED)
     findings = [_check_versions()]
     try:
         findings += _check_settings()
@@ -53,7 +64,7 @@ async def doctor(*, output: OutputOption = "table") -> Exit:
             await _run_checks(client, findings)
     except RatchetError as error:
         findings.append(_failed_check("temporal", error))
-    return _print_checks(findings, output)
+    return print_checks(findings, output)
 
 
 async def _run_checks(client: ActionClient, findings: list[DoctorCheck]) -> None:
@@ -297,8 +308,11 @@ async def _check_clouds(client: ActionClient) -> list[DoctorCheck]:
     ]
 
 
-def _print_checks(findings: list[DoctorCheck], output: Output) -> Exit:
-    lines = [("wrong" if finding.mend else "ok", finding.about, finding.found) for finding in findings]
+def print_checks(
+    findings: list[DoctorCheck], output: Output, bad: str = "wrong", code: Exit = Exit.UNREACHABLE
+) -> Exit:
+    """Prints checks, those that are not good with what to do about them. Returns `code` if there is such a one."""
+    lines = [(bad if finding.mend else "ok", finding.about, finding.found) for finding in findings]
     print_sheet(
         Sheet(
             [asdict(finding) for finding in findings], ("STATE", "WHAT", "FOUND"), lines, [f.about for f in findings]
@@ -309,4 +323,4 @@ def _print_checks(findings: list[DoctorCheck], output: Output) -> Exit:
     for check in ill:
         terminal.print_remark(f"{check.about}: {check.found}", "red")
         terminal.print_remark(f"  hint: {terminal.as_typed(check.mend)}")
-    return Exit.UNREACHABLE if ill else Exit.DONE
+    return code if ill else Exit.DONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from store import seals
 from store.engine import Database
 from store.seals import ChainReport, SealedLine, check_chain, iterate_seals, line_text, read_sealed_lines
 from workers.settings import WorkerSettings
@@ -15,6 +16,15 @@ def verify_history(settings: WorkerSettings, anchor: str = "") -> ChainReport:
     database = Database(settings.store_database_url())
     try:
         return database.read_snapshot_here(lambda connection: check_chain(connection, anchor))
+    finally:
+        database.close()
+
+
+def may_rewrite_history(settings: WorkerSettings) -> bool:
+    """Tells whether the database's user of these settings could change lines that are written."""
+    database = Database(settings.store_database_url())
+    try:
+        return database.read_snapshot_here(seals.may_rewrite_history)
     finally:
         database.close()
 

@@ -32,6 +32,11 @@ def secure_data_folder(home: Path) -> None:
     """Makes the folder for its owner only. Refuses one that others may read: keys and databases are in it."""
     os.umask(0o077)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_data_folder(home)
+
+
+def check_data_folder(home: Path) -> None:
+    """Refuses a folder that others may use, or in which something belongs to another user."""
     for path in (home, *home.iterdir()):
         try:
             facts = path.lstat()

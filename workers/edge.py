@@ -46,7 +46,8 @@ class EdgeFamily(Family):
 
     def activities(self) -> ActivitiesByQueue:
         client = self.context.client
-        transports: dict[str, CrmTransport] = {"queue": TaskQueueTransport(client), "webhook": WebhookTransport()}
+        webhook = WebhookTransport(self.context.settings.webhooks)
+        transports: dict[str, CrmTransport] = {"queue": TaskQueueTransport(client), "webhook": webhook}
         edge = EdgeActivities(SqlEdgeInventory(self.context.database), transports, self.context.fence)
         return {ACTIONS_QUEUE: activities_of(edge, SignalDelivery(client))}
 

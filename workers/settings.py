@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_settings import NoDecode
 
 from client.settings import ClientSettings, SettingWord
@@ -18,6 +18,11 @@ def _split_words(text: object) -> object:
     return [word.strip() for word in text.split(",") if word.strip()] if isinstance(text, str) else text
 
 
+def _split_urls(text: object) -> object:
+    """Splits a list of URLs. Empty: there is no list; `none`: the list is empty."""
+    return (_split_words(text) if text != "none" else ()) if text else None
+
+
 def _check_absolute(path: str) -> str:
     if not path.startswith("/"):
         raise ValueError(f"{path[:80]!a} is not an absolute path")
@@ -25,6 +30,11 @@ def _check_absolute(path: str) -> str:
 
 
 BackendNames = Annotated[tuple[BackendName, ...], NoDecode, BeforeValidator(_split_words)]
+UrlList = Annotated[
+    tuple[Annotated[str, StringConstraints(pattern=r"^https?://[^/?#\s]+$")], ...] | None,
+    NoDecode,
+    BeforeValidator(_split_urls),
+]
 ProgramPaths = Annotated[
     tuple[Annotated[str, AfterValidator(_check_absolute)], ...], NoDecode, BeforeValidator(_split_words)
 ]
@@ -64,6 +74,7 @@ class WorkerSettings(ClientSettings):
     max_containers: int = Field(200, ge=1, le=100_000)
     runc: str = "runc"
     service_users: Literal["own", "worker"] = "own"  # own: where the worker is root, each service has its own uid
+    webhooks: UrlList = None  # origins that webhooks of CRMs may have; without it, any
     secrets: Path | None = None  # folder of services' secrets; by default in the home
     simulated_journal: Path | None = None  # journal of calls to simulated clouds, for tests
     simulated_latency: float = Field(0.3, ge=0)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from http.client import HTTPException, InvalidURL
+from urllib.parse import urlsplit
 
 from temporalio.client import Client
 from temporalio.common import RetryPolicy
@@ -123,12 +124,39 @@ def _split_into_bundles(letters: list[_OutgoingRequests]) -> Iterator[list[_Outg
 
 
 class WebhookTransport:
-    """Posts requests as one JSON document to the cloudlet's URL; any 2xx means accepted."""
+    """Posts requests as one JSON document to the cloudlet's URL; any 2xx means accepted. Redirects are not followed.
+
+    `allowed` lists the origins that it may post to, such as `https://crm.example.com`; None: every one.
+    """
+
+    def __init__(self, allowed: Sequence[str] | None = None) -> None:
+        self._allowed = None if allowed is None else {_origin_of(url) for url in allowed}
 
     async def send_requests(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
+        if self._allowed is not None and _origin_of(to.url) not in self._allowed:
+            raise Rejected(f"the webhook {to.url[:80]!r} is not among RATCHET_WEBHOOKS of the workers")
         body = CrmRequests(requests=list(requests)).model_dump_json().encode()
         await prove()
         await asyncio.to_thread(_post_json, to.url, body)
+
+
+def _origin_of(url: str) -> tuple[str, str, int | None]:
+    """Returns scheme, host and port of a URL; an empty host if it has none."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return "", "", None
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect could lead into networks that only the worker reaches."""
+
+    def redirect_request(self, *args: object) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 def _post_json(url: str, body: bytes) -> None:
@@ -137,12 +165,12 @@ def _post_json(url: str, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     try:
         request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310  checked above
-        with urllib.request.urlopen(request, timeout=WEBHOOK_TIMEOUT):  # noqa: S310
+        with _OPENER.open(request, timeout=WEBHOOK_TIMEOUT):
             return
     except urllib.error.HTTPError as error:
         told = f"the webhook answered {error.code}"
         raise (
-            Rejected(told) if 400 <= error.code < 500 and error.code not in (408, 429) else Unavailable(told)
+            Rejected(told) if 300 <= error.code < 500 and error.code not in (408, 429) else Unavailable(told)
         ) from error
     except urllib.error.URLError as error:  # the request was not sent completely
         raise Unavailable(f"the webhook cannot be reached: {one_line(str(error.reason), 200)}") from error

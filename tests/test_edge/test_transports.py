@@ -44,6 +44,30 @@ async def answering(answer: bytes) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "http://crm.example.com/",
+        "https://crm.example.com:8443/",
+        "https://crm.example.com.evil.example/",
+        "https:///x",
+        "https://[",
+        "x",
+    ],
+)
+async def test_a_webhook_that_is_not_listed_gets_nothing(url: str) -> None:
+    to = CrmAddress(cloudlet=CLOUDLET, notify_id=1, version="v1", transport="webhook", url=url)
+    for allowed in (["https://crm.example.com"], []):
+        with pytest.raises(Rejected, match="is not among RATCHET_WEBHOOKS"):
+            await WebhookTransport(allowed).send_requests(to, [REQUEST], freely)
+
+
+async def test_a_webhook_that_is_listed_gets_its_requests() -> None:
+    async with answering(b"HTTP/1.0 204 fine\r\n\r\n") as url:
+        to = CrmAddress(cloudlet=CLOUDLET, notify_id=1, version="v1", transport="webhook", url=f"{url}some/path")
+        await WebhookTransport([url.rstrip("/")]).send_requests(to, [REQUEST], freely)
+
+
+@pytest.mark.parametrize(
     ("answer", "wanted"),
     [
         (b"", UnknownOutcome),
@@ -51,6 +75,8 @@ async def answering(answer: bytes) -> AsyncIterator[str]:
         (b"HTTP/1.0 503 later\r\n\r\n", Unavailable),
         (b"HTTP/1.0 429 slowly\r\n\r\n", Unavailable),
         (b"HTTP/1.0 403 never\r\n\r\n", Rejected),
+        (b"HTTP/1.0 307 there\r\nLocation: http://127.0.0.1:1/\r\n\r\n", Rejected),
+        (b"HTTP/1.0 302 there\r\nLocation: http://127.0.0.1:1/\r\n\r\n", Rejected),
     ],
 )
 async def test_what_a_webhook_answers_tells_whether_it_has_the_request(

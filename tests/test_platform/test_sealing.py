@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from google.protobuf.json_format import Parse
@@ -31,6 +31,8 @@ from tests.user import spec
 from workers import embedded
 from workers.plugin import temporal_plugin
 from workers.settings import WorkerSettings
+
+T = TypeVar("T")
 
 PATH, OTHER = "ns:web:mci:shop", "ns:web:mci:other"
 SPEC = spec(size=1, csps=["aws"])
@@ -61,6 +63,11 @@ async def plain(sealed: ActionStack) -> Client:
     return await Client.connect(sealed.server.address, plugins=[temporal_plugin()])
 
 
+async def until(work: Awaitable[T]) -> T:
+    async with asyncio.timeout(PATIENCE):
+        return await work
+
+
 def inside(error: BaseException | None) -> list[str | None]:
     """The types of the errors in a chain."""
     found: list[str | None] = []
@@ -89,7 +96,7 @@ async def test_a_workflow_that_is_started_in_plaintext_fails_and_says_why(sealed
     asked = {"path": PATH, "action": "suspend"}
     handle = await plain.start_workflow(wire.CONTROL_VMS, asked, id=PATH, task_queue=wire.ACTIONS_QUEUE)
     with pytest.raises(WorkflowFailureError) as caught:
-        await asyncio.wait_for(handle.result(), PATIENCE)
+        await until(handle.result())
     assert wire.REFUSED_PAYLOAD_ERROR_TYPE in inside(caught.value), "the type is readable without the keys"
     with pytest.raises(WorkflowFailureError) as caught:
         await sealed.client.get_workflow_handle(PATH, run_id=handle.result_run_id).result()
@@ -104,7 +111,7 @@ async def test_a_request_that_is_copied_to_another_workflow_is_refused(sealed: A
     [copied] = await inputs(plain, PATH)
     handle = await plain.start_workflow(wire.CONTROL_VMS, RawValue(copied), id=OTHER, task_queue=wire.ACTIONS_QUEUE)
     with pytest.raises(WorkflowFailureError):
-        await asyncio.wait_for(handle.result(), PATIENCE)
+        await until(handle.result())
     with pytest.raises(WorkflowFailureError) as caught:
         await sealed.client.get_workflow_handle(OTHER, run_id=handle.result_run_id).result()
     assert f"it belongs to workflow {PATH} of namespace default, not to workflow {OTHER}" in str(caught.value.cause)
@@ -146,7 +153,7 @@ async def test_an_update_and_a_read_in_plaintext_are_refused_at_once(sealed: Act
     ]
     for ask in asks:
         with pytest.raises(Unreachable) as caught, translate_errors("default"):
-            await asyncio.wait_for(ask(), PATIENCE)
+            await until(ask())
         assert "takes only what is encrypted" in str(caught.value)
         assert "RATCHET_KEYS_FILE" in caught.value.hint
 
@@ -201,7 +208,7 @@ async def test_temporals_own_cli_signals_through_the_codec_endpoint_and_not_with
         ):
             told = ["--input", json.dumps({"cloudlet": "berlin", "clients": clients})]
             process = await asyncio.create_subprocess_exec(embedded.find_binary(), *words, *told, *more)
-            assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+            assert await until(process.wait()) == 0
             assert await memory(sealed, "lead") == ({"berlin": clients} if more else before)
 
 

@@ -28,7 +28,7 @@ from store.machines import hooks as machines
 from store.machines import queries
 from store.mci.groups import highest_number_ever
 from store.replay import iterate_actions
-from store.seals import check_chain, iterate_seals, read_sealed_lines, seal_lines
+from store.seals import check_chain, iterate_seals, may_rewrite_history, read_sealed_lines, seal_lines
 from store.systems.hooks import SqlSystemStore
 from tests.test_leases import bookings
 from tests.test_store.driver import NOON, NS, StoreDriver, group
@@ -65,6 +65,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     await driver.inventory.list_events_after(newest, 100)
     await driver.database.run_transaction(seal_lines)
     driver.database.read_snapshot_here(check_chain)
+    driver.database.read_snapshot_here(may_rewrite_history)
     driver.database.read_snapshot_here(lambda one: [read_sealed_lines(one, seal) for seal in iterate_seals(one)])
     await driver.inventory.read_tree(WEB, troubles=10)
     some_uuid = "3f2b7d3e-6b44-4a1c-9d55-0c7a1f0e2b11"
