@@ -24,6 +24,7 @@ from domain.wire import READ_ACCESS, object_path_of
 
 T = TypeVar("T")
 
+LINES_PER_MINUTE = 5  # about refusals on one object
 STANDALONE_HINT = "it is a step of our workflows, and runs only within one"
 
 
@@ -195,7 +196,7 @@ def is_name_of_program(name: str, parent: str) -> bool:
 class LineBudget:
     """Limits the lines about refusals, so that nobody can fill the history with them."""
 
-    def __init__(self, lines: int = 5, paths: int = 100, seconds: float = 60) -> None:
+    def __init__(self, lines: int = LINES_PER_MINUTE, paths: int = 100, seconds: float = 60) -> None:
         self._lines, self._paths, self._seconds = lines, paths, seconds
         self._written: dict[str, int] = {}
         self._until = 0.0

@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from activities.access import Authorizer, check_caller
+from activities.access import Authorizer, LineBudget, check_caller
 from activities.refusals import refusal_as_error
-from domain.errors import Refused
-from domain.model import Refusal
+from domain import registry
+from domain.errors import Category, Refused, StoreUnavailable
+from domain.exposure import INTERNAL, READ
+from domain.message import SignedMessage
+from domain.model import AT_WRITE_TIME, Refusal
+from domain.requests import AccessAttempt
+
+_log = logging.getLogger("ratchet.access")
 
 
 class AccessGuard(Interceptor):
-    """Guards the activities of a worker. `own_types` are the names of its workflows."""
+    """Guards the activities of a worker. `own_types` are the names of its workflows.
 
-    def __init__(self, authorizer: Authorizer, own_types: Iterable[str]) -> None:
+    `record` writes a line about what was forbidden to somebody; a LineBudget keeps a flood from filling the history.
+    """
+
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        own_types: Iterable[str],
+        record: Callable[[AccessAttempt], Awaitable[None]] | None = None,
+    ) -> None:
         self.authorizer = authorizer
         self.own_types = frozenset(own_types)
+        self.record = record
+        self.lines = LineBudget()
+
+    async def record_refusal(self, name: str, asked: object, refused: Refused) -> None:
+        """Keeps who was refused what in the history of the object, if it is one. Calls without an object have none."""
+        path = asked.judged_path if isinstance(asked, SignedMessage) else ""
+        if refused.category is not Category.FORBIDDEN or not self.record or not registry.is_object_path(path):
+            return
+        if self.lines.may_write(path):
+            verb = registry.ACTIVITY_EXPOSURES.get(name, INTERNAL).verb or READ
+            line = AccessAttempt(path=path, verb=verb, message=f"refused: {refused.message}", at=AT_WRITE_TIME)
+            try:
+                await self.record(line)
+            except StoreUnavailable as error:
+                _log.warning("%s, and that could not be recorded: %s", refused.message, error)
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         return _GuardedActivity(next, self)
@@ -32,9 +62,9 @@ class _GuardedActivity(ActivityInboundInterceptor):
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         info, authorizer = activity.info(), self._guard.authorizer
+        asked = input.args[0] if input.args else None
         try:
             check_caller(info.activity_type, info.workflow_type, self._guard.own_types)
-            asked = input.args[0] if input.args else None
             subject = authorizer.check_call(
                 info.activity_type,
                 asked,
@@ -45,4 +75,5 @@ class _GuardedActivity(ActivityInboundInterceptor):
             answer = await super().execute_activity(input)
             return authorizer.prune_answer(subject, answer)
         except Refused as refused:
+            await self._guard.record_refusal(info.activity_type, asked, refused)
             raise refusal_as_error(Refusal.from_error(refused)) from refused

@@ -69,6 +69,15 @@ def can_move_others(name: str) -> bool:
     return KINDS[name].member is None and name in above
 
 
+def is_object_path(path: str) -> bool:
+    """Tells whether a text is the path of an object of ours, which may or may not exist."""
+    try:
+        kind_at(path)
+    except Refused:
+        return False
+    return True
+
+
 def kind_at(path: str) -> Kind:
     """Returns the kind of the object at a path; refuses a path that does not have that kind's scope."""
     own = find_kind(kind_of(check_path(path)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -17,10 +16,10 @@ from domain.connections import Connections
 from domain.errors import RatchetError
 from domain.model import ReadQuery, StoreView
 from domain.requests import AccessQuery, AccessView
-from starter import terminal
+from starter.checks import DoctorCheck, print_checks
 from starter.connections import list_connections
 from starter.errors import Exit, to_printed_error
-from starter.output import Output, OutputOption, Sheet, print_sheet
+from starter.output import OutputOption
 from starter.session import open_client
 from starter.stack import missing_attributes, mistyped_attributes, worker_settings
 
@@ -32,15 +31,6 @@ T = TypeVar("T")
 POLL_SECONDS = 90.0  # a live worker polls at least once a minute
 STOPPED_SHOWN = 20  # actions that are paused, or no actions of ours
 READ_SECONDS = 10.0  # a healthy worker answers in that time
-
-
-@dataclass(frozen=True)
-class DoctorCheck:
-    """One check. `mend` says how to correct the problem; empty if there is none."""
-
-    about: str
-    found: str
-    mend: str = ""
 
 
 Security = Annotated[
@@ -306,21 +296,3 @@ async def _check_clouds(client: ActionClient) -> list[DoctorCheck]:
     return [
         DoctorCheck(f"cloud {view.name}", view.trouble or view.answer, mend if view.trouble else "") for view in real
     ]
-
-
-def print_checks(
-    findings: list[DoctorCheck], output: Output, bad: str = "wrong", code: Exit = Exit.UNREACHABLE
-) -> Exit:
-    """Prints checks, those that are not good with what to do about them. Returns `code` if there is such a one."""
-    lines = [(bad if finding.mend else "ok", finding.about, finding.found) for finding in findings]
-    print_sheet(
-        Sheet(
-            [asdict(finding) for finding in findings], ("STATE", "WHAT", "FOUND"), lines, [f.about for f in findings]
-        ),
-        output,
-    )
-    ill = [finding for finding in findings if finding.mend]
-    for check in ill:
-        terminal.print_remark(f"{check.about}: {check.found}", "red")
-        terminal.print_remark(f"  hint: {terminal.as_typed(check.mend)}")
-    return code if ill else Exit.DONE

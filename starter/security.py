@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from domain.errors import Category, RatchetError, Refused
-from starter.doctor import DoctorCheck
+from starter.checks import DoctorCheck
 from starter.errors import to_printed_error
 
 if TYPE_CHECKING:

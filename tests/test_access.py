@@ -17,7 +17,7 @@ from temporalio.client import ActivityFailureError, Client
 from temporalio.common import RetryPolicy
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from activities.access import LineBudget
+from activities.access import LINES_PER_MINUTE, LineBudget
 from activities.refusals import refusal_of_error
 from domain import registry, wire
 from domain.access import AccessPolicy
@@ -228,8 +228,11 @@ async def test_a_cancel_is_judged_and_leaves_a_name(judged: User) -> None:
         assert refused.value.category is Category.FORBIDDEN
     await as_user(judged, "ann").asking.cancel_action(path, ticket.run)
     await judged.asking.wait_for_outcome(path, ticket.run)
-    lines = await judged.asking.read_history(path)
-    assert [line.message for line in lines if line.action == "cancel"] == ["cancel asked for by ann"]
+    told = [line.message for line in await judged.asking.read_history(path) if line.action == "cancel"]
+    assert [message.partition(" cancel")[0] for message in told[:-1]] == [
+        f"refused: {name} may not" for name in ("ben", "dan", "eve")
+    ]
+    assert told[-1] == "cancel asked for by ann"
 
 
 async def test_what_was_forbidden_is_in_the_history_with_its_name(judged: User) -> None:
@@ -282,6 +285,25 @@ async def test_reconcile_faults_verify_heal_and_queues_are_judged(judged: User) 
         await judged.asking.client.execute_workflow(
             wire.DRAIN_QUEUE, order, id=f"{path}::drain", task_queue=wire.ACTIONS_QUEUE
         )
+
+
+async def test_denied_reads_and_cancels_leave_lines_with_their_names_and_a_flood_leaves_five(judged: User) -> None:
+    path = judged.mci("secret")
+    await judged.do(path, "create", spec=spec(1))
+    before = len(await judged.asking.read_history(path))
+    for _ in range(9):
+        refusal = await call(judged.asking.client, wire.READ_OBJECT, {"requested_by": "eve", "path": path})
+        assert refusal
+        assert refusal.category is Category.FORBIDDEN
+    told = [(line.action, line.message) for line in (await judged.asking.read_history(path))[before:]]
+    assert len(told) == LINES_PER_MINUTE
+    assert all(verb == "read" and "refused: eve may not read" in message for verb, message in told), told
+    other = judged.mci("other")
+    await judged.do(other, "create", spec=spec(1))
+    await call(judged.asking.client, wire.CANCEL_ACTIVITY, {"requested_by": "ben", "path": other})
+    line = (await judged.asking.read_history(other))[-1]
+    assert (line.action, "refused: ben may not cancel" in line.message) == ("cancel", True)
+    assert await call(judged.asking.client, wire.READ_OBJECTS, {"requested_by": "eve", "path": "no such path"})
 
 
 def test_refusals_cannot_fill_the_history() -> None:

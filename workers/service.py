@@ -119,7 +119,7 @@ class WorkerService:
         self._companions = CompanionKeeper(client, rows, expected_schedules(client, settings.heal_interval))
         self.inline_work = {which: work for family in self.families for which, work in family.inline_work().items()}
         names = (str(workflow._Definition.must_from_class(each).name) for each in self._workflows)
-        self._interceptors = [AccessGuard(self.authorizer, names), *interceptors]
+        self._interceptors = [AccessGuard(self.authorizer, names, self.inventory.record_attempt), *interceptors]
         self.polling = WorkerGroup({})
         self.exit_after: float | None = None  # see WorkerGroup
 

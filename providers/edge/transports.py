@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from http.client import HTTPException, InvalidURL
 from urllib.parse import urlsplit
 
@@ -149,14 +150,15 @@ def _origin_of(url: str) -> tuple[str, str, int | None]:
         return "", "", None
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect could lead into networks that only the worker reaches."""
+@cache
+def _make_opener() -> urllib.request.OpenerDirector:
+    """Returns an opener that follows no redirect: one could lead into networks that only the worker reaches."""
 
-    def redirect_request(self, *args: object) -> None:
-        return None
+    class NoRedirects(urllib.request.HTTPRedirectHandler):  # not at import: a workflow's sandbox would refuse it
+        def redirect_request(self, *args: object) -> None:
+            return None
 
-
-_OPENER = urllib.request.build_opener(_NoRedirects)
+    return urllib.request.build_opener(NoRedirects)
 
 
 def _post_json(url: str, body: bytes) -> None:
@@ -165,7 +167,7 @@ def _post_json(url: str, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     try:
         request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310  checked above
-        with _OPENER.open(request, timeout=WEBHOOK_TIMEOUT):
+        with _make_opener().open(request, timeout=WEBHOOK_TIMEOUT):
             return
     except urllib.error.HTTPError as error:
         told = f"the webhook answered {error.code}"

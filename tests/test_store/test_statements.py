@@ -45,6 +45,7 @@ UNTRIED = {
     "engine.py prepare": "begins a connection",
     "engine.py _use_wal": "begins a connection",
     "turns.py take_turns_on_paths": "reads no table",
+    "seals.py may_rewrite_history": "reads no table",
     "leases/capacity.py lock_pool": "reads no table",
     "machines/hooks.py _lock_nodes": "reads no table",
     "identity.py mark_restored": "once after a restore, by hand",

@@ -1,0 +1,36 @@
+"""Checks of `starter doctor`: what was looked at, what was found, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from starter import terminal
+from starter.errors import Exit
+from starter.output import Output, Sheet, print_sheet
+
+
+@dataclass(frozen=True)
+class DoctorCheck:
+    """One check. `mend` says how to correct the problem; empty if there is none."""
+
+    about: str
+    found: str
+    mend: str = ""
+
+
+def print_checks(
+    findings: list[DoctorCheck], output: Output, bad: str = "wrong", code: Exit = Exit.UNREACHABLE
+) -> Exit:
+    """Prints checks, those that are not good with what to do about them. Returns `code` if there is such a one."""
+    lines = [(bad if finding.mend else "ok", finding.about, finding.found) for finding in findings]
+    print_sheet(
+        Sheet(
+            [asdict(finding) for finding in findings], ("STATE", "WHAT", "FOUND"), lines, [f.about for f in findings]
+        ),
+        output,
+    )
+    ill = [finding for finding in findings if finding.mend]
+    for check in ill:
+        terminal.print_remark(f"{check.about}: {check.found}", "red")
+        terminal.print_remark(f"  hint: {terminal.as_typed(check.mend)}")
+    return code if ill else Exit.DONE
