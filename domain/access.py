@@ -171,13 +171,13 @@ class AccessPolicy(Model):
         """Raises Refused if the request would create something in a cloud that its tenant may not use."""
         kind = registry.kind_at(request.path)
         allowed = self._places_of(request.path)
-        if allowed is None or kind.new_members is None or not kind.table.is_creation(request.action):
+        if allowed is None or kind.places_of is None or not kind.table.is_creation(request.action):
             return
-        for member in kind.new_members(request.path, registry.parse_spec(request)):
-            if member.placement and not any(_place_matches(pattern, member.placement) for pattern in allowed):
+        for place in kind.places_of(registry.parse_spec(request)):
+            if not any(_place_matches(pattern, place) for pattern in allowed):
                 raise Refused(
                     Category.FORBIDDEN,
-                    f"{request.path} may not use {member.placement}: the policy's connections do not list it",
+                    f"{request.path} may not use {place}: the policy's connections do not list it",
                     f"it may use: {', '.join(allowed) or 'no cloud'}",
                 )
 

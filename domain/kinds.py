@@ -11,7 +11,6 @@ from pydantic import BaseModel
 
 from domain.aliases import AliasForms
 from domain.errors import Category, Refused
-from domain.model import NewObject
 from domain.orphans import OrphanSpec
 from domain.statetable import NONE, StateTable
 from domain.wire import REMOVE_ORPHAN
@@ -75,7 +74,7 @@ class Kind:
     help: str
     serves_all: bool = False  # belongs to the installation, not to a tenant: a node, an image, a host
     member: str | None = None  # the kind of its members, which its actions apply to
-    new_members: Callable[[str, Any], Iterable[NewObject]] | None = None
+    places_of: Callable[[Any], Iterable[str]] | None = None  # (spec of its creation) -> the places in clouds it uses
     aggregate: Callable[[str, Mapping[str, int]], str] | None = None  # (status, members by status) -> the status shown
     counted_kind: str | None = None  # count objects of this kind at any depth, instead of members
     place_key: str = ""  # the key of `info` that says where it is, if it has no placement

@@ -111,10 +111,7 @@ def begin_action(
             grant=_grant_without_work(request, row, plan, read_aggregated_status(connection, request.path))
         )
     granting = GrantWriter(connection, claim, kind, plan, plan.row, extra, behind, mandate)
-    if row is None:
-        grant = granting.write_new_object(kind.new_members(request.path, spec) if kind.new_members else (), want)
-    else:
-        grant = granting.write_existing_object(row, want)
+    grant = granting.write_new_object(want) if row is None else granting.write_existing_object(row, want)
     _apply_hook_moves(connection, hooks, grant, claim, extra)
     return Admission(grant=grant)
 

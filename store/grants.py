@@ -95,10 +95,10 @@ class GrantWriter:
     behind: list[LockHolder]
     mandate: Mandate
 
-    def write_new_object(self, births: Iterable[NewObject], want: dict[str, LockMode]) -> Grant:
-        """Creates the object, and its members if it is a group."""
+    def write_new_object(self, want: dict[str, LockMode]) -> Grant:
+        """Creates the object, and what its family creates with it."""
         request, extra = self.claim.request, self.extra
-        born = sorted((*births, *extra.new_objects), key=lambda each: (each.placement, each.path))
+        born = sorted(extra.new_objects, key=lambda each: (each.placement, each.path))
         placed = [(each.placement, each.path) for each in born if each.placement and registry.is_member_kind(each.kind)]
         grant = self._write_grant(list(cut_into_ranges(placed)))
         spec = request.spec or {} if extra.spec is None else extra.spec

@@ -26,7 +26,7 @@ from domain.exposure import Access
 from domain.healing import SweepOptions
 from domain.locks import LocksView
 from domain.mci.messages import HOLDING, HoldDecision, SurveyOrder
-from domain.model import ObjectsView, QueueCommand, ReadQuery, Refusal
+from domain.model import ObjectsView, QueueCommand, ReadQuery, Refusal, Request
 from domain.singleorder import ORDER_OBJECT, SETTLE_ORDERED
 from starter.mci.requests import run_survey, send_decision
 from tests.patience import PATIENCE
@@ -310,3 +310,20 @@ def test_refusals_cannot_fill_the_history() -> None:
     budget = LineBudget(lines=2, paths=2, seconds=3600)
     assert [budget.may_write("a") for _ in range(3)] == [True, True, False]
     assert [budget.may_write(path) for path in ("b", "c", "b")] == [True, False, True]
+
+
+@pytest.mark.parametrize("where", [{"csp": "aws", "region": "r1"}, {"connectionName": "aws-eu-west-1"}])
+async def test_a_tenant_uses_the_clouds_that_the_policy_lists_and_no_other(judged: User, where: dict[str, str]) -> None:
+    policy = judged.service.authorizer.policy()
+    assert policy
+    allowed = {f"ns:{judged.ns}": ["gcp", "azure/r*"]}
+    judged.service.authorizer.policy = lambda: policy.model_copy(update={"connections": allowed})
+    own = [{"name": "a", "csp": "gcp", "region": "r1"}, {"name": "b", "csp": "azure", "region": "r2"}]
+    refused = await judged.asking.request_action(
+        Request(path=judged.mci(), action="create", spec={"subGroups": [*own, {"name": "c", **where}]})
+    )
+    assert refused.admission.refusal
+    assert refused.admission.refusal.category is Category.FORBIDDEN
+    assert f"{judged.mci()} may not use aws/" in refused.admission.refusal.message
+    assert [view.path async for view in judged.asking.iterate_objects("mci", f"ns:{judged.ns}")] == []
+    await judged.do(judged.mci(), "create", spec={"subGroups": own})

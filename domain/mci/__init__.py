@@ -77,6 +77,7 @@ KINDS = (
         ),
         help="Groups of VMs across clouds.",
         member="vm",
+        places_of=lambda spec: sorted({group.place for group in spec.subGroups if group.csp}),
         aggregate=aggregate_status,
         title_case=True,
         waiting_statuses=(MciPhase.PREPARED,),
