@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 # The only modules of the CLI that reach into workers: they run some, or say what one that starts here would meet.
 RUNS_WORKERS = {
-    "starter.audit",
+    *("starter.audit", "starter.policies"),  # they read the store themselves
     *("starter.stack", "starter.demo", "starter.doctor", "starter.security"),
     *("starter.edge.crm", "starter.edge.demo", "starter.systems.demo"),
 }
