@@ -141,6 +141,19 @@ def test_every_file_that_is_named_exists(page: str) -> None:
         assert any((folder / name).exists() for folder in folders), f"{page} names {name}"
 
 
+def test_every_attack_in_the_threat_model_has_a_test_that_exists() -> None:
+    page = (ROOT / "docs" / "security.md").read_text()
+    rows = page.partition("| who | tries | stopped by | test")[2].partition("\n\n")[0].splitlines()[2:]
+    assert rows
+    for row in rows:
+        cell = row.strip("| ").rpartition("|")[2]
+        rooms = re.findall(r"`(test_[a-z]+)/`", cell) or [""]
+        files = re.findall(r"`((?:test_[a-z]+/)?test_[a-z0-9_]+\.py)`", cell)
+        assert files, row
+        missing = [f"{room}/{file}" for room in rooms for file in files if not (ROOT / "tests" / room / file).is_file()]
+        assert not missing, row
+
+
 def test_the_demo_and_up_say_what_the_readme_shows() -> None:
     shown = "\n".join(re.findall(r"<!-- (?:demo|up) -->\n```console\n(.*?)```", PAGES["README.md"], re.DOTALL))
     spoken = inspect.getsource(demo) + inspect.getsource(mci) + inspect.getsource(up)
