@@ -14,7 +14,7 @@ from temporalio.service import RPCError
 
 ANSWER_SECONDS = 2.0  # seconds; a worker that has just started is not listed at once
 ASK_AGAIN_SECONDS = 0.2
-CALL_TIMEOUT = timedelta(seconds=3)
+CALL_TIMEOUT = timedelta(seconds=8)  # within the 15 s in which a request is answered
 
 
 class PollerCheck:

@@ -14,6 +14,7 @@ from client.connect_errors import is_refused_payload, refused_payload
 from client.errors import NoWorker, Unanswered
 from client.launching import (
     CLOSED_ERROR,
+    CLOSING_ERROR,
     MARK_MEMO,
     STARTED_ANYWAY_ERRORS,
     TASK_OVERDUE_ERROR,
@@ -111,7 +112,7 @@ class ActionStarter(WorkerQueries):
                     return Ticket(workflow_id(request), run, await _admission_of_ended_run(handle))
                 if message_contains(error, UPDATE_LIMIT_ERROR):
                     return Ticket(workflow_id(request), run, Admission())  # it was admitted long ago
-                if not message_contains(error, TASK_OVERDUE_ERROR):
+                if not message_contains(error, TASK_OVERDUE_ERROR, CLOSING_ERROR):
                     raise
                 if clock() > deadline:
                     raise _unanswered_error(request) from error

@@ -30,7 +30,8 @@ MARK_MEMO = "asked"  # the memo's key that tells our own start from another clie
 # overdue (its worker died or is overloaded), or the call was sent twice on the way.
 TASK_FAILED_ERROR = "unexpected workflow task failure"
 TASK_OVERDUE_ERROR = "Workflow Task in failed state"
-DEAF_ERRORS = (TASK_FAILED_ERROR, TASK_OVERDUE_ERROR)
+CLOSING_ERROR = "because workflow is closing"  # its last task is on its way: it has ended soon
+DEAF_ERRORS = (TASK_FAILED_ERROR, TASK_OVERDUE_ERROR, CLOSING_ERROR)
 STARTED_ANYWAY_ERRORS = (
     TASK_FAILED_ERROR,
     "StartDeduped",

@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from client import takeover
 from client.actions import ActionClient
 from client.errors import Unanswered
-from client.launching import STARTED_ANYWAY_ERRORS, TASK_FAILED_ERROR, TASK_OVERDUE_ERROR
+from client.launching import CLOSING_ERROR, STARTED_ANYWAY_ERRORS, TASK_FAILED_ERROR, TASK_OVERDUE_ERROR
 from domain.errors import Refused
 from domain.model import Request
 from domain.wire import ACTIONS_QUEUE
@@ -162,7 +162,12 @@ async def test_a_take_over_whose_question_got_lost_is_asked_again(user: User, mo
     await user.until_status(path, "Prepared")
     real, lost = (
         takeover._send_preempt,
-        iter([RPCError(f"due to {TASK_FAILED_ERROR}.", RPCStatusCode.UNAVAILABLE, b"")]),
+        iter(
+            [
+                RPCError(f"due to {TASK_FAILED_ERROR}.", RPCStatusCode.UNAVAILABLE, b""),
+                RPCError(f"can not be applied {CLOSING_ERROR}", RPCStatusCode.RESOURCE_EXHAUSTED, b""),
+            ]
+        ),
     )
 
     async def once(client: ActionClient, request: Request, run: str) -> Any:

@@ -10,7 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.refusals import refusal_of_error
 from client.actions import ActionClient
 from client.errors import Unanswered
-from client.launching import UPDATE_LIMIT_ERROR, message_contains, run_within
+from client.launching import CLOSING_ERROR, UPDATE_LIMIT_ERROR, message_contains, run_within
 from domain import wire
 from domain.errors import Category, Refused
 from domain.limits import TASK_TIMEOUT
@@ -47,8 +47,8 @@ async def send_decision(
         if message_contains(error, UPDATE_LIMIT_ERROR):
             await _signal_decision(client, path, running.run_id, word, decision)
             return running.run_id
-        if error.status is not RPCStatusCode.NOT_FOUND:  # not found: it has ended
-            raise
+        if error.status is not RPCStatusCode.NOT_FOUND and not message_contains(error, CLOSING_ERROR):
+            raise  # else it has ended, or is about to
         raise await _not_holding_refusal(client, path, word) from error
     return running.run_id
 
