@@ -141,7 +141,7 @@ async def interrupt(life: Life) -> None:
 
 
 async def main(home: Path) -> None:
-    async with opened(home) as running:
+    async with opened(home, call_timeout="2", patience="5") as running:
         life = Life(running)
         await live(life)
         await suffer(life)

@@ -29,6 +29,8 @@ ONCE = {
     "states": "the law does not change",
     "orphans list": "it asks every cloud, twice where something is found",
     "system diff": "two definitions that do not change",
+    "policy test": "a check of two files, with a verdict as its exit code",
+    "policy replay": "what was recorded does not change",
     "system logs": "the last lines, at once",
     "system show": "what was deployed, to be written into a file",
     "whoami": "one's own name and rights",
