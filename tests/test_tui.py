@@ -40,7 +40,7 @@ async def choose(pilot: Pilot[None], app: Tui, word: str) -> None:
 
 async def open_dialog(pilot: Pilot[None], app: Tui) -> None:
     await pilot.press("a")
-    await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
+    await until(pilot, lambda: isinstance(app.screen, ChoiceScreen) and bool(app.screen.query(OptionList)))
 
 
 async def find(pilot: Pilot[None], app: Tui, words: str) -> None:
