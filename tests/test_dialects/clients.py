@@ -49,7 +49,8 @@ class ClientPrograms:
 def install_clients() -> Path:
     """Returns the folder of the clients' programs; installs them first if they are not there yet."""
     place = Path(sys.prefix) / "clients"
-    uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.prefix) / "bin"))
+    places = (Path(sys.prefix) / "bin", ROOT / ".uv" / "bin")  # run.py puts it into the second
+    uv = shutil.which("uv") or shutil.which("uv", path=os.pathsep.join(map(str, places)))
     if uv is None:
         raise ClientsMissing("there is no uv, which installs the clients")
     place.parent.mkdir(exist_ok=True)
