@@ -26,6 +26,7 @@ from providers.systems.process import ProcessRunner
 from providers.systems.supervisor import Supervisor
 from store.engine import Database
 from tests.patience import PATIENCE
+from tests.test_systems import supervising
 from tests.test_systems.kit import Shop, system
 
 SERVER = str(Path(__file__).parents[2] / "examples" / "shop" / "server.py")
@@ -149,13 +150,8 @@ async def keeping(folder: Path) -> AsyncIterator[Supervisor]:
 
 
 async def until(supervisor: Supervisor, wanted: int, generation: int) -> None:
-    listener = supervisor.listen_for_changes("system:s")
     async with asyncio.timeout(PATIENCE):
-        while True:
-            facts = await supervisor.describe_services("system:s")
-            if len(facts) == wanted and all(fact.is_settled(generation) for fact in facts):
-                return listener.close()
-            await listener.wait_for_change()
+        await supervising.until(supervisor, wanted, generation)
 
 
 async def want(supervisor: Supervisor, generation: int, **definition: Any) -> list[SupervisedInstance]:
