@@ -30,6 +30,7 @@ _JSON_OPTIONS: dict[str, Any] = {  # faster than the standard library's json
     "json_deserializer": pydantic_core.from_json,
 }
 POOL_SIZE = 8  # connections and threads per process on PostgreSQL
+POOL_TIMEOUT_SECONDS = 10  # how long a thread waits for a connection of the pool
 MAX_TRIES = 5  # of a transaction that lost a race
 
 # SQLSTATE codes. A transaction that lost a race was rolled back for sure, so it is tried again here.
@@ -151,7 +152,7 @@ def _postgres_engine(url: sa.URL, pool: int) -> sa.Engine:
             isolation_level="READ COMMITTED",  # after waiting for a lock, read the rows as they are then
             pool_size=pool,
             max_overflow=0,
-            pool_timeout=10,
+            pool_timeout=POOL_TIMEOUT_SECONDS,
             pool_recycle=1800,  # behind a proxy or a balancer old connections may lead to the wrong server
             pool_pre_ping=True,  # a connection that died in an outage is dropped, not used
             connect_args=_CONNECT_OPTIONS,

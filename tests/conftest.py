@@ -13,6 +13,7 @@ import pytest
 from temporalio.client import Client
 
 from client.actions import ActionClient
+from store import engine
 from tests.stack import ActionStack, fresh_database, hasty_with_providers, opened, patient_with_clouds
 from tests.test_platform.forkserver import ForkServer
 from tests.tiers import is_fast
@@ -30,6 +31,9 @@ gc.disable()  # until everything is loaded: what is loaded stays, and to look th
 
 # Workers die often here, and there is little load: whoever takes over need not wait.
 os.environ.setdefault("RATCHET_STEP_PATIENCE", "1")
+
+# Threads of one process race here on a busy machine: none gives up before the others had their turn.
+engine.BUSY_TIMEOUT_SECONDS = engine.POOL_TIMEOUT_SECONDS = 60
 
 os.umask(0o077)  # as a worker does: a data folder that others may read is refused
 
