@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import urllib.request
 from datetime import timedelta
 
@@ -19,7 +18,8 @@ from domain.model import ActionResult, Outcome, Request
 from domain.ports import SHARED_RESOURCE_TYPES
 from starter.mci import requests
 from tests.patience import PATIENCE, answered
-from tests.test_crashes import MCI, Site, site, worker
+from tests.test_crashes import MCI, site
+from tests.test_platform.site import Site
 from tests.user import User
 from workers import embedded
 
@@ -180,19 +180,14 @@ async def test_an_mci_holds_for_days(user: User) -> None:
 
 
 async def test_an_mci_goes_on_holding_when_worker_and_server_are_killed(site: Site) -> None:
-    async with worker(site) as first:
+    async with site.worker():
         ticket = await ActionClient(site.client).request_action(Request(path=MCI, action="create", spec=HOLD_SPEC))
         assert ticket.admission.grant
         async with asyncio.timeout(PATIENCE):
             while (await site.inventory.read_object(MCI)).status != "Prepared":
                 await asyncio.sleep(0.02)
-        first.send_signal(signal.SIGKILL)
-        await first.wait()
-    site.server.process.kill()
-    await site.server.process.wait()
-    _, port = site.server.address.split(":")
-    site.server = await embedded.start_server(site.home, port=int(port))
-    async with worker(site):
+    await site.restart_server()
+    async with site.worker():
         await site.client.get_workflow_handle(MCI).signal(CONTINUE, HoldDecision(requested_by="eve"))
         async with asyncio.timeout(PATIENCE):
             assert (await ActionClient(site.client).wait_for_outcome(MCI, ticket.run)).status == "Running:1 (R:1/1)"
@@ -206,22 +201,22 @@ async def test_a_decision_is_taken_if_its_worker_died_just_after_it_had_written_
     """The next worker gets the decision together with what came before it."""
     client = ActionClient(site.client)
     if prepared:
-        async with worker(site):
+        async with site.worker():
             other = await client.request_action(
                 Request(path=f"{MCI}-2", action="create", spec={**HOLD_SPEC, "option": ""})
             )
             assert (await client.wait_for_outcome(f"{MCI}-2", other.run)).result is ActionResult.SUCCEEDED
-    async with worker(site, dies_at="advance:end") as first:
+    async with site.worker(dies_at="advance:end") as first:
         request = Request(path=MCI, action="create", spec=HOLD_SPEC, request_id="held")
         asked = asyncio.create_task(answered(client, request))
-        await first.wait()
+        await first.process.wait()
     assert (await site.inventory.read_object(MCI)).status == "Prepared"
     handle, decision = site.client.get_workflow_handle(MCI), HoldDecision(requested_by="eve")
     if by == "signal":
         await handle.signal(CONTINUE, decision)
     else:
         deciding = asyncio.create_task(handle.execute_update(CONTINUE, decision, result_type=str))
-    async with worker(site), asyncio.timeout(PATIENCE):
+    async with site.worker(), asyncio.timeout(PATIENCE):
         ticket = await asked
         assert (await client.wait_for_outcome(MCI, ticket.run)).status == "Running:1 (R:1/1)"
         if by == "update":

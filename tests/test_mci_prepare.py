@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,8 @@ from domain.ports import SHARED_RESOURCE_TYPES
 from providers.simulated.tables import resources
 from store.mci.tables import connection_uses, connections
 from tests.patience import PATIENCE
-from tests.test_crashes import Site, site, worker
+from tests.test_crashes import MCI, site
+from tests.test_platform.site import Site
 from tests.user import User
 
 pytestmark = pytest.mark.stores("postgres")
@@ -300,16 +300,14 @@ async def test_an_mci_that_exists_is_refused_and_uses_nothing_more(user: User) -
 
 
 async def test_a_worker_killed_in_the_middle_of_a_preparation_is_replaced_and_nothing_is_made_twice(site: Site) -> None:
-    async with worker(site) as first:
+    async with site.worker():
         await site.cloud.add_fault(Fault(kind=FaultKind.HANG, verb="prepare", vm="securityGroup", times=1, seconds=30))
-        running = asyncio.create_task(site.do("create"))
+        running = asyncio.create_task(site.do(MCI, "create", 4))
         async with asyncio.timeout(PATIENCE):
             while len(await site.cloud.list_shared_resources()) < 1 or await site.cloud.list_faults():
                 await asyncio.sleep(0.02)
-        first.send_signal(signal.SIGKILL)
-        await first.wait()
-    async with worker(site), asyncio.timeout(PATIENCE):
-        assert await running is ActionResult.SUCCEEDED
+    async with site.worker(), asyncio.timeout(PATIENCE):
+        assert (await running).result is ActionResult.SUCCEEDED
     assert {what for _, what, _ in await site.cloud.list_shared_resources()} == EVERYTHING
     assert len(await site.cloud.list_shared_resources()) == len(SHARED_RESOURCE_TYPES)
     assert len(await site.cloud.list_all_vms()) == 4

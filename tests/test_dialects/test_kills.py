@@ -29,9 +29,8 @@ from tests.test_dialects.waiting import (
     gate_open,
     prepare_requests,
 )
-from tests.test_platform.conftest import opened
 from tests.test_platform.forkserver import ForkServer
-from tests.test_platform.site import Site, Worker
+from tests.test_platform.site import Site, Worker, open_postgres_site
 from workers.crm import platform_file, token_of_cloudlet
 from workers.settings import WorkerSettings
 
@@ -57,7 +56,7 @@ REPEATED = {  # lines that come more than once by right
 
 @pytest.fixture
 async def site(tmp_path: Path, postgres_url: str, forkserver: ForkServer) -> AsyncIterator[Site]:
-    async with opened(tmp_path, postgres_url, forkserver) as found:
+    async with open_postgres_site(tmp_path, postgres_url, forkserver) as found:
         yield found
 
 
@@ -97,7 +96,7 @@ async def kill_gateway(scene: Scene, requests: list[WaitingRequest]) -> list[Any
 async def kill_worker(scene: Scene, requests: list[WaitingRequest]) -> list[Any]:
     scene.worker.process.send_signal(signal.SIGSTOP)
     waiting = await send_all(scene.site, scene.http, requests)
-    await scene.site.kill(scene.worker)
+    await scene.worker.kill()
     await (await scene.site.start()).until_said('"serving"')
     return await asyncio.gather(*waiting)
 

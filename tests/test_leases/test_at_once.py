@@ -25,7 +25,7 @@ LEASE = "project:p1:lease:l1"
 BROKEN = "a bug of whoever hands over"
 
 
-class Site:
+class CountingHosts:
     """The site that hands hosts over: counts its orders, and fails on request."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ async def _no_host_fails(request: Request) -> None:
 @dataclass
 class Desk:
     driver: StoreDriver
-    site: Site
+    site: CountingHosts
 
     def writes(self) -> ActionActivities:
         hands = HostHandover(
@@ -82,7 +82,7 @@ async def desk(driver: StoreDriver) -> Desk:
     dates = {"start": format_date(START), "end": format_date(START + timedelta(hours=2))}
     lease = await driver.grant(LEASE, "create", spec={"hosts": 1, **dates})
     await driver.finish(lease)
-    return Desk(driver, Site())
+    return Desk(driver, CountingHosts())
 
 
 async def test_a_start_that_is_asked_for_again_after_a_crash_gives_the_same_outcome_and_writes_nothing_twice(

@@ -46,7 +46,7 @@ def database(sqlite_url: str) -> Iterator[Database]:
 def test_no_host_is_booked_twice_and_no_feasible_request_is_refused(
     database: Database, plain: int, fast: int, requests: list[Any]
 ) -> None:
-    site = Site(database, f"p{next(_pools)}")
+    site = PoolModel(database, f"p{next(_pools)}")
     for n in range(plain + fast):
         site.add_host(f"h{n}", fast=n >= plain)
     for what, dates, sizes, more in requests:
@@ -54,7 +54,7 @@ def test_no_host_is_booked_twice_and_no_feasible_request_is_refused(
         site.check()
 
 
-class Site:
+class PoolModel:
     """A pool, and a plain model of it: which leases there are, and which hours of which host are whose."""
 
     def __init__(self, database: Database, pool: str) -> None:

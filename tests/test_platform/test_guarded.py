@@ -21,9 +21,8 @@ from domain.model import ActionResult, Request
 from domain.wire import companion_id
 from store.inventory import SqlInventory
 from tests.patience import PATIENCE
-from tests.test_platform.conftest import opened
 from tests.test_platform.forkserver import ForkServer
-from tests.test_platform.site import ROOT, Site
+from tests.test_platform.site import ROOT, Site, open_postgres_site
 from tests.test_platform.test_payloads import NEW, OLD, write
 from tests.test_store.driver import dumped
 from workers.families import FAMILIES, merge_hooks
@@ -74,7 +73,7 @@ async def guarded(
     tmp_path_factory: pytest.TempPathFactory, postgres_url: str, forkserver: ForkServer
 ) -> AsyncIterator[Guarded]:
     home = tmp_path_factory.mktemp("guarded")
-    async with opened(home, postgres_url, forkserver) as site:
+    async with open_postgres_site(home, postgres_url, forkserver) as site:
         keys = write(home / "keys.yaml", "old", old=OLD)
         url = sa.make_url(site.environment["RATCHET_STORE_URL"]).set(password=PASSWORD)
         site.environment |= {

@@ -19,9 +19,8 @@ from domain.model import Request
 from providers.sockets import free_port
 from tests.patience import PATIENCE
 from tests.test_platform.collector import Seen, collecting
-from tests.test_platform.conftest import opened
 from tests.test_platform.forkserver import ForkServer
-from tests.test_platform.site import ROOT, Site
+from tests.test_platform.site import ROOT, Site, open_postgres_site
 
 WEB = "ns:default:mci:web"
 DASHBOARD = ROOT / "deploy" / "grafana-dashboard.json"
@@ -47,7 +46,7 @@ async def watched(
     tmp_path_factory: pytest.TempPathFactory, postgres_url: str, forkserver: ForkServer
 ) -> AsyncIterator[Watched]:
     with collecting() as collector:
-        async with opened(tmp_path_factory.mktemp("watched"), postgres_url, forkserver) as site:
+        async with open_postgres_site(tmp_path_factory.mktemp("watched"), postgres_url, forkserver) as site:
             port = free_port()
             site.environment["RATCHET_TRACES"] = collector.url
             async with site.worker(RATCHET_METRICS=f"127.0.0.1:{port}") as worker:

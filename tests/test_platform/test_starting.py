@@ -11,16 +11,15 @@ from starter.errors import Exit
 from store.engine import Database
 from store.migrate import migrate_schema
 from tests.stack import fresh_database
-from tests.test_platform.conftest import opened
 from tests.test_platform.forkserver import ForkServer
-from tests.test_platform.site import Site
+from tests.test_platform.site import Site, open_postgres_site
 
 
 @pytest.fixture(scope="module")
 async def site(
     tmp_path_factory: pytest.TempPathFactory, postgres_url: str, forkserver: ForkServer
 ) -> AsyncIterator[Site]:
-    async with opened(tmp_path_factory.mktemp("starting"), postgres_url, forkserver) as found:
+    async with open_postgres_site(tmp_path_factory.mktemp("starting"), postgres_url, forkserver) as found:
         yield found
 
 

@@ -27,7 +27,7 @@ WEB_2 = f"{WEB}-2"
 
 
 @dataclass
-class Site:
+class CopiedStore:
     """A store, the way to copy it, and the way to put the copy in its place."""
 
     driver: StoreDriver
@@ -36,7 +36,7 @@ class Site:
 
 
 @pytest.fixture(params=["sqlite", "postgres", "pg_dump"])
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CopiedStore]:
     if request.param == "sqlite":
         made = _sqlite(tmp_path)
     else:
@@ -52,7 +52,7 @@ def _scene(url: str) -> StoreDriver:
     return driver
 
 
-def _sqlite(folder: Path) -> Site:
+def _sqlite(folder: Path) -> CopiedStore:
     file, backup = folder / "inventory.db", folder / "backup.db"
     driver = _scene(f"sqlite:///{file}")
 
@@ -71,10 +71,10 @@ def _sqlite(folder: Path) -> Site:
             (folder / f"inventory.db{log}").unlink(missing_ok=True)
         shutil.copy(backup, file)
 
-    return Site(driver, copy, restore)
+    return CopiedStore(driver, copy, restore)
 
 
-def _postgres(url: str) -> Site:
+def _postgres(url: str) -> CopiedStore:
     """The server copies a database that nobody uses as a template for another one."""
     driver, name = _scene(url), sa.make_url(url).database
 
@@ -87,10 +87,10 @@ def _postgres(url: str) -> Site:
                 connection.exec_driver_sql(statement)
 
     again = partial(swap, f"DROP DATABASE {name}", f"CREATE DATABASE {name} TEMPLATE {name}_backup")
-    return Site(driver, partial(swap, f"CREATE DATABASE {name}_backup TEMPLATE {name}"), again)
+    return CopiedStore(driver, partial(swap, f"CREATE DATABASE {name}_backup TEMPLATE {name}"), again)
 
 
-def _dumped_postgres(url: str, dump: Path) -> Site:
+def _dumped_postgres(url: str, dump: Path) -> CopiedStore:
     """The commands of docs/operations.md: pg_dump while the store is used, pg_restore into an empty database."""
     driver, name = _scene(url), sa.make_url(url).database
     plain = sa.make_url(url).set(drivername="postgresql")
@@ -104,7 +104,7 @@ def _dumped_postgres(url: str, dump: Path) -> Site:
         run("psql", "-c", f"DROP DATABASE {name} WITH (FORCE)", "-c", f"CREATE DATABASE {name}", database="postgres")
         run("pg_restore", "--exit-on-error", str(dump))
 
-    return Site(driver, lambda: run("pg_dump", "--format=custom", f"--file={dump}"), restore)
+    return CopiedStore(driver, lambda: run("pg_dump", "--format=custom", f"--file={dump}"), restore)
 
 
 def _program(driver: StoreDriver, name: str) -> Path:
@@ -120,7 +120,7 @@ def _program(driver: StoreDriver, name: str) -> Path:
     raise LookupError(f"no {name} of PostgreSQL {server}")
 
 
-async def test_a_restore_walked_from_the_copy_to_the_first_new_action(site: Site) -> None:
+async def test_a_restore_walked_from_the_copy_to_the_first_new_action(site: CopiedStore) -> None:
     driver = site.driver
     await driver.make()
     await driver.make(WEB_2)
@@ -166,7 +166,7 @@ async def test_a_restore_walked_from_the_copy_to_the_first_new_action(site: Site
     assert new.grant.epoch > max(lost.epoch, opened.epoch)
 
 
-async def test_a_store_keeps_its_id_and_another_one_has_another(site: Site, tmp_path: Path) -> None:
+async def test_a_store_keeps_its_id_and_another_one_has_another(site: CopiedStore, tmp_path: Path) -> None:
     first: Identity = await site.driver.database.run_transaction(read_identity)
     migrate_schema(site.driver.database)
     assert await site.driver.database.run_transaction(read_identity) == first
