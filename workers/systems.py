@@ -25,17 +25,17 @@ from activities.systems.listing import ServiceListing
 from domain.errors import RatchetError, StoreUnavailable
 from domain.model import AT_WRITE_TIME
 from domain.paths import ancestors
+from domain.services.rollout import ServiceFacts
 from domain.systems import KINDS
 from domain.systems.ports import backend_queue
-from domain.systems.rules import ServiceFacts
 from domain.wire import ACTIONS_QUEUE
-from providers.systems.confinement import ProcessRules
-from providers.systems.container import ContainerRules, ContainerRunner
-from providers.systems.ledger import BackendLedger, create_tables
-from providers.systems.process import ProcessRunner
-from providers.systems.runner import InstanceRunner
+from providers.services.confinement import ProcessRules
+from providers.services.container import ContainerRules, ContainerRunner
+from providers.services.ledger import BackendLedger, create_tables
+from providers.services.process import ProcessRunner
+from providers.services.runner import InstanceRunner
+from providers.services.supervisor import Supervisor
 from providers.systems.simulated import SimulatedRunner
-from providers.systems.supervisor import Supervisor
 from store.hooks import HooksByKind
 from store.systems.hooks import HOOKS, SqlSystemStore
 from workers.context import WorkerContext

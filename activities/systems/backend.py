@@ -14,21 +14,20 @@ from domain.errors import Rejected, join_first_texts, one_line
 from domain.model import AT_WRITE_TIME, Move, ReadQuery, Step, StepResult
 from domain.paths import short_path
 from domain.ports import Inventory
+from domain.services.ports import Backend, ServiceOrder
+from domain.services.rollout import ServiceFacts
 from domain.systems.logs import SHOWN_IN_ERROR, describe_last_lines, mask_secrets
 from domain.systems.ports import (
     AcceptDeploy,
-    Backend,
     DefinitionView,
     RevertDeploy,
     RollOutResult,
     ServiceLogsView,
-    ServiceOrder,
     ServicesView,
     SystemStore,
     SystemWork,
 )
 from domain.systems.rules import (
-    ServiceFacts,
     StoredPart,
     is_at_or_below,
     landed_status,

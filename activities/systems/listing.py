@@ -11,7 +11,8 @@ from activities.orphans import RemovingListing
 from domain.errors import Rejected
 from domain.model import Grant, ObjectView
 from domain.orphans import LivingThing, ThingKey, begin_time_of_epoch
-from domain.systems.ports import Backend, SystemStore, SystemWork
+from domain.services.ports import Backend
+from domain.systems.ports import SystemStore, SystemWork
 from domain.systems.rules import LEAVING_KEY
 from domain.systems.specs import is_service
 from domain.systems.tables import PartState

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from domain.systems.ports import InstanceLog
+from domain.services.ports import InstanceLog
 
 SHOWN_IN_ERROR = 3  # lines of a service in the error of its deploy
 ERROR_TEXT = 240  # their characters

@@ -1,5 +1,1 @@
-"""Runs services: a ledger of wanted and running services, a supervisor that reconciles them, and runners.
-
-The ledger is not part of the inventory, like a real backend's. One supervisor per data folder is active, in any worker
-process; the others wait until it ends.
-"""
+"""What only the systems family has of `providers/services`: a runner whose instances are simulated."""

@@ -10,10 +10,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 
-from domain.systems.ports import InstanceLog
-from domain.systems.specs import Node
-from providers.systems.ledger import SupervisedInstance
-from providers.systems.proxy import Route
+from domain.services.definition import Node
+from domain.services.ports import InstanceLog
+from providers.services.ledger import SupervisedInstance
+from providers.services.proxy import Route
 
 BEHAVIOUR_VARIABLE = "SIMULATED"
 

@@ -13,8 +13,9 @@ from domain.errors import Category, Refused
 from domain.locks import LockMode, LocksView
 from domain.model import ObjectView, ReadQuery
 from domain.paths import kind_of, name_of, parent_of, short_path
+from domain.services.rollout import ServiceFacts
 from domain.systems.ports import READ_SERVICE_LOGS, READ_SERVICES, ServiceLogsView, ServicesView, backend_queue
-from domain.systems.rules import ServiceFacts, subtree_definition, tree_path
+from domain.systems.rules import subtree_definition, tree_path
 from domain.systems.specs import is_service
 from starter import terminal
 from starter.errors import Exit

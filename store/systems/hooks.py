@@ -13,13 +13,14 @@ from domain.errors import Category, Refused
 from domain.model import Claim, Grant, Move, NewObject, Outcome, Step, StepResult
 from domain.orphans import OrphanSpec, OrphanTerms
 from domain.paths import ancestors, parent_of
+from domain.services.definition import Node
+from domain.services.rollout import ServiceFacts
 from domain.simulated import refuse_simulated
 from domain.statetable import NONE, Actor, Row, Ruling
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemTerms, SystemWork, backend_queue
 from domain.systems.rules import (
     FORMER_KEY,
     LEAVING_KEY,
-    ServiceFacts,
     StoredPart,
     check_definition_fits,
     is_only_rescaled,
@@ -30,7 +31,7 @@ from domain.systems.rules import (
     reversal_moves,
     subtree_definition,
 )
-from domain.systems.specs import DeploySpec, Node, SystemSpec, is_service, stored_jobs, stored_spec
+from domain.systems.specs import DeploySpec, SystemSpec, is_service, stored_jobs, stored_spec
 from domain.systems.tables import BACKEND, NUMBER_PREFIX_OF, PART, SYSTEM, DeployStage, PartState
 from domain.wire import SIMULATED
 from store.clock import resolve_write_time

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from domain.errors import NoCapacity, Rejected
 from domain.ports import VmFacts, VmOrder, VmState
+from providers.services import ledger
 from providers.simulated import SimulatedCloud, create_tables
-from providers.systems import ledger
 from store.engine import Database
 from tests.test_clouds.kit import PARENT, REGION, create, do, good, on, orders
 

@@ -11,8 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from domain.model import ActionResult, Grant, Move, Step
+from domain.services.rollout import ServiceFacts
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
-from domain.systems.rules import ServiceFacts, tree_path
+from domain.systems.rules import tree_path
 from store.systems.hooks import SqlSystemStore, _accept_deploy, _accept_removal, _record_observations
 from tests.test_store.driver import StoreDriver
 from tests.test_store.test_races import overtaken

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from domain.systems.specs import Node
-from providers.systems.ledger import SupervisedInstance
-from providers.systems.supervisor import Supervisor
+from domain.services.definition import Node
+from providers.services.ledger import SupervisedInstance
+from providers.services.supervisor import Supervisor
 from tests.patience import PATIENCE
 from tests.test_systems.images import make_image, sleeper, why_no_containers
 

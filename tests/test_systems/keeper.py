@@ -16,8 +16,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from providers.systems.container import runner, runtime
-from providers.systems.ledger import BackendLedger
+from providers.services.container import runner, runtime
+from providers.services.ledger import BackendLedger
 from tests.test_systems.images import sleeper
 from tests.test_systems.supervising import forget, keeping, want
 

@@ -11,9 +11,9 @@ from client.actions import ActionClient, Ticket
 from domain import wire
 from domain.model import ObjectView, Outcome, ReadQuery, Request, VerificationReport
 from domain.systems.rules import node_path, tree_path
-from providers.systems.ledger import SupervisedInstance
+from providers.services.ledger import SupervisedInstance
+from providers.services.supervisor import Supervisor
 from providers.systems.simulated import SimulatedRunner
-from providers.systems.supervisor import Supervisor
 from tests.patience import PATIENCE
 from tests.stack import family_of
 from workers.service import WorkerService

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from domain.systems.ports import ServiceOrder
-from providers.systems.confinement import ProcessRules
-from providers.systems.container import ContainerRules, ContainerRunner
-from providers.systems.ledger import BackendLedger, SupervisedInstance, create_tables
-from providers.systems.supervisor import Supervisor
+from domain.services.ports import ServiceOrder
+from providers.services.confinement import ProcessRules
+from providers.services.container import ContainerRules, ContainerRunner
+from providers.services.ledger import BackendLedger, SupervisedInstance, create_tables
+from providers.services.supervisor import Supervisor
 from store.engine import Database
 
 ANY_IMAGE = ContainerRules(["/"])

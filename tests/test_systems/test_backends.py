@@ -14,10 +14,10 @@ import yaml
 
 from client.actions import ActionClient
 from domain.model import ActionResult
-from domain.systems.ports import ServiceOrder
+from domain.services.definition import Node
+from domain.services.ports import ServiceOrder
 from domain.systems.rules import check_backend
-from domain.systems.specs import Node
-from providers.systems.supervisor import Supervisor
+from providers.services.supervisor import Supervisor
 from tests.orphans import found_and_removed
 from tests.test_systems.containers import ROOT, image, needs_containers
 from tests.test_systems.images import sleeper

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from domain.errors import Rejected
+from domain.services.definition import Node
 from domain.systems.ports import backend_queue
-from domain.systems.specs import Node
+from providers.services import confinement
+from providers.services.confinement import ProcessRules, assign_uid
+from providers.services.ledger import SupervisedInstance
+from providers.services.process import ProcessRunner
 from providers.sockets import free_port
-from providers.systems import confinement
-from providers.systems.confinement import ProcessRules, assign_uid
-from providers.systems.ledger import SupervisedInstance
-from providers.systems.process import ProcessRunner
 from tests.patience import PATIENCE
 from tests.test_systems.kit import Shop, system
 from workers.settings import WorkerSettings

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from domain.errors import NoCapacity
-from domain.systems.ports import ServiceOrder
+from domain.services.ports import ServiceOrder
+from providers.services.container import ContainerRules
 from providers.sockets import free_port
-from providers.systems.container import ContainerRules
 from tests.patience import PATIENCE
 from tests.test_systems.containers import ROOT, folder, image, instance, living, message_of, needs_containers, runc
 from tests.test_systems.images import sleeper, web

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from domain.errors import Rejected
-from domain.systems.ports import ServiceOrder
-from domain.systems.specs import Node
+from domain.services.definition import Node
+from domain.services.ports import ServiceOrder
+from providers.services.confinement import CGROUPS
+from providers.services.container import ContainerRules
+from providers.services.ledger import SupervisedInstance
 from providers.sockets import free_port
-from providers.systems.confinement import CGROUPS
-from providers.systems.container import ContainerRules
-from providers.systems.ledger import SupervisedInstance
 from tests.patience import PATIENCE
 from tests.test_systems.containers import folder, image, instance, living, message_of, needs_containers
 from tests.test_systems.images import make_image, sleeper, web

@@ -15,18 +15,11 @@ from activities.fence import Fence
 from activities.systems.backend import BackendActivities
 from domain.errors import Superseded
 from domain.model import Grant
-from domain.systems.ports import (
-    AcceptDeploy,
-    Backend,
-    ChangeListener,
-    InstanceLog,
-    RevertDeploy,
-    ServiceOrder,
-    SystemWork,
-)
-from domain.systems.rules import ServiceFacts
-from providers.systems.confinement import ProcessRules
-from providers.systems.process import GENERATION_FILE, ProcessRunner
+from domain.services.ports import Backend, ChangeListener, InstanceLog, ServiceOrder
+from domain.services.rollout import ServiceFacts
+from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
+from providers.services.confinement import ProcessRules
+from providers.services.process import GENERATION_FILE, ProcessRunner
 from store.systems.hooks import SqlSystemStore
 from tests.environment import activity_environment
 from tests.test_leases.tenant import soon

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from providers.systems.proxy import Route, RoutesFile, ServiceProxy
+from providers.services.proxy import Route, RoutesFile, ServiceProxy
 from tests.patience import PATIENCE
 
 HERE = "127.0.0.1"

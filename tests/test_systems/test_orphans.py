@@ -6,7 +6,7 @@ import pytest
 
 from domain.errors import Superseded
 from domain.orphans import Orphan
-from domain.systems.ports import ServiceOrder
+from domain.services.ports import ServiceOrder
 from tests.orphans import found_and_removed, listed, refused, removed
 from tests.test_systems.kit import RUN, Shop, service, system
 

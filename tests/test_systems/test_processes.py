@@ -15,15 +15,15 @@ import pytest
 
 from domain.errors import Rejected
 from domain.model import ActionResult
-from domain.systems.ports import ServiceOrder
-from domain.systems.rules import instance_revision
-from domain.systems.specs import Node
+from domain.services.definition import Node
+from domain.services.ports import ServiceOrder
+from domain.services.rollout import instance_revision
+from providers.services.confinement import ProcessRules
+from providers.services.ledger import BackendLedger, SupervisedInstance, create_tables
+from providers.services.pids import TOKEN_VARIABLE
+from providers.services.process import ProcessRunner
+from providers.services.supervisor import Supervisor
 from providers.sockets import free_port
-from providers.systems.confinement import ProcessRules
-from providers.systems.ledger import BackendLedger, SupervisedInstance, create_tables
-from providers.systems.pids import TOKEN_VARIABLE
-from providers.systems.process import ProcessRunner
-from providers.systems.supervisor import Supervisor
 from store.engine import Database
 from tests.patience import PATIENCE
 from tests.test_systems import supervising

@@ -10,9 +10,9 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from domain.model import ActionResult, Step, StepResult
+from domain.services.rollout import ServiceFacts
 from domain.statetable import NONE
-from domain.systems.rules import ServiceFacts
-from providers.systems.supervisor import _ChangeFeed
+from providers.services.supervisor import _ChangeFeed
 from tests.test_systems.kit import RUN, Shop, service, system
 from workflows import summary
 

@@ -9,25 +9,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.statetable import NONE, Actor
-from domain.systems.rules import (
+from domain.services.definition import Node
+from domain.services.rollout import (
     CRASHES_TO_FAIL,
     LONGEST_BACKOFF,
     RunningInstance,
     ServiceFacts,
-    StoredPart,
     instance_revision,
+    next_instance_steps,
+    restart_delay,
+)
+from domain.statetable import NONE, Actor
+from domain.systems.rules import (
+    StoredPart,
     is_only_rescaled,
     landed_status,
-    next_instance_steps,
     observed_status,
     replacement_moves,
-    restart_delay,
     reversal_moves,
     rollout_order,
     subtree_definition,
 )
-from domain.systems.specs import Node
 from domain.systems.tables import BACKEND, DEPLOY, PART, SYSTEM, TEARDOWN, DeployStage, PartState, derive_status
 from tests.cases import every_case
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from domain.model import Outcome
-from domain.systems.ports import ServiceOrder
-from providers.systems.ledger import BackendLedger
+from domain.services.ports import ServiceOrder
+from providers.services.ledger import BackendLedger
 from store.engine import Database
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World

@@ -21,15 +21,15 @@ from typing import IO, Any
 
 from domain.errors import Rejected, Superseded, Unavailable
 from domain.paths import short_path
-from domain.systems.ports import InstanceLog
-from domain.systems.specs import HealthCheck, Node
+from domain.services.definition import HealthCheck, Node
+from domain.services.ports import InstanceLog
+from providers.services import confinement, logs, pids, probes
+from providers.services.confinement import ProcessRules
+from providers.services.ledger import SupervisedInstance
+from providers.services.pids import TOKEN_VARIABLE
+from providers.services.proxy import Route
+from providers.services.reconciler import PROXY_NUMBER
 from providers.sockets import free_port
-from providers.systems import confinement, logs, pids, probes
-from providers.systems.confinement import ProcessRules
-from providers.systems.ledger import SupervisedInstance
-from providers.systems.pids import TOKEN_VARIABLE
-from providers.systems.proxy import Route
-from providers.systems.reconciler import PROXY_NUMBER
 
 LOG_BYTES = 5_000_000  # a larger log is rotated when its instance starts again
 QUIET_SECONDS = 0.1  # seconds before the first look for open connections

@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from domain.errors import NoCapacity, Rejected, Unavailable
-from domain.systems.specs import HealthCheck
+from domain.services.definition import HealthCheck
+from providers.services import confinement, pids
+from providers.services.confinement import ProcessRules
+from providers.services.container.config import DATA_FOLDER, container_config, process_config
+from providers.services.container.rules import ContainerRules
+from providers.services.container.runtime import ContainerRuntime
+from providers.services.ledger import SupervisedInstance
+from providers.services.pids import TOKEN_VARIABLE
+from providers.services.process import HOME_FOLDER, ProcessRunner, end_cgroups, instance_environment, open_log
+from providers.services.proxy import Route
+from providers.services.reconciler import PROXY_NUMBER
 from providers.sockets import free_port
-from providers.systems import confinement, pids
-from providers.systems.confinement import ProcessRules
-from providers.systems.container.config import DATA_FOLDER, container_config, process_config
-from providers.systems.container.rules import ContainerRules
-from providers.systems.container.runtime import ContainerRuntime
-from providers.systems.ledger import SupervisedInstance
-from providers.systems.pids import TOKEN_VARIABLE
-from providers.systems.process import HOME_FOLDER, ProcessRunner, end_cgroups, instance_environment, open_log
-from providers.systems.proxy import Route
-from providers.systems.reconciler import PROXY_NUMBER
 
 SHIM = (sys.executable, "-I", "-S", str(Path(__file__).with_name("shim.py")))
 SHIM_SECONDS = 5.0  # in which a shim ends after its container
@@ -65,7 +65,7 @@ class ContainerRunner(ProcessRunner):
             return await super().start_instance(unit)
         await self._remove_container(unit.token)  # of an earlier start
         if unit.node.port is not None:
-            unit.port = unit.node.port if unit.node.network == "own" else free_port()
+            unit.port = unit.node.port if unit.node.has_own_network else free_port()
         try:
             self._take_room(unit)
             order = await asyncio.to_thread(self._container_order, unit)
@@ -95,7 +95,7 @@ class ContainerRunner(ProcessRunner):
         command = unit.node.command or image.command
         if not command:
             raise Rejected(f"the image {unit.node.image} says no command: give the service one")
-        if unit.node.network == "host" and not self._containers.host_network:
+        if not unit.node.has_own_network and not self._containers.host_network:
             raise Rejected("no network of the machine for containers here: RATCHET_CONTAINER_NETWORK of the worker")
         process = self._process_config(unit, command)
         home = self.log_folder_of(unit.path) / HOME_FOLDER
@@ -255,7 +255,7 @@ class ContainerRunner(ProcessRunner):
             os.killpg(int((self._bundles / token / LOCK_FILE).read_text()), signal.SIGKILL)
 
     def route_to(self, unit: SupervisedInstance) -> Route:
-        return Route(unit.port) if unit.node.network == "host" else Route(unit.port, unit.pid or -1, unit.started)
+        return Route(unit.port, unit.pid or -1, unit.started) if unit.node.has_own_network else Route(unit.port)
 
     async def _probe_by_command(self, unit: SupervisedInstance, health: HealthCheck) -> str:
         if unit.number == PROXY_NUMBER:

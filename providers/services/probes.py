@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from domain.systems.specs import HealthCheck
-from providers.systems.proxy import LOOPBACK, Route, connect_to
+from domain.services.definition import HealthCheck
+from providers.services.proxy import LOOPBACK, Route, connect_to
 
 _CONNECTED_SOCKET_STATES = {
     "01",

@@ -16,11 +16,11 @@ from typing import IO, TypeVar
 import structlog
 
 from domain.errors import RatchetError, one_line
-from domain.systems.ports import InstanceLog, ServiceOrder
-from domain.systems.rules import ServiceFacts
-from providers.systems.ledger import BackendLedger
-from providers.systems.reconciler import ServiceReconciler
-from providers.systems.runner import InstanceRunner
+from domain.services.ports import InstanceLog, ServiceOrder
+from domain.services.rollout import ServiceFacts
+from providers.services.ledger import BackendLedger
+from providers.services.reconciler import ServiceReconciler
+from providers.services.runner import InstanceRunner
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class _ChangeFeed:
 
 
 class Supervisor:
-    """A backend (`domain.systems.ports.Backend`): takes orders in any process; runs services where it has the lock."""
+    """A backend (`domain.services.ports.Backend`): takes orders in any process; runs services where it has the lock."""
 
     def __init__(self, runner: InstanceRunner, ledger: BackendLedger, lock: Path) -> None:
         self.name = runner.name

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from domain.systems.specs import Node
-from providers.systems.confinement import CGROUP_NAME, CGROUPS, DEFAULT_LIMITS
+from domain.services.definition import Node
+from providers.services.confinement import CGROUP_NAME, CGROUPS, DEFAULT_LIMITS
 
 DATA_FOLDER = "/data"  # in the container: the service's own folder, which outlives its instances
 CPU_PERIOD = 100_000  # microseconds
@@ -47,7 +47,7 @@ def process_config(
 
 def container_config(node: Node, process: dict[str, Any], token: str, hostname: str, data: Path) -> dict[str, Any]:
     """Returns the `config.json` of a container."""
-    kinds = ["pid", "ipc", "uts", "mount", "cgroup", *(["network"] if node.network == "own" else [])]
+    kinds = ["pid", "ipc", "uts", "mount", "cgroup", *(["network"] if node.has_own_network else [])]
     return {
         "ociVersion": "1.0.2",
         "process": process,
@@ -78,7 +78,7 @@ def _mounts(node: Node, data: Path) -> list[dict[str, Any]]:
         mount("/sys", "sysfs", *_NO_DEVICE, "ro"),
         mount("/tmp", "tmpfs", "nosuid", "nodev", "mode=1777", f"size={TEMPORARY_MIB}m"),  # noqa: S108  its own
         own,
-        *([names] if node.network == "host" and Path("/etc/resolv.conf").exists() else []),
+        *([names] if not node.has_own_network and Path("/etc/resolv.conf").exists() else []),
     ]
 
 

@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from domain.errors import Rejected
-from domain.systems.specs import Node, ResourceLimits, SecretReference
+from domain.services.definition import Node, ResourceLimits, SecretReference
 
 # Of services that set none: nothing of the worker's own variables reaches a service.
 SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

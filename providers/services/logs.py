@@ -7,7 +7,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from domain.systems.ports import InstanceLog
+from domain.services.ports import InstanceLog
 
 LINE_BYTES = 500  # a longer line is cut; this also bounds how much of a file is read
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from domain.systems.ports import InstanceLog
-from domain.systems.specs import Node
-from providers.systems.ledger import SupervisedInstance
-from providers.systems.proxy import Route
+from domain.services.definition import Node
+from domain.services.ports import InstanceLog
+from providers.services.ledger import SupervisedInstance
+from providers.services.proxy import Route
 
 
 class InstanceRunner(Protocol):

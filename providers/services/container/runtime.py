@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from domain.errors import Unavailable
-from domain.systems.specs import HealthCheck
-from providers.systems.container.rules import ContainerRules
+from domain.services.definition import HealthCheck
+from providers.services.container.rules import ContainerRules
 
 
 class ContainerRuntime:

@@ -4,7 +4,7 @@ A container's id is its instance's token. A small process of ours, the shim, mak
 both outlive the worker. runc's answers are never trusted: what runs is asked for afterwards.
 """
 
-from providers.systems.container.rules import ContainerRules
-from providers.systems.container.runner import ContainerRunner
+from providers.services.container.rules import ContainerRules
+from providers.services.container.runner import ContainerRunner
 
 __all__ = ["ContainerRules", "ContainerRunner"]

@@ -11,11 +11,11 @@ import sqlalchemy as sa
 from domain.errors import Superseded
 from domain.paths import ancestors
 from domain.ports import TransactionRunner
-from domain.systems.ports import ServiceOrder
-from domain.systems.rules import ServiceFacts
-from domain.systems.specs import Node
+from domain.services.definition import Node
+from domain.services.ports import ServiceOrder
+from domain.services.rollout import ServiceFacts
 from providers.epochs import refuse_late_order
-from providers.systems.groupcommit import GroupCommit
+from providers.services.groupcommit import GroupCommit
 from providers.tables import create_missing_tables
 
 PAGE_SIZE = 1_000

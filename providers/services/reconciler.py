@@ -9,11 +9,11 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from domain.errors import RatchetError, one_line
-from domain.systems.rules import RunningInstance, ServiceFacts, instance_revision, next_instance_steps, restart_delay
-from domain.systems.specs import Node
-from providers.systems.ledger import BackendLedger, SupervisedInstance, WantedService
-from providers.systems.proxy import Route
-from providers.systems.runner import InstanceRunner
+from domain.services.definition import Node
+from domain.services.rollout import RunningInstance, ServiceFacts, instance_revision, next_instance_steps, restart_delay
+from providers.services.ledger import BackendLedger, SupervisedInstance, WantedService
+from providers.services.proxy import Route
+from providers.services.runner import InstanceRunner
 
 T = TypeVar("T")
 
