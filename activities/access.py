@@ -215,7 +215,7 @@ class LineBudget:
 def check_caller(name: str, workflow_type: str | None, own_types: frozenset[str]) -> None:
     """Raises Refused if an activity is called by nobody, or by a foreign workflow, although only ours may call it."""
     access = registry.ACTIVITY_EXPOSURES.get(name, INTERNAL).access
-    if workflow_type is None and access not in (Access.PUBLIC, Access.JUDGED):
+    if workflow_type is None and access not in (Access.PUBLIC, Access.JUDGED, Access.TOKEN):
         raise Refused(Category.FORBIDDEN, f"{name} cannot be called from outside", STANDALONE_HINT)
     if workflow_type is not None and workflow_type not in own_types:
         raise Refused(Category.FORBIDDEN, f"{workflow_type[:80]!a} is no workflow of ours: {name}", STANDALONE_HINT)

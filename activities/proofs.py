@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -26,9 +27,11 @@ from domain.identities import (
     MAX_SECONDS,
     Identities,
     KeyOwner,
+    Login,
     Principal,
     ProofClaims,
     ProofUse,
+    SessionClaims,
     key_id,
     message_digest,
     request_id_of,
@@ -42,22 +45,30 @@ with suppress(ModuleNotFoundError):  # the extra `encryption`; settings that nee
     from joserfc.jwk import OKPKey
 
 M = TypeVar("M", bound=SignedMessage)
+C = TypeVar("C", ProofClaims, SessionClaims)
 ALGORITHM = "Ed25519"
 PROOF_SECONDS = 300.0
-HINT = "sign it: RATCHET_KEY_FILE and RATCHET_SUBJECT, or `starter sign KIND ACTION PATH`; see docs/security.md"
+CERTIFICATE_END = "~"  # between a session's certificate and the proof by its key
+HINT = "log in: starter login; or sign it: RATCHET_KEY_FILE, `starter sign KIND ACTION PATH`; see docs/security.md"
 
 
 class ProofSigner:
-    """Signs messages with a private key, in the name of the key's owner or of somebody whom it vouches for."""
+    """Signs messages with a private key, in the name of the key's owner or of somebody whom it vouches for.
 
-    def __init__(self, pem: bytes, name: str, namespace: str, seconds: float = PROOF_SECONDS) -> None:
+    The key of a session has a certificate, which travels with every proof.
+    """
+
+    def __init__(
+        self, pem: bytes, name: str, namespace: str, seconds: float = PROOF_SECONDS, certificate: str = ""
+    ) -> None:
         self._key = OKPKey.import_key(pem)
         self.name = name
         self.public = public_text(self._key.as_dict(private=False)["x"])
         self._namespace = namespace
         self._seconds = seconds
+        self._prefix = certificate + CERTIFICATE_END if certificate else ""
 
-    def sign(self, message: M, purpose: str, subject: str = "") -> M:
+    def sign(self, message: M, purpose: str, subject: str = "", login: Login | None = None) -> M:
         """Returns the message with its sender's name and the proof of it."""
         named = message.model_copy(update={"requested_by": subject or self.name, "proof": ""})
         now = time.time()
@@ -69,10 +80,21 @@ class ProofSigner:
             jti=uuid.uuid4().hex,
             rid=request_id_of(named),
             dig=message_digest(named, purpose),
+            login=login,
         )
+        return named.model_copy(update={"proof": self._prefix + self._sign_claims(claims)})
+
+    def certify(self, subject: str, login: Login, key: str, until: float) -> str:
+        """Returns the certificate of a session: until then, this key proves that subject."""
+        now = time.time()
+        return self._sign_claims(
+            SessionClaims(sub=subject, aud=self._namespace, iat=now, exp=until, key=key, login=login)
+        )
+
+    def _sign_claims(self, claims: ProofClaims | SessionClaims) -> str:
         header = {"alg": ALGORITHM, "kid": key_id(self.public)}
-        proof = jws.serialize_compact(header, claims.model_dump_json().encode(), self._key, algorithms=[ALGORITHM])
-        return named.model_copy(update={"proof": proof})
+        content = claims.model_dump_json(exclude_defaults=True).encode()
+        return jws.serialize_compact(header, content, self._key, algorithms=[ALGORITHM])
 
 
 class ProofVerifier:
@@ -88,20 +110,34 @@ class ProofVerifier:
         """Returns the sender; raises Refused if the proof is missing, altered, expired, foreign or another's."""
         if not message.proof:
             raise _refused(message, "it has no proof")
-        key, owner = self._find_key(message)
-        claims = _verify_signature(message, key)
+        certificate, _, proof = message.proof.rpartition(CERTIFICATE_END)
         now = (at or datetime.now(UTC)).timestamp()
-        if claims.aud != self._namespace:
-            raise _refused(message, f"its proof is for the namespace {claims.aud[:80]!a}")
-        if not claims.iat - CLOCK_SKEW <= now < claims.exp + CLOCK_SKEW or claims.exp - claims.iat > MAX_SECONDS:
-            raise _refused(message, "its proof has expired, or is not good yet")
+        key, owner = self._open_session(message, certificate, now) if certificate else self._find_key(message, proof)
+        claims = _verify_signature(message, proof, key, ProofClaims)
+        self._check_period(message, claims, now)
         if claims.sub != message.requested_by or not owner.may_speak_for(claims.sub):
             raise _refused(message, f"the key of {owner.name} does not prove that name")
         if claims.rid != request_id_of(message) or claims.dig != message_digest(message, purpose):
             raise _refused(message, "it is not what was signed")
         use = ProofUse(claims.jti, datetime.fromtimestamp(claims.exp + CLOCK_SKEW, UTC))
-        vouched = owner.name if owner.issuer else ""
-        return Subject(claims.sub, self._groups_of(claims.sub, owner), proven=True, proof=use, issuer=vouched)
+        return replace(self._describe_sender(message, claims, owner), proof=use)
+
+    def _describe_sender(self, message: SignedMessage, claims: ProofClaims, owner: KeyOwner) -> Subject:
+        """Returns the sender with its groups: with a login those of its OIDC issuer, through whatever door it came."""
+        login = owner.login or claims.login
+        if claims.login and owner.issuer is None:
+            raise _refused(message, f"the key of {owner.name} vouches for nobody")
+        if login is None:
+            vouched = owner.name if owner.issuer else ""
+            return Subject(claims.sub, self._groups_of(claims.sub, owner), proven=True, issuer=vouched)
+        principal = Principal(name=claims.sub, proven=True, issuer=login.issuer, groups=login.groups)
+        return self.recall(principal)
+
+    def _check_period(self, message: SignedMessage, claims: ProofClaims | SessionClaims, now: float) -> None:
+        if claims.aud != self._namespace:
+            raise _refused(message, f"its proof is for the namespace {claims.aud[:80]!a}")
+        if not claims.iat - CLOCK_SKEW <= now < claims.exp + CLOCK_SKEW or claims.exp - claims.iat > MAX_SECONDS:
+            raise _refused(message, "its proof has expired, or is not good yet")
 
     def recall(self, principal: Principal) -> Subject:
         """Returns a principal with its groups of now; raises Refused if nobody proves or vouches for it any more.
@@ -112,19 +148,33 @@ class ProofVerifier:
             return Subject(principal.name)
         known = self._identities()
         subject, issuer = known.subjects.get(principal.name), known.issuers.get(principal.issuer)
+        own = tuple(subject.groups) if subject else ()
+        if (oidc := known.oidc.get(principal.issuer)) and oidc.may_prove(principal.name):
+            named = oidc.known_groups(principal.groups)
+            groups = tuple(dict.fromkeys((*own, *oidc.groups, *named)))
+            return Subject(principal.name, groups, proven=True, issuer=principal.issuer, token_groups=named)
         if principal.issuer and (
             issuer is None or not KeyOwner(principal.issuer, issuer).may_speak_for(principal.name)
         ):
             raise Refused(Category.FORBIDDEN, f"{principal.issuer} does not vouch for {principal.name} any more", HINT)
         if not principal.issuer and subject is None:
             raise Refused(Category.FORBIDDEN, f"{principal.name} is not known any more: RATCHET_IDENTITIES", HINT)
-        groups = (*(subject.groups if subject else ()), *(issuer.groups if issuer else ()))
+        groups = (*own, *(issuer.groups if issuer else ()))
         return Subject(principal.name, groups, proven=True, issuer=principal.issuer)
 
-    def _find_key(self, message: SignedMessage) -> tuple[OKPKey, KeyOwner]:
+    def _open_session(self, message: SignedMessage, certificate: str, now: float) -> tuple[OKPKey, KeyOwner]:
+        """Returns the key of a session, whose certificate an issuer of the identities file has signed."""
+        key, owner = self._find_key(message, certificate)
+        session = _verify_signature(message, certificate, key, SessionClaims)
+        self._check_period(message, session, now)
+        if owner.issuer is None or not owner.may_speak_for(session.sub):
+            raise _refused(message, f"the key of {owner.name} does not vouch for {session.sub}")
+        return _import_public(session.key), KeyOwner(session.sub, login=session.login)
+
+    def _find_key(self, message: SignedMessage, proof: str) -> tuple[OKPKey, KeyOwner]:
         if (known := self._identities()) is not self._known:
             self._known, self._keys = known, _index_keys(known)
-        found = self._keys.get(_read_key_id(message.proof))
+        found = self._keys.get(str(read_header(proof).get("kid", "")))
         if found is None:
             raise _refused(message, "its proof is by a key that is not known here")
         return found
@@ -189,29 +239,30 @@ def public_text(x: object) -> str:
 def _index_keys(known: Identities) -> dict[str, tuple[OKPKey, KeyOwner]]:
     owners = [(text, KeyOwner(name)) for name, subject in known.subjects.items() for text in subject.keys]
     owners += [(text, KeyOwner(name, issuer)) for name, issuer in known.issuers.items() for text in issuer.keys]
-    return {
-        key_id(text): (
-            OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", "x": text.removeprefix("ed25519:")}),
-            owner,
-        )
-        for text, owner in owners
-    }
+    return {key_id(text): (_import_public(text), owner) for text, owner in owners}
 
 
-def _read_key_id(proof: str) -> str:
-    """Returns the key ID of the header, unverified; empty if it cannot be read."""
-    head = proof.partition(".")[0]
+def _import_public(text: str) -> OKPKey:
+    return OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", "x": text.removeprefix("ed25519:")})
+
+
+def read_header(signed: str) -> dict[str, Any]:
+    """Returns the header of a compact JWS, unverified; empty if it cannot be read."""
+    return read_part(signed.partition(".")[0])
+
+
+def read_part(part: str) -> dict[str, Any]:
+    """Returns a part of a compact JWS, unverified; empty if it is no JSON object."""
     try:
-        header = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
-    except (binascii.Error, ValueError):
-        return ""
-    return str(header.get("kid", "")) if isinstance(header, dict) else ""
+        found = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
-def _verify_signature(message: SignedMessage, key: OKPKey) -> ProofClaims:
+def _verify_signature(message: SignedMessage, signed: str, key: OKPKey, claims: type[C]) -> C:
     try:
-        signed = jws.deserialize_compact(message.proof, key, algorithms=[ALGORITHM])
-        return ProofClaims.model_validate_json(signed.payload)
+        return claims.model_validate_json(jws.deserialize_compact(signed, key, algorithms=[ALGORITHM]).payload)
     except (JoseError, ValidationError, ValueError) as error:
         raise _refused(message, "its proof was altered, or signed with another key") from error
 

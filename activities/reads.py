@@ -115,6 +115,8 @@ class ReadActivities:
         found = await self.inventory.list_events_after(parse_cursor(query.after), query.limit)
         return [
             event.model_copy(update={"line": _line_in_source_words(registry.kind_at(event.line.path), event.line)})
+            if registry.is_object_path(event.line.path)
+            else event  # a refused login
             for event in found
         ]
 

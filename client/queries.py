@@ -27,6 +27,7 @@ from client.errors import AnswerTooLarge, NoWorker, Unanswered
 from client.gateway import GatewayReads
 from client.speaker import Speaker, VouchedSpeaker
 from domain import wire
+from domain.identities import Login
 from domain.message import SignedMessage
 from domain.model import HistoryLine, HistoryView, ObjectsView, ObjectView, ReadQuery, Request
 
@@ -96,10 +97,10 @@ class WorkerQueries:
             return query
         return self.speaker.sign(query, activity)
 
-    def speaking_for(self, caller: str) -> Self:
+    def speaking_for(self, caller: str, login: Login | None = None) -> Self:
         """Returns this client, speaking for a caller whom this process has authenticated."""
         other = copy.copy(self)
-        other.speaker = VouchedSpeaker(self.speaker, caller)
+        other.speaker = VouchedSpeaker(self.speaker, caller, login)
         return other
 
     async def read_object(self, path: str) -> ObjectView:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -17,6 +17,8 @@ class ClientSettings(BaseSettings):
     """The settings of every client; `workers/settings.py` adds those of a worker."""
 
     model_config = SettingsConfigDict(env_prefix="RATCHET_", extra="ignore", frozen=True)
+
+    uses_login: ClassVar[bool] = True  # speaks for whoever has logged in
 
     home: Path = Path(".ratchet")
     ui_url: str = ""  # Temporal's Web UI, for links; not needed with the embedded server

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from activities.proofs import PROOF_SECONDS, ProofSigner
+from client.login import load_session_signer
 from client.settings import ClientSettings
 from domain.errors import Category, Refused
+from domain.identities import Login
 from domain.message import SignedMessage
 
 M = TypeVar("M", bound=SignedMessage)
@@ -27,7 +29,7 @@ class Speaker:
             return message
         return message.model_copy(update={"requested_by": self.name})
 
-    def sign_for(self, message: M, purpose: str, subject: str) -> M:
+    def sign_for(self, message: M, purpose: str, subject: str, login: Login | None = None) -> M:
         """Returns the message in the name of somebody else, whom this process has authenticated."""
         return message.model_copy(update={"requested_by": subject})
 
@@ -42,19 +44,20 @@ class ProvenSpeaker(Speaker):
     def sign(self, message: M, purpose: str) -> M:
         return self._signer.sign(message, purpose)
 
-    def sign_for(self, message: M, purpose: str, subject: str) -> M:
-        return self._signer.sign(message, purpose, subject)
+    def sign_for(self, message: M, purpose: str, subject: str, login: Login | None = None) -> M:
+        return self._signer.sign(message, purpose, subject, login)
 
 
 class VouchedSpeaker(Speaker):
     """Speaks for a caller whom this process has authenticated: the caller's name replaces any other."""
 
-    def __init__(self, own: Speaker, caller: str) -> None:
+    def __init__(self, own: Speaker, caller: str, login: Login | None = None) -> None:
         super().__init__(caller)
+        self.login = login  # by which OIDC token
         self._own: Speaker = own._own if isinstance(own, VouchedSpeaker) else own
 
     def sign(self, message: M, purpose: str) -> M:
-        return self._own.sign_for(message, purpose, self.name)
+        return self._own.sign_for(message, purpose, self.name, self.login)
 
 
 def load_signer(settings: ClientSettings, namespace: str, seconds: float = PROOF_SECONDS) -> ProofSigner | None:
@@ -73,8 +76,10 @@ def load_signer(settings: ClientSettings, namespace: str, seconds: float = PROOF
 
 
 def make_speaker(settings: ClientSettings, namespace: str) -> Speaker:
-    """Returns the speaker of these settings: proven by a key, or claiming the user's name."""
+    """Returns the speaker of these settings: proven by a key or a login, or claiming the user's name."""
     signer = load_signer(settings, namespace)
+    if signer is None and settings.uses_login:
+        signer = load_session_signer(settings.home, namespace)
     return ProvenSpeaker(signer) if signer else Speaker(settings.subject or user_name())
 
 

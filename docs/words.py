@@ -8,7 +8,7 @@ from starter.errors import Exit
 SETTINGS = {
     "key_file": "a private key (PEM, mode 600) that proves who asks; of a worker or gateway: it vouches for others",
     "subject": "whose key it is; without a key, the name to claim instead of the user's",
-    "identities": "a YAML file on the workers with the public keys of subjects and issuers; empty: names are claimed",
+    "identities": "a YAML file with keys of subjects and issuers, and OIDC issuers; empty: names are claimed",
     "home": "folder for the data of the embedded stack",
     "store_url": "the inventory's database; in production `postgresql://user:password@host/name`",
     "store_pool": "PostgreSQL connections of a worker to the inventory, and as many to the simulated clouds",

@@ -20,7 +20,7 @@ class Access(StrEnum):
     PUBLIC = "public"  # it tells nothing about anybody's objects
     JUDGED = "judged"  # the authorizer is asked
     RELAYED = "relayed"  # only a workflow of ours calls it, with what somebody else asked for: judged too
-    TOKEN = "token"  # noqa: S105 - it has a proof of its own: a cloudlet's token
+    TOKEN = "token"  # noqa: S105 - it has a proof of its own: a cloudlet's token, an OIDC token
     NUDGE = "nudge"  # it makes its receiver look again; what it says is not believed
     INTERNAL = "internal"  # only from a workflow of ours
 
@@ -68,6 +68,7 @@ KERNEL_ACTIVITIES: Exposures = {
     "read_store":           PUBLIC,  # which store and schema: `doctor` compares workers
     "read_connections":     PUBLIC,  # names, regions, and whether credentials are good
     "read_access":          PUBLIC,  # who the sender is, and what it may do
+    "login":                TOKEN,
     "read_check":           judged(OWN_ACTION),
     "make_way":             judged(OWN_ACTION),
     "cancel_action":        judged(CANCEL),

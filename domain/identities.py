@@ -1,4 +1,7 @@
-"""The identities file: whose key proves which subject, and who may vouch for others. And what a proof says."""
+"""The identities file: whose key proves which subject, who may vouch for others, and whose tokens are believed.
+
+And what proofs and sessions say.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,25 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from domain.message import Model, SenderName, SignedMessage
 
 MAX_SECONDS = 7 * 24 * 3600  # for which a proof may be good
+MAX_TOKEN = 16_000  # characters of an OIDC token
 CLOCK_SKEW = 30.0  # seconds by which the clocks of a sender and of Temporal may differ
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 PublicKey = Annotated[str, StringConstraints(pattern=r"^ed25519:[A-Za-z0-9_-]{43}$")]
+# Signatures with a private key only: a token "signed" with a shared secret, or with nothing, proves nothing.
+TokenAlgorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519"]
+# A file, or a URL on whose way nobody can put other keys.
+KeySetAddress = Annotated[
+    str,
+    StringConstraints(pattern=r"^(/|https://[^/\s]|http://(127\.0\.0\.1|localhost|\[::1\])[:/])\S*$", max_length=500),
+]
 
 
 class KnownSubject(Model):
@@ -35,11 +46,51 @@ class KnownIssuer(Model):
     groups: list[Name] = []  # of everybody whom it vouches for
 
 
+class OidcIssuer(Model):
+    """An OIDC issuer: where its keys are, what its tokens must say, and whom they may prove."""
+
+    issuer: Annotated[str, StringConstraints(pattern=r"^https?://\S+$", max_length=500)]  # `iss`, to the letter
+    audience: Annotated[str, StringConstraints(min_length=1, max_length=500)]  # one of `aud`
+    key_set: KeySetAddress
+    algorithms: list[TokenAlgorithm] = Field(default=["RS256", "ES256"], min_length=1)
+    name_claim: Name = "sub"  # the claim that is the subject's name
+    vouches_for: list[Name] = Field(min_length=1)  # patterns of names
+    groups: list[Name] = []  # of everybody whom it proves
+    groups_claim: Name = "groups"
+    token_groups: list[Name] = []  # patterns of groups that its tokens may name; others are left out
+
+    def may_prove(self, name: str) -> bool:
+        """Tells whether its tokens may prove this name."""
+        return any(fnmatchcase(name, pattern) for pattern in self.vouches_for)
+
+    def known_groups(self, named: list[str]) -> tuple[str, ...]:
+        """Returns those of a token's groups that count."""
+        return tuple(name for name in named if any(fnmatchcase(name, pattern) for pattern in self.token_groups))
+
+
 class Identities(Model):
     """The identities file."""
 
     subjects: dict[Name, KnownSubject] = {}
     issuers: dict[Name, KnownIssuer] = {}
+    oidc: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")], OidcIssuer] = {}
+
+    @model_validator(mode="after")
+    def _check_unique_issuers(self) -> Identities:
+        """Refuses two issuers under one name, or one address: a record could mean either."""
+        if twice := self.oidc.keys() & self.issuers.keys():
+            raise ValueError(f"{sorted(twice)[0]} is below issuers and below oidc: choose another name")
+        addresses = [each.issuer for each in self.oidc.values()]
+        if len({*addresses}) < len(addresses):
+            raise ValueError("oidc: two entries have the same issuer")
+        return self
+
+
+class Login(Model):
+    """Who an OIDC token proved: the issuer's name in the identities file, and the groups that the token named."""
+
+    issuer: Name
+    groups: list[Name] = []
 
 
 @dataclass(frozen=True)
@@ -48,6 +99,7 @@ class KeyOwner:
 
     name: str
     issuer: KnownIssuer | None = None
+    login: Login | None = None  # of the key of a session
 
     def may_speak_for(self, subject: str) -> bool:
         """Tells whether a proof with this key proves that subject."""
@@ -66,6 +118,35 @@ class ProofClaims(Model):
     jti: Annotated[str, StringConstraints(min_length=8, max_length=64)]
     rid: str = ""  # the request ID
     dig: str
+    login: Login | None = None  # how an issuer's caller proved its name to the issuer
+
+
+class SessionClaims(Model):
+    """What a session's certificate says: until when a key proves a name that an OIDC token has proven."""
+
+    sub: Name
+    aud: str
+    iat: float
+    exp: float
+    key: PublicKey
+    login: Login
+
+
+class LoginOrder(Model):
+    """A token, and the public key that is to prove the token's subject."""
+
+    token: Annotated[str, Field(max_length=MAX_TOKEN, repr=False)]
+    key: PublicKey
+
+
+class Session(Model):
+    """Who has logged in, by which issuer, until when, and the certificate that proofs carry."""
+
+    name: Name
+    issuer: Name
+    groups: list[Name] = []
+    expires: float
+    certificate: str
 
 
 class Principal(Model):

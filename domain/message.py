@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 ShortText = Annotated[str, StringConstraints(max_length=500)]
 ShortWord = Annotated[str, StringConstraints(max_length=100)]
 SenderName = Annotated[str, StringConstraints(max_length=200)]  # a person's, a program's, or an object's path
-MAX_PROOF = 2_000  # characters; a longer one is refused before it is parsed
+MAX_PROOF = 4_000  # characters, with a session's certificate; a longer one is refused before it is parsed
 
 
 def hash_value(value: Any) -> str:

@@ -63,6 +63,7 @@ READ_OUTCOME = "read_outcome"
 READ_ACTION = "read_action"
 READ_STORE = "read_store"
 READ_ACCESS = "read_access"
+LOGIN = "login"  # the activity, and the beginning of the path under which the audit trail has refused logins
 READ_ORPHANS = "read_orphans"
 VERIFY_ACTIVITY = "verify"
 CLOUD_FAULTS = "cloud_faults"

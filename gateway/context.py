@@ -14,7 +14,7 @@ from client.actions import ActionClient
 from client.connect_errors import translate_errors
 from gateway.events import STORE_POLL_SECONDS, WORKER_POLL_SECONDS, EventFeed
 from gateway.reads import GatewayClient
-from gateway.tokens import TokenFile
+from gateway.tokens import Caller, CallerTokens
 from workers.crmdoor import CrmDoor
 
 ANONYMOUS = "http"  # who asks, where nobody has to prove it
@@ -26,7 +26,7 @@ class Gateway:
     """One gateway process: its client, its tokens and its event feed."""
 
     ratchet: GatewayClient
-    tokens: TokenFile | None = None  # None: everybody may ask, and nobody is proven
+    tokens: CallerTokens | None = None  # None: everybody may ask, and nobody is proven
     reads_token: str = ""  # good for reads only: the token of the home folder's own programs
     hosts: frozenset[str] = frozenset()  # names in the Host header besides the loopback ones
     pool: str = "main"  # the hosts that the Blazar dialect leases
@@ -63,13 +63,13 @@ class TranslatedRoute(APIRoute):
 
 
 # Dependencies are coroutines, also those that wait for nothing: others would cost a thread hop for each request.
-async def authenticate_caller(request: Request) -> str:
-    """Who asks: the name of the token, or nobody in particular if there are no tokens."""
+async def authenticate_caller(request: Request) -> Caller:
+    """Who asks: the owner of the token, or nobody in particular if there are no tokens."""
     tokens = gateway_of(request).tokens
-    return tokens.authenticate(request.headers.get("authorization")) if tokens else ANONYMOUS
+    return await tokens.authenticate(request.headers.get("authorization")) if tokens else Caller(ANONYMOUS)
 
 
-async def authenticate_reader(request: Request) -> str | None:
+async def authenticate_reader(request: Request) -> Caller | None:
     """Who reads: whoever may ask; None for a program that can read this gateway's home folder, and says it itself."""
     sent = request.headers.get("authorization", "").removeprefix("Bearer ")
     known = gateway_of(request).reads_token
@@ -78,12 +78,12 @@ async def authenticate_reader(request: Request) -> str | None:
     return await authenticate_caller(request)
 
 
-Caller = Annotated[str, Depends(authenticate_caller)]
+CallerOf = Annotated[Caller, Depends(authenticate_caller)]
 
 
-async def client_of(request: Request, caller: Caller) -> ActionClient:
+async def client_of(request: Request, caller: CallerOf) -> ActionClient:
     """The client that serves a request: it speaks for the caller."""
-    return gateway_of(request).ratchet.speaking_for(caller)
+    return gateway_of(request).ratchet.speaking_for(caller.name, caller.login)
 
 
 Ratchet = Annotated[ActionClient, Depends(client_of)]

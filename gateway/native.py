@@ -19,7 +19,6 @@ from activities.runs import find_reset_run
 from client.explaining import Explanation, explain_object
 from client.launching import run_within
 from domain import registry, wire
-from domain.access import Subject
 from domain.errors import Category, RatchetError, Refused
 from domain.events import EventCursor, parse_cursor
 from domain.kinds import Kind
@@ -39,9 +38,10 @@ from domain.model import ReadQuery as StoreQuery
 from domain.model import Request as ActionRequest
 from domain.paths import kind_of
 from domain.runs import ActionView
-from gateway.context import MAX_STREAMS, Caller, Gateway, Ratchet, TranslatedRoute, authenticate_caller, gateway_of
+from gateway.context import MAX_STREAMS, CallerOf, Gateway, Ratchet, TranslatedRoute, authenticate_caller, gateway_of
 from gateway.openapi import PROBLEM_RESPONSES
 from gateway.problems import problem_response, refusal_response
+from gateway.tokens import Caller
 
 DEFAULT_WAIT_SECONDS = 30.0  # seconds until an action's outcome is asked for again
 MAX_WAIT_SECONDS = 60.0
@@ -204,7 +204,7 @@ async def explain(ratchet: Ratchet, path: PathParameter) -> Explanation:
 @router.post("/objects/{path}/actions/{action}", responses=_ACTION_RESPONSES)
 async def request_action(
     ratchet: Ratchet,
-    caller: Caller,
+    caller: CallerOf,
     path: PathParameter,
     action: Annotated[str, Path(examples=["suspend"], max_length=40)],
     body: ActionBody | None = None,
@@ -221,7 +221,7 @@ async def request_action(
     """Request an action. Waits for its outcome: 200 with it, or 202 with the `Location` of its run."""
     given = (body or ActionBody()).model_dump()
     try:
-        request = ActionRequest(path=path, action=action, requested_by=caller, request_id=idempotency_key, **given)
+        request = ActionRequest(path=path, action=action, requested_by=caller.name, request_id=idempotency_key, **given)
     except ValidationError as error:
         fields = [{**wrong, "loc": ("path", *wrong["loc"])} for wrong in error.errors()]
         raise RequestValidationError(fields) from error
@@ -277,7 +277,7 @@ async def cancel_action(ratchet: Ratchet, run: RunParameter) -> RunView:
 )
 async def follow_events(
     request: Request,
-    caller: Caller,
+    caller: CallerOf,
     prefix: Annotated[str, Query(description="Only events at or below this path.", max_length=500)] = "",
     kind: Annotated[str, Query(description="Only events of this kind of object.", max_length=100)] = "",
     last_event_id: Annotated[
@@ -306,9 +306,10 @@ async def follow_events(
 
 
 async def _stream_events(
-    gateway: Gateway, caller: str, cursor: EventCursor, prefix: str, kind: str
+    gateway: Gateway, caller: Caller, cursor: EventCursor, prefix: str, kind: str
 ) -> AsyncIterator[str]:
     gateway.streams += 1
+    ratchet = gateway.ratchet.speaking_for(caller.name, caller.login)
     try:
         async with gateway.feed.poll_while_following():
             yield f"retry: 1000\nid: {cursor}\n\n"
@@ -317,7 +318,7 @@ async def _stream_events(
                     events = await gateway.feed.wait_for_events(cursor, HEARTBEAT_SECONDS)
                 except (RatchetError, RPCError, TemporalError):
                     return  # the reader connects again, after the last event that it got
-                may_see = gateway.ratchet.authorizer.make_filter(Subject(caller, proven=True))  # policies change
+                may_see = ratchet.authorizer.make_filter(ratchet.describe_caller())  # policies change
                 for event in events:
                     at = event.line.path
                     wanted = f"{at}:".startswith(f"{prefix}:" if prefix else "") and kind in ("", kind_of(at))

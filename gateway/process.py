@@ -7,6 +7,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from activities.oidc import RecordAttempt
 from client.gateway import GatewayAddress, forget_gateway
 from client.identity import read_registered_store
 from client.session import connect
@@ -19,7 +20,7 @@ from gateway.limits import LOOPBACK_HOSTS
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
 from gateway.settings import GatewaySettings
-from gateway.tokens import TokenFile
+from gateway.tokens import CallerTokens, TokenFile
 from store.identity import read_identity
 from store.migrate import newest_version, read_version
 from workers import access
@@ -38,7 +39,8 @@ async def serve_beside_worker(service: WorkerService, settings: GatewaySettings,
         make_speaker(settings, service.client.namespace),
     )
     token = secrets.token_urlsafe(32)
-    async with _serve_gateway(client, settings, or_any_port=True, reads_token=token) as url:
+    record = service.inventory.record_attempt
+    async with _serve_gateway(client, settings, record, or_any_port=True, reads_token=token) as url:
         temporal = service.client.service_client.config.target_host
         GatewayAddress(url, temporal, service.client.namespace, token).save(settings.home)
         try:
@@ -67,7 +69,7 @@ async def serve_alone(settings: GatewaySettings) -> AsyncIterator[tuple[str, str
             client = GatewayClient(
                 ratchet.client, service.store_reads(), ratchet.ui, service.authorizer, ratchet.speaker
             )
-            async with _serve_gateway(client, settings) as url:
+            async with _serve_gateway(client, settings, service.inventory.record_attempt) as url:
                 yield url, redact_url(settings.store_database_url())
         finally:
             await service.close()
@@ -75,15 +77,22 @@ async def serve_alone(settings: GatewaySettings) -> AsyncIterator[tuple[str, str
 
 @asynccontextmanager
 async def _serve_gateway(
-    ratchet: GatewayClient, settings: GatewaySettings, or_any_port: bool = False, reads_token: str = ""
+    ratchet: GatewayClient,
+    settings: GatewaySettings,
+    record: RecordAttempt | None = None,
+    or_any_port: bool = False,
+    reads_token: str = "",
 ) -> AsyncIterator[str]:
-    if settings.gateway_host not in LOOPBACK_HOSTS and settings.gateway_tokens is None:
+    oidc = access.make_oidc_verifier(settings, record)
+    wants_tokens = settings.gateway_tokens is not None or (oidc is not None and oidc.has_issuers)
+    if settings.gateway_host not in LOOPBACK_HOSTS and not wants_tokens:
         raise Refused(
             Category.INVALID,
             f"the gateway would answer anybody who reaches {settings.gateway_host}",
-            "set RATCHET_GATEWAY_TOKENS, or RATCHET_GATEWAY_HOST=127.0.0.1",
+            "set RATCHET_GATEWAY_TOKENS, list an OIDC issuer, or set RATCHET_GATEWAY_HOST=127.0.0.1",
         )
-    tokens = TokenFile(settings.gateway_tokens) if settings.gateway_tokens else None
+    file = TokenFile(settings.gateway_tokens) if settings.gateway_tokens else None
+    tokens = CallerTokens(file, oidc) if wants_tokens else None
     hosts = frozenset({*settings.gateway_hosts, settings.gateway_host})
     gateway = Gateway(
         ratchet,

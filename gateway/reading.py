@@ -12,8 +12,9 @@ from client.gateway import READS_PATH
 from domain.fields import describe_validation_errors
 from gateway.context import TranslatedRoute, authenticate_reader, gateway_of
 from gateway.problems import problem_response
+from gateway.tokens import Caller
 
-Reader = Annotated[str | None, Depends(authenticate_reader)]  # None: the query says who asks
+Reader = Annotated[Caller | None, Depends(authenticate_reader)]  # None: the query says who asks
 router = APIRouter(
     route_class=TranslatedRoute,
     include_in_schema=False,
@@ -39,6 +40,6 @@ async def read_by_name(
     except ValidationError as error:
         why = describe_validation_errors(error, "query")
         return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, "bad-query", why, "use programs of one version")
-    client = ratchet.speaking_for(reader) if reader is not None else ratchet.passing_on()
+    client = ratchet.speaking_for(reader.name, reader.login) if reader is not None else ratchet.passing_on()
     found = await client.run_query(name, parsed, answer)
     return Response(found.model_dump_json(), media_type="application/json")

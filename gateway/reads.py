@@ -20,6 +20,7 @@ from client.speaker import Speaker, VouchedSpeaker
 from domain import wire
 from domain.access import Subject
 from domain.errors import StoreUnavailable
+from domain.identities import Principal
 from domain.model import Request
 
 MAX_ADMISSIONS = 16  # requests that wait for their admission at once; a worker admits tens per second
@@ -90,7 +91,16 @@ class GatewayClient(ActionClient):
             return self.authorizer.prune_answer(subject, await read(query))
         if not isinstance(self.speaker, VouchedSpeaker):
             return await read(query)
-        caller = Subject(self.speaker.name, proven=True)
+        caller = self.describe_caller()
         named = query.model_copy(update={"requested_by": caller.name})
         subject = self.authorizer.check_call(activity, named, known=caller)
         return self.authorizer.prune_answer(subject, await read(named))
+
+    def describe_caller(self) -> Subject:
+        """Returns whom this client speaks for, with the groups that the OIDC token and its issuer give now."""
+        login = self.speaker.login if isinstance(self.speaker, VouchedSpeaker) else None
+        if login is None:
+            return Subject(self.speaker.name, proven=True)
+        return self.authorizer.identify.recall(
+            Principal(name=self.speaker.name, proven=True, issuer=login.issuer, groups=login.groups)
+        )

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Path
 
 from client.sending import send_signal
 from domain.model import Model
-from gateway.context import Caller, Ratchet, TranslatedRoute
+from gateway.context import CallerOf, Ratchet, TranslatedRoute
 from gateway.native import PathParameter
 from gateway.openapi import PROBLEM_RESPONSES
 
@@ -25,10 +25,10 @@ class SignalReceipt(Model):
 @router.post("/objects/{path}/signals/{name}", status_code=HTTPStatus.ACCEPTED)
 async def post_signal(
     ratchet: Ratchet,
-    caller: Caller,
+    caller: CallerOf,
     path: PathParameter,
     name: Annotated[str, Path(examples=["continue"], max_length=40)],
     message: Annotated[dict[str, Any], Body(examples=[{"reason": "checked by hand"}])],
 ) -> SignalReceipt:
     """Tell an object's action something: `continue` and `withdraw` an MCI that holds, a CRM's answer, demand."""
-    return SignalReceipt(received_by=await send_signal(ratchet, path, name, message, caller))
+    return SignalReceipt(received_by=await send_signal(ratchet, path, name, message, caller.name))

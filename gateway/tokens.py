@@ -1,4 +1,4 @@
-"""Tokens that callers prove themselves with: a file of names and hashes, read again when it changes."""
+"""Tokens that callers prove themselves with: of a file of names and hashes, or of an OIDC issuer."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import hmac
 import json
 import logging
 import secrets
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from activities.oidc import OidcVerifier
 from client.documents import UnreadableDocument, read_document
-from domain.errors import Category, Refused
+from domain.errors import Category, Refused, Unavailable
 from domain.fields import ObjectPath, describe_validation_errors
+from domain.identities import Login
 from gateway.problems import TokensUnusable, Unauthorized
 
 PREFIX = "ratchet_"
@@ -43,6 +46,15 @@ class TokenList(BaseModel):
     tokens: list[Token] = Field(max_length=10_000)
 
 
+@dataclass(frozen=True)
+class Caller:
+    """Who asks. `tenants` are what the token may use in the dialects, such as `project:p1`; empty: everything."""
+
+    name: str
+    tenants: tuple[str, ...] = ()
+    login: Login | None = None  # with an OIDC token
+
+
 def new_token() -> str:
     """A new random token."""
     return PREFIX + secrets.token_urlsafe(32)
@@ -65,7 +77,7 @@ def hash_token(token: str) -> str:
 
 
 class TokenFile:
-    """The tokens of a file. Refused if it is wrong, or readable by others."""
+    """The tokens of a file, read again when it changes. Refused if it is wrong, or readable by others."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -73,23 +85,16 @@ class TokenFile:
         self._version: tuple[int, int] | None = None
         self._load()
 
-    def authenticate(self, authorization: str | None) -> str:
-        """Returns the name of the owner of a bearer token; raises Unauthorized if it is missing, unknown or expired."""
-        scheme, _, token = (authorization or "").partition(" ")
-        return self.identify(token.strip() if scheme.lower() == "bearer" else "").name
-
-    def identify(self, token: str) -> Token:
-        """Returns who has a token, and what it may use; raises Unauthorized."""
+    def find(self, token: str) -> Token | None:
+        """Returns a token's line; None if it is not known. Raises Unauthorized if it has expired."""
         try:
             self._load()
         except Refused as error:  # nobody may in: a token that was taken back must not work for longer
             _log.error("%s; %s", error.message, error.hint)
             raise TokensUnusable("the gateway's token file cannot be used") from error
-        if not token:
-            raise Unauthorized("this gateway wants a token")
         found = self._tokens.get(hash_token(token))
         if found is None or not hmac.compare_digest(found.hash, hash_token(token)):
-            raise Unauthorized("the token is not known")
+            return None
         if found.expires and found.expires <= datetime.now(UTC):
             raise Unauthorized(f"the token of {found.name} expired")
         return found
@@ -112,6 +117,35 @@ class TokenFile:
             raise _unusable_file(self._file, f"is not valid: {describe_validation_errors(error, 'file')}") from error
         self._tokens = {token.hash: token for token in found.tokens}
         self._version = version
+
+
+@dataclass(frozen=True)
+class CallerTokens:
+    """All tokens that a gateway believes: those of its file, and those of OIDC issuers."""
+
+    file: TokenFile | None = None
+    oidc: OidcVerifier | None = None
+
+    async def authenticate(self, authorization: str | None) -> Caller:
+        """Returns the owner of a bearer token; raises Unauthorized if it is missing, unknown, wrong or expired."""
+        scheme, _, token = (authorization or "").partition(" ")
+        return await self.identify(token.strip() if scheme.lower() == "bearer" else "")
+
+    async def identify(self, token: str) -> Caller:
+        """Returns who has a token, and what it may use; raises Unauthorized."""
+        if not token:
+            raise Unauthorized("this gateway wants a token")
+        if self.file and (found := self.file.find(token)):
+            return Caller(found.name, tuple(found.tenants))
+        if self.oidc is None or not self.oidc.has_issuers or token.count(".") != 2:
+            raise Unauthorized("the token is not known")
+        try:
+            proven = await self.oidc.verify(token)
+        except Refused as refused:
+            raise Unauthorized(refused.message) from refused
+        except Unavailable as error:
+            raise TokensUnusable(str(error)) from error
+        return Caller(proven.name, login=proven.login)
 
 
 def _unusable_file(file: Path, why: str) -> Refused:

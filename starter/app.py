@@ -279,7 +279,7 @@ _COMMANDS_BY_GROUP = {
         identity.whoami,
         identity.can,
     ),
-    STEERING: (check, wait, cancel, identity.sign),
+    STEERING: (check, wait, cancel, identity.sign, identity.login, identity.logout),
     RUNNING: (
         *(demo, stack.up, stack.worker, gateway.gateway, gateway.token, connections.connections),
         *(doctor.doctor, stack.setup, stack.migrate, codec.codec),

@@ -1,8 +1,9 @@
-"""`starter whoami`, `can`, `key new` and `sign`: who you are to the workers, what you may do, and how to prove it."""
+"""`starter login`, `logout`, `whoami`, `can`, `key new`, `sign`: who you are to the workers, and how to prove it."""
 
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,8 @@ from cyclopts import App, Parameter
 
 from domain import registry, wire
 from domain.errors import Category, Refused
+from domain.fields import refuse_invalid
+from domain.identities import MAX_TOKEN
 from domain.requests import AccessQuery, AccessView
 from starter import terminal
 from starter.actions import parse_duration
@@ -20,9 +23,72 @@ from starter.output import OutputOption, Sheet, print_sheet
 from starter.session import load_settings, open_client
 
 SIGNED_FOR = "1h"
+TOKEN_VARIABLE = "RATCHET_OIDC_TOKEN"  # noqa: S105 - its name
 KeyFile = Annotated[Path | None, Parameter(name=["--file", "-f"], help="Where to write it; by default in the home.")]
 
 key_app = App(name="key", help="Keys that prove who you are.")
+
+
+async def login(
+    *,
+    file: Annotated[
+        Path | None,
+        Parameter(name=["--file", "-f"], help=f"A file with the token; else {TOKEN_VARIABLE} is read."),
+    ] = None,
+) -> Exit:
+    """Log in with a token of your OIDC issuer. Commands then prove your name until the login ends.
+
+    The workers' RATCHET_IDENTITIES lists the issuers. A token is good for one login.
+
+    Example: starter login --file /var/run/secrets/tokens/ratchet
+    """
+    from activities import proofs
+    from client.login import StoredLogin, save_login
+    from client.session import connect
+    from client.settings import ClientSettings
+    from domain.identities import LoginOrder, Session
+
+    class Anonymous(ClientSettings):
+        """Settings of a client that speaks for nobody yet."""
+
+        uses_login = False
+
+    settings = Anonymous.model_validate(load_settings().model_dump())
+    secret, public = proofs.new_key()
+    with refuse_invalid("the token is not valid", "starter login --help"):
+        order = LoginOrder(token=_read_token(file), key=public)
+    async with connect(settings, "login") as client:
+        session = await client.run_query(wire.LOGIN, order, Session)
+        stored = StoredLogin(namespace=client.client.namespace, key=secret.decode(), session=session)
+    save_login(settings.home, stored)
+    until = datetime.fromtimestamp(session.expires, UTC)
+    terminal.print_story(f"logged in as {session.name}, by {session.issuer}, until {until:%Y-%m-%d %H:%M:%SZ}")
+    return Exit.DONE
+
+
+async def logout() -> Exit:
+    """Forget the login of this home folder.
+
+    Example: starter logout
+    """
+    from client.login import forget_login
+
+    terminal.print_story("logged out" if forget_login(load_settings().home) else "nobody was logged in")
+    return Exit.DONE
+
+
+def _read_token(file: Path | None) -> str:
+    if file is None:
+        token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    else:
+        try:
+            with file.open() as text:
+                token = text.read(MAX_TOKEN + 1).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Refused(Category.INVALID, f"{file} cannot be read", "name a file with the token: --file") from error
+    if not token:
+        raise Refused(Category.INVALID, "there is no token", f"name a file with it: --file; or set {TOKEN_VARIABLE}")
+    return token
 
 
 async def whoami(*, output: OutputOption = "table") -> Exit:
@@ -104,6 +170,7 @@ async def sign(
 
     Example: starter sign mci suspend default/web --within 10m
     """
+    from client.login import load_session_signer
     from client.speaker import load_signer
     from domain.exposure import OWN_ACTION
     from domain.paths import expand_path
@@ -118,10 +185,13 @@ async def sign(
         request_id=os.urandom(8).hex(),
     )
     async with open_client() as client:
-        signer = load_signer(load_settings(), client.client.namespace, parse_duration(within, "--within") or 0)
+        settings, seconds = load_settings(), parse_duration(within, "--within") or 0
+        signer = load_signer(settings, client.client.namespace, seconds) or load_session_signer(
+            settings.home, client.client.namespace, seconds
+        )
     if signer is None:
         raise Refused(
-            Category.INVALID, "there is no key to sign with", "set RATCHET_KEY_FILE; make one: starter key new NAME"
+            Category.INVALID, "there is no key to sign with", "starter login, or RATCHET_KEY_FILE: starter key new NAME"
         )
     signed = signer.sign(request, OWN_ACTION)
     terminal.print_data(signed.model_dump_json(exclude_defaults=True))

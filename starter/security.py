@@ -54,7 +54,7 @@ def _check_identities(settings: GatewaySettings) -> str:
             "names are claimed, not proven", "set RATCHET_IDENTITIES; a key is made by: starter key new NAME"
         )
     found = load_identities(settings.identities)
-    return f"names are proven: {len(found.subjects)} subjects, {len(found.issuers)} issuers"
+    return f"names are proven: {len(found.subjects)} subjects, {len(found.issuers) + len(found.oidc)} issuers"
 
 
 def _check_policy(settings: GatewaySettings) -> str:
@@ -107,11 +107,13 @@ def _check_process_backend(settings: GatewaySettings) -> str:
 
 def _check_gateway(settings: GatewaySettings) -> str:
     from gateway.tokens import TokenFile
+    from workers.access import load_identities
 
-    if settings.gateway_tokens is None:
+    if settings.gateway_tokens is None and not (settings.identities and load_identities(settings.identities).oidc):
         where = "on this machine" if _is_loopback(settings.gateway_host) else "who reaches it"
         raise _missing(f"everybody {where} may use the gateway", "set RATCHET_GATEWAY_TOKENS; see: starter token NAME")
-    TokenFile(settings.gateway_tokens)
+    if settings.gateway_tokens:
+        TokenFile(settings.gateway_tokens)
     if not _is_loopback(settings.gateway_host) and not settings.gateway_url.startswith("https://"):
         raise _missing(
             f"it listens on {settings.gateway_host} without TLS",

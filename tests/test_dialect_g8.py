@@ -19,7 +19,7 @@ from gateway.app import build_app
 from gateway.context import Gateway
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
-from gateway.tokens import TokenFile, hash_token, new_jwt
+from gateway.tokens import CallerTokens, TokenFile, hash_token, new_jwt
 from tests.clients import g8_life
 from tests.patience import PATIENCE
 from tests.test_dialects.clients import ClientPrograms
@@ -42,7 +42,7 @@ def token_file(tmp_path: Path, ns: str) -> tuple[str, Path]:
 
 @pytest.fixture
 async def url(stack: WorkerService, token_file: tuple[str, Path]) -> AsyncIterator[str]:
-    gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), TokenFile(token_file[1]))
+    gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), CallerTokens(TokenFile(token_file[1])))
     async with serve_app(build_app(gateway), "127.0.0.1", 0) as found:
         yield found
 

@@ -20,7 +20,7 @@ from gateway.dialects.regions import REGIONS
 from gateway.dialects.tumblebug_words import NEW_OF_OLD, OLD_OF_NEW, rename_keys
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
-from gateway.tokens import TokenFile, hash_token, new_token
+from gateway.tokens import CallerTokens, TokenFile, hash_token, new_token
 from tests.patience import PATIENCE
 from tests.user import User
 from workers.service import WorkerService
@@ -218,7 +218,7 @@ async def test_a_password_is_a_token_and_a_tenant_sees_its_own(
     token, file = new_token(), tmp_path / "tokens.yaml"
     file.write_text(f"tokens: [{{name: map, hash: '{hash_token(token)}', tenants: ['ns:{user.ns}']}}]\n")
     file.chmod(0o600)
-    gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), TokenFile(file))
+    gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), CallerTokens(TokenFile(file)))
     async with (
         serve_app(build_app(gateway), "127.0.0.1", 0) as url,
         httpx.AsyncClient(base_url=f"{url}/tumblebug", auth=("default", token)) as http,

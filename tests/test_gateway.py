@@ -26,7 +26,7 @@ from gateway.context import Gateway
 from gateway.events import EventFeed
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
-from gateway.tokens import TokenFile, hash_token, new_token
+from gateway.tokens import CallerTokens, TokenFile, hash_token, new_token
 from tests.patience import PATIENCE
 from workers.service import WorkerService
 
@@ -269,7 +269,7 @@ async def test_a_token_decides_who_asks(stack: WorkerService, tmp_path: Path, we
         f"  - {{name: old, hash: '{hash_token(old)}', expires: 2020-01-01T00:00:00Z}}\n"
     )
     file.chmod(0o600)
-    gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), TokenFile(file))
+    gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), CallerTokens(TokenFile(file)))
     async with (
         serve_app(build_app(gateway), "127.0.0.1", 0) as url,
         httpx.AsyncClient(base_url=url, timeout=PATIENCE) as http,

@@ -1,4 +1,4 @@
-"""The policy file: read when a worker starts, and again whenever it changes."""
+"""The policy and the identities file: read when a worker starts, and again whenever they change."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 from temporalio.client import Client
 
 from activities.access import Authorizer
+from activities.oidc import OidcVerifier, RecordAttempt
 from activities.proofs import ProgramSigner, ProofVerifier
 from client.documents import UnreadableDocument, read_document
 from client.speaker import load_signer
@@ -79,6 +80,11 @@ def make_authorizer(settings: WorkerSettings, namespace: str) -> Authorizer:
     if not settings.identities:
         return Authorizer(read_policy)
     return Authorizer(read_policy, ProofVerifier(WatchedFile(settings.identities, load_identities), namespace))
+
+
+def make_oidc_verifier(settings: WorkerSettings, record: RecordAttempt | None = None) -> OidcVerifier | None:
+    """Returns the verifier of OIDC tokens; None without an identities file."""
+    return OidcVerifier(WatchedFile(settings.identities, load_identities), record) if settings.identities else None
 
 
 def sign_for_programs(client: Client, settings: WorkerSettings) -> Client:

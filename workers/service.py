@@ -27,6 +27,7 @@ from activities.fence import Fence, acknowledged_heartbeat
 from activities.guard import AccessGuard
 from activities.healing import HealingActivities
 from activities.inventory import ActionActivities
+from activities.login import LoginActivities
 from activities.measuring import MeasuredCloud
 from activities.orphans import OrphanActivities
 from activities.permits import PermitPool
@@ -34,6 +35,7 @@ from activities.reads import ReadActivities, direct_reads
 from activities.retention import Archive, RetentionSweep
 from activities.simulation import FaultActivities
 from activities.verify import VerifyActivities
+from client.speaker import load_signer
 from client.tracing import span_function
 from domain.connections import Connections
 from domain.errors import RatchetError, one_line
@@ -92,6 +94,8 @@ class WorkerService:
         self.database = Database(settings.store_database_url(), settings.store_pool)
         self.cloud_database = Database(settings.cloud_database_url(), settings.store_pool)
         self.inventory = SqlInventory(self.database, merge_hooks(families), self.authorizer)
+        self.tokens = access.make_oidc_verifier(settings, self.inventory.record_attempt)
+        self._login = LoginActivities(self.inventory, self.tokens, load_signer(settings, client.namespace))
         self.simulated = {csp: self._simulated_cloud(csp) for csp in self.connections.served_clouds()}
         self.real = open_clouds(self.connections, settings.call_timeout)
         self.context = WorkerContext(
@@ -266,7 +270,7 @@ class WorkerService:
         simulation = FaultActivities(next(iter(self.simulated.values())), verbs)
         eviction = EvictionActivities(self.client, self.authorizer)
         cancelling = CancelActivities(self.client, self.inventory)
-        kernel = activities_of(simulation, writes, eviction, cancelling, healing, verifying, reading)
+        kernel = activities_of(self._login, simulation, writes, eviction, cancelling, healing, verifying, reading)
         return [*kernel, self._orphans.read_orphans]
 
     def store_reads(self, beside_worker: bool = False) -> Mapping[str, Callable[..., Any]]:

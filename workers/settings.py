@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_settings import NoDecode
@@ -42,6 +42,8 @@ ProgramPaths = Annotated[
 
 class WorkerSettings(ClientSettings):
     """Settings of a worker: `RATCHET_STORE_URL=postgresql://… starter worker` and so on."""
+
+    uses_login: ClassVar[bool] = False  # what serves others has a key of its own
 
     store_url: str = ""
     store_pool: int = Field(8, ge=1, le=100)

@@ -96,7 +96,7 @@ async def _blazar_call(request: Request) -> BlazarCall:
     token = secret_in(request)
     secret, project = split_token(token)
     gateway = gateway_of(request)
-    caller = identify_caller(gateway, secret)
+    caller = await identify_caller(gateway, secret)
     call = await make_call(request, token, caller)
     project = checked_project(project or default_project(gateway, caller))
     call.check_tenant(f"project:{project}")

@@ -26,7 +26,7 @@ from domain.model import Request as ActionRequest
 from gateway.context import ANONYMOUS, Gateway, gateway_of
 from gateway.problems import Unauthorized
 from gateway.reads import GatewayClient
-from gateway.tokens import Token
+from gateway.tokens import Caller
 
 WAIT_SECONDS = 30.0  # clients of the old systems expect the answer after the work
 SAME_REQUEST_SECONDS = 60  # how long the same token, route and body are the same request
@@ -35,14 +35,6 @@ SAME_REQUEST_SECONDS = 60  # how long the same token, route and body are the sam
 _DONE_ALREADY = (Category.CONFLICT, Category.NOT_ALLOWED, Category.NOT_FOUND)
 
 T = TypeVar("T", bound=BaseModel)
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who asks. `tenants` are what the token may use, such as `project:p1`; empty: everything."""
-
-    name: str
-    tenants: tuple[str, ...] = ()
 
 
 class _Sent(Enum):
@@ -71,7 +63,7 @@ class DialectCall:
     @property
     def ratchet(self) -> GatewayClient:
         """The client that serves the call: it speaks for the caller."""
-        return self.gateway.ratchet.speaking_for(self.caller.name)
+        return self.gateway.ratchet.speaking_for(self.caller.name, self.caller.login)
 
     def check_tenant(self, tenant: str) -> str:
         """Returns the tenant, such as `project:p1`; raises Unauthorized if the token may not use it."""
@@ -248,12 +240,9 @@ def secret_in(request: Request) -> str:
         raise Unauthorized("the Authorization header is not readable") from error
 
 
-def identify_caller(gateway: Gateway, secret: str) -> Caller:
+async def identify_caller(gateway: Gateway, secret: str) -> Caller:
     """Returns the owner of a token; raises Unauthorized. Without tokens nobody has to prove who they are."""
-    if gateway.tokens is None:
-        return Caller(ANONYMOUS)
-    token: Token = gateway.tokens.identify(secret)
-    return Caller(token.name, tuple(token.tenants))
+    return await gateway.tokens.identify(secret) if gateway.tokens else Caller(ANONYMOUS)
 
 
 async def make_call(request: Request, secret: str, caller: Caller) -> DialectCall:
@@ -266,7 +255,7 @@ async def make_call(request: Request, secret: str, caller: Caller) -> DialectCal
 async def identified_call(request: Request) -> DialectCall:
     """The call of a request with a token of the gateway; raises Unauthorized."""
     secret = secret_in(request)
-    return await make_call(request, secret, identify_caller(gateway_of(request), secret))
+    return await make_call(request, secret, await identify_caller(gateway_of(request), secret))
 
 
 Call = Annotated[DialectCall, Depends(identified_call)]

@@ -18,8 +18,9 @@ from domain.errors import Refused
 from domain.paths import check_name
 from gateway.context import Gateway, gateway_of
 from gateway.dialects.apps import ErrorStyle, Failure, build_dialect_app
-from gateway.dialects.calls import Caller, identify_caller, make_call
+from gateway.dialects.calls import identify_caller, make_call
 from gateway.problems import Unauthorized
+from gateway.tokens import Caller
 
 SEPARATOR = "~"  # between the secret and the project; no token of ours has it
 TOKEN_LIFETIME = timedelta(days=1)  # after which a client logs in again
@@ -107,7 +108,7 @@ async def list_versions(request: Request) -> JSONResponse:
 async def log_in(request: Request, body: LoginBody) -> JSONResponse:
     """Log in: the answer's header has a token for one project, its body the address of the reservation service."""
     secret, given_project = split_token(body.auth.identity.secret())
-    caller = identify_caller(gateway_of(request), secret)
+    caller = await identify_caller(gateway_of(request), secret)
     scope = body.auth.scope if isinstance(body.auth.scope, LoginScope) else LoginScope()
     project = scope.project.name or scope.project.id or given_project or default_project(gateway_of(request), caller)
     (await make_call(request, secret, caller)).check_tenant(f"project:{checked_project(project)}")

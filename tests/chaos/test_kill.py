@@ -25,7 +25,7 @@ NOTICED = 10  # seconds
 TOLD_TO_STOP = EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED
 # Reads: nothing of an action is lost when a worker dies in one. Faults are set by who tells the story.
 READS = ("read_", "reading.", "facts.", "faults.", "schedule.")
-NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults", "crm_late"}
+NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults", "crm_late", "login"}
 # Together these pass through every activity. The long run follows all stories.
 COVERING = {
     *(

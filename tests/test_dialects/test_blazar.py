@@ -20,7 +20,7 @@ from gateway.context import Gateway
 from gateway.dialects import calls
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
-from gateway.tokens import TokenFile, hash_token, new_token
+from gateway.tokens import CallerTokens, TokenFile, hash_token, new_token
 from tests.patience import PATIENCE
 from workers.service import WorkerService
 
@@ -255,7 +255,7 @@ async def test_the_tokens_of_the_gateway_open_every_way_in(gateway: Gateway, tmp
     ]
     file.write_text("tokens:\n" + "\n".join(lines))
     file.chmod(0o600)
-    gateway.tokens = TokenFile(file)
+    gateway.tokens = CallerTokens(TokenFile(file))
 
     def login(password: str, project: str) -> dict[str, Any]:
         user = {"name": "whoever", "password": password, "domain": {"name": "Default"}}

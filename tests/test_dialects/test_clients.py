@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from gateway.context import Gateway
-from gateway.tokens import TokenFile, hash_token, new_token
+from gateway.tokens import CallerTokens, TokenFile, hash_token, new_token
 from tests.patience import PATIENCE
 from tests.test_dialects.clients import ClientPrograms
 
@@ -28,7 +28,7 @@ def token(gateway: Gateway, tmp_path: Path) -> str:
     file = tmp_path / "tokens.yaml"
     file.write_text(f"tokens: [{{name: anna, hash: '{hash_token(secret)}', tenants: ['project:{gateway.project}']}}]")
     file.chmod(0o600)
-    gateway.tokens = TokenFile(file)
+    gateway.tokens = CallerTokens(TokenFile(file))
     return secret
 
 

@@ -18,7 +18,7 @@ from gateway.app import build_app
 from gateway.context import Gateway
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
-from gateway.tokens import TokenFile
+from gateway.tokens import CallerTokens, TokenFile
 from providers.edge.handover import CrmHandover
 from providers.edge.overhttp import GatewayController, GatewayCrm
 from providers.edge.platform import SimulatedPlatform
@@ -31,7 +31,7 @@ from workers.service import WorkerService
 
 @asynccontextmanager
 async def serving(stack: WorkerService, tokens: Path, port: int = 0) -> AsyncIterator[str]:
-    gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), TokenFile(tokens))
+    gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), CallerTokens(TokenFile(tokens)))
     try:
         async with serve_app(build_app(gateway), "127.0.0.1", port) as url:
             yield url
