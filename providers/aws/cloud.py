@@ -12,9 +12,9 @@ from providers.aws import tags
 from providers.aws.connection import AwsConnection
 from providers.aws.credentials import describe_source
 from providers.aws.ec2 import Ec2
-from providers.aws.instances import VERBS
 from providers.aws.network import Network
 from providers.aws.vms import Ec2Vms
+from providers.steps import VERBS
 
 
 class AwsCloud:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from importlib import import_module
 from math import inf
 from typing import Any
-
-import structlog
 
 from domain.errors import Refused, Rejected
 from providers.aws.connection import AwsConnection
 from providers.aws.credentials import open_session
 from providers.aws.errors import Declined, translate_error
+from providers.threads import CallThreads
 
 THREADS_PER_REGION = 32  # at least the region's VMs in flight, and a few reads
 PAGE_SIZE = 1_000
@@ -26,15 +23,15 @@ FIRST_PAUSE = 0.1
 class Ec2:
     """EC2's API in one region. Never retries: its callers decide.
 
-    A thread cannot be cancelled, so a caller that is cancelled or times out waits until its call has ended, and no call
-    is in flight afterwards. Socket timeouts bound that wait, well below the `call_seconds` of a whole order.
+    Socket timeouts bound each call, well below the `call_seconds` of a whole order.
     """
 
     def __init__(self, connection: AwsConnection, call_seconds: float = inf) -> None:
         self._connection = connection
         self._connect_seconds = min(connection.options.connect_seconds, call_seconds / 4)
         self._read_seconds = min(connection.options.read_seconds, call_seconds / 2)
-        self._threads = ThreadPoolExecutor(THREADS_PER_REGION, thread_name_prefix=f"ec2-{connection.region}")
+        bound_seconds = self._connect_seconds + self._read_seconds
+        self._threads = CallThreads(THREADS_PER_REGION, f"ec2-{connection.region}", bound_seconds)
         self._making = threading.Lock()
         self._client: Any = None
         self._secrets: list[str] = []
@@ -75,34 +72,12 @@ class Ec2:
             token = {"NextToken": page["NextToken"]}
 
     async def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         if self._client:
             self._client.close()
 
     async def _call(self, operation: str, arguments: dict[str, Any], changing: bool) -> Any:
-        call = self._threads.submit(self._call_in_thread, operation, arguments, changing)
-        running = asyncio.wrap_future(call)
-        try:
-            await asyncio.wait([running])
-        except asyncio.CancelledError:
-            await self._await_or_withdraw(call, running)
-            raise
-        return running.result()
-
-    async def _await_or_withdraw(self, call: Future[Any], running: asyncio.Future[Any]) -> None:
-        """Withdraws a call that no thread has begun; waits for the end of any other, also when cancelled again."""
-        if call.cancel():
-            return
-        clock = asyncio.get_running_loop().time
-        # Twice, as the first call may check the account; a server that trickles bytes has no bound.
-        deadline = clock() + 2 * (self._connect_seconds + self._read_seconds)
-        while not running.done() and (left := deadline - clock()) > 0:
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([running], timeout=left)
-        if running.done():
-            running.exception()  # marks it as retrieved
-        else:
-            structlog.get_logger("ec2").warning("an EC2 call outlives its timeout", region=self._connection.region)
+        return await self._threads.run(self._call_in_thread, operation, arguments, changing)
 
     def _call_in_thread(self, operation: str, arguments: dict[str, Any], changing: bool) -> Any:
         client = self._connected_client()

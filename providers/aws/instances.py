@@ -1,14 +1,14 @@
-"""An EC2 instance, and the next step of an order by the instance's state."""
+"""An EC2 instance, and the operation of each verb."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from domain.ports import VmFacts, VmState
 from providers.aws import tags
+from providers.aws.errors import NO_CAPACITY_CODES
 
 # fmt: off
 VM_STATE_OF: dict[str, VmState] = {
@@ -20,42 +20,6 @@ VM_STATE_OF: dict[str, VmState] = {
     "terminated":    VmState.TERMINATED,
 }
 
-
-class NextStep(StrEnum):
-    """What to do next about an order: send it, wait, report it done, or refuse it."""
-
-    ORDER = "order"  # send the order
-    WAIT = "wait"    # in transition, or not ready for the order
-    DONE = "done"    # in the goal state
-    REFUSE = "refuse"
-
-
-# EC2 refuses to stop a starting and to start a stopping instance, so these wait.
-_NEXT_STEP_OF: dict[tuple[str, VmState], NextStep] = {
-    ("create",    VmState.PENDING):     NextStep.WAIT,
-    ("create",    VmState.RUNNING):     NextStep.DONE,
-    ("create",    VmState.STOPPING):    NextStep.WAIT,   # created before, and stopped since: adopted as it is
-    ("create",    VmState.STOPPED):     NextStep.DONE,
-    ("create",    VmState.TERMINATING): NextStep.WAIT,
-    ("create",    VmState.TERMINATED):  NextStep.DONE,
-    ("suspend",   VmState.PENDING):     NextStep.WAIT,
-    ("suspend",   VmState.RUNNING):     NextStep.ORDER,
-    ("suspend",   VmState.STOPPING):    NextStep.WAIT,
-    ("suspend",   VmState.STOPPED):     NextStep.DONE,
-    ("resume",    VmState.PENDING):     NextStep.WAIT,
-    ("resume",    VmState.RUNNING):     NextStep.DONE,
-    ("resume",    VmState.STOPPING):    NextStep.WAIT,
-    ("resume",    VmState.STOPPED):     NextStep.ORDER,
-    ("reboot",    VmState.PENDING):     NextStep.WAIT,
-    ("reboot",    VmState.RUNNING):     NextStep.ORDER,
-    ("terminate", VmState.PENDING):     NextStep.ORDER,
-    ("terminate", VmState.RUNNING):     NextStep.ORDER,
-    ("terminate", VmState.STOPPING):    NextStep.ORDER,
-    ("terminate", VmState.STOPPED):     NextStep.ORDER,
-    ("terminate", VmState.TERMINATING): NextStep.WAIT,
-    ("terminate", VmState.TERMINATED):  NextStep.DONE,
-}
-
 OPERATION_OF_VERB = {
     "suspend":   "stop_instances",
     "resume":    "start_instances",
@@ -63,12 +27,6 @@ OPERATION_OF_VERB = {
     "terminate": "terminate_instances",
 }
 # fmt: on
-VERBS = ("create", *OPERATION_OF_VERB)
-
-
-def next_step(verb: str, state: VmState) -> NextStep:
-    """Returns the next step of an order. An unknown state is waited for, as it may lead to a known one."""
-    return NextStep.WAIT if state is VmState.UNKNOWN else _NEXT_STEP_OF.get((verb, state), NextStep.REFUSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +41,10 @@ class Instance:
     reason: str  # why it is in its state, if EC2 says so
     epoch: int  # by its tag: the last action that ordered something of it
     launched: datetime | None
+
+    @property
+    def is_full(self) -> bool:
+        return self.reason.partition(":")[0] in NO_CAPACITY_CODES
 
     def facts(self, path: str = "") -> VmFacts:
         return VmFacts(path or self.path, self.cloud_id, self.state, self.address, self.token, self.launched)

@@ -13,67 +13,39 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from itertools import islice
 from operator import attrgetter
 from typing import Any
 
-from domain.errors import NoCapacity, ProviderError, Rejected, Superseded, UnknownOutcome
-from domain.ports import VmAnswer, VmFacts, VmKey, VmOrder, VmState
+from domain.errors import ProviderError
+from domain.ports import VmFacts, VmKey, VmOrder, VmState
 from domain.registry import tenant_of
 from providers.aws import instances, tags
 from providers.aws.connection import AwsOptions
 from providers.aws.ec2 import Ec2
-from providers.aws.errors import NO_CAPACITY_CODES, TOKEN_REUSED_CODES, Declined
-from providers.aws.instances import Instance, NextStep
-from providers.aws.listings import Listings
+from providers.aws.errors import TOKEN_REUSED_CODES, Declined
+from providers.aws.instances import Instance
 from providers.aws.network import LaunchTarget, Network
 from providers.aws.ratelimit import RateLimiter
+from providers.listings import Listings
+from providers.steps import PolledVms, VmTask, is_living, why_outdated
 
 VALUES_PER_FILTER = 200  # per filter in EC2
 
 
-@dataclass(slots=True)
-class VmTask:
-    """One order under way. `ordered`: EC2 has accepted it; `answer`: it is settled."""
-
-    order: VmOrder
-    seen: Instance | None = None
-    ordered: bool = False
-    answer: VmAnswer | None = None
-
-
-class Ec2Vms:
+class Ec2Vms(PolledVms[Instance]):
     """Carries out orders on the VMs of one region, and describes them."""
 
     def __init__(self, ec2: Ec2, network: Network, options: AwsOptions) -> None:
+        super().__init__("EC2", f"tag {tags.PATH_TAG}", options.poll_seconds, options.wait_seconds)
         self._ec2 = ec2
         self._network = network
         self._options = options
         self._pace = RateLimiter(options.launches_per_second)
         self._listings = Listings()
-
-    async def perform_orders(self, verb: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
-        """Reads, orders, and reads again until every VM is in its goal state, or the time is over."""
-        tasks = [VmTask(order) for order in orders]
-        try:
-            async for _ in self._poll_rounds():
-                await self._refresh_instances([task for task in tasks if task.answer is None])
-                await self._issue_orders(
-                    verb, [task for task in tasks if task.answer is None and self._needs_order(verb, task)]
-                )
-                if all(task.answer for task in tasks):
-                    break
-        except ProviderError as error:
-            return [task.answer or error for task in tasks]
-        return [task.answer or self._answer_after_timeout(task) for task in tasks]
-
-    async def describe_vms(self, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
-        tasks = [VmTask(order) for order in orders]
-        await self._refresh_instances(tasks)
-        return [task.seen.facts(task.order.path) if task.seen else None for task in tasks]
 
     async def list_tagged_vms(self, prefix: str, after: VmKey) -> list[VmFacts]:
         """Returns a page of our living VMs at or below a path, or of all.
@@ -103,55 +75,23 @@ class Ec2Vms:
             next_ones = heapq.nsmallest(most, [*next_ones, *fitting], key=attrgetter("key"))
         return next_ones
 
-    def _needs_order(self, verb: str, task: VmTask) -> bool:
-        """Tells whether the VM needs an order now. Sets the answer if its state already settles the task."""
-        vm = task.seen
-        if vm is None:
-            return self._needs_order_unseen(verb, task)
-        if vm.path != task.order.path:
-            task.answer = Rejected(
-                f"{vm.cloud_id} does not carry the tag {tags.PATH_TAG}={task.order.path}: not touched"
-            )
-            return False
-        if late := _why_outdated(task.order, vm.epoch):
-            task.answer = late
-            return False
-        match instances.next_step(verb, vm.state):
-            case NextStep.DONE:
-                task.answer = _answer_for_state(verb, task, vm)
-            case NextStep.REFUSE:
-                task.answer = Rejected(f"cannot {verb} {vm.cloud_id}: it is {vm.state}")
-            case NextStep.ORDER:
-                return not task.ordered
-        return False
-
-    def _needs_order_unseen(self, verb: str, task: VmTask) -> bool:
-        order = task.order
-        if verb == "create":
-            return not task.ordered  # ordered, but EC2's reads lag
-        if not task.ordered:
-            task.answer = Rejected(f"no such VM in EC2: {order.cloud_id or order.path}")
-        elif verb == "terminate":  # EC2 lists a terminated VM for about an hour
-            task.answer = VmFacts(order.path, order.cloud_id, VmState.TERMINATED)
-        return False
-
-    async def _issue_orders(self, verb: str, tasks: Sequence[VmTask]) -> None:
+    async def _issue_orders(self, verb: str, tasks: Sequence[VmTask[Instance]]) -> None:
         if verb == "create":
             await self._refuse_outdated(tasks)
             await asyncio.gather(*(self._launch_vm(task) for task in tasks if task.answer is None))
         elif tasks:
             await self._apply_verb_to_all(verb, tasks)
 
-    async def _refuse_outdated(self, tasks: Sequence[VmTask]) -> None:
+    async def _refuse_outdated(self, tasks: Sequence[VmTask[Instance]]) -> None:
         """Refuses to create a VM at a path where a later action has given an order, even if its VM is gone."""
         epochs: dict[str, int] = {}
         for page in _filter_pages({tags.escape_filter_value(task.order.path) for task in tasks}):
             for vm in await self._find_instances({tags.PATH_TAG: page, tags.OWNER_TAG: self._options.owner}):
                 epochs[vm.path] = max(epochs.get(vm.path, 0), vm.epoch)
         for task in tasks:
-            task.answer = _why_outdated(task.order, epochs.get(task.order.path, 0))
+            task.answer = why_outdated(task.order, epochs.get(task.order.path, 0))
 
-    async def _tag_epochs(self, tasks: Sequence[VmTask]) -> None:
+    async def _tag_epochs(self, tasks: Sequence[VmTask[Instance]]) -> None:
         """Tags VMs with the epochs of their orders, one call per epoch."""
         signed: dict[int, list[str]] = {}
         for task in tasks:
@@ -160,7 +100,7 @@ class Ec2Vms:
         for epoch, ids in signed.items():
             await self._ec2.call_changing("create_tags", Resources=ids, Tags=tags.tag_pairs(tags.epoch_tags(epoch)))
 
-    async def _apply_verb_to_all(self, verb: str, tasks: Sequence[VmTask]) -> None:
+    async def _apply_verb_to_all(self, verb: str, tasks: Sequence[VmTask[Instance]]) -> None:
         """Sends one call for all VMs. EC2 refuses it as a whole, so after a refusal sends one call per VM."""
         ids = [task.seen.cloud_id for task in tasks if task.seen]
         try:
@@ -181,7 +121,7 @@ class Ec2Vms:
                 if verb == "reboot" and task.seen:  # a rebooting VM stays `running`
                     task.answer = task.seen.facts()
 
-    async def _launch_vm(self, task: VmTask) -> None:
+    async def _launch_vm(self, task: VmTask[Instance]) -> None:
         try:
             home = await self._network.launch_target(tenant_of(task.order.path), task.order.spec.get("network") or {})
             wanted = self._launch_arguments(task.order, home)
@@ -216,7 +156,7 @@ class Ec2Vms:
             **home.launch_arguments(),
         }
 
-    async def _refresh_instances(self, tasks: Sequence[VmTask]) -> None:
+    async def _refresh_vms(self, tasks: Sequence[VmTask[Instance]]) -> None:
         """Reads the VMs' state, by id or by creation token."""
         by_id = {task.order.cloud_id for task in tasks if task.order.cloud_id.startswith("i-")}
         by_token = {task.order.token for task in tasks if not task.order.cloud_id and task.order.token}
@@ -225,7 +165,7 @@ class Ec2Vms:
             found |= {instance.cloud_id: instance for instance in await self._find_instances({"instance-id": page})}
         for page in _filter_pages(by_token):
             seen = await self._find_instances({tags.TOKEN_TAG: page, tags.OWNER_TAG: self._options.owner})
-            found |= {instance.token: instance for instance in sorted(seen, key=_is_living)}
+            found |= {instance.token: instance for instance in sorted(seen, key=is_living)}
         for task in tasks:
             task.seen = found.get(task.order.cloud_id or task.order.token)
 
@@ -239,41 +179,6 @@ class Ec2Vms:
             "describe_instances", "Reservations", Filters=tags.ec2_filters(wanted)
         ):
             yield [instances.parse_instance(each, public) for group in groups for each in group["Instances"]]
-
-    async def _poll_rounds(self) -> AsyncIterator[None]:
-        """Yields at once, then every `poll_seconds` until the time is over; at least twice."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._options.wait_seconds
-        yield
-        while True:
-            await asyncio.sleep(self._options.poll_seconds)
-            yield
-            if loop.time() > deadline:
-                return
-
-    def _answer_after_timeout(self, task: VmTask) -> VmAnswer:
-        name, waited = task.order.cloud_id or task.order.path, f"after {self._options.wait_seconds:g} s"
-        if task.seen is None:
-            return UnknownOutcome(f"EC2 accepted the order for {name}, but does not list it {waited}")
-        return UnknownOutcome(f"{name} is still {task.seen.state} {waited}")
-
-
-def _answer_for_state(verb: str, task: VmTask, vm: Instance) -> VmAnswer:
-    """Returns the answer for a settled VM; one that EC2 terminated during its creation is a failure."""
-    if verb == "create" and task.ordered and vm.state is VmState.TERMINATED:
-        why = f"{vm.cloud_id} ended while it was made: {vm.reason or 'EC2 does not say why'}"
-        return NoCapacity(why) if vm.reason.partition(":")[0] in NO_CAPACITY_CODES else Rejected(why)
-    return vm.facts()
-
-
-def _why_outdated(order: VmOrder, seen: int) -> Superseded | None:
-    late = f"the order of action {order.epoch} for {order.path} comes too late: action {seen} has ordered since"
-    return Superseded(late, final=True) if order.epoch < seen else None
-
-
-def _is_living(vm: Instance) -> bool:
-    """Sorts living VMs last, so that they win over terminated ones."""
-    return vm.state not in (VmState.TERMINATED, VmState.TERMINATING)
 
 
 def _filter_pages(values: set[str]) -> Iterator[list[str]]:

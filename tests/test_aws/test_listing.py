@@ -7,7 +7,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from domain.ports import FIRST_VM, VmFacts, VmState
-from providers.aws.listings import MAX_READINGS, Listings
+from providers.listings import MAX_READINGS, Listings
 from tests.faulty import Moto
 from tests.test_aws.conftest import REGION, CloudMaker
 from tests.test_clouds.kit import PARENT, create
@@ -18,7 +18,7 @@ async def test_a_region_is_listed_page_by_page_in_the_order_of_paths_which_ec2_d
 ) -> None:
     """Small pages on both sides: EC2's of five, ours of two. EC2 is read once if memory and time allow it."""
     monkeypatch.setattr("providers.aws.ec2.PAGE_SIZE", 5)
-    monkeypatch.setattr("providers.aws.listings.VMS_PER_PAGE", 2)
+    monkeypatch.setattr("providers.listings.VMS_PER_PAGE", 2)
     ec2 = cloud()
     made = sorted(await create(ec2, *"gbfaced"), key=lambda vm: vm.key)
 
@@ -34,14 +34,14 @@ async def test_a_region_is_listed_page_by_page_in_the_order_of_paths_which_ec2_d
     assert await list_pages() == 2
     assert await list_pages() == 2  # a new listing is a new reading
     with monkeypatch.context() as little_memory:
-        little_memory.setattr("providers.aws.listings.VMS_READ_AHEAD", 4)
+        little_memory.setattr("providers.listings.VMS_READ_AHEAD", 4)
         assert await list_pages() == 2 * 2
-    monkeypatch.setattr("providers.aws.listings.FRESH_SECONDS", -1.0)
+    monkeypatch.setattr("providers.listings.FRESH_SECONDS", -1.0)
     assert await list_pages() == 5 * 2
 
 
 async def test_many_listings_at_once_are_read_again_rather_than_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("providers.aws.listings.VMS_PER_PAGE", 1)
+    monkeypatch.setattr("providers.listings.VMS_PER_PAGE", 1)
     listings, vms = Listings(), [VmFacts(name, f"i-{name}", VmState.RUNNING) for name in "ab"]
     read = AsyncMock(side_effect=lambda _most: vms)
     for n in range(MAX_READINGS + 1):

@@ -15,8 +15,8 @@ from domain.faults import Fault, FaultKind
 from domain.limits import ConcurrencyCaps
 from domain.ports import VmFacts, VmOrder, VmState
 from providers.aws import AwsCloud
-from providers.aws.instances import VERBS, NextStep, next_step
 from providers.aws.ratelimit import RateLimiter
+from providers.steps import VERBS, NextStep, next_step
 from tests.faulty import Moto
 from tests.patience import PATIENCE
 from tests.test_aws.conftest import REGION, CloudMaker

@@ -1,0 +1,196 @@
+"""What an order to a VM needs next, by the VM's state; and the loop that reads, orders and reads again.
+
+Clouds that answer before they have done the work share both: a repeated order reads first, so it has no second effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+from domain.errors import NoCapacity, ProviderError, Rejected, Superseded, UnknownOutcome
+from domain.ports import VmAnswer, VmFacts, VmOrder, VmState
+
+# fmt: off
+
+
+class NextStep(StrEnum):
+    """What to do next about an order: send it, wait, report it done, or refuse it."""
+
+    ORDER = "order"  # send the order
+    WAIT = "wait"    # in transition, or not ready for the order
+    DONE = "done"    # in the goal state
+    REFUSE = "refuse"
+
+
+# Clouds refuse to stop a starting and to start a stopping VM, so these wait.
+_NEXT_STEP_OF: dict[tuple[str, VmState], NextStep] = {
+    ("create",    VmState.PENDING):     NextStep.WAIT,
+    ("create",    VmState.RUNNING):     NextStep.DONE,
+    ("create",    VmState.STOPPING):    NextStep.WAIT,   # created before, and stopped since: adopted as it is
+    ("create",    VmState.STOPPED):     NextStep.DONE,
+    ("create",    VmState.TERMINATING): NextStep.WAIT,
+    ("create",    VmState.TERMINATED):  NextStep.DONE,
+    ("suspend",   VmState.PENDING):     NextStep.WAIT,
+    ("suspend",   VmState.RUNNING):     NextStep.ORDER,
+    ("suspend",   VmState.STOPPING):    NextStep.WAIT,
+    ("suspend",   VmState.STOPPED):     NextStep.DONE,
+    ("resume",    VmState.PENDING):     NextStep.WAIT,
+    ("resume",    VmState.RUNNING):     NextStep.DONE,
+    ("resume",    VmState.STOPPING):    NextStep.WAIT,
+    ("resume",    VmState.STOPPED):     NextStep.ORDER,
+    ("reboot",    VmState.PENDING):     NextStep.WAIT,
+    ("reboot",    VmState.RUNNING):     NextStep.ORDER,
+    ("terminate", VmState.PENDING):     NextStep.ORDER,
+    ("terminate", VmState.RUNNING):     NextStep.ORDER,
+    ("terminate", VmState.STOPPING):    NextStep.ORDER,
+    ("terminate", VmState.STOPPED):     NextStep.ORDER,
+    ("terminate", VmState.TERMINATING): NextStep.WAIT,
+    ("terminate", VmState.TERMINATED):  NextStep.DONE,
+}
+# fmt: on
+VERBS = ("create", "suspend", "resume", "reboot", "terminate")
+
+
+def next_step(verb: str, state: VmState) -> NextStep:
+    """Returns the next step of an order. An unknown state is waited for, as it may lead to a known one."""
+    return NextStep.WAIT if state is VmState.UNKNOWN else _NEXT_STEP_OF.get((verb, state), NextStep.REFUSE)
+
+
+class SeenVm(Protocol):
+    """A VM as its cloud describes it."""
+
+    @property
+    def cloud_id(self) -> str: ...
+    @property
+    def state(self) -> VmState: ...
+    @property
+    def path(self) -> str: ...  # that it carries
+    @property
+    def epoch(self) -> int: ...  # of the last action that gave it an order
+    @property
+    def reason(self) -> str: ...  # why it is in its state, if the cloud says so
+    @property
+    def is_full(self) -> bool: ...  # it ended because there was no room for it
+
+    def facts(self, path: str = "") -> VmFacts: ...
+
+
+V = TypeVar("V", bound=SeenVm)
+
+
+@dataclass(slots=True)
+class VmTask(Generic[V]):
+    """One order under way. `ordered`: the cloud has accepted it; `answer`: it is settled."""
+
+    order: VmOrder
+    seen: V | None = None
+    ordered: bool = False
+    answer: VmAnswer | None = None
+
+
+class PolledVms(ABC, Generic[V]):
+    """Carries out orders on the VMs of one region, and describes them."""
+
+    def __init__(self, title: str, mark: str, poll_seconds: float, wait_seconds: float) -> None:
+        self._title = title  # of the cloud, in messages
+        self._mark = mark  # where a VM carries its path
+        self._poll_seconds = poll_seconds
+        self._wait_seconds = wait_seconds
+
+    async def perform_orders(self, verb: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
+        """Reads, orders, and reads again until every VM is in its goal state, or the time is over."""
+        tasks: list[VmTask[V]] = [VmTask(order) for order in orders]
+        try:
+            async for _ in self._poll_rounds():
+                await self._refresh_vms([task for task in tasks if task.answer is None])
+                await self._issue_orders(
+                    verb, [task for task in tasks if task.answer is None and self._needs_order(verb, task)]
+                )
+                if all(task.answer for task in tasks):
+                    break
+        except ProviderError as error:
+            return [task.answer or error for task in tasks]
+        return [task.answer or self._answer_after_timeout(task) for task in tasks]
+
+    async def describe_vms(self, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
+        tasks: list[VmTask[V]] = [VmTask(order) for order in orders]
+        await self._refresh_vms(tasks)
+        return [task.seen.facts(task.order.path) if task.seen else None for task in tasks]
+
+    @abstractmethod
+    async def _refresh_vms(self, tasks: Sequence[VmTask[V]]) -> None:
+        """Reads the VMs' state, by id or by creation token."""
+
+    @abstractmethod
+    async def _issue_orders(self, verb: str, tasks: Sequence[VmTask[V]]) -> None:
+        """Sends an order for each VM. A failure becomes the answer of its VM only."""
+
+    def _needs_order(self, verb: str, task: VmTask[V]) -> bool:
+        """Tells whether the VM needs an order now. Sets the answer if its state already settles the task."""
+        vm = task.seen
+        if vm is None:
+            return self._needs_order_unseen(verb, task)
+        if vm.path != task.order.path:
+            task.answer = Rejected(f"{vm.cloud_id} does not carry the {self._mark}={task.order.path}: not touched")
+            return False
+        if late := why_outdated(task.order, vm.epoch):
+            task.answer = late
+            return False
+        match next_step(verb, vm.state):
+            case NextStep.DONE:
+                task.answer = self._answer_for_state(verb, task, vm)
+            case NextStep.REFUSE:
+                task.answer = Rejected(f"cannot {verb} {vm.cloud_id}: it is {vm.state}{vm.reason and f': {vm.reason}'}")
+            case NextStep.ORDER:
+                return not task.ordered
+        return False
+
+    def _needs_order_unseen(self, verb: str, task: VmTask[V]) -> bool:
+        order = task.order
+        if verb == "create":
+            return not task.ordered  # ordered, but the cloud's reads lag
+        if not task.ordered:
+            task.answer = Rejected(f"no such VM in {self._title}: {order.cloud_id or order.path}")
+        elif verb == "terminate":  # a cloud forgets it sooner or later
+            task.answer = VmFacts(order.path, order.cloud_id, VmState.TERMINATED)
+        return False
+
+    def _answer_for_state(self, verb: str, task: VmTask[V], vm: V) -> VmAnswer:
+        """Returns the answer for a settled VM; one that ended during its creation is a failure."""
+        if verb == "create" and task.ordered and vm.state is VmState.TERMINATED:
+            why = f"{vm.cloud_id} ended while it was made: {vm.reason or f'{self._title} does not say why'}"
+            return NoCapacity(why) if vm.is_full else Rejected(why)
+        return vm.facts()
+
+    async def _poll_rounds(self) -> AsyncIterator[None]:
+        """Yields at once, then every `poll_seconds` until the time is over; at least twice."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._wait_seconds
+        yield
+        while True:
+            await asyncio.sleep(self._poll_seconds)
+            yield
+            if loop.time() > deadline:
+                return
+
+    def _answer_after_timeout(self, task: VmTask[V]) -> VmAnswer:
+        name, waited = task.order.cloud_id or task.order.path, f"after {self._wait_seconds:g} s"
+        if task.seen is None:
+            return UnknownOutcome(f"{self._title} accepted the order for {name}, but does not list it {waited}")
+        return UnknownOutcome(f"{name} is still {task.seen.state} {waited}")
+
+
+def why_outdated(order: VmOrder, seen: int) -> Superseded | None:
+    """Refuses an order of an earlier action than the last one that ordered."""
+    late = f"the order of action {order.epoch} for {order.path} comes too late: action {seen} has ordered since"
+    return Superseded(late, final=True) if order.epoch < seen else None
+
+
+def is_living(vm: SeenVm) -> bool:
+    """Sorts living VMs last, so that they win over terminated ones."""
+    return vm.state not in (VmState.TERMINATED, VmState.TERMINATING)
