@@ -33,7 +33,7 @@ from domain.model import (
 )
 from domain.paths import kind_of
 from domain.ports import InlineWork, Inventory
-from domain.requests import AccessAttempt, MessageCheck
+from domain.requests import AccessAttempt, CheckedMessages, MessageCheck, MessageChecks
 from domain.statetable import Ruling
 
 _log = logging.getLogger("ratchet.actions")
@@ -77,6 +77,18 @@ class ActionActivities:
         except Refused as refused:
             return await self._record_refusal(check.path, check.verb, Refusal.from_error(refused))
         return None
+
+    @activity.defn(name="permit_messages")
+    async def check_messages(self, messages: MessageChecks) -> CheckedMessages:
+        """Returns the first of several messages that its sender may send to a workflow now."""
+        not_now = list[int]()
+        for number, check in enumerate(messages.checks):
+            refusal = await self.check_message(check)
+            if refusal is None:
+                return CheckedMessages(allowed=number, not_now=not_now)
+            if refusal.category is Category.NOT_ALLOWED:
+                not_now.append(number)
+        return CheckedMessages(not_now=not_now)
 
     async def _check_status(self, check: MessageCheck) -> None:
         status = (await self.inventory.read_object(check.path)).status

@@ -79,6 +79,7 @@ KERNEL_ACTIVITIES: Exposures = {
     "open_line":            INTERNAL,
     "permit":               INTERNAL,  # it judges what it is given
     "permit_message":       INTERNAL,  # the same
+    "permit_messages":      INTERNAL,  # the same
     "begin":                INTERNAL,  # it judges the request in its transaction
     "advance":              INTERNAL,
     "finish":               INTERNAL,

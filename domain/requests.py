@@ -63,6 +63,19 @@ class MessageCheck(Model):
     only_under: str = ""  # the status of the object in which the workflow takes it; empty: any
 
 
+class MessageChecks(Model):
+    """The same question about several messages, in the order in which they came, until one may be sent."""
+
+    checks: list[MessageCheck]
+
+
+class CheckedMessages(Model):
+    """Which of several messages is the first that may be sent, and which before it may be sent at another time."""
+
+    allowed: int | None = None
+    not_now: list[int] = []
+
+
 class AccessQuery(SignedMessage):
     """Asks who the sender is and, with a verb, whether it may do that at a path."""
 

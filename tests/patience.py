@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from client.actions import ActionClient, Ticket
-from client.errors import Unanswered
+from client.errors import NoWorker, Unanswered
 from domain.model import Outcome, Request
 
 PATIENCE = 180  # seconds
@@ -28,13 +28,13 @@ def eventually(read: Callable[[], T], is_there: Callable[[T], object] = bool) ->
 
 
 async def answered(client: ActionClient, request: Request) -> Ticket:
-    """The answer, even if a worker dies meanwhile: with its own ID, a repeated request is the same request."""
+    """The answer, even if a worker or the server dies meanwhile: with its own ID, a repeated request is the same."""
     assert request.request_id
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 return await client.request_action(request)
-            except Unanswered:
+            except (NoWorker, Unanswered):
                 continue
 
 

@@ -57,6 +57,7 @@ SLOW = (
     "tests/test_edge/test_upgrades.py",
     "tests/test_embedded.py",
     "tests/test_family_example.py",
+    "tests/test_floods.py",
     "tests/test_gateway_messages.py",
     "tests/test_guard.py",
     "tests/test_healing.py",

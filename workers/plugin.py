@@ -19,8 +19,10 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from client.payloads import PayloadPlugin, data_converter, tolerant_converter
 from domain import wire
+from workers.floods import FloodRunner
 from workers.logs import ActionLogInterceptor
 from workers.settings import WorkerSettings
+from workflows.floods import FloodReader
 from workflows.guard import ArgumentGuard
 
 # Modules outside the sandbox: pure, or used by activities only. Workflow modules stay inside.
@@ -41,7 +43,7 @@ def temporal_plugin(sandbox: bool = False, payloads: DataConverter | None = None
         "ratchet",
         data_converter=tolerant_converter(payloads or data_converter(WorkerSettings.model_construct())),
         workflow_runner=lambda _given: workflow_runner(sandbox),
-        interceptors=[ArgumentGuard(), PayloadGuard(), ActionLogInterceptor()],
+        interceptors=[FloodReader(), ArgumentGuard(), PayloadGuard(), ActionLogInterceptor()],
         workflow_failure_exception_types=[ValidationError],  # else a malformed request is retried for ever
     )
 
@@ -49,9 +51,9 @@ def temporal_plugin(sandbox: bool = False, payloads: DataConverter | None = None
 def workflow_runner(sandbox: bool) -> WorkflowRunner:
     """Returns the workflow runner. Tests use the sandbox, which detects forbidden calls; production saves its cost."""
     if not sandbox:
-        return UnsandboxedWorkflowRunner()
+        return FloodRunner(UnsandboxedWorkflowRunner())
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH_MODULES)
-    return dataclasses.replace(SandboxedWorkflowRunner(), restrictions=restrictions)
+    return FloodRunner(dataclasses.replace(SandboxedWorkflowRunner(), restrictions=restrictions))
 
 
 class PayloadGuard(Interceptor):

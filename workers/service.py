@@ -61,7 +61,7 @@ from workers.polling import WorkerGroup
 from workers.schedule import ensure_schedule, expected_schedules
 from workers.sealing import seal_history
 from workers.settings import WorkerSettings, redact_url
-from workflows.guard import DEFINITION_ATTRIBUTE
+from workflows.floods import DEFINITION_ATTRIBUTE
 
 DEFAULT_BUILD = f"ratchet-{metadata.version('ratchet')}"
 _log = logging.getLogger("ratchet.companions")

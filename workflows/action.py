@@ -158,7 +158,7 @@ class ActionWorkflow(ABC):
     @workflow.signal(name=wire.PASSED_SIGNAL)
     def passed(self, waiter: QueuedWorkflow) -> None:
         """Signal: an action ahead in the wait queue has ended."""
-        self._queue.passed += 1
+        self._queue.wake()
 
     @workflow.signal(dynamic=True, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def unknown_signal(self, name: str, args: Sequence[RawValue]) -> None:

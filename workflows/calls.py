@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -36,7 +36,7 @@ with workflow.unsafe.imports_passed_through():
         StepResult,
         WorkReport,
     )
-    from domain.requests import MessageCheck, SentMessage
+    from domain.requests import CheckedMessages, MessageCheck, MessageChecks, SentMessage
     from workflows.summary import error_text
 
 T = TypeVar("T")
@@ -172,10 +172,19 @@ async def begin_action(request: Request, digest: str) -> Admission:
 
 async def check_message(verb: str, message: SignedMessage, only_under: str = "") -> Refusal | None:
     """Returns why the sender of a message may not send it to this workflow, or not now; None if it may."""
+    return await run_local(ActionActivities.check_message, _message_check(verb, message, only_under))
+
+
+async def check_messages(messages: Sequence[tuple[str, SignedMessage]], only_under: str = "") -> CheckedMessages:
+    """Returns which of these messages, each with its verb, is the first that may be sent to this workflow now."""
+    checks = [_message_check(verb, message, only_under) for verb, message in messages]
+    return await run_local(ActionActivities.check_messages, MessageChecks(checks=checks))
+
+
+def _message_check(verb: str, message: SignedMessage, only_under: str) -> MessageCheck:
     path = wire.object_path_of(workflow.info().workflow_id)
     sent = SentMessage.of_message(message)
-    check = MessageCheck(path=path, verb=verb, at=workflow.now(), message=sent, only_under=only_under)
-    return await run_local(ActionActivities.check_message, check)
+    return MessageCheck(path=path, verb=verb, at=workflow.now(), message=sent, only_under=only_under)
 
 
 async def advance_object(grant: Grant, to: str, actor: str, message: str = "") -> bool:

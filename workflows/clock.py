@@ -14,6 +14,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from domain import wire
+    from workflows.calls import is_history_long
 
 LONGEST_SLEEP = timedelta(days=3650)  # a longer timer is set in parts
 
@@ -33,4 +34,11 @@ class Clock:
         """Sleeps for the shortest of these times, or until `_look` is set; without any, until then only."""
         timeout = min(max(min(waits), timedelta()), LONGEST_SLEEP) if waits else None
         with suppress(TimeoutError):
-            await workflow.wait_condition(lambda: self._look, timeout=timeout, timeout_summary=summary)
+            await workflow.wait_condition(
+                lambda: self._look or is_history_long(), timeout=timeout, timeout_summary=summary
+            )
+
+    async def _may_end(self) -> bool:
+        """Tells whether nothing is due earlier than planned, as far as all signals say that came."""
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return not self._look

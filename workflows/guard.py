@@ -22,8 +22,9 @@ from temporalio.worker import (
     WorkflowInterceptorClassInput,
 )
 
+from workflows.floods import DEFINITION_ATTRIBUTE
+
 UNFIT_ERROR_TYPE = "UnfitMessage"
-DEFINITION_ATTRIBUTE = "__temporal_workflow_definition"  # the SDK's attribute on the class
 
 
 class ArgumentGuard(Interceptor):

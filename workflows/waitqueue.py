@@ -21,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
 
 FIRST_PAUSE = 1.0  # seconds
 LONGEST_PAUSE = 10.0
+MAX_WOKEN = 100  # times that a signal wakes a run: anybody may send it, and each look is an event of the run's history
 
 
 class WaitQueuePlace:
@@ -29,6 +30,10 @@ class WaitQueuePlace:
     def __init__(self) -> None:
         self.passed = 0
         self.waiting = False
+
+    def wake(self) -> None:
+        """Makes the waiting run look again; one that was woken too often looks by its own timer only."""
+        self.passed = min(self.passed + 1, MAX_WOKEN)
 
     async def wait_for_holders(self, ahead: list[LockHolder]) -> None:
         """Waits until all holders ahead have released their locks."""
@@ -88,4 +93,4 @@ class DrainQueue:
     @workflow.signal(name=wire.PASSED_SIGNAL)
     def passed(self, waiter: QueuedWorkflow) -> None:
         """Signal: an action ahead in the wait queue has ended."""
-        self._queue.passed += 1
+        self._queue.wake()

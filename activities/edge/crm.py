@@ -121,7 +121,7 @@ class EdgeActivities:
     @activity.defn(name="crm_rejoined")
     async def find_crm_connection(self, asked: ReconnectionQuery) -> StoredReconnection:
         """Looks up a connection that a signal announced to an action, as signals are not trusted."""
-        return await self._inventory.find_connection(asked.path, asked.notify_id)
+        return await self._inventory.find_connection(asked.path, [asked.notify_id, *asked.others])
 
     @activity.defn(name="crm_ignored")
     async def record_ignored_messages(self, ignored: IgnoredMessages) -> int:

@@ -52,8 +52,8 @@ class EdgeInventory(Protocol):
         """Records that a connection is lost; the cloudlet goes Offline unless it has a newer one."""
         ...
 
-    async def find_connection(self, path: str, notify_id: int) -> StoredReconnection:
-        """Returns the current connection of the object's cloudlet, if it has this notify-id."""
+    async def find_connection(self, path: str, notify_ids: list[int]) -> StoredReconnection:
+        """Returns a current connection of the object's cloudlet that has one of these notify-ids."""
         ...
 
     async def record_ignored(self, messages: Sequence[IgnoredMessage], at: datetime) -> int:

@@ -71,6 +71,7 @@ class ReconnectionQuery(Model):
 
     path: str  # the action's object
     notify_id: int
+    others: list[int] = []  # of a flood: any of them may be true
 
 
 class StoredReconnection(Model):

@@ -172,12 +172,12 @@ def _instances_under_way(site: _CloudletWriter, there: dict[str, ReportedInstanc
     return {path: seen.model_dump() for path, seen in ours}
 
 
-def find_connection(connection: sa.Connection, path: str, notify_id: int) -> StoredReconnection:
-    """Returns the connection with this notify-id and what its CRM reported at or below a path, if it is open."""
+def find_connection(connection: sa.Connection, path: str, notify_ids: list[int]) -> StoredReconnection:
+    """Returns an open connection with one of these notify-ids and what its CRM reported at or below a path."""
     row = find_object(connection, cloudlet_of(path))
     for role in ("crm", "next"):
         address = crm_address_of(row, role) if row else None
-        if row and address and address.notify_id == notify_id:
+        if row and address and address.notify_id in notify_ids:
             there = (row.info[role].get("reported") or {}).items()
             return StoredReconnection(
                 news=Reconnected(

@@ -37,6 +37,7 @@ COVERING = {
         "mci delete by force",
         "mci made to make way",
         "mci withdraw",
+        "mci continue",
         "leases slow start",
         "leases delete",
     ),
@@ -56,7 +57,8 @@ COVERING = {
 RARE = (
     ("make_way", "mci made to make way"),
     ("adopt_vm", "mci orphan adopted"),
-    ("permit_message", "mci withdraw"),
+    ("permit_message", "mci continue"),
+    ("permit_messages", "mci withdraw"),
     ("settle_removal", "systems teardown too late"),
     ("crm_probe", "edge dead webhook"),
     ("crm_hand_in", "edge answer by the link"),

@@ -119,7 +119,7 @@ async def of_edge(driver: StoreDriver) -> None:
         partial(links.accept_connection, fact=said.model_copy(update={"said": CrmConnect(notify_id=2)}))
     )
     edge = SqlEdgeInventory(driver.database)
-    await edge.find_connection(BERLIN, 2)
+    await edge.find_connection(BERLIN, [2])
     await edge.list_expected_instances(BERLIN, "")
     await edge.list_expected_instances(BERLIN, f"{BERLIN}:cluster:c1")
     await edge.plan_failover(BERLIN)

@@ -123,9 +123,7 @@ def _report_fields(
     return {"cloudlet": cloudlet, "at": workflow.now(), "signed": signed, "kept": kept}
 
 
-async def confirm_reconnection(path: str, claimed: Reconnected) -> Reconnected | None:
-    """Confirms a reported reconnection with the inventory; None if it has no such connection."""
-    confirmed = await run_local(
-        EdgeActivities.find_crm_connection, ReconnectionQuery(path=path, notify_id=claimed.address.notify_id)
-    )
-    return confirmed.news
+async def confirm_reconnection(path: str, claimed: list[int]) -> Reconnected | None:
+    """Confirms reported reconnections with the inventory; None if it has no connection with one of these notify-ids."""
+    query = ReconnectionQuery(path=path, notify_id=claimed[0], others=claimed[1:])
+    return (await run_local(EdgeActivities.find_crm_connection, query)).news

@@ -25,7 +25,9 @@ class FloodedWorkflow(InitializedWorkflow):
         self._heard = 0
 
     def _must_continue_as_new(self) -> bool:
-        return self._heard >= SIGNALS_PER_RUN or workflow.info().is_continue_as_new_suggested()
+        """Tells whether this run has heard enough, and has read all of it."""
+        full = self._heard >= SIGNALS_PER_RUN or workflow.info().is_continue_as_new_suggested()
+        return full and workflow.all_handlers_finished()
 
     def _spend(self) -> bool:
         """Uses up budget for a message that changes nothing. False: there is none left, and it was only counted."""

@@ -34,6 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.model import Grant, Model, Request, WorkReport
     from workflows.action import ActionWorkflow
     from workflows.edge import calls
+    from workflows.floods import TaskPace
 
 CrmNews = CrmResponse | Reconnected | ConnectionLost
 
@@ -57,6 +58,8 @@ class CrmInboxAction(ActionWorkflow):
         self._key = ""  # the CRM's public key; if set, answers must be signed
         self._epoch = 0
         self._unasked = False  # may a CRM send messages that answer no request?
+        self._pace = TaskPace()
+        self._claims: list[Reconnected] = []  # reconnections that are to be confirmed
         self._handed_in: dict[str, datetime] = {}  # messages accepted by update, and when
 
     @abstractmethod
@@ -97,12 +100,22 @@ class CrmInboxAction(ActionWorkflow):
 
     @workflow.signal(name=wire.RECONNECTED, description="The CRM has connected again, with a new notify-id.")
     async def reconnected(self, told: Reconnected) -> None:
-        news = await self._confirm_reconnection(told) if self._key else told
-        if news is None:
+        if not self._key:
+            self._deliver_reconnection(told)
             return
+        self._claims.append(told)
+        if len(self._claims) > 1:  # the handler of the first one confirms them all
+            return
+        while claims := list(self._claims):
+            for news in await self._confirm_reconnections(claims):
+                self._deliver_reconnection(news)
+            del self._claims[: len(claims)]
+
+    def _deliver_reconnection(self, news: Reconnected, first: bool = False) -> None:
         self._latest = news.address
         for path in {workflow.info().workflow_id: None, **self._unread}:
-            self.unread_messages(path).append(news)
+            box = self.unread_messages(path)
+            (box.appendleft if first else box.append)(news)
 
     @workflow.signal(name=wire.CONNECTION_LOST, description="A CRM's connection is gone.")
     def connection_lost(self, news: ConnectionLost) -> None:
@@ -153,22 +166,24 @@ class CrmInboxAction(ActionWorkflow):
         if not key:
             return
         self._key, self._epoch, self._unasked, self._latest = key, epoch, unasked, None
-        for path, box in list(self._unread.items()):
-            early = list(box)
+        claims = [news for box in self._unread.values() for news in box if isinstance(news, Reconnected)]
+        for box in self._unread.values():
+            answers = [news for news in box if not isinstance(news, Reconnected)]
             box.clear()
-            for news in early:
-                true = await self._confirm_reconnection(news) if isinstance(news, Reconnected) else news
-                if true is not None:
-                    self._latest = true.address if isinstance(true, Reconnected) else self._latest
-                    self.unread_messages(path).append(true)
+            box.extend(answers)
+        for news in await self._confirm_reconnections(claims):
+            self._deliver_reconnection(news, first=True)
 
-    async def _confirm_reconnection(self, claimed: Reconnected) -> Reconnected | None:
-        """Asks the inventory whether the CRM has really reconnected, as anybody may send that signal."""
-        own = workflow.info().workflow_id
-        news = await calls.confirm_reconnection(own, claimed)
-        if news is None:
-            await self.ignore_message(own, "?", f"there is no connection with notify-id {claimed.address.notify_id}")
-        return news
+    async def _confirm_reconnections(self, claims: list[Reconnected]) -> list[Reconnected]:
+        """Asks the inventory which of these reconnections are true, as anybody may send that signal."""
+        own, claimed = workflow.info().workflow_id, list(dict.fromkeys(claim.address.notify_id for claim in claims))
+        true = list[Reconnected]()
+        while claimed and (news := await calls.confirm_reconnection(own, claimed)):
+            true.append(news)
+            claimed.remove(news.address.notify_id)
+        for notify_id in claimed:
+            await self.ignore_message(own, "?", f"there is no connection with notify-id {notify_id}")
+        return true
 
     def _why_untrusted(self, path: str, message: CrmResponse) -> str:
         """Returns why an answer is not trusted: it is not signed with the token, or it belongs to another action."""
@@ -194,6 +209,7 @@ class CrmInboxAction(ActionWorkflow):
         """Returns the next message about an object; None when the time is over."""
         box = self.unread_messages(path)
         while True:
+            await self._pace.take_one()
             if not box and (left := until - workflow.now()) > timedelta(0):
                 try:
                     await workflow.wait_condition(lambda: bool(box), timeout=left, timeout_summary=what)

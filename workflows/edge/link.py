@@ -77,11 +77,11 @@ class CloudletLink(FloodedWorkflow):
         _check_cloudlet(self._path)
         for address in state.open:
             self._sessions.open_session(address, acked=True)
-        while self._unread or self._to_ignore or self._sessions.addresses:
+        while self._unread or self._to_ignore or self._sessions.addresses or not workflow.all_handlers_finished():
             await workflow.wait_condition(
                 lambda: (
                     bool(self._unread or self._to_ignore)
-                    or not self._sessions.addresses
+                    or (not self._sessions.addresses and workflow.all_handlers_finished())
                     or self._must_continue_as_new()
                 )
             )
@@ -98,9 +98,14 @@ class CloudletLink(FloodedWorkflow):
         await self._record_summary("?")
 
     async def _continue_as_new(self) -> None:
-        """Continues as new. Incomplete pages are dropped: a CRM that is not acknowledged connects again."""
+        """Continues as new, unless more comes meanwhile.
+
+        Incomplete pages are dropped: a CRM that is not acknowledged connects again.
+        """
         await self._record_ignored()
         await self._record_summary("?")
+        if self._to_ignore or not workflow.all_handlers_finished():
+            return  # more came meanwhile
         state = self.state().model_copy(update={"mail": list(self._unread), "budget": self._budget})
         workflow.continue_as_new(state, task_timeout=READING_TASK_TIMEOUT)
 

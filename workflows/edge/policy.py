@@ -106,7 +106,7 @@ class FollowDemand(FloodedWorkflow):
 
     @workflow.run
     async def run(self, state: LoopState) -> None:
-        while spec := await self._read_policy():
+        while spec := await self._read_policy_to_the_end():
             if self._until is None:
                 self._changed = False
                 await self._act_on_policy(spec)
@@ -114,6 +114,14 @@ class FollowDemand(FloodedWorkflow):
             if await self._wait_for_interval() and self._spec and self._spec.auto_provision:
                 self._memory = memory_after_interval(self._spec.auto_provision, self._memory)
             self._until, self._may_have_changed = None, True
+
+    async def _read_policy_to_the_end(self) -> PolicySpec | None:
+        """Returns the stored policy; None if it is gone, and no signal that came says otherwise."""
+        while (spec := await self._read_policy()) is None:
+            await workflow.wait_condition(workflow.all_handlers_finished)
+            if not self._may_have_changed:
+                break
+        return spec
 
     async def _read_policy(self) -> PolicySpec | None:
         """Returns the stored policy, or None if it is gone. It is read again whenever it may have changed.
@@ -169,6 +177,8 @@ class FollowDemand(FloodedWorkflow):
         if not self._must_continue_as_new() or not self._spec:
             return
         await self._record_summary(wire.DEMAND_SIGNAL)
+        if self._to_ignore or not workflow.all_handlers_finished():
+            return  # more came meanwhile
         state = LoopState(
             policy=self._path,
             spec=self._spec,

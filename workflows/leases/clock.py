@@ -37,10 +37,10 @@ class LeaseClock(Clock):
             query = DueEventsQuery(pool=wake.pool, at=workflow.now(), busy=list(self._firing))
             seen = await run_local(EventActivities.due_events, query)
             self._fire_in_background(seen.due)
-            if not (self._firing or self._look or seen.waiting or seen.next):
+            if not (self._firing or self._look or seen.waiting or seen.next) and await self._may_end():
                 return
             if is_history_long():
-                await workflow.wait_condition(lambda: not self._firing)
+                await workflow.wait_condition(lambda: not self._firing and workflow.all_handlers_finished())
                 workflow.continue_as_new(wake)
             await self._wait_for_work(seen)
 

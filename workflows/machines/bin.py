@@ -50,10 +50,10 @@ class EmptyBin(Clock):
             seen = await self._read_due(of.tenant)
             for entry in seen.due:
                 self._busy[entry.path] = asyncio.create_task(self._destroy_entry(entry))
-            if not (self._busy or self._later or self._look or seen.waiting or seen.next):
+            if not (self._busy or self._later or self._look or seen.waiting or seen.next) and await self._may_end():
                 return
             if calls.is_history_long():
-                await workflow.wait_condition(lambda: not self._busy)
+                await workflow.wait_condition(lambda: not self._busy and workflow.all_handlers_finished())
                 workflow.continue_as_new(of)
             await self._wait_for_work(seen)
 

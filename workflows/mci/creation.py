@@ -7,20 +7,20 @@ from typing import Any
 
 from pydantic import ValidationError
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.mci.records import MciRecordActivities
-    from activities.refusals import refusal_as_error, refusal_of_error
+    from activities.refusals import refusal_as_error
     from domain import wire
     from domain.errors import Category, one_line
     from domain.fields import describe_validation_errors
+    from domain.limits import SIGNALS_PER_TASK
     from domain.mci import MciPhase, MciSpec, VmStatus
     from domain.mci.messages import CONTINUE, HOLDING, WITHDRAW, HoldDecision, needs_by_place, refusal_of_missing_offers
     from domain.model import Grant, Move, Refusal, Request, WorkReport
     from domain.statetable import NONE, Actor
     from workflows import calls
-    from workflows.action import WorkFailed, action_workflow
+    from workflows.action import MESSAGES_KEPT, WorkFailed, action_workflow
     from workflows.calls import run_local
     from workflows.mci.calls import join_problems, validate_place_needs
     from workflows.mci.vms import VmsAction
@@ -38,6 +38,8 @@ class CreateMci(VmsAction):
         self._grant: Grant | None = None
         self._decision = ""
         self._decided_by = ""  # as text: who, and why
+        self._signalled: list[tuple[str, HoldDecision]] = []
+        self._deciding = False
 
     @workflow.signal(
         name=CONTINUE,
@@ -138,16 +140,37 @@ class CreateMci(VmsAction):
         except ValidationError as error:
             await self.ignore_signal(f"{word}: its data is not valid: {describe_validation_errors(error, 'data')}")
             return
-        try:
-            await self._take_decision(word, decision)
-        except ApplicationError as error:  # nobody waits for the answer: the history has it
-            refusal = refusal_of_error(error)
-            if self._grant and refusal and refusal.category is Category.NOT_ALLOWED:
-                to = VmStatus.CREATING if word == CONTINUE else NONE
-                message = one_line(f"{_describe_decision(word, decision)}: not holding")
-                await calls.move_objects(
-                    self._grant, [Move(path=self._grant.path, to=to, actor=Actor.USER, message=message)]
-                )
+        self._signalled.append((word, decision))
+        if self._deciding:  # a flood is checked in bulk, by the handler of its first signal
+            return
+        self._deciding = True
+        while self._signalled:
+            signalled, self._signalled = self._signalled[:SIGNALS_PER_TASK], self._signalled[SIGNALS_PER_TASK:]
+            await self._take_first(signalled)
+        self._deciding = False
+
+    async def _take_first(self, signalled: list[tuple[str, HoldDecision]]) -> None:
+        """Takes the first decision that may be made now. The others have no effect, which a few lines record."""
+        if not self._decision:
+            checked = await calls.check_messages(signalled, only_under=MciPhase.PREPARED)
+            late = [signalled[number] for number in checked.not_now]
+            rest = signalled[checked.allowed :] if checked.allowed is not None else []
+            if rest and not self._decision:
+                self._decide(*rest.pop(0))
+            late += rest
+        else:
+            late = signalled
+        for word, decision in late:
+            await self._record_late_decision(word, decision)
+
+    async def _record_late_decision(self, word: str, decision: HoldDecision) -> None:
+        self._ignored += 1
+        if self._grant and not self._ended and self._ignored <= MESSAGES_KEPT:
+            to = VmStatus.CREATING if word == CONTINUE else NONE
+            message = one_line(f"{_describe_decision(word, decision)}: not holding")
+            await calls.move_objects(
+                self._grant, [Move(path=self._grant.path, to=to, actor=Actor.USER, message=message)]
+            )
 
     async def _take_decision(self, word: str, decision: HoldDecision) -> str:
         """Takes the first `continue` or `withdraw` that comes while the record says Prepared; refuses any other.
@@ -160,9 +183,12 @@ class CreateMci(VmsAction):
             message = f"{refusal.message}: it is not holding" if not_now else refusal.message
             raise refusal_as_error(refusal.model_copy(update={"message": message}))
         self._check_undecided(word)
+        self._decide(word, decision)
+        return f"{word} it is"
+
+    def _decide(self, word: str, decision: HoldDecision) -> None:
         who = _describe_decision(word, decision)
         self._decision, self._decided_by = word, one_line(f"{who}: {decision.reason}" if decision.reason else who)
-        return f"{word} it is"
 
     def _check_undecided(self, word: str) -> None:
         if self._decision:

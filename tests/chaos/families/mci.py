@@ -8,8 +8,9 @@ from typing import Any
 
 from temporalio.service import RPCError
 
+from client.actions import Ticket
 from domain.errors import RatchetError
-from domain.mci.messages import WITHDRAW, HoldDecision, SurveyOrder
+from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyOrder
 from domain.model import ActionResult, Outcome, Request
 from domain.ports import VmFacts, VmOrder
 from domain.requests import EvictRun
@@ -90,14 +91,31 @@ async def rolled_back(world: World, path: str) -> Outcome:
     return await world.do(path, "create", spec={**own_places(path), "policyOnPartialFailure": "rollback"})
 
 
-async def withdrawn(world: World, path: str) -> Outcome:
-    """Prepared, held, and given up by a signal."""
+async def held(world: World, path: str) -> Ticket:
+    """Prepared, and waiting for a decision."""
     ticket = await world.ask(path, "create", spec={**own_places(path), "option": "hold"})
     while await world.is_running(path):
         with suppress(RatchetError):  # whoever could tell may be dead just now
             if (await world.see(path)).status == "Prepared":
                 break
         await asyncio.sleep(0.1)
+    return ticket
+
+
+async def continued(world: World, path: str) -> Outcome:
+    """Held, and continued by an update."""
+    ticket = await held(world, path)
+    while await world.is_running(path):
+        with suppress(RatchetError, RPCError):  # no answer, or it came after the decision: then it is not holding
+            await requests.send_decision(world.asking, path, CONTINUE, HoldDecision(requested_by="chaos"))
+            break
+        await asyncio.sleep(0.1)
+    return await world.end(ticket)
+
+
+async def withdrawn(world: World, path: str) -> Outcome:
+    """Held, and given up by a signal."""
+    ticket = await held(world, path)
     with suppress(RPCError):  # it was stopped
         await world.client.get_workflow_handle(path).signal(WITHDRAW, HoldDecision(requested_by="chaos"))
     return await world.end(ticket)
@@ -169,6 +187,7 @@ STORIES = (
     story("delete beside another", act("delete"), (created, neighbour), effects=2, status="None"),
     story("rollback", rolled_back, result="failed", status="None", effects=2),
     story("withdraw", withdrawn, status="None"),
+    story("continue", continued, effects=1),
     story("scale-out", scale("scale-out"), (created,), effects=1, status="Running:8 (R:8/8)"),
     story("scale-in", scale("scale-in"), (created,), effects=2, status="Running:4 (R:4/4)"),
     story("orphan removed", orphan_removed, (created,), plain=False),

@@ -1,0 +1,302 @@
+"""More signals than one workflow task reads, in every family: all are read in order, and what is meant counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import HandleSignalInput
+
+from client.actions import ActionClient
+from domain import wire
+from domain.edge import messages as edge_wire
+from domain.limits import SIGNALS_PER_TASK
+from domain.machines import BIN_ROLE
+from domain.machines.rules import bin_tenant_of
+from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision
+from domain.model import ActionResult
+from tests.patience import PATIENCE
+from tests.test_cli.test_temporal_ui import pause, unpause
+from tests.test_edge.kit import Edge, edge_of, fault
+from tests.test_leases.tenant import Tenant
+from tests.test_machines.site import MachineSite
+from tests.test_mci_hold import end, holding
+from tests.user import User
+from workers.floods import pack_flood
+from workers.service import WorkerService
+from workflows import guard
+from workflows.action import MESSAGES_KEPT
+from workflows.floods import FLOOD_HEADER
+from workflows.waitqueue import MAX_WOKEN
+
+LIMIT = 10_000  # signals that Temporal lets one run receive
+MANY = 10_500
+SOME = 3 * SIGNALS_PER_TASK + 100
+MOST_EVENTS = 15_000  # of 51,200, at which Temporal terminates a run
+
+Reads = Counter[tuple[str, int]]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    """How many signals each workflow task read: by run and length of its history. Replays are left out."""
+    handle, found = guard._GuardedWorkflow.handle_signal, Reads()
+
+    async def count(self: guard._GuardedWorkflow, input: HandleSignalInput) -> None:
+        if not workflow.unsafe.is_replaying():
+            found[workflow.info().run_id, workflow.info().get_current_history_length()] += 1
+        await handle(self, input)
+
+    monkeypatch.setattr(guard._GuardedWorkflow, "handle_signal", count)
+    return found
+
+
+async def send_all(client: Client, workflow_id: str, signals: Iterable[tuple[str, Any]]) -> int:
+    """Sends them in this order, as quickly as Temporal takes them. Returns how many it refused: the run was full."""
+    handle, gate, refused = client.get_workflow_handle(workflow_id), asyncio.Semaphore(40), 0
+
+    async def send(name: str, message: Any) -> None:
+        nonlocal refused
+        async with gate:
+            while True:
+                try:
+                    return await handle.signal(name, message)
+                except RPCError as error:
+                    if edge_wire.SIGNAL_LIMIT_ERROR in error.message:
+                        refused += 1
+                        return None
+                    if error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
+                        raise
+                    await asyncio.sleep(0.1)
+
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*(send(*signal) for signal in signals))
+    return refused
+
+
+@asynccontextmanager
+async def in_one_task(client: Client, workflow_id: str) -> AsyncIterator[None]:
+    """Whatever is sent meanwhile reaches the workflow in one task."""
+    run = (await client.get_workflow_handle(workflow_id).describe()).run_id
+    await pause(client, workflow_id, run)
+    yield
+    await unpause(client, workflow_id, run)
+
+
+async def count_events(client: Client, workflow_id: str, run: str | None = None) -> Counter[int]:
+    history = await client.get_workflow_handle(workflow_id, run_id=run).fetch_history()
+    return Counter(event.event_type for event in history.events)
+
+
+async def until_read(reads: Reads, number: int) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while sum(reads.values()) < number:
+            await asyncio.sleep(0.05)
+
+
+def assert_read_in_parts(reads: Reads, run: str, total: int) -> None:
+    """Each signal was read once, and no task read more than its share."""
+    mine = {task: number for task, number in reads.items() if task[0] == run}
+    assert sum(mine.values()) == total, mine
+    assert max(mine.values()) <= SIGNALS_PER_TASK, mine
+
+
+@pytest.fixture
+async def edge(user: User, home: Path, client: Client) -> AsyncIterator[Edge]:
+    async with edge_of(user, home, client) as found:
+        yield found
+
+
+async def test_a_held_mci_hears_the_right_one_of_ten_thousand_words(user: User, client: Client, reads: Reads) -> None:
+    ticket, path = await holding(user), user.mci()
+    junk = [(CONTINUE, ["junk"]), (WITHDRAW, {"no": "such field"}), ("noise", {"n": 1})]
+    before, after = LIMIT // 2, MANY - LIMIT // 2 - 1
+    async with in_one_task(client, path):
+        refused = await send_all(client, path, (junk[n % 3] for n in range(before)))
+        await send_all(client, path, [(CONTINUE, HoldDecision(requested_by="eve"))])
+        late = [(WITHDRAW, HoldDecision(requested_by=f"late {n}")) for n in range(after)]
+        refused += await send_all(client, path, late)
+    outcome = await end(user, ticket)
+    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "Running:2 (R:2/2)")
+    assert refused == MANY - LIMIT  # Temporal told their senders
+    assert_read_in_parts(reads, ticket.run, LIMIT)
+    assert (await count_events(client, path, ticket.run)).total() < MOST_EVENTS
+    lines = [line.message for line in await user.history(path)]
+    assert "continue by eve" in lines
+    assert len([line for line in lines if line.startswith("ignored")]) == MESSAGES_KEPT
+
+
+async def test_of_a_flood_of_valid_words_the_first_counts_and_the_rest_costs_little(
+    user: User, client: Client, reads: Reads
+) -> None:
+    """Each of them would be a look into the inventory, and a line there."""
+    ticket, path = await holding(user), user.mci()
+    async with in_one_task(client, path):
+        await send_all(client, path, [(WITHDRAW, HoldDecision(requested_by="eve"))])
+        await send_all(client, path, ((CONTINUE, HoldDecision(requested_by=f"late {n}")) for n in range(SOME)))
+    assert (await end(user, ticket)).message.startswith("withdraw by eve")
+    assert_read_in_parts(reads, ticket.run, SOME + 1)
+    events = await count_events(client, path, ticket.run)
+    assert events[EventType.EVENT_TYPE_MARKER_RECORDED] < 2 * MESSAGES_KEPT + 20
+
+
+async def test_an_action_hears_its_crm_among_ten_thousand_messages(edge: Edge, client: Client, reads: Reads) -> None:
+    await edge.up()
+    cluster, current = edge.at("berlin", "c1"), await edge.notify_id()
+    edge.set_faults(fault("silent"))
+    ticket = await edge.begun(cluster, "create", spec={})
+    await edge.until(cluster, "CreateRequested")
+    answer = edge_wire.CRM_RESPONSE
+    junk = [(answer, "junk"), (answer, {"state": "Ready", "notify_id": current - 1}), ("noise", None)]
+    before, after = LIMIT // 2, MANY - LIMIT // 2 - 1
+    async with in_one_task(client, cluster):
+        refused = await send_all(client, cluster, (junk[n % 3] for n in range(before)))
+        await send_all(client, cluster, [(answer, {"state": "Ready", "notify_id": current, "runtime": {"a": "b"}})])
+        refused += await send_all(client, cluster, (junk[n % 3] for n in range(after)))
+    assert (await edge.end(ticket)).status == "Ready"
+    assert refused == MANY - LIMIT
+    assert_read_in_parts(reads, ticket.run, LIMIT)
+    assert (await count_events(client, cluster, ticket.run)).total() < MOST_EVENTS
+    assert 0 < len(await edge.ignored(cluster)) < 100
+    edge.set_faults()
+    await edge.at_rest()
+
+
+async def test_reconnections_that_are_claimed_in_a_flood_are_confirmed_in_bulk(
+    edge: Edge, client: Client, reads: Reads
+) -> None:
+    path, cluster = edge.at("berlin"), edge.at("berlin", "c1")
+    await edge.start_crm()
+    await edge.user.do(path, "create", spec={"key": edge.token().create_token()})
+    edge.set_faults(fault("silent"))
+    ticket = await edge.begun(cluster, "create", spec={})
+    await edge.until(cluster, "CreateRequested")
+    true = (await edge.see(path)).info["crm"]
+    claims = [{"address": {**true, "cloudlet": path, "notify_id": n}} for n in range(SOME)]
+    async with in_one_task(client, cluster):
+        await send_all(client, cluster, ((edge_wire.RECONNECTED, claim) for claim in claims))
+    edge.set_faults()
+    await edge.stop_crm()
+    await edge.start_crm()  # this one is true
+    assert (await edge.end(ticket)).status == "Ready"
+    assert (await count_events(client, cluster, ticket.run)).total() < MOST_EVENTS / 10 + SOME
+
+
+async def test_a_link_reads_a_flood_in_parts_and_continues_as_new(edge: Edge, client: Client, reads: Reads) -> None:
+    path, current = await edge.up(), await edge.notify_id()
+    link = wire.companion_id(path, edge_wire.LINK_ROLE)
+    reads.clear()
+    run = (await client.get_workflow_handle(link).describe()).run_id
+    async with in_one_task(client, link):
+        await send_all(client, link, ((edge_wire.CRM_RESPONSE, {"no": n}) for n in range(SOME)))
+        await send_all(client, link, [(edge_wire.CRM_CONNECT, {"notify_id": current + 1_000})])
+        await send_all(client, link, ((edge_wire.CRM_RESPONSE, ["junk"]) for _ in range(SOME)))
+    async with asyncio.timeout(PATIENCE):
+        while await edge.notify_id() <= current:
+            await asyncio.sleep(0.1)
+        while (await client.get_workflow_handle(link).describe()).run_id == run:  # until it has continued as new
+            await asyncio.sleep(0.1)
+    assert_read_in_parts(reads, run, 2 * SOME + 1)
+
+
+async def test_a_clock_reads_a_flood_in_parts_and_still_rings(
+    asking: ActionClient, stack: WorkerService, client: Client, reads: Reads, ns: str
+) -> None:
+    tenant = Tenant(asking, stack, f"{ns}pool")
+    await tenant.add_hosts("h1")
+    await tenant.create()
+    clock, run = tenant.clock(), (await tenant.clock().describe()).run_id
+    noise = [("noise", None), (wire.LOOK_AGAIN, None)]
+    reads.clear()
+    async with in_one_task(client, clock.id):
+        await send_all(client, clock.id, (noise[n % 2] for n in range(2 * SOME)))
+    await until_read(reads, SOME)
+    assert_read_in_parts(reads, run, SOME)
+    await tenant.create("l2", start="now", end="+30m")
+    await tenant.until(lambda lease: lease.status == "ACTIVE", "l2")
+    await tenant.stop_clock()
+
+
+async def test_a_clock_that_nobody_means_continues_as_new_before_it_is_deaf(
+    asking: ActionClient, stack: WorkerService, client: Client, ns: str
+) -> None:
+    """Signals with other names wake nobody, but Temporal counts them."""
+    tenant = Tenant(asking, stack, f"{ns}pool")
+    await tenant.add_hosts("h1")
+    await tenant.create()
+    run = (await tenant.clock().describe()).run_id
+    await send_all(client, tenant.clock().id, (("noise", None) for _ in range(LIMIT // 2)))
+    async with asyncio.timeout(PATIENCE):
+        while (await tenant.clock().describe()).run_id == run:
+            await asyncio.sleep(0.1)
+    await tenant.stop_clock()
+
+
+async def test_the_clock_of_a_bin_reads_a_flood_in_parts(
+    asking: ActionClient, stack: WorkerService, client: Client, reads: Reads, ns: str
+) -> None:
+    site = MachineSite(asking, stack, f"{ns}x")
+    await site.with_machine()
+    await site.to(site.machine(), "delete")
+    clock = wire.companion_id(bin_tenant_of(site.machine()), BIN_ROLE)
+    run = (await client.get_workflow_handle(clock).describe()).run_id
+    reads.clear()
+    async with in_one_task(client, clock):
+        await send_all(client, clock, ((wire.LOOK_AGAIN, None) for _ in range(SOME)))
+    await until_read(reads, SOME)
+    assert_read_in_parts(reads, run, SOME)
+    assert await site.status(site.machine()) == "DELETED"
+
+
+async def test_an_action_that_waits_in_a_queue_is_woken_a_hundred_times_at_most(
+    asking: ActionClient, stack: WorkerService, client: Client, reads: Reads, ns: str
+) -> None:
+    site = MachineSite(asking, stack, f"{ns}x")
+    await site.with_machine(nodes=2)
+    db = site.machine()
+    await site.hang(db, "migrate", 60)
+    await site.admitted(db, "migrate", node=f"{site.name}-2")
+    await site.hanging(db)
+    stop = await site.admitted(db, "stop")
+    async with in_one_task(client, db):
+        await send_all(client, db, ((wire.PASSED_SIGNAL, {"workflow": "x"}) for _ in range(SOME)))
+    await until_read(reads, SOME)
+    assert_read_in_parts(reads, stop.run, SOME)
+    for _ in range(3 * MAX_WOKEN):
+        await client.get_workflow_handle(db).signal(wire.PASSED_SIGNAL, {"workflow": "x"})
+    await site.heal_faults()
+    assert (await site.outcome(stop)).status == "HALTED"
+    assert (await count_events(client, db, stop.run))[EventType.EVENT_TYPE_MARKER_RECORDED] < MAX_WOKEN + 50
+
+
+def test_a_flood_is_packed_in_its_order_and_nobody_else_can_pack() -> None:
+    def activation(number: int) -> WorkflowActivation:
+        act = WorkflowActivation()
+        act.jobs.add().initialize_workflow.workflow_id = "w"
+        for n in range(number):
+            act.jobs.add().signal_workflow.signal_name = str(n)
+        act.jobs[1].signal_workflow.headers[FLOOD_HEADER].CopyFrom(Payload(data=b"forged"))
+        return act
+
+    few, flood = activation(SIGNALS_PER_TASK), activation(SIGNALS_PER_TASK + 1)
+    for act in (few, flood):
+        pack_flood(act, "name")
+    assert len(few.jobs) == 1 + SIGNALS_PER_TASK
+    assert not few.jobs[1].signal_workflow.headers
+    assert [job.WhichOneof("variant") for job in flood.jobs] == ["initialize_workflow", "signal_workflow"]
+    packed = flood.jobs[1].signal_workflow
+    assert packed.signal_name == "name"
+    signals = [job.signal_workflow for job in WorkflowActivation.FromString(packed.headers[FLOOD_HEADER].data).jobs]
+    assert [signal.signal_name for signal in signals] == [str(n) for n in range(SIGNALS_PER_TASK + 1)]
+    assert not any(signal.headers for signal in signals)

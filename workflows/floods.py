@@ -1,0 +1,97 @@
+"""Reads a flood of signals in several workflow tasks, in its order, whatever the workflow.
+
+`workers/floods.py` says why. A workflow that may end, or continue as new, waits for `workflow.all_handlers_finished`
+first: that is false while a flood is not read. `TaskPace` does the same for a loop over messages that wait already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.bridge.proto.workflow_activation import SignalWorkflow, WorkflowActivation
+from temporalio.common import RawValue
+from temporalio.worker import HandleSignalInput, Interceptor, WorkflowInboundInterceptor, WorkflowInterceptorClassInput
+
+with workflow.unsafe.imports_passed_through():
+    from domain.limits import SIGNALS_PER_TASK
+
+FLOOD_HEADER = "ratchet-flood"
+DEFINITION_ATTRIBUTE = "__temporal_workflow_definition"  # the SDK's attribute on the class
+PAUSE = timedelta(milliseconds=1)  # a timer ends the workflow task, and the next one has a new time limit
+PAUSE_SUMMARY = "more signals came than one task reads"
+
+
+class FloodReader(Interceptor):
+    """The interceptor that reads packed signals, for every worker and every replayer. It comes first."""
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
+        return _FloodedWorkflow
+
+
+class _FloodedWorkflow(WorkflowInboundInterceptor):
+    def __init__(self, next: WorkflowInboundInterceptor) -> None:
+        super().__init__(next)
+        self._unread: deque[SignalWorkflow | HandleSignalInput] = deque()
+        self._reading = False
+
+    async def handle_signal(self, input: HandleSignalInput) -> None:
+        if flood := input.headers.get(FLOOD_HEADER):
+            self._unread.extend(job.signal_workflow for job in WorkflowActivation.FromString(flood.data).jobs)
+        elif self._reading:  # it came later: those before it are read first
+            self._unread.append(input)
+        else:
+            await super().handle_signal(input)
+            return
+        if not self._reading:
+            self._reading = True
+            await self._read_flood()
+
+    async def _read_flood(self) -> None:
+        handlers = list[asyncio.Task[None]]()
+        while self._unread:
+            for _ in range(min(SIGNALS_PER_TASK, len(self._unread))):
+                signal = self._unread.popleft()
+                read = signal if isinstance(signal, HandleSignalInput) else _read_signal(signal)
+                if read:
+                    handlers.append(asyncio.create_task(super().handle_signal(read)))
+            if self._unread:
+                await workflow.sleep(PAUSE, summary=PAUSE_SUMMARY)
+            handlers = [handler for handler in handlers if not handler.done() or handler.result()]  # raises its error
+        self._reading = False
+        await asyncio.gather(*handlers)
+
+
+def _read_signal(signal: SignalWorkflow) -> HandleSignalInput | None:
+    """Returns a signal as the SDK would hand it over; None if it would drop it."""
+    signals: dict[str | None, Any] = getattr(type(workflow.instance()), DEFINITION_ATTRIBUTE).signals
+    definition = signals.get(signal.signal_name) or signals.get(None)
+    if not definition:
+        return None
+    types = definition.arg_types if definition.name else [RawValue] * len(signal.input)
+    types = types if types and len(types) == len(signal.input) else None
+    try:
+        args = workflow.payload_converter().from_payloads(signal.input, types) if signal.input else []
+    except Exception as error:
+        workflow.logger.warning("signal %s dropped: it cannot be read: %s", signal.signal_name, error)
+        return None
+    args = args if definition.name else [signal.signal_name, args]
+    return HandleSignalInput(signal=signal.signal_name, args=args, headers=signal.headers)
+
+
+class TaskPace:
+    """Lets a loop handle no more messages in one workflow task than a flood has in one."""
+
+    def __init__(self) -> None:
+        self._task, self._handled = 0, 0
+
+    async def take_one(self) -> None:
+        """Counts a message; ends the workflow task if it has handled enough."""
+        task = workflow.info().get_current_history_length()
+        self._handled = self._handled + 1 if task == self._task else 1
+        self._task = task
+        if self._handled > SIGNALS_PER_TASK:
+            await workflow.sleep(PAUSE, summary=PAUSE_SUMMARY)
