@@ -43,6 +43,7 @@ from workflows.waitqueue import MAX_WOKEN
 LIMIT = 10_000  # signals that Temporal lets one run receive
 MANY = 10_500
 SOME = 3 * SIGNALS_PER_TASK + 100
+LONG = pytest.mark.timeout(6 * PATIENCE)
 MOST_EVENTS = 15_000  # of 51,200, at which Temporal terminates a run
 
 Reads = Counter[tuple[str, int]]
@@ -50,12 +51,18 @@ Reads = Counter[tuple[str, int]]
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
-    """How many signals each workflow task read: by run and length of its history. Replays are left out."""
-    handle, found = guard._GuardedWorkflow.handle_signal, Reads()
+    """How many signals each workflow task read: by run and length of its history. Replays are left out.
+
+    A task that a busy worker could not end in time is tried again, by another instance: then the last try counts.
+    """
+    handle, found, tries = guard._GuardedWorkflow.handle_signal, Reads(), dict[tuple[str, int], object]()
 
     async def count(self: guard._GuardedWorkflow, input: HandleSignalInput) -> None:
         if not workflow.unsafe.is_replaying():
-            found[workflow.info().run_id, workflow.info().get_current_history_length()] += 1
+            task = workflow.info().run_id, workflow.info().get_current_history_length()
+            if tries.setdefault(task, self) is not self:
+                tries[task], found[task] = self, 0
+            found[task] += 1
         await handle(self, input)
 
     monkeypatch.setattr(guard._GuardedWorkflow, "handle_signal", count)
@@ -71,7 +78,7 @@ async def send_all(client: Client, workflow_id: str, signals: Iterable[tuple[str
         async with gate:
             while True:
                 try:
-                    return await handle.signal(name, message)
+                    return await handle.signal(name, args=[] if message is None else [message])
                 except RPCError as error:
                     if edge_wire.SIGNAL_LIMIT_ERROR in error.message:
                         refused += 1
@@ -80,7 +87,7 @@ async def send_all(client: Client, workflow_id: str, signals: Iterable[tuple[str
                         raise
                     await asyncio.sleep(0.1)
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(3 * PATIENCE):  # ten thousand take ten seconds, and minutes on a busy machine
         await asyncio.gather(*(send(*signal) for signal in signals))
     return refused
 
@@ -118,6 +125,7 @@ async def edge(user: User, home: Path, client: Client) -> AsyncIterator[Edge]:
         yield found
 
 
+@LONG
 async def test_a_held_mci_hears_the_right_one_of_ten_thousand_words(user: User, client: Client, reads: Reads) -> None:
     ticket, path = await holding(user), user.mci()
     junk = [(CONTINUE, ["junk"]), (WITHDRAW, {"no": "such field"}), ("noise", {"n": 1})]
@@ -151,6 +159,7 @@ async def test_of_a_flood_of_valid_words_the_first_counts_and_the_rest_costs_lit
     assert events[EventType.EVENT_TYPE_MARKER_RECORDED] < 2 * MESSAGES_KEPT + 20
 
 
+@LONG
 async def test_an_action_hears_its_crm_among_ten_thousand_messages(edge: Edge, client: Client, reads: Reads) -> None:
     await edge.up()
     cluster, current = edge.at("berlin", "c1"), await edge.notify_id()
@@ -228,6 +237,7 @@ async def test_a_clock_reads_a_flood_in_parts_and_still_rings(
     await tenant.stop_clock()
 
 
+@LONG
 async def test_a_clock_that_nobody_means_continues_as_new_before_it_is_deaf(
     asking: ActionClient, stack: WorkerService, client: Client, ns: str
 ) -> None:
