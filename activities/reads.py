@@ -39,6 +39,7 @@ from domain.model import (
     TreeView,
 )
 from domain.ports import Inventory
+from domain.quotas import QuotaQuery, QuotasView
 from domain.requests import AccessQuery, AccessView
 from domain.runs import ActionView
 from domain.statetable import NONE
@@ -184,6 +185,15 @@ class ReadActivities:
                 real_backends=self.real_backends,
             )
         )
+
+    @answered_beside_worker
+    @activity.defn
+    async def read_quotas(self, query: QuotaQuery) -> QuotasView:
+        """Returns what tenants use of their quotas: those in which the reader may see something."""
+        page = await refusal_as_answer(self.inventory.read_quotas(query))
+        reader = Subject(query.requested_by)
+        visible = [row for row in page.tenants if self.authorizer.readable_paths(reader, row.used.tenant)]
+        return page.model_copy(update={"tenants": visible})
 
     @activity.defn
     async def read_access(self, query: AccessQuery) -> AccessView:

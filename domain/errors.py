@@ -38,11 +38,12 @@ class RatchetError(Exception):
 class Refused(RatchetError):
     """The request is wrong now; nothing was changed; a retry gives the same answer."""
 
-    def __init__(self, category: Category, message: str, hint: str = "") -> None:
+    def __init__(self, category: Category, message: str, hint: str = "", retry_after: int = 0) -> None:
         super().__init__(message)
         self.category = category
         self.message = message
         self.hint = hint
+        self.retry_after = retry_after  # seconds until the same request may pass; 0: time alone does not help
 
 
 class StoreUnavailable(RatchetError):

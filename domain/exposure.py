@@ -64,6 +64,7 @@ KERNEL_ACTIVITIES: Exposures = {
     "read_aliases":         READS,
     "read_reports":         READS,
     "read_orphans":         READS,
+    "read_quotas":          READS,
     "read_newest_position": PUBLIC,  # a number
     "read_store":           PUBLIC,  # which store and schema: `doctor` compares workers
     "read_connections":     PUBLIC,  # names, regions, and whether credentials are good

@@ -73,6 +73,7 @@ class Kind:
     verbs: tuple[Verb, ...]
     help: str
     serves_all: bool = False  # belongs to the installation, not to a tenant: a node, an image, a host
+    counts_as_vm: bool = False  # in its tenant's quota of VMs
     member: str | None = None  # the kind of its members, which its actions apply to
     places_of: Callable[[Any], Iterable[str]] | None = None  # (spec of its creation) -> the places in clouds it uses
     aggregate: Callable[[str, Mapping[str, int]], str] | None = None  # (status, members by status) -> the status shown

@@ -22,8 +22,7 @@ from domain.statetable import NONE, Actor, LineEffect, Ruling
 
 ActionWord = Annotated[str, StringConstraints(max_length=40, to_lower=True)]
 
-# Stands for the database's time at the write: a worker's clock may be wrong.
-AT_WRITE_TIME = datetime.min.replace(tzinfo=UTC)
+AT_WRITE_TIME = datetime.min.replace(tzinfo=UTC)  # the database's time at the write: a worker's clock may be wrong
 
 
 class Request(SignedMessage):
@@ -126,15 +125,16 @@ class Refusal(Model):
     message: str
     hint: str = ""
     holders: list[LockHolder] = []
+    retry_after: int = 0  # seconds; 0: time alone does not help
 
     @classmethod
     def from_error(cls, refused: Refused) -> Refusal:
         """Converts a Refused error into a message."""
-        return cls(category=refused.category, message=refused.message, hint=refused.hint)
+        return cls(**{name: getattr(refused, name) for name in ("category", "message", "hint", "retry_after")})
 
     def to_error(self) -> Refused:
         """Converts the message back into a Refused error."""
-        return Refused(self.category, self.message, self.hint)
+        return Refused(self.category, self.message, self.hint, self.retry_after)
 
 
 class TargetFailure(Model):

@@ -34,6 +34,7 @@ from domain.model import (
     TreeView,
     WorkReport,
 )
+from domain.quotas import QuotaQuery, QuotasView
 from domain.requests import AccessAttempt
 from domain.runs import ActionView
 
@@ -55,6 +56,10 @@ class Inventory(Protocol):
 
     async def begin_action(self, claim: Claim) -> Admission:
         """Admits an action, with its locks and status, or returns the refusal."""
+        ...
+
+    async def read_quotas(self, query: QuotaQuery) -> QuotasView:
+        """Returns what a page of tenants uses, and may use."""
         ...
 
     async def check_admission(self, claim: Claim) -> DryRun:

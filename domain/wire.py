@@ -64,6 +64,7 @@ READ_ACTION = "read_action"
 READ_STORE = "read_store"
 READ_ACCESS = "read_access"
 LOGIN = "login"  # the activity, and the beginning of the path under which the audit trail has refused logins
+READ_QUOTAS = "read_quotas"
 READ_ORPHANS = "read_orphans"
 VERIFY_ACTIVITY = "verify"
 CLOUD_FAULTS = "cloud_faults"

@@ -62,6 +62,7 @@ def problem_response(
     hint: str = "",
     holders: list[LockHolder] | None = None,
     errors: list[FieldError] | None = None,
+    retry_after: int = 0,
 ) -> JSONResponse:
     """The response for one problem."""
     body = Problem(
@@ -73,18 +74,21 @@ def problem_response(
         holders=holders or [],
         errors=errors or [],
     )
-    headers = {"Retry-After": str(RETRY_SECONDS)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+    retry_after = retry_after or (RETRY_SECONDS if status is HTTPStatus.SERVICE_UNAVAILABLE else 0)
+    headers = {"Retry-After": str(retry_after)} if retry_after else {}
     return JSONResponse(body.model_dump(mode="json"), status, headers, MEDIA_TYPE)
 
 
 def refusal_response(refusal: Refusal) -> JSONResponse:
     """The response for a request that was refused."""
+    too_many = refusal.retry_after > 0
     return problem_response(
-        STATUS_OF_CATEGORY[refusal.category],
+        HTTPStatus.TOO_MANY_REQUESTS if too_many else STATUS_OF_CATEGORY[refusal.category],
         refusal.category.value,
         refusal.message,
         refusal.hint,
         holders=refusal.holders,
+        retry_after=refusal.retry_after,
     )
 
 

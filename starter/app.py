@@ -27,6 +27,7 @@ from starter import (
     identity,
     orphans,
     policies,
+    quotas,
     reads,
     screen,
     stack,
@@ -96,6 +97,8 @@ def _build(typed: str) -> App:
     app.command(cloud)
     identity.key_app.group = (STEERING,)
     app.command(identity.key_app)
+    quotas.quota_app.group = (STEERING,)
+    app.command(quotas.quota_app)
     build = App(name="build", help="Builds of versioned workers, to upgrade with actions in flight.", group=RUNNING)
     build.command(builds.list_builds, name="list")
     build.command(builds.promote)

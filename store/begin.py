@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 import sqlalchemy as sa
 from pydantic import BaseModel
@@ -10,18 +11,19 @@ from pydantic import BaseModel
 from domain import registry
 from domain.access import Subject
 from domain.errors import Category, Refused
-from domain.limits import HOLDERS_LISTED, HOLDERS_SHOWN
 from domain.locks import EXCLUSIVE_MODES, HeldLock, LockMode, conflicting_locks, locks_needed_for, locks_to_wait_for
-from domain.model import ACTION_NAME_KEY, Admission, Claim, Grant, LockHolder, Refusal, Request, Step
+from domain.model import Admission, Claim, Grant, Refusal, Request, Step
+from domain.quotafile import Quotas
 from domain.simulated import refuse_simulated
 from domain.statetable import NONE, Row, Ruling, StateTable
-from domain.wire import object_path_of
 from store.answers import find_earlier_answer, judge_sender
+from store.conflicts import conflict_refusal, distinct_holders
 from store.delegation import EVERYBODY, AccessCheck
 from store.grants import AdmissionPlan, GrantWriter
 from store.hooks import NO_HOOKS, GrantExtras, Hooks, HooksByKind, MaybeObjectRow
 from store.identity import check_incarnation
 from store.queries import lock_from_row, read_aggregated_status
+from store.quotas import start_check
 from store.recovery import CUT_OFF_MESSAGE, abandon_run
 from store.rows import find_object, lock_object, read_all
 from store.schema import LockRow, actions, locks, objects
@@ -39,11 +41,6 @@ _SELECT_LOCKS_IN_THE_WAY = (
         | (locks.c.path.in_(sa.bindparam("shared", expanding=True)) & (locks.c.mode != LockMode.IX.value))
     )
     .order_by(locks.c.path, locks.c.owner)
-)
-_SELECT_GRANTS_OF_RUNS = (
-    sa.select(actions.c.path, actions.c.action, actions.c.grant)
-    .where(actions.c.run.in_(sa.bindparam("runs", expanding=True)))
-    .order_by(actions.c.epoch)
 )
 _LOCKED_MEMBERS = (  # locked before they are counted: surveys change members at rest, too
     sa.select(objects.c.status)
@@ -65,6 +62,7 @@ def begin_action(
     claim: Claim,
     access: AccessCheck = EVERYBODY,
     sender: Subject | None = None,
+    quotas: Quotas | None = None,
 ) -> Admission:
     """Admits or refuses an action. A second begin of the same run returns the stored grant.
 
@@ -85,25 +83,32 @@ def begin_action(
         check_incarnation(connection, claim)
         mandate = judge_sender(connection, claim, access, sender)  # not for a repeated begin: a grant stays valid
         want = _with_hook_locks(connection, hook, kind, request, want)
+        quota = start_check(connection, claim, quotas)
         held = _read_locks_in_the_way(connection, want)
         if later := _find_locks_of_newer_runs(connection, claim, held):
-            return Admission(refusal=_conflict_refusal(connection, later))
+            return Admission(refusal=conflict_refusal(connection, later))
         held = _find_conflicting_locks(connection, hooks, claim, held)
         if others := conflicting_locks(want, held):
-            return Admission(refusal=_conflict_refusal(connection, others))
+            return Admission(refusal=conflict_refusal(connection, others))
         if _have_hook_locks_changed(connection, hook, kind, request, want):
-            return begin_action(connection, hooks, claim, access, sender)
+            return begin_action(connection, hooks, claim, access, sender, quotas)
         # Locked, as not only actions change it: what a backend sees of a part at rest does too.
-        row = _object_unless_gone(kind, request, lock_object(connection, request.path))
+        found = lock_object(connection, request.path)
+        row = _object_unless_gone(kind, request, found)
         if claim.no_simulation:
             _check_not_simulated(kind, claim, row, spec)
-        behind = _distinct_holders(locks_to_wait_for(want, held))
+        behind = distinct_holders(locks_to_wait_for(want, held))
         plan = (
             _judge_request(connection, kind, request, row)
             if not (hidden and behind)
             else _plan_of_hidden_work(kind, request, row)
         )
-        extra = hook.admit(connection, claim, spec, row, plan.row) if hook.admit and plan.row else GrantExtras()
+        extra = GrantExtras()
+        with quota.refusing_all(connection) if quota else nullcontext():
+            if hook.admit and plan.row:
+                extra = hook.admit(connection, claim, spec, row, plan.row)
+            if quota and plan.row:
+                quota.check_grant(connection, kind, found is None, extra)
     except Refused as refused:
         return Admission(refusal=Refusal.from_error(refused))
     if plan.row is None:
@@ -135,7 +140,7 @@ def refuse_beside_running_action(connection: sa.Connection, claim: Claim) -> Adm
     Temporal starts no second run of a workflow ID."""
     path, owner = claim.request.path, registry.workflow_id_of(claim.request.path, claim.request.action)
     mine = [hold for hold in _read_locks_in_the_way(connection, {path: LockMode.X}) if hold.owner == owner]
-    return Admission(refusal=_conflict_refusal(connection, mine)) if mine and not claim.request.force else None
+    return Admission(refusal=conflict_refusal(connection, mine)) if mine and not claim.request.force else None
 
 
 def _with_hook_locks(
@@ -202,50 +207,6 @@ def _read_locks_in_the_way(connection: sa.Connection, want: dict[str, LockMode])
     shared = [path for path, mode in want.items() if mode not in EXCLUSIVE_MODES]
     rows = connection.execute(_SELECT_LOCKS_IN_THE_WAY, {"exclusive": exclusive, "shared": shared})
     return [lock_from_row(row) for row in read_all(LockRow, rows)]
-
-
-def _distinct_holders(holds: list[HeldLock]) -> list[LockHolder]:
-    """Returns each lock holder once, however many locks it holds."""
-    holders = {
-        hold.owner: LockHolder(owner=hold.owner, action=hold.action, run=hold.run, since=hold.since) for hold in holds
-    }
-    return list(holders.values())
-
-
-def _conflict_refusal(connection: sa.Connection, holds: list[HeldLock]) -> Refusal:
-    holders = _distinct_holders(holds)
-    listed = holders[:HOLDERS_LISTED]
-    shown = listed[:HOLDERS_SHOWN]
-    told = "; ".join(f"{holder.owner}: {holder.action} since {holder.since:%Y-%m-%d %H:%M:%SZ}" for holder in shown)
-    if len(holders) > len(shown):
-        told += f"; and {len(holders) - len(shown)} more"
-    told += _describe_named_holders(connection, shown)
-    return Refusal(
-        category=Category.CONFLICT,
-        message=f"409 Conflict: other action currently happening on {told}",
-        hint=f"{registry.busy_hint(holders[0].owner)}wait for it with: starter wait {holders[0].owner}",
-        holders=listed,
-    )
-
-
-def _describe_named_holders(connection: sa.Connection, holders: Iterable[LockHolder]) -> str:
-    """Lists actions that have names of their own, for the refusal: `; locked by deploys d1, d2`."""
-    runs = [holder.run for holder in holders if _has_own_name(holder)]
-    if not runs:
-        return ""
-    names: dict[str, list[str]] = {}
-    for path, action, grant in connection.execute(_SELECT_GRANTS_OF_RUNS, {"runs": runs}):
-        names.setdefault(action, []).append(str(grant["details"].get(ACTION_NAME_KEY, path)))
-    told = (f"{action}{'s' if len(some) > 1 else ''} {', '.join(some)}" for action, some in names.items())
-    return f"; locked by {' and '.join(told)}" if names else ""
-
-
-def _has_own_name(holder: LockHolder) -> bool:
-    return any(
-        verb.has_own_name
-        for verb in registry.kind_at(object_path_of(holder.owner)).verbs
-        if verb.action == holder.action
-    )
 
 
 def _object_unless_gone(kind: registry.Kind, request: Request, object_row: MaybeObjectRow) -> MaybeObjectRow:

@@ -170,6 +170,7 @@ class GrantWriter:
             "began_at": self.claim.at,
             "started_at": self.claim.started,
             "grant": grant.model_dump(mode="json"),
+            "planned": self.extra.planned_vms,
             "spec_digest": self.claim.spec_digest or spec_digest(request),
             "principal": self._stored_principal(),
             **request.model_dump(include=set(ActionRow._fields)),

@@ -7,6 +7,7 @@ from functools import partial
 from domain.dryrun import DryRun
 from domain.errors import Refused
 from domain.model import Admission, Claim, Refusal
+from domain.quotas import QuotaQuery, QuotasView
 from store import (
     aliases,
     answers,
@@ -20,6 +21,7 @@ from store import (
     preview,
     proofs,
     queries,
+    quotas,
     recovery,
     retention,
     steps,
@@ -34,9 +36,16 @@ from store.waitqueue import SqlWaitQueue
 class SqlInventory(HookedStore, SqlWaitQueue):
     """The kernel's store: `domain.ports.Inventory` on SQLite or PostgreSQL."""
 
-    def __init__(self, database: Database, hooks: HooksByKind, access: AccessCheck = EVERYBODY) -> None:
+    def __init__(
+        self,
+        database: Database,
+        hooks: HooksByKind,
+        access: AccessCheck = EVERYBODY,
+        quotas: quotas.ReadQuotas = quotas.no_quotas,
+    ) -> None:
         super().__init__(database, hooks)
         self.access = access
+        self.current_quotas = quotas
 
     async def begin_action(self, claim: Claim) -> Admission:
         """Identifies the sender first, without a transaction: a wrong proof takes no lock. A grant stays valid."""
@@ -45,13 +54,29 @@ class SqlInventory(HookedStore, SqlWaitQueue):
         except Refused as refused:
             earlier = await self.find_answer_of_run(claim.run)
             return earlier or Admission(refusal=Refusal.from_error(refused))
-        begins = partial(begin.begin_action, hooks=self.hooks, claim=claim, access=self.access, sender=sender)
+        begins = partial(
+            begin.begin_action,
+            hooks=self.hooks,
+            claim=claim,
+            access=self.access,
+            sender=sender,
+            quotas=self.current_quotas(),
+        )
         return await self.database.run_transaction(begins)
 
     async def check_admission(self, claim: Claim) -> DryRun:
         return await self.database.run_transaction(
-            partial(preview.check_admission, hooks=self.hooks, claim=claim, access=self.access)
+            partial(
+                preview.check_admission,
+                hooks=self.hooks,
+                claim=claim,
+                access=self.access,
+                quotas=self.current_quotas(),
+            )
         )
+
+    async def read_quotas(self, query: QuotaQuery) -> QuotasView:
+        return await self.database.read_snapshot(partial(quotas.read_quotas, query=query, quotas=self.current_quotas()))
 
     find_answer_of_run = snapshot_read(answers.find_answer_of_run)
     record_attempt = transaction(attempts.record_attempt)

@@ -10,6 +10,7 @@ from domain.dryrun import ActionPreview, DryRun, PlannedChange
 from domain.locks import LockMode
 from domain.model import Claim, Grant
 from domain.paths import kind_of
+from domain.quotafile import Quotas
 from domain.statetable import NONE, LineEffect, Ruling
 from store.begin import begin_action, refuse_beside_running_action
 from store.delegation import EVERYBODY, AccessCheck
@@ -33,7 +34,11 @@ _SELECT_SPEC = sa.select(objects.c.spec).where(objects.c.path == sa.bindparam("a
 
 
 def check_admission(
-    connection: sa.Connection, hooks: HooksByKind, claim: Claim, access: AccessCheck = EVERYBODY
+    connection: sa.Connection,
+    hooks: HooksByKind,
+    claim: Claim,
+    access: AccessCheck = EVERYBODY,
+    quotas: Quotas | None = None,
 ) -> DryRun:
     """Runs begin inside a savepoint, and what the family writes next; rolls it back, and returns the answer."""
     attempt = connection.begin_nested()
@@ -41,7 +46,7 @@ def check_admission(
         if refused := refuse_beside_running_action(connection, claim):
             return DryRun(refusal=refused.refusal)
         spec_before = _read_spec(connection, claim.request.path)
-        answer = begin_action(connection, hooks, claim, access)
+        answer = begin_action(connection, hooks, claim, access, quotas=quotas)
         found = DryRun(grant=answer.grant, refusal=answer.refusal, outcome=answer.outcome)
         if answer.grant is None or answer.outcome or answer.grant.ruling is not Ruling.GO:
             return found

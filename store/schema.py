@@ -153,6 +153,7 @@ class ActionRow(NamedTuple):
     grant: dict[str, Any]
     outcome: dict[str, Any] | None
     started_at: datetime | None  # when its run started, by Temporal's clock
+    planned: int  # VMs that it will add and that are not on record yet
     principal: dict[str, Any] | None = None  # a Principal: whom the action is for
 
 
@@ -164,6 +165,7 @@ actions = table(
     index("actions_of_path", "path", "epoch"),
     index("actions_of_request", "path", "request_id", where=HAS_REQUEST_ID),
     index("actions_open", "began_at", where=IS_OPEN),
+    index("actions_open_by_path", "path", "planned", where=IS_OPEN),
     empty=("spec_digest",),
     sqlite_autoincrement=True,  # never reuse an epoch, even after the last row was removed
 )
@@ -278,6 +280,28 @@ class VmPermitRow(NamedTuple):
 
 
 permits = table("permits", VmPermitRow, ("cloud", "region", "worker"))
+
+
+class UsageRow(NamedTuple):
+    """How many objects and VMs a tenant has on record: the sum of its shards, of which one alone may be negative."""
+
+    tenant: Path
+    shard: int
+    objects: int
+    vms: int
+
+
+tenant_usage = table("tenant_usage", UsageRow, ("tenant", "shard"))
+
+
+class RateRow(NamedTuple):
+    """Until when a tenant's minute is taken by its requests, in microseconds since 1970."""
+
+    tenant: Path
+    until: int
+
+
+tenant_rates = table("tenant_rates", RateRow, ("tenant",))
 
 
 class Identity(NamedTuple):

@@ -11,9 +11,11 @@ from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.sql.dml import ReturningDelete
 
 from domain.statetable import NONE, LineEffect
 from store.aliases import insert_aliases
+from store.quotas import count_objects
 from store.schema import history, objects
 
 ColumnValues = dict[str, Any]  # column values, or parameters of a condition
@@ -33,6 +35,7 @@ def create_objects(connection: sa.Connection, rows: Sequence[ColumnValues], line
     if rows:
         connection.execute(_INSERT_OBJECTS, rows)
         insert_aliases(connection, rows)
+        count_objects(connection, ((row["path"], row["kind"]) for row in rows), 1)
     record_lines(connection, lines)
 
 
@@ -51,9 +54,9 @@ class ObjectSet:
         return sa.update(objects).where(*self._condition)
 
     @cached_property
-    def delete_rows(self) -> sa.Delete:
+    def delete_rows(self) -> ReturningDelete[str, str]:
         """Statement that deletes the rows of the set."""
-        return sa.delete(objects).where(*self._condition)
+        return sa.delete(objects).where(*self._condition).returning(objects.c.path, objects.c.kind)
 
     @cached_property
     def departure_lines(self) -> sa.Insert:
@@ -98,7 +101,9 @@ class ObjectSet:
 
     def remove_objects(self, connection: sa.Connection, which: ColumnValues) -> int:
         """Deletes all objects of the set. Returns how many."""
-        return connection.execute(self.delete_rows, which).rowcount
+        removed = [(str(path), str(kind)) for path, kind in connection.execute(self.delete_rows, which)]
+        count_objects(connection, removed, -1)
+        return len(removed)
 
     def record_departures(self, connection: sa.Connection, which: ColumnValues, line: ColumnValues) -> None:
         """Writes a history line per object, from its status to `to`: before a move, or for an ignored one."""

@@ -1,4 +1,4 @@
-"""The policy and the identities file: read when a worker starts, and again whenever they change."""
+"""The policy, quotas and identities files: read when a worker starts, and again whenever they change."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from domain.access import AccessPolicy
 from domain.errors import Category, Refused
 from domain.fields import refuse_invalid
 from domain.identities import Identities
+from domain.quotafile import Quotas
 from workers.settings import WorkerSettings
 
 T = TypeVar("T")
@@ -33,6 +34,16 @@ def load_policy(name: str) -> AccessPolicy:
             return AccessPolicy.model_validate(read_document(Path(name)) or {})
     except UnreadableDocument as error:
         raise Refused(Category.INVALID, f"the policy file {name} {error}", HINT) from error
+
+
+def load_quotas(name: str) -> Quotas:
+    """Loads a quotas file; refuses a malformed one."""
+    hint = "correct RATCHET_QUOTAS_FILE; there is an example in examples/quotas.yaml"
+    try:
+        with refuse_invalid(f"the quotas file {name} is not valid", hint):
+            return Quotas.model_validate(read_document(Path(name)) or {})
+    except UnreadableDocument as error:
+        raise Refused(Category.INVALID, f"the quotas file {name} {error}", hint) from error
 
 
 def load_identities(name: str) -> Identities:
@@ -85,6 +96,11 @@ def make_authorizer(settings: WorkerSettings, namespace: str) -> Authorizer:
 def make_oidc_verifier(settings: WorkerSettings, record: RecordAttempt | None = None) -> OidcVerifier | None:
     """Returns the verifier of OIDC tokens; None without an identities file."""
     return OidcVerifier(WatchedFile(settings.identities, load_identities), record) if settings.identities else None
+
+
+def make_quotas(settings: WorkerSettings) -> Callable[[], Quotas | None]:
+    """Returns what reads the quotas that are in force."""
+    return WatchedFile(settings.quotas_file, load_quotas) if settings.quotas_file else lambda: None
 
 
 def sign_for_programs(client: Client, settings: WorkerSettings) -> Client:

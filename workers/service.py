@@ -93,7 +93,8 @@ class WorkerService:
         self.authorizer = access.make_authorizer(settings, client.namespace)
         self.database = Database(settings.store_database_url(), settings.store_pool)
         self.cloud_database = Database(settings.cloud_database_url(), settings.store_pool)
-        self.inventory = SqlInventory(self.database, merge_hooks(families), self.authorizer)
+        quotas = access.make_quotas(settings)
+        self.inventory = SqlInventory(self.database, merge_hooks(families), self.authorizer, quotas)
         self.tokens = access.make_oidc_verifier(settings, self.inventory.record_attempt)
         self._login = LoginActivities(self.inventory, self.tokens, load_signer(settings, client.namespace))
         self.simulated = {csp: self._simulated_cloud(csp) for csp in self.connections.served_clouds()}

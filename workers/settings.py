@@ -55,6 +55,7 @@ class WorkerSettings(ClientSettings):
     build: SettingWord = ""
     sandbox: bool = False  # on in our tests; in production it would only cost CPU
     policy_file: str = ""  # access policy
+    quotas_file: str = ""  # how much each tenant may have and do; without it there are no limits
     identities: str = ""  # whose keys prove which names; without it names are claimed
     crm_token_file: Path | None = None  # a CRM's token; by default in the home
     metrics: str = ""  # address for Prometheus, such as 127.0.0.1:9464

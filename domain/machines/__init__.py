@@ -98,6 +98,7 @@ KINDS: tuple[Kind, ...] = (
         is_simulated=is_always_simulated,
         backend_role="hypervisor",
         scope=("account", "cloudspace", "machine"),
+        counts_as_vm=True,
         place_key="node",
         verbs=(
             Verb("create", OPERATE_OBJECT, "Create a machine and start it.", specs.NewMachineSpec),

@@ -92,6 +92,7 @@ KINDS = (
         table=VM,
         is_simulated=is_simulated_place,
         scope=("ns", "mci", "vm"),
+        counts_as_vm=True,
         verbs=_CONTROL_VERBS,
         help="Single VMs of a group.",
         title_case=True,

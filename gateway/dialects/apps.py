@@ -60,6 +60,9 @@ class ErrorStyle:
     def describe_error(self, error: Exception) -> Failure:
         """Returns the failure that an exception stands for."""
         if isinstance(error, Refused):
+            if error.retry_after:
+                later = {"Retry-After": str(error.retry_after)}
+                return Failure(HTTPStatus.TOO_MANY_REQUESTS, error.message, error.hint, later)
             status = self.statuses.get(error.category, USUAL_STATUSES[error.category])
             return Failure(status, error.message, error.hint)
         if isinstance(error, AnswerTooLarge):

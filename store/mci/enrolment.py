@@ -160,7 +160,8 @@ def _store_grant(connection: sa.Connection, order: AddVms, grant: Grant, chunks:
     """Stores the chunks in the action's grant, as finish counts the targets there."""
     targets = sum(chunk.count for chunk in chunks)
     kept = grant.model_copy(update={"chunks": chunks, "targets": targets})
-    connection.execute(_UPDATE_ACTION, {"mine": order.epoch, "grant": kept.model_dump(mode="json")})
+    on_record = {"grant": kept.model_dump(mode="json"), "planned": 0}
+    connection.execute(_UPDATE_ACTION, {"mine": order.epoch, **on_record})
     return AddedVms(chunks=chunks, targets=targets)
 
 

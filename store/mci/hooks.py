@@ -89,7 +89,8 @@ def finish_mci_action(connection: sa.Connection, grant: Grant, _outcome: Outcome
 def _admit_create(connection: sa.Connection, path: str, spec: BaseModel | None, _found: MaybeObjectRow) -> GrantExtras:
     assert isinstance(spec, MciSpec)
     places = sorted({group.place for group in spec.subGroups})
-    return GrantExtras(details=MciTerms(places=places, prepare=record_use(connection, path, places)))
+    terms = MciTerms(places=places, prepare=record_use(connection, path, places))
+    return GrantExtras(details=terms, planned_vms=sum(group.subGroupSize for group in spec.subGroups))
 
 
 def _admit_scale_out(
@@ -102,7 +103,8 @@ def _admit_scale_out(
         check_vm_name_length(group.name, highest_number_ever(connection, path, group.name) + spec.count)
     except ValueError as error:
         raise Refused(Category.INVALID, str(error), "add fewer VMs, or make a subgroup with a shorter name") from error
-    return GrantExtras(details=MciTerms(places=[group.place], prepare=record_use(connection, path, [group.place])))
+    terms = MciTerms(places=[group.place], prepare=record_use(connection, path, [group.place]))
+    return GrantExtras(details=terms, planned_vms=spec.count)
 
 
 def _admit_scale_in(

@@ -27,7 +27,13 @@ SMALL = {  # a line per cloud, region, worker, system or sweep
     "system_numbers",
     "alembic_version",
 }
-PARTIAL = {"actions_open", "objects_under_way", "history_unborn", "objects_in_bin"}  # small whatever the table's size
+PARTIAL = {  # small whatever the table's size
+    "actions_open",
+    "actions_open_by_path",
+    "objects_under_way",
+    "history_unborn",
+    "objects_in_bin",
+}
 EXPLAINED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 STORE, TESTS = str(Path(__file__).parents[2] / "store"), str(Path(__file__).parents[1])
 
@@ -67,6 +73,8 @@ _FILL = (
         "FROM n",
     ),
     (4 * GROUPS * MEMBERS, "INSERT INTO pruned SELECT 'ns:gone:mci:m' || i, 'Running', 'Running', 'None', 1 FROM n"),
+    (GROUPS * MEMBERS, "INSERT INTO tenant_usage SELECT 'ns:t' || (i / 16), i - i / 16 * 16, 1, 1 FROM n"),
+    (GROUPS * MEMBERS, "INSERT INTO tenant_rates SELECT 'ns:t' || i, 1 FROM n"),
     (GROUPS * MEMBERS, "INSERT INTO connection_uses SELECT '{ns}', 'aws/eu-' || (i / 1000), '{ns}:mci:m' || i FROM n"),
     (GROUPS * MEMBERS, "INSERT INTO unanswered SELECT 'aws/eu-' || (i / 1000), '{ns}:mci:m' || i, 1, {time} FROM n"),
     (

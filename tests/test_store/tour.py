@@ -16,6 +16,8 @@ from domain.leases.messages import FIRST_BOOKING, CalendarQuery, DueEventsQuery,
 from domain.machines.messages import DueBinQuery
 from domain.mci.messages import HoldConnection, SurveyOrder
 from domain.model import ActionResult, Move, QueueCommand, ReadQuery, Step
+from domain.quotafile import Quotas
+from domain.quotas import Quota, QuotaQuery
 from domain.requests import AccessAttempt
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
 from store.edge import links
@@ -27,6 +29,7 @@ from store.leases import SqlLeaseSchedule, SqlLeaseViews, changes, schedule
 from store.machines import hooks as machines
 from store.machines import queries
 from store.mci.groups import highest_number_ever
+from store.quotas import no_quotas
 from store.replay import iterate_actions
 from store.seals import check_chain, iterate_seals, may_rewrite_history, read_sealed_lines, seal_lines
 from store.systems.hooks import SqlSystemStore
@@ -98,7 +101,11 @@ async def of_mcis(driver: StoreDriver) -> None:
         partial(save_report, report=HealReport(at=NOON, looked=0, counts={}, found=[]))
     )
     await driver.database.run_transaction(partial(read_reports, limit=10))
+    limits = Quota(objects=10**6, vms=10**6, open_actions=10**6, requests_per_minute=1_000)
+    driver.inventory.current_quotas = lambda: Quotas(tenants={"*": limits})
     await driver.act(WEB, "terminate", "Terminated")
+    await driver.inventory.read_quotas(QuotaQuery())
+    driver.inventory.current_quotas = no_quotas
     await driver.finish(await driver.grant(WEB, "delete"))
     cut_off = (await driver.begin(f"{WEB}2", "create", spec={"subGroups": [group()]})).grant
     assert cut_off

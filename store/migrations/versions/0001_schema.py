@@ -27,6 +27,8 @@ KERNEL = (
     "pruned",
     "heal_reports",
     "permits",
+    "tenant_usage",
+    "tenant_rates",
     "store_identity",
     "aliases",
     "proofs",
@@ -80,12 +82,14 @@ def _actions() -> None:
         *(_column("run", unique=True), _column("path", path_text), _column("action"), _column("force", sa.Boolean)),
         *(_column("requested_by"), _column("reason"), _column("request_id"), _column("spec_digest", server_default="")),
         *(_column("began_at", moment), sa.Column("ended_at", moment), _column("grant", json)),
-        *(sa.Column("outcome", json), sa.Column("started_at", moment), sa.Column("principal", json)),
+        *(sa.Column("outcome", json), sa.Column("started_at", moment), _column("planned", number, server_default="0")),
+        sa.Column("principal", json),
         sqlite_autoincrement=True,
     )
     _index("actions_of_path", "actions", "path", "epoch")
     _index("actions_of_request", "actions", "path", "request_id", where="request_id <> ''")
     _index("actions_open", "actions", "began_at", where="ended_at IS NULL")
+    _index("actions_open_by_path", "actions", "path", "planned", where="ended_at IS NULL")
     _table(
         "locks",
         *(_key("path", path_text), _key("owner", path_text), _column("mode"), _column("run"), _column("action")),
@@ -131,6 +135,11 @@ def _workers() -> None:
         *(_column("amount", sa.Integer), _column("wants", sa.Integer)),
         *(_column("since", sa.Double), _column("until", sa.Double)),
     )
+    _table(
+        "tenant_usage",
+        *(_key("tenant", path_text), _key("shard", number), _column("objects", number), _column("vms", number)),
+    )
+    _table("tenant_rates", _key("tenant", path_text), _column("until", number))
     identity = _table("store_identity", _key("id"), _column("incarnation", number), _column("since", moment))
     op.bulk_insert(identity, [{"id": uuid.uuid4().hex, "incarnation": 1, "since": datetime.now(UTC)}])
     _table(

@@ -1,0 +1,73 @@
+"""Quotas as users meet them: a refusal that says what, how much and who; 429 over HTTP; the list of what is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+
+from domain import wire
+from domain.errors import Category, Refused
+from domain.model import Refusal
+from domain.quotafile import Quotas
+from domain.quotas import Quota, QuotaQuery, QuotasView
+from gateway.dialects.apps import ErrorStyle
+from gateway.problems import refusal_response
+from starter.errors import Exit, to_printed_error
+from store.quotas import no_quotas
+from tests.user import User
+from workers.access import load_quotas
+
+TOO_MANY = Refused(Category.QUOTA, "too many", "wait", retry_after=7)
+
+
+@pytest.fixture
+def limited(user: User) -> Iterator[User]:
+    quotas = Quotas(tenants={f"ns:{user.ns}": Quota(vms=2, requests_per_minute=3)})
+    user.service.inventory.current_quotas = lambda: quotas
+    yield user
+    user.service.inventory.current_quotas = no_quotas
+
+
+async def test_a_tenant_at_its_limit_is_told_what_how_much_and_who_may_raise_it(limited: User) -> None:
+    await limited.do(limited.mci(), "create", spec=limited.groups(size=2))
+    refusal = (await limited.ask(limited.mci("other"), "create", spec=limited.groups(size=1))).admission.refusal
+    assert refusal
+    assert refusal.category is Category.QUOTA
+    assert refusal.message == f"ns:{limited.ns} has 2 of 2 VMs, and this needs 1 more"
+    assert "RATCHET_QUOTAS_FILE" in refusal.hint
+    view = await limited.asking.run_query(wire.READ_QUOTAS, QuotaQuery(tenant=f"ns:{limited.ns}"), QuotasView)
+    [row] = view.tenants
+    assert (row.used.vms, row.allowed.vms, row.used.requests, row.allowed.requests_per_minute) == (2, 2, 2, 3)
+
+
+async def test_too_many_requests_of_a_minute_are_refused_with_the_time_to_wait(limited: User) -> None:
+    await limited.do(limited.mci(), "create", spec=limited.groups(size=1))
+    for action in ("suspend", "resume"):
+        await limited.do(limited.mci(), action)
+    ticket = await limited.ask(limited.mci(), "suspend")
+    assert ticket.admission.refusal
+    assert 0 < ticket.admission.refusal.retry_after <= 20
+
+
+def test_a_rate_is_429_with_retry_after_and_a_quota_is_403() -> None:
+    response = refusal_response(Refusal.from_error(TOO_MANY))
+    assert (response.status_code, response.headers["Retry-After"]) == (HTTPStatus.TOO_MANY_REQUESTS, "7")
+    full = refusal_response(Refusal(category=Category.QUOTA, message="full"))
+    assert (full.status_code, "Retry-After" in full.headers) == (HTTPStatus.FORBIDDEN, False)
+
+
+def test_a_rate_is_429_in_the_dialects_too() -> None:
+    failure = ErrorStyle(render=lambda _failure: None).describe_error(TOO_MANY)  # type: ignore[arg-type,return-value]
+    assert (failure.status, failure.headers) == (HTTPStatus.TOO_MANY_REQUESTS, {"Retry-After": "7"})
+
+
+def test_the_exit_code_is_that_of_a_refusal() -> None:
+    assert to_printed_error(TOO_MANY).exit is Exit.REFUSED
+
+
+def test_the_example_is_valid() -> None:
+    quotas = load_quotas(str(Path(__file__).parents[1] / "examples" / "quotas.yaml"))
+    assert quotas.quota_of("ns:big") == Quota(vms=5000, objects=6000, open_actions=50, requests_per_minute=300)
