@@ -52,6 +52,7 @@ SLOW = (
     "tests/test_edge/test_instances.py",
     "tests/test_edge/test_links.py",
     "tests/test_edge/test_over_http.py",
+    "tests/test_edge/test_real_apps.py",
     "tests/test_edge/test_repairs.py",
     "tests/test_edge/test_tokens.py",
     "tests/test_edge/test_upgrades.py",

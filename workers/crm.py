@@ -9,6 +9,7 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import structlog
 
@@ -17,8 +18,10 @@ from client.payloads import data_converter
 from domain.edge.faults import CrmFault, CrmFaultKind
 from domain.errors import Category, Refused
 from domain.paths import check_path, name_of, parent_of
-from domain.simulated import refuse_simulated
+from domain.services.definition import BackendName
+from domain.wire import SIMULATED
 from providers.edge.agent import GatheringFailed, ReferenceCrm
+from providers.edge.apps import SiteApps
 from providers.edge.handover import CrmHandover, end_process, is_crm_process
 from providers.edge.overhttp import GatewayController, GatewayCrm
 from providers.edge.platform import SimulatedPlatform
@@ -27,6 +30,7 @@ from workers import logs
 from workers.datafolder import secure_data_folder
 from workers.plugin import temporal_plugin
 from workers.settings import WorkerSettings
+from workers.siteapps import run_apps
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class CrmOptions:
     takeover: str = ""  # the version to end once this CRM can serve
     faults: tuple[CrmFault, ...] | None = None
     gateway: str = ""  # the URL of a gateway, for a CRM that does not reach Temporal
+    backend: BackendName = "simulated"  # what runs its apps
 
 
 def platform_file(home: Path, cloudlet: str) -> Path:
@@ -55,8 +60,6 @@ def token_of_cloudlet(settings: WorkerSettings, cloudlet: str) -> CrmToken:
 
 async def serve_crm(settings: WorkerSettings, orders: CrmOptions) -> int:
     """Runs a CRM until it is told to stop. Returns the exit code: 0, or 1 if the cloudlet cannot be served."""
-    if settings.simulated == "off":
-        raise refuse_simulated("the platform of this reference CRM")
     secure_data_folder(settings.home)
     logs.configure_logging(settings.log_level, settings.log_format)
     log = structlog.get_logger("crm").bind(cloudlet=orders.cloudlet, version=orders.version)
@@ -73,14 +76,15 @@ async def serve_crm(settings: WorkerSettings, orders: CrmOptions) -> int:
     ):
         log.error("ending at once, as the fault script says")
         return 1
-    agent = await _make_agent(settings, orders, platform, handover, token)
-    for word in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(word, agent.request_stop)
     try:
-        log.info("starting", platform=str(platform.file))
-        await agent.serve_until_stopped()
-        log.info("stopped")
-        return 0
+        async with run_apps(settings, orders.cloudlet, orders.backend, platform) as apps:
+            agent = await _make_agent(settings, orders, platform, handover, token, apps)
+            for word in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(word, agent.request_stop)
+            log.info("starting", platform=str(platform.file), backend=orders.backend)
+            await agent.serve_until_stopped()
+            log.info("stopped")
+            return 0
     except GatheringFailed as failed:
         log.error("cannot serve this cloudlet", why=str(failed))
         return 1
@@ -89,19 +93,25 @@ async def serve_crm(settings: WorkerSettings, orders: CrmOptions) -> int:
 
 
 async def _make_agent(
-    settings: WorkerSettings, orders: CrmOptions, platform: SimulatedPlatform, handover: CrmHandover, token: CrmToken
+    settings: WorkerSettings,
+    orders: CrmOptions,
+    platform: SimulatedPlatform,
+    handover: CrmHandover,
+    token: CrmToken,
+    apps: SiteApps | None,
 ) -> ReferenceCrm:
-    about = (orders.cloudlet, orders.version, platform, handover, token, orders.latency)
+    latency = 0.0 if apps else orders.latency
+    about = (orders.cloudlet, orders.version, platform, handover, token, latency)
     if not orders.gateway:
         return ReferenceCrm(
-            await connect_temporal(settings.home, temporal_plugin(payloads=data_converter(settings))), *about
+            await connect_temporal(settings.home, temporal_plugin(payloads=data_converter(settings))), *about, apps=apps
         )
     if not token.exists():
         hint = (
             "starter crm token --cloudlet ORG/NAME, and give its key to the cloudlet: starter cloudlet rekey ORG/NAME"
         )
         raise Refused(Category.INVALID, "a CRM over HTTP needs a token: it is how the gateway knows it", hint)
-    return GatewayCrm(None, *about, GatewayController(orders.gateway, orders.cloudlet, token))
+    return GatewayCrm(None, *about, GatewayController(orders.gateway, orders.cloudlet, token), apps)
 
 
 async def stop_crm_processes(home: Path, cloudlet: str) -> list[int]:
@@ -121,7 +131,7 @@ def _crm_command(orders: CrmOptions) -> list[str]:
     """Returns the command line of this program, to which a version is added for an upgrade."""
     words = [sys.executable, "-m", "workers.crm", "--cloudlet", orders.cloudlet]
     gateway = ["--gateway", orders.gateway] if orders.gateway else []
-    return [*words, "--latency", str(orders.latency), *gateway]
+    return [*words, "--latency", str(orders.latency), "--backend", orders.backend, *gateway]
 
 
 def fail_next_request(home: Path, cloudlet: str, verb: str, message: str) -> None:
@@ -142,6 +152,7 @@ def run_crm() -> None:
     parser.add_argument("--latency", type=float, default=0.3)
     parser.add_argument("--takeover", default="")
     parser.add_argument("--gateway", default="")
+    parser.add_argument("--backend", default=SIMULATED, choices=get_args(BackendName))
     try:
         code = asyncio.run(serve_crm(WorkerSettings(), CrmOptions(**vars(parser.parse_args()))))
     except Refused as refused:

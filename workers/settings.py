@@ -11,7 +11,7 @@ from pydantic_settings import NoDecode
 
 from client.settings import ClientSettings, SettingWord
 from domain.limits import MAX_VMS_PER_MCI
-from domain.systems.specs import BackendName
+from domain.services.definition import BackendName
 
 
 def _split_words(text: object) -> object:

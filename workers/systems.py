@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -22,15 +20,14 @@ from activities.systems.backend import (
 )
 from activities.systems.examination import SystemExamination
 from activities.systems.listing import ServiceListing
-from domain.errors import RatchetError, StoreUnavailable
+from domain.errors import RatchetError
 from domain.model import AT_WRITE_TIME
 from domain.paths import ancestors
 from domain.services.rollout import ServiceFacts
 from domain.systems import KINDS
 from domain.systems.ports import backend_queue
 from domain.wire import ACTIONS_QUEUE
-from providers.services.confinement import ProcessRules
-from providers.services.container import ContainerRules, ContainerRunner
+from providers.services.container import ContainerRunner
 from providers.services.ledger import BackendLedger, create_tables
 from providers.services.process import ProcessRunner
 from providers.services.runner import InstanceRunner
@@ -41,10 +38,10 @@ from store.systems.hooks import HOOKS, SqlSystemStore
 from workers.context import WorkerContext
 from workers.family import ActivitiesByQueue, Family
 from workers.settings import WorkerSettings
+from workers.supervision import container_rules, process_rules, supervise_forever
 from workflows.systems.actions import CreateSystem, DeleteSystem, DeployPart, TearDownSystem
 
 BACKENDS = ("simulated", "process", "container")
-FIRST_RESTART_PAUSE, LONGEST_RESTART_PAUSE = 1.0, 30.0  # seconds before a failed supervisor is started again
 LOOK_SECONDS = 10.0  # seconds between full comparisons, for changes that could not be written
 
 _log = structlog.get_logger("keeper")
@@ -123,7 +120,7 @@ class SystemFamily(Family):
         tasks = [
             asyncio.create_task(work)
             for supervisor in served
-            for work in (_supervise_forever(supervisor, self._store), _record_reports(supervisor, self._store))
+            for work in (_supervise_and_record(supervisor, self._store), _record_reports(supervisor, self._store))
         ]
         try:
             yield
@@ -133,19 +130,8 @@ class SystemFamily(Family):
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def process_rules(settings: WorkerSettings) -> ProcessRules:
-    """Returns what this worker allows the services of the process backend."""
-    own_users = settings.service_users == "own" and os.geteuid() == 0
-    return ProcessRules(settings.programs, own_users, settings.secrets_folder().absolute())
-
-
-def container_rules(settings: WorkerSettings) -> ContainerRules:
-    """Returns what this worker allows the services of the container backend."""
-    return ContainerRules(settings.images, settings.container_network == "host", settings.max_containers, settings.runc)
-
-
-async def _supervise_forever(supervisor: Supervisor, store: SqlSystemStore) -> None:
-    """Runs the supervisor, and restarts it after an error."""
+async def _supervise_and_record(supervisor: Supervisor, store: SqlSystemStore) -> None:
+    """Runs the supervisor, and records what it reports."""
 
     async def report(facts: Sequence[ServiceFacts], gone: Sequence[str]) -> None:
         if facts:
@@ -153,18 +139,7 @@ async def _supervise_forever(supervisor: Supervisor, store: SqlSystemStore) -> N
         if gone:
             await _forget_removed(supervisor, store)
 
-    pause = FIRST_RESTART_PAUSE
-    while True:
-        began = time.monotonic()
-        try:
-            await supervisor.run(report)
-        except StoreUnavailable as error:  # an outage: one line for each try
-            _log.warning("the supervisor waits for the store", backend=supervisor.name, error=str(error))
-        except Exception:
-            _log.exception("the supervisor failed; it is restarted", backend=supervisor.name)
-        pause = FIRST_RESTART_PAUSE if time.monotonic() - began > LONGEST_RESTART_PAUSE else pause
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, LONGEST_RESTART_PAUSE)
+    await supervise_forever(supervisor, report)
 
 
 async def _record_reports(supervisor: Supervisor, store: SqlSystemStore) -> None:

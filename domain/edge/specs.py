@@ -119,6 +119,7 @@ class AppSpec(Model):
     """The spec of `app create` and `update`: the desired state of an app."""
 
     image: EdgeText = Field("nginx:stable", description="What to run.")
+    command: EdgeText = Field("", description="Its program and words; by default the image's own.")
     replicas: int = Field(1, ge=1, le=1_000, description="How many of it.")
     override: Override = _OVERRIDE_FIELD
 

@@ -15,6 +15,8 @@ MAX_PARTS = 5_000
 MAX_INSTANCES = 100
 MAX_JOBS = 100
 NAMES_SHOWN = 5
+
+BackendName = Literal["simulated", "process", "container"]
 DefinitionWord = Annotated[str, StringConstraints(min_length=1, max_length=4_096)]
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 RESERVED_VARIABLES = ("PORT", "RATCHET_INSTANCE", "RATCHET_SERVICE")  # the backend sets these for every instance

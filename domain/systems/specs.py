@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
 from domain.model import Model
-from domain.services.definition import MAX_PARTS, Node
+from domain.services.definition import MAX_PARTS, BackendName, Node
 
 MAX_DEPTH = 12
-
-BackendName = Literal["simulated", "process", "container"]
 
 
 class SystemSpec(Model):

@@ -20,6 +20,7 @@ from temporalio.worker import PollerBehaviorAutoscaling, Worker
 from domain.edge import messages as wire
 from domain.edge.faults import CrmFaultKind
 from domain.edge.messages import CrmRequest, CrmRequests, CrmVerb
+from providers.edge.apps import SiteApps
 from providers.edge.controller import ControllerClient
 from providers.edge.handover import CrmHandover
 from providers.edge.jobs import InstanceJobs, crash_process
@@ -50,11 +51,12 @@ class ReferenceCrm:
         token: CrmToken,
         latency: float = 0.3,
         voice: ControllerClient | None = None,
+        apps: SiteApps | None = None,
     ) -> None:
         self._client, self._cloudlet, self._version = client, cloudlet, version
         self._platform, self._latency = platform, latency
         self._controller = voice or self._connect_controller(token)
-        self._jobs = InstanceJobs(platform, self._send_answer, latency, version)
+        self._jobs = InstanceJobs(platform, self._send_answer, latency, version, apps)
         self._handover = handover
         self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet, version=version)
         self._side: set[asyncio.Task[None]] = set()
@@ -88,6 +90,7 @@ class ReferenceCrm:
         """Serves until stopped. Raises GatheringFailed if the cloudlet's data cannot be gathered."""
         async with self._receive_requests():
             try:
+                await self._jobs.forget_lost_apps()
                 while not self._stop.is_set():
                     await self._serve_one_connection()
                 await self._controller.send_disconnect(self.notify_id)
@@ -251,6 +254,7 @@ class ReferenceCrm:
         if len(pages) == of:
             self._pages.clear()
             self._platform.set_expected_specs({path: spec for page in pages.values() for path, spec in page.items()})
+            await self._jobs.stop_leftovers()
 
     async def _handle_upgrade(self, request: CrmRequest) -> None:
         """Starts the CRM of another version; if it does not take over, cleans up and continues to serve."""

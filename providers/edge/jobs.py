@@ -12,6 +12,10 @@ import structlog
 
 from domain.edge.faults import CrmFault, CrmFaultKind
 from domain.edge.messages import CrmRequest, CrmVerb, instance_spec_digest
+from domain.edge.tables import APP
+from domain.errors import RatchetError, Superseded, one_line
+from domain.paths import kind_of
+from providers.edge.apps import SiteApps
 from providers.edge.platform import SimulatedPlatform
 
 _log = structlog.get_logger("crm")
@@ -43,8 +47,16 @@ class _InstanceJob:
 class InstanceJobs:
     """All jobs of a CRM. A new request for an instance first cancels the job that runs there."""
 
-    def __init__(self, platform: SimulatedPlatform, say: SendAnswer, latency: float, version: str) -> None:
+    def __init__(
+        self,
+        platform: SimulatedPlatform,
+        say: SendAnswer,
+        latency: float,
+        version: str,
+        apps: SiteApps | None = None,
+    ) -> None:
         self.platform, self._send_answer, self._latency, self._version = platform, say, latency, version
+        self._apps = apps  # without them, apps are simulated
         self._jobs: dict[str, _InstanceJob] = {}
 
     def accept_request(self, request: CrmRequest) -> None:
@@ -86,6 +98,21 @@ class InstanceJobs:
         while (job := self._jobs.get(path)) and not job.task.done():
             await asyncio.wait({job.task})
 
+    async def forget_lost_apps(self) -> None:
+        """Drops the records of apps that are not on the machine, as after a death in the middle of a delete."""
+        if self._apps:
+            there = await self._apps.list_paths()
+            for path in self.platform.list_instances():
+                if kind_of(path) == APP.kind and path not in there:
+                    self.platform.remove_instance(path)
+
+    async def stop_leftovers(self) -> None:
+        """Stops half-made apps that nobody waits for any more, as their action ended while no CRM was there."""
+        if self._apps:
+            in_work = [path for path, job in self._jobs.items() if not job.task.done()]
+            for path in await self._apps.stop_leftovers([*self.platform.list_instances(), *in_work]):
+                _log.info("stopped: its creation was given up", app=path)
+
     async def stop_jobs(self) -> None:
         for job in self._jobs.values():
             job.task.cancel()
@@ -111,14 +138,23 @@ class InstanceJobs:
             return
         if kind is CrmFaultKind.CRASH_BEFORE:
             crash_process()
-        self._apply_to_platform(request)
+        try:
+            runtime = await self._apply_request(request)
+        except Superseded as error:  # no answer, as the later action would receive it
+            _log.warning("refused: of an action that is over", order=request.request_key, error=one_line(error))
+            return
+        except RatchetError as error:
+            await self._send_report(request, {"state": failed, "errors": [one_line(error)]}, times)
+            return
         if kind is CrmFaultKind.CRASH_AFTER:
             crash_process()
-        await self._send_report(request, {"state": done, **_simulated_runtime(request, done)}, times)
+        await self._send_report(request, {"state": done, **({"runtime": runtime} if runtime else {})}, times)
 
     async def _simulate_work(self, request: CrmRequest, fault: CrmFault | None, doing: str, times: int) -> None:
         """Sleeps for the simulated duration of the work, with progress messages."""
         total = self._latency + (fault.seconds if fault and fault.kind is CrmFaultKind.SLOW else 0)
+        if self._apps and not total:
+            await self._send_report(request, {"state": doing}, times)
         quiet = fault is not None and fault.kind is CrmFaultKind.NO_ACK
         if total == 0 and not (fault and fault.kind is CrmFaultKind.TWICE):
             return
@@ -129,18 +165,26 @@ class InstanceJobs:
                 await self._send_report(request, {"state": doing, "progress": progress}, times)
             await asyncio.sleep(total / len(TASK_NAMES))
 
-    def _apply_to_platform(self, request: CrmRequest) -> None:
+    async def _apply_request(self, request: CrmRequest) -> dict[str, Any]:
+        """Changes the instance, then its record: a death in between leaves a request that is repeated."""
         if request.verb is CrmVerb.DELETE:
+            if self._apps:
+                await self._apps.stop_apps(request)
             if self.platform.has_instance(request.path):
                 self.platform.remove_instance(request.path, request.request_key)
-        elif request.undo and request.verb is CrmVerb.CREATE and self.platform.has_instance(request.path):
-            return  # it still exists: nothing to undo
-        elif self.platform.digest_of_instance(request.path) == instance_spec_digest(
-            request.spec
-        ) and self._was_last_change(request):
-            return  # a repeated request, as from a controller that died after sending
-        else:
+            return {}
+        runtime = {"endpoint": f"{request.path.rsplit(':', 1)[-1]}.edge.example"}
+        if self._apps:
+            runtime = await self._apps.run_app(request) if kind_of(request.path) == APP.kind else {}
+        still_there = request.undo and request.verb is CrmVerb.CREATE and self.platform.has_instance(request.path)
+        if not still_there and not self._is_recorded(request):
             self.platform.put_instance(request.path, request.spec, request.verb, request.request_key)
+        return runtime
+
+    def _is_recorded(self, request: CrmRequest) -> bool:
+        """Tells whether this is a repeated request, as from a controller that died after sending."""
+        same = self.platform.digest_of_instance(request.path) == instance_spec_digest(request.spec)
+        return same and self._was_last_change(request)
 
     def _was_last_change(self, request: CrmRequest) -> bool:
         """Tells whether this request, in any attempt, was the last to change the instance."""
@@ -151,10 +195,6 @@ class InstanceJobs:
         current = job.request if job and job.is_same_request(request) else request
         for _ in range(times):
             await self._send_answer(current, message)
-
-
-def _simulated_runtime(request: CrmRequest, state: str) -> dict[str, Any]:
-    return {"runtime": {"endpoint": f"{request.path.rsplit(':', 1)[-1]}.edge.example"}} if state == "Ready" else {}
 
 
 def crash_process() -> NoReturn:

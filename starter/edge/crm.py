@@ -18,6 +18,7 @@ from domain.edge.tables import CLOUDLET, GONE_STATES
 from domain.errors import Category, RatchetError, Refused
 from domain.fields import refuse_invalid
 from domain.paths import ancestors, expand_path, kind_of, short_path
+from domain.services.definition import BackendName
 from domain.statetable import NONE
 from domain.wire import companion_id
 from starter import terminal
@@ -41,10 +42,11 @@ async def run(
     *,
     cloudlet: Cloudlet,
     version: Annotated[str, Parameter(help="The version that this CRM is; by default the cloudlet's.")] = "",
-    latency: Annotated[float, Parameter(help="Seconds that its work takes.")] = 0.3,
+    latency: Annotated[float, Parameter(help="Seconds that simulated work takes.")] = 0.3,
     faults: Annotated[str, Parameter(help="A YAML file with a fault script.")] = "",
     takeover: Annotated[str, Parameter(help="Of an upgrade: the version to end once this one can serve.")] = "",
     gateway: Annotated[str, Parameter(help="The URL of a gateway, for a CRM that does not reach Temporal.")] = "",
+    backend: Annotated[BackendName, Parameter(help="What runs its apps.")] = "simulated",
 ) -> Exit:
     """Run the reference CRM of a cloudlet until Ctrl-C. What is on its platform stays, whatever happens to it.
 
@@ -54,7 +56,7 @@ async def run(
 
     path = expand_path(cloudlet, SCOPE)
     version = version or ("v1" if gateway else await _read_version(path))
-    orders = CrmOptions(path, version, latency, takeover, _read_faults(faults) if faults else None, gateway)
+    orders = CrmOptions(path, version, latency, takeover, _read_faults(faults) if faults else None, gateway, backend)
     return Exit(await serve_crm(worker_settings(), orders))
 
 

@@ -6,10 +6,11 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from providers.edge.handover import is_crm_process
 from providers.edge.platform import SimulatedPlatform
@@ -40,12 +41,19 @@ class CrmProcess:
 
 @asynccontextmanager
 async def crm_process(
-    home: Path, address: str, cloudlet: str, version: str = "v1", latency: float = 0.1
+    home: Path,
+    address: str,
+    cloudlet: str,
+    version: str = "v1",
+    latency: float = 0.1,
+    program: Sequence[str] = ("workers.crm",),
+    backend: str = "simulated",
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[CrmProcess]:
     """Killed at the end together with whatever it started."""
     environment = {**os.environ, "RATCHET_HOME": str(home), "TEMPORAL_ADDRESS": address, "RATCHET_LOG_LEVEL": "error"}
-    words = ["--cloudlet", cloudlet, "--version", version, "--latency", str(latency)]
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers.crm", *words, env=environment)
+    words = [*program, "--cloudlet", cloudlet, "--version", version, "--latency", str(latency), "--backend", backend]
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", *words, env={**environment, **settings})
     platform = SimulatedPlatform(platform_file(home, cloudlet))
     found = CrmProcess(process, platform)
     try:

@@ -7,46 +7,18 @@ many steps that has. A step is a call to the machine that changes something, or 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from providers.services.container import runner, runtime
 from providers.services.ledger import BackendLedger
+from tests.steps import StepCounter
 from tests.test_systems.images import sleeper
 from tests.test_systems.supervising import forget, keeping, want
 
 STEPS = {"os.mkdir", "shutil.rmtree", "subprocess.Popen", "os.kill", "os.killpg"}
-
-
-class StepCounter:
-    """Counts steps, and ends this process at one of them."""
-
-    def __init__(self, last: int) -> None:
-        self.count = 0
-        self._last = last
-
-    def take(self, *_: object) -> None:
-        self.count += 1
-        if self.count == self._last:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def before_and_after(self, owner: Any, name: str) -> None:
-        wrapped: Callable[..., Any] = getattr(owner, name)
-
-        @wraps(wrapped)
-        async def run(*words: Any, **more: Any) -> Any:
-            self.take()
-            result = await wrapped(*words, **more)
-            self.take()
-            return result
-
-        setattr(owner, name, run)
 
 
 async def main(folder: Path, image: Path, last: int) -> None:

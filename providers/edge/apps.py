@@ -1,0 +1,100 @@
+"""The apps of a cloudlet as services of its machine: processes or containers, which outlive their CRM.
+
+The CRM records an app as there once all of its instances are healthy. If it is killed before, the controller asks for
+the app again; that order is the same as the first one, so nothing is started twice.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from domain.edge.messages import CrmRequest
+from domain.errors import Rejected
+from domain.fields import describe_validation_errors
+from domain.services.definition import Node
+from domain.services.ports import Backend, ServiceOrder
+from domain.services.rollout import ServiceFacts
+
+
+class SiteApps:
+    """The apps of one cloudlet on one backend. Raises a ProviderError with the reason if one does not run."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def run_app(self, request: CrmRequest) -> dict[str, Any]:
+        """Runs an app as its request says, and waits until all instances are healthy. Returns what runs."""
+        order = ServiceOrder(request.path, _generation(request), self._definition(request.spec))
+        listener = self._backend.listen_for_changes(order.path)
+        try:
+            await self._backend.apply_orders([order])
+            while True:
+                facts = await self._find(order.path)
+                if facts is None:  # it was just being removed as a leftover
+                    await self._backend.apply_orders([order])
+                elif facts.is_settled(order.generation):
+                    return {"backend": self._backend.name, "instances": facts.current}
+                elif facts.is_failing(order.generation):
+                    raise Rejected(facts.describe())
+                await listener.wait_for_change()
+        finally:
+            listener.close()
+
+    async def stop_apps(self, request: CrmRequest) -> None:
+        """Stops what runs at and below a path, and waits until nothing of it is left."""
+        await self._stop(request.path, _generation(request))
+
+    async def stop_leftovers(self, recorded: Sequence[str]) -> list[str]:
+        """Stops apps that are on the machine and not recorded. Returns their paths."""
+        leftovers = [facts for facts in await self._backend.describe_services() if facts.path not in recorded]
+        for facts in leftovers:
+            await self._stop(facts.path, await self._wait_until_seen(facts))
+        return [facts.path for facts in leftovers]
+
+    async def list_paths(self) -> set[str]:
+        """Returns the paths of all apps on the machine, also of half-made ones."""
+        return {facts.path for facts in await self._backend.describe_services()}
+
+    async def _stop(self, path: str, generation: int) -> None:
+        listener = self._backend.listen_for_changes(path)
+        try:
+            await self._backend.remove_services(path, generation)
+            while await self._backend.describe_services(path):
+                await listener.wait_for_change()
+        finally:
+            listener.close()
+
+    async def _wait_until_seen(self, facts: ServiceFacts) -> int:
+        """Returns the generation of an app's last order, once its supervisor has seen it."""
+        listener = self._backend.listen_for_changes(facts.path)
+        try:
+            while (last := await self._find(facts.path)) and last.generation < 0:
+                await listener.wait_for_change()
+            return last.generation if last else 0
+        finally:
+            listener.close()
+
+    async def _find(self, path: str) -> ServiceFacts | None:
+        return next((facts for facts in await self._backend.describe_services(path) if facts.path == path), None)
+
+    def _definition(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            command = shlex.split(str(spec.get("command") or "")) or None
+            image = spec.get("image") if self._backend.name == "container" else None
+            if not command and not image:
+                raise Rejected(f"the backend {self._backend.name} needs a command: --command 'PROGRAM WORD ...'")
+            node = Node(image=image, command=command, instances=int(spec.get("replicas", 1)))
+        except ValidationError as error:
+            raise Rejected(describe_validation_errors(error, "app")) from error
+        except ValueError as error:
+            raise Rejected(f"the command cannot be read: {error}") from error
+        return node.model_dump(mode="json", exclude_defaults=True)
+
+
+def _generation(request: CrmRequest) -> int:
+    """Returns the generation of a request's orders: higher for a later action, and for an undo."""
+    return 2 * request.epoch + request.undo

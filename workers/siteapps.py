@@ -1,0 +1,71 @@
+"""The apps of a cloudlet on this machine: the supervisor of a CRM, which its successor takes over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from domain.errors import Category, Refused, Rejected
+from domain.services.definition import BackendName
+from domain.simulated import refuse_simulated
+from domain.wire import SIMULATED
+from providers.edge.apps import SiteApps
+from providers.edge.platform import SimulatedPlatform
+from providers.services.container import ContainerRunner
+from providers.services.ledger import BackendLedger, create_tables
+from providers.services.process import ProcessRunner
+from providers.services.supervisor import Supervisor
+from store.engine import Database
+from workers.settings import WorkerSettings
+from workers.supervision import container_rules, process_rules, supervise_forever
+
+BACKEND_FACT = "backend"  # of the platform: what its apps run on
+
+
+@asynccontextmanager
+async def run_apps(
+    settings: WorkerSettings, cloudlet: str, backend: BackendName, platform: SimulatedPlatform
+) -> AsyncIterator[SiteApps | None]:
+    """Supervises the apps of a cloudlet while the block lasts; they stay when it ends. None: they are simulated."""
+    if backend == SIMULATED and settings.simulated == "off":
+        raise refuse_simulated("the platform of this reference CRM")
+    _refuse_another_backend(platform, backend)
+    if backend == SIMULATED:
+        yield None
+        return
+    folder = platform.file.with_suffix(".apps").absolute()
+    runner = _make_runner(settings, backend, folder)
+    try:
+        await runner.prepare_system(cloudlet, 0)
+    except Rejected as error:
+        raise Refused(Category.INVALID, str(error), "starter crm run --help lists the backends") from error
+    platform.write_fact(BACKEND_FACT, backend)
+    database = Database(f"sqlite:///{platform.file}")  # beside the CRM's records: both are there, or neither
+    supervising: asyncio.Task[None] | None = None
+    try:
+        await database.run_transaction(create_tables)
+        supervisor = Supervisor(runner, BackendLedger(backend, database), folder / ".supervisor.lock")
+        supervising = asyncio.create_task(supervise_forever(supervisor, lambda _facts, _gone: asyncio.sleep(0)))
+        yield SiteApps(supervisor)
+    finally:
+        if supervising:
+            supervising.cancel()
+            await asyncio.gather(supervising, return_exceptions=True)
+        database.close()
+
+
+def _make_runner(settings: WorkerSettings, backend: BackendName, folder: Path) -> ProcessRunner:
+    rules = process_rules(settings)
+    if backend == "container":
+        return ContainerRunner(folder, rules, container_rules(settings))
+    return ProcessRunner(folder, rules)
+
+
+def _refuse_another_backend(platform: SimulatedPlatform, backend: BackendName) -> None:
+    """Refuses a backend that does not know the apps which are there: nobody would watch them."""
+    before = platform.read_fact(BACKEND_FACT, SIMULATED)
+    if before != backend and platform.list_instances():
+        message = f"the apps of this cloudlet run on the backend {before}, not {backend}"
+        raise Refused(Category.NOT_ALLOWED, message, f"run its CRM with --backend {before}, or delete its apps first")
