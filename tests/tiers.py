@@ -74,6 +74,7 @@ SLOW = (
     "tests/test_machines/test_late.py",
     "tests/test_machines/test_leftovers.py",
     "tests/test_machines/test_qemu.py",
+    "tests/test_machines/test_qemu_chaos.py",
     "tests/test_machines/test_relatives.py",
     "tests/test_machines/test_trouble.py",
     "tests/test_mci_hold.py",

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from domain.errors import ProviderError, Rejected, Unavailable, one_line
+from domain.errors import ProviderError, Rejected, Unavailable
 from domain.machines.ports import ABSENT, HypervisorFacts, HypervisorOrder
 from domain.paths import kind_of
 from domain.ports import TransactionRunner
@@ -26,6 +26,7 @@ from providers.machines import state
 from providers.machines.qemu.migration import keep_one, migrate, read_status
 from providers.machines.qemu.options import QemuOptions
 from providers.machines.qemu.process import DiskFile, QemuProcess
+from providers.machines.qemu.program import refusal, run_program
 from providers.machines.state import HYPERVISOR_LEDGER, MEMORY_STATES, HypervisorObject
 from providers.machines.tables import orders, things
 from providers.provider import OpenDatabase
@@ -234,13 +235,9 @@ class QemuHypervisor:
             str(part),
             *([size] * bool(size)),
         )
-        making = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-        )
-        _, errors = await making.communicate()
-        if making.returncode:
+        if (said := await run_program(*command)) or not part.exists():
             part.unlink(missing_ok=True)
-            raise Rejected(f"the disk {file} could not be made: {one_line(errors.decode(errors='replace'))}")
+            raise refusal(f"the disk {file} could not be made", said)
         part.rename(file)
 
     def _folder_of(self, path: str) -> Path:

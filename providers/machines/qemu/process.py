@@ -21,6 +21,7 @@ from typing import Any
 
 from domain.errors import Rejected, Unavailable, UnknownOutcome, one_line
 from providers.machines.qemu.options import QemuOptions
+from providers.machines.qemu.program import refusal, run_program
 
 QMP_SECONDS = 10.0  # for a connection, and for one command
 EXIT_SECONDS = 10.0
@@ -83,18 +84,10 @@ class QemuProcess:
         ]
         for disk in disks:
             words += ["-blockdev", json.dumps(disk.block_node()), "-device", json.dumps(disk.device())]
-        starting = await asyncio.create_subprocess_exec(
-            *words,
-            cwd=self._folder,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        _, errors = await starting.communicate()
-        if starting.returncode:
+        said = await run_program(*words, cwd=self._folder)
+        if not self.find_pid():  # what runs counts, whatever was answered
             self._remove_files()
-            raise Rejected(f"QEMU did not start {name} on {self.node}: {one_line(errors.decode(errors='replace'))}")
+            raise refusal(f"QEMU did not start {name} on {self.node}", said)
 
     @asynccontextmanager
     async def control(self) -> AsyncIterator[Monitor]:

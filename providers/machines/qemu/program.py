@@ -1,0 +1,40 @@
+"""Runs QEMU's programs, whose answers are not trusted: what is there is looked at afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from domain.errors import NoCapacity, Rejected, one_line
+
+_FULL = ("no space left", "disk quota exceeded", "cannot allocate memory", "too many open files", "cannot set up guest")
+
+
+async def run_program(*words: str, cwd: Path | None = None) -> str:
+    """Runs a program to its end, and returns its complaints. Ends it if the caller gives up, so that none piles up."""
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        cwd=cwd,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        _, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    said = one_line(errors.decode(errors="replace"))
+    return said or (f"it ended with exit code {process.returncode}" if process.returncode else "")
+
+
+def refusal(what: str, said: str) -> Rejected:
+    """Returns the error of an order that was not carried out; NoCapacity if the host is full."""
+    full = any(word in said.lower() for word in _FULL)
+    return (NoCapacity if full else Rejected)(f"{what}: {said or 'no reason was given'}")
