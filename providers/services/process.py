@@ -209,8 +209,8 @@ class ProcessRunner:
 
     async def probe_instance(self, unit: SupervisedInstance) -> str:
         health = unit.node.health
-        if health is None:
-            return ""
+        if health is None:  # how it ended may be told later
+            return "" if pids.is_alive(unit.pid, unit.started) else "it has ended"
         if health.command and health.command[0] == LISTENS_PREFIX:
             return probes.check_tcp(Route(int(health.command[1])))
         if health.command is None:

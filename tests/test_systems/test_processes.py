@@ -247,6 +247,16 @@ async def test_where_processes_cannot_be_known_no_system_is_made(
     assert not list(tmp_path.iterdir())
 
 
+async def test_an_instance_that_has_ended_is_not_healthy_though_nobody_has_told_yet(tmp_path: Path) -> None:
+    runner = ProcessRunner(tmp_path / "services", ANY_PROGRAM)
+    await runner.prepare_system("system:s", 1)
+    unit = SupervisedInstance("t", "system:s:job", 1, "", Node(command=["true"]))
+    await runner.start_instance(unit)
+    await runner.wait_for_exit(unit)
+    assert await runner.probe_instance(unit) == "it has ended"
+    await runner.stop_instance(unit)
+
+
 async def test_an_instance_is_asked_to_end_and_made_to_if_it_will_not(tmp_path: Path) -> None:
     polite = "trap 'echo asked > asked; exit 0' TERM; echo up; while :; do sleep 0.05; done"
     stubborn = "trap '' TERM; echo up; while :; do sleep 0.05; done"
