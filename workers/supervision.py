@@ -27,7 +27,7 @@ def process_rules(settings: WorkerSettings) -> ProcessRules:
 
 def container_rules(settings: WorkerSettings) -> ContainerRules:
     """Returns what this process allows services in containers."""
-    return ContainerRules(settings.images, settings.container_network == "host", settings.max_containers, settings.runc)
+    return ContainerRules(settings.images, settings.container_network != "own", settings.max_containers, settings.runc)
 
 
 async def supervise_forever(supervisor: Supervisor, report: ReportFacts) -> None:
