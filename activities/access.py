@@ -14,12 +14,12 @@ from activities.proofs import ReplayMemory
 from domain import registry
 from domain.access import AccessPolicy, Subject, refuse_false_delegation
 from domain.errors import Category, Refused
-from domain.exposure import INTERNAL, OWN_ACTION, READ, Access
+from domain.exposure import INTERNAL, OWN_ACTION, READ, ExposureKind
 from domain.identities import Principal, ProofUse
 from domain.kinds import InternalProgram
 from domain.message import SignedMessage
-from domain.model import Claim, Request
-from domain.requests import AccessQuery, AccessView, MessageCheck, sent_request
+from domain.model import BeginRequest, Request
+from domain.requests import AccessQuery, AccessView, MessageCheck, request_as_signed
 from domain.wire import READ_ACCESS, object_path_of
 
 T = TypeVar("T")
@@ -28,27 +28,27 @@ LINES_PER_MINUTE = 5  # about refusals on one object
 STANDALONE_HINT = "it is a step of our workflows, and runs only within one"
 
 
-class IdentifySender(Protocol):
+class SenderVerifier(Protocol):
     """Returns who sent a message; raises Refused if its proof is wrong. `at` is when Temporal received it."""
 
     def __call__(self, message: SignedMessage, purpose: str, at: datetime | None) -> Subject: ...
 
-    def recall(self, principal: Principal) -> Subject:
+    def look_up_principal(self, principal: Principal) -> Subject:
         """Returns somebody who asked for something earlier, with their groups of now; Refused if not known any more."""
         ...
 
 
-class ClaimedSender:
+class TrustingVerifier:
     """Takes the name that the sender gives: for workers without RATCHET_IDENTITIES."""
 
     def __call__(self, message: SignedMessage, purpose: str, at: datetime | None) -> Subject:
         return Subject(message.requested_by)
 
-    def recall(self, principal: Principal) -> Subject:
+    def look_up_principal(self, principal: Principal) -> Subject:
         return Subject(principal.name)
 
 
-claimed_sender = ClaimedSender()
+claimed_sender = TrustingVerifier()
 
 
 class Authorizer:
@@ -57,14 +57,14 @@ class Authorizer:
     def __init__(
         self,
         policy: Callable[[], AccessPolicy | None] = lambda: None,
-        identify: IdentifySender = claimed_sender,
+        identify: SenderVerifier = claimed_sender,
     ) -> None:
         self.policy = policy
         self.identify = identify
         self.replays = ReplayMemory()
 
     @property
-    def wants_proofs(self) -> bool:
+    def requires_proofs(self) -> bool:
         """Tells whether names must be proven here."""
         return self.identify is not claimed_sender
 
@@ -77,29 +77,29 @@ class Authorizer:
         """Raises Refused unless its sender may make this request. Returns the sender."""
         subject = self.identify(request, OWN_ACTION, at)
         refuse_false_delegation(request)
-        self.judge_sender(request, subject)
+        self.authorize_sender(request, subject)
         return subject
 
-    def identify_claim(self, claim: Claim) -> Subject:
+    def identify_requester(self, claim: BeginRequest) -> Subject:
         """Returns who sends a request; raises Refused if that is not proven where it must be.
 
         What a workflow of ours asks for has no proof: Temporal itself says whose child it is.
         """
         request = claim.request
-        if not (self.wants_proofs and claim.parent and not request.proof):
-            return self.identify(sent_request(claim), OWN_ACTION, claim.started or claim.at)
-        if not is_name_of_program(request.requested_by, claim.parent):
+        if not (self.requires_proofs and claim.parent and not request.proof):
+            return self.identify(request_as_signed(claim), OWN_ACTION, claim.started or claim.at)
+        if not may_child_use_name(request.requested_by, claim.parent):
             raise Refused(Category.FORBIDDEN, f"{request.requested_by} is not proven: it is no program of ours")
         return Subject(request.requested_by)
 
-    def judge_sender(self, request: Request, sender: Subject) -> None:
+    def authorize_sender(self, request: Request, sender: Subject) -> None:
         """Raises Refused unless the policy lets the sender make this request."""
         if policy := self.policy():
             policy.check_request(request, sender)
 
-    def judge_principal(self, request: Request, principal: Principal) -> None:
+    def authorize_principal(self, request: Request, principal: Principal) -> None:
         """Raises Refused unless the one for whom a program asks is still known, and may have it done."""
-        subject = self.identify.recall(principal)
+        subject = self.identify.look_up_principal(principal)
         if policy := self.policy():
             policy.check_principal(request, subject)
 
@@ -126,7 +126,7 @@ class Authorizer:
             why=why,
         )
 
-    def check_call(
+    def authorize_call(
         self,
         name: str,
         asked: object,
@@ -141,22 +141,22 @@ class Authorizer:
         sender; what it does for somebody else has one, and is judged.
         """
         exposure = registry.ACTIVITY_EXPOSURES.get(name, INTERNAL)
-        judged = (Access.RELAYED,) if by_own_workflow else (Access.JUDGED, Access.RELAYED)
+        judged = (ExposureKind.RELAYED,) if by_own_workflow else (ExposureKind.JUDGED, ExposureKind.RELAYED)
         if exposure.access not in judged or not isinstance(asked, SignedMessage):
             return None
         if isinstance(asked, Request):  # the activity itself judges it
             return None
-        verb = asked.judged_verb(exposure.verb)
+        verb = asked.verb_to_authorize(exposure.verb)
         if not verb:
             return None
         subject = known or self.identify(asked, name, at)
-        self.replays.check_use(subject, call)
+        self.replays.check_single_use(subject, call)
         if exposure.verb == OWN_ACTION:
             return None
         if exposure.verb == READ:
-            self._check_readable(subject, asked.judged_path)
+            self._check_readable(subject, asked.path_to_authorize)
         else:
-            self.authorize(subject, verb, asked.judged_path)
+            self.authorize(subject, verb, asked.path_to_authorize)
         return subject
 
     def readable_paths(self, subject: Subject | None, below: str) -> list[str]:
@@ -166,21 +166,21 @@ class Authorizer:
 
     def prune_answer(self, subject: Subject | None, answer: T) -> T:
         """Leaves out what the subject may not see; raises Refused if that is all of it."""
-        may_see = self.make_filter(subject)
+        may_see = self.make_path_filter(subject)
         if may_see is None:
             return answer
-        pruned = _prune(answer, may_see)
+        pruned = _prune_invisible(answer, may_see)
         if pruned is None and answer is not None:
             message = f"{subject.name if subject else 'nobody'} may not {READ} it"
             raise Refused(Category.FORBIDDEN, message, "ask for a role that allows it: docs/security.md")
         return pruned  # type: ignore[no-any-return]
 
-    def make_filter(self, subject: Subject | None) -> Callable[[str], bool] | None:
+    def make_path_filter(self, subject: Subject | None) -> Callable[[str], bool] | None:
         """Returns a function that tells whether the subject may see a path; None if it may see everything."""
         policy = self.policy()
-        if policy is None or subject is None or policy.reads_everything(subject):
+        if policy is None or subject is None or policy.can_read_everything(subject):
             return None
-        return lambda path: policy.may(subject, READ, path)
+        return lambda path: policy.is_allowed(subject, READ, path)
 
     def _check_readable(self, subject: Subject, path: str) -> None:
         policy = self.policy()
@@ -188,12 +188,12 @@ class Authorizer:
             policy.authorize(subject, READ, path)
 
 
-def is_name_of_program(name: str, parent: str) -> bool:
+def may_child_use_name(name: str, parent: str) -> bool:
     """Tells whether a child of this workflow may use this name: a program's, or the path of the parent's object."""
     return name in {*InternalProgram} or name == object_path_of(parent)
 
 
-class LineBudget:
+class RefusalLineBudget:
     """Limits the lines about refusals, so that nobody can fill the history with them."""
 
     def __init__(self, lines: int = LINES_PER_MINUTE, paths: int = 100, seconds: float = 60) -> None:
@@ -201,7 +201,7 @@ class LineBudget:
         self._written: dict[str, int] = {}
         self._until = 0.0
 
-    def may_write(self, path: str) -> bool:
+    def try_spend_line(self, path: str) -> bool:
         """Tells whether one more line about this path may be written in this minute, and counts it."""
         if (now := time.monotonic()) > self._until:
             self._written, self._until = {}, now + self._seconds
@@ -212,19 +212,19 @@ class LineBudget:
         return True
 
 
-def check_caller(name: str, workflow_type: str | None, own_types: frozenset[str]) -> None:
+def check_calling_workflow(name: str, workflow_type: str | None, own_types: frozenset[str]) -> None:
     """Raises Refused if an activity is called by nobody, or by a foreign workflow, although only ours may call it."""
     access = registry.ACTIVITY_EXPOSURES.get(name, INTERNAL).access
-    if workflow_type is None and access not in (Access.PUBLIC, Access.JUDGED, Access.TOKEN):
+    if workflow_type is None and access not in (ExposureKind.PUBLIC, ExposureKind.JUDGED, ExposureKind.TOKEN):
         raise Refused(Category.FORBIDDEN, f"{name} cannot be called from outside", STANDALONE_HINT)
     if workflow_type is not None and workflow_type not in own_types:
         raise Refused(Category.FORBIDDEN, f"{workflow_type[:80]!a} is no workflow of ours: {name}", STANDALONE_HINT)
 
 
-def _prune(value: Any, may_see: Callable[[str], bool]) -> Any:
+def _prune_invisible(value: Any, may_see: Callable[[str], bool]) -> Any:
     """Returns the value without what has a path that must not be seen; None if the value itself has one."""
     if isinstance(value, list):
-        pruned = [_prune(part, may_see) for part in value]
+        pruned = [_prune_invisible(part, may_see) for part in value]
         return [part for part in pruned if part is not None]
     if not isinstance(value, BaseModel) and not is_dataclass(value):
         return value
@@ -235,5 +235,7 @@ def _prune(value: Any, may_see: Callable[[str], bool]) -> Any:
         return value
     parts = {name: getattr(value, name) for name in type(value).model_fields}
     return value.model_copy(
-        update={name: _prune(part, may_see) for name, part in parts.items() if isinstance(part, list | BaseModel)}
+        update={
+            name: _prune_invisible(part, may_see) for name, part in parts.items() if isinstance(part, list | BaseModel)
+        }
     )

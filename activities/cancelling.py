@@ -6,7 +6,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.reads import refusal_as_answer
+from activities.reads import translate_refusals
 from domain.errors import Category, Refused
 from domain.exposure import CANCEL
 from domain.model import AT_WRITE_TIME
@@ -24,7 +24,7 @@ class CancelActivities:
     @activity.defn
     async def cancel_action(self, order: CancelOrder) -> CancelOrder:
         """Requests the cancellation of the open action on an object. Refused if none is open."""
-        return await refusal_as_answer(self._cancel_action(order))
+        return await translate_refusals(self._cancel_action(order))
 
     async def _cancel_action(self, order: CancelOrder) -> CancelOrder:
         handle = self._client.get_workflow_handle(order.workflow_id, run_id=order.run or None)
@@ -37,7 +37,7 @@ class CancelActivities:
                 Category.NOT_ALLOWED, f"no action runs on {order.path}", "there is nothing to cancel"
             ) from error
         message = f"cancel asked for by {order.requested_by or 'nobody named'}"
-        await self._inventory.record_attempt(
+        await self._inventory.record_access_attempt(
             AccessAttempt(path=order.path, verb=CANCEL, message=message, at=AT_WRITE_TIME)
         )
         return order

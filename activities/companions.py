@@ -47,62 +47,62 @@ class MissingCompanion:
 
 
 @dataclass(eq=False)
-class CompanionKeeper:
+class CompanionReconciler:
     """Finds missing companions: lists open workflows in pages, and describes those not listed one by one."""
 
     client: Client
     rows: Sequence[CompanionType] = ()
     schedules: Sequence[ExpectedSchedule] = ()
 
-    async def list_missing(self) -> list[MissingCompanion]:
+    async def list_missing_companions(self) -> list[MissingCompanion]:
         """Returns companions and schedules that should exist and do not. Changes nothing."""
         found = [
             MissingCompanion(companion.id, companion.path, row.title)
             for row in self.rows
-            for companion in await self._missing_of_type(row)
+            for companion in await self._find_missing_of_type(row)
         ]
         return found + [
             MissingCompanion(schedule.id, schedule.id, schedule.title) for schedule in await self._missing_schedules()
         ]
 
-    async def list_overdue(self, prefix: str, at: datetime) -> list[InvariantViolation]:
+    async def list_overdue_violations(self, prefix: str, at: datetime) -> list[InvariantViolation]:
         """Returns violations of I12: events at or below a path that are overdue by more than OVERDUE."""
         told = "should have been done at {}: its {} does not run, or cannot do it"
         return [
             InvariantViolation("I12", path, told.format(since, row.title))
             for row in self.rows
-            if row.list_overdue
-            for path, since in (await row.list_overdue(prefix, at - OVERDUE_AFTER)).items()
+            if row.list_overdue_violations
+            for path, since in (await row.list_overdue_violations(prefix, at - OVERDUE_AFTER)).items()
         ]
 
-    async def start_missing(self, at: datetime) -> list[MissingCompanion]:
+    async def start_missing_companions(self, at: datetime) -> list[MissingCompanion]:
         """Starts missing companions and schedules, and wakes overdue clocks. Returns what was started."""
         started: list[MissingCompanion] = []
         for row in self.rows:
-            absent = await self._missing_of_type(row)
-            runs = await _for_all(partial(self._start_companion, row), absent)
+            absent = await self._find_missing_of_type(row)
+            runs = await _run_concurrently(partial(self._start_companion, row), absent)
             begun = [(companion, run) for companion, run in zip(absent, runs, strict=True) if run]
             await self._stop_if_unneeded(row, {companion.id: run for companion, run in begun})
             started += [MissingCompanion(companion.id, companion.path, row.title) for companion, _ in begun]
-            await self._wake_overdue(row, at)
+            await self._wake_overdue_clocks(row, at)
         for schedule in await self._missing_schedules():
             await schedule.create_schedule()
             started.append(MissingCompanion(schedule.id, schedule.id, schedule.title))
         return started
 
-    async def _missing_of_type(self, row: CompanionType) -> list[Companion]:
+    async def _find_missing_of_type(self, row: CompanionType) -> list[Companion]:
         """Returns expected companions without an open run, after a second look."""
         running = f"WorkflowType = '{row.workflow}' AND ExecutionStatus = 'Running'"
         listed = {found.id async for found in self.client.list_workflows(running, page_size=PAGE_SIZE)}
         doubtful = [companion async for companion in row.list_expected() if companion.id not in listed]
-        if doubtful := await self._filter_closed(doubtful):
+        if doubtful := await self._filter_without_run(doubtful):
             await asyncio.sleep(SECOND_LOOK_AFTER)
             expected = {companion.id async for companion in row.list_expected()}
-            doubtful = await self._filter_closed([companion for companion in doubtful if companion.id in expected])
+            doubtful = await self._filter_without_run([companion for companion in doubtful if companion.id in expected])
         return doubtful
 
-    async def _filter_closed(self, doubtful: Sequence[Companion]) -> list[Companion]:
-        answers = await _for_all(lambda companion: is_workflow_open(self.client, companion.id), doubtful)
+    async def _filter_without_run(self, doubtful: Sequence[Companion]) -> list[Companion]:
+        answers = await _run_concurrently(lambda companion: is_workflow_open(self.client, companion.id), doubtful)
         return [companion for companion, alive in zip(doubtful, answers, strict=True) if not alive]
 
     async def _start_companion(self, row: CompanionType, companion: Companion) -> str:
@@ -132,7 +132,7 @@ class CompanionKeeper:
                     handle = self.client.get_workflow_handle(workflow_id, run_id=run)
                     await handle.terminate("what it was started for has gone meanwhile")
 
-    async def _wake_overdue(self, row: CompanionType, at: datetime) -> None:
+    async def _wake_overdue_clocks(self, row: CompanionType, at: datetime) -> None:
         """Signals clocks whose next event is overdue: they may have missed the signal that announced it."""
         if not row.wake_signal:
             return
@@ -153,7 +153,7 @@ class CompanionKeeper:
         return found
 
 
-async def _for_all(call: Callable[[Companion], Awaitable[T]], companions: Sequence[Companion]) -> list[T]:
+async def _run_concurrently(call: Callable[[Companion], Awaitable[T]], companions: Sequence[Companion]) -> list[T]:
     room = asyncio.Semaphore(CONCURRENT_CALLS)
 
     async def one(companion: Companion) -> T:

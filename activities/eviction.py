@@ -15,7 +15,7 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.access import Authorizer
-from activities.reads import refusal_as_answer
+from activities.reads import translate_refusals
 from activities.runs import describe_run
 from domain import registry, wire
 from domain.errors import Category, Refused
@@ -34,11 +34,11 @@ class EvictionActivities:
     @activity.defn
     async def make_way(self, order: EvictRun) -> EvictRun:
         """Cancels a run, waits out its grace period, then terminates it. A run that has ended is left alone."""
-        return await refusal_as_answer(self._evict_run(order))
+        return await translate_refusals(self._evict_run(order))
 
     async def _evict_run(self, order: EvictRun) -> EvictRun:
         request = order.request
-        if not registry.may_take_over(request):
+        if not registry.may_preempt(request):
             raise Refused(
                 Category.INVALID,
                 "only force on the same object may take over, and never a creation",

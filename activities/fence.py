@@ -47,7 +47,7 @@ def seconds_since_boot() -> float:
     return time.clock_gettime(BOOT_CLOCK)
 
 
-def acknowledged_heartbeat(client: Client) -> SendHeartbeat:
+def make_acknowledged_heartbeat(client: Client) -> SendHeartbeat:
     """Returns a function that sends a heartbeat and awaits Temporal's answer; the SDK does not report it."""
 
     async def beat() -> bool:
@@ -89,23 +89,23 @@ class OrderRight:
 
     async def prove(self) -> None:
         """Proves the right; call it just before an order. Raises Superseded if no order may be given."""
-        self._check_time()
+        self._check_expiry()
         if self.clock() - self.proven_at >= PROOF_VALID_SECONDS:
             async with self._asking:
                 if self.clock() - self.proven_at >= PROOF_VALID_SECONDS:  # unless a concurrent order has asked
-                    await self._ask_inventory()
-            self._check_time()  # the read may have taken long
+                    await self._check_action_open()
+            self._check_expiry()  # the read may have taken long
 
     async def prove_then_call(self, call: Callable[[], Awaitable[T]]) -> T:
         """Proves the right, then makes the call."""
         await self.prove()
         return await call()
 
-    def note_action_open(self, asked: float) -> None:
+    def count_as_proof(self, asked: float) -> None:
         """Counts another read of the inventory, made at that boot time, as proof that the action is open."""
         self.proven_at = max(self.proven_at, asked)
 
-    async def keep_heartbeating(self, beat: SendHeartbeat) -> None:
+    async def heartbeat_until_cancelled(self, beat: SendHeartbeat) -> None:
         """Sends heartbeats until cancelled. Failed ones are not counted, so the right expires by itself."""
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
@@ -119,13 +119,13 @@ class OrderRight:
             except RPCError:
                 continue
 
-    async def _ask_inventory(self) -> None:
+    async def _check_action_open(self) -> None:
         asked = self.clock()
         if not await self.inventory.is_action_open(self.path, self.epoch):
             raise Superseded(f"the action {self.epoch} on {self.path} is over", final=True)
-        self.note_action_open(asked)
+        self.count_as_proof(asked)
 
-    def _check_time(self) -> None:
+    def _check_expiry(self) -> None:
         if self.is_lost:
             raise Superseded("Temporal has given this work to another worker")
         if self.clock() >= self.ends_at:
@@ -147,8 +147,8 @@ class Fence:
         info = activity.info()
         timeout = (info.heartbeat_timeout or TASK_TIMEOUT).total_seconds()  # of a local activity: the task's
         right = OrderRight(self._inventory, path, epoch, timeout)
-        right.ends_at = right.acknowledged_at + _seconds_given(info)
-        beating = None if info.is_local else asyncio.create_task(right.keep_heartbeating(self._beat))
+        right.ends_at = right.acknowledged_at + _attempt_timeout(info)
+        beating = None if info.is_local else asyncio.create_task(right.heartbeat_until_cancelled(self._beat))
         try:
             yield right
         except Superseded as lost:
@@ -163,7 +163,7 @@ class Fence:
                 beating.cancel()
 
 
-def _seconds_given(info: activity.Info) -> float:
+def _attempt_timeout(info: activity.Info) -> float:
     """Returns for how many seconds from its start Temporal waits for this attempt. A worker times local ones itself."""
     limits = [info.start_to_close_timeout.total_seconds()] if info.start_to_close_timeout else []
     if info.schedule_to_close_timeout:

@@ -11,24 +11,24 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from activities.companions import CompanionKeeper
-from activities.heartbeat import keep_heartbeat
+from activities.companions import CompanionReconciler
+from activities.heartbeat import send_heartbeats
 from activities.leftovers import FindLeftovers, LeftoverCleaner
 from activities.measuring import add_to_counter
 from activities.reads import answered_from_store
 from activities.retention import RetentionSweep
 from activities.runs import RunState, read_run_state
 from domain import metrics, registry
-from domain.errors import RatchetError, one_line
+from domain.errors import RatchetError, format_one_line
 from domain.healing import (
     HealEntry,
     HealFinding,
     HealReport,
     HealReports,
     HealReportsQuery,
-    Suspect,
+    StuckItem,
     SweepOptions,
-    limit_seconds_for,
+    action_limit_seconds,
 )
 from domain.model import AT_WRITE_TIME, LockHolder, LockHolders, ObjectView
 from domain.paths import kind_of
@@ -55,7 +55,7 @@ class HealingActivities:
         inventory: Inventory,
         limits: Mapping[str, float] | None = None,
         inspectors: Mapping[str, InspectObject] | None = None,
-        companions: CompanionKeeper | None = None,
+        companions: CompanionReconciler | None = None,
         searches: Sequence[FindLeftovers] = (),
         retention: RetentionSweep | None = None,
         order_life: float = 0.0,
@@ -64,7 +64,7 @@ class HealingActivities:
         self._inventory = inventory
         self._limits = limits or {}
         self._inspectors = inspectors or {}
-        self._companions = companions or CompanionKeeper(client)
+        self._companions = companions or CompanionReconciler(client)
         self._retention = retention
         self._leftovers = LeftoverCleaner(client, inventory, self._limits, searches, order_life)
 
@@ -89,17 +89,21 @@ class HealingActivities:
     async def sweep(self, order: SweepOptions) -> HealReport:
         """Runs one sweep: checks everything under way, leftovers, companions and retention. Safe to repeat."""
         at = order.at or datetime.now(UTC)
-        async with keep_heartbeat():
+        async with send_heartbeats():
             left = await self._leftovers.list_due_leftovers(
                 order, at
             )  # first: objects restored below are still in their grace period
-            under_way = await self._inventory.list_suspects(at)
+            under_way = await self._inventory.list_stuck_items(at)
             room = asyncio.Semaphore(CONCURRENT_CALLS)
             looks = await asyncio.gather(
-                *(self._judge_suspect(suspect, order, at, room) for suspect in under_way),
+                *(self._heal_if_dead(suspect, order, at, room) for suspect in under_way),
                 *(self._leftovers.remove_leftover(leftover, order.dry_run, room) for leftover in left),
             )
-            lost = await (self._companions.list_missing() if order.dry_run else self._companions.start_missing(at))
+            lost = await (
+                self._companions.list_missing_companions()
+                if order.dry_run
+                else self._companions.start_missing_companions(at)
+            )
             if not order.dry_run:
                 await self._inventory.forget_expired_proofs(at)
             pruned = await self._retention.prune_old_actions(at, order.dry_run) if self._retention else None
@@ -112,7 +116,7 @@ class HealingActivities:
         report = HealReport(
             at=at, dry_run=order.dry_run, looked=looked, counts=dict(counts), found=found, pruned=pruned
         )
-        return await self._inventory.save_report(report)
+        return await self._inventory.save_heal_report(report)
 
     @answered_from_store
     @activity.defn
@@ -120,37 +124,37 @@ class HealingActivities:
         """Returns the reports of earlier sweeps, newest first."""
         return HealReports(reports=await self._inventory.read_reports(query.limit))
 
-    async def _judge_suspect(
-        self, suspect: Suspect, order: SweepOptions, at: datetime, room: asyncio.Semaphore
+    async def _heal_if_dead(
+        self, suspect: StuckItem, order: SweepOptions, at: datetime, room: asyncio.Semaphore
     ) -> HealEntry | None:
         """Heals a suspect whose run is closed, or unknown and late. Returns None if nothing is wrong with it."""
         limits = self._limits if order.limits is None else order.limits
-        late = (at - suspect.since).total_seconds() >= limit_seconds_for(limits, suspect.path, suspect.action)
+        late = (at - suspect.since).total_seconds() >= action_limit_seconds(limits, suspect.path, suspect.action)
         async with room:
             state = await read_run_state(self._client, suspect.owner, suspect.run) if suspect.run else RunState.UNKNOWN
             if state in ALIVE_STATES:
-                return _describe_living(suspect, state) if late else None
+                return _report_living_action(suspect, state) if late else None
             if state is RunState.UNKNOWN and not late:
                 return None
             if order.dry_run:
-                return _make_entry(suspect, HealFinding.WOULD_HEAL, message="its workflow is not running")
+                return _make_report_entry(suspect, HealFinding.WOULD_HEAL, message="its workflow is not running")
             return await self._heal_suspect(suspect, at)
 
-    async def _heal_suspect(self, suspect: Suspect, at: datetime) -> HealEntry:
+    async def _heal_suspect(self, suspect: StuckItem, at: datetime) -> HealEntry:
         """Heals, and builds the report entry with the object's status now and its state at the provider.
 
         An object that was never created has no record any more; its state at the provider is reported all the same.
         """
         before = await self._read_object(suspect)
-        healed = await self._inventory.heal_suspect(suspect, at, ABANDONED_MESSAGE)
+        healed = await self._inventory.heal_stuck_item(suspect, at, ABANDONED_MESSAGE)
         now = await self._read_object(suspect)
         outside = await self._provider_state(view) if (view := now or before) else ""
         finding, message = (
             (HealFinding.HEALED, ABANDONED_MESSAGE) if healed else (HealFinding.ENDED, CAME_TO_REST_MESSAGE)
         )
-        return _make_entry(suspect, finding, to=now.status if now else NONE, message=message, provider=outside)
+        return _make_report_entry(suspect, finding, to=now.status if now else NONE, message=message, provider=outside)
 
-    async def _read_object(self, suspect: Suspect) -> ObjectView | None:
+    async def _read_object(self, suspect: StuckItem) -> ObjectView | None:
         try:
             return await self._inventory.read_object(suspect.path)
         except RatchetError:  # there is none
@@ -163,7 +167,7 @@ class HealingActivities:
         try:
             return await inspect(view)
         except RatchetError as error:
-            return f"cannot be asked: {one_line(error, 200)}"
+            return f"cannot be asked: {format_one_line(error, 200)}"
 
     async def _read_run_states(self, holders: Sequence[LockHolder]) -> list[RunState | None]:
         """Asks Temporal for the state of each holder's run; None if it did not answer in time."""
@@ -183,17 +187,17 @@ class HealingActivities:
         return [question.result() if question.done() else None for question in asked]
 
 
-def _describe_living(suspect: Suspect, state: RunState) -> HealEntry:
+def _report_living_action(suspect: StuckItem, state: RunState) -> HealEntry:
     """Reports an action that is over its limit and alive: paused, waiting for a decision, or slow. It is left alone."""
     if state is RunState.PAUSED:
-        return _make_entry(suspect, HealFinding.PAUSED, message="its workflow is paused in Temporal: left alone")
+        return _make_report_entry(suspect, HealFinding.PAUSED, message="its workflow is paused in Temporal: left alone")
     if suspect.status in registry.find_kind(kind_of(suspect.path)).waiting_statuses:
-        return _make_entry(suspect, HealFinding.WAITING, message="it waits for a decision: left alone")
-    return _make_entry(suspect, HealFinding.SLOW, message="its workflow runs: left alone")
+        return _make_report_entry(suspect, HealFinding.WAITING, message="it waits for a decision: left alone")
+    return _make_report_entry(suspect, HealFinding.SLOW, message="its workflow runs: left alone")
 
 
-def _make_entry(
-    suspect: Suspect, finding: HealFinding, to: str = "", message: str = "", provider: str = ""
+def _make_report_entry(
+    suspect: StuckItem, finding: HealFinding, to: str = "", message: str = "", provider: str = ""
 ) -> HealEntry:
     told = suspect.model_dump(include={"path", "action", "since", "status", "run"})
     return HealEntry(**told, finding=finding, to=to, message=message, provider=provider)

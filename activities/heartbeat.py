@@ -12,7 +12,7 @@ HEARTBEAT_SECONDS = 1.0
 
 
 @asynccontextmanager
-async def keep_heartbeat() -> AsyncIterator[None]:
+async def send_heartbeats() -> AsyncIterator[None]:
     """Sends heartbeats while the body runs."""
     task = asyncio.create_task(_heartbeat_loop())
     try:

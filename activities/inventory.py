@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from temporalio import activity
 
-from activities.access import Authorizer, LineBudget
+from activities.access import Authorizer, RefusalLineBudget
 from activities.measuring import time_block
 from domain import metrics, registry
 from domain.errors import Category, Refused
@@ -19,7 +19,7 @@ from domain.model import (
     ActionEnding,
     ActionResult,
     Admission,
-    Claim,
+    BeginRequest,
     Grant,
     LockHolders,
     Outcome,
@@ -53,7 +53,7 @@ class ActionActivities:
     serves: list[str] | None = None  # the real places that this worker reaches
     no_simulation: bool = False  # this worker refuses simulated providers
     real_backends: list[str] = field(default_factory=list)  # their roles
-    lines: LineBudget = field(default_factory=LineBudget)
+    lines: RefusalLineBudget = field(default_factory=RefusalLineBudget)
 
     @activity.defn(name="permit")
     async def check_access(self, request: Request) -> Refusal | None:
@@ -99,13 +99,15 @@ class ActionActivities:
 
     async def _record_refusal(self, path: str, verb: str, refusal: Refusal) -> Refusal:
         """Keeps what was forbidden to somebody in the object's history."""
-        if refusal.category is Category.FORBIDDEN and self.lines.may_write(path):
+        if refusal.category is Category.FORBIDDEN and self.lines.try_spend_line(path):
             message = f"refused: {refusal.message}"
-            await self.inventory.record_attempt(AccessAttempt(path=path, verb=verb, message=message, at=AT_WRITE_TIME))
+            await self.inventory.record_access_attempt(
+                AccessAttempt(path=path, verb=verb, message=message, at=AT_WRITE_TIME)
+            )
         return refusal
 
     @activity.defn(name="begin")
-    async def begin_action(self, claim: Claim) -> Admission:
+    async def begin_action(self, claim: BeginRequest) -> Admission:
         """Admits an action or returns the refusal; runs its inline work if it has any."""
         began = time.monotonic()
         with time_block(metrics.STORE_LATENCY, operation="begin"):
@@ -127,7 +129,7 @@ class ActionActivities:
             return admission.model_copy(update={"grant": done})
         at = claim.at + timedelta(seconds=time.monotonic() - began)  # the server's clock plus the time spent here
         result = ActionResult.FAILED if done.failed else ActionResult.SUCCEEDED
-        outcome = await self.finish_action(ActionEnding.of_grant(admission.grant, result, done, at))
+        outcome = await self.finish_action(ActionEnding.from_grant(admission.grant, result, done, at))
         return admission.model_copy(update={"outcome": outcome})
 
     async def _try_inline_work(self, grant: Grant) -> WorkReport | Grant:
@@ -163,9 +165,9 @@ class ActionActivities:
         return True
 
     @activity.defn(name="still_held")
-    async def filter_unreleased(self, behind: LockHolders) -> LockHolders:
+    async def filter_unreleased_holders(self, behind: LockHolders) -> LockHolders:
         """Returns those holders that have not released their locks."""
-        return LockHolders(holders=await self.inventory.filter_unreleased(behind.holders))
+        return LockHolders(holders=await self.inventory.filter_unreleased_holders(behind.holders))
 
     @activity.defn(name="close_line")
     async def close_wait_queue(self, order: QueueCommand) -> LockHolders:

@@ -16,7 +16,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from domain.errors import Unavailable, one_line
+from domain.errors import Unavailable, format_one_line
 
 with suppress(ModuleNotFoundError):  # the extra `encryption`
     from joserfc.errors import JoseError
@@ -50,19 +50,19 @@ class KeySets:
         self._files: dict[str, tuple[tuple[int, int, int], Keys]] = {}
         self._fetching: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def find_key(self, where: str, key_id: str) -> Key | None:
+    async def find_key(self, where: str, public_key_id: str) -> Key | None:
         """Returns the key of that ID; None if the set has none. Raises Unavailable if there is no set to look into."""
         if where.startswith("/"):
-            return self._read_file(where).get(key_id)
+            return self._read_file(where).get(public_key_id)
         async with self._fetching[where]:  # those who wait share one fetch
             found, now = self._fetched.get(where), time.monotonic()
-            wanted = found is None or now - found.at > REFRESH_SECONDS or key_id not in found.keys
+            wanted = found is None or now - found.at > REFRESH_SECONDS or public_key_id not in found.keys
             if wanted and now - self._tried.get(where, -RETRY_SECONDS) >= RETRY_SECONDS:
                 self._tried[where] = now
                 found = await self._fetch(where) or found
         if found is None or now - found.at > STALE_SECONDS:
             raise Unavailable(f"the keys at {where} cannot be fetched; the log says why")
-        return found.keys.get(key_id)
+        return found.keys.get(public_key_id)
 
     async def _fetch(self, where: str) -> _FetchedKeys | None:
         try:
@@ -100,7 +100,7 @@ def parse_key_set(text: bytes) -> Keys:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Unavailable("it is no key set") from error
     found = ((row.get("kid"), _import_key(row)) for row in rows if row.get("use", "sig") == "sig")
-    return {key_id: key for key_id, key in found if isinstance(key_id, str) and key is not None}
+    return {public_key_id: key for public_key_id, key in found if isinstance(public_key_id, str) and key is not None}
 
 
 def _import_key(row: dict[str, Any]) -> Key | None:
@@ -141,5 +141,5 @@ def _download(url: str) -> bytes:
         error.close()
         raise Unavailable(f"it answered {error.code}, which is not followed") from error
     except (OSError, HTTPException, ValueError) as error:
-        raise Unavailable(one_line(error, 200)) from error
+        raise Unavailable(format_one_line(error, 200)) from error
     return b"".join(parts)

@@ -12,8 +12,8 @@ from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 
 from activities.launching import start_action
 from domain import registry
-from domain.errors import one_line
-from domain.healing import HealEntry, HealFinding, Leftover, SweepOptions, limit_seconds_for
+from domain.errors import format_one_line
+from domain.healing import HealEntry, HealFinding, Leftover, SweepOptions, action_limit_seconds
 from domain.kinds import InternalProgram
 from domain.model import Request
 from domain.paths import kind_of
@@ -43,7 +43,7 @@ class LeftoverCleaner:
         """Returns leftovers whose grace period is over: no call of the action that made them can be on its way."""
 
         def grace(path: str) -> float:
-            usual = max(limit_seconds_for(self.limits, path, _discard_action_at(path)), self.order_life)
+            usual = max(action_limit_seconds(self.limits, path, _discard_action_name(path)), self.order_life)
             return usual if order.grace is None else order.grace
 
         left = await self.inventory.list_leftovers()
@@ -64,7 +64,7 @@ class LeftoverCleaner:
         reason = f"{left.action} did not succeed, and may have left it at the provider"
         request = Request(
             path=left.path,
-            action=_discard_action_at(left.path),
+            action=_discard_action_name(left.path),
             requested_by=InternalProgram.SELF_HEALING,
             reason=reason,
             spec=left.spec,
@@ -84,8 +84,8 @@ class LeftoverCleaner:
             return HealFinding.LEFT, "another action is under way there"
         except WorkflowFailureError as failure:
             cause = failure.cause
-            return HealFinding.LEFT, one_line(cause.message if isinstance(cause, FailureError) else cause, 200)
+            return HealFinding.LEFT, format_one_line(cause.message if isinstance(cause, FailureError) else cause, 200)
 
 
-def _discard_action_at(path: str) -> str:
-    return registry.find_kind(kind_of(path)).table.discard_action
+def _discard_action_name(path: str) -> str:
+    return registry.find_kind(kind_of(path)).table.orphan_removal_action

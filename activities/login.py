@@ -12,9 +12,9 @@ from temporalio import activity
 
 from activities.oidc import OidcVerifier
 from activities.proofs import ProofSigner
-from activities.reads import refusal_as_answer
+from activities.reads import translate_refusals
 from domain.errors import Category, Refused, Unavailable
-from domain.identities import CLOCK_SKEW, LoginOrder, ProofUse, Session, key_id
+from domain.identities import CLOCK_SKEW, LoginOrder, ProofUse, Session, public_key_id
 from domain.ports import Inventory
 from domain.wire import LOGIN
 
@@ -32,7 +32,7 @@ class LoginActivities:
     @activity.defn(name=LOGIN)
     async def log_in(self, order: LoginOrder) -> Session:
         """Returns a session for the subject of a token."""
-        return await refusal_as_answer(self._log_in(order))
+        return await translate_refusals(self._log_in(order))
 
     async def _log_in(self, order: LoginOrder) -> Session:
         if self.tokens is None or not self.tokens.has_issuers:
@@ -46,7 +46,7 @@ class LoginActivities:
             raise Refused(Category.NOT_ALLOWED, str(error), "try again when the issuer answers") from error
         try:
             until = datetime.fromtimestamp(proven.expires + CLOCK_SKEW, UTC)
-            await self.inventory.use_proof(ProofUse(proven.digest, until), f"{LOGIN} {key_id(order.key)}")
+            await self.inventory.use_proof(ProofUse(proven.digest, until), f"{LOGIN} {public_key_id(order.key)}")
         except Refused as refused:
             used = Refused(
                 Category.FORBIDDEN,

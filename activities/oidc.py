@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from activities.access import LineBudget
+from activities.access import RefusalLineBudget
 from activities.keysets import KeySets
 from activities.proofs import read_header, read_part
 from domain.errors import Category, Refused, StoreUnavailable
@@ -73,7 +73,7 @@ class OidcVerifier:
         self._identities = identities
         self._record = record
         self._key_sets = key_sets or KeySets()
-        self._lines = LineBudget()
+        self._lines = RefusalLineBudget()
 
     @property
     def has_issuers(self) -> bool:
@@ -100,7 +100,7 @@ class OidcVerifier:
     async def record_refusal(self, issuer_name: str, refused: Refused) -> None:
         """Keeps a refused login in the audit trail, below the issuer's name: it is about no object."""
         path = f"{LOGIN}:{issuer_name}"
-        if self._record and self._lines.may_write(path):
+        if self._record and self._lines.try_spend_line(path):
             line = AccessAttempt(path=path, verb=LOGIN, message=f"refused: {refused.message}", at=AT_WRITE_TIME)
             with suppress(StoreUnavailable):  # it stays refused
                 await self._record(line)
@@ -116,10 +116,14 @@ class OidcVerifier:
 
     async def _verify_signature(self, token: str, issuer: OidcIssuer) -> TokenClaims:
         header = read_header(token)
-        algorithm, key_id = header.get("alg"), header.get("kid")
+        algorithm, public_key_id = header.get("alg"), header.get("kid")
         if algorithm not in issuer.algorithms:
             raise _refused(f"its algorithm {str(algorithm)[:20]!a} is not one of {', '.join(issuer.algorithms)}")
-        key = await self._key_sets.find_key(issuer.key_set, key_id) if isinstance(key_id, str) and key_id else None
+        key = (
+            await self._key_sets.find_key(issuer.key_set, public_key_id)
+            if isinstance(public_key_id, str) and public_key_id
+            else None
+        )
         if key is None or key.get("alg", algorithm) != algorithm:
             raise _refused("it is signed with a key that its issuer does not have")
         try:

@@ -15,20 +15,29 @@ from temporalio.exceptions import ApplicationError
 
 from activities.busypaths import BusyPaths
 from activities.fence import Fence, OrderRight
-from activities.heartbeat import keep_heartbeat
-from activities.pages import list_all_objects
+from activities.heartbeat import send_heartbeats
+from activities.objectpages import list_all_objects
 from domain import registry, wire
-from domain.errors import ProviderError, Superseded, one_line
+from domain.errors import ProviderError, Superseded, format_one_line
 from domain.locks import EXCLUSIVE_MODES
 from domain.model import Grant, InvariantViolation, ObjectView
-from domain.orphans import FIRST_KEY, LAST_ID, NO_RECORD, LivingThing, Orphan, OrphanQuery, OrphansPage, ThingKey
+from domain.orphans import (
+    FIRST_KEY,
+    LAST_ID,
+    NO_RECORD,
+    Orphan,
+    OrphanQuery,
+    OrphansPage,
+    ProviderObject,
+    ProviderObjectKey,
+)
 from domain.paths import kind_of
 from domain.ports import Inventory
 
 REFUSED_BY_PROVIDER = "RefusedByProvider"
 
 
-Comparison = tuple[LivingThing, ObjectView | None, str]
+Comparison = tuple[ProviderObject, ObjectView | None, str]
 
 OPEN_WALKS = 50  # providers whose pages are in memory at once
 MAX_FINDINGS = 5_000  # of one family
@@ -48,31 +57,33 @@ class ProviderListing(ABC):
         """The providers that may have something at or below a path, in the order of their names."""
 
     @abstractmethod
-    async def read_living(self, provider: str, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+    async def read_provider_page(
+        self, provider: str, prefix: str, after: ProviderObjectKey
+    ) -> Sequence[ProviderObject]:
         """The next things at or below a path, in the order of their keys; an empty page is the end."""
 
-    def provider_of(self, record: ObjectView) -> str:
+    def provider_of_record(self, record: ObjectView) -> str:
         """The provider that has what a record stands for; empty if any of them may have it."""
         return record.placement
 
-    def describe_other_owner(self, thing: LivingThing, record: ObjectView | None) -> str:
+    def describe_other_owner(self, thing: ProviderObject, record: ObjectView | None) -> str:
         """What the record of its path is, if the thing is not the record's own; else nothing."""
         return "" if record else NO_RECORD
 
-    def describe_difference(self, thing: LivingThing, record: ObjectView) -> str:
+    def describe_difference(self, thing: ProviderObject, record: ObjectView) -> str:
         """What is not as the record says, of a thing that is its own."""
         return ""
 
-    def must_exist(self, record: ObjectView) -> bool:
+    def must_have_thing(self, record: ObjectView) -> bool:
         """Must there be a thing for this record?"""
         return False
 
-    def removal_target(self, thing: LivingThing) -> str:
+    def removal_target(self, thing: ProviderObject) -> str:
         """The object whose action removes the thing."""
         return thing.path
 
 
-class RemovingListing(ProviderListing):
+class OrphanRemovingListing(ProviderListing):
     """A listing whose orphans are removed by the kernel's workflow, with one order or a few."""
 
     removes: Sequence[str]  # the kinds of targets
@@ -92,18 +103,18 @@ class OrphanActivities:
         self._removing = {
             kind: listing
             for listing in self._listings
-            if isinstance(listing, RemovingListing)
+            if isinstance(listing, OrphanRemovingListing)
             for kind in listing.removes
         }
 
     @activity.defn(name=wire.READ_ORPHANS)
     async def read_orphans(self, query: OrphanQuery) -> OrphansPage:
         """A page: from the orphan asked for on, as many as fit. What an action is about just now is left out."""
-        async with keep_heartbeat():
+        async with send_heartbeats():
             last = await self._inventory.read_last_epoch()
             held = [hold.path for hold in await self._inventory.list_locks("") if hold.mode in EXCLUSIVE_MODES]
             found, silent, more = await self._find_orphans(query)
-            busy = BusyPaths([*held, *await self._inventory.paths_begun_since(last)])
+            busy = BusyPaths([*held, *await self._inventory.list_paths_begun_since(last)])
         orphans = [orphan for orphan in found if not busy.is_busy(orphan.path)]
         return OrphansPage(orphans=orphans, silent=silent, after=found[-1] if more else None)
 
@@ -114,7 +125,7 @@ class OrphanActivities:
             try:
                 return await self._removing[kind_of(grant.path)].remove_orphan(grant, right)
             except ProviderError as error:
-                raise ApplicationError(one_line(error), type=REFUSED_BY_PROVIDER, non_retryable=True) from error
+                raise ApplicationError(format_one_line(error), type=REFUSED_BY_PROVIDER, non_retryable=True) from error
 
     async def find_violations(self, prefix: str) -> tuple[list[InvariantViolation], int]:
         """I3 and I7 for every family: what is wrong at or below a path, and how much lives there.
@@ -143,7 +154,7 @@ class OrphanActivities:
         """Yields what is wrong, and how many things were looked at since. `asked` gets the providers that answered."""
         async for provider in listing.list_providers(prefix):
             try:
-                async for page in iterate_pages(listing, provider, prefix):
+                async for page in iterate_provider_pages(listing, provider, prefix):
                     yield None, len(page)
                     for thing, record, word in await compare_with_records(self._inventory, listing, page):
                         if word:
@@ -161,17 +172,17 @@ class OrphanActivities:
         self, listing: ProviderListing, kind: str, prefix: str, asked: set[str]
     ) -> AsyncIterator[InvariantViolation]:
         """Records without a thing, unless nobody could be asked for it. Both sides are walked in the order of paths."""
-        walks: dict[str, _ProviderWalk] = {}
+        walks: dict[str, _ProviderCursor] = {}
         before = ""
         async for view in list_all_objects(self._inventory, kind, prefix):
-            wanted = listing.provider_of(view)
+            wanted = listing.provider_of_record(view)
             providers = [wanted] if wanted else sorted(asked)
-            if providers and asked.issuperset(providers) and listing.must_exist(view):
+            if providers and asked.issuperset(providers) and listing.must_have_thing(view):
                 try:
                     there = False
                     for provider in providers:
                         if provider not in walks:
-                            walks[provider] = _ProviderWalk(listing, provider, prefix, before)
+                            walks[provider] = _ProviderCursor(listing, provider, prefix, before)
                         there = there or await walks[provider].has_own_thing(view)
                     if not there:
                         yield InvariantViolation("I3", view.path, f"is {view.status}, but {listing.absence}")
@@ -195,11 +206,11 @@ class OrphanActivities:
                 if provider < after[0]:
                     continue
                 try:
-                    async for page in iterate_pages(
+                    async for page in iterate_provider_pages(
                         listing, provider, query.path, after if provider == after[0] else FIRST_KEY
                     ):
                         compared = await compare_with_records(self._inventory, listing, page)
-                        found += [_to_orphan(listing, thing, word) for thing, _, word in compared if word]
+                        found += [_make_orphan(listing, thing, word) for thing, _, word in compared if word]
                         if len(found) >= query.limit:
                             return found[: query.limit], silent, True
                 except PROVIDER_FAILURES as error:
@@ -216,13 +227,13 @@ class OrphanActivities:
         ]
 
 
-class _ProviderWalk:
+class _ProviderCursor:
     """Walks along the things of one provider in the order of paths, with one page in memory."""
 
     def __init__(self, listing: ProviderListing, provider: str, prefix: str, passed: str) -> None:
         self._listing, self._provider, self._prefix = listing, provider, prefix
         self._passed = passed  # things at or before this path are not asked for any more
-        self._page: deque[LivingThing] = deque()
+        self._page: deque[ProviderObject] = deque()
         self._last = FIRST_KEY
         self._at_end = False
 
@@ -236,7 +247,7 @@ class _ProviderWalk:
             if self._page or self._at_end:
                 break
             skipped = (self._provider, self._passed, LAST_ID) if self._passed else FIRST_KEY
-            page = await self._listing.read_living(self._provider, self._prefix, max(self._last, skipped))
+            page = await self._listing.read_provider_page(self._provider, self._prefix, max(self._last, skipped))
             self._at_end = not page
             self._page.extend(page)
             self._last = page[-1].sort_key if page else self._last
@@ -244,17 +255,17 @@ class _ProviderWalk:
         return own
 
 
-async def iterate_pages(
-    listing: ProviderListing, provider: str, prefix: str, after: ThingKey = FIRST_KEY
-) -> AsyncIterator[Sequence[LivingThing]]:
+async def iterate_provider_pages(
+    listing: ProviderListing, provider: str, prefix: str, after: ProviderObjectKey = FIRST_KEY
+) -> AsyncIterator[Sequence[ProviderObject]]:
     """Yields the pages of what lives at one provider after a key."""
-    while page := await listing.read_living(provider, prefix, after):
+    while page := await listing.read_provider_page(provider, prefix, after):
         yield page
         after = page[-1].sort_key
 
 
 async def compare_with_records(
-    inventory: Inventory, listing: ProviderListing, things: Sequence[LivingThing]
+    inventory: Inventory, listing: ProviderListing, things: Sequence[ProviderObject]
 ) -> list[Comparison]:
     """Returns each thing with the record of its path and, if it is an orphan, a text that says why the record is not
     its own.
@@ -266,10 +277,10 @@ async def compare_with_records(
 
 def failure_text(error: Exception) -> str:
     """A provider's failure in a line; a timeout has no text of its own."""
-    return one_line(str(error) or "no answer in time", 200)
+    return format_one_line(str(error) or "no answer in time", 200)
 
 
-def _to_orphan(listing: ProviderListing, thing: LivingThing, word: str) -> Orphan:
+def _make_orphan(listing: ProviderListing, thing: ProviderObject, word: str) -> Orphan:
     return Orphan(
         family=listing.family,
         path=thing.path,
@@ -284,7 +295,7 @@ def _to_orphan(listing: ProviderListing, thing: LivingThing, word: str) -> Orpha
     )
 
 
-def _describe_orphan(thing: LivingThing, word: str) -> str:
+def _describe_orphan(thing: ProviderObject, word: str) -> str:
     """An orphan, as `verify` names it."""
     age = f" since {thing.since:%Y-%m-%d %H:%M:%SZ}" if thing.since else ""
     order = f", ordered as {thing.token}" if thing.token else ""

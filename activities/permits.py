@@ -21,13 +21,13 @@ from domain.errors import StoreUnavailable
 from domain.limits import ConcurrencyCaps
 from domain.permits import (
     SHARE_SECONDS,
-    PermitLease,
     PermitLimits,
+    PermitReply,
     PermitRequest,
     PermitShare,
     PermitStore,
-    PermitTerms,
-    settle_shares,
+    RegionPermits,
+    compute_permit_shares,
 )
 
 Requested = TypeVar("Requested")
@@ -44,15 +44,15 @@ class PermitPool:
         self._limits = limits
         self._store = office or LocalPermitStore()
         self._worker = uuid.uuid4().hex
-        self._clouds: dict[str, _CloudLeases] = {}
+        self._clouds: dict[str, _CloudPermits] = {}
 
     def vm_cap(self, csp: str, region: str) -> int:
         """Returns how many VMs of a region all workers together may work on at once."""
-        return self._leases_of_cloud(csp).limits.vms(region)
+        return self._permits_of_cloud(csp).limits.vms(region)
 
-    def enter_region(self, csp: str, region: str) -> Permit[str]:
+    def take_region_permit(self, csp: str, region: str) -> Permit[str]:
         """Returns a permit to work in a region. An active region is entered freely, unless others are in the queue."""
-        return Permit(self._leases_of_cloud(csp).regions, region)
+        return Permit(self._permits_of_cloud(csp).regions, region)
 
     def take_vm_slots(self, csp: str, region: str, n: int = 1, right: OrderRight | None = None) -> Permit[int]:
         """Returns a permit to work on up to `n` VMs of a region; `async with` yields the number granted, at least one.
@@ -62,7 +62,7 @@ class PermitPool:
         cap = self.vm_cap(csp, region)
         if not 1 <= n <= cap:
             raise ValueError(f"{n} VMs at once in {csp}/{region}: the cap is {cap}")
-        return Permit(self._leases_of_cloud(csp).slots_of_region(region), n, right)
+        return Permit(self._permits_of_cloud(csp).slots_of_region(region), n, right)
 
     def slots_in_use(self) -> dict[str, int]:
         """Returns the VM permits in use, per cloud/region; empty at rest."""
@@ -73,22 +73,22 @@ class PermitPool:
             if place.used
         }
 
-    async def return_all(self) -> None:
+    async def return_all_permits(self) -> None:
         """Returns all leases to the store."""
         for cloud in self._clouds.values():
             await cloud.close()
 
-    def _leases_of_cloud(self, csp: str) -> _CloudLeases:
+    def _permits_of_cloud(self, csp: str) -> _CloudPermits:
         cloud = self._clouds.get(csp)
         if cloud is None:
-            cloud = self._clouds[csp] = _CloudLeases(csp, self._worker, self._limits.limits_of_cloud(csp), self._store)
+            cloud = self._clouds[csp] = _CloudPermits(csp, self._worker, self._limits.limits_of_cloud(csp), self._store)
         return cloud
 
 
 class _FifoQueue(ABC, Generic[Requested]):
     """Serves requests in order: a request that does not fit waits, and no later one overtakes it."""
 
-    def __init__(self, cloud: _CloudLeases) -> None:
+    def __init__(self, cloud: _CloudPermits) -> None:
         self.cloud = cloud
         self.waiting: deque[tuple[Requested, asyncio.Future[int]]] = deque()
 
@@ -106,13 +106,13 @@ class _FifoQueue(ABC, Generic[Requested]):
     @abstractmethod
     def _return_slots(self, wanted: Requested, size: int) -> None: ...
 
-    async def wait_and_take(self, wanted: Requested) -> int:
+    async def acquire_slots(self, wanted: Requested) -> int:
         while True:
-            if not self.waiting and self.cloud.are_leases_valid() and (size := self._available_size(wanted)):
+            if not self.waiting and self.cloud.are_permits_valid() and (size := self._available_size(wanted)):
                 self._take_slots(wanted, size)
                 return size
             size = await self._wait_for_turn(wanted)
-            if self.cloud.are_leases_valid():  # the lease may have expired since, if the process was frozen
+            if self.cloud.are_permits_valid():  # the lease may have expired since, if the process was frozen
                 return size
             self._return_slots(wanted, size)
 
@@ -125,21 +125,21 @@ class _FifoQueue(ABC, Generic[Requested]):
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and not turn.exception():  # granted just now: pass it on
                 self._return_slots(wanted, turn.result())
-            self.serve_waiting()
+            self.serve_waiting_requests()
             if self.waiting:
                 self.cloud.request_exchange(at_once=True)  # the next request may not have been sent to the store
             raise
 
-    def give_back(self, wanted: Requested, size: int) -> None:
+    def release_slots(self, wanted: Requested, size: int) -> None:
         self._return_slots(wanted, size)
-        self.serve_waiting()
+        self.serve_waiting_requests()
 
-    def serve_waiting(self) -> None:
+    def serve_waiting_requests(self) -> None:
         """Serves the queue from its head until a request does not fit."""
         while self.waiting:
             wanted, turn = self.waiting[0]
             if not turn.done():
-                size = self._available_size(wanted) if self.cloud.are_leases_valid() else 0
+                size = self._available_size(wanted) if self.cloud.are_permits_valid() else 0
                 if not size:
                     return
                 self._take_slots(wanted, size)
@@ -150,7 +150,7 @@ class _FifoQueue(ABC, Generic[Requested]):
         """Yields the requests that are still waiting."""
         return (wanted for wanted, turn in self.waiting if not turn.done())
 
-    def fail_waiting(self, error: BaseException) -> None:
+    def fail_waiting_requests(self, error: BaseException) -> None:
         while self.waiting:
             _, turn = self.waiting.popleft()
             if not turn.done():
@@ -160,7 +160,7 @@ class _FifoQueue(ABC, Generic[Requested]):
 class _RegionSlots(_FifoQueue[int]):
     """The VM permits of one region."""
 
-    lease: PermitLease | None = None
+    lease: RegionPermits | None = None
     used = 0
     holders = 0  # permits of the region
     touched = False  # since the last exchange
@@ -184,7 +184,7 @@ class _RegionSlots(_FifoQueue[int]):
         return size if self.used + size <= self.lease.amount else 0
 
     def _is_leased(self, wanted: int) -> bool:
-        return self.lease is not None and self.cloud.are_leases_valid()
+        return self.lease is not None and self.cloud.are_permits_valid()
 
     def _take_slots(self, wanted: int, size: int) -> None:
         self.used += size
@@ -194,18 +194,18 @@ class _RegionSlots(_FifoQueue[int]):
         self.used -= size
 
 
-class _RegionQueue(_FifoQueue[str]):
+class _ActiveRegions(_FifoQueue[str]):
     """The active regions of one cloud, each with any number of holders."""
 
     def has_room_for(self, wanted: str) -> bool:
         lease = self.cloud.slots_of_region(wanted).lease
-        return lease is not None and not lease.closing and self.cloud.are_leases_valid()
+        return lease is not None and not lease.closing and self.cloud.are_permits_valid()
 
     def _available_size(self, wanted: str) -> int:
         return int(self.has_room_for(wanted))
 
     def _is_leased(self, wanted: str) -> bool:
-        return self.cloud.slots_of_region(wanted).lease is not None and self.cloud.are_leases_valid()
+        return self.cloud.slots_of_region(wanted).lease is not None and self.cloud.are_permits_valid()
 
     def _take_slots(self, wanted: str, size: int) -> None:
         place = self.cloud.slots_of_region(wanted)
@@ -219,12 +219,12 @@ class _RegionQueue(_FifoQueue[str]):
             self.cloud.request_exchange(at_once=True)  # the next region may become active
 
 
-class _CloudLeases:
+class _CloudPermits:
     """The leases of one cloud, exchanged with the store while anything is held or waited for."""
 
     def __init__(self, csp: str, worker: str, limits: PermitLimits, office: PermitStore) -> None:
         self._csp, self._worker, self.limits, self._store = csp, worker, limits, office
-        self.regions = _RegionQueue(self)
+        self.regions = _ActiveRegions(self)
         self.places: dict[str, _RegionSlots] = {}
         self._until = 0.0  # expiry of all leases, by `seconds_since_boot`
         self._news = asyncio.Event()
@@ -236,7 +236,7 @@ class _CloudLeases:
             place = self.places[region] = _RegionSlots(self)
         return place
 
-    def are_leases_valid(self) -> bool:
+    def are_permits_valid(self) -> bool:
         """Tells whether the leases of the last exchange have not expired."""
         return seconds_since_boot() < self._until
 
@@ -250,11 +250,11 @@ class _CloudLeases:
 
     async def close(self) -> None:
         if self._task and not self._task.done():
-            await self.let_leases_expire()
+            await self.let_permits_expire()
             with suppress(StoreUnavailable):
                 await self._store.exchange_permits(self._csp, self._worker, [], self.limits)
 
-    async def let_leases_expire(self) -> None:
+    async def let_permits_expire(self) -> None:
         """Stops without returning the leases, like a worker that dies; they expire."""
         self._until = 0.0
         if self._task:
@@ -275,9 +275,9 @@ class _CloudLeases:
                     async with asyncio.timeout(pause):
                         await self._news.wait()
         except Exception as error:
-            self.regions.fail_waiting(error)
+            self.regions.fail_waiting_requests(error)
             for place in self.places.values():
-                place.fail_waiting(error)
+                place.fail_waiting_requests(error)
             raise
 
     def _permit_requests(self) -> list[PermitRequest]:
@@ -290,7 +290,7 @@ class _CloudLeases:
                 given_back.add(region)
                 place.lease = None
             elif place.is_wanted or not place.is_idle or (place.lease and (place.touched or region in line)):
-                holds = max(place.used, place.lease.amount if place.lease and self.are_leases_valid() else 0)
+                holds = max(place.used, place.lease.amount if place.lease and self.are_permits_valid() else 0)
                 wishes.append(PermitRequest(region, holds, place.wanted_amount()))
             else:
                 place.lease = None
@@ -325,9 +325,9 @@ class _CloudLeases:
         self._until = asked + SHARE_SECONDS
         for region, place in self.places.items():
             place.lease = terms.leases.get(region)
-        self.regions.serve_waiting()
+        self.regions.serve_waiting_requests()
         for place in self.places.values():
-            place.serve_waiting()
+            place.serve_waiting_requests()
         return CONTESTED_SECONDS if terms.contested else RENEW_SECONDS
 
 
@@ -339,9 +339,9 @@ class LocalPermitStore:
 
     async def exchange_permits(
         self, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits
-    ) -> PermitTerms:
+    ) -> PermitReply:
         shares = self._shares.get(cloud, [])
-        mine, terms = settle_shares(shares, worker, wishes, limits, seconds_since_boot())
+        mine, terms = compute_permit_shares(shares, worker, wishes, limits, seconds_since_boot())
         self._shares[cloud] = [*(share for share in shares if share.worker != worker), *mine]
         return terms
 
@@ -361,17 +361,17 @@ class Permit(Generic[Requested]):
         """Acquires the permits and proves the right, just before a call."""
         line = self._line
         while True:
-            self._size = await line.wait_and_take(self._wanted)
+            self._size = await line.acquire_slots(self._wanted)
             if self._right is None:
                 return self._size
             try:
                 await self._right.prove()
             except BaseException:
-                line.give_back(self._wanted, self._size)
+                line.release_slots(self._wanted, self._size)
                 raise
-            if line.cloud.are_leases_valid():  # proving the right may have taken long
+            if line.cloud.are_permits_valid():  # proving the right may have taken long
                 return self._size
-            line.give_back(self._wanted, self._size)
+            line.release_slots(self._wanted, self._size)
 
     async def __aexit__(self, *_: object) -> None:
-        self._line.give_back(self._wanted, self._size)
+        self._line.release_slots(self._wanted, self._size)

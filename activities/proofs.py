@@ -32,9 +32,9 @@ from domain.identities import (
     ProofClaims,
     ProofUse,
     SessionClaims,
-    key_id,
     message_digest,
-    request_id_of,
+    public_key_id,
+    request_id_in_message,
 )
 from domain.message import SignedMessage
 from domain.model import Request
@@ -63,7 +63,7 @@ class ProofSigner:
     ) -> None:
         self._key = OKPKey.import_key(pem)
         self.name = name
-        self.public = public_text(self._key.as_dict(private=False)["x"])
+        self.public = encode_public_key(self._key.as_dict(private=False)["x"])
         self._namespace = namespace
         self._seconds = seconds
         self._prefix = certificate + CERTIFICATE_END if certificate else ""
@@ -78,7 +78,7 @@ class ProofSigner:
             iat=now,
             exp=now + self._seconds,
             jti=uuid.uuid4().hex,
-            rid=request_id_of(named),
+            rid=request_id_in_message(named),
             dig=message_digest(named, purpose),
             login=login,
         )
@@ -92,7 +92,7 @@ class ProofSigner:
         )
 
     def _sign_claims(self, claims: ProofClaims | SessionClaims) -> str:
-        header = {"alg": ALGORITHM, "kid": key_id(self.public)}
+        header = {"alg": ALGORITHM, "kid": public_key_id(self.public)}
         content = claims.model_dump_json(exclude_defaults=True).encode()
         return jws.serialize_compact(header, content, self._key, algorithms=[ALGORITHM])
 
@@ -109,16 +109,16 @@ class ProofVerifier:
     def __call__(self, message: SignedMessage, purpose: str, at: datetime | None) -> Subject:
         """Returns the sender; raises Refused if the proof is missing, altered, expired, foreign or another's."""
         if not message.proof:
-            raise _refused(message, "it has no proof")
+            raise _unproven_refusal(message, "it has no proof")
         certificate, _, proof = message.proof.rpartition(CERTIFICATE_END)
         now = (at or datetime.now(UTC)).timestamp()
         key, owner = self._open_session(message, certificate, now) if certificate else self._find_key(message, proof)
         claims = _verify_signature(message, proof, key, ProofClaims)
         self._check_period(message, claims, now)
         if claims.sub != message.requested_by or not owner.may_speak_for(claims.sub):
-            raise _refused(message, f"the key of {owner.name} does not prove that name")
-        if claims.rid != request_id_of(message) or claims.dig != message_digest(message, purpose):
-            raise _refused(message, "it is not what was signed")
+            raise _unproven_refusal(message, f"the key of {owner.name} does not prove that name")
+        if claims.rid != request_id_in_message(message) or claims.dig != message_digest(message, purpose):
+            raise _unproven_refusal(message, "it is not what was signed")
         use = ProofUse(claims.jti, datetime.fromtimestamp(claims.exp + CLOCK_SKEW, UTC))
         return replace(self._describe_sender(message, claims, owner), proof=use)
 
@@ -126,20 +126,20 @@ class ProofVerifier:
         """Returns the sender with its groups: with a login those of its OIDC issuer, through whatever door it came."""
         login = owner.login or claims.login
         if claims.login and owner.issuer is None:
-            raise _refused(message, f"the key of {owner.name} vouches for nobody")
+            raise _unproven_refusal(message, f"the key of {owner.name} vouches for nobody")
         if login is None:
             vouched = owner.name if owner.issuer else ""
             return Subject(claims.sub, self._groups_of(claims.sub, owner), proven=True, issuer=vouched)
         principal = Principal(name=claims.sub, proven=True, issuer=login.issuer, groups=login.groups)
-        return self.recall(principal)
+        return self.look_up_principal(principal)
 
     def _check_period(self, message: SignedMessage, claims: ProofClaims | SessionClaims, now: float) -> None:
         if claims.aud != self._namespace:
-            raise _refused(message, f"its proof is for the namespace {claims.aud[:80]!a}")
+            raise _unproven_refusal(message, f"its proof is for the namespace {claims.aud[:80]!a}")
         if not claims.iat - CLOCK_SKEW <= now < claims.exp + CLOCK_SKEW or claims.exp - claims.iat > MAX_SECONDS:
-            raise _refused(message, "its proof has expired, or is not good yet")
+            raise _unproven_refusal(message, "its proof has expired, or is not good yet")
 
-    def recall(self, principal: Principal) -> Subject:
+    def look_up_principal(self, principal: Principal) -> Subject:
         """Returns a principal with its groups of now; raises Refused if nobody proves or vouches for it any more.
 
         A name that was only claimed, before proofs were wanted, stays one: it has no groups of the identities file.
@@ -168,7 +168,7 @@ class ProofVerifier:
         session = _verify_signature(message, certificate, key, SessionClaims)
         self._check_period(message, session, now)
         if owner.issuer is None or not owner.may_speak_for(session.sub):
-            raise _refused(message, f"the key of {owner.name} does not vouch for {session.sub}")
+            raise _unproven_refusal(message, f"the key of {owner.name} does not vouch for {session.sub}")
         return _import_public(session.key), KeyOwner(session.sub, login=session.login)
 
     def _find_key(self, message: SignedMessage, proof: str) -> tuple[OKPKey, KeyOwner]:
@@ -176,7 +176,7 @@ class ProofVerifier:
             self._known, self._keys = known, _index_keys(known)
         found = self._keys.get(str(read_header(proof).get("kid", "")))
         if found is None:
-            raise _refused(message, "its proof is by a key that is not known here")
+            raise _unproven_refusal(message, "its proof is by a key that is not known here")
         return found
 
     def _groups_of(self, subject: str, owner: KeyOwner) -> tuple[str, ...]:
@@ -191,7 +191,7 @@ class ReplayMemory:
         self._most = most
         self._used: dict[str, tuple[str, datetime]] = {}
 
-    def check_use(self, subject: Subject, call: str) -> None:
+    def check_single_use(self, subject: Subject, call: str) -> None:
         """Raises Refused if the subject's proof was used for another call before. A retried call is the same one."""
         if subject.proof is None:
             return
@@ -202,7 +202,7 @@ class ReplayMemory:
             self._used = {proof: use for proof, use in self._used.items() if use[1] > now}
 
 
-class ProgramSigner(Interceptor):
+class ProgramSigningInterceptor(Interceptor):
     """Signs the requests of our programs that this process starts, with the worker's key."""
 
     def __init__(self, signer: ProofSigner) -> None:
@@ -225,13 +225,13 @@ class _SigningOutbound(OutboundInterceptor):
         return await super().start_workflow(input)
 
 
-def new_key() -> tuple[bytes, str]:
+def generate_key_pair() -> tuple[bytes, str]:
     """Returns a new private key as PEM, and its public key as the identities file has it."""
     key = OKPKey.generate_key("Ed25519")
-    return key.as_pem(private=True), public_text(key.as_dict(private=False)["x"])
+    return key.as_pem(private=True), encode_public_key(key.as_dict(private=False)["x"])
 
 
-def public_text(x: object) -> str:
+def encode_public_key(x: object) -> str:
     """Returns a public key as text."""
     return f"ed25519:{x}"
 
@@ -239,7 +239,7 @@ def public_text(x: object) -> str:
 def _index_keys(known: Identities) -> dict[str, tuple[OKPKey, KeyOwner]]:
     owners = [(text, KeyOwner(name)) for name, subject in known.subjects.items() for text in subject.keys]
     owners += [(text, KeyOwner(name, issuer)) for name, issuer in known.issuers.items() for text in issuer.keys]
-    return {key_id(text): (_import_public(text), owner) for text, owner in owners}
+    return {public_key_id(text): (_import_public(text), owner) for text, owner in owners}
 
 
 def _import_public(text: str) -> OKPKey:
@@ -264,9 +264,9 @@ def _verify_signature(message: SignedMessage, signed: str, key: OKPKey, claims: 
     try:
         return claims.model_validate_json(jws.deserialize_compact(signed, key, algorithms=[ALGORITHM]).payload)
     except (JoseError, ValidationError, ValueError) as error:
-        raise _refused(message, "its proof was altered, or signed with another key") from error
+        raise _unproven_refusal(message, "its proof was altered, or signed with another key") from error
 
 
-def _refused(message: SignedMessage, why: str) -> Refused:
+def _unproven_refusal(message: SignedMessage, why: str) -> Refused:
     who = message.requested_by or "somebody without a name"
     return Refused(Category.FORBIDDEN, f"{who} is not proven: {why}", HINT)

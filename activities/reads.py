@@ -20,13 +20,14 @@ from activities import refusals
 from activities.access import Authorizer
 from domain import registry
 from domain.access import Subject
+from domain.actionview import ActionView
 from domain.aliases import AliasesView, AliasQuery
 from domain.dryrun import DryRun
 from domain.errors import Refused, StoreUnavailable
 from domain.events import Event, EventPage, EventQuery, parse_cursor
 from domain.locks import LocksView, LockView
 from domain.model import (
-    Claim,
+    BeginRequest,
     HistoryLine,
     HistoryView,
     ObjectsView,
@@ -41,7 +42,6 @@ from domain.model import (
 from domain.ports import Inventory
 from domain.quotas import QuotaQuery, QuotasView
 from domain.requests import AccessQuery, AccessView
-from domain.runs import ActionView
 from domain.statetable import NONE
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ def answered_beside_worker(read: Read) -> Read:
     return read
 
 
-def direct_reads(
+def collect_direct_reads(
     activities: Iterable[Callable[..., Any]], beside_worker: bool = False
 ) -> dict[str, Callable[..., Awaitable[Any]]]:
     """The reads that a process with the store can answer itself, by their names; more of them beside a worker."""
@@ -86,36 +86,34 @@ class ReadActivities:
     @answered_from_store
     @activity.defn
     async def read_object(self, query: ReadQuery) -> ObjectView:
-        return _view_in_source_words(
-            await refusal_as_answer(self.inventory.read_object(query.path)), self.real_backends
-        )
+        return _show_view_statuses(await translate_refusals(self.inventory.read_object(query.path)), self.real_backends)
 
     @answered_from_store
     @activity.defn
     async def read_tree(self, query: ReadQuery) -> TreeView:
-        return await refusal_as_answer(self.inventory.read_tree(query.path, query.limit))
+        return await translate_refusals(self.inventory.read_tree(query.path, query.limit))
 
     @answered_from_store
     @activity.defn
     async def read_outcome(self, query: ReadQuery) -> Outcome:
-        return await refusal_as_answer(self.inventory.read_outcome(query.run))
+        return await translate_refusals(self.inventory.read_outcome(query.run))
 
     @answered_from_store
     @activity.defn
     async def read_action(self, query: ReadQuery) -> ActionView:
-        return await refusal_as_answer(self.inventory.read_action(query.run))
+        return await translate_refusals(self.inventory.read_action(query.run))
 
     @answered_from_store
     @activity.defn
     async def read_events(self, query: EventQuery) -> EventPage:
         """The events after a position, in an order in which none is missed."""
-        events = await refusal_as_answer(self._read_events(query))
+        events = await translate_refusals(self._read_events(query))
         return EventPage(events=events, cursor=events[-1].id if events else query.after)
 
     async def _read_events(self, query: EventQuery) -> list[Event]:
         found = await self.inventory.list_events_after(parse_cursor(query.after), query.limit)
         return [
-            event.model_copy(update={"line": _line_in_source_words(registry.kind_at(event.line.path), event.line)})
+            event.model_copy(update={"line": _show_line_statuses(registry.kind_at(event.line.path), event.line)})
             if registry.is_object_path(event.line.path)
             else event  # a refused login
             for event in found
@@ -125,13 +123,13 @@ class ReadActivities:
     @activity.defn
     async def read_newest_position(self, query: EventQuery) -> EventPage:
         """Returns the position from which events can be followed: after the newest one."""
-        return EventPage(cursor=str(await refusal_as_answer(self.inventory.read_newest_position())))
+        return EventPage(cursor=str(await translate_refusals(self.inventory.read_newest_position())))
 
     @answered_from_store
     @activity.defn
     async def read_objects(self, query: ReadQuery) -> ObjectsView:
-        found, after = await refusal_as_answer(self._list_visible(query))
-        return ObjectsView(objects=[_view_in_source_words(view, self.real_backends) for view in found], after=after)
+        found, after = await translate_refusals(self._list_visible(query))
+        return ObjectsView(objects=[_show_view_statuses(view, self.real_backends) for view in found], after=after)
 
     async def _list_visible(self, query: ReadQuery) -> tuple[list[ObjectView], str]:
         """Reads a page below each path that the reader may see, not below all paths. Returns where the next begins."""
@@ -144,29 +142,29 @@ class ReadActivities:
     @answered_from_store
     @activity.defn
     async def read_aliases(self, query: AliasQuery) -> AliasesView:
-        return AliasesView(aliases=await refusal_as_answer(self.inventory.find_aliases(query)))
+        return AliasesView(aliases=await translate_refusals(self.inventory.find_aliases(query)))
 
     @answered_from_store
     @activity.defn
     async def read_history(self, query: ReadQuery) -> HistoryView:
         after = int(query.after) if query.after.isdecimal() else 0
-        lines = await refusal_as_answer(self.inventory.read_history(query.path, query.limit, after))
-        return HistoryView(lines=[_line_in_source_words(registry.kind_at(query.path), line) for line in lines])
+        lines = await translate_refusals(self.inventory.read_history(query.path, query.limit, after))
+        return HistoryView(lines=[_show_line_statuses(registry.kind_at(query.path), line) for line in lines])
 
     @answered_from_store
     @activity.defn
     async def read_locks(self, query: ReadQuery) -> LocksView:
-        holds = await refusal_as_answer(self.inventory.list_locks(query.path))
+        holds = await translate_refusals(self.inventory.list_locks(query.path))
         return LocksView(locks=[LockView(**vars(hold)) for hold in holds])
 
     @answered_beside_worker
     @activity.defn
     async def read_check(self, request: Request) -> DryRun:
         """Dry run: returns what policy, examination and begin would answer now. Changes nothing."""
-        admission = await refusal_as_answer(self._check_request(request))
+        admission = await translate_refusals(self._check_request(request))
         if not admission.grant:
             return admission
-        shown, grant = registry.kind_at(request.path).shown_status, admission.grant
+        shown, grant = registry.kind_at(request.path).display_status, admission.grant
         words = {"came_from": shown(grant.came_from), "then": shown(grant.then)}
         return admission.model_copy(update={"grant": grant.model_copy(update=words)})
 
@@ -175,8 +173,8 @@ class ReadActivities:
         if examine := self.dry_run_checks.get((registry.kind_at(request.path).name, request.action)):
             request = await examine(request)
         run = f"check-{uuid.uuid4().hex[:12]}"
-        return await self.inventory.check_admission(
-            Claim(
+        return await self.inventory.preview_admission(
+            BeginRequest(
                 request=request,
                 run=run,
                 at=datetime.now(UTC),
@@ -190,7 +188,7 @@ class ReadActivities:
     @activity.defn
     async def read_quotas(self, query: QuotaQuery) -> QuotasView:
         """Returns what tenants use of their quotas: those in which the reader may see something."""
-        page = await refusal_as_answer(self.inventory.read_quotas(query))
+        page = await translate_refusals(self.inventory.read_quotas(query))
         reader = Subject(query.requested_by)
         visible = [row for row in page.tenants if self.authorizer.readable_paths(reader, row.used.tenant)]
         return page.model_copy(update={"tenants": visible})
@@ -199,31 +197,31 @@ class ReadActivities:
     async def read_access(self, query: AccessQuery) -> AccessView:
         """Tells the sender who it is and what it may do."""
         at = activity.info().scheduled_time if activity.in_activity() else None
-        return await refusal_as_answer(asyncio.to_thread(self.authorizer.describe_access, query, at))
+        return await translate_refusals(asyncio.to_thread(self.authorizer.describe_access, query, at))
 
     @answered_from_store
     @activity.defn
     async def read_store(self, query: ReadQuery) -> StoreView:
         """Returns the store's identity and schema version."""
-        return await refusal_as_answer(self.describe_store())
+        return await translate_refusals(self.describe_store())
 
 
-def _view_in_source_words(view: ObjectView, real: Collection[str]) -> ObjectView:
+def _show_view_statuses(view: ObjectView, real: Collection[str]) -> ObjectView:
     kind = registry.find_kind(view.kind)
     words: dict[str, object] = {
-        "previous_status": kind.shown_status(view.previous_status),
+        "previous_status": kind.display_status(view.previous_status),
         "simulated": kind.has_simulated_provider(view.spec, view.placement, real),
     }
     if view.target_action != NONE:  # at rest the target is `None` in another sense
-        words["target_status"] = kind.shown_status(view.target_status)
+        words["target_status"] = kind.display_status(view.target_status)
     return view.model_copy(update=words)
 
 
-def _line_in_source_words(kind: registry.Kind, line: HistoryLine) -> HistoryLine:
-    return line.model_copy(update={"source": kind.shown_status(line.source), "to": kind.shown_status(line.to)})
+def _show_line_statuses(kind: registry.Kind, line: HistoryLine) -> HistoryLine:
+    return line.model_copy(update={"source": kind.display_status(line.source), "to": kind.display_status(line.to)})
 
 
-async def refusal_as_answer(work: Awaitable[T]) -> T:
+async def translate_refusals(work: Awaitable[T]) -> T:
     """Raises Refused as a benign, non-retryable error: it is an answer, not an incident."""
     try:
         return await work

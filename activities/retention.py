@@ -14,14 +14,14 @@ from temporalio import activity
 from temporalio.client import Client
 
 from activities.runs import OPEN_RUNS, list_runs
-from domain.errors import one_line
+from domain.errors import format_one_line
 from domain.healing import PruneResult
 from domain.ports import Inventory
 
 MAX_BATCHES = 50  # per sweep
 
 
-class Archive:
+class RetentionArchive:
     """A folder with one JSON lines file per day. Readers drop duplicates by `epoch` (actions) and `seq` (history)."""
 
     def __init__(self, folder: Path) -> None:
@@ -49,7 +49,7 @@ class Archive:
 class RetentionSweep:
     """Prunes old actions in a sweep; does nothing if `days` is 0."""
 
-    def __init__(self, client: Client, inventory: Inventory, archive: Archive, days: float) -> None:
+    def __init__(self, client: Client, inventory: Inventory, archive: RetentionArchive, days: float) -> None:
         self._client = client
         self._inventory = inventory
         self._archive = archive
@@ -70,7 +70,9 @@ class RetentionSweep:
                 part = await self._inventory.prune_batch(before, total.after, busy, self._archive.append_rows)
             except OSError as error:
                 activity.logger.error("the archive cannot be written, so nothing is pruned: %s", error)
-                return total.model_copy(update={"problem": one_line(f"the archive cannot be written: {error}", 300)})
+                return total.model_copy(
+                    update={"problem": format_one_line(f"the archive cannot be written: {error}", 300)}
+                )
             total = PruneResult(actions=total.actions + part.actions, lines=total.lines + part.lines, after=part.after)
             if not part.after:
                 break

@@ -11,10 +11,10 @@ from temporalio.exceptions import ApplicationError
 from activities.fence import Fence
 from activities.orphans import REFUSED_BY_PROVIDER, ProviderListing
 from activities.retry import ProviderRetry
-from domain.errors import ProviderError, one_line
+from domain.errors import ProviderError, format_one_line
 from domain.kinds import Kind
 from domain.model import ObjectView, WorkReport
-from domain.orphans import LivingThing, ThingKey, begin_time_of_epoch
+from domain.orphans import ProviderObject, ProviderObjectKey, begin_time_of_epoch
 from domain.paths import kind_of
 from domain.ports import Inventory
 from domain.singleorder import (
@@ -66,7 +66,7 @@ class SingleOrderActivities:
         try:
             return await self._patience.call_with_retry(call)
         except ProviderError as error:
-            raise ApplicationError(one_line(error), type=REFUSED_BY_PROVIDER, non_retryable=True) from error
+            raise ApplicationError(format_one_line(error), type=REFUSED_BY_PROVIDER, non_retryable=True) from error
 
     async def inspect_object(self, view: ObjectView) -> str:
         """Returns an object's state at the provider, for self-healing."""
@@ -88,19 +88,21 @@ class SingleOrderListing(ProviderListing):
     async def list_providers(self, prefix: str) -> AsyncIterator[str]:
         yield self.family
 
-    def describe_difference(self, thing: LivingThing, record: ObjectView) -> str:
+    def describe_difference(self, thing: ProviderObject, record: ObjectView) -> str:
         wrong = self._is_certain(record) and record.status != self._rules.status_from(ObjectFacts("", thing.state))
         return f"is {record.status}, but outside it is {thing.state}" if wrong else ""
 
-    def must_exist(self, record: ObjectView) -> bool:
+    def must_have_thing(self, record: ObjectView) -> bool:
         return self._is_certain(record) and record.status != self._rules.status_from(ObjectFacts(record.path, ABSENT))
 
     def _is_certain(self, record: ObjectView) -> bool:
         return record.status in self._stable[record.kind] and record.status not in self._rules.uncertain_states
 
-    async def read_living(self, provider: str, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+    async def read_provider_page(
+        self, provider: str, prefix: str, after: ProviderObjectKey
+    ) -> Sequence[ProviderObject]:
         return [
-            LivingThing(
+            ProviderObject(
                 facts.path,
                 self.family,
                 facts.path,
@@ -108,5 +110,5 @@ class SingleOrderListing(ProviderListing):
                 str(facts.epoch or ""),
                 begin_time_of_epoch(facts.epoch),
             )
-            for facts in await self._provider.list_living(prefix, after[1])
+            for facts in await self._provider.list_existing_objects(prefix, after[1])
         ]

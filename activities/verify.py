@@ -11,11 +11,11 @@ from temporalio import activity
 from temporalio.client import Client
 
 from activities.busypaths import BusyPaths
-from activities.companions import CompanionKeeper
-from activities.heartbeat import keep_heartbeat
+from activities.companions import CompanionReconciler
+from activities.heartbeat import send_heartbeats
 from activities.runs import RunState, read_run_state
 from domain import registry
-from domain.invariants import AuditSnapshot, find_open_without_run, find_unowned_transitions
+from domain.invariants import AuditSnapshot, find_missing_runs, find_unowned_transitions
 from domain.model import InvariantViolation, ReadQuery, VerificationReport
 from domain.ports import Inventory
 
@@ -35,27 +35,27 @@ class VerifyActivities:
         client: Client,
         inventory: Inventory,
         audits: Sequence[AuditFunction],
-        companions: CompanionKeeper | None = None,
+        companions: CompanionReconciler | None = None,
     ) -> None:
         self._client = client
         self._inventory = inventory
         self._audits = audits
-        self._companions = companions or CompanionKeeper(client)
+        self._companions = companions or CompanionReconciler(client)
 
     @activity.defn
     async def verify(self, query: ReadQuery) -> VerificationReport:
         """Checks everything at or below a path. Findings about objects of open actions are left out."""
-        async with keep_heartbeat():
+        async with send_heartbeats():
             snapshot = await self._inventory.read_audit_snapshot(query.path)
             dead = await self._find_dead_runs(snapshot)
             books = [await audit(query.path) for audit in self._audits]
             late = await self._find_late_companions(query.path)
-            begun = await self._inventory.paths_begun_since(snapshot.last)
+            begun = await self._inventory.list_paths_begun_since(snapshot.last)
         alive = [record for record in snapshot.open if record.run not in dead]
         runs = {record.run for record in alive} | {run for _, _, run in snapshot.held if run not in dead}
         here = [record for record in snapshot.open if not query.path or _is_below(query.path, record.path)]
         findings = [
-            *find_open_without_run(here, runs),
+            *find_missing_runs(here, runs),
             *find_unowned_transitions(snapshot.under_way, snapshot.held, {record.epoch for record in alive}, runs),
             *snapshot.findings,
             *(finding for wrong, _ in books for finding in wrong),
@@ -71,17 +71,17 @@ class VerifyActivities:
         }
         looked_at["outside"] = sum(size for _, size in books)
         more = max(0, len(sure) - MAX_LISTED) + snapshot.more
-        return VerificationReport(findings=choose_listed(sure), more=more, looked_at=looked_at)
+        return VerificationReport(findings=limit_findings(sure), more=more, looked_at=looked_at)
 
     async def _find_late_companions(self, prefix: str) -> list[InvariantViolation]:
         """Checks I12: missing companions and overdue timers."""
         told = "its {} does not run ({}); start it with: starter heal"
         missing = [
             InvariantViolation("I12", companion.path, told.format(companion.title, companion.id))
-            for companion in await self._companions.list_missing()
+            for companion in await self._companions.list_missing_companions()
             if not prefix or _is_below(prefix, companion.path)
         ]
-        return missing + await self._companions.list_overdue(prefix, datetime.now(UTC))
+        return missing + await self._companions.list_overdue_violations(prefix, datetime.now(UTC))
 
     async def _find_dead_runs(self, kept: AuditSnapshot) -> set[str]:
         """Returns closed runs whose action is still open or whose lock is still held."""
@@ -97,14 +97,14 @@ class VerifyActivities:
         closed = {run for run, alive in zip(owners, answers, strict=True) if not alive}
         if not closed:
             return closed
-        return closed & {suspect.run for suspect in await self._inventory.list_suspects(datetime.now(UTC))}
+        return closed & {suspect.run for suspect in await self._inventory.list_stuck_items(datetime.now(UTC))}
 
 
 def _is_below(prefix: str, path: str) -> bool:
     return path == prefix or path.startswith(f"{prefix}:")
 
 
-def choose_listed(findings: Sequence[InvariantViolation]) -> list[InvariantViolation]:
+def limit_findings(findings: Sequence[InvariantViolation]) -> list[InvariantViolation]:
     """Returns at most MAX_LISTED findings, in their order: of every invariant some, so that many of one hide none."""
     rank: Counter[str] = Counter()
     ranked: list[tuple[int, int]] = []

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
-from bench import signalled as bare
-from bench.rig import Rig, head, in_turns, rig, row, run
-from providers.edge.agent import ReferenceCrm
+from bench import signalbaseline as baselines
+from bench.stack import BenchStack, measure_in_turns, print_result_row, print_table_head, rig, run
+from providers.edge.crm import ReferenceCrm
 from providers.edge.handover import CrmHandover
 from providers.edge.platform import SimulatedPlatform
 from providers.edge.token import CrmToken
@@ -26,7 +26,7 @@ TURNS = 5
 
 
 @asynccontextmanager
-async def cloudlets(rig: Rig) -> AsyncIterator[list[str]]:
+async def run_cloudlets(rig: BenchStack) -> AsyncIterator[list[str]]:
     """Creates twenty cloudlets with a cluster each, and reference CRMs whose work takes no time."""
     paths = [f"org:bench:cloudlet:c{n}" for n in range(CLOUDLETS)]
     with tempfile.TemporaryDirectory() as folder:
@@ -56,25 +56,25 @@ async def cloudlets(rig: Rig) -> AsyncIterator[list[str]]:
                 platform.close()
 
 
-async def apps(rig: Rig, paths: list[str], turn: int) -> None:
+async def create_apps(rig: BenchStack, paths: list[str], turn: int) -> None:
     names = [f"{path}:cluster:k:app:a{turn}-{n}" for path in paths for n in range(APPS)]
     done = await asyncio.gather(*(rig.do(name, "create") for name in names))
     assert {outcome.status for outcome in done} == {"Ready"}
 
 
-async def signalled(rig: Rig, turn: int) -> None:
+async def signalled(rig: BenchStack, turn: int) -> None:
     """Runs bare workflows that wait for one signal: the least that an action costs that waits for an answer."""
     loop, waiting = asyncio.get_running_loop(), defaultdict[str, asyncio.Event](asyncio.Event)
 
     def waits(name: str) -> None:
         loop.call_soon_threadsafe(waiting[name].set)  # called in a workflow's thread
 
-    bare.waits = waits
+    baselines.waits = waits
 
     async def one(name: str) -> None:
-        handle = await rig.client.start_workflow(bare.WaitForSignal.run, 1, id=name, task_queue=bare.QUEUE)
+        handle = await rig.client.start_workflow(baselines.WaitForSignal.run, 1, id=name, task_queue=baselines.QUEUE)
         await waiting[name].wait()
-        await handle.signal(bare.WaitForSignal.answer, 1)
+        await handle.signal(baselines.WaitForSignal.answer, 1)
         await handle.result()
 
     await asyncio.gather(*(one(f"signal-{turn}-{n}") for n in range(CLOUDLETS * APPS)))
@@ -84,17 +84,23 @@ async def main() -> None:
     async with rig(simulated=False) as fast:
         baseline = Worker(
             fast.client,
-            task_queue=bare.QUEUE,
-            workflows=[bare.WaitForSignal],
+            task_queue=baselines.QUEUE,
+            workflows=[baselines.WaitForSignal],
             build_id="bare",
             workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
         )
-        async with baseline, cloudlets(fast) as paths:
-            ours, theirs = await in_turns(TURNS, lambda n: apps(fast, paths, n), lambda n: signalled(fast, n))
+        async with baseline, run_cloudlets(fast) as paths:
+            ours, theirs = await measure_in_turns(
+                TURNS, lambda n: create_apps(fast, paths, n), lambda n: signalled(fast, n)
+            )
     total = CLOUDLETS * APPS
     a, b = total / ours, total / theirs
-    head(f"{total} AppInst creates on {CLOUDLETS} cloudlets at once, CRMs that take no time", "ours", "bare")
-    row("actions per second (bare: workflow that waits for a signal)", f"{a:.0f}/s", f"{b:.0f}/s", a / b, ">= 0.5")
+    print_table_head(
+        f"{total} AppInst creates on {CLOUDLETS} cloudlets at once, CRMs that take no time", "ours", "bare"
+    )
+    print_result_row(
+        "actions per second (bare: workflow that waits for a signal)", f"{a:.0f}/s", f"{b:.0f}/s", a / b, ">= 0.5"
+    )
 
 
 if __name__ == "__main__":

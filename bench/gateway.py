@@ -20,9 +20,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.rig import Rig, head, mci, rig, row, run, timed
+from bench.stack import BenchStack, mci, measure_seconds, print_result_row, print_table_head, rig, run
 from client.actions import ActionClient
-from client.gateway import GatewayAddress, GatewayReads
+from client.gateway import GatewayAddress, GatewayReader
 from domain.model import ObjectView, Request
 from gateway.context import Gateway
 from gateway.reads import GatewayClient
@@ -35,16 +35,16 @@ PATH = "ns:bench:mci:one"
 
 
 @dataclass
-class Connection:
+class HttpConnection:
     """One kept-alive HTTP connection: no library between the gateway and the clock."""
 
     port: int
     _streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = field(default=None)
 
-    async def ask(self, method: str, route: str, body: Any = None, **headers: str) -> tuple[int, bytes]:
+    async def send_http_request(self, method: str, route: str, body: Any = None, **headers: str) -> tuple[int, bytes]:
         reader, writer = self._streams or await asyncio.open_connection("127.0.0.1", self.port)
         self._streams = reader, writer
-        writer.write(_message(self.port, method, route, body, headers))
+        writer.write(_build_http_message(self.port, method, route, body, headers))
         answer = await reader.readuntil(b"\r\n\r\n")
         length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", answer)
         return int(answer.split(b" ", 2)[1]), await reader.readexactly(int(length[1]) if length else 0)
@@ -54,7 +54,9 @@ class Connection:
             self._streams[1].close()
 
 
-def _message(port: int, method: str, route: str, body: Any = None, headers: dict[str, str] | None = None) -> bytes:
+def _build_http_message(
+    port: int, method: str, route: str, body: Any = None, headers: dict[str, str] | None = None
+) -> bytes:
     content = json.dumps(body).encode() if body is not None else b""
     lines = [f"{method} {route} HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Content-Length: {len(content)}"]
     lines += ["Content-Type: application/json"] if content else []
@@ -63,7 +65,7 @@ def _message(port: int, method: str, route: str, body: Any = None, headers: dict
 
 
 @asynccontextmanager
-async def gateway_process(rig: Rig) -> AsyncIterator[tuple[int, int]]:
+async def run_gateway_process(rig: BenchStack) -> AsyncIterator[tuple[int, int]]:
     """A gateway beside the rig's store, in a process of its own; yields its process ID and its port."""
     environment = os.environ | {
         "RATCHET_HOME": str(rig.service.settings.home),
@@ -84,25 +86,25 @@ async def gateway_process(rig: Rig) -> AsyncIterator[tuple[int, int]]:
         await process.wait()
 
 
-async def medians(turns: int, works: dict[str, Callable[[int], Awaitable[Any]]]) -> dict[str, float]:
+async def measure_medians(turns: int, works: dict[str, Callable[[int], Awaitable[Any]]]) -> dict[str, float]:
     """The median time of each work, measured in turns; their order is random, as what runs before has an effect."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for n in range(turns + 5):
         for name in random.sample(list(works), len(works)):
-            times[name].append(await timed(works[name](n)))
+            times[name].append(await measure_seconds(works[name](n)))
     return {name: statistics.median(each[5:]) for name, each in times.items()}
 
 
-async def measure_reads(rig: Rig, port: int) -> None:
+async def measure_reads(rig: BenchStack, port: int) -> None:
     through_gateway = ActionClient(rig.client)
-    through_gateway.gateway = GatewayReads(
+    through_gateway.gateway = GatewayReader(
         GatewayAddress(f"http://127.0.0.1:{port}", rig.client.service_client.config.target_host, "default", "")
     )
     beside_store = Gateway(GatewayClient(rig.client, rig.service.store_reads())).ratchet
-    connection = Connection(port)
+    connection = HttpConnection(port)
 
     async def over_http(_n: int) -> None:
-        status, body = await connection.ask("GET", f"/v1/objects/{PATH}")
+        status, body = await connection.send_http_request("GET", f"/v1/objects/{PATH}")
         assert status == 200, body
         ObjectView.model_validate_json(body)
 
@@ -112,20 +114,20 @@ async def measure_reads(rig: Rig, port: int) -> None:
         "gateway": lambda _n: through_gateway.read_object(PATH),
         "store": lambda _n: beside_store.read_object(PATH),
     }
-    found = await medians(READS, works)
+    found = await measure_medians(READS, works)
     await connection.close()
-    head("Reading one object over HTTP, on a kept-alive connection", "HTTP", "SDK")
+    print_table_head("Reading one object over HTTP, on a kept-alive connection", "HTTP", "SDK")
     for which, what, limit in (
         ("worker", "the SDK asks a worker", f"<= {READ_LIMIT:g}"),
         ("gateway", "the SDK asks the same gateway", f"<= {READ_LIMIT:g}"),
         ("store", "the SDK reads the store itself, without any process between", "told"),
     ):
-        row(what, _ms(found["http"]), _ms(found[which]), found["http"] / found[which], limit)
+        print_result_row(what, _format_ms(found["http"]), _format_ms(found[which]), found["http"] / found[which], limit)
 
 
-async def measure_admissions(rig: Rig, port: int) -> None:
+async def measure_admissions(rig: BenchStack, port: int) -> None:
     """From the request to admitted: `Prefer: respond-async`, beside `request_action`."""
-    connection = Connection(port)
+    connection = HttpConnection(port)
     numbers = count()
     times: dict[str, list[float]] = {"http": [], "sdk": []}
     for _ in range(ADMISSIONS):
@@ -134,7 +136,7 @@ async def measure_admissions(rig: Rig, port: int) -> None:
             began = time.perf_counter()
             if which == "http":
                 route = f"/v1/objects/{PATH}/actions/{action}"
-                status, body = await connection.ask("POST", route, {}, Prefer="respond-async")
+                status, body = await connection.send_http_request("POST", route, {}, Prefer="respond-async")
                 assert status in (200, 202), body
             else:
                 ticket = await rig.asking.request_action(Request(path=PATH, action=action, requested_by="bench"))
@@ -143,40 +145,44 @@ async def measure_admissions(rig: Rig, port: int) -> None:
             await rig.client.get_workflow_handle(PATH).result()
     await connection.close()
     http, sdk = (statistics.median(times[which][2:]) for which in ("http", "sdk"))
-    head("From the request to admitted", "HTTP", "SDK")
-    row("a path that was acted on before", _ms(http), _ms(sdk), http / sdk, f"<= {ADMISSION_LIMIT:g}")
+    print_table_head("From the request to admitted", "HTTP", "SDK")
+    print_result_row(
+        "a path that was acted on before", _format_ms(http), _format_ms(sdk), http / sdk, f"<= {ADMISSION_LIMIT:g}"
+    )
 
 
-async def measure_streams(rig: Rig, pid: int, port: int) -> None:
+async def measure_streams(rig: BenchStack, pid: int, port: int) -> None:
     """Streams that are all open; then something happens, and each of them tells it."""
-    before = _memory_of(pid)
+    before = _memory_of_process(pid)
     async with AsyncExitStack() as whole:
         readers = []
         for _ in range(STREAMS):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             whole.callback(writer.close)
-            writer.write(_message(port, "GET", "/v1/events"))
+            writer.write(_build_http_message(port, "GET", "/v1/events"))
             readers.append(reader)
         await asyncio.gather(*(reader.readuntil(b"retry: ") for reader in readers))
         began = time.perf_counter()
         await rig.do(PATH, "reboot")
         await asyncio.gather(*(reader.readuntil(b"event: change") for reader in readers))
-        seconds, most = time.perf_counter() - began, _memory_of(pid)
-    head(
+        seconds, most = time.perf_counter() - began, _memory_of_process(pid)
+    print_table_head(
         f"{STREAMS:,} open event streams on one process; an action is told to all after {seconds:.1f} s", "all", "none"
     )
-    row("memory of the process", f"{most:.0f} MB", f"{before:.0f} MB", most / before, f"< {STREAMS_MB} MB")
+    print_result_row("memory of the process", f"{most:.0f} MB", f"{before:.0f} MB", most / before, f"< {STREAMS_MB} MB")
 
 
-async def measure_at_once(port: int) -> None:
+async def measure_concurrent_creations(port: int) -> None:
     """Creations that wait for their outcome, all sent before the first is answered."""
     spec = {"spec": mci(1, 1)}
 
     async def create(n: int) -> int:
-        connection = Connection(port)
+        connection = HttpConnection(port)
         try:
             return (
-                await connection.ask("POST", f"/v1/objects/ns:bench:mci:m{n}/actions/create", spec, Prefer="wait=60")
+                await connection.send_http_request(
+                    "POST", f"/v1/objects/ns:bench:mci:m{n}/actions/create", spec, Prefer="wait=60"
+                )
             )[0]
         finally:
             await connection.close()
@@ -185,26 +191,26 @@ async def measure_at_once(port: int) -> None:
     answers = await asyncio.gather(*(create(n) for n in range(AT_ONCE)))
     seconds = time.perf_counter() - began
     good = sum(status in (200, 202) for status in answers)
-    head(f"{AT_ONCE} creations at once, each answered with its outcome", "answered", "sent")
-    row(f"all after {seconds:.1f} s", str(good), str(AT_ONCE), good / AT_ONCE, "= 1")
+    print_table_head(f"{AT_ONCE} creations at once, each answered with its outcome", "answered", "sent")
+    print_result_row(f"all after {seconds:.1f} s", str(good), str(AT_ONCE), good / AT_ONCE, "= 1")
 
 
-def _memory_of(pid: int) -> float:
+def _memory_of_process(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def _ms(seconds: float) -> str:
+def _format_ms(seconds: float) -> str:
     return f"{1_000 * seconds:.2f} ms"
 
 
 async def main() -> None:
-    async with rig(simulated=False) as bench, gateway_process(bench) as (pid, port):
+    async with rig(simulated=False) as bench, run_gateway_process(bench) as (pid, port):
         await bench.do(PATH, "create", mci(1, 2))
         await measure_reads(bench, port)
         await measure_admissions(bench, port)
         await measure_streams(bench, pid, port)
-        await measure_at_once(port)
+        await measure_concurrent_creations(port)
 
 
 if __name__ == "__main__":

@@ -24,11 +24,11 @@ class InstantCloud:
     async def list_tagged_vms(self, region: str, prefix: str, after: VmKey = FIRST_VM) -> list[VmFacts]:
         return []
 
-    async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
+    async def list_missing_offers(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
         return []
 
-    async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
+    async def prepare_resource(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
         return resource.token
 
-    async def release(self, region: str, resource: SharedResource) -> None:
+    async def release_resource(self, region: str, resource: SharedResource) -> None:
         return None

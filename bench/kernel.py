@@ -9,10 +9,19 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from activities.mci.vms import order_token
-from bench import bare, client
-from bench.rig import Rig, head, in_turns, mci, more_workers, rig, row, run
+from bench import admissionclient, baselines
+from bench.stack import (
+    BenchStack,
+    mci,
+    measure_in_turns,
+    print_result_row,
+    print_table_head,
+    rig,
+    run,
+    run_extra_workers,
+)
 from domain.limits import CAPS_BY_CLOUD
-from domain.model import ActionEnding, ActionResult, Chunk, Claim, Request, Target, TargetLanding, WorkReport
+from domain.model import ActionEnding, ActionResult, BeginRequest, Chunk, Request, Target, TargetLanding, WorkReport
 from domain.ports import VmFacts, VmOrder
 from domain.wire import split_placement
 
@@ -20,26 +29,28 @@ AT_ONCE = 200
 VERBS = ("suspend", "resume")
 
 
-async def throughput(rig: Rig) -> None:
+async def measure_throughput(rig: BenchStack) -> None:
     """Measures one-VM actions, 200 at once, against bare workflows with one activity."""
     path = "ns:bench:mci:many"
     await rig.do(path, "create", mci(10, AT_ONCE))
     vms = [f"{path}:vm:g{n}-{i}" for n in range(10) for i in range(1, AT_ONCE // 10 + 1)]
-    ours, theirs = await in_turns(
+    ours, theirs = await measure_in_turns(
         6,
         lambda n: asyncio.gather(*(rig.do(vm, VERBS[n % 2]) for vm in vms)),
-        lambda n: asyncio.gather(*(_bare(rig, f"one-{n}-{i}") for i in range(AT_ONCE))),
+        lambda n: asyncio.gather(*(_run_bare_workflow(rig, f"one-{n}-{i}") for i in range(AT_ONCE))),
     )
     a, b = AT_ONCE / ours, AT_ONCE / theirs
-    head("Actions per second, 200 at once", "ours", "bare")
-    row("one-VM actions (bare: workflow with one activity)", f"{a:.0f}/s", f"{b:.0f}/s", a / b, ">= 0.65 (goal 0.85)")
+    print_table_head("Actions per second, 200 at once", "ours", "bare")
+    print_result_row(
+        "one-VM actions (bare: workflow with one activity)", f"{a:.0f}/s", f"{b:.0f}/s", a / b, ">= 0.65 (goal 0.85)"
+    )
 
 
-async def _bare(rig: Rig, name: str) -> int:
-    return await rig.client.execute_workflow(bare.OneActivity.run, 1, id=name, task_queue=bare.QUEUE)
+async def _run_bare_workflow(rig: BenchStack, name: str) -> int:
+    return await rig.client.execute_workflow(baselines.OneActivity.run, 1, id=name, task_queue=baselines.QUEUE)
 
 
-async def size(rig: Rig) -> None:
+async def measure_size(rig: BenchStack) -> None:
     """Measures one action on 1,000 and on 10,000 VMs in 10 regions. Baselines are measured in turns with ours."""
     ours: dict[int, float] = {}
     plain: dict[int, float] = {}
@@ -48,42 +59,44 @@ async def size(rig: Rig) -> None:
         durable, script = f"ns:bench:mci:size{vms}", f"ns:bench:mci:plain{vms}"
         for path in (durable, script):
             await rig.do(path, "create", mci(10, vms))
-        ours[vms], plain[vms], ten = await in_turns(
+        ours[vms], plain[vms], ten = await measure_in_turns(
             8,
             lambda n, path=durable: rig.do(path, VERBS[n % 2]),  # type: ignore[misc]
-            lambda n, path=script: _plain(rig, path, n),  # type: ignore[misc]
-            lambda n, vms=vms: _ten(rig, f"ten-{vms}-{n}"),  # type: ignore[misc]
+            lambda n, path=script: _run_plain_script(rig, path, n),  # type: ignore[misc]
+            lambda n, vms=vms: _run_ten_activities(rig, f"ten-{vms}-{n}"),  # type: ignore[misc]
         )
         events[vms] = await rig.events(durable)
         if vms == 1_000:
-            head("One action on many VMs, clouds that answer at once", "ours", "baseline")
+            print_table_head("One action on many VMs, clouds that answer at once", "ours", "baseline")
             label = "1,000 VMs, 10 regions (bare: 10 no-op activities)"
-            row(label, f"{ours[vms] * 1e3:.0f} ms", f"{ten * 1e3:.0f} ms", ours[vms] / ten, "<= 3 (goal 1.5)")
+            print_result_row(
+                label, f"{ours[vms] * 1e3:.0f} ms", f"{ten * 1e3:.0f} ms", ours[vms] / ten, "<= 3 (goal 1.5)"
+            )
     mine, theirs = [(times[10_000] - times[1_000]) / 9_000 for times in (ours, plain)]
     label = "each VM from 1,000 to 10,000 (plain asyncio, same writes)"
-    row(label, f"{mine * 1e6:.0f} µs", f"{theirs * 1e6:.0f} µs", mine / theirs, "<= 3 (goal 1.5)")
+    print_result_row(label, f"{mine * 1e6:.0f} µs", f"{theirs * 1e6:.0f} µs", mine / theirs, "<= 3 (goal 1.5)")
     print(f"{'history events: 1,000 VMs, per region':<58} {events[1_000] / 10:>14.1f} {'':>23}   <= 10")
     print(f"{'history events: 10,000 VMs':<58} {events[10_000]:>14} {'':>23}   < 300")
 
 
-async def _ten(rig: Rig, name: str) -> int:
-    return await rig.client.execute_workflow(bare.ManyActivities.run, 10, id=name, task_queue=bare.QUEUE)
+async def _run_ten_activities(rig: BenchStack, name: str) -> int:
+    return await rig.client.execute_workflow(baselines.ManyActivities.run, 10, id=name, task_queue=baselines.QUEUE)
 
 
-async def _plain(rig: Rig, path: str, n: int) -> None:
+async def _run_plain_script(rig: BenchStack, path: str, n: int) -> None:
     """Carries out the action as a plain script: the same writes and calls in one process, nothing durable."""
     inventory = rig.service.inventory
     action, to = VERBS[n % 2], ("Suspended", "Running")[n % 2]
     request = Request(path=path, action=action)
-    admission = await inventory.begin_action(Claim(request=request, run=f"{path}{n}", at=datetime.now(UTC)))
+    admission = await inventory.begin_action(BeginRequest(request=request, run=f"{path}{n}", at=datetime.now(UTC)))
     assert admission.grant
-    await asyncio.gather(*(_plain_chunk(rig, chunk, to) for chunk in admission.grant.chunks))
+    await asyncio.gather(*(_run_plain_chunk(rig, chunk, to) for chunk in admission.grant.chunks))
     await inventory.finish_action(
-        ActionEnding.of_grant(admission.grant, ActionResult.SUCCEEDED, WorkReport(), datetime.now(UTC))
+        ActionEnding.from_grant(admission.grant, ActionResult.SUCCEEDED, WorkReport(), datetime.now(UTC))
     )
 
 
-async def _plain_chunk(rig: Rig, chunk: Chunk, to: str) -> None:
+async def _run_plain_chunk(rig: BenchStack, chunk: Chunk, to: str) -> None:
     inventory, permits = rig.service.inventory, rig.service.context.permits
     csp, region = split_placement(chunk.placement)
     cloud, todo = rig.service.context.clouds[csp], iter(await inventory.list_targets(chunk))
@@ -91,7 +104,9 @@ async def _plain_chunk(rig: Rig, chunk: Chunk, to: str) -> None:
 
     async def lane() -> None:
         while batch := list(islice(todo, cloud.orders_per_call)):
-            orders = [VmOrder(target.path, _token(target, chunk), target.info["cloud_id"]) for target in batch]
+            orders = [
+                VmOrder(target.path, _chunk_order_token(target, chunk), target.info["cloud_id"]) for target in batch
+            ]
             async with permits.take_vm_slots(csp, region, len(orders)):
                 answers = await cloud.perform_orders(chunk.action, region, orders)
             landed.extend(TargetLanding(answer.path, to) for answer in answers if isinstance(answer, VmFacts))
@@ -100,61 +115,61 @@ async def _plain_chunk(rig: Rig, chunk: Chunk, to: str) -> None:
     await inventory.land_targets(chunk, landed, datetime.now(UTC))
 
 
-def _token(target: Target, chunk: Chunk) -> str:
+def _chunk_order_token(target: Target, chunk: Chunk) -> str:
     return order_token(target.path, target.info["generation"], chunk.action, chunk.epoch)
 
 
-async def simulated_size() -> None:
+async def measure_simulated_size() -> None:
     """Measures 1,000 VMs on the simulated clouds without latency, including their database and one call per VM."""
     async with rig() as simulated:
         path = "ns:bench:mci:simulated"
         await simulated.do(path, "create", mci(10, 1_000))
-        ours, ten = await in_turns(
-            8, lambda n: simulated.do(path, VERBS[n % 2]), lambda n: _ten(simulated, f"simulated-{n}")
+        ours, ten = await measure_in_turns(
+            8, lambda n: simulated.do(path, VERBS[n % 2]), lambda n: _run_ten_activities(simulated, f"simulated-{n}")
         )
-    head("The same on the simulated clouds, without latency", "ours", "baseline")
+    print_table_head("The same on the simulated clouds, without latency", "ours", "baseline")
     label = "1,000 VMs, 10 regions (bare: 10 no-op activities)"
-    row(label, f"{ours * 1e3:.0f} ms", f"{ten * 1e3:.0f} ms", ours / ten, "told")
+    print_result_row(label, f"{ours * 1e3:.0f} ms", f"{ten * 1e3:.0f} ms", ours / ten, "told")
 
 
-async def makespan(latency: float, vms: int, workers: int = 1) -> None:
+async def measure_makespan(latency: float, vms: int, workers: int = 1) -> None:
     """Measures an action on slow clouds against the least time that the caps, which hold over all workers, allow."""
     jitter, regions = 0.5, 10
-    async with rig(latency, jitter) as slow, more_workers(slow, workers - 1):
+    async with rig(latency, jitter) as slow, run_extra_workers(slow, workers - 1):
         path = "ns:bench:mci:slow"
         await slow.do(path, "create", mci(regions, vms))
-        (took,) = await in_turns(2, lambda n: slow.do(path, VERBS[n % 2]))
+        (took,) = await measure_in_turns(2, lambda n: slow.do(path, VERBS[n % 2]))
     places = [(group["csp"], group["subGroupSize"]) for group in mci(regions, vms)["subGroups"]]
     bound = max(size / CAPS_BY_CLOUD[csp].vms * latency for csp, size in places)
-    head(f"Makespan with clouds that take {latency * 1e3:.0f} ms ± 50 % per VM", "ours", "lower bound")
+    print_table_head(f"Makespan with clouds that take {latency * 1e3:.0f} ms ± 50 % per VM", "ours", "lower bound")
     label = f"{vms:,} VMs in {regions} regions under the caps, {workers} worker{'s' if workers > 1 else ''}"
-    row(label, f"{took:.2f} s", f"{bound:.2f} s", took / bound, "<= 1.15 (goal 1.05)")
+    print_result_row(label, f"{took:.2f} s", f"{bound:.2f} s", took / bound, "<= 1.15 (goal 1.05)")
 
 
-async def admission(rig: Rig) -> None:
+async def measure_admission(rig: BenchStack) -> None:
     """Measures the time from the request to admission, one at a time, from a client process."""
-    await rig.do(client.PATH, "create", mci(1, 1))
+    await rig.do(admissionclient.PATH, "create", mci(1, 1))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.client", rig.client.service_client.config.target_host),
+        *(sys.executable, "-m", "bench.admissionclient", rig.client.service_client.config.target_host),
         stdout=asyncio.subprocess.PIPE,
     )
     out, _ = await process.communicate()
     times = {name: seconds * 1e3 for name, seconds in json.loads(out).items()}
-    head("From the request to admitted (bare: update-with-start on such an ID)", "ours", "bare")
+    print_table_head("From the request to admitted (bare: update-with-start on such an ID)", "ours", "bare")
     for label, which in (("a path that was acted on before", "used"), ("a new path", "new")):
         ours, theirs = times[which], times[f"bare {which}"]
-        row(label, f"{ours:.1f} ms", f"{theirs:.1f} ms", ours / theirs, "<= 1.5")
+        print_result_row(label, f"{ours:.1f} ms", f"{theirs:.1f} ms", ours / theirs, "<= 1.5")
 
 
 async def main() -> None:
     async with rig(simulated=False) as fast:
-        await admission(fast)
-        await throughput(fast)
-        await size(fast)
-    await simulated_size()
-    await makespan(0.2, 3_000)
-    await makespan(0.5, 5_000)
-    await makespan(0.5, 5_000, workers=2)
+        await measure_admission(fast)
+        await measure_throughput(fast)
+        await measure_size(fast)
+    await measure_simulated_size()
+    await measure_makespan(0.2, 3_000)
+    await measure_makespan(0.5, 5_000)
+    await measure_makespan(0.5, 5_000, workers=2)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from unittest import mock
 
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
-from bench import timers
-from bench.rig import Rig, head, memory, rig, row, run
+from bench import timerbaseline
+from bench.stack import BenchStack, memory, print_result_row, print_table_head, rig, run
 from domain.leases.dates import format_date
 from domain.model import ActionEnding, ActionResult, Outcome
 
@@ -25,30 +25,37 @@ TURNS = 2
 
 
 async def main(pending: int, together: int) -> None:
-    async with rig() as site, _sleepers(site):
-        await _each(range(together), lambda n: _add_host(site, n))
+    async with rig() as site, _timer_worker(site):
+        await _run_items_concurrently(range(together), lambda n: _add_host(site, n))
         before = memory()
         began = time.perf_counter()
-        await _each(range(pending), lambda n: _create(site, f"wait-{n}", *_window(n, together)))
+        await _run_items_concurrently(
+            range(pending), lambda n: _create_lease(site, f"wait-{n}", *_lease_period(n, together))
+        )
         took = time.perf_counter() - began
         print(f"\n{pending:,} pending leases on {together} hosts, {AT_ONCE} requests in flight")
         print(f"{'created':<58} {pending / took:>12.0f}/s")
         print(f"{'worker memory for them (process ' + f'{memory():.0f} MB)':<58} {memory() - before:>11.0f} MB")
-        print(f"{'open workflows for them':<58} {await _open(site):>14}")
-        turns = [(await _bare(site, together, n), await _ours(site, together, n)) for n in range(TURNS)]
-    head(f"Lag of {together} starts in the same second, with {pending:,} others pending", "leases", "bare timers")
+        print(f"{'open workflows for them':<58} {await _count_open_workflows(site):>14}")
+        turns = [
+            (await _measure_bare_timers(site, together, n), await _measure_lease_starts(site, together, n))
+            for n in range(TURNS)
+        ]
+    print_table_head(
+        f"Lag of {together} starts in the same second, with {pending:,} others pending", "leases", "bare timers"
+    )
     for what, part in (("the middle one (bare: the timer has fired)", 0), ("the last one", 1)):
         theirs, ours = (statistics.mean(turn[side][part] for turn in turns) for side in (0, 1))
-        row(what, f"{ours:.2f} s", f"{theirs:.2f} s", ours / theirs, "<= 2")
+        print_result_row(what, f"{ours:.2f} s", f"{theirs:.2f} s", ours / theirs, "<= 2")
 
 
-def _window(n: int, hosts: int) -> tuple[datetime, datetime]:
+def _lease_period(n: int, hosts: int) -> tuple[datetime, datetime]:
     """Returns the period of the n-th waiting lease: each host is booked hour after hour, from a day ahead."""
     start = datetime.now(UTC) + timedelta(days=1, hours=2 * (n // hosts))
     return start, start + timedelta(hours=1)
 
 
-async def _create(site: Rig, name: str, start: datetime, end: datetime) -> None:
+async def _create_lease(site: BenchStack, name: str, start: datetime, end: datetime) -> None:
     spec = {
         "hosts": 1,
         "pool": "bench",
@@ -60,11 +67,11 @@ async def _create(site: Rig, name: str, start: datetime, end: datetime) -> None:
     assert outcome.result is ActionResult.SUCCEEDED
 
 
-async def _add_host(site: Rig, n: int) -> None:
+async def _add_host(site: BenchStack, n: int) -> None:
     await site.do(f"pool:bench:host:h{n}", "add", {})
 
 
-async def _each(items: Sequence[int], work: Callable[[int], Awaitable[Any]]) -> None:
+async def _run_items_concurrently(items: Sequence[int], work: Callable[[int], Awaitable[Any]]) -> None:
     todo = iter(items)
 
     async def lane() -> None:
@@ -74,11 +81,11 @@ async def _each(items: Sequence[int], work: Callable[[int], Awaitable[Any]]) -> 
     await asyncio.gather(*(lane() for _ in range(AT_ONCE)))
 
 
-async def _ours(site: Rig, number: int, turn: int) -> tuple[float, float]:
+async def _measure_lease_starts(site: BenchStack, number: int, turn: int) -> tuple[float, float]:
     """Returns the lags from the common start until each lease is committed as ACTIVE: median and maximum."""
-    due = _soon(number)
+    due = _next_common_start(number)
     names = [f"together-{turn}-{n}" for n in range(number)]
-    await _each(range(number), lambda n: _create(site, names[n], due, due + timedelta(hours=1)))
+    await _run_items_concurrently(range(number), lambda n: _create_lease(site, names[n], due, due + timedelta(hours=1)))
     ended: dict[str, float] = {}
 
     inventory = site.service.inventory
@@ -95,45 +102,45 @@ async def _ours(site: Rig, number: int, turn: int) -> tuple[float, float]:
                 await asyncio.sleep(0.2)
     for name in names:
         assert (await site.service.inventory.read_object(f"project:bench:lease:{name}")).status == "ACTIVE"
-    await _each(range(number), lambda n: _forget(site, names[n]))
+    await _run_items_concurrently(range(number), lambda n: _delete_lease(site, names[n]))
     return statistics.median(ended.values()), max(ended.values())
 
 
-async def _forget(site: Rig, name: str) -> None:
+async def _delete_lease(site: BenchStack, name: str) -> None:
     await site.do(f"project:bench:lease:{name}", "delete")
 
 
-async def _bare(site: Rig, number: int, turn: int) -> tuple[float, float]:
-    due = _soon(number)
+async def _measure_bare_timers(site: BenchStack, number: int, turn: int) -> tuple[float, float]:
+    due = _next_common_start(number)
     ids = [f"sleeper-{turn}-{n}" for n in range(number)]
 
     async def start(n: int) -> None:
-        await site.client.start_workflow(timers.Sleeper.run, due, id=ids[n], task_queue=timers.QUEUE)
+        await site.client.start_workflow(timerbaseline.Sleeper.run, due, id=ids[n], task_queue=timerbaseline.QUEUE)
 
-    await _each(range(number), start)
+    await _run_items_concurrently(range(number), start)
     woke: list[datetime] = await asyncio.gather(
-        *(site.client.get_workflow_handle_for(timers.Sleeper.run, name).result() for name in ids)
+        *(site.client.get_workflow_handle_for(timerbaseline.Sleeper.run, name).result() for name in ids)
     )
     lags = [(each - due).total_seconds() for each in woke]
     return statistics.median(lags), max(lags)
 
 
-def _soon(number: int) -> datetime:
+def _next_common_start(number: int) -> datetime:
     """Returns a full second that leaves enough time to prepare."""
     return datetime.now(UTC).replace(microsecond=0) + AHEAD + timedelta(seconds=number // 25)
 
 
-def _sleepers(site: Rig) -> Worker:
+def _timer_worker(site: BenchStack) -> Worker:
     return Worker(
         site.client,
-        task_queue=timers.QUEUE,
-        workflows=[timers.Sleeper],
+        task_queue=timerbaseline.QUEUE,
+        workflows=[timerbaseline.Sleeper],
         build_id="bare",
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
     )
 
 
-async def _open(site: Rig) -> int:
+async def _count_open_workflows(site: BenchStack) -> int:
     return (await site.client.count_workflows("ExecutionStatus = 'Running'")).count
 
 

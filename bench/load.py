@@ -19,9 +19,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench import bare
-from bench.edge import cloudlets
-from bench.rig import Rig, head, mci, memory, rig, row, run
+from bench import baselines
+from bench.edge import run_cloudlets
+from bench.stack import BenchStack, mci, memory, print_result_row, print_table_head, rig, run
 from client.actions import Ticket
 from client.errors import Unanswered
 from domain.errors import Refused
@@ -53,7 +53,7 @@ SHORT = LoadSize(mcis=4, machines=5, hosts=5, services=10, edge=False)
 
 
 @dataclass
-class Log:
+class LoadLog:
     """The users' answers and latencies."""
 
     ours: list[float] = field(default_factory=list)
@@ -65,20 +65,20 @@ class Log:
 
 
 @asynccontextmanager
-async def world(site: Rig, size: LoadSize) -> AsyncIterator[list[Pick]]:
+async def create_load_objects(site: BenchStack, size: LoadSize) -> AsyncIterator[list[Pick]]:
     """Creates objects of every family. Yields a random choice of requests for each family."""
     async with AsyncExitStack() as stack:
-        picks = [await _mcis(site, size), await _machines(site, size), await _leases(site, size)]
-        picks.append(await _systems(site, size))
+        picks = [await _create_mcis(site, size), await _create_machines(site, size), await _add_lease_hosts(site, size)]
+        picks.append(await _create_systems(site, size))
         if size.edge:
-            paths = await stack.enter_async_context(cloudlets(site))
-            picks.append(_edge(paths))
+            paths = await stack.enter_async_context(run_cloudlets(site))
+            picks.append(_edge_request_picker(paths))
         yield picks
 
 
-async def _mcis(site: Rig, size: LoadSize) -> Pick:
+async def _create_mcis(site: BenchStack, size: LoadSize) -> Pick:
     names = [f"ns:load:mci:m{n}" for n in range(size.mcis)]
-    await _together([(name, "create", mci(2, 10)) for name in names], site)
+    await _run_in_batches([(name, "create", mci(2, 10)) for name in names], site)
 
     def pick(chance: random.Random) -> Ask:
         vm = f":vm:g{chance.randrange(2)}-{chance.randint(1, 5)}" if chance.random() < 0.8 else ""
@@ -87,17 +87,17 @@ async def _mcis(site: Rig, size: LoadSize) -> Pick:
     return pick
 
 
-async def _machines(site: Rig, size: LoadSize) -> Pick:
-    await _together([("account:load", "create", None), ("image:load", "create", None)], site)
+async def _create_machines(site: BenchStack, size: LoadSize) -> Pick:
+    await _run_in_batches([("account:load", "create", None), ("image:load", "create", None)], site)
     await site.do("node:load", "create", {"memory": 4_000})
     await site.do(SPACE, "create")
     names = [f"{SPACE}:machine:m{n}" for n in range(size.machines)]
-    await _together([(name, "create", {"image": "load", "node": "load"}) for name in names], site)
+    await _run_in_batches([(name, "create", {"image": "load", "node": "load"}) for name in names], site)
     return lambda chance: (chance.choice(names), chance.choice(["pause", "resume", "stop", "start", "reboot"]), None)
 
 
-async def _leases(site: Rig, size: LoadSize) -> Pick:
-    await _together([(f"pool:load:host:h{n}", "add", {}) for n in range(size.hosts)], site)
+async def _add_lease_hosts(site: BenchStack, size: LoadSize) -> Pick:
+    await _run_in_batches([(f"pool:load:host:h{n}", "add", {}) for n in range(size.hosts)], site)
 
     def pick(chance: random.Random) -> Ask:
         path = f"project:load:lease:l{chance.randrange(size.hosts)}"
@@ -108,11 +108,11 @@ async def _leases(site: Rig, size: LoadSize) -> Pick:
     return pick
 
 
-async def _systems(site: Rig, size: LoadSize) -> Pick:
+async def _create_systems(site: BenchStack, size: LoadSize) -> Pick:
     parts = [{"name": f"s{n}", "command": ["run"]} for n in range(10)]
     names = [f"system:load{n}" for n in range(size.services // 10)]
-    await _together([(name, "create", {"backend": "simulated"}) for name in names], site)
-    await _together([(name, "deploy", {"definition": {"parts": parts}}) for name in names], site)
+    await _run_in_batches([(name, "create", {"backend": "simulated"}) for name in names], site)
+    await _run_in_batches([(name, "deploy", {"definition": {"parts": parts}}) for name in names], site)
 
     def pick(chance: random.Random) -> Ask:
         part = f"{chance.choice(names)}:s{chance.randrange(10)}"
@@ -121,7 +121,7 @@ async def _systems(site: Rig, size: LoadSize) -> Pick:
     return pick
 
 
-def _edge(paths: list[str]) -> Pick:
+def _edge_request_picker(paths: list[str]) -> Pick:
     def pick(chance: random.Random) -> Ask:
         cluster = f"{chance.choice(paths)}:cluster:k"
         if chance.random() < 0.3:
@@ -131,34 +131,39 @@ def _edge(paths: list[str]) -> Pick:
     return pick
 
 
-async def _together(asks: list[Ask], site: Rig) -> None:
+async def _run_in_batches(asks: list[Ask], site: BenchStack) -> None:
     """Carries out actions, fifty at a time."""
     for start in range(0, len(asks), 50):
         await asyncio.gather(*(site.do(*ask) for ask in asks[start : start + 50]))
 
 
 @dataclass(frozen=True)
-class Habits:
+class UserBehavior:
     """The users' mean pause, and the share of bare workflows among their requests."""
 
     thinking: float = 0.0
     bare: float = BARE
 
 
-async def users(
-    site: Rig, picks: list[Pick], number: int, seconds: float, seed: int, habits: Habits | None = None
-) -> Log:
+async def run_users(
+    site: BenchStack, picks: list[Pick], number: int, seconds: float, seed: int, habits: UserBehavior | None = None
+) -> LoadLog:
     """Runs concurrent users, each with one request after the other, until the time is over."""
-    log, until = Log(), time.perf_counter() + seconds
-    watching = asyncio.create_task(_watch(log))
+    log, until = LoadLog(), time.perf_counter() + seconds
+    watching = asyncio.create_task(_record_memory(log))
     await asyncio.gather(
-        *(_user(site, picks, log, until, random.Random(f"{seed}-{n}"), habits or Habits()) for n in range(number))
+        *(
+            _run_user(site, picks, log, until, random.Random(f"{seed}-{n}"), habits or UserBehavior())
+            for n in range(number)
+        )
     )
     watching.cancel()
     return log
 
 
-async def _user(site: Rig, picks: list[Pick], log: Log, until: float, chance: random.Random, habits: Habits) -> None:
+async def _run_user(
+    site: BenchStack, picks: list[Pick], log: LoadLog, until: float, chance: random.Random, habits: UserBehavior
+) -> None:
     while True:
         if habits.thinking:
             await asyncio.sleep(chance.expovariate(1 / habits.thinking))
@@ -167,22 +172,22 @@ async def _user(site: Rig, picks: list[Pick], log: Log, until: float, chance: ra
         log.asked += 1
         if chance.random() < habits.bare:
             name = f"bare-{chance.getrandbits(60):x}"
-            await site.client.execute_workflow(bare.OneActivity.run, 1, id=name, task_queue=bare.QUEUE)
+            await site.client.execute_workflow(baselines.OneActivity.run, 1, id=name, task_queue=baselines.QUEUE)
             log.theirs.append(time.perf_counter() - began)
             log.answers["bare"] += 1
             continue
         path, action, spec = chance.choice(picks)(chance)
         name = f"load-{chance.getrandbits(60):x}"
         request = Request(path=path, action=action, spec=spec, requested_by="load", request_id=name)
-        answer = await _answer(site, request, log)
+        answer = await _request_to_answer(site, request, log)
         log.answers[answer] += 1
         if not answer.startswith(("refused", "unanswered")):
             log.ours.append(time.perf_counter() - began)
 
 
-async def _answer(site: Rig, request: Request, log: Log) -> str:
+async def _request_to_answer(site: BenchStack, request: Request, log: LoadLog) -> str:
     try:
-        ticket = await _ticket(site, request, log)
+        ticket = await _repeat_until_answered(site, request, log)
     except Unanswered:
         return "unanswered"
     if refusal := ticket.admission.refusal:
@@ -194,7 +199,7 @@ async def _answer(site: Rig, request: Request, log: Log) -> str:
     return outcome.result.value
 
 
-async def _ticket(site: Rig, request: Request, log: Log) -> Ticket:
+async def _repeat_until_answered(site: BenchStack, request: Request, log: LoadLog) -> Ticket:
     """Repeats a request under one request ID until it is answered: it is carried out once."""
     until = time.perf_counter() + PATIENCE
     while True:
@@ -206,7 +211,7 @@ async def _ticket(site: Rig, request: Request, log: Log) -> Ticket:
             log.again += 1
 
 
-async def _watch(log: Log) -> None:
+async def _record_memory(log: LoadLog) -> None:
     while True:
         log.memory.append(memory())
         await asyncio.sleep(0.5)
@@ -216,7 +221,7 @@ def percentile(times: list[float], part: float) -> float:
     return sorted(times)[min(len(times) - 1, int(len(times) * part))]
 
 
-def _tell(log: Log, who: str) -> None:
+def _print_answers(log: LoadLog, who: str) -> None:
     told = ", ".join(f"{answer} {count}" for answer, count in sorted(log.answers.items()))
     print(f"{who}:\n  {log.asked:,} requests, {log.asked - log.answers['unanswered']:,} answered,", end=" ")
     print(f"{log.again} times asked again: {told}")
@@ -224,21 +229,21 @@ def _tell(log: Log, who: str) -> None:
 
 async def main() -> None:
     seed = int(os.environ.get("RATCHET_CHAOS_SEED") or random.randrange(10**6))
-    async with rig(simulated=True) as site, world(site, LoadSize()) as picks:
-        rush = await users(site, picks, USERS, RUSH, seed + 1)
-        log = await users(site, picks, USERS, SECONDS, seed, Habits(thinking=THINKING))
+    async with rig(simulated=True) as site, create_load_objects(site, LoadSize()) as picks:
+        rush = await run_users(site, picks, USERS, RUSH, seed + 1)
+        log = await run_users(site, picks, USERS, SECONDS, seed, UserBehavior(thinking=THINKING))
         report = await site.asking.run_query(VERIFY_ACTIVITY, ReadQuery(), VerificationReport, seconds=120)
     seen = ", ".join(f"{number:,} {what}" for what, number in report.looked_at.items())
     print(f"\nRATCHET_CHAOS_SEED={seed}: looked at {seen}; promises broken: {len(report.findings)}")
-    _tell(rush, f"{USERS} users without a pause, for {RUSH:g} s")
-    _tell(log, f"{USERS} users who think for {THINKING:g} s on average, for {SECONDS:g} s")
-    head("From the request to its end", "ours", "bare")
+    _print_answers(rush, f"{USERS} users without a pause, for {RUSH:g} s")
+    _print_answers(log, f"{USERS} users who think for {THINKING:g} s on average, for {SECONDS:g} s")
+    print_table_head("From the request to its end", "ours", "bare")
     for name, part in (("median", 0.5), ("95 of 100", 0.95), ("99 of 100", 0.99)):
         ours, theirs = percentile(log.ours, part), percentile(log.theirs, part)
-        row(name, f"{ours * 1e3:.0f} ms", f"{theirs * 1e3:.0f} ms", ours / theirs, "-")
+        print_result_row(name, f"{ours * 1e3:.0f} ms", f"{theirs * 1e3:.0f} ms", ours / theirs, "-")
     quarter = max(1, len(log.memory) // 4)
     first, last = statistics.mean(log.memory[:quarter]), statistics.mean(log.memory[-quarter:])
-    row("memory: last quarter (first quarter)", f"{last:.0f} MB", f"{first:.0f} MB", last / first, "flat")
+    print_result_row("memory: last quarter (first quarter)", f"{last:.0f} MB", f"{first:.0f} MB", last / first, "flat")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import EventType
 
-from bench.rig import Rig, head, in_turns, rig, row, run
+from bench.stack import BenchStack, measure_in_turns, print_result_row, print_table_head, rig, run
 from client.actions import Ticket
 from domain.model import Request
 
@@ -25,7 +25,7 @@ COMPLETED = (EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED,)
 SCHEDULED = (EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED,)
 
 
-async def estate(rig: Rig) -> list[str]:
+async def create_machines(rig: BenchStack) -> list[str]:
     """Creates two nodes with enough memory, and machines. Returns the machines' paths."""
     await rig.do("account:bench", "create")
     await rig.do("image:bench", "create")
@@ -36,70 +36,80 @@ async def estate(rig: Rig) -> list[str]:
     return machines
 
 
-async def ask(rig: Rig, path: str, action: str, spec: dict[str, object] | None = None) -> Ticket:
+async def request_admitted_action(
+    rig: BenchStack, path: str, action: str, spec: dict[str, object] | None = None
+) -> Ticket:
     ticket = await rig.asking.request_action(Request(path=path, action=action, spec=spec))
     if ticket.admission.refusal:
         raise ticket.admission.refusal.to_error()
     return ticket
 
 
-async def one_by_one(rig: Rig, path: str, n: int, user: str) -> None:
+async def run_one_by_one(rig: BenchStack, path: str, n: int, user: str) -> None:
     """Migrates the machine, and then carries out the user's action."""
-    for action, spec in (("migrate", _there(n)), (user, None)):
-        ticket = await ask(rig, path, action, spec)
+    for action, spec in (("migrate", _other_node_spec(n)), (user, None)):
+        ticket = await request_admitted_action(rig, path, action, spec)
         await rig.asking.wait_for_outcome(ticket.path, ticket.run)
 
 
-async def in_line(rig: Rig, path: str, n: int, user: str) -> None:
+async def run_through_queue(rig: BenchStack, path: str, n: int, user: str) -> None:
     """Requests migration and user's action at once: the latter waits for the former."""
-    first = await ask(rig, path, "migrate", _there(n))
-    second = await ask(rig, path, user)
+    first = await request_admitted_action(rig, path, "migrate", _other_node_spec(n))
+    second = await request_admitted_action(rig, path, user)
     await asyncio.gather(*(rig.asking.wait_for_outcome(ticket.path, ticket.run) for ticket in (first, second)))
 
 
-def _there(n: int) -> dict[str, object]:
+def _other_node_spec(n: int) -> dict[str, object]:
     return {"node": f"bench-{2 - n % 2}"}
 
 
-async def throughput(rig: Rig, machines: list[str]) -> None:
+async def measure_throughput(rig: BenchStack, machines: list[str]) -> None:
     turn = iter(range(1000))  # each turn moves all machines to the other node, and pauses or resumes them
 
-    async def everybody(way: object) -> None:
+    async def run_on_all_machines(way: object) -> None:
         n = next(turn)
         await asyncio.gather(*(way(rig, path, n, USERS[n % 2]) for path in machines))  # type: ignore[operator]
 
-    queue, direct = await in_turns(TURNS, lambda _: everybody(in_line), lambda _: everybody(one_by_one))
+    queue, direct = await measure_in_turns(
+        TURNS, lambda _: run_on_all_machines(run_through_queue), lambda _: run_on_all_machines(run_one_by_one)
+    )
     ours, theirs = 2 * AT_ONCE / queue, 2 * AT_ONCE / direct
-    head(f"Actions per second, {AT_ONCE} machines at once, a migration and a user's action on each", "queue", "direct")
-    row("through the queue (direct: one after the other)", f"{ours:.0f}/s", f"{theirs:.0f}/s", ours / theirs, ">= 0.6")
+    print_table_head(
+        f"Actions per second, {AT_ONCE} machines at once, a migration and a user's action on each", "queue", "direct"
+    )
+    print_result_row(
+        "through the queue (direct: one after the other)", f"{ours:.0f}/s", f"{theirs:.0f}/s", ours / theirs, ">= 0.6"
+    )
 
 
-async def latency(rig: Rig, path: str) -> None:
+async def measure_latency(rig: BenchStack, path: str) -> None:
     """Measures the time from a request to its first order, and from the end of the action ahead in the queue."""
     alone, behind = [], []
     if (await rig.service.inventory.read_object(path)).status == "PAUSED":
         await rig.do(path, "resume")
     for _ in range(12):
-        ticket = await ask(rig, path, "pause")
+        ticket = await request_admitted_action(rig, path, "pause")
         await rig.asking.wait_for_outcome(ticket.path, ticket.run)
-        alone.append(await _between(rig, ticket, await _at(rig, ticket, STARTED)))
+        alone.append(await _seconds_to_first_order(rig, ticket, await _time_of_event(rig, ticket, STARTED)))
         here = (await rig.service.inventory.read_object(path)).info["node"]
-        first = await ask(rig, path, "migrate", {"node": {"bench-1": "bench-2", "bench-2": "bench-1"}[here]})
-        second = await ask(rig, path, "resume")
+        first = await request_admitted_action(
+            rig, path, "migrate", {"node": {"bench-1": "bench-2", "bench-2": "bench-1"}[here]}
+        )
+        second = await request_admitted_action(rig, path, "resume")
         await asyncio.gather(*(rig.asking.wait_for_outcome(ticket.path, ticket.run) for ticket in (first, second)))
-        over, asked = await _at(rig, first, COMPLETED), await _at(rig, second, STARTED)
-        behind.append(await _between(rig, second, max(asked, over)))
+        over, asked = await _time_of_event(rig, first, COMPLETED), await _time_of_event(rig, second, STARTED)
+        behind.append(await _seconds_to_first_order(rig, second, max(asked, over)))
     ours, theirs = statistics.median(behind), statistics.median(alone)
-    head("From enqueued to the first order, one machine", "queue", "direct")
+    print_table_head("From enqueued to the first order, one machine", "queue", "direct")
     label = "from the end of what is ahead (direct: from the request)"
-    row(label, f"{ours * 1e3:.1f} ms", f"{theirs * 1e3:.1f} ms", ours / theirs, "told")
+    print_result_row(label, f"{ours * 1e3:.1f} ms", f"{theirs * 1e3:.1f} ms", ours / theirs, "told")
 
 
-async def _between(rig: Rig, ticket: Ticket, since: datetime) -> float:
-    return (await _at(rig, ticket, SCHEDULED) - since).total_seconds()
+async def _seconds_to_first_order(rig: BenchStack, ticket: Ticket, since: datetime) -> float:
+    return (await _time_of_event(rig, ticket, SCHEDULED) - since).total_seconds()
 
 
-async def _at(rig: Rig, ticket: Ticket, kinds: tuple[EventType.ValueType, ...]) -> datetime:
+async def _time_of_event(rig: BenchStack, ticket: Ticket, kinds: tuple[EventType.ValueType, ...]) -> datetime:
     """Returns the time of the first event of these kinds."""
     history = await rig.client.get_workflow_handle(ticket.path, run_id=ticket.run).fetch_history()
     found = next(event for event in history.events if event.event_type in kinds)
@@ -108,9 +118,9 @@ async def _at(rig: Rig, ticket: Ticket, kinds: tuple[EventType.ValueType, ...]) 
 
 async def main() -> None:
     async with rig() as fast:
-        machines = await estate(fast)
-        await throughput(fast, machines)
-        await latency(fast, machines[0])
+        machines = await create_machines(fast)
+        await measure_throughput(fast, machines)
+        await measure_latency(fast, machines[0])
 
 
 if __name__ == "__main__":

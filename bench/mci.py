@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bench.rig import Rig, mci, rig, run, timed
+from bench.stack import BenchStack, mci, measure_seconds, rig, run
 from domain.faults import Fault, FaultKind
 from domain.mci.messages import SurveyOrder
 from domain.model import ActionResult, Outcome
@@ -25,30 +25,30 @@ SIZES = (100, 1_000, 10_000)
 MOST_MEMORY, MOST_EVENTS, MOST_PAYLOAD = 500, 500, 256 * 1024
 
 
-async def act(bench: Rig, path: str, action: str, spec: dict[str, Any] | None = None) -> float:
+async def time_action(bench: BenchStack, path: str, action: str, spec: dict[str, Any] | None = None) -> float:
     """Carries out an action that must succeed. Returns its seconds."""
 
     async def do() -> None:
         outcome: Outcome = await bench.do(path, action, spec)
         assert outcome.result is ActionResult.SUCCEEDED, outcome
 
-    return await timed(do())
+    return await measure_seconds(do())
 
 
-async def life(bench: Rig, size: int, events: Counter[str]) -> dict[str, float]:
+async def run_life_cycle(bench: BenchStack, size: int, events: Counter[str]) -> dict[str, float]:
     """Carries out the actions of one MCI from create to delete. Returns the seconds of each."""
     path = f"ns:bench:mci:m{size}"
     took: dict[str, float] = {}
     for action in ("create", "suspend", "resume", "reboot", "terminate", "delete"):
-        took[action] = await act(bench, path, action, mci(REGIONS, size, CSPS) if action == "create" else None)
-        await weigh(bench, path, f"{action} {size}", events)
+        took[action] = await time_action(bench, path, action, mci(REGIONS, size, CSPS) if action == "create" else None)
+        await check_history_size(bench, path, f"{action} {size}", events)
         if action == "create":
-            took["status"] = await timed(bench.asking.read_object(path))
-            took["refresh"] = await timed(requests.run_survey(bench.asking, SurveyOrder(path=path)))
+            took["status"] = await measure_seconds(bench.asking.read_object(path))
+            took["refresh"] = await measure_seconds(requests.run_survey(bench.asking, SurveyOrder(path=path)))
     return took
 
 
-async def weigh(bench: Rig, path: str, what: str, events: Counter[str]) -> None:
+async def check_history_size(bench: BenchStack, path: str, what: str, events: Counter[str]) -> None:
     """Records the number of history events, and the size of the largest; fails above the limits."""
     history = await bench.client.get_workflow_handle(path).fetch_history()
     heaviest = max(event.ByteSize() for event in history.events)
@@ -58,7 +58,7 @@ async def weigh(bench: Rig, path: str, what: str, events: Counter[str]) -> None:
     events["heaviest"] = max(events["heaviest"], heaviest)
 
 
-async def half_suspended(bench: Rig, size: int) -> None:
+async def measure_status_read(bench: BenchStack, size: int) -> None:
     """Measures the store and cloud calls of a status read of many VMs, half of them suspended."""
     path = "ns:bench:mci:half"
     groups = mci(REGIONS, size, CSPS)["subGroups"]
@@ -67,7 +67,7 @@ async def half_suspended(bench: Rig, size: int) -> None:
         for group in groups
         for side in ("a", "b")
     ]
-    await act(bench, path, "create", {"subGroups": halves})
+    await time_action(bench, path, "create", {"subGroups": halves})
     cloud = bench.service.simulated["aws"]
     await cloud.set_faults([Fault(kind=FaultKind.FAIL, verb="suspend", vm="*b-*")])  # these stay Running
     assert (await bench.do(path, "suspend")).done == size // 2
@@ -79,7 +79,7 @@ async def half_suspended(bench: Rig, size: int) -> None:
             statements.append(statement)
 
     sa.event.listen(bench.service.database.engine, "before_cursor_execute", count)
-    seconds = await timed(bench.asking.read_object(path))
+    seconds = await measure_seconds(bench.asking.read_object(path))
     counted = len(statements)
     statements.clear()
     report = await requests.run_survey(bench.asking, SurveyOrder(path=path))
@@ -96,7 +96,7 @@ def memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-def exponent(small: float, large: float) -> float:
+def growth_exponent(small: float, large: float) -> float:
     """Returns the exponent by which the time grows with the size."""
     return math.log(large / small) / math.log(SIZES[-1] / SIZES[0])
 
@@ -104,8 +104,8 @@ def exponent(small: float, large: float) -> float:
 async def main() -> None:
     events: Counter[str] = Counter()
     async with rig() as bench:
-        await life(bench, 20, Counter())  # warms up
-        took = {size: await life(bench, size, events) for size in SIZES}
+        await run_life_cycle(bench, 20, Counter())  # warms up
+        took = {size: await run_life_cycle(bench, size, events) for size in SIZES}
         print(f"MCIs in {REGIONS} regions of {len(CSPS)} simulated clouds without latency, in seconds")
         print(f"{'':<12}" + "".join(f"{size:>10,}" for size in SIZES) + f"{'exponent':>12}{'events':>9}")
         for action in took[SIZES[0]]:
@@ -114,9 +114,9 @@ async def main() -> None:
             print(
                 f"{action:<12}"
                 + "".join(f"{each:>10.2f}" for each in row)
-                + f"{exponent(row[0], row[-1]):>12.2f}{length:>9}"
+                + f"{growth_exponent(row[0], row[-1]):>12.2f}{length:>9}"
             )
-        await half_suspended(bench, SIZES[-1])
+        await measure_status_read(bench, SIZES[-1])
         print(f"\nheaviest event {events['heaviest'] / 1024:.0f} KB (limit {MOST_PAYLOAD // 1024})")
         print(f"memory of client, worker and clouds in one process {memory()} MB (limit {MOST_MEMORY} for the worker)")
         assert memory() < MOST_MEMORY

@@ -51,7 +51,7 @@ OPPOSITE: dict[type[ast.cmpop], ast.cmpop] = {
     ast.Eq: ast.NotEq(), ast.NotEq: ast.Eq(), ast.Lt: ast.GtE(), ast.GtE: ast.Lt(), ast.Gt: ast.LtE(),
     ast.LtE: ast.Gt(), ast.In: ast.NotIn(), ast.NotIn: ast.In(), ast.Is: ast.IsNot(), ast.IsNot: ast.Is(),
 }  # fmt: skip
-# Tests without a server and a database. What the others begin with is in `stages`.
+# Tests without a server and a database. What the others begin with is in `stages_of_test_files`.
 PURE = (
     *(
         "test_statetable",
@@ -88,23 +88,23 @@ class Mutant:
         return f"{self.file}:{self.line} {self.kind}: {self.what}"
 
 
-def mutants(file: str, text: str) -> Iterator[Mutant]:
+def generate_mutants(file: str, text: str) -> Iterator[Mutant]:
     """Every fault that can be put into a file."""
     tree = ast.parse(text)
-    names = enclosing_names(tree)
+    names = find_enclosing_names(tree)
     for node in ast.walk(tree):
-        for kind, changed in faults(node):
+        for kind, changed in mutate_node(node):
             old = ast.get_source_segment(text, node) or ""
-            new = f"({ast.unparse(changed)})" if isinstance(changed, ast.expr) else _indented(changed, node)
+            new = f"({ast.unparse(changed)})" if isinstance(changed, ast.expr) else _indent_statement(changed, node)
             new = f"el{new}" if old.startswith("elif") else new
             if isinstance(node, ast.Tuple) and not old.startswith("("):
                 continue  # the elements of a subscript
             what = f"{' '.join(old.split())[:60]} → {' '.join(new.split())[:60]}"
             line: int = node.lineno  # type: ignore[attr-defined]
-            yield Mutant(file, line, kind, what, *names[node], _spliced(text, node, new))
+            yield Mutant(file, line, kind, what, *names[node], _splice_source(text, node, new))
 
 
-def enclosing_names(tree: ast.Module) -> dict[ast.AST, tuple[str, str]]:
+def find_enclosing_names(tree: ast.Module) -> dict[ast.AST, tuple[str, str]]:
     """For each node the innermost name around it, and the qualified name of the outermost function around it."""
     found: dict[ast.AST, tuple[str, str]] = {}
 
@@ -124,7 +124,7 @@ def enclosing_names(tree: ast.Module) -> dict[ast.AST, tuple[str, str]]:
     return found
 
 
-def faults(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+def mutate_node(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """What can be wrong with a node, and the node that is."""
     changed = deepcopy(node)
     match changed:
@@ -154,26 +154,26 @@ def faults(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield "skip a lock", ast.Pass()
 
 
-def _indented(statement: ast.AST, place: ast.AST) -> str:
+def _indent_statement(statement: ast.AST, place: ast.AST) -> str:
     margin = "\n" + " " * place.col_offset  # type: ignore[attr-defined]
     return ast.unparse(statement).replace("\n", margin)
 
 
-def _spliced(text: str, node: ast.AST, new: str) -> str:
+def _splice_source(text: str, node: ast.AST, new: str) -> str:
     lines = text.encode().splitlines(keepends=True)
     before = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]  # type: ignore[attr-defined]
     after = lines[node.end_lineno - 1][node.end_col_offset :] + b"".join(lines[node.end_lineno :])  # type: ignore[attr-defined]
     return (before + new.encode() + after).decode()
 
 
-def chosen(number: int, layers: list[str], chance: random.Random, functions: bool = False) -> list[Mutant]:
+def choose_mutants(number: int, layers: list[str], chance: random.Random, functions: bool = False) -> list[Mutant]:
     """As many of every layer, and in each as many of every kind, as there are."""
     wanted = []
     for layer in layers:
         kinds: defaultdict[str, list[Mutant]] = defaultdict(list)
         for path in sorted((ROOT / layer).rglob("*.py")):
             if "versions" not in path.parts:
-                for mutant in mutants(path.relative_to(ROOT).as_posix(), path.read_text()):
+                for mutant in generate_mutants(path.relative_to(ROOT).as_posix(), path.read_text()):
                     if mutant.function or not functions:
                         kinds[mutant.kind].append(mutant)
         for several in kinds.values():
@@ -186,7 +186,7 @@ def chosen(number: int, layers: list[str], chance: random.Random, functions: boo
     return wanted[:number]
 
 
-def stages(mutant: Mutant, everything: bool) -> Iterator[list[str]]:
+def stages_of_test_files(mutant: Mutant, everything: bool) -> Iterator[list[str]]:
     """The test files that can see a mutant, the quickest first; none twice."""
     family = next((name for name in NAMES if name in mutant.file.split("/") or mutant.file.endswith(f"/{name}.py")), "")
     own = sorted(
@@ -198,19 +198,19 @@ def stages(mutant: Mutant, everything: bool) -> Iterator[list[str]]:
     several = {"domain": [pure], "store": [quick], "workflows": [actions]}[mutant.layer]
     several += [store, own] if everything else []
     told = set[str]()
-    for files in ([ROOT / name for name in nearest(mutant)], *several):
+    for files in ([ROOT / name for name in find_nearest_tests(mutant)], *several):
         names = [file.relative_to(ROOT).as_posix() for file in files if everything or is_fast(file)]
         if new := sorted((name for name in names if name not in told), key=recorded):
             told |= set(new)
             yield new
 
 
-def nearest(mutant: Mutant) -> list[str]:
+def find_nearest_tests(mutant: Mutant) -> list[str]:
     """Fast test files that name the mutant's function or import its module, within a few seconds of work."""
     module = mutant.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     package, _, last = module.rpartition(".")
     imports = rf"(?:from|import) {re.escape(module)}\b|from {re.escape(package)} import .*\b{last}\b"
-    texts = {name: (ROOT / name).read_text() for name in fast_files()}
+    texts = {name: (ROOT / name).read_text() for name in list_fast_tests()}
     ways = [rf"\b{re.escape(mutant.name)}\b"] if mutant.name else []
     found: list[str] = []
     for way in (*ways, imports):
@@ -225,7 +225,7 @@ def nearest(mutant: Mutant) -> list[str]:
 
 
 @cache
-def fast_files() -> list[str]:
+def list_fast_tests() -> list[str]:
     return [file.relative_to(ROOT).as_posix() for file in sorted(ROOT.glob("tests/**/test_*.py")) if is_fast(file)]
 
 
@@ -234,7 +234,7 @@ def recorded(name: str) -> float:
     return float(DURATIONS.get(name, USUAL))
 
 
-class Copy:
+class TreeCopy:
     """The tree, once more: what is tried here is nowhere else."""
 
     def __init__(self, folder: Path) -> None:
@@ -253,7 +253,7 @@ class Copy:
         path.write_text(text)
         os.utime(path, (path.stat().st_mtime + self._later,) * 2)
 
-    def first_failure(self, files: list[str], *words: str) -> str:
+    def run_until_failure(self, files: list[str], *words: str) -> str:
         """The test that fails first; empty: they pass."""
         command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-x", "--tb=no", "-p", "no:cacheprovider"]
         with tempfile.TemporaryFile() as said:
@@ -274,7 +274,7 @@ class Copy:
             return "" if code in (0, NO_TESTS) else failed[1] if failed else f"ended with {code}"
 
 
-class Trial:
+class MutantTrialPlugin:
     """A pytest plugin: instead of the tests, it runs a forked process with some of them for each mutant."""
 
     def __init__(self, wanted: list[Mutant]) -> None:
@@ -289,15 +289,15 @@ class Trial:
             assert isinstance(item, pytest.Function)
             if "postgres" not in item.nodeid and not NEED_A_SERVER & set(item.fixturenames):
                 by_file[item.nodeid.partition("::")[0]].append(item)
-        near = {file for mutant in self._wanted for files in stages(mutant, False) for file in files}
-        broken = forked(None, session, [item for file in sorted(near) for item in by_file[file]]).split("\n")
+        near = {file for mutant in self._wanted for files in stages_of_test_files(mutant, False) for file in files}
+        broken = run_forked_tests(None, session, [item for file in sorted(near) for item in by_file[file]]).split("\n")
         print(f"left out, as they fail without any fault: {broken}" if any(broken) else "all pass without a fault")
         for mutant in self._wanted:
-            items = [item for files in stages(mutant, False) for file in files for item in by_file[file]]
+            items = [item for files in stages_of_test_files(mutant, False) for file in files for item in by_file[file]]
             items = [item for item in items if item.nodeid not in broken]
             began = monotonic()
-            killer = forked(mutant, session, items)
-            if killer and forked(None, session, [item for item in items if item.nodeid == killer]):
+            killer = run_forked_tests(mutant, session, items)
+            if killer and run_forked_tests(None, session, [item for item in items if item.nodeid == killer]):
                 print(f"not tried: {killer} fails without the fault as well, which it did not at first: {mutant}")
                 continue
             self.killers[mutant] = killer
@@ -305,7 +305,7 @@ class Trial:
         return True
 
 
-def forked(mutant: Mutant | None, session: pytest.Session, items: list[pytest.Item]) -> str:
+def run_forked_tests(mutant: Mutant | None, session: pytest.Session, items: list[pytest.Item]) -> str:
     """The first of these tests that fails in a process whose function has the fault; without one, all that fail."""
     mine, its = os.pipe()
     child = os.fork()
@@ -313,9 +313,9 @@ def forked(mutant: Mutant | None, session: pytest.Session, items: list[pytest.It
         try:
             os.setsid()
             if mutant:
-                put_in(mutant)
+                patch_mutant_function(mutant)
             pairs = zip(items, [*items[1:], None], strict=True)
-            failed = (item.nodeid for item, following in pairs if not passes(item, following))
+            failed = (item.nodeid for item, following in pairs if not run_test_item(item, following))
             killer = next(failed, "") if mutant else "\n".join(failed)
             session._setupstate.teardown_exact(None)
             os.write(its, killer.encode())
@@ -332,7 +332,7 @@ def forked(mutant: Mutant | None, session: pytest.Session, items: list[pytest.It
         return pipe.read().decode() if ended else f"no end within {SECONDS} s"
 
 
-def put_in(mutant: Mutant) -> None:
+def patch_mutant_function(mutant: Mutant) -> None:
     """Give the loaded function the code with the fault: whoever has imported it has the fault as well."""
     path = str(ROOT / mutant.file)
     codes: list[CodeType] = [compile(mutant.text, path, "exec")]
@@ -347,20 +347,20 @@ def put_in(mutant: Mutant) -> None:
             old.__code__ = new
 
 
-def passes(item: pytest.Item, following: pytest.Item | None) -> bool:
+def run_test_item(item: pytest.Item, following: pytest.Item | None) -> bool:
     return not any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
 
 
-def tried_in_a_copy(wanted: list[Mutant], everything: bool) -> dict[Mutant, str]:
+def try_in_tree_copy(wanted: list[Mutant], everything: bool) -> dict[Mutant, str]:
     """What kills each of these mutants, with a server and on both databases."""
     killers: dict[Mutant, str] = {}
     with tempfile.TemporaryDirectory() as folder:
-        copy = Copy(Path(folder))
+        copy = TreeCopy(Path(folder))
         for mutant in wanted:
             began, original = monotonic(), (ROOT / mutant.file).read_text()
             copy.write(mutant.file, mutant.text)
-            several = stages(mutant, everything)
-            killer = killers[mutant] = next(filter(None, (copy.first_failure(files) for files in several)), "")
+            several = stages_of_test_files(mutant, everything)
+            killer = killers[mutant] = next(filter(None, (copy.run_until_failure(files) for files in several)), "")
             copy.write(mutant.file, original)
             print(f"{'killed' if killer else 'SURVIVED'} {mutant} ({monotonic() - began:.0f} s) {killer}", flush=True)
     return killers
@@ -374,12 +374,12 @@ def main() -> int:
     wish.add_argument("--functions", action="store_true", help="only faults inside of functions")
     wish.add_argument("--all", action="store_true", help="survivors meet every test of their layer and family")
     told = wish.parse_args()
-    wanted = chosen(told.number, told.layers, random.Random(told.seed), told.functions)
-    quick = Trial([mutant for mutant in wanted if mutant.function])
+    wanted = choose_mutants(told.number, told.layers, random.Random(told.seed), told.functions)
+    quick = MutantTrialPlugin([mutant for mutant in wanted if mutant.function])
     pytest.main(["-q", "-s", "-n", "0", "-p", "no:cacheprovider", "--no-header"], plugins=[quick])
     killers = quick.killers
     rest = [mutant for mutant in wanted if not (killers.get(mutant) or (mutant.function and not told.all))]
-    killers |= tried_in_a_copy(rest, told.all)
+    killers |= try_in_tree_copy(rest, told.all)
     print("\n| layer | mutants | killed | survived |\n|---|---|---|---|")
     for layer in told.layers:
         ends = [bool(killer) for mutant, killer in killers.items() if mutant.layer == layer]

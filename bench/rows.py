@@ -20,8 +20,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bench.rig import head, row, run
-from bench.verify import Store
+from bench.stack import print_result_row, print_table_head, run
+from bench.verify import BenchStore
 from domain.model import ActionEnding, ActionResult, Grant, Move
 from store.machines import hooks as machines
 
@@ -76,50 +76,58 @@ def fill(connection: sa.Connection, what: str, rows: int) -> None:
         connection.exec_driver_sql("ANALYZE")
 
 
-async def timed(work: Callable[[], Awaitable[Any]]) -> float:
+async def measure_seconds(work: Callable[[], Awaitable[Any]]) -> float:
     began = time.perf_counter()
     await work()
     return time.perf_counter() - began
 
 
-class Rows:
+class MeasuredStatements:
     """The statements that are measured, each with what it needs."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: BenchStore) -> None:
         self._store = store
 
-    async def list_one_parent(self) -> float:
-        return await timed(partial(self._store.inventory.list_objects, "vm", "ns:bench:mci:m0", "", VMS))
+    async def list_vms_of_mci(self) -> float:
+        return await measure_seconds(partial(self._store.inventory.list_objects, "vm", "ns:bench:mci:m0", "", VMS))
 
-    async def one_object(self) -> float:
+    async def read_one_object(self) -> float:
         """Reads a row by its key: what it loses by many rows is the machine's, not the statement's."""
-        return await timed(partial(self._store.inventory.read_object, "ns:bench:mci:m0:vm:g-1"))
+        return await measure_seconds(partial(self._store.inventory.read_object, "ns:bench:mci:m0:vm:g-1"))
 
-    async def room_of_a_node(self) -> float:
-        return await timed(
+    async def check_node_room(self) -> float:
+        return await measure_seconds(
             lambda: self._store.database.run_transaction(
                 lambda connection: machines._check_node_room(connection, "n0", 1)
             )
         )
 
-    async def lease_start(self) -> float:
+    async def start_lease(self) -> float:
         self._lease = f"project:p:lease:l{next(_numbers)}"
-        spec = {"start": _text(NOW + timedelta(hours=1)), "end": _text(NOW + timedelta(hours=2)), "hosts": 1}
-        await self._end(await self._store.begin(self._lease, "create", {**spec, "pool": "main"}))
+        spec = {
+            "start": _format_moment(NOW + timedelta(hours=1)),
+            "end": _format_moment(NOW + timedelta(hours=2)),
+            "hosts": 1,
+        }
+        await self._finish_action(await self._store.begin(self._lease, "create", {**spec, "pool": "main"}))
         done = [("reservation:r1", "active", ""), ("event:start_lease", "DONE", "start")]
-        return await timed(lambda: self._act("start", done, {"due": spec["start"]}))
+        return await measure_seconds(lambda: self._run_lease_action("start", done, {"due": spec["start"]}))
 
-    async def lease_end(self) -> float:
+    async def end_lease(self) -> float:
         """Ends the lease that was started last."""
-        return await timed(
-            lambda: self._act("end", [("reservation:r1", "deleted", ""), ("event:end_lease", "DONE", "end")])
+        return await measure_seconds(
+            lambda: self._run_lease_action(
+                "end", [("reservation:r1", "deleted", ""), ("event:end_lease", "DONE", "end")]
+            )
         )
 
-    async def _act(self, action: str, left: list[tuple[str, str, str]], spec: dict[str, Any] | None = None) -> None:
+    async def _run_lease_action(
+        self, action: str, left: list[tuple[str, str, str]], spec: dict[str, Any] | None = None
+    ) -> None:
         moves = [Move(path=f"{self._lease}:{part}", to=to, action=by) for part, to, by in left]
-        await self._end(await self._store.begin(self._lease, action, spec), moves)
+        await self._finish_action(await self._store.begin(self._lease, action, spec), moves)
 
-    async def _end(self, grant: Grant, moves: list[Move] | None = None) -> None:
+    async def _finish_action(self, grant: Grant, moves: list[Move] | None = None) -> None:
         end = {"result": ActionResult.SUCCEEDED, "at": datetime.now(UTC), "moves": moves or []}
         await self._store.inventory.finish_action(
             ActionEnding(epoch=grant.epoch, run=grant.run, path=grant.path, **end)
@@ -127,45 +135,45 @@ class Rows:
 
     async def prepare(self) -> None:
         """One MCI, one node, one host."""
-        await self._store.make("ns:bench:mci:m0", VMS)
-        await self._end(await self._store.begin("node:n0", "create", {"memory": 1_000}))
-        await self._end(await self._store.begin("pool:main:host:h1", "add", {}))
+        await self._store.create_running_mci("ns:bench:mci:m0", VMS)
+        await self._finish_action(await self._store.begin("node:n0", "create", {"memory": 1_000}))
+        await self._finish_action(await self._store.begin("pool:main:host:h1", "add", {}))
 
-    async def medians(self) -> dict[str, float]:
+    async def measure_statement_medians(self) -> dict[str, float]:
         """Milliseconds of each."""
         works: dict[str, Work] = {
-            "control: one VM": self.one_object,
-            f"list {VMS} VMs of one MCI": self.list_one_parent,
-            "room of a node": self.room_of_a_node,
-            "start of a lease": self.lease_start,
-            "end of a lease": self.lease_end,
+            "control: one VM": self.read_one_object,
+            f"list {VMS} VMs of one MCI": self.list_vms_of_mci,
+            "room of a node": self.check_node_room,
+            "start of a lease": self.start_lease,
+            "end of a lease": self.end_lease,
         }
         turns = [[await work() for work in works.values()] for _ in range(TIMES)]
         return {what: median(column) * 1e3 for what, column in zip(works, zip(*turns, strict=True), strict=True)}
 
 
-def _text(moment: datetime) -> str:
+def _format_moment(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
 async def main(objects: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(os.environ.get("RATCHET_STORE_URL") or f"sqlite:///{Path(folder) / 'store.db'}")
-        rows, loads = Rows(store), [os.getloadavg()[0]]
+        store = BenchStore(os.environ.get("RATCHET_STORE_URL") or f"sqlite:///{Path(folder) / 'store.db'}")
+        rows, loads = MeasuredStatements(store), [os.getloadavg()[0]]
         await rows.prepare()
-        few = await rows.medians()
+        few = await rows.measure_statement_medians()
         for what in FILL:
             await store.database.run_transaction(
                 partial(fill, what=what, rows=objects if what == "vms" else objects // 10)
             )
         loads.append(os.getloadavg()[0])
-        many = await rows.medians()
+        many = await rows.measure_statement_medians()
         loads.append(os.getloadavg()[0])
         title = f"{objects:,} VMs, {objects // 10:,} machines and leases, on {store.database.engine.dialect.name}"
-        head(title, "many rows", "few rows")
+        print_table_head(title, "many rows", "few rows")
         for what, now in many.items():
             limit = f"< {LIST_LIMIT:g} ms" if what.startswith("list") else "-" if what.startswith("control") else "<= 2"
-            row(what, f"{now:.1f} ms", f"{few[what]:.1f} ms", now / few[what], limit)
+            print_result_row(what, f"{now:.1f} ms", f"{few[what]:.1f} ms", now / few[what], limit)
         print(f"load of the machine before, between and after: {', '.join(f'{load:.1f}' for load in loads)}")
         store.database.close()
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from bench import bare
-from bench.rig import Rig, head, in_turns, rig, row, run
+from bench import baselines
+from bench.stack import BenchStack, measure_in_turns, print_result_row, print_table_head, rig, run
 
 DEPTH = 6
 AT_ONCE = 100
@@ -17,7 +17,7 @@ TURNS = 8
 RUN: dict[str, Any] = {"command": ["run"]}
 
 
-def tree(services: int, depth: int = DEPTH) -> tuple[dict[str, Any], str]:
+def build_service_tree(services: int, depth: int = DEPTH) -> tuple[dict[str, Any], str]:
     """Returns a tree of so many services, each at this depth, and the path of one of them."""
     width = 1
     while width ** (depth - 1) * 10 < services:
@@ -38,25 +38,25 @@ def tree(services: int, depth: int = DEPTH) -> tuple[dict[str, Any], str]:
     return grow(1), ":".join(["n0"] * (depth - 1) + ["s0"])
 
 
-async def made(rig: Rig, name: str, services: int) -> str:
+async def create_deployed_system(rig: BenchStack, name: str, services: int) -> str:
     """Creates and deploys a system. Returns the path of one of its leaves."""
-    path, (definition, leaf) = f"system:{name}", tree(services)
+    path, (definition, leaf) = f"system:{name}", build_service_tree(services)
     await rig.do(path, "create", {"backend": "simulated"})
     outcome = await rig.do(path, "deploy", {"definition": definition})
     assert outcome.result == "succeeded", outcome
     return f"{path}:{leaf}"
 
 
-async def leaf(rig: Rig) -> None:
+async def measure_leaf_deploy(rig: BenchStack) -> None:
     """Measures the same deploy of one leaf in a small and in a large system."""
-    small, large = await made(rig, "small", 10), await made(rig, "large", 1_000)
+    small, large = await create_deployed_system(rig, "small", 10), await create_deployed_system(rig, "large", 1_000)
 
     def version(path: str, n: int) -> Any:
         return rig.do(path, "deploy", {"definition": {"command": ["run", str(n)]}})
 
-    in_small, in_large = await in_turns(TURNS, lambda n: version(small, n), lambda n: version(large, n))
-    head(f"Deploy of one leaf at depth {DEPTH}", "1,000 services", "10 services")
-    row(
+    in_small, in_large = await measure_in_turns(TURNS, lambda n: version(small, n), lambda n: version(large, n))
+    print_table_head(f"Deploy of one leaf at depth {DEPTH}", "1,000 services", "10 services")
+    print_result_row(
         "from the request to stable",
         f"{in_large * 1e3:.0f} ms",
         f"{in_small * 1e3:.0f} ms",
@@ -65,7 +65,7 @@ async def leaf(rig: Rig) -> None:
     )
 
 
-async def siblings(rig: Rig) -> None:
+async def measure_sibling_deploys(rig: BenchStack) -> None:
     """Measures a hundred concurrent deploys in one system against bare workflows with one activity."""
     path = "system:wide"
     await rig.do(path, "create", {"backend": "simulated"})
@@ -77,22 +77,24 @@ async def siblings(rig: Rig) -> None:
         assert {outcome.result for outcome in outcomes} == {"succeeded"}
 
     async def theirs(turn: int) -> None:
-        await asyncio.gather(*(_bare(rig, f"bare-{turn}-{n}") for n in range(AT_ONCE)))
+        await asyncio.gather(*(_run_bare_workflow(rig, f"bare-{turn}-{n}") for n in range(AT_ONCE)))
 
-    mine, others = await in_turns(4, ours, theirs)
+    mine, others = await measure_in_turns(4, ours, theirs)
     a, b = AT_ONCE / mine, AT_ONCE / others
-    head("Deploys per second, 100 siblings at once", "ours", "bare")
-    row("deploys of one service (bare: workflow with one activity)", f"{a:.0f}/s", f"{b:.0f}/s", a / b, ">= 0.5")
+    print_table_head("Deploys per second, 100 siblings at once", "ours", "bare")
+    print_result_row(
+        "deploys of one service (bare: workflow with one activity)", f"{a:.0f}/s", f"{b:.0f}/s", a / b, ">= 0.5"
+    )
 
 
-async def _bare(rig: Rig, name: str) -> int:
-    return await rig.client.execute_workflow(bare.OneActivity.run, 1, id=name, task_queue=bare.QUEUE)
+async def _run_bare_workflow(rig: BenchStack, name: str) -> int:
+    return await rig.client.execute_workflow(baselines.OneActivity.run, 1, id=name, task_queue=baselines.QUEUE)
 
 
 async def main() -> None:
     async with rig() as simulated:
-        await leaf(simulated)
-        await siblings(simulated)
+        await measure_leaf_deploy(simulated)
+        await measure_sibling_deploys(simulated)
 
 
 if __name__ == "__main__":

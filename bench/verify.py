@@ -24,14 +24,14 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.testing import ActivityEnvironment
 
 from activities.verify import VerifyActivities
-from bench.rig import head, memory, row, run
+from bench.stack import memory, print_result_row, print_table_head, run
 from domain.mci.messages import AddVms
-from domain.model import ActionEnding, ActionResult, Claim, Grant, ReadQuery, Request, TargetLanding
+from domain.model import ActionEnding, ActionResult, BeginRequest, Grant, ReadQuery, Request, TargetLanding
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.mci.inventory import SqlMciStore
 from store.migrate import migrate_schema
-from store.queries import is_at_or_below
+from store.queries import at_or_below_condition
 from store.schema import actions, history, objects
 from workers.families import FAMILIES, merge_hooks
 
@@ -43,7 +43,7 @@ SECONDS = 20.0  # of begins before and after the verify, as the machine's load v
 _runs = count(1)
 
 
-class Store:
+class BenchStore:
     """A store that is written without Temporal."""
 
     def __init__(self, url: str) -> None:
@@ -51,7 +51,7 @@ class Store:
         migrate_schema(self.database)
         self.inventory, self._book = SqlInventory(self.database, merge_hooks(FAMILIES)), SqlMciStore(self.database)
 
-    async def make(self, path: str, size: int) -> None:
+    async def create_running_mci(self, path: str, size: int) -> None:
         """Creates a running MCI."""
         spec = {"subGroups": [{"name": "g", "subGroupSize": size, "csp": "aws", "region": "r0"}]}
         grant = await self.begin(path, "create", spec)
@@ -60,7 +60,9 @@ class Store:
 
     async def begin(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Grant:
         request = Request(path=path, action=action, spec=spec)
-        admission = await self.inventory.begin_action(Claim(request=request, run=f"run-{next(_runs)}", at=_now()))
+        admission = await self.inventory.begin_action(
+            BeginRequest(request=request, run=f"run-{next(_runs)}", at=_now())
+        )
         assert admission.grant, admission.refusal
         return admission.grant
 
@@ -76,29 +78,29 @@ class Store:
 
     async def fill(self, mcis: int) -> None:
         """Creates an MCI whose VMs were rebooted, and copies of it."""
-        await self.make(f"{NS}:mci:m0", SIZE)
+        await self.create_running_mci(f"{NS}:mci:m0", SIZE)
         for n in range(1, SIZE + 1):
             for _ in range(REBOOTS):
                 await self.finish(await self.begin(f"{NS}:mci:m0:vm:g-{n}", "reboot"))
-        await self.database.run_transaction(lambda connection: _copy(connection, mcis))
+        await self.database.run_transaction(lambda connection: _copy_mci_rows(connection, mcis))
 
 
-def _copy(connection: sa.Connection, mcis: int) -> None:
+def _copy_mci_rows(connection: sa.Connection, mcis: int) -> None:
     """Copies the MCI's rows under other paths, with later epochs and history lines."""
     epochs = connection.execute(sa.select(sa.func.max(actions.c.epoch))).scalar_one()
     lines = connection.execute(sa.select(sa.func.max(history.c.seq))).scalar_one()
     shifts = {"epoch": epochs, "seq": lines}
     for n in range(1, mcis):
         for table in (objects, actions, history):
-            copied = {column.name: _shifted(column, n, shifts.get(column.name, 0)) for column in table.c}
-            mine = is_at_or_below(table.c.path, f"{NS}:mci:m0")
+            copied = {column.name: _shift_column(column, n, shifts.get(column.name, 0)) for column in table.c}
+            mine = at_or_below_condition(table.c.path, f"{NS}:mci:m0")
             connection.execute(sa.insert(table).from_select([*copied], sa.select(*copied.values()).where(mine)))
     if connection.dialect.name == "postgresql":  # its sequence does not count explicit numbers
         counter = sa.func.pg_get_serial_sequence(history.name, history.c.seq.name)
         connection.execute(sa.select(sa.func.setval(counter, sa.select(sa.func.max(history.c.seq)).scalar_subquery())))
 
 
-def _shifted(column: sa.Column[Any], n: int, by: int) -> sa.ColumnElement[Any]:
+def _shift_column(column: sa.Column[Any], n: int, by: int) -> sa.ColumnElement[Any]:
     if column.name in ("path", "parent"):
         return sa.func.replace(column, ":mci:m0", f":mci:m{n}").label(column.name)
     if column.name == "run":
@@ -106,7 +108,7 @@ def _shifted(column: sa.Column[Any], n: int, by: int) -> sa.ColumnElement[Any]:
     return (column + by * n).label(column.name) if by else column
 
 
-class RunningStack:
+class AllRunsOpenService:
     """A stand-in for Temporal in which every run is open."""
 
     namespace = "default"
@@ -120,7 +122,7 @@ class RunningStack:
         return found
 
 
-async def begins(store: Store, until: asyncio.Event) -> list[float]:
+async def measure_begins(store: BenchStore, until: asyncio.Event) -> list[float]:
     """Runs begins, each followed by its finish. Returns the seconds of each begin."""
     found = list[float]()
     for n in count():
@@ -134,23 +136,23 @@ async def begins(store: Store, until: asyncio.Event) -> list[float]:
     raise AssertionError
 
 
-async def during(store: Store, work: asyncio.Future[Any]) -> list[float]:
+async def measure_begins_during(store: BenchStore, work: asyncio.Future[Any]) -> list[float]:
     over = asyncio.Event()
     work.add_done_callback(lambda _: over.set())
-    return await begins(store, over)
+    return await measure_begins(store, over)
 
 
-class Peak:
+class MemoryPeak:
     """Measures by how many megabytes this process grew at most while the block ran."""
 
-    def __enter__(self) -> Peak:
+    def __enter__(self) -> MemoryPeak:
         self._before = self._most = memory()
         self._over = threading.Event()
-        self._watch = threading.Thread(target=self._look)
+        self._watch = threading.Thread(target=self._sample_memory)
         self._watch.start()
         return self
 
-    def _look(self) -> None:
+    def _sample_memory(self) -> None:
         while not self._over.wait(0.1):
             self._most = max(self._most, memory())
 
@@ -159,44 +161,44 @@ class Peak:
         self._watch.join()
 
     @property
-    def grown(self) -> float:
+    def grown_megabytes(self) -> float:
         return self._most - self._before
 
 
 async def main(mcis: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(os.environ.get("RATCHET_STORE_URL") or f"sqlite:///{Path(folder) / 'store.db'}")
+        store = BenchStore(os.environ.get("RATCHET_STORE_URL") or f"sqlite:///{Path(folder) / 'store.db'}")
         began = time.perf_counter()
         await store.fill(mcis)
-        await store.make(f"{NS}:mci:live", 20)
+        await store.create_running_mci(f"{NS}:mci:live", 20)
         print(f"filled in {time.perf_counter() - began:.0f} s", flush=True)
-        await measure(store)
+        await measure_verify(store)
         store.database.close()
 
 
-async def measure(store: Store) -> None:
+async def measure_verify(store: BenchStore) -> None:
     """Prints the table: begins alone, begins during a verify, and a verify of one MCI."""
-    verifying = VerifyActivities(RunningStack(), store.inventory, [])  # type: ignore[arg-type]
+    verifying = VerifyActivities(AllRunsOpenService(), store.inventory, [])  # type: ignore[arg-type]
     await store.inventory.read_audit_snapshot(f"{NS}:mci:m1")  # warm
     loads = [os.getloadavg()[0]]
-    alone = await during(store, asyncio.ensure_future(asyncio.sleep(SECONDS)))
-    with Peak() as peak:
+    alone = await measure_begins_during(store, asyncio.ensure_future(asyncio.sleep(SECONDS)))
+    with MemoryPeak() as peak:
         began = time.perf_counter()
         work = asyncio.ensure_future(ActivityEnvironment().run(verifying.verify, ReadQuery()))
-        beside = await during(store, work)
+        beside = await measure_begins_during(store, work)
         took, report = time.perf_counter() - began, work.result()
     loads.append(os.getloadavg()[0])
-    alone += await during(store, asyncio.ensure_future(asyncio.sleep(SECONDS)))
+    alone += await measure_begins_during(store, asyncio.ensure_future(asyncio.sleep(SECONDS)))
     loads.append(os.getloadavg()[0])
     began = time.perf_counter()
     one = await ActivityEnvironment().run(verifying.verify, ReadQuery(path=f"{NS}:mci:m1"))
     took_one = time.perf_counter() - began
     looked = ", ".join(f"{number:,} {what}" for what, number in report.looked_at.items() if number)
-    head(f"verify of {looked}, on {store.database.engine.dialect.name}", "beside verify", "alone")
+    print_table_head(f"verify of {looked}, on {store.database.engine.dialect.name}", "beside verify", "alone")
     for what, of, limit in (("median", statistics.median, "-"), ("95 of 100", _p95, "<= 2")):
         a, b = of(alone) * 1e3, of(beside) * 1e3
-        row(f"begin, {what}", f"{b:.1f} ms", f"{a:.1f} ms", b / a, limit)
-    print(f"{'memory grown by':<58} {f'{peak.grown:.0f} MB':>14}   required: < 100 MB")
+        print_result_row(f"begin, {what}", f"{b:.1f} ms", f"{a:.1f} ms", b / a, limit)
+    print(f"{'memory grown by':<58} {f'{peak.grown_megabytes:.0f} MB':>14}   required: < 100 MB")
     print(f"{'verify of one MCI of 199 VMs':<58} {f'{took_one * 1e3:.0f} ms':>14}   required: < 1 s")
     print(f"{'verify of everything':<58} {f'{took:.0f} s':>14}")
     print(f"{len(beside):,} begins beside it; {len(report.findings)} findings, {len(one.findings)} in the MCI")

@@ -21,9 +21,9 @@ from activities.runs import describe_run, find_reset_run
 from client.admission import ADMISSION_SECONDS, ActionStarter
 from client.errors import Unanswered
 from client.launching import Ticket, workflow_id
+from client.message_signer import MessageSigner
 from client.outcomes import minimal_outcome, outcome_of_failure
 from client.runs import ActionRun
-from client.speaker import Speaker
 from client.takeover import take_over_run
 from domain import registry, wire
 from domain.dryrun import DryRun
@@ -43,8 +43,8 @@ PROGRESS_SECONDS = 5  # a running action answers at once if a worker serves it
 class ActionClient(ActionStarter):
     """Everything that a program can request of Ratchet, over one connection to Temporal."""
 
-    def __init__(self, client: Client, ui: str = "", speaker: Speaker | None = None) -> None:
-        super().__init__(client, speaker)
+    def __init__(self, client: Client, ui: str = "", message_signer: MessageSigner | None = None) -> None:
+        super().__init__(client, message_signer)
         self.ui = ui
 
     def web_ui_url(self, path: str, run: str) -> str:
@@ -56,7 +56,7 @@ class ActionClient(ActionStarter):
     async def request_action(self, request: Request) -> Ticket:
         """Starts an action and waits until it is admitted or refused. Temporal itself refuses a busy object."""
         registry.parse_spec(request)
-        request = self.speaker.sign(request, OWN_ACTION)
+        request = self.message_signer.sign(request, OWN_ACTION)
         await self.check_polled(wire.ACTIONS_QUEUE)
         try:
             try:
@@ -71,9 +71,9 @@ class ActionClient(ActionStarter):
     async def check_request(self, request: Request) -> DryRun:
         """Dry run: returns the answer that `request_action` would get now. Changes nothing."""
         registry.parse_spec(request)
-        request = self.speaker.sign(request, OWN_ACTION)
+        request = self.message_signer.sign(request, OWN_ACTION)
         newest = await self.newest_run(workflow_id(request))
-        if newest and newest.is_open and (newest.describe_pause() or not registry.may_take_over(request)):
+        if newest and newest.is_open and (newest.describe_pause() or not registry.may_preempt(request)):
             return DryRun(refusal=await self.conflict_refusal(request, newest))
         return await self.run_query(wire.READ_CHECK, request, DryRun, seconds=ADMISSION_SECONDS)
 
@@ -128,7 +128,7 @@ class ActionClient(ActionStarter):
         run = f"{wire.HEAL_SCHEDULE}-{uuid.uuid4().hex[:12]}"
         report: HealReport = await self.client.execute_workflow(
             wire.HEAL_WORKFLOW,
-            self.speaker.sign(order, SWEEP),
+            self.message_signer.sign(order, SWEEP),
             id=run,
             task_queue=wire.ACTIONS_QUEUE,
             task_timeout=TASK_TIMEOUT,
@@ -146,7 +146,7 @@ class ActionClient(ActionStarter):
         running = await self.newest_run(workflow_id(request))
         if running and request.request_id and (await running.memo()).get("request_id") == request.request_id:
             return await self.wait_for_admission(request, running.run_id)
-        if running and registry.may_take_over(request) and not running.describe_pause():
+        if running and registry.may_preempt(request) and not running.describe_pause():
             named = request.model_copy(update={"request_id": request.request_id or uuid.uuid4().hex})
             return await take_over_run(self, named, running.run_id)
         refusal = await self.conflict_refusal(request, running)

@@ -10,7 +10,7 @@ from temporalio.client import WorkflowContinuedAsNewError, WorkflowFailureError,
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.refusals import refusal_of_error
-from client.connect_errors import is_refused_payload, refused_payload
+from client.connect_errors import is_refused_payload, refused_payload_error
 from client.errors import NoWorker, Unanswered
 from client.launching import (
     CLOSED_ERROR,
@@ -22,8 +22,8 @@ from client.launching import (
     Ticket,
     build_start_operation,
     message_contains,
-    run_of_start,
-    run_within,
+    run_with_timeout,
+    started_run_id,
     workflow_id,
 )
 from client.outcomes import conflict_refusal
@@ -32,7 +32,7 @@ from client.runs import ActionRun, find_newest_run
 from domain import registry, wire
 from domain.dryrun import DryRun
 from domain.model import Admission, Refusal, Request
-from domain.requests import update_id
+from domain.requests import make_update_id
 
 ADMISSION_SECONDS = 15
 
@@ -49,7 +49,7 @@ class ActionStarter(WorkerQueries):
         mark = uuid.uuid4().hex
         operation = build_start_operation(request, mark)
         try:
-            admission = await run_within(
+            admission = await run_with_timeout(
                 ADMISSION_SECONDS,
                 self.client.execute_update_with_start_workflow(
                     wire.ADMIT_UPDATE,
@@ -68,7 +68,7 @@ class ActionStarter(WorkerQueries):
                 raise
             return await self._resend_admission_update(request, mark)
         finally:
-            run = await run_of_start(operation)
+            run = await started_run_id(operation)
         return Ticket(workflow_id(request), run, admission)
 
     async def _resend_admission_update(self, request: Request, mark: str) -> Ticket:
@@ -90,7 +90,7 @@ class ActionStarter(WorkerQueries):
             await self.client.get_workflow_handle(newest.path, run_id=newest.run_id).result()
         except WorkflowFailureError as failure:
             if is_refused_payload(failure.cause):
-                raise refused_payload() from failure
+                raise refused_payload_error() from failure
 
     async def wait_for_admission(self, request: Request, run: str, question: str = "") -> Ticket:
         """Waits until a run says whether it was admitted.
@@ -98,13 +98,13 @@ class ActionStarter(WorkerQueries):
         Asks again for ADMISSION_SECONDS: Temporal accepts no update while the run's last task is overdue.
         """
         handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(workflow_id(request), run_id=run)
-        question = question or update_id(wire.ADMIT_UPDATE, request)
+        question = question or make_update_id(wire.ADMIT_UPDATE, request)
         clock = asyncio.get_running_loop().time
         deadline = clock() + ADMISSION_SECONDS
         while True:
             try:
                 asked = handle.execute_update(wire.ADMIT_UPDATE, request, id=question, result_type=Admission)
-                return Ticket(workflow_id(request), run, await run_within(ADMISSION_SECONDS, asked))
+                return Ticket(workflow_id(request), run, await run_with_timeout(ADMISSION_SECONDS, asked))
             except TimeoutError as error:
                 raise _unanswered_error(request) from error
             except RPCError as error:

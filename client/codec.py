@@ -22,7 +22,7 @@ from urllib.parse import unquote
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from temporalio.api.common.v1 import Payload, Payloads
 
-from client.encryption import OUTSIDE, WORKFLOW, EncryptionCodec, Seal, UnreadablePayload
+from client.encryption import OUTSIDE, WORKFLOW, EncryptionCodec, PayloadSeal, UnreadablePayload
 from domain.errors import Category, Refused
 
 LOOPBACK = "127.0.0.1"
@@ -48,22 +48,22 @@ class CodecServer(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self.server_port}"
 
-    def is_token(self, given: str) -> bool:
+    def is_valid_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self.token.encode())
 
-    def turn_payloads(self, words: Sequence[str], payloads: Sequence[Payload]) -> list[Payload] | None:
+    def encode_or_decode(self, words: Sequence[str], payloads: Sequence[Payload]) -> list[Payload] | None:
         """Carries out the call that the words of a path name; None if there is no such call."""
         match list(words):
             case ["decode"] | ["workflow", _, "decode"]:
                 return [self.codec.decode_anywhere(payload) for payload in payloads]
             case ["encode"]:
-                return self._seal_payloads(Seal(self.codec.seal.namespace, OUTSIDE), payloads)
+                return self._encrypt_with_seal(PayloadSeal(self.codec.seal.namespace, OUTSIDE), payloads)
             case ["workflow", owner, "encode"] if owner:
-                return self._seal_payloads(Seal(self.codec.seal.namespace, WORKFLOW, owner), payloads)
+                return self._encrypt_with_seal(PayloadSeal(self.codec.seal.namespace, WORKFLOW, owner), payloads)
         return None
 
-    def _seal_payloads(self, seal: Seal, payloads: Sequence[Payload]) -> list[Payload]:
-        return asyncio.run(self.codec.sealing(seal).encode(payloads))
+    def _encrypt_with_seal(self, seal: PayloadSeal, payloads: Sequence[Payload]) -> list[Payload]:
+        return asyncio.run(self.codec.with_seal(seal).encode(payloads))
 
 
 def _content_length(header: str | None) -> int | None:
@@ -85,7 +85,7 @@ class _CodecHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         if not self._is_allowed_origin():
             return
-        words = self._authorized_words()
+        words = self._authorized_path_words()
         if words is None:
             self._send_response(HTTPStatus.UNAUTHORIZED, b"the token is missing or wrong: `starter codec` prints it")
             return
@@ -95,7 +95,7 @@ class _CodecHandler(BaseHTTPRequestHandler):
             return
         try:
             asked = Parse(self.rfile.read(length), Payloads())
-            turned = self.server.turn_payloads(words, asked.payloads)
+            turned = self.server.encode_or_decode(words, asked.payloads)
         except (ParseError, UnicodeDecodeError, UnreadablePayload) as error:
             self._send_response(HTTPStatus.BAD_REQUEST, str(error).encode("utf-8", "replace"))
             return
@@ -104,13 +104,13 @@ class _CodecHandler(BaseHTTPRequestHandler):
             return
         self._send_response(HTTPStatus.OK, MessageToJson(Payloads(payloads=turned)).encode())
 
-    def _authorized_words(self) -> list[str] | None:
+    def _authorized_path_words(self) -> list[str] | None:
         """Returns the words of the path without the token; None if neither header nor path has the right one."""
         words = [unquote(word) for word in self.path.removeprefix("/").split("/")]
         scheme, _, given = self.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self.server.is_token(given.strip()):
-            return words[1:] if self.server.is_token(words[0]) else words
-        return words[1:] if self.server.is_token(words[0]) else None
+        if scheme.lower() == "bearer" and self.server.is_valid_token(given.strip()):
+            return words[1:] if self.server.is_valid_token(words[0]) else words
+        return words[1:] if self.server.is_valid_token(words[0]) else None
 
     def _is_allowed_origin(self) -> bool:
         """Checks Host and Origin: only pages of the Web UI may call, not another site in the same browser."""
@@ -149,7 +149,7 @@ def serve_in_threads(server: CodecServer) -> Iterator[None]:
         thread.join()
 
 
-def codec_token(file: Path | None) -> str:
+def load_codec_token(file: Path | None) -> str:
     """Returns the token in the file, or a new one; refuses a file that others may read, or a token that is short."""
     if file is None:
         return secrets.token_urlsafe(24)

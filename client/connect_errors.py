@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from client.encryption import RefusedPayload, UnreadablePayload
 from client.errors import Unreachable
 from domain import wire
-from domain.errors import Category, Refused, one_line
+from domain.errors import Category, Refused, format_one_line
 
 START_HINT = "start everything with: starter up (or set TEMPORAL_ADDRESS to a server that runs elsewhere)"
 STANDALONE_HINT = (
@@ -107,7 +107,7 @@ def unreachable_at_address(address: str, said: str) -> Unreachable:
         if any(words in said for words in sign.words):
             why = f"Temporal at {address}: " if sign.there else f"no Temporal server at {address}: "
             return Unreachable(why + sign.explanation, sign.hint)
-    return Unreachable(f"no Temporal server at {address}: {one_line(said, 160)}", START_HINT)
+    return Unreachable(f"no Temporal server at {address}: {format_one_line(said, 160)}", START_HINT)
 
 
 def is_outage(error: RPCError) -> bool:
@@ -117,7 +117,7 @@ def is_outage(error: RPCError) -> bool:
 
 def to_unreachable(error: RPCError, namespace: str) -> Unreachable:
     """Returns an Unreachable with Temporal's message and a hint."""
-    said = one_line(error.message, 200)
+    said = format_one_line(error.message, 200)
     if "has no mapping defined" in said or "search attribute" in said.lower():
         return Unreachable(f"Temporal lacks our search attributes: {said}", "starter setup")
     if "namespace" in said.lower() and "not found" in said.lower():
@@ -134,7 +134,7 @@ def is_refused_payload(error: BaseException | None) -> bool:
     return isinstance(error, ApplicationError) and error.type == wire.REFUSED_PAYLOAD_ERROR_TYPE
 
 
-def refused_payload() -> Unreachable:
+def refused_payload_error() -> Unreachable:
     """Returns the error for such a worker."""
     return Unreachable(
         "the worker takes only what is encrypted with its keys; nothing was changed",
@@ -161,7 +161,7 @@ def translate_errors(namespace: str) -> Iterator[None]:
     except (WorkflowFailureError, WorkflowUpdateFailedError) as error:
         if not is_refused_payload(error.cause):
             raise
-        raise refused_payload() from error
+        raise refused_payload_error() from error
     except ApplicationError as error:
         if error.type != wire.TOO_LARGE_ERROR_TYPE:
             raise

@@ -27,7 +27,7 @@ from temporalio.converter import (
 
 from client.documents import UnreadableDocument, read_document
 from domain.errors import Category, Refused
-from domain.fields import refuse_invalid
+from domain.validation import refuse_validation_errors
 
 ENCRYPTED_ENCODING = b"binary/encrypted"
 KEY_ID_METADATA = "encryption-key-id"
@@ -74,7 +74,7 @@ class EncryptionKeys(BaseModel):
 
 
 @dataclass(frozen=True)
-class Seal:
+class PayloadSeal:
     """Where a payload belongs. `field` is what Temporal's SDK tells of its use, `owner` the ID that it belongs to.
 
     | field | owner | what |
@@ -93,18 +93,18 @@ class Seal:
         return "\n".join((self.namespace, self.field, self.owner))
 
     @staticmethod
-    def parse(text: str) -> Seal:
+    def parse(text: str) -> PayloadSeal:
         """Returns a seal from its text; raises RefusedPayload if it is none."""
         namespace, _, rest = text.partition("\n")
         field, separator, owner = rest.partition("\n")
         if not separator:
             raise RefusedPayload("it does not say to which workflow it belongs")
-        return Seal(namespace, field, owner)
+        return PayloadSeal(namespace, field, owner)
 
     def describe(self) -> str:
         return f"{self.field} {self.owner}".strip() + f" of namespace {self.namespace}"
 
-    def accepts(self, found: Seal) -> bool:
+    def accepts_seal(self, found: PayloadSeal) -> bool:
         """Tells whether a payload sealed to `found` may be used here."""
         if found == self:
             return True
@@ -117,14 +117,14 @@ class Seal:
 WORKFLOW, ACTIVITY, CALL, SCHEDULE, OUTSIDE = "workflow", "activity", "call", "schedule", "outside"
 
 
-def seal_of(context: SerializationContext) -> Seal | None:
+def seal_of_context(context: SerializationContext) -> PayloadSeal | None:
     """Returns the seal for one of the SDK's contexts; None for one that says no namespace."""
     if isinstance(context, WorkflowSerializationContext):
-        return Seal(context.namespace, WORKFLOW, context.workflow_id)
+        return PayloadSeal(context.namespace, WORKFLOW, context.workflow_id)
     if isinstance(context, ActivitySerializationContext):
         if context.workflow_id:
-            return Seal(context.namespace, f"{ACTIVITY} {context.activity_type}", context.workflow_id)
-        return Seal(context.namespace, CALL, context.activity_id or "")
+            return PayloadSeal(context.namespace, f"{ACTIVITY} {context.activity_type}", context.workflow_id)
+        return PayloadSeal(context.namespace, CALL, context.activity_id or "")
     return None
 
 
@@ -139,17 +139,17 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
 
         self._active = keys.active
         self._ciphers = {name: AESGCM(keys.key_bytes(name)) for name in keys.keys}
-        self.seal = Seal(namespace, SCHEDULE)
+        self.seal = PayloadSeal(namespace, SCHEDULE)
 
-    def sealing(self, seal: Seal) -> EncryptionCodec:
+    def with_seal(self, seal: PayloadSeal) -> EncryptionCodec:
         """Returns this codec for payloads of another place."""
         other = object.__new__(EncryptionCodec)
         other._active, other._ciphers, other.seal = self._active, self._ciphers, seal
         return other
 
     def with_context(self, context: SerializationContext) -> EncryptionCodec:
-        seal = seal_of(context)
-        return self.sealing(seal) if seal else self
+        seal = seal_of_context(context)
+        return self.with_seal(seal) if seal else self
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         return [self._encrypt(payload) for payload in payloads]
@@ -160,23 +160,25 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
 
     def decode_anywhere(self, payload: Payload) -> Payload:
         """Decrypts a payload of this namespace, wherever it belongs: for people who look at it, not for programs."""
-        seal = _read_seal(payload)
+        seal = _read_payload_seal(payload)
         if seal.namespace != self.seal.namespace:
             raise RefusedPayload(f"it belongs to namespace {seal.namespace}, not to {self.seal.namespace}")
         return self._decrypt(payload, seal)
 
     def _encrypt(self, payload: Payload) -> Payload:
         nonce, name, seal = os.urandom(NONCE_BYTES), self._active.encode(), str(self.seal).encode()
-        data = nonce + self._ciphers[self._active].encrypt(nonce, payload.SerializeToString(), _bound(name, seal))
+        data = nonce + self._ciphers[self._active].encrypt(
+            nonce, payload.SerializeToString(), _authenticated_data(name, seal)
+        )
         return Payload(metadata={"encoding": ENCRYPTED_ENCODING, KEY_ID_METADATA: name, SEAL_METADATA: seal}, data=data)
 
     def _decrypt_here(self, payload: Payload) -> Payload:
-        seal = _read_seal(payload)
-        if not self.seal.accepts(seal):
+        seal = _read_payload_seal(payload)
+        if not self.seal.accepts_seal(seal):
             raise RefusedPayload(f"it belongs to {seal.describe()}, not to {self.seal.describe()}")
         return self._decrypt(payload, seal)
 
-    def _decrypt(self, payload: Payload, seal: Seal) -> Payload:
+    def _decrypt(self, payload: Payload, seal: PayloadSeal) -> Payload:
         from cryptography.exceptions import InvalidTag
 
         name = payload.metadata.get(KEY_ID_METADATA, b"").decode(errors="replace")
@@ -186,21 +188,21 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
             )
         nonce, sealed = payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:]
         try:
-            bound = _bound(name.encode(), str(seal).encode("utf-8", "surrogateescape"))
+            bound = _authenticated_data(name.encode(), str(seal).encode("utf-8", "surrogateescape"))
             return Payload.FromString(self._ciphers[name].decrypt(nonce, sealed, bound))
         except (InvalidTag, ValueError) as error:  # ValueError: too short
             raise UnreadablePayload(f"the key {name!r} does not fit; is RATCHET_KEYS_FILE the workers' own?") from error
 
 
-def _bound(key: bytes, seal: bytes) -> bytes:
+def _authenticated_data(key: bytes, seal: bytes) -> bytes:
     """Returns the additional authenticated data. A key's name has no line break, so no two pairs are the same text."""
     return b"\n".join((FORMAT, key, seal))
 
 
-def _read_seal(payload: Payload) -> Seal:
+def _read_payload_seal(payload: Payload) -> PayloadSeal:
     if payload.metadata.get("encoding") != ENCRYPTED_ENCODING:
         raise RefusedPayload(f"it is not encrypted, and plaintext is refused: {PLAINTEXT_HINT}")
-    return Seal.parse(payload.metadata.get(SEAL_METADATA, b"").decode("utf-8", "surrogateescape"))
+    return PayloadSeal.parse(payload.metadata.get(SEAL_METADATA, b"").decode("utf-8", "surrogateescape"))
 
 
 UNREADABLE_ENCODING = b"binary/unreadable"  # of what a worker could not decrypt; it has no data, and is never sent
@@ -225,9 +227,9 @@ class TolerantCodec(PayloadCodec, WithSerializationContext):
         return await self.strict.encode(payloads)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [await self._decrypt_or_mark(payload) for payload in payloads]
+        return [await self._decrypt_or_explain(payload) for payload in payloads]
 
-    async def _decrypt_or_mark(self, payload: Payload) -> Payload:
+    async def _decrypt_or_explain(self, payload: Payload) -> Payload:
         try:
             [opened] = await self.strict.decode([payload])
             return opened
@@ -240,11 +242,11 @@ class TolerantCodec(PayloadCodec, WithSerializationContext):
             return Payload(metadata=reason)
 
 
-def in_namespace(codec: PayloadCodec | None, namespace: str) -> PayloadCodec | None:
+def bind_to_namespace(codec: PayloadCodec | None, namespace: str) -> PayloadCodec | None:
     """Returns a codec of ours for payloads of this namespace; any other as it is."""
     if isinstance(codec, TolerantCodec):
-        return TolerantCodec(codec.strict.sealing(replace(codec.strict.seal, namespace=namespace)))
-    return codec.sealing(replace(codec.seal, namespace=namespace)) if isinstance(codec, EncryptionCodec) else codec
+        return TolerantCodec(codec.strict.with_seal(replace(codec.strict.seal, namespace=namespace)))
+    return codec.with_seal(replace(codec.seal, namespace=namespace)) if isinstance(codec, EncryptionCodec) else codec
 
 
 KEYS_HINT = "write `active: NAME` and `keys: {NAME: KEY}`, each key from: openssl rand -base64 32"
@@ -260,7 +262,7 @@ def load_keys(name: str) -> EncryptionKeys:
     try:
         if file.stat().st_mode & 0o077:
             raise _unusable_keys(name, "can be read by others", f"chmod 600 {name}")
-        with refuse_invalid(f"the keys file {name} is not valid", KEYS_HINT):
+        with refuse_validation_errors(f"the keys file {name} is not valid", KEYS_HINT):
             return EncryptionKeys.model_validate(read_document(file) or {})
     except OSError as error:
         raise _unusable_keys(name, f"cannot be read: {error.strerror}") from error

@@ -10,25 +10,25 @@ from datetime import datetime
 from client.actions import ActionClient
 from client.runs import ActionRun
 from domain import registry, wire
-from domain.errors import Category, Refused, one_line
+from domain.errors import Category, Refused, format_one_line
 from domain.kinds import Verb
 from domain.locks import LocksView
-from domain.model import HistoryLine, Model, ObjectView, ReadQuery, Request
-from domain.paths import ancestors, short_path
+from domain.model import FrozenModel, HistoryLine, ObjectView, ReadQuery, Request
+from domain.paths import ancestor_paths, short_path
 from domain.statetable import NONE, LineEffect, Ruling
 
 HISTORY_LINES = 20
 MEMBERS_SHOWN = 5
 
 
-class Remark(Model):
+class Remark(FrozenModel):
     """One thing to know about an object: what it is about, and a sentence."""
 
     about: str
     text: str
 
 
-class Explanation(Model):
+class Explanation(FrozenModel):
     """An object's status, the reasons for it, and what can be done now."""
 
     path: str
@@ -55,7 +55,7 @@ async def explain_object(client: ActionClient, path: str) -> Explanation:
     """Explains an object's status; Refused if it does not exist."""
     newest = await client.newest_run(path)
     run = newest if newest and newest.is_open else None
-    view = await _read_or_name_stranger(client, path, run)
+    view = await _read_or_name_foreign(client, path, run)
     remarks = describe_last_change(view, await client.read_history(path, HISTORY_LINES))
     possible, hint = PossibleActions(), ""
     if run:
@@ -83,12 +83,12 @@ async def explain_object(client: ActionClient, path: str) -> Explanation:
     )
 
 
-async def _read_or_name_stranger(client: ActionClient, path: str, run: ActionRun | None) -> ObjectView:
+async def _read_or_name_foreign(client: ActionClient, path: str, run: ActionRun | None) -> ObjectView:
     """Reads the object. If there is none, names the workflow of a stranger that has its ID."""
     try:
         return await client.read_object(path)
     except Refused as refused:
-        if refused.category is not Category.NOT_FOUND or run is None or not run.describe_stranger():
+        if refused.category is not Category.NOT_FOUND or run is None or not run.describe_foreign_run():
             raise
         why, hint = run.describe_obstacle()
         raise Refused(refused.category, f"{refused.message}, but {why}", hint) from refused
@@ -97,7 +97,7 @@ async def _read_or_name_stranger(client: ActionClient, path: str, run: ActionRun
 async def _is_moved_by_open_run(client: ActionClient, path: str) -> bool:
     """Tells whether a run that may move this object is open: of an object above it, or of an owner of its lock."""
     held = (await client.run_query(wire.READ_LOCKS, ReadQuery(path=path), LocksView)).locks
-    owners = dict.fromkeys([*(lock.owner for lock in held if lock.path == path), *ancestors(path)])
+    owners = dict.fromkeys([*(lock.owner for lock in held if lock.path == path), *ancestor_paths(path)])
     return any([(run := await client.newest_run(owner)) and run.is_open for owner in owners])
 
 
@@ -164,7 +164,7 @@ async def find_possible_actions(client: ActionClient, view: ObjectView) -> Possi
     """Dry-runs each verb that people may request. One that needs options counts as allowed if its table says so."""
     kind = registry.find_kind(view.kind)
     found = PossibleActions()
-    for verb in (verb for verb in kind.verbs if verb.action in kind.offered_actions):
+    for verb in (verb for verb in kind.verbs if verb.action in kind.requestable_actions):
         refusal = await _dry_run_refusal(client, Request(path=view.path, action=verb.action))
         in_table = verb.action in kind.table.allowed_actions(view.phase)
         if refusal is None or (refusal.category is Category.INVALID and in_table):
@@ -203,7 +203,7 @@ def _pending_activities(run: ActionRun) -> Iterator[str]:
     for activity in run.raw_description.pending_activities:
         again = f", attempt {activity.attempt}" if activity.attempt > 1 else ""
         again += ", paused in Temporal" if activity.paused else ""
-        failed = f": {one_line(activity.last_failure.message, 200)}" if activity.last_failure.message else ""
+        failed = f": {format_one_line(activity.last_failure.message, 200)}" if activity.last_failure.message else ""
         alike[f"{activity.activity_type.name.replace('_', ' ')}{again}{failed}"] += 1
     for what, number in alike.items():
         yield f"{what} ({number} of these)" if number > 1 else what

@@ -38,7 +38,7 @@ class GatewayAddress:
     namespace: str
     token: str
 
-    def save(self, home: Path) -> None:
+    def save_address(self, home: Path) -> None:
         """Writes the file; only its owner may read it, as it holds the token."""
         beside = home / f"{GATEWAY_FILE}.new"
         beside.unlink(missing_ok=True)
@@ -56,13 +56,13 @@ def find_gateway(home: Path, temporal: str, namespace: str) -> GatewayAddress | 
     return found if (found.temporal, found.namespace) == (temporal, namespace) else None
 
 
-def forget_gateway(home: Path) -> None:
+def delete_gateway_file(home: Path) -> None:
     """Removes the file."""
     with suppress(OSError):
         (home / GATEWAY_FILE).unlink(missing_ok=True)
 
 
-class GatewayReads:
+class GatewayReader:
     """Asks a gateway for reads."""
 
     def __init__(self, address: GatewayAddress) -> None:

@@ -58,7 +58,7 @@ def message_contains(error: RPCError, *signs: str) -> bool:
     return any(sign in error.message for sign in signs)
 
 
-async def run_within(seconds: float, work: Awaitable[R]) -> R:
+async def run_with_timeout(seconds: float, work: Awaitable[R]) -> R:
     """Awaits work with a timeout. Not asyncio.timeout, as the SDK turns a cancel into an error."""
     task = asyncio.ensure_future(work)
     try:
@@ -107,7 +107,7 @@ def _search_attributes(request: Request) -> TypedSearchAttributes:
     )
 
 
-async def run_of_start(operation: WithStartWorkflowOperation[object, object]) -> str:
+async def started_run_id(operation: WithStartWorkflowOperation[object, object]) -> str:
     """Returns the ID of the run that was started. Call it always: asyncio logs a failure that nobody retrieves."""
     try:
         return (await operation.workflow_handle()).first_execution_run_id or ""

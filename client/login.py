@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from activities.proofs import PROOF_SECONDS, ProofSigner
 from domain.errors import Category, Refused
 from domain.identities import Session
-from domain.message import Model
+from domain.message import FrozenModel
 
 LOGIN_FILE = "login.json"
 HINT = "log in again: starter login"
 
 
-class StoredLogin(Model):
+class StoredLogin(FrozenModel):
     """What the file has."""
 
     namespace: str

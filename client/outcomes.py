@@ -14,7 +14,7 @@ from domain.model import ActionResult, LockHolder, Outcome, Refusal, Request
 def conflict_refusal(request: Request, running: ActionRun | None) -> Refusal:
     """Returns the 409 that names the running action. Its hint offers --force where that would take over."""
     path = registry.workflow_id_of(request.path, request.action)
-    forced = registry.may_take_over(request.model_copy(update={"force": True}))
+    forced = registry.may_preempt(request.model_copy(update={"force": True}))
     take_over = "; or take over: add --force" if forced and not request.force else ""
     message, hint = f"409 Conflict: other action currently happening on {path}", f"wait for it: starter wait {path}"
     if running is None:

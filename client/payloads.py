@@ -27,7 +27,7 @@ from client.encryption import (
     EncryptionCodec,
     TolerantCodec,
     UnreadablePayload,
-    in_namespace,
+    bind_to_namespace,
     load_keys,
 )
 from client.settings import ClientSettings
@@ -96,6 +96,6 @@ class PayloadPlugin(SimplePlugin):
         config = super().configure_client(config)
         converter = config["data_converter"]
         config["data_converter"] = replace(
-            converter, payload_codec=in_namespace(converter.payload_codec, config["namespace"])
+            converter, payload_codec=bind_to_namespace(converter.payload_codec, config["namespace"])
         )
         return config

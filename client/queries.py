@@ -22,10 +22,10 @@ from temporalio.exceptions import ApplicationError, TimeoutError
 
 from activities.refusals import refusal_of_error
 from activities.retry import READ_RETRY
-from client.connect_errors import is_refused_payload, refused_payload
+from client.connect_errors import is_refused_payload, refused_payload_error
 from client.errors import AnswerTooLarge, NoWorker, Unanswered
-from client.gateway import GatewayReads
-from client.speaker import Speaker, VouchedSpeaker
+from client.gateway import GatewayReader
+from client.message_signer import MessageSigner, VouchingMessageSigner
 from domain import wire
 from domain.identities import Login
 from domain.message import SignedMessage
@@ -43,10 +43,10 @@ POLLERS_SECONDS = 2  # Temporal lists a new worker only after a while
 class WorkerQueries:
     """Reads the inventory: through the gateway of `starter up` if there is one, else through a worker."""
 
-    def __init__(self, client: Client, speaker: Speaker | None = None) -> None:
+    def __init__(self, client: Client, message_signer: MessageSigner | None = None) -> None:
         self.client = client
-        self.gateway: GatewayReads | None = None  # asked first: a read through a worker leaves a line in Temporal
-        self.speaker = speaker or Speaker()
+        self.gateway: GatewayReader | None = None  # asked first: a read through a worker leaves a line in Temporal
+        self.message_signer = message_signer or MessageSigner()
         self._polled_until: dict[str, float] = {}
         self._looking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -88,19 +88,19 @@ class WorkerQueries:
             if isinstance(failure.cause, ApplicationError) and failure.cause.type == wire.TOO_LARGE_ERROR_TYPE:
                 raise AnswerTooLarge(f"the answer is too large: {failure.cause.message}") from failure
             if is_refused_payload(failure.cause):
-                raise refused_payload() from failure
+                raise refused_payload_error() from failure
             raise Unanswered(f"the worker could not answer: {failure.cause}") from failure
 
     def sign_query(self, activity: str, query: Q) -> Q:
         """Returns the query with its sender's name and proof; a request has its own."""
         if not isinstance(query, SignedMessage) or (isinstance(query, Request) and query.proof):
             return query
-        return self.speaker.sign(query, activity)
+        return self.message_signer.sign(query, activity)
 
-    def speaking_for(self, caller: str, login: Login | None = None) -> Self:
+    def acting_for(self, caller: str, login: Login | None = None) -> Self:
         """Returns this client, speaking for a caller whom this process has authenticated."""
         other = copy.copy(self)
-        other.speaker = VouchedSpeaker(self.speaker, caller, login)
+        other.message_signer = VouchingMessageSigner(self.message_signer, caller, login)
         return other
 
     async def read_object(self, path: str) -> ObjectView:

@@ -88,7 +88,7 @@ class ActionRun:
             f"paused by {pause.identity or 'somebody'} at {pause.paused_time.ToDatetime(UTC):%Y-%m-%d %H:%M:%SZ}{why}"
         )
 
-    def describe_stranger(self) -> str:
+    def describe_foreign_run(self) -> str:
         """Says why this run is no action of ours though it has an object's ID; empty if it is one."""
         if not self.is_open or self.info.task_queue == wire.ACTIONS_QUEUE:
             return ""
@@ -98,7 +98,7 @@ class ActionRun:
 
     def describe_obstacle(self) -> tuple[str, str]:
         """Returns why the run does nothing, and what helps; both empty if it is an action at work."""
-        if stranger := self.describe_stranger():
+        if stranger := self.describe_foreign_run():
             return (
                 f"{stranger}: no worker of ours takes it",
                 f"end it: {temporal_command(self.client, 'terminate', self.path)}",
@@ -119,19 +119,19 @@ def temporal_command(client: Client, verb: str, workflow_id: str) -> str:
     return f"temporal workflow {verb} --workflow-id {workflow_id}{place}"
 
 
-async def find_stopped_runs(client: Client, most: int) -> list[ActionRun]:
+async def find_stuck_runs(client: Client, most: int) -> list[ActionRun]:
     """Returns up to `most` open runs of objects that do nothing: paused, or of strangers on another queue."""
     found: list[ActionRun] = []
     async for listed in list_runs(
         client, f"{OPEN_RUNS} AND (ExecutionStatus = 'Paused' OR TaskQueue != '{wire.ACTIONS_QUEUE}')"
     ):
-        if len(found) < most and _names_object(listed.execution.workflow_id):
+        if len(found) < most and _is_object_path(listed.execution.workflow_id):
             run = await find_newest_run(client, listed.execution.workflow_id)
             found += [run] if run and run.describe_obstacle()[0] else []
     return found
 
 
-def _names_object(workflow_id: str) -> bool:
+def _is_object_path(workflow_id: str) -> bool:
     try:
         registry.kind_at(wire.object_path_of(workflow_id))
     except Refused:

@@ -13,10 +13,10 @@ from activities.refusals import refusal_of_error
 from client.actions import ActionClient
 from domain import registry, wire
 from domain.errors import Category, Refused
-from domain.fields import refuse_invalid
 from domain.kinds import ObjectSignal
 from domain.message import SignedMessage
-from domain.paths import ancestors, kind_of
+from domain.paths import ancestor_paths, kind_of
+from domain.validation import refuse_validation_errors
 
 SIGNAL_LIMIT_ERROR = "limit for signal"  # part of Temporal's error for a run that takes no more signals
 
@@ -28,7 +28,7 @@ async def send_signal(client: ActionClient, path: str, name: str, message: Mappi
     """
     signal = registry.kind_at(path).find_signal(name)
     raw = dict(message) | ({signal.sender_field: sender} if signal.sender_field else {})
-    with refuse_invalid("the message is not valid", f"see: GET /v1/kinds/{kind_of(path)}"):
+    with refuse_validation_errors("the message is not valid", f"see: GET /v1/kinds/{kind_of(path)}"):
         parsed = signal.message.model_validate(raw)
     if signal.is_update:
         return await _send_update(client, path, signal, parsed)
@@ -36,31 +36,31 @@ async def send_signal(client: ActionClient, path: str, name: str, message: Mappi
         return path
     if signal.companion:
         kind, role = signal.companion
-        owner = next((above for above in (*ancestors(path), path) if kind_of(above) == kind), path)
+        owner = next((above for above in (*ancestor_paths(path), path) if kind_of(above) == kind), path)
         companion = wire.companion_id(owner, role)
         if await _signal_workflow(client, companion, name, raw if owner == path else {"path": path, **raw}):
             return companion
-    raise _nobody_takes(path, name)
+    raise _no_receiver_refusal(path, name)
 
 
 async def _send_update(client: ActionClient, path: str, signal: ObjectSignal, message: BaseModel) -> str:
     running = await client.newest_run(path)
     if running is None or running.status is not WorkflowExecutionStatus.RUNNING:
-        raise _nobody_takes(path, signal.name)
+        raise _no_receiver_refusal(path, signal.name)
     await client.check_polled(wire.ACTIONS_QUEUE)
     handle = client.client.get_workflow_handle(path, run_id=running.run_id)
     if isinstance(message, SignedMessage):
-        message = client.speaker.sign(message, f"{signal.name} {path}")
+        message = client.message_signer.sign(message, f"{signal.name} {path}")
     try:
         await handle.execute_update(signal.name, message, result_type=str)
     except WorkflowUpdateFailedError as error:
         if refusal := refusal_of_error(error.cause):
             raise refusal.to_error() from error
-        raise _nobody_takes(path, signal.name) from error  # another action runs, without this update
+        raise _no_receiver_refusal(path, signal.name) from error  # another action runs, without this update
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:  # not found: it has ended
             raise
-        raise _nobody_takes(path, signal.name) from error
+        raise _no_receiver_refusal(path, signal.name) from error
     return path
 
 
@@ -75,5 +75,5 @@ async def _signal_workflow(client: ActionClient, workflow_id: str, name: str, me
     return True
 
 
-def _nobody_takes(path: str, name: str) -> Refused:
+def _no_receiver_refusal(path: str, name: str) -> Refused:
     return Refused(Category.NOT_ALLOWED, f"nothing on {path} waits for {name}", f"see: starter explain {path}")

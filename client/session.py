@@ -12,10 +12,10 @@ from client import tracing
 from client.actions import ActionClient
 from client.connect_errors import translate_errors, unreachable_at_address
 from client.connection import connect_temporal, connection_options, read_embedded_options
-from client.gateway import GatewayReads, find_gateway
+from client.gateway import GatewayReader, find_gateway
+from client.message_signer import make_message_signer
 from client.payloads import PayloadPlugin, data_converter
 from client.settings import ClientSettings, load_settings
-from client.speaker import make_speaker
 
 CONNECT_SECONDS = 5
 
@@ -29,9 +29,9 @@ async def connect(settings: ClientSettings | None = None, trace: str = "client")
     settings = settings or load_settings(ClientSettings)
     temporal = await _connect_client(settings)
     address = temporal.service_client.config.target_host
-    client = ActionClient(temporal, find_web_ui(settings, address), make_speaker(settings, temporal.namespace))
+    client = ActionClient(temporal, find_web_ui(settings, address), make_message_signer(settings, temporal.namespace))
     if gateway := find_gateway(settings.home, address, temporal.namespace):
-        client.gateway = GatewayReads(gateway)
+        client.gateway = GatewayReader(gateway)
     with translate_errors(temporal.namespace), tracing.trace_command(settings, trace):
         yield client
 

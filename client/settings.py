@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, TypeVar
 from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from domain.fields import refuse_invalid
+from domain.validation import refuse_validation_errors
 
 SettingWord = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")]
 
@@ -35,5 +35,5 @@ S = TypeVar("S", bound=ClientSettings)
 
 def load_settings(model: type[S]) -> S:
     """Reads the settings from the environment; refuses a wrong one, and names it."""
-    with refuse_invalid("a setting is wrong", "see the RATCHET_* variables"):
+    with refuse_validation_errors("a setting is wrong", "see the RATCHET_* variables"):
         return model()

@@ -19,11 +19,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.refusals import refusal_of_error
 from client.admission import ActionStarter
-from client.launching import DEAF_ERRORS, UPDATE_LIMIT_ERROR, Ticket, message_contains, run_within
+from client.launching import DEAF_ERRORS, UPDATE_LIMIT_ERROR, Ticket, message_contains, run_with_timeout
 from domain import wire
 from domain.errors import Refused
 from domain.model import Admission, Refusal, Request
-from domain.requests import EvictRun, update_id
+from domain.requests import EvictRun, make_update_id
 
 PREEMPT_SECONDS = 60.0  # for the running action to make way
 END_SECONDS = 75.0  # for a worker to end it: only then does the minute of a run that never answered begin
@@ -34,7 +34,7 @@ RETRY_PAUSE = 0.5
 async def take_over_run(starter: ActionStarter, request: Request, run: str, tries: int = PREEMPT_TRIES) -> Ticket:
     """Replaces the running action by our request. Returns the ticket, which says whether it was admitted."""
     try:
-        if ticket := await _ask_to_continue(starter, request, run):
+        if ticket := await _ask_to_make_way(starter, request, run):
             return ticket
         return await starter.start_action(request)  # the run has ended
     except Refused as refused:
@@ -46,13 +46,13 @@ async def take_over_run(starter: ActionStarter, request: Request, run: str, trie
         return Ticket(request.path, "", Admission(refusal=await starter.conflict_refusal(request, running)))
 
 
-async def _ask_to_continue(starter: ActionStarter, request: Request, run: str) -> Ticket | None:
+async def _ask_to_make_way(starter: ActionStarter, request: Request, run: str) -> Ticket | None:
     """Asks the run to make way, for up to a minute, then has it ended. Returns None if the run has ended."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + PREEMPT_SECONDS
     while (left := deadline - clock()) > 0:
         try:
-            return await run_within(left, _send_preempt(starter, request, run))
+            return await run_with_timeout(left, _send_preempt(starter, request, run))
         except TimeoutError:
             break
         except WorkflowUpdateFailedError as error:
@@ -75,7 +75,7 @@ async def _ask_to_continue(starter: ActionStarter, request: Request, run: str) -
 async def _send_preempt(starter: ActionStarter, request: Request, run: str) -> Ticket | None:
     handle: WorkflowHandle[object, object] = starter.client.get_workflow_handle(request.path, run_id=run)
     await handle.execute_update(
-        wire.PREEMPT_UPDATE, request, id=update_id(wire.PREEMPT_UPDATE, request), result_type=str
+        wire.PREEMPT_UPDATE, request, id=make_update_id(wire.PREEMPT_UPDATE, request), result_type=str
     )
     try:
         await handle.result(follow_runs=False)

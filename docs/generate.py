@@ -21,8 +21,8 @@ from pydantic.fields import FieldInfo
 import workers.families  # noqa: F401  it knows the families' tables
 from client import admission as client_admission
 from client import queries, takeover
+from docs import descriptions
 from docs import refusals as in_code
-from docs import words
 from domain import errors, faults, limits, metrics, paths, registry, rendering, wire
 from domain.errors import Refused
 from domain.mci import VM, MciSpec, SubGroup
@@ -31,8 +31,8 @@ from domain.statetable import NONE, Actor, Ruling, StateTable
 from gateway.settings import GatewaySettings
 from starter import spec
 from starter.actions import ActionOptions
-from starter.app import build_app
-from starter.errors import EXIT_OF_CATEGORY, Exit
+from starter.app import build_cli_app
+from starter.errors import EXIT_OF_CATEGORY, ExitCode
 from store.schema import metadata
 from tests.test_layers import MAY_IMPORT
 from workers import embedded
@@ -41,12 +41,7 @@ from workflows import action, admission, calls
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
-)
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", *sorted(f"docs/{page.name}" for page in ROOT.glob("docs/*.md")))
 COMMAND = ".venv/bin/python -m docs.generate"
 BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
@@ -67,21 +62,25 @@ def settings() -> str:
     lines = []
     for name in GatewaySettings.model_fields:
         value = derived.get(name, str(getattr(usual, name)))
-        lines.append((f"`RATCHET_{name.upper()}`", f"`{value}`" if value else "-", _said(words.SETTINGS, name)))
+        lines.append(
+            (f"`RATCHET_{name.upper()}`", f"`{value}`" if value else "-", _description_of(descriptions.SETTINGS, name))
+        )
     return _table(("variable", "default", "what it is"), lines)
 
 
-def exit_codes() -> str:
-    return _table(("code", "meaning"), [(str(int(code)), _said(words.EXITS, code)) for code in Exit])
+def exit_codes_table() -> str:
+    return _table(
+        ("code", "meaning"), [(str(int(code)), _description_of(descriptions.EXITS, code)) for code in ExitCode]
+    )
 
 
-def caps() -> str:
+def cloud_caps_table() -> str:
     """The rate limits of each cloud."""
     lines = [(f"`{csp}`", str(caps.regions), str(caps.vms)) for csp, caps in limits.CAPS_BY_CLOUD.items()]
     return _table(("cloud", "regions at once", "VMs of a region at once"), lines)
 
 
-def sizes() -> str:
+def size_limits_table() -> str:
     """The fixed limits of the program."""
     return _table(
         ("limit", "of what"),
@@ -118,27 +117,33 @@ def sizes() -> str:
     )
 
 
-def fault_kinds() -> str:
-    return _table(("kind", "what happens"), [(f"`{kind}`", _said(words.FAULTS, kind)) for kind in faults.FaultKind])
+def fault_kinds_table() -> str:
+    return _table(
+        ("kind", "what happens"),
+        [(f"`{kind}`", _description_of(descriptions.FAULTS, kind)) for kind in faults.FaultKind],
+    )
 
 
-def vm_actions() -> str:
+def vm_actions_table() -> str:
     """The rows of the VM's table that a user may take."""
-    return rendering.markdown_table(_users(VM))
+    return rendering.markdown_table(_keep_user_rows(VM))
 
 
-def verdicts(name: str) -> str:
+def verdicts_table(name: str) -> str:
     """What each action leads to, from each stable status of a kind."""
     kind = registry.KINDS[name]
     births = {row.action for row in kind.table.rows if row.source == NONE}
     verbs = [verb.action for verb in kind.verbs if verb.action not in births and not verb.is_internal]
-    lines = [(status, *(_verdict(kind.table, status, verb) for verb in verbs)) for status in kind.table.stable_statuses]
+    lines = [
+        (status, *(_describe_verdict(kind.table, status, verb) for verb in verbs))
+        for status in kind.table.stable_statuses
+    ]
     return _table((f"{kind.table.label} is", *verbs), lines)
 
 
-def refusals_of(family: str) -> str:
+def family_refusals_table(family: str) -> str:
     """Every refusal in a family's own code."""
-    lines = [(code, f"`{message}`", hint) for code, message, hint in in_code.of_family(family)]
+    lines = [(code, f"`{message}`", hint) for code, message, hint in in_code.refusals_of_family(family)]
     return _table(("exit", "refused with", "hint"), lines)
 
 
@@ -147,13 +152,15 @@ def states(kind: str) -> str:
     return rendering.markdown_table(registry.KINDS[kind].table)
 
 
-def diagram(kind: str) -> str:
-    return _fenced("mermaid", rendering.mermaid_diagram(registry.KINDS[kind].table))
+def state_diagram(kind: str) -> str:
+    return _fenced_block("mermaid", rendering.mermaid_diagram(registry.KINDS[kind].table))
 
 
 def commands(name: str) -> str:
     """Every command of a noun, with the first sentence of its help."""
-    return _table(("command", "what it does"), [_command(each) for each in _below(build_app()[name])])
+    return _table(
+        ("command", "what it does"), [_command_cells(each) for each in _visible_commands(build_cli_app()[name])]
+    )
 
 
 def options() -> str:
@@ -181,53 +188,64 @@ def refusals() -> str:
         ("more VMs than an MCI may have", create(subGroupSize=limits.MAX_VMS_PER_MCI + 1)),
         ("a bad name of a cloud", create(csp="the moon")),
         ("an unknown field", create(colour="red")),
-        ("two subgroups with the same name", lambda: registry.parse_spec(_create(twice))),
-        ("create without subgroups", lambda: registry.parse_spec(_create({"subGroups": []}))),
-        ("a spec for an action that takes none", lambda: registry.parse_spec(_create(twice, "suspend"))),
+        ("two subgroups with the same name", lambda: registry.parse_spec(_create_request(twice))),
+        ("create without subgroups", lambda: registry.parse_spec(_create_request({"subGroups": []}))),
+        ("a spec for an action that takes none", lambda: registry.parse_spec(_create_request(twice, "suspend"))),
         ("a bad name", lambda: paths.expand_path("default/-web", ("ns", "mci"))),
         ("a VM where an MCI is wanted", lambda: paths.expand_path("default/web/front-1", ("ns", "mci"))),
         ("an unknown action", lambda: registry.find_kind("vm").find_verb("fly")),
         ("an unknown kind", lambda: registry.find_kind("rocket")),
     ]
-    return _table(("request", "exit", "refused with"), [(what, *_refused(ask)) for what, ask in asked])
+    return _table(("request", "exit", "refused with"), [(what, *_refusal_cells(ask)) for what, ask in asked])
 
 
-def spec_fields() -> str:
+def spec_fields_table() -> str:
     """The fields of an MCI's spec file."""
-    lines = [_field(name, field, words.MCI_FIELDS) for name, field in MciSpec.model_fields.items()]
-    lines += [_field(f"subGroups[].{name}", field, words.GROUP_FIELDS) for name, field in SubGroup.model_fields.items()]
+    lines = [_field_cells(name, field, descriptions.MCI_FIELDS) for name, field in MciSpec.model_fields.items()]
+    lines += [
+        _field_cells(f"subGroups[].{name}", field, descriptions.GROUP_FIELDS)
+        for name, field in SubGroup.model_fields.items()
+    ]
     return _table(("field", "default", "what it is"), lines)
 
 
 def inventory() -> str:
     """The tables of the store."""
     lines = [
-        (f"`{table.name}`", _said(words.TABLES, table.name), ", ".join(column.name for column in table.columns))
+        (
+            f"`{table.name}`",
+            _description_of(descriptions.TABLES, table.name),
+            ", ".join(column.name for column in table.columns),
+        )
         for table in metadata.sorted_tables
     ]
     return _table(
-        ("table", "what it keeps", "columns"), sorted(lines, key=lambda line: list(words.TABLES).index(line[0][1:-1]))
+        ("table", "what it keeps", "columns"),
+        sorted(lines, key=lambda line: list(descriptions.TABLES).index(line[0][1:-1])),
     )
 
 
 def error_tree() -> str:
-    return _fenced("text", inspect.getdoc(errors) or "")
+    return _fenced_block("text", inspect.getdoc(errors) or "")
 
 
-def search_attributes() -> str:
+def search_attributes_table() -> str:
     return _table(("attribute", "type"), [(f"`{name}`", kind) for name, kind in wire.SEARCH_ATTRIBUTES.items()])
 
 
-def request_schema() -> str:
+def request_fields_table() -> str:
     """The fields of a request."""
     properties = Request.model_json_schema()["properties"]
     return _table(
         ("field", "default", "what it is"),
-        [(f"`{name}`", _default(properties[name]), _said(words.REQUEST_FIELDS, name)) for name in properties],
+        [
+            (f"`{name}`", _describe_default(properties[name]), _description_of(descriptions.REQUEST_FIELDS, name))
+            for name in properties
+        ],
     )
 
 
-def measured() -> str:
+def metrics_table() -> str:
     """Our own Prometheus metrics."""
     told = {**metrics.COUNTER_HELP, **metrics.TIMER_HELP, **metrics.GAUGE_HELP}
     lines = []
@@ -237,7 +255,7 @@ def measured() -> str:
     return _table(("metric", "what it is", "labels"), lines)
 
 
-def workflow_types() -> str:
+def workflow_types_table() -> str:
     """The workflow type of each action."""
     found: dict[str, list[str]] = {}
     for kind in registry.KINDS.values():
@@ -259,30 +277,30 @@ PARTS: dict[str, Callable[[], str]] = {
     "exposures": exposures,
     "layers": layers,
     "settings": settings,
-    "exit-codes": exit_codes,
-    "caps": caps,
-    "sizes": sizes,
-    "fault-kinds": fault_kinds,
-    "vm-actions": vm_actions,
+    "exit-codes": exit_codes_table,
+    "caps": cloud_caps_table,
+    "sizes": size_limits_table,
+    "fault-kinds": fault_kinds_table,
+    "vm-actions": vm_actions_table,
     "options": options,
     "refusals": refusals,
-    "spec-fields": spec_fields,
+    "spec-fields": spec_fields_table,
     "inventory": inventory,
     "error-tree": error_tree,
-    "search-attributes": search_attributes,
-    "request": request_schema,
-    "workflow-types": workflow_types,
-    "metrics": measured,
+    "search-attributes": search_attributes_table,
+    "request": request_fields_table,
+    "workflow-types": workflow_types_table,
+    "metrics": metrics_table,
 }
 
 
 # Parts by kind: `states-vm` and so on.
 OF_KIND: dict[str, Callable[[str], str]] = {
     "states": states,
-    "diagram": diagram,
+    "diagram": state_diagram,
     "commands": commands,
-    "verdicts": verdicts,
-    "refusals": refusals_of,  # of a family
+    "verdicts": verdicts_table,
+    "refusals": family_refusals_table,  # of a family
 }
 
 
@@ -292,7 +310,7 @@ def part(name: str) -> str:
     return PARTS[name]() if name in PARTS else OF_KIND[what](kind)
 
 
-def render(text: str) -> str:
+def fill_generated_parts(text: str) -> str:
     """A page with its generated parts as the code gives them now."""
     return BLOCK.sub(lambda found: f"{found[1]}{part(found[2]).rstrip()}\n{found[3]}", text)
 
@@ -301,7 +319,7 @@ def main() -> None:
     for name in PAGES:
         page = ROOT / name
         old = page.read_text()
-        new = render(old)
+        new = fill_generated_parts(old)
         page.write_text(new)
         sys.stdout.write(f"{name}: {'unchanged' if old == new else 'updated'}\n")
 
@@ -311,22 +329,22 @@ def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows) + "\n"
 
 
-def _said(told: Mapping[T, str], about: T) -> str:
-    """The description of a name in docs/words.py."""
+def _description_of(told: Mapping[T, str], about: T) -> str:
+    """The description of a name in docs/descriptions.py."""
     if about not in told:
-        raise LookupError(f"docs/words.py does not describe {about!r}")
+        raise LookupError(f"docs/descriptions.py does not describe {about!r}")
     return told[about]
 
 
-def _fenced(language: str, text: str) -> str:
+def _fenced_block(language: str, text: str) -> str:
     return f"```{language}\n{text.rstrip()}\n```\n"
 
 
-def _users(table: StateTable) -> StateTable:
+def _keep_user_rows(table: StateTable) -> StateTable:
     return replace(table, rows=tuple(row for row in table.rows if row.actor == Actor.USER))
 
 
-def _verdict(table: StateTable, status: str, verb: str) -> str:
+def _describe_verdict(table: StateTable, status: str, verb: str) -> str:
     verdict = table.judge(status, verb)
     if verdict.ruling is Ruling.REFUSED:
         return "with force" if "without force" in verdict.reason else "no"
@@ -335,11 +353,11 @@ def _verdict(table: StateTable, status: str, verb: str) -> str:
     return verdict.row.during or "yes (hidden)"  # hidden work shows in no status
 
 
-def _create(given: dict[str, Any], verb: str = "create") -> Request:
+def _create_request(given: dict[str, Any], verb: str = "create") -> Request:
     return Request(path="ns:default:mci:web", action=verb, spec=given)
 
 
-def _refused(ask: Callable[[], object]) -> tuple[str, str]:
+def _refusal_cells(ask: Callable[[], object]) -> tuple[str, str]:
     try:
         ask()
     except Refused as refused:
@@ -348,18 +366,18 @@ def _refused(ask: Callable[[], object]) -> tuple[str, str]:
     raise AssertionError("this request should have been refused")
 
 
-def _field(name: str, field: FieldInfo, told: Mapping[str, str]) -> tuple[str, str, str]:
+def _field_cells(name: str, field: FieldInfo, told: Mapping[str, str]) -> tuple[str, str, str]:
     usual = "must be given" if field.is_required() else f"`{field.default}`" if field.default else "empty"
-    return f"`{name}`", usual, _said(told, name.rpartition(".")[2])
+    return f"`{name}`", usual, _description_of(told, name.rpartition(".")[2])
 
 
-def _below(noun: App) -> list[App]:
+def _visible_commands(noun: App) -> list[App]:
     """The visible commands of a noun and of the nouns inside it."""
     shown = [noun[name] for name in noun.resolved_commands() if not name.startswith("-") and noun[name].show]
-    return [each for one in shown for each in (_below(one) if one.default_command is None else [one])]
+    return [each for one in shown for each in (_visible_commands(one) if one.default_command is None else [one])]
 
 
-def _command(each: App) -> tuple[str, str]:
+def _command_cells(each: App) -> tuple[str, str]:
     what, _, example = inspect.cleandoc(each.help).partition("\n\nExample: ")
     return f"`{' '.join(example.split())}`", " ".join(what.split())
 
@@ -368,7 +386,7 @@ def _words(given: object) -> list[str]:
     return [given] if isinstance(given, str) else [str(word) for word in given] if isinstance(given, tuple) else []
 
 
-def _default(schema: dict[str, Any]) -> str:
+def _describe_default(schema: dict[str, Any]) -> str:
     if "default" not in schema:
         return "must be given"
     return {"": "empty", None: "none", False: "`false`"}.get(schema["default"], str(schema["default"]))

@@ -37,42 +37,44 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         async with run_stack(WorkerSettings(home=Path(home), simulated_latency=1)) as running:
             client = ActionClient(running.client, running.ui)
-            await prepare(client)
-            await full_screen(client)
+            await create_pictured_mcis(client)
+            await draw_full_screen(client)
             if installed():
-                await web_ui(running.ui)
+                await draw_web_ui(running.ui)
             else:
                 sys.stdout.write("no Chromium here: the pictures of the Web UI stay as they are\n")
-            await line_by_line(client)
+            await draw_progress_lines(client)
 
 
-async def prepare(client: ActionClient) -> None:
+async def create_pictured_mcis(client: ActionClient) -> None:
     """An MCI with a past, and one that holds."""
-    await ended(client, WEB, "create", reason="the shop opens", spec=example("mci-demo"))
-    await ended(client, WEB, "suspend", reason="closed for the night")
-    await ask(client, LAUNCH, "create", reason="the release of nine o'clock", spec=example("mci-hold"))
-    await ended(client, WEB, "resume", reason="good morning")
+    await run_to_end(client, WEB, "create", reason="the shop opens", spec=read_example_spec("mci-demo"))
+    await run_to_end(client, WEB, "suspend", reason="closed for the night")
+    await request_or_fail(
+        client, LAUNCH, "create", reason="the release of nine o'clock", spec=read_example_spec("mci-hold")
+    )
+    await run_to_end(client, WEB, "resume", reason="good morning")
     async with asyncio.timeout(60):
         while (await client.read_progress(LAUNCH)).phase != "Prepared":  # noqa: ASYNC110  there is no event to wait for
             await asyncio.sleep(0.1)
 
 
-async def ask(client: ActionClient, path: str, action: str, **more: Any) -> Ticket:
+async def request_or_fail(client: ActionClient, path: str, action: str, **more: Any) -> Ticket:
     ticket = await client.request_action(Request(path=path, action=action, requested_by="eve", **more))
     assert ticket.admission.refusal is None, ticket.admission.refusal
     return ticket
 
 
-async def ended(client: ActionClient, path: str, action: str, **more: Any) -> None:
-    await client.wait_for_outcome(path, (await ask(client, path, action, **more)).run)
+async def run_to_end(client: ActionClient, path: str, action: str, **more: Any) -> None:
+    await client.wait_for_outcome(path, (await request_or_fail(client, path, action, **more)).run)
 
 
-def example(name: str) -> dict[str, Any]:
+def read_example_spec(name: str) -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())
     return found
 
 
-async def full_screen(client: ActionClient) -> None:
+async def draw_full_screen(client: ActionClient) -> None:
     """`starter tui`, drawn by Textual itself."""
     app = Tui(client)
     async with app.run_test(size=(150, 22)) as pilot:
@@ -84,7 +86,7 @@ async def full_screen(client: ActionClient) -> None:
         (FOLDER / "tui.svg").write_text(app.export_screenshot(title="starter tui"))
 
 
-async def line_by_line(client: ActionClient) -> None:
+async def draw_progress_lines(client: ActionClient) -> None:
     """What a command shows while its action runs, drawn by rich itself."""
     faults = [
         Fault(kind=FaultKind.FAIL, vm="*front-1", verb="suspend", message="instance is under maintenance"),
@@ -92,12 +94,12 @@ async def line_by_line(client: ActionClient) -> None:
     ]
     await client.run_query(wire.CLOUD_FAULTS, FaultScript(faults=faults, replace=True), FaultScript)
     began = time.monotonic()
-    ticket = await ask(client, WEB, "suspend", reason="closed for the night")
-    seen = await tree_of(client)
+    ticket = await request_or_fail(client, WEB, "suspend", reason="closed for the night")
+    seen = await read_mci_tree(client)
     async with asyncio.timeout(60):
-        while len(seen.troubles) == 0 or tree.count_done(seen, 6)[0] < 4:
+        while len(seen.troubles) == 0 or tree.count_done_targets(seen, 6)[0] < 4:
             await asyncio.sleep(0.2)
-            seen = await tree_of(client)
+            seen = await read_mci_tree(client)
     seconds = max(time.monotonic() - began, tree.MIN_PLACES)
     console = Console(record=True, width=96, file=io.StringIO())
     console.print("[bold]$[/] starter mci suspend default/web", highlight=False)
@@ -106,11 +108,11 @@ async def line_by_line(client: ActionClient) -> None:
     await client.wait_for_outcome(WEB, ticket.run)
 
 
-async def tree_of(client: ActionClient) -> TreeView:
+async def read_mci_tree(client: ActionClient) -> TreeView:
     return await client.run_query(wire.READ_TREE, ReadQuery(path=WEB, limit=5), TreeView)
 
 
-async def web_ui(ui: str) -> None:
+async def draw_web_ui(ui: str) -> None:
     """The list with columns of ours, and the dialog in which an MCI that holds is told to go on."""
     async with chromium(ui) as window:
         await window.open_list()

@@ -15,13 +15,13 @@ LAYERS = ("domain", "store", "activities", "workflows")
 RefusalRow = tuple[str, str, str]
 
 
-def of_family(family: str) -> list[RefusalRow]:
+def refusals_of_family(family: str) -> list[RefusalRow]:
     """Exit code, message, hint; once each, in the order of the code."""
-    files = [file for layer in LAYERS for file in _files(ROOT / layer / family)]
-    return list(dict.fromkeys(row for file in files for row in _of_module(ast.parse(file.read_text()))))
+    files = [file for layer in LAYERS for file in _files_of_family(ROOT / layer / family)]
+    return list(dict.fromkeys(row for file in files for row in _refusals_of_module(ast.parse(file.read_text()))))
 
 
-def _files(family: Path) -> list[Path]:
+def _files_of_family(family: Path) -> list[Path]:
     return (
         sorted(family.glob("*.py"))
         if family.is_dir()
@@ -29,12 +29,12 @@ def _files(family: Path) -> list[Path]:
     )
 
 
-def _of_module(module: ast.Module) -> Iterator[RefusalRow]:
+def _refusals_of_module(module: ast.Module) -> Iterator[RefusalRow]:
     """Calls of `Refused`, and of functions that only add the category to it."""
     helpers: dict[str, ast.expr] = {}
     for helper in [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]:
         words = {each.arg for each in helper.args.args}
-        for call in _calls(helper, {"Refused"}):
+        for call in _find_calls(helper, {"Refused"}):
             if len(call.args) > 1 and isinstance(call.args[1], ast.Name) and call.args[1].id in words:
                 helpers[helper.name] = call.args[0]
     for function in [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]:
@@ -45,25 +45,27 @@ def _of_module(module: ast.Module) -> Iterator[RefusalRow]:
             for target in node.targets
             if isinstance(target, ast.Name)
         }
-        for call in _calls(function, {"Refused", *helpers}):
+        for call in _find_calls(function, {"Refused", *helpers}):
             assert isinstance(call.func, ast.Name)
             category, *words_given = [helpers[call.func.id], *call.args] if call.func.id in helpers else call.args
-            message, hint = (_told(each, said) for each in [*words_given, ast.Constant(""), ast.Constant("")][:2])
+            message, hint = (
+                _text_of_expression(each, said) for each in [*words_given, ast.Constant(""), ast.Constant("")][:2]
+            )
             if message and isinstance(category, ast.Attribute):
                 yield str(int(EXIT_OF_CATEGORY[Category[category.attr]])), message, hint
 
 
-def _calls(function: ast.AST, names: set[str]) -> list[ast.Call]:
+def _find_calls(function: ast.AST, names: set[str]) -> list[ast.Call]:
     found = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
     return [call for call in found if isinstance(call.func, ast.Name) and call.func.id in names]
 
 
-def _told(node: ast.expr, said: dict[str, ast.expr]) -> str:
+def _text_of_expression(node: ast.expr, said: dict[str, ast.expr]) -> str:
     """A string with `…` for its gaps; empty if it is built elsewhere."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
         return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
     if isinstance(node, ast.Name) and node.id in said:
-        return _told(said[node.id], {})
+        return _text_of_expression(said[node.id], {})
     return ""

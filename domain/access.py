@@ -16,11 +16,11 @@ from pydantic import Field, StringConstraints, model_validator
 from domain import registry
 from domain.errors import Category, Refused
 from domain.exposure import READ
-from domain.fields import ObjectPath
 from domain.identities import Principal, ProofUse
 from domain.kinds import Verb
-from domain.model import Model, Request
+from domain.model import FrozenModel, Request
 from domain.paths import kind_of
+from domain.validation import ObjectPath
 
 ANYTHING = "*"  # any kind, any action; as a user: everybody who is not named
 
@@ -44,7 +44,7 @@ class Subject:
         return Principal(name=self.name, proven=self.proven, issuer=self.issuer, groups=list(self.token_groups))
 
 
-class Rule(Model):
+class Rule(FrozenModel):
     """Kinds, actions and paths that a role allows, or a denial forbids. Without `paths`, everywhere."""
 
     kinds: list[PolicyName] = Field(default=[ANYTHING], min_length=1)
@@ -100,14 +100,14 @@ class Denial(Rule):
         return named and self.covers(verb, path)
 
 
-class Group(Model):
+class Group(FrozenModel):
     """The roles of a group. Members are listed here, or given by RATCHET_IDENTITIES."""
 
     roles: list[PolicyName]
     members: list[PolicyName] = []
 
 
-class AccessPolicy(Model):
+class AccessPolicy(FrozenModel):
     """The policy file. The user `*` stands for everybody who is not named; without it they may do nothing.
 
     Our own programs may do their own work without being named. A program that is named has only the roles it is given.
@@ -137,7 +137,7 @@ class AccessPolicy(Model):
             forced = " with force" if force else ""
             raise Refused(Category.FORBIDDEN, f"{who} may not {verb} {path or 'everywhere'}{forced}: {why}", HINT)
 
-    def may(self, subject: Subject, verb: str, path: str) -> bool:
+    def is_allowed(self, subject: Subject, verb: str, path: str) -> bool:
         """Tells whether the subject may do this, without force."""
         subject = self._with_groups(subject)
         return not (self._why_denied(subject, verb, path) or self._why_not_granted(subject, verb, path, False))
@@ -149,28 +149,28 @@ class AccessPolicy(Model):
     def check_request(self, request: Request, subject: Subject | None = None) -> None:
         """Raises Refused unless the requester may make this request: by its roles, or as a program of ours."""
         subject = subject or Subject(request.requested_by)
-        program = find_program(request)
+        program = find_requesting_program(request)
         if program in self.users:
             self.authorize(Subject(program), request.action, request.path)
         elif not program:
             self.authorize(subject, request.action, request.path, request.force)
-            self._check_consequences(request, subject)
-        self.check_places(request)
+            self._check_later_actions(request, subject)
+        self.check_places_allowed(request)
 
     def check_principal(self, request: Request, principal: Subject) -> None:
         """Raises Refused unless the one for whom a program asks may have it done now."""
         self.authorize(principal, find_verb(request).needed_right or request.action, request.path)
 
-    def _check_consequences(self, request: Request, subject: Subject) -> None:
+    def _check_later_actions(self, request: Request, subject: Subject) -> None:
         """Raises Refused unless the requester may do what programs will do later because of this request."""
         if leads_to := find_verb(request).leads_to:
             for action, path in leads_to(request.path, registry.parse_spec(request)):
                 self.authorize(subject, action, path)
 
-    def check_places(self, request: Request) -> None:
+    def check_places_allowed(self, request: Request) -> None:
         """Raises Refused if the request would create something in a cloud that its tenant may not use."""
         kind = registry.kind_at(request.path)
-        allowed = self._places_of(request.path)
+        allowed = self._allowed_places(request.path)
         if allowed is None or kind.places_of is None or not kind.table.is_creation(request.action):
             return
         for place in kind.places_of(registry.parse_spec(request)):
@@ -190,7 +190,7 @@ class AccessPolicy(Model):
             prefixes.update(path for path in role.paths if not below or path_covers(below, path))
         return sorted(path for path in prefixes if not any(path_covers(other, path) for other in prefixes - {path}))
 
-    def reads_everything(self, subject: Subject) -> bool:
+    def can_read_everything(self, subject: Subject) -> bool:
         """Tells whether nothing is hidden from the subject."""
         subject = self._with_groups(subject)
         denied = any(deny.forbids(subject, READ, "") or deny.paths or ANYTHING not in deny.kinds for deny in self.deny)
@@ -224,9 +224,9 @@ class AccessPolicy(Model):
     def _why_not_granted(self, subject: Subject, verb: str, path: str, force: bool) -> str:
         if any(role.allows(verb, path, force) for role in self._roles_of(subject)):
             return ""
-        return f"{_having(self.role_names(subject))} does not allow it"
+        return f"{_describe_roles(self.role_names(subject))} does not allow it"
 
-    def _places_of(self, path: str) -> list[str] | None:
+    def _allowed_places(self, path: str) -> list[str] | None:
         """Returns the places that a path may use, by the longest path listed that covers it; None if all."""
         covering = [prefix for prefix in self.connections if path_covers(prefix, path)]
         if covering:
@@ -239,7 +239,7 @@ def find_verb(request: Request) -> Verb:
     return registry.kind_at(request.path).find_verb(request.action)
 
 
-def find_program(request: Request) -> str:
+def find_requesting_program(request: Request) -> str:
     """Returns which of our programs requests its own work; empty if somebody else requests it.
 
     An object gives its path as its name; its kind is the program.
@@ -251,7 +251,7 @@ def find_program(request: Request) -> str:
 
 def refuse_false_delegation(request: Request) -> None:
     """Raises Refused if anybody but a program of ours asks on behalf of somebody else."""
-    if request.on_behalf_of and not find_program(request):
+    if request.on_behalf_of and not find_requesting_program(request):
         who = request.requested_by or "somebody without a name"
         raise Refused(
             Category.FORBIDDEN,
@@ -270,7 +270,7 @@ def _place_matches(pattern: str, placement: str) -> bool:
     return pattern == placement.partition("/")[0] or fnmatchcase(placement, pattern)
 
 
-def _having(names: Iterable[str]) -> str:
+def _describe_roles(names: Iterable[str]) -> str:
     roles = list(names)
     if not roles:
         return "the policy, which gives no role,"

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from domain.message import Model, SignedMessage
+from domain.message import FrozenModel, SignedMessage
 
 READ_ALIASES = "read_aliases"
 MAX_ALIASES = 5_000  # in one answer
@@ -38,7 +38,7 @@ BLAZAR_NUMBER: AliasForms = {Dialect.BLAZAR: AliasForm.NUMBER}
 G8_NUMBER: AliasForms = {Dialect.G8: AliasForm.NUMBER}
 
 
-class Alias(Model):
+class Alias(FrozenModel):
     """An id of an object in a dialect. `generation` is the epoch of the object's creation."""
 
     dialect: Dialect
@@ -55,7 +55,7 @@ class AliasQuery(SignedMessage):
     paths: Annotated[list[str], Field(max_length=MAX_ALIASES)] = []
 
 
-class AliasesView(Model):
+class AliasesView(FrozenModel):
     """The aliases that exist of those that were asked for."""
 
     aliases: list[Alias]

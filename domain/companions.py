@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from domain.model import Model
+from domain.model import FrozenModel
 
 OVERDUE_AFTER = timedelta(minutes=10)  # grace period: a younger event may still be under way, or wait for a busy object
 
@@ -21,7 +21,7 @@ class Companion:
 
     id: str
     path: str  # what it serves: an object, a pool, a tenant
-    start_input: Model  # the argument of its start
+    start_input: FrozenModel  # the argument of its start
     due: datetime | None = None  # its next event, if it has a timer
 
 
@@ -33,5 +33,5 @@ class CompanionType:
     title: str  # in reports: `lease clock`
     list_expected: Callable[[], AsyncIterator[Companion]]  # all that should run, by what is stored
     wake_signal: str = ""  # the signal that makes a companion read the store again
-    list_overdue: Callable[[str, datetime], Awaitable[Mapping[str, str]]] | None = None
+    list_overdue_violations: Callable[[str, datetime], Awaitable[Mapping[str, str]]] | None = None
     # (path, moment) -> events at or below the path that were due before the moment: path -> since when, as text.

@@ -13,13 +13,13 @@ from hashlib import sha256
 from pydantic import BaseModel, ConfigDict, Field
 
 from domain.errors import Category, Refused
-from domain.fields import Name
 from domain.limits import CAPS_BY_CLOUD, NO_CAP, CloudCaps
-from domain.model import Model, SignedMessage
+from domain.model import FrozenModel, SignedMessage
+from domain.validation import Name
 from domain.wire import SIMULATED, make_placement, split_placement, split_region
 
 
-class ConnectionsFileModel(BaseModel):
+class ConnectionsFilePart(BaseModel):
     """A part of the connections file. An error does not repeat what was written: it may be a secret."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_by_name=True)
@@ -40,19 +40,19 @@ def check_places_served(places: Iterable[str], served: Iterable[str]) -> None:
         )
 
 
-class LowerLimits(ConnectionsFileModel):
+class ConnectionLimits(ConnectionsFilePart):
     """A connection's limits on concurrent calls, which may only lower the cloud's built-in caps."""
 
     regions: int | None = Field(None, ge=1, le=1_000)  # of the cloud at once; the lowest number of its connections
     vms: int | None = Field(None, ge=1, le=1_000)  # of this connection's region at once
 
 
-class Connection(ConnectionsFileModel):
+class Connection(ConnectionsFilePart):
     """A region of a cloud, and the provider that serves it. Each provider's own model adds its options."""
 
     provider: str
     region: Name
-    limits: LowerLimits = LowerLimits()
+    limits: ConnectionLimits = ConnectionLimits()
 
     @property
     def csp(self) -> str:
@@ -73,7 +73,7 @@ class Connection(ConnectionsFileModel):
         return self.provider == SIMULATED
 
 
-class BackendOptions(ConnectionsFileModel):
+class BackendOptions(ConnectionsFilePart):
     """The options of a real backend, such as a hypervisor, in the connections file; each provider adds its own."""
 
     provider: str
@@ -91,7 +91,7 @@ class ConnectionsQuery(SignedMessage):
     check: bool = False
 
 
-class ConnectionView(Model):
+class ConnectionView(FrozenModel):
     """A connection as shown to a person. `trouble` is empty if it works."""
 
     name: str
@@ -104,7 +104,7 @@ class ConnectionView(Model):
     page: str = ""  # docs page of its provider
 
 
-class ConnectionsView(Model):
+class ConnectionsView(FrozenModel):
     """A list of connections; of credentials it says only where they were found."""
 
     connections: list[ConnectionView]
@@ -151,7 +151,7 @@ class Connections:
         return sorted(connection.place for _, connection in self.real_connections())
 
     @property
-    def fingerprint(self) -> str:
+    def connections_fingerprint(self) -> str:
         """A short hash of what is real, and of its providers; workers that share a queue must agree in it."""
         places = [*self.real_places(), *(f"{role} {each.identity}" for role, each in sorted(self.backends.items()))]
         return sha256("\n".join(places).encode()).hexdigest()[:8] if places else SIMULATED
@@ -171,7 +171,7 @@ class Connections:
                 connection.limits.regions or NO_CAP, connection.limits.vms or NO_CAP
             )
             for connection in self.by_name.values()
-            if connection.limits != LowerLimits()
+            if connection.limits != ConnectionLimits()
         }
 
     def real_connections(self) -> Iterator[tuple[str, Connection]]:

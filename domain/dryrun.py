@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from domain.model import Admission, Model
+from domain.model import Admission, FrozenModel
 
 
-class PlannedChange(Model):
+class PlannedChange(FrozenModel):
     """What an action would do to one object: where that is, its status now, meanwhile, and after success."""
 
     path: str
@@ -17,7 +17,7 @@ class PlannedChange(Model):
     then: str
 
 
-class ActionPreview(Model):
+class ActionPreview(FrozenModel):
     """What an action would change, besides its own object."""
 
     targets: int = 0

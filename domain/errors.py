@@ -89,7 +89,7 @@ class UnknownOutcome(ProviderError):
     """The call may or may not have been carried out; look before doing anything."""
 
 
-def one_line(error: BaseException | str, limit: int = MAX_ERROR_TEXT) -> str:
+def format_one_line(error: BaseException | str, limit: int = MAX_ERROR_TEXT) -> str:
     """Puts an error on one line of bounded length, fit for a record, a payload and a terminal."""
     text = error if isinstance(error, str) else (str(error) or type(error).__name__)
     line = " ".join(text.split())

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from domain.errors import Category, Refused
-from domain.model import HistoryLine, Model, SignedMessage
+from domain.model import FrozenModel, HistoryLine, SignedMessage
 
 READ_EVENTS = "read_events"
 READ_NEWEST_EVENT = "read_newest_position"
@@ -37,7 +37,7 @@ def parse_cursor(text: str) -> EventCursor:
     return EventCursor(*map(int, found.groups()))
 
 
-class Event(Model):
+class Event(FrozenModel):
     """One history line, and its position."""
 
     id: str
@@ -51,7 +51,7 @@ class EventQuery(SignedMessage):
     limit: int = 500
 
 
-class EventPage(Model):
+class EventPage(FrozenModel):
     """The next events, and the position after them."""
 
     events: list[Event] = []

@@ -14,7 +14,7 @@ CANCEL = "cancel"
 OWN_ACTION = "its action"  # the verb is the action that the request names
 
 
-class Access(StrEnum):
+class ExposureKind(StrEnum):
     """The ways in which an activity or a message is open."""
 
     PUBLIC = "public"  # it tells nothing about anybody's objects
@@ -29,26 +29,26 @@ class Access(StrEnum):
 class Exposure:
     """How something is open, and the verb that the authorizer is asked for."""
 
-    access: Access
+    access: ExposureKind
     verb: str = ""
 
 
-PUBLIC = Exposure(Access.PUBLIC)
-READS = Exposure(Access.JUDGED, READ)
-TOKEN = Exposure(Access.TOKEN)
-NUDGE = Exposure(Access.NUDGE)
-INTERNAL = Exposure(Access.INTERNAL)
+PUBLIC = Exposure(ExposureKind.PUBLIC)
+READS = Exposure(ExposureKind.JUDGED, READ)
+TOKEN = Exposure(ExposureKind.TOKEN)
+NUDGE = Exposure(ExposureKind.NUDGE)
+INTERNAL = Exposure(ExposureKind.INTERNAL)
 Exposures = dict[str, Exposure]
 
 
-def judged(verb: str) -> Exposure:
+def requires_verb(verb: str) -> Exposure:
     """Open to those who have this verb."""
-    return Exposure(Access.JUDGED, verb)
+    return Exposure(ExposureKind.JUDGED, verb)
 
 
-def relayed(verb: str) -> Exposure:
+def relayed_with_verb(verb: str) -> Exposure:
     """Called by a workflow of ours for somebody who must have this verb."""
-    return Exposure(Access.RELAYED, verb)
+    return Exposure(ExposureKind.RELAYED, verb)
 
 
 # fmt: off
@@ -70,13 +70,13 @@ KERNEL_ACTIVITIES: Exposures = {
     "read_connections":     PUBLIC,  # names, regions, and whether credentials are good
     "read_access":          PUBLIC,  # who the sender is, and what it may do
     "login":                TOKEN,
-    "read_check":           judged(OWN_ACTION),
-    "make_way":             judged(OWN_ACTION),
-    "cancel_action":        judged(CANCEL),
-    "verify":               judged("verify"),
-    "cloud_faults":         judged("inject"),
-    "sweep":                relayed("heal"),
-    "close_line":           relayed("drain"),
+    "read_check":           requires_verb(OWN_ACTION),
+    "make_way":             requires_verb(OWN_ACTION),
+    "cancel_action":        requires_verb(CANCEL),
+    "verify":               requires_verb("verify"),
+    "cloud_faults":         requires_verb("inject"),
+    "sweep":                relayed_with_verb("heal"),
+    "close_line":           relayed_with_verb("drain"),
     "open_line":            INTERNAL,
     "permit":               INTERNAL,  # it judges what it is given
     "permit_message":       INTERNAL,  # the same
@@ -92,8 +92,8 @@ KERNEL_ACTIVITIES: Exposures = {
     "settle_ordered":       INTERNAL,
 }
 KERNEL_MESSAGES: Exposures = {  # signals, updates and queries
-    "admit":      judged(OWN_ACTION),  # answered only for the very request that begin judged
-    "preempt":    judged(OWN_ACTION),
+    "admit":      requires_verb(OWN_ACTION),  # answered only for the very request that begin judged
+    "preempt":    requires_verb(OWN_ACTION),
     "progress":   PUBLIC,  # phase and counts; whoever may query may read the history of the workflow
     "passed":     NUDGE,
     "look_again": NUDGE,

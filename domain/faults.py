@@ -15,7 +15,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from domain.model import Model, ShortText, ShortWord, SignedMessage
+from domain.model import FrozenModel, ShortText, ShortWord, SignedMessage
 from domain.paths import name_of
 
 VERBS_OUTSIDE_WILDCARD = (
@@ -46,7 +46,7 @@ _OUTAGE_KINDS = (FaultKind.THROTTLE, FaultKind.UNAVAILABLE)
 _ONLY_VERB_OF_KIND = {FaultKind.LIE: "terminate", FaultKind.UNKNOWN_STATUS: "describe", FaultKind.CAPACITY: "create"}
 
 
-class Fault(Model):
+class Fault(FrozenModel):
     """One rule. `region` and `vm` are globs; `vm` is matched against the VM's name and against its path."""
 
     kind: FaultKind

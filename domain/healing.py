@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from domain.model import Model, SignedMessage
+from domain.model import FrozenModel, SignedMessage
 from domain.paths import kind_of
 
 DEFAULT_LIMIT_SECONDS = 600.0  # seconds
@@ -37,7 +37,7 @@ class HealFinding(StrEnum):
     LEFT = "left"  # it could not be healed, removed or started now: the next sweep tries again
 
 
-class Suspect(Model):
+class StuckItem(FrozenModel):
     """An action over its limit, or what a dead action left: an open record, a lock, or an object in transition."""
 
     path: str
@@ -49,7 +49,7 @@ class Suspect(Model):
     epoch: int = 0
 
 
-class Leftover(Model):
+class Leftover(FrozenModel):
     """An object whose creation was cut off or failed, so that it may still exist at the provider.
 
     A failed action removes what it made, unless the provider could not be reached at that moment.
@@ -61,7 +61,7 @@ class Leftover(Model):
     spec: dict[str, Any] | None = None  # the spec for the action that removes it
 
 
-class HealEntry(Model):
+class HealEntry(FrozenModel):
     """One line of a sweep's report. `provider` is the object's state at the provider, if it could be read."""
 
     path: str
@@ -85,12 +85,12 @@ class SweepOptions(SignedMessage):
     limits: dict[str, float] | None = None  # instead of the worker's own
     grace: float | None = None  # seconds until leftovers are removed, instead of the worker's own
 
-    def judged_verb(self, verb: str) -> str:
+    def verb_to_authorize(self, verb: str) -> str:
         """A sweep with the worker's own limits is what the schedule does every few minutes: anybody may hurry it."""
         return verb if self.limits is not None or self.grace is not None else ""
 
 
-class PruneResult(Model):
+class PruneResult(FrozenModel):
     """How much retention exported and removed from the store."""
 
     actions: int = 0
@@ -99,7 +99,7 @@ class PruneResult(Model):
     problem: str = ""
 
 
-class HealReport(Model):
+class HealReport(FrozenModel):
     """The report of one sweep: what it found and did."""
 
     number: int = 0
@@ -117,13 +117,13 @@ class HealReportsQuery(SignedMessage):
     limit: int = Field(1, ge=1, le=50)
 
 
-class HealReports(Model):
+class HealReports(FrozenModel):
     """Reports of sweeps, newest first."""
 
     reports: list[HealReport]
 
 
-def limit_seconds_for(limits: Mapping[str, float], path: str, action: str) -> float:
+def action_limit_seconds(limits: Mapping[str, float], path: str, action: str) -> float:
     """Returns how many seconds an action on this object may take before a sweep reports it."""
     kind = kind_of(path)
     for word in (f"{kind}.{action}", kind, ANY_ACTION):

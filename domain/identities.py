@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from domain.message import Model, SenderName, SignedMessage
+from domain.message import FrozenModel, SenderName, SignedMessage
 
 MAX_SECONDS = 7 * 24 * 3600  # for which a proof may be good
 MAX_TOKEN = 16_000  # characters of an OIDC token
@@ -31,14 +31,14 @@ KeySetAddress = Annotated[
 ]
 
 
-class KnownSubject(Model):
+class KnownSubject(FrozenModel):
     """A subject: its public keys, and its groups in the policy."""
 
     keys: list[PublicKey] = Field(min_length=1, max_length=20)
     groups: list[Name] = []
 
 
-class KnownIssuer(Model):
+class KnownIssuer(FrozenModel):
     """Who may vouch for others: a gateway for its callers, workers for our programs. Patterns of names."""
 
     keys: list[PublicKey] = Field(min_length=1, max_length=20)
@@ -46,7 +46,7 @@ class KnownIssuer(Model):
     groups: list[Name] = []  # of everybody whom it vouches for
 
 
-class OidcIssuer(Model):
+class OidcIssuer(FrozenModel):
     """An OIDC issuer: where its keys are, what its tokens must say, and whom they may prove."""
 
     issuer: Annotated[str, StringConstraints(pattern=r"^https?://\S+$", max_length=500)]  # `iss`, to the letter
@@ -68,7 +68,7 @@ class OidcIssuer(Model):
         return tuple(name for name in named if any(fnmatchcase(name, pattern) for pattern in self.token_groups))
 
 
-class Identities(Model):
+class Identities(FrozenModel):
     """The identities file."""
 
     subjects: dict[Name, KnownSubject] = {}
@@ -86,7 +86,7 @@ class Identities(Model):
         return self
 
 
-class Login(Model):
+class Login(FrozenModel):
     """Who an OIDC token proved: the issuer's name in the identities file, and the groups that the token named."""
 
     issuer: Name
@@ -108,7 +108,7 @@ class KeyOwner:
         return any(fnmatchcase(subject, pattern) for pattern in self.issuer.vouches_for)
 
 
-class ProofClaims(Model):
+class ProofClaims(FrozenModel):
     """What a proof says: who, in which namespace, until when, once, and about which message."""
 
     sub: Name
@@ -121,7 +121,7 @@ class ProofClaims(Model):
     login: Login | None = None  # how an issuer's caller proved its name to the issuer
 
 
-class SessionClaims(Model):
+class SessionClaims(FrozenModel):
     """What a session's certificate says: until when a key proves a name that an OIDC token has proven."""
 
     sub: Name
@@ -132,14 +132,14 @@ class SessionClaims(Model):
     login: Login
 
 
-class LoginOrder(Model):
+class LoginOrder(FrozenModel):
     """A token, and the public key that is to prove the token's subject."""
 
     token: Annotated[str, Field(max_length=MAX_TOKEN, repr=False)]
     key: PublicKey
 
 
-class Session(Model):
+class Session(FrozenModel):
     """Who has logged in, by which issuer, until when, and the certificate that proofs carry."""
 
     name: Name
@@ -149,7 +149,7 @@ class Session(Model):
     certificate: str
 
 
-class Principal(Model):
+class Principal(FrozenModel):
     """Whoever our programs act for, as they were known when they asked for it. Their rights are looked up when used."""
 
     name: SenderName = ""
@@ -172,11 +172,11 @@ def message_digest(message: SignedMessage, purpose: str) -> str:
     return hashlib.sha256(json.dumps(covered, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def request_id_of(message: SignedMessage) -> str:
+def request_id_in_message(message: SignedMessage) -> str:
     """Returns the request ID in a message; empty if it has none."""
     return str(message.signed_content().get("request_id", ""))
 
 
-def key_id(public: str) -> str:
+def public_key_id(public: str) -> str:
     """Returns the ID of a public key, as the header of a proof names it."""
     return hashlib.sha256(public.encode()).hexdigest()[:16]

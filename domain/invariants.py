@@ -35,7 +35,7 @@ class ActionRecord:
     last: int = 0
 
 
-class AuditedLine(NamedTuple):
+class AuditedHistoryLine(NamedTuple):
     """One history line, with the fields that the invariants check."""
 
     seq: int
@@ -71,7 +71,7 @@ class AuditSnapshot:
                 self.more += 1
 
 
-def find_ended_without_outcome(actions: Iterable[ActionRecord]) -> list[InvariantViolation]:
+def find_missing_outcomes(actions: Iterable[ActionRecord]) -> list[InvariantViolation]:
     """Checks I1 for actions that have ended: each has an outcome."""
     return [
         InvariantViolation("I1", action.path, f"{action.action} has ended without an outcome")
@@ -80,7 +80,7 @@ def find_ended_without_outcome(actions: Iterable[ActionRecord]) -> list[Invarian
     ]
 
 
-def find_open_without_run(open_actions: Iterable[ActionRecord], open_runs: set[str]) -> list[InvariantViolation]:
+def find_missing_runs(open_actions: Iterable[ActionRecord], open_runs: set[str]) -> list[InvariantViolation]:
     """Checks I1 for actions that have not ended: each has an open workflow run."""
     return [
         InvariantViolation("I1", action.path, f"{action.action} was admitted, but no run carries it out: {action.run}")
@@ -141,7 +141,7 @@ class HistoryChecker:
         """The position from which another walk can resume."""
         return HistoryPosition(self._now, self._came_from, self._doing, self._epoch)
 
-    def check_line(self, line: AuditedLine) -> None:
+    def check_line(self, line: AuditedHistoryLine) -> None:
         """Checks the next line of the history. After the first violation, later lines are not checked."""
         table = self._table
         if self.violation or line.effect == LineEffect.IGNORED or line.action in table.hidden_actions:
@@ -151,19 +151,20 @@ class HistoryChecker:
         self.violation = self._describe_violation(line)
         # From a status that is both resting and passing, only the row can tell whether an action begins here.
         begins = (
-            line.source not in table.resting_statuses or table.entry_row(line.action, line.source, line.to) is not None
+            line.source not in table.transitional_resting_statuses
+            or table.find_entry_row(line.action, line.source, line.to) is not None
         )
-        if line.source not in table.moving_statuses and begins:
+        if line.source not in table.always_transitional_statuses and begins:
             self._came_from, self._doing = line.source, line.action
         self._now, self._epoch = line.to, line.epoch
 
-    def check_end(self, status: str) -> list[InvariantViolation]:
+    def check_final_status(self, status: str) -> list[InvariantViolation]:
         """Compares the end of the history with the object's current status. Returns all violations."""
         if not self.violation and self._now != status:
             self.violation = f"is {status}, but its history ends in {self._now}"
         return [InvariantViolation("I4", self._path, self.violation)] if self.violation else []
 
-    def _describe_violation(self, line: AuditedLine) -> str:
+    def _describe_violation(self, line: AuditedHistoryLine) -> str:
         if line.source != self._now:
             return f"line {line.seq} leaves {line.source}, but it was {self._now}"
         if line.epoch < self._epoch:
@@ -176,7 +177,7 @@ class HistoryChecker:
         return ""
 
 
-def _is_legal_change(table: StateTable, line: AuditedLine, came_from: str, doing: str) -> bool:
+def _is_legal_change(table: StateTable, line: AuditedHistoryLine, came_from: str, doing: str) -> bool:
     if line.action == HEAL_ACTION:
         return line.to == table.recovery_status(doing, came_from)
     if line.source == line.to:
@@ -184,7 +185,7 @@ def _is_legal_change(table: StateTable, line: AuditedLine, came_from: str, doing
     return any(_row_allows_line(table, row, line, came_from) for row in table.rows)
 
 
-def _row_allows_line(table: StateTable, row: Row, line: AuditedLine, came_from: str) -> bool:
+def _row_allows_line(table: StateTable, row: Row, line: AuditedHistoryLine, came_from: str) -> bool:
     """Tells whether this row allows the line: as the begin or the end of its action, or as a step."""
     begins = row.during == line.to and (row.source == line.source or (line.actor == Actor.USER and line.source != NONE))
     ends = bool(row.during) and line.source in (row.during, *table.passing_statuses)
@@ -203,7 +204,7 @@ class OverlapChecker:
     def __init__(self) -> None:
         self._above: list[tuple[str, list[ActionRecord], list[int]]] = []  # path, its actions, their first lines
 
-    def check_actions_at(self, path: str, actions: Iterable[ActionRecord]) -> list[InvariantViolation]:
+    def check_overlaps_at(self, path: str, actions: Iterable[ActionRecord]) -> list[InvariantViolation]:
         """Checks all actions of the next path."""
         while self._above and path >= f"{self._above[-1][0]};":  # `;` comes after `:`, which everything below has
             self._above.pop()
@@ -227,7 +228,7 @@ def _find_overlaps(earlier: ActionRecord, later: ActionRecord) -> list[Invariant
     return [InvariantViolation("I5", later.path, what)]
 
 
-def find_unaccounted_changes(lines: Iterable[AuditedLine], epochs: Container[int]) -> list[InvariantViolation]:
+def find_unaccounted_changes(lines: Iterable[AuditedHistoryLine], epochs: Container[int]) -> list[InvariantViolation]:
     """Checks I11: every change in the history belongs to an admitted action."""
     return [
         InvariantViolation("I11", line.path, f"line {line.seq} ({line.source} to {line.to}) belongs to no action")

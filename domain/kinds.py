@@ -99,16 +99,16 @@ class Kind:
             return False
         return self.is_simulated(spec, placement)
 
-    def shown_status(self, status: str) -> str:
+    def display_status(self, status: str) -> str:
         """Returns a status as people read it: a removed object has the source system's word for that."""
         return self.absent_word if status == NONE else status
 
-    def target_action_word(self, action: str) -> str:
+    def format_target_action(self, action: str) -> str:
         """Returns a TargetAction as the source system spells it."""
         return action.title() if self.title_case else action
 
     @property
-    def offered_actions(self) -> tuple[str, ...]:
+    def requestable_actions(self) -> tuple[str, ...]:
         """The actions that people may request: without hidden actions and those that only our programs request."""
         return tuple(
             verb.action for verb in self.verbs if not verb.is_internal and verb.action not in self.table.hidden_actions
@@ -128,7 +128,7 @@ class Kind:
         for verb in self.verbs:
             if verb.action == action:
                 return verb
-        offered = ", ".join(self.offered_actions)
+        offered = ", ".join(self.requestable_actions)
         raise Refused(
             Category.INVALID, f"unknown action {action[:40]!r} for {self.table.label}", f"actions are: {offered}"
         )

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from domain.model import Model
-from domain.paths import ancestors
+from domain.model import FrozenModel
+from domain.paths import ancestor_paths
 
 
 class LockMode(StrEnum):
@@ -48,7 +48,7 @@ class HeldLock:
     since: datetime
 
 
-class LockView(Model):
+class LockView(FrozenModel):
     """A lock as readers see it."""
 
     path: str
@@ -59,7 +59,7 @@ class LockView(Model):
     since: datetime
 
 
-class LocksView(Model):
+class LocksView(FrozenModel):
     """The answer of a lock query: held locks, and those still waiting in the queue."""
 
     locks: list[LockView]
@@ -70,7 +70,7 @@ def locks_needed_for(paths: Iterable[str], hidden: bool = False) -> dict[str, Lo
     exclusive, shared = (LockMode.HIDDEN_X, LockMode.HIDDEN_IX) if hidden else (LockMode.X, LockMode.IX)
     modes: dict[str, LockMode] = {}
     for path in paths:
-        for above in ancestors(path):
+        for above in ancestor_paths(path):
             modes.setdefault(above, shared)
         modes[path] = exclusive
     return dict(sorted(modes.items()))

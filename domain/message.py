@@ -19,13 +19,13 @@ def hash_value(value: Any) -> str:
     return hashlib.sha256(json.dumps(value or {}, sort_keys=True, default=str).encode()).hexdigest()
 
 
-class Model(BaseModel):
+class FrozenModel(BaseModel):
     """Base of every message: frozen, and refuses unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class SignedMessage(Model):
+class SignedMessage(FrozenModel):
     """Base of every message from outside: who sends it, and the proof of that (`domain/proofs.py`)."""
 
     requested_by: SenderName = ""
@@ -41,10 +41,10 @@ class SignedMessage(Model):
         return content | {name: hash_value(getattr(self, name)) for name in self.hashed}
 
     @property
-    def judged_path(self) -> str:
+    def path_to_authorize(self) -> str:
         """The path that the authorizer is asked about; empty: everything."""
         return str(getattr(self, "path", ""))
 
-    def judged_verb(self, verb: str) -> str:
+    def verb_to_authorize(self, verb: str) -> str:
         """The verb that the authorizer is asked for, where the activity or message says `verb`."""
         return verb

@@ -13,12 +13,12 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, StringConstraints
 
 from domain.errors import Category, Refused
-from domain.fields import ObjectPath
-from domain.message import Model as Model
+from domain.message import FrozenModel as FrozenModel
 from domain.message import ShortText as ShortText
 from domain.message import ShortWord as ShortWord
 from domain.message import SignedMessage as SignedMessage
 from domain.statetable import NONE, Actor, LineEffect, Ruling
+from domain.validation import ObjectPath
 
 ActionWord = Annotated[str, StringConstraints(max_length=40, to_lower=True)]
 
@@ -38,7 +38,7 @@ class Request(SignedMessage):
     request_id: ShortWord = ""
 
 
-class Claim(Model):
+class BeginRequest(FrozenModel):
     """A request together with the workflow run that will carry it out: what `begin` decides on."""
 
     request: Request
@@ -53,7 +53,7 @@ class Claim(Model):
     started: datetime | None = None  # when the run started, by Temporal's clock: tells which of two runs is later
 
 
-class Chunk(Model):
+class Chunk(FrozenModel):
     """A part of an action's targets: those in one placement with paths from `first` to `last`, both included."""
 
     epoch: int
@@ -64,7 +64,7 @@ class Chunk(Model):
     count: int
 
 
-class LockHolder(Model):
+class LockHolder(FrozenModel):
     """An action that holds a conflicting lock, or that is ahead in the wait queue."""
 
     owner: str
@@ -76,7 +76,7 @@ class LockHolder(Model):
 ACTION_NAME_KEY = "name"  # the key in a grant's details of the action's own name, if it has one
 
 
-class Grant(Model):
+class Grant(FrozenModel):
     """The right to act. `epoch` fences it: a later action on the same object has a higher one."""
 
     epoch: int
@@ -96,13 +96,13 @@ class Grant(Model):
     denied: str = ""  # why they may not have it done any more: it fails, and nothing is done
 
 
-class LockHolders(Model):
+class LockHolders(FrozenModel):
     """A list of holders, as the single argument of an activity."""
 
     holders: list[LockHolder]
 
 
-class QueuedWorkflow(Model):
+class QueuedWorkflow(FrozenModel):
     """A workflow in a wait queue, by its ID."""
 
     workflow: str
@@ -118,7 +118,7 @@ class QueueCommand(SignedMessage):
     at: datetime
 
 
-class Refusal(Model):
+class Refusal(FrozenModel):
     """Why a request was refused, and what to do about it: a Refused error as a message."""
 
     category: Category
@@ -137,7 +137,7 @@ class Refusal(Model):
         return Refused(self.category, self.message, self.hint, self.retry_after)
 
 
-class TargetFailure(Model):
+class TargetFailure(FrozenModel):
     """One failed target of an action: its path, status and error."""
 
     path: str
@@ -146,14 +146,14 @@ class TargetFailure(Model):
     at: datetime
 
 
-class TargetTally(Model):
+class TargetCounts(FrozenModel):
     """How many targets of a chunk succeeded and failed, as this attempt of the activity saw it."""
 
     done: int = 0
     failed: int = 0
 
 
-class Move(Model):
+class Move(FrozenModel):
     """One status change within an action: by a step row of `actor`, or into or out of a row of `action`."""
 
     path: str
@@ -166,7 +166,7 @@ class Move(Model):
     spec: dict[str, Any] | None = None  # replaces the stored spec
 
 
-class Step(Model):
+class Step(FrozenModel):
     """The moves of one step within an action: all of them are made, or none."""
 
     path: str
@@ -175,14 +175,14 @@ class Step(Model):
     moves: list[Move]
 
 
-class StepResult(Model):
+class StepResult(FrozenModel):
     """The result of a Step: whether its moves were made, and if not, why."""
 
     made: bool
     refusals: list[str] = []
 
 
-class WorkReport(Model):
+class WorkReport(FrozenModel):
     """What an action's workflow reports when its work is over. `to` overrides the row's *then* or *else*."""
 
     message: ShortText = ""
@@ -216,14 +216,14 @@ class ActionEnding(WorkReport):
     at: datetime
 
     @classmethod
-    def of_grant(cls, grant: Grant, result: ActionResult, done: WorkReport, at: datetime) -> ActionEnding:
+    def from_grant(cls, grant: Grant, result: ActionResult, done: WorkReport, at: datetime) -> ActionEnding:
         """Returns the Ending of a granted action."""
         left = {name: getattr(done, name) for name in WorkReport.model_fields}
         which = {"epoch": grant.epoch, "run": grant.run, "path": grant.path, "action": grant.action}
         return cls(**which, result=result, at=at, **left)
 
 
-class Outcome(Model):
+class Outcome(FrozenModel):
     """The result of an action. Small for any size of action: the details are in the inventory."""
 
     path: str
@@ -238,7 +238,7 @@ class Outcome(Model):
     followers: list[str] = []  # workflows that wait for this end; returned to the workflow, not stored
 
 
-class Admission(Model):
+class Admission(FrozenModel):
     """The answer to a request: a grant, a refusal, or the outcome of the same request made earlier.
 
     A grant together with an outcome means that the whole action was done while it was admitted.
@@ -249,7 +249,7 @@ class Admission(Model):
     outcome: Outcome | None = None
 
 
-class Progress(Model):
+class Progress(FrozenModel):
     """The answer of an action's `progress` query: phase, step, and counts of targets."""
 
     path: str = ""
@@ -292,7 +292,7 @@ class NewObject:
     spec: dict[str, Any]
 
 
-class ObjectView(Model):
+class ObjectView(FrozenModel):
     """An object as readers see it. A group's `status` is computed from its members."""
 
     path: str
@@ -314,14 +314,14 @@ class ObjectView(Model):
     simulated: bool = False  # it exists only in a simulation
 
 
-class PlacementCounts(Model):
+class PlacementCounts(FrozenModel):
     """The members of a group in one placement, counted by status."""
 
     placement: str
     counts: dict[str, int]
 
 
-class TreeView(Model):
+class TreeView(FrozenModel):
     """A group with its members counted by placement, and the first few errors of members."""
 
     object: ObjectView
@@ -329,7 +329,7 @@ class TreeView(Model):
     troubles: list[TargetFailure]
 
 
-class HistoryLine(Model):
+class HistoryLine(FrozenModel):
     """One status change, or one report that was ignored because it changed nothing."""
 
     seq: int
@@ -359,20 +359,20 @@ class ReadQuery(SignedMessage):
     limit: int = Field(default=100, ge=1, le=5_000)
 
 
-class ObjectsView(Model):
+class ObjectsView(FrozenModel):
     """A page of objects. `after` is where the next page begins; empty on the last one."""
 
     objects: list[ObjectView]
     after: str = ""
 
 
-class HistoryView(Model):
+class HistoryView(FrozenModel):
     """The last changes of an object, oldest first."""
 
     lines: list[HistoryLine]
 
 
-class StoreView(Model):
+class StoreView(FrozenModel):
     """The store as a worker sees it: its URL, and its schema version beside the newest that the worker knows."""
 
     url: str
@@ -392,7 +392,7 @@ class InvariantViolation:
     what: str
 
 
-class VerificationReport(Model):
+class VerificationReport(FrozenModel):
     """The result of `verify`: the violations found, and how much was checked."""
 
     findings: list[InvariantViolation] = []

@@ -7,19 +7,19 @@ from datetime import UTC, datetime
 
 from pydantic import Field
 
-from domain.model import Model, SignedMessage
+from domain.model import FrozenModel, SignedMessage
 
 NO_RECORD = "none"
 FIRST_EPOCH = 10**15  # 2001 in microseconds: a lower number is not a time
 
 # The order in which things are listed: provider, path, id.
-ThingKey = tuple[str, str, str]
-FIRST_KEY: ThingKey = ("", "", "")
+ProviderObjectKey = tuple[str, str, str]
+FIRST_KEY: ProviderObjectKey = ("", "", "")
 LAST_ID = "\U0010ffff"  # comes after every id
 
 
 @dataclass(frozen=True, slots=True)
-class LivingThing:
+class ProviderObject:
     """Something that exists at a provider and carries a path of ours."""
 
     path: str
@@ -30,11 +30,11 @@ class LivingThing:
     since: datetime | None = None
 
     @property
-    def sort_key(self) -> ThingKey:
+    def sort_key(self) -> ProviderObjectKey:
         return self.provider, self.path, self.id
 
 
-class Orphan(Model):
+class Orphan(FrozenModel):
     """A thing that is not what the record of its path is about; `record` says what is.
 
     `target` is the object whose action removes it. It may be adopted by the same object, unless `instead` says why not.
@@ -52,12 +52,12 @@ class Orphan(Model):
     instead: str = ""
 
     @property
-    def sort_key(self) -> ThingKey:
+    def sort_key(self) -> ProviderObjectKey:
         """Its place among the orphans of its family."""
         return self.provider, self.path, self.id
 
 
-class OrphanTerms(Model):
+class OrphanGrantDetails(FrozenModel):
     """The details of a grant on an orphan."""
 
     place: str = ""
@@ -73,7 +73,7 @@ class OrphanQuery(SignedMessage):
     limit: int = Field(500, ge=1, le=1_000)
 
 
-class OrphansPage(Model):
+class OrphansPage(FrozenModel):
     """A page of orphans. `after` is set if there may be more; `silent` are the providers that did not answer."""
 
     orphans: list[Orphan] = []
@@ -81,7 +81,7 @@ class OrphansPage(Model):
     after: Orphan | None = None
 
 
-class OrphanSpec(Model):
+class OrphanSpec(FrozenModel):
     """The spec of the actions on an orphan."""
 
     place: str = Field(

@@ -87,15 +87,15 @@ def expand_path(text: str, scope: Sequence[str]) -> str:
     if ":" in text:
         path = check_path(text)
         if kinds_on_path(path) != tuple(scope):
-            raise _wrong_path(text, scope)
+            raise _wrong_path_refusal(text, scope)
         return path
     names = text.replace("//", "/", 1).split("/")
     deeper = len(names) > len(scope) and any(kind in PART_KIND_OF_TREE for kind in scope[:-1])
     if len(names) != len(scope) and not deeper:
-        raise _wrong_path(text, scope)
+        raise _wrong_path_refusal(text, scope)
     path = build_path(scope, names)
     if short_path(path) != text:
-        raise _wrong_path(text, scope)
+        raise _wrong_path_refusal(text, scope)
     return path
 
 
@@ -129,7 +129,7 @@ def name_of(path: str) -> str:
     return path.rsplit(":", 1)[-1]
 
 
-def ancestors(path: str) -> list[str]:
+def ancestor_paths(path: str) -> list[str]:
     """Returns every path above this one, root first."""
     words = path.split(":")
     return [":".join(words[: place.end]) for place in _objects_on_path(path)[:-1]]
@@ -137,11 +137,11 @@ def ancestors(path: str) -> list[str]:
 
 def parent_of(path: str) -> str | None:
     """Returns the path just above, or None for a root."""
-    above = ancestors(path)
+    above = ancestor_paths(path)
     return above[-1] if above else None
 
 
-def _wrong_path(text: str, scope: Sequence[str]) -> Refused:
+def _wrong_path_refusal(text: str, scope: Sequence[str]) -> Refused:
     example = "/".join(f"<{kind}>" for kind in scope)
     return Refused(
         Category.INVALID, f"{_escape_text(text)} does not name an object of kind {scope[-1]}", f"write {example}"

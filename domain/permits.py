@@ -1,8 +1,8 @@
 """How the workers of a deployment share a cloud's rate limits: each gets permits for calls in flight, per region.
 
-Pure arithmetic over the shares of one cloud; the PermitStore calls `settle_shares` under a lock. A region is active
-while any worker has a live share of it. A share never falls below what its worker says it may be using: a worker first
-lowers its own limit, and then its share at its next exchange.
+Pure arithmetic over the shares of one cloud; the PermitStore calls `compute_permit_shares` under a lock. A region is
+active while any worker has a live share of it. A share never falls below what its worker says it may be using: a
+worker first lowers its own limit, and then its share at its next exchange.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PermitRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class PermitLease:
+class RegionPermits:
     """A worker's permits in an active region. `closing`: start no new calls there, as another region waits."""
 
     amount: int
@@ -54,10 +54,10 @@ class PermitLease:
 
 
 @dataclass(frozen=True)
-class PermitTerms:
+class PermitReply:
     """The answer to an exchange. `contested`: some worker waits for more permits, so ask again soon."""
 
-    leases: Mapping[str, PermitLease] = field(default_factory=dict)
+    leases: Mapping[str, RegionPermits] = field(default_factory=dict)
     contested: bool = False
 
 
@@ -66,14 +66,14 @@ class PermitStore(Protocol):
 
     async def exchange_permits(
         self, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits
-    ) -> PermitTerms:
+    ) -> PermitReply:
         """Replaces a worker's shares of a cloud. Regions that it no longer names are given back."""
         ...
 
 
-def settle_shares(
+def compute_permit_shares(
     shares: Collection[PermitShare], worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits, now: float
-) -> tuple[list[PermitShare], PermitTerms]:
+) -> tuple[list[PermitShare], PermitReply]:
     """Computes a worker's new permit shares in a cloud, and the leases that they give it."""
     others = [share for share in shares if share.worker != worker and share.until > now]
     before = {share.region: share for share in shares if share.worker == worker and share.until > now}
@@ -90,15 +90,15 @@ def settle_shares(
     settled = {region: since for region, since in active.items() if since + NEW_REGION_GRACE <= now}
     closing = set(_oldest_first(settled)[: len(waiting)])
     made: list[PermitShare] = []
-    leases: dict[str, PermitLease] = {}
+    leases: dict[str, RegionPermits] = {}
     for wish, share in zip(wishes, mine, strict=True):
         if wish.region in active:
             there = [other for other in others if other.region == wish.region]
-            amount, allowed = _share_amount(wish, worker, there, limits.vms(wish.region))
-            leases[wish.region] = PermitLease(allowed, wish.region in closing)
+            amount, allowed = _compute_share(wish, worker, there, limits.vms(wish.region))
+            leases[wish.region] = RegionPermits(allowed, wish.region in closing)
             share = replace(share, amount=amount, since=share.since if share.amount else now)
         made.append(replace(share, until=now + SHARE_SECONDS))
-    return made, PermitTerms(leases, bool(waiting) or _is_contested([*others, *made], active, limits))
+    return made, PermitReply(leases, bool(waiting) or _is_contested([*others, *made], active, limits))
 
 
 def _renewed_share(wish: PermitRequest, worker: str, before: PermitShare | None, now: float) -> PermitShare:
@@ -121,12 +121,12 @@ def _oldest_first(regions: Mapping[str, float]) -> list[str]:
     return sorted(regions, key=lambda region: (regions[region], region))
 
 
-def _share_amount(wish: PermitRequest, worker: str, there: Sequence[PermitShare], cap: int) -> tuple[int, int]:
+def _compute_share(wish: PermitRequest, worker: str, there: Sequence[PermitShare], cap: int) -> tuple[int, int]:
     """Returns the worker's share of a region, and how much of it the worker may use; others keep their fair parts."""
     room = max(0, cap - sum(other.amount for other in there))
     entitled = cap
     if there:
-        fair = _fair_parts([worker, *(other.worker for other in there)], cap)
+        fair = _fair_shares([worker, *(other.worker for other in there)], cap)
         left_over = cap - sum(min(other.wants, fair[other.worker]) for other in there)
         enough = wish.wants + sum(other.wants for other in there) <= cap
         entitled = max(fair[worker], left_over) if enough else min(max(fair[worker], left_over), wish.wants)
@@ -134,7 +134,7 @@ def _share_amount(wish: PermitRequest, worker: str, there: Sequence[PermitShare]
     return amount, min(amount, entitled)
 
 
-def _fair_parts(workers: Sequence[str], cap: int) -> dict[str, int]:
+def _fair_shares(workers: Sequence[str], cap: int) -> dict[str, int]:
     """Splits the cap into equal parts, each at least one."""
     part, rest = divmod(cap, len(workers))
     return {worker: max(1, part + (n < rest)) for n, worker in enumerate(sorted(workers))}
@@ -144,7 +144,7 @@ def _is_contested(shares: Sequence[PermitShare], active: Collection[str], limits
     """Tells whether any worker has less than its fair part of what it wants."""
     for region in active:
         there = [share for share in shares if share.region == region]
-        fair = _fair_parts([share.worker for share in there], limits.vms(region)) if there else {}
+        fair = _fair_shares([share.worker for share in there], limits.vms(region)) if there else {}
         if any(share.amount < min(share.wants, fair[share.worker]) for share in there):
             return True
     return False

@@ -9,17 +9,17 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from domain import registry
-from domain.access import AccessPolicy, Subject, find_program, find_verb
+from domain.access import AccessPolicy, Subject, find_requesting_program, find_verb
 from domain.errors import Refused
 from domain.identities import Principal
 from domain.message import SenderName, ShortText
-from domain.model import Model, Request
+from domain.model import FrozenModel, Request
 from domain.paths import check_path
 
 Verb = Annotated[str, StringConstraints(min_length=1, max_length=40, to_lower=True)]
 
 
-class PolicyCase(Model):
+class PolicyCase(FrozenModel):
     """One question to a policy, and the answer that is expected. Without a path: everywhere."""
 
     subject: SenderName
@@ -30,13 +30,13 @@ class PolicyCase(Model):
     expect: Literal["allow", "deny"]
 
 
-class PolicyCases(Model):
+class PolicyCases(FrozenModel):
     """The file of `starter policy test`."""
 
     cases: list[PolicyCase] = Field(min_length=1, max_length=10_000)
 
 
-class CaseDifference(Model):
+class CaseDifference(FrozenModel):
     """A case that a policy answers otherwise than expected, and why."""
 
     number: int
@@ -48,7 +48,7 @@ class CaseDifference(Model):
     why: str = ""
 
 
-class RecordedAction(Model):
+class RecordedAction(FrozenModel):
     """An action as the store has it: what a policy is asked about it. Its spec is not kept."""
 
     path: str
@@ -59,7 +59,7 @@ class RecordedAction(Model):
     began_at: datetime
 
 
-class ReplayedRefusal(Model):
+class ReplayedRefusal(FrozenModel):
     """A recorded action that a policy would have refused, and why."""
 
     path: str
@@ -114,7 +114,7 @@ def _why_action_refused(policy: AccessPolicy, action: RecordedAction) -> str:
         request = Request(**names)
         principal = action.principal or Principal(name=action.requested_by)
         subject = Subject(principal.name, tuple(principal.groups), principal.proven)
-        if program := find_program(request):
+        if program := find_requesting_program(request):
             if program in policy.users:
                 policy.authorize(Subject(program), action.action, action.path)
             if find_verb(request).on_behalf:

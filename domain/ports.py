@@ -8,19 +8,20 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
+from domain.actionview import ActionView
 from domain.aliases import Alias, AliasQuery
 from domain.dryrun import DryRun
 from domain.errors import ProviderError, Superseded
 from domain.events import Event, EventCursor
-from domain.healing import HealReport, Leftover, PruneResult, Suspect
+from domain.healing import HealReport, Leftover, PruneResult, StuckItem
 from domain.identities import ProofUse
 from domain.invariants import AuditSnapshot
 from domain.locks import HeldLock
 from domain.model import (
     ActionEnding,
     Admission,
+    BeginRequest,
     Chunk,
-    Claim,
     Grant,
     HistoryLine,
     LockHolder,
@@ -36,7 +37,6 @@ from domain.model import (
 )
 from domain.quotas import QuotaQuery, QuotasView
 from domain.requests import AccessAttempt
-from domain.runs import ActionView
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class TransactionRunner(Protocol):
 class Inventory(Protocol):
     """The store of objects, locks and history. Every method is one transaction; the writers are idempotent."""
 
-    async def begin_action(self, claim: Claim) -> Admission:
+    async def begin_action(self, claim: BeginRequest) -> Admission:
         """Admits an action, with its locks and status, or returns the refusal."""
         ...
 
@@ -62,11 +62,11 @@ class Inventory(Protocol):
         """Returns what a page of tenants uses, and may use."""
         ...
 
-    async def check_admission(self, claim: Claim) -> DryRun:
+    async def preview_admission(self, claim: BeginRequest) -> DryRun:
         """Dry run of begin: returns its answer, and changes nothing."""
         ...
 
-    async def record_attempt(self, attempt: AccessAttempt) -> None:
+    async def record_access_attempt(self, attempt: AccessAttempt) -> None:
         """Writes a line for the history of an object: a cancel, or what was refused to somebody."""
         ...
 
@@ -102,7 +102,7 @@ class Inventory(Protocol):
         """Ends an action and releases its locks. A second finish returns the stored outcome."""
         ...
 
-    async def filter_unreleased(self, holders: Sequence[LockHolder]) -> list[LockHolder]:
+    async def filter_unreleased_holders(self, holders: Sequence[LockHolder]) -> list[LockHolder]:
         """Returns those holders that have not released their locks."""
         ...
 
@@ -118,11 +118,11 @@ class Inventory(Protocol):
         """Ends a dead run's action: restores its objects, releases its locks. Returns how many were restored."""
         ...
 
-    async def list_suspects(self, before: datetime) -> list[Suspect]:
+    async def list_stuck_items(self, before: datetime) -> list[StuckItem]:
         """Returns actions, locks and objects that are under way since before that time."""
         ...
 
-    async def heal_suspect(self, suspect: Suspect, at: datetime, message: str) -> bool:
+    async def heal_stuck_item(self, suspect: StuckItem, at: datetime, message: str) -> bool:
         """Abandons a suspect that the caller knows to be dead. Returns False if it had come to rest by itself."""
         ...
 
@@ -136,7 +136,7 @@ class Inventory(Protocol):
         """Removes a batch of actions that ended before a time, after epoch `after`; `export` gets the rows first."""
         ...
 
-    async def save_report(self, report: HealReport) -> HealReport: ...
+    async def save_heal_report(self, report: HealReport) -> HealReport: ...
 
     async def read_reports(self, limit: int) -> list[HealReport]: ...
 
@@ -174,7 +174,7 @@ class Inventory(Protocol):
         """The number of the last action that has begun; 0 if there was none."""
         ...
 
-    async def paths_begun_since(self, epoch: int) -> list[str]:
+    async def list_paths_begun_since(self, epoch: int) -> list[str]:
         """Returns the objects on which an action has begun after the one with this epoch."""
         ...
 
@@ -271,14 +271,14 @@ class Cloud(Protocol):
         """
         ...
 
-    async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
+    async def list_missing_offers(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
         """Returns a message for each spec or image that the cloud does not offer. Changes nothing."""
         ...
 
-    async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
+    async def prepare_resource(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
         """Creates a shared resource; `made` has those created before it (what -> cloud id). Returns its cloud id."""
         ...
 
-    async def release(self, region: str, resource: SharedResource) -> None:
+    async def release_resource(self, region: str, resource: SharedResource) -> None:
         """Removes a shared resource, found by cloud id or else by token. One that is gone counts as removed."""
         ...

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import StringConstraints, model_validator
 
 from domain import registry
-from domain.model import Model
+from domain.model import FrozenModel
 from domain.quotas import Quota
 
 OTHERS = "*"  # every tenant that is not named; `ns:*` is every tenant of that sort
@@ -15,7 +15,7 @@ OTHERS = "*"  # every tenant that is not named; `ns:*` is every tenant of that s
 TenantPattern = Annotated[str, StringConstraints(pattern=r"^(\*|[a-z]{1,20}:(\*|[A-Za-z0-9._-]{1,63}))$")]
 
 
-class Quotas(Model):
+class Quotas(FrozenModel):
     """The quotas file: limits by tenant. A limit that a tenant's own lines leave out is that of its sort, or of `*`."""
 
     tenants: dict[TenantPattern, Quota]

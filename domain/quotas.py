@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from domain.errors import Category, Refused
-from domain.model import Model, SignedMessage
+from domain.model import FrozenModel, SignedMessage
 
 RAISED_BY = "the operator of the workers may raise it, in RATCHET_QUOTAS_FILE; see: starter quota list"
 WINDOW_MICROS = 60_000_000
@@ -16,7 +16,7 @@ WINDOW_MICROS = 60_000_000
 Limit = Annotated[int, Field(ge=0, le=1_000_000_000)]
 
 
-class Quota(Model):
+class Quota(FrozenModel):
     """The limits of one tenant. None: no limit."""
 
     objects: Limit | None = None
@@ -25,7 +25,7 @@ class Quota(Model):
     requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
 
-class QuotaUse(Model):
+class QuotaUse(FrozenModel):
     """How much of its quotas a tenant uses."""
 
     tenant: str
@@ -35,7 +35,7 @@ class QuotaUse(Model):
     requests: int = 0  # of the last minute, as the rate counts them
 
 
-class TenantQuota(Model):
+class TenantQuota(FrozenModel):
     """What a tenant uses, and what it is allowed."""
 
     used: QuotaUse
@@ -50,7 +50,7 @@ class QuotaQuery(SignedMessage):
     limit: Annotated[int, Field(ge=1, le=500)] = 100
 
 
-class QuotasView(Model):
+class QuotasView(FrozenModel):
     """A page of tenants; `after` is where the next page begins, empty at the end."""
 
     tenants: list[TenantQuota] = []

@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from domain import edge, exposure, leases, machines, mci, systems
 from domain.edge import exposure as edge_exposure
 from domain.errors import Category, Refused
-from domain.fields import refuse_invalid
 from domain.kinds import InternalProgram, Kind, Verb
 from domain.leases import exposure as lease_exposure
 from domain.machines import exposure as machine_exposure
@@ -17,6 +16,7 @@ from domain.mci import exposure as mci_exposure
 from domain.model import Request
 from domain.paths import PART_KIND_OF_TREE, check_path, expand_path, kind_of, root_of
 from domain.systems import exposure as system_exposure
+from domain.validation import refuse_validation_errors
 from domain.wire import companion_id, object_path_of
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
     "busy_hint",
     "find_kind",
     "kind_at",
-    "may_take_over",
+    "may_preempt",
     "parse_spec",
     "tenant_of",
     "workflow_id_of",
@@ -63,7 +63,7 @@ def find_kind(name: str) -> Kind:
 
 
 @cache
-def can_move_others(name: str) -> bool:
+def can_move_descendants(name: str) -> bool:
     """Tells whether actions on this kind can move objects below it other than its targets, which are group members."""
     above = {word for other in KINDS.values() for word in other.scope[:-1]}.union(PART_KIND_OF_TREE.values())
     return KINDS[name].member is None and name in above
@@ -105,8 +105,8 @@ def may_sweep_leftovers(name: str) -> bool:
     """May self-healing remove, at the provider, what creations of this kind left there without a record?"""
     own = KINDS[name]
     return (
-        bool(own.table.discard_action)
-        and InternalProgram.SELF_HEALING in own.find_verb(own.table.discard_action).programs
+        bool(own.table.orphan_removal_action)
+        and InternalProgram.SELF_HEALING in own.find_verb(own.table.orphan_removal_action).programs
     )
 
 
@@ -128,7 +128,7 @@ def workflow_id_of(path: str, action: str) -> str:
     return companion_id(path, action) if action in kind_at(path).table.hidden_actions else path
 
 
-def may_take_over(request: Request) -> bool:
+def may_preempt(request: Request) -> bool:
     """Tells whether this request may end the actions on its object and below: with force, or if its verb preempts.
 
     Not for a creation, as force never makes it act on an existing object. Nor for a hidden action, nor for the removal
@@ -138,7 +138,7 @@ def may_take_over(request: Request) -> bool:
     verb = own.find_verb(request.action)
     harmless = own.table.is_creation(request.action) or request.action in (
         *own.table.hidden_actions,
-        own.table.discard_action,
+        own.table.orphan_removal_action,
     )
     return (request.force or verb.preempts) and not harmless
 
@@ -156,5 +156,5 @@ def parse_spec(request: Request) -> BaseModel | None:
             )
         return None
     hint = f"see what it takes: starter {own.name} {verb.action} --help, or starter schema {own.name} {verb.action}"
-    with refuse_invalid("the spec is not valid", hint, model=verb.spec):
+    with refuse_validation_errors("the spec is not valid", hint, model=verb.spec):
         return verb.spec.model_validate(request.spec or {})

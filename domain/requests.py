@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from domain.errors import Category
-from domain.fields import ObjectPath
 from domain.message import ShortText, ShortWord, hash_value
-from domain.model import ActionWord, Claim, Model, Refusal, Request, SignedMessage
+from domain.model import ActionWord, BeginRequest, FrozenModel, Refusal, Request, SignedMessage
+from domain.validation import ObjectPath
 
 
 class EvictRun(SignedMessage):
@@ -41,19 +41,19 @@ class SentMessage(SignedMessage):
         return self.content
 
     @classmethod
-    def of_message(cls, message: SignedMessage) -> SentMessage:
+    def from_message(cls, message: SignedMessage) -> SentMessage:
         """Returns the message with everything that its proof covers."""
         return cls(requested_by=message.requested_by, proof=message.proof, content=message.signed_content())
 
 
-def sent_request(claim: Claim) -> SentMessage:
+def request_as_signed(claim: BeginRequest) -> SentMessage:
     """Returns a request as it was signed: begin has the spec as it was examined, and the hash of the one sent."""
     request = claim.request
     content = request.signed_content() | ({"spec": claim.spec_digest} if claim.spec_digest else {})
     return SentMessage(requested_by=request.requested_by, proof=request.proof, content=content)
 
 
-class MessageCheck(Model):
+class MessageCheck(FrozenModel):
     """The question whether the sender of a message may send it to the workflow of an object."""
 
     path: str
@@ -63,13 +63,13 @@ class MessageCheck(Model):
     only_under: str = ""  # the status of the object in which the workflow takes it; empty: any
 
 
-class MessageChecks(Model):
+class MessageChecks(FrozenModel):
     """The same question about several messages, in the order in which they came, until one may be sent."""
 
     checks: list[MessageCheck]
 
 
-class CheckedMessages(Model):
+class CheckedMessages(FrozenModel):
     """Which of several messages is the first that may be sent, and which before it may be sent at another time."""
 
     allowed: int | None = None
@@ -84,7 +84,7 @@ class AccessQuery(SignedMessage):
     force: bool = False
 
 
-class AccessView(Model):
+class AccessView(FrozenModel):
     """Who the sender is. `why` says why it may not do what it asked about; empty if it may."""
 
     name: str
@@ -95,7 +95,7 @@ class AccessView(Model):
     why: str = ""
 
 
-class AccessAttempt(Model):
+class AccessAttempt(FrozenModel):
     """A cancel, or something that was refused to somebody: a line for the history of the object."""
 
     path: str
@@ -114,7 +114,7 @@ def is_same_request(request: Request, other: Request) -> bool:
     return _request_identity(request) == _request_identity(other)
 
 
-def update_id(update: str, request: Request) -> str:
+def make_update_id(update: str, request: Request) -> str:
     """Returns a fixed ID for an update about a request: a repeated one uses up none of the run's 2,000 updates.
 
     Not for a start: Temporal would return the stored answer of a run that has ended, but a start is judged anew.

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from domain.model import Grant, Model, ObjectView
+from domain.model import FrozenModel, Grant, ObjectView
 
 ORDER_OBJECT = "order_object"
 SETTLE_ORDERED = "settle_ordered"
 ABSENT = "absent"  # the state of an object that the provider does not have
 
 
-class OrderTask(Model):
+class OrderTask(FrozenModel):
     """An action that was admitted, and the spec of its request."""
 
     grant: Grant
@@ -57,7 +57,7 @@ class ObjectProvider(Protocol):
         """Returns an object's present facts; ABSENT if there is none."""
         ...
 
-    async def list_living(self, prefix: str, after: str) -> list[ObjectFacts]:
+    async def list_existing_objects(self, prefix: str, after: str) -> list[ObjectFacts]:
         """A page of what is there at or below a path, or anywhere, in the order of the paths, from after one on."""
         ...
 

@@ -106,14 +106,16 @@ class StateTable:
         return tuple(dict.fromkeys((*(row.during for row in self.rows if row.during), *self.passing_statuses)))
 
     @cached_property
-    def resting_statuses(self) -> tuple[str, ...]:
+    def transitional_resting_statuses(self) -> tuple[str, ...]:
         """The transitional statuses that an object may also rest in; its TargetAction tells which it is."""
         return tuple(dict.fromkeys(row.then for row in self.rows if row.rests))
 
     @cached_property
-    def moving_statuses(self) -> tuple[str, ...]:
+    def always_transitional_statuses(self) -> tuple[str, ...]:
         """The statuses that an object has only while an action is under way."""
-        return tuple(status for status in self.transitional_statuses if status not in self.resting_statuses)
+        return tuple(
+            status for status in self.transitional_statuses if status not in self.transitional_resting_statuses
+        )
 
     @cached_property
     def hidden_actions(self) -> tuple[str, ...]:
@@ -123,7 +125,7 @@ class StateTable:
     @cached_property
     def stable_statuses(self) -> tuple[str, ...]:
         """The statuses that an object may rest in."""
-        return tuple(status for status in self.statuses if status not in self.moving_statuses)
+        return tuple(status for status in self.statuses if status not in self.always_transitional_statuses)
 
     @cached_property
     def final_statuses(self) -> tuple[str, ...]:
@@ -138,7 +140,7 @@ class StateTable:
         return tuple(dict.fromkeys(word for word in words if word not in (None, NONE, SAME)))
 
     @cached_property
-    def discard_action(self) -> str:
+    def orphan_removal_action(self) -> str:
         """The action that removes, at the provider, an object without a record; empty if there can be none."""
         return next((row.action for row in self.rows if row.source == NONE and row.then == NONE), "")
 
@@ -171,7 +173,7 @@ class StateTable:
             raise Refused(Category.INVALID, f"unknown action {action!r} for {self.label}", f"actions are: {actions}")
         for row in rows:
             if row.source == status and row.actor == actor and (force or not row.force):
-                return self._allow(row, status)
+                return self._allowed_verdict(row, status)
         skips = force and actor == Actor.USER and not self.is_creation(action)
         if skips and status != NONE and status not in self.final_statuses:
             for row in rows:
@@ -190,14 +192,14 @@ class StateTable:
             if row.during is not None or row.hidden:
                 continue
             if row.actor == actor and row.source == status and row.success_status(status) == to:
-                return self._allow(row, status)
+                return self._allowed_verdict(row, status)
         return Verdict(Ruling.REFUSED, reason=f"no row lets {actor} move {self.label} from {status} to {to}")
 
     def can_land(self, action: str, during: str, came_from: str, to: str) -> bool:
         """Tells whether a target under `during` may end as `to`: by its row, or because the cloud may report it."""
-        return self.row_for_ending(action, during, came_from, to) is not None
+        return self.find_ending_row(action, during, came_from, to) is not None
 
-    def row_for_ending(self, action: str, during: str, came_from: str, to: str) -> Row | None:
+    def find_ending_row(self, action: str, during: str, came_from: str, to: str) -> Row | None:
         """Returns the row by which a target under `during` ends as `to`; rows from where it came are preferred."""
         here = [
             row
@@ -210,25 +212,25 @@ class StateTable:
                 return row
         return self.judge_step(during, to, Actor.CLOUD).row
 
-    def entry_row(self, action: str, status: str, to: str) -> Row | None:
+    def find_entry_row(self, action: str, status: str, to: str) -> Row | None:
         """Returns the row by which an action on another object moves this one to its *while* status."""
         for row in self.rows:
             if row.action == action and row.source == status and row.during == to:
                 return row
         return None
 
-    def creation_row(self, action: str) -> Row | None:
+    def find_creation_row(self, action: str) -> Row | None:
         """Returns the row by which an action on another object creates one of this kind."""
         return next((row for row in self.rows if row.action == action and row.source == NONE), None)
 
     def recovery_status(self, action: str, came_from: str) -> str:
         """Returns an object's status after its action died: where it came from if it may rest there, else *else*."""
-        if came_from != NONE and came_from not in self.moving_statuses:
+        if came_from != NONE and came_from not in self.always_transitional_statuses:
             return came_from  # even if force took it out of a status that no row names: it is still in that status
         rows = (row for row in self.rows if row.action == action and row.source == came_from)
         return next((row.failure_status(came_from) for row in rows), came_from)
 
-    def _allow(self, row: Row, status: str) -> Verdict:
+    def _allowed_verdict(self, row: Row, status: str) -> Verdict:
         nothing_to_do = row.during is None and row.success_status(status) == status and not row.hidden
         return Verdict(Ruling.ALREADY if nothing_to_do else Ruling.GO, row)
 

@@ -8,10 +8,10 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 
 from domain.wire import ACTIONS_QUEUE
-from gateway import crm, native, openapi, page, problems, reading, signals
-from gateway.context import Gateway, TranslatedRoute, gateway_of
+from gateway import crm, docspage, native, openapi, problems, reading, signals
+from gateway.context import ErrorTranslatingRoute, Gateway, gateway_of_request
 from gateway.dialects.mounts import mount_dialects
-from gateway.limits import RequestGuard
+from gateway.guard import RequestGuard
 
 API_DESCRIPTION = (
     "Durable lifecycle actions on infrastructure. An action is requested once, survives crashes, and ends with an "
@@ -19,7 +19,7 @@ API_DESCRIPTION = (
 )
 
 
-def build_app(gateway: Gateway) -> FastAPI:
+def build_gateway_app(gateway: Gateway) -> FastAPI:
     """Build the application of one gateway."""
     app = FastAPI(
         title="Ratchet",
@@ -34,13 +34,13 @@ def build_app(gateway: Gateway) -> FastAPI:
         ),  # clients are generated: get_object, not get_object_v1_...
     )
     app.state.gateway = gateway
-    app.router.route_class = TranslatedRoute
-    problems.install_handlers(app)
+    app.router.route_class = ErrorTranslatingRoute
+    problems.install_error_handlers(app)
     _add_health_probes(app)
     for part in (native, signals, crm, reading):
         app.include_router(part.router)
     mount_dialects(app, gateway)
-    app.openapi = lambda: openapi.build_document(app)  # type: ignore[method-assign]
+    app.openapi = lambda: openapi.build_openapi_document(app)  # type: ignore[method-assign]
     app.add_middleware(RequestGuard, hosts=gateway.hosts, origins=gateway.origins)
     return app
 
@@ -54,11 +54,12 @@ def _add_health_probes(app: FastAPI) -> None:
     @app.get("/readyz", tags=["probes"], responses=openapi.PROBLEM_RESPONSES)
     async def check_readiness(request: Request) -> dict[str, str]:
         """The gateway reaches Temporal, and a worker serves actions."""
-        await gateway_of(request).ratchet.check_polled(ACTIONS_QUEUE)
+        await gateway_of_request(request).ratchet.check_polled(ACTIONS_QUEUE)
         return {"status": "ready"}
 
     @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
     async def show_docs() -> HTMLResponse:
         return HTMLResponse(
-            page.render_page(app.openapi()), headers={"Content-Security-Policy": page.CONTENT_SECURITY_POLICY}
+            docspage.render_docs_page(app.openapi()),
+            headers={"Content-Security-Policy": docspage.CONTENT_SECURITY_POLICY},
         )

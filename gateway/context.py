@@ -15,7 +15,7 @@ from client.connect_errors import translate_errors
 from gateway.events import STORE_POLL_SECONDS, WORKER_POLL_SECONDS, EventFeed
 from gateway.reads import GatewayClient
 from gateway.tokens import Caller, CallerTokens
-from workers.crmdoor import CrmDoor
+from workers.crmqueues import CrmQueueServer
 
 ANONYMOUS = "http"  # who asks, where nobody has to prove it
 MAX_STREAMS = 1_000
@@ -36,43 +36,43 @@ class Gateway:
     prices: Mapping[str, float] = field(default_factory=dict)  # of an hour of a VM, by cloud+region+type
     streams: int = 0  # open now
     feed: EventFeed = field(init=False)
-    crm_door: CrmDoor = field(init=False)
+    crm_door: CrmQueueServer = field(init=False)
 
     def __post_init__(self) -> None:
-        self.crm_door = CrmDoor(self.ratchet.client)
+        self.crm_door = CrmQueueServer(self.ratchet.client)
         self.feed = EventFeed(self.ratchet, STORE_POLL_SECONDS if self.ratchet.store_reads else WORKER_POLL_SECONDS)
 
 
-def gateway_of(request: Request) -> Gateway:
+def gateway_of_request(request: Request) -> Gateway:
     """The gateway that serves a request."""
     gateway: Gateway = request.app.state.gateway
     return gateway
 
 
-class TranslatedRoute(APIRoute):
+class ErrorTranslatingRoute(APIRoute):
     """A route in which errors of Temporal become ours."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
-        async def handle_translated(request: Request) -> Response:
-            with translate_errors(gateway_of(request).ratchet.client.namespace):
+        async def handle_translating_errors(request: Request) -> Response:
+            with translate_errors(gateway_of_request(request).ratchet.client.namespace):
                 return await handle(request)
 
-        return handle_translated
+        return handle_translating_errors
 
 
 # Dependencies are coroutines, also those that wait for nothing: others would cost a thread hop for each request.
 async def authenticate_caller(request: Request) -> Caller:
     """Who asks: the owner of the token, or nobody in particular if there are no tokens."""
-    tokens = gateway_of(request).tokens
+    tokens = gateway_of_request(request).tokens
     return await tokens.authenticate(request.headers.get("authorization")) if tokens else Caller(ANONYMOUS)
 
 
 async def authenticate_reader(request: Request) -> Caller | None:
     """Who reads: whoever may ask; None for a program that can read this gateway's home folder, and says it itself."""
     sent = request.headers.get("authorization", "").removeprefix("Bearer ")
-    known = gateway_of(request).reads_token
+    known = gateway_of_request(request).reads_token
     if known and hmac.compare_digest(sent.encode(), known.encode()):
         return None
     return await authenticate_caller(request)
@@ -81,9 +81,9 @@ async def authenticate_reader(request: Request) -> Caller | None:
 CallerOf = Annotated[Caller, Depends(authenticate_caller)]
 
 
-async def client_of(request: Request, caller: CallerOf) -> ActionClient:
+async def client_of_caller(request: Request, caller: CallerOf) -> ActionClient:
     """The client that serves a request: it speaks for the caller."""
-    return gateway_of(request).ratchet.speaking_for(caller.name, caller.login)
+    return gateway_of_request(request).ratchet.acting_for(caller.name, caller.login)
 
 
-Ratchet = Annotated[ActionClient, Depends(client_of)]
+Ratchet = Annotated[ActionClient, Depends(client_of_caller)]

@@ -17,16 +17,17 @@ from temporalio.service import RPCError
 
 from activities.runs import find_reset_run
 from client.explaining import Explanation, explain_object
-from client.launching import run_within
+from client.launching import run_with_timeout
 from domain import registry, wire
+from domain.actionview import ActionView
 from domain.errors import Category, RatchetError, Refused
 from domain.events import EventCursor, parse_cursor
 from domain.kinds import Kind
 from domain.locks import LocksView
 from domain.model import (
     Admission,
+    FrozenModel,
     HistoryView,
-    Model,
     ObjectsView,
     ObjectView,
     Outcome,
@@ -37,8 +38,15 @@ from domain.model import (
 from domain.model import ReadQuery as StoreQuery
 from domain.model import Request as ActionRequest
 from domain.paths import kind_of
-from domain.runs import ActionView
-from gateway.context import MAX_STREAMS, CallerOf, Gateway, Ratchet, TranslatedRoute, authenticate_caller, gateway_of
+from gateway.context import (
+    MAX_STREAMS,
+    CallerOf,
+    ErrorTranslatingRoute,
+    Gateway,
+    Ratchet,
+    authenticate_caller,
+    gateway_of_request,
+)
 from gateway.openapi import PROBLEM_RESPONSES
 from gateway.problems import problem_response, refusal_response
 from gateway.tokens import Caller
@@ -49,14 +57,17 @@ HEARTBEAT_SECONDS = 15.0  # seconds between comments in a silent stream: proxies
 MAX_PAGES = 40  # read at most for one answer when a status is asked for
 
 router = APIRouter(
-    prefix="/v1", dependencies=[Depends(authenticate_caller)], responses=PROBLEM_RESPONSES, route_class=TranslatedRoute
+    prefix="/v1",
+    dependencies=[Depends(authenticate_caller)],
+    responses=PROBLEM_RESPONSES,
+    route_class=ErrorTranslatingRoute,
 )
 PathParameter = Annotated[str, Path(description="The object's path.", examples=["ns:default:mci:web"], max_length=500)]
 RunParameter = Annotated[str, Path(description="The run that `Location` names.", max_length=100)]
 LimitParameter = Annotated[int, Query(ge=1, le=1_000)]
 
 
-class KindView(Model):
+class KindView(FrozenModel):
     """A kind of object: where it stands, and its actions."""
 
     name: str
@@ -68,7 +79,7 @@ class KindView(Model):
     signals: list[str]
 
 
-class StateRow(Model):
+class StateRow(FrozenModel):
     """One row of a state table."""
 
     action: str
@@ -80,7 +91,7 @@ class StateRow(Model):
     force: bool
 
 
-class ObjectPage(Model):
+class ObjectPage(FrozenModel):
     """A page of objects. `next` is the `after` of the next page; empty on the last one."""
 
     objects: list[ObjectView]
@@ -97,7 +108,7 @@ class ActionBody(BaseModel):
     force: bool = False
 
 
-class RunView(Model):
+class RunView(FrozenModel):
     """An action, with its progress while it runs and its outcome afterwards."""
 
     action: ActionView
@@ -236,7 +247,7 @@ async def request_action(
     try:
         if not seconds:
             raise TimeoutError
-        outcome = await run_within(seconds, ratchet.wait_for_outcome(ticket.path, ticket.run))
+        outcome = await run_with_timeout(seconds, ratchet.wait_for_outcome(ticket.path, ticket.run))
     except TimeoutError:
         progress = Progress(path=path, action=action, phase="running")
         return _json_response(progress, HTTPStatus.ACCEPTED, {"Location": location, "Retry-After": "1"})
@@ -285,7 +296,7 @@ async def follow_events(
     ] = "",
 ) -> Response:
     """Status changes as server-sent events. `Last-Event-ID` resumes with no event lost or doubled."""
-    gateway = gateway_of(request)
+    gateway = gateway_of_request(request)
     if gateway.streams >= MAX_STREAMS:
         return problem_response(
             HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", f"{MAX_STREAMS} event streams are open", "try again"
@@ -309,7 +320,7 @@ async def _stream_events(
     gateway: Gateway, caller: Caller, cursor: EventCursor, prefix: str, kind: str
 ) -> AsyncIterator[str]:
     gateway.streams += 1
-    ratchet = gateway.ratchet.speaking_for(caller.name, caller.login)
+    ratchet = gateway.ratchet.acting_for(caller.name, caller.login)
     try:
         async with gateway.feed.poll_while_following():
             yield f"retry: 1000\nid: {cursor}\n\n"
@@ -318,7 +329,7 @@ async def _stream_events(
                     events = await gateway.feed.wait_for_events(cursor, HEARTBEAT_SECONDS)
                 except (RatchetError, RPCError, TemporalError):
                     return  # the reader connects again, after the last event that it got
-                may_see = ratchet.authorizer.make_filter(ratchet.describe_caller())  # policies change
+                may_see = ratchet.authorizer.make_path_filter(ratchet.describe_caller())  # policies change
                 for event in events:
                     at = event.line.path
                     wanted = f"{at}:".startswith(f"{prefix}:" if prefix else "") and kind in ("", kind_of(at))
@@ -345,7 +356,7 @@ def _kind_view(kind: Kind) -> KindView:
         scope=list(kind.scope),
         member=kind.member,
         statuses=list(kind.table.statuses),
-        actions=list(kind.offered_actions),
+        actions=list(kind.requestable_actions),
         signals=[signal.name for signal in kind.signals],
     )
 

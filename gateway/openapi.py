@@ -38,7 +38,7 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def build_document(app: FastAPI) -> dict[str, Any]:
+def build_openapi_document(app: FastAPI) -> dict[str, Any]:
     """The document of an app; made once."""
     if app.openapi_schema:
         return app.openapi_schema
@@ -52,11 +52,11 @@ def build_document(app: FastAPI) -> dict[str, Any]:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas.pop("HTTPValidationError", None)
     schemas.pop("ValidationError", None)
-    references = _add_models(schemas)
+    references = _add_schemas(schemas)
     generic = document["paths"].pop(GENERIC_PATH)["post"]
     for action, offers in _kinds_by_action().items():
         document["paths"][GENERIC_PATH.replace("{action}", action)] = {
-            "post": _operation(generic, action, offers, references)
+            "post": _action_operation(generic, action, offers, references)
         }
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"token": []}, {}]  # a gateway without tokens answers everybody
@@ -69,12 +69,12 @@ def _kinds_by_action() -> dict[str, list[tuple[Kind, Verb]]]:
     offers: defaultdict[str, list[tuple[Kind, Verb]]] = defaultdict(list)
     for kind in registry.KINDS.values():
         for verb in kind.verbs:
-            if verb.action in kind.offered_actions:
+            if verb.action in kind.requestable_actions:
                 offers[verb.action].append((kind, verb))
     return offers
 
 
-def _add_models(schemas: dict[str, Any]) -> dict[type[BaseModel], str]:
+def _add_schemas(schemas: dict[str, Any]) -> dict[type[BaseModel], str]:
     """Add the schemas of specs and answers; returns the reference of each spec."""
     specs = {verb.spec for offers in _kinds_by_action().values() for _, verb in offers if verb.spec}
     models: list[type[BaseModel]] = [
@@ -89,7 +89,7 @@ def _add_models(schemas: dict[str, Any]) -> dict[type[BaseModel], str]:
     return {model: references[model, "validation"]["$ref"] for model in models}
 
 
-def _operation(
+def _action_operation(
     generic: dict[str, Any], action: str, offers: list[tuple[Kind, Verb]], references: dict[type[BaseModel], str]
 ) -> dict[str, Any]:
     operation = copy.deepcopy(generic)

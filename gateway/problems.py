@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from client.errors import AnswerTooLarge, Unreachable
-from domain.errors import Category, Refused, StoreUnavailable, one_line
+from domain.errors import Category, Refused, StoreUnavailable, format_one_line
 from domain.model import LockHolder, Refusal
 
 MEDIA_TYPE = "application/problem+json"
@@ -92,29 +92,29 @@ def refusal_response(refusal: Refusal) -> JSONResponse:
     )
 
 
-def install_handlers(app: FastAPI) -> None:
+def install_error_handlers(app: FastAPI) -> None:
     """Answer every error of the app with a problem."""
 
     @app.exception_handler(Refused)
-    async def _refused(_request: Request, error: Refused) -> JSONResponse:
+    async def _answer_refused(_request: Request, error: Refused) -> JSONResponse:
         return refusal_response(Refusal.from_error(error))
 
     @app.exception_handler(AnswerTooLarge)
-    async def _too_much(_request: Request, error: AnswerTooLarge) -> JSONResponse:
+    async def _answer_too_large(_request: Request, error: AnswerTooLarge) -> JSONResponse:
         return problem_response(
             HTTPStatus.UNPROCESSABLE_ENTITY, "too-much", str(error), "pass a smaller limit, or a prefix"
         )
 
     @app.exception_handler(Unreachable)
-    async def _unreachable(_request: Request, error: Unreachable) -> JSONResponse:
+    async def _answer_unreachable(_request: Request, error: Unreachable) -> JSONResponse:
         return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, "unreachable", f"{error.headline}: {error}", error.hint)
 
     @app.exception_handler(StoreUnavailable)
-    async def _store(_request: Request, error: StoreUnavailable) -> JSONResponse:
+    async def _answer_store_unavailable(_request: Request, error: StoreUnavailable) -> JSONResponse:
         return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, "store-unavailable", str(error), "try again")
 
     @app.exception_handler(Unauthorized)
-    async def _unauthorized(_request: Request, error: Unauthorized) -> JSONResponse:
+    async def _answer_unauthorized(_request: Request, error: Unauthorized) -> JSONResponse:
         response = problem_response(
             HTTPStatus.UNAUTHORIZED,
             "unauthorized",
@@ -125,28 +125,28 @@ def install_handlers(app: FastAPI) -> None:
         return response
 
     @app.exception_handler(TokensUnusable)
-    async def _unusable(_request: Request, error: TokensUnusable) -> JSONResponse:
+    async def _answer_tokens_unusable(_request: Request, error: TokensUnusable) -> JSONResponse:
         return problem_response(
             HTTPStatus.SERVICE_UNAVAILABLE, "tokens-unusable", str(error), "the gateway's log says why"
         )
 
     @app.exception_handler(RequestValidationError)
-    async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
-        errors = [field_error(error) for error in error.errors()]
+    async def _answer_invalid_request(_request: Request, error: RequestValidationError) -> JSONResponse:
+        errors = [to_field_error(error) for error in error.errors()]
         detail = "; ".join(f"{error.field}: {error.message}" for error in errors[:5])
         return problem_response(
-            HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", one_line(detail), "see /docs", errors=errors[:50]
+            HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", format_one_line(detail), "see /docs", errors=errors[:50]
         )
 
     @app.exception_handler(HTTPException)
-    async def _http(_request: Request, error: HTTPException) -> JSONResponse:
+    async def _answer_http_exception(_request: Request, error: HTTPException) -> JSONResponse:
         status = HTTPStatus(error.status_code)
         response = problem_response(status, status.phrase.lower().replace(" ", "-"), str(error.detail), "see /docs")
         response.headers.update(error.headers or {})
         return response
 
 
-def field_error(error: dict[str, Any]) -> FieldError:
+def to_field_error(error: dict[str, Any]) -> FieldError:
     """Names the wrong field of a validation error."""
     place, *names = error["loc"]
-    return FieldError(field=".".join(map(str, names)) or str(place), message=one_line(error["msg"]))
+    return FieldError(field=".".join(map(str, names)) or str(place), message=format_one_line(error["msg"]))

@@ -8,21 +8,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from activities.oidc import RecordAttempt
-from client.gateway import GatewayAddress, forget_gateway
-from client.identity import read_registered_store
+from client.gateway import GatewayAddress, delete_gateway_file
+from client.message_signer import make_message_signer
 from client.session import connect
-from client.speaker import make_speaker
+from client.storeregistry import read_registered_store
 from domain.errors import Category, Refused
-from gateway.app import build_app
+from gateway.app import build_gateway_app
 from gateway.context import Gateway
 from gateway.dialects.prices import read_prices
-from gateway.limits import LOOPBACK_HOSTS
+from gateway.guard import LOOPBACK_HOSTS
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
 from gateway.settings import GatewaySettings
 from gateway.tokens import CallerTokens, TokenFile
 from store.identity import read_identity
-from store.migrate import newest_version, read_version
+from store.migrate import newest_schema_version, read_schema_version
 from workers import access
 from workers.service import WorkerService
 from workers.settings import redact_url
@@ -36,21 +36,21 @@ async def serve_beside_worker(service: WorkerService, settings: GatewaySettings,
         service.store_reads(beside_worker=True),
         ui,
         service.authorizer,
-        make_speaker(settings, service.client.namespace),
+        make_message_signer(settings, service.client.namespace),
     )
     token = secrets.token_urlsafe(32)
-    record = service.inventory.record_attempt
+    record = service.inventory.record_access_attempt
     async with _serve_gateway(client, settings, record, or_any_port=True, reads_token=token) as url:
         temporal = service.client.service_client.config.target_host
-        GatewayAddress(url, temporal, service.client.namespace, token).save(settings.home)
+        GatewayAddress(url, temporal, service.client.namespace, token).save_address(settings.home)
         try:
             yield url
         finally:
-            forget_gateway(settings.home)
+            delete_gateway_file(settings.home)
 
 
 @asynccontextmanager
-async def serve_alone(settings: GatewaySettings) -> AsyncIterator[tuple[str, str]]:
+async def serve_standalone(settings: GatewaySettings) -> AsyncIterator[tuple[str, str]]:
     """Serve in a process of its own while the block lasts; yields the URL, and where reads are answered."""
     async with connect(settings, "gateway") as ratchet:
         if not _has_store(settings):
@@ -58,7 +58,7 @@ async def serve_alone(settings: GatewaySettings) -> AsyncIterator[tuple[str, str
                 ratchet.client,
                 ui=ratchet.ui,
                 authorizer=access.make_authorizer(settings, ratchet.client.namespace),
-                speaker=ratchet.speaker,
+                message_signer=ratchet.message_signer,
             )
             async with _serve_gateway(client, settings) as url:
                 yield url, "a worker"
@@ -67,9 +67,9 @@ async def serve_alone(settings: GatewaySettings) -> AsyncIterator[tuple[str, str
         try:
             await _check_store(service)
             client = GatewayClient(
-                ratchet.client, service.store_reads(), ratchet.ui, service.authorizer, ratchet.speaker
+                ratchet.client, service.store_reads(), ratchet.ui, service.authorizer, ratchet.message_signer
             )
-            async with _serve_gateway(client, settings, service.inventory.record_attempt) as url:
+            async with _serve_gateway(client, settings, service.inventory.record_access_attempt) as url:
                 yield url, redact_url(settings.store_database_url())
         finally:
             await service.close()
@@ -106,7 +106,9 @@ async def _serve_gateway(
         prices=read_prices(settings.gateway_prices) if settings.gateway_prices else {},
     )
     try:
-        async with serve_app(build_app(gateway), settings.gateway_host, settings.gateway_port, or_any_port) as url:
+        async with serve_app(
+            build_gateway_app(gateway), settings.gateway_host, settings.gateway_port, or_any_port
+        ) as url:
             yield url
     finally:
         await gateway.crm_door.close()
@@ -118,11 +120,11 @@ def _has_store(settings: GatewaySettings) -> bool:
 
 async def _check_store(service: WorkerService) -> None:
     """Refuse a store of another schema, or one that the workers do not use: its answers would be wrong."""
-    found = await asyncio.to_thread(read_version, service.database)
-    if found != newest_version():
+    found = await asyncio.to_thread(read_schema_version, service.database)
+    if found != newest_schema_version():
         raise Refused(
             Category.INVALID,
-            f"the store is at schema {found or 'none'}, this gateway knows {newest_version()}",
+            f"the store is at schema {found or 'none'}, this gateway knows {newest_schema_version()}",
             "starter migrate, or use the gateway of the workers' version",
         )
     own, used = (await service.database.run_transaction(read_identity)).id, await read_registered_store(service.client)

@@ -9,24 +9,24 @@ from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel, ValidationError
 
 from client.gateway import READS_PATH
-from domain.fields import describe_validation_errors
-from gateway.context import TranslatedRoute, authenticate_reader, gateway_of
+from domain.validation import describe_validation_errors
+from gateway.context import ErrorTranslatingRoute, authenticate_reader, gateway_of_request
 from gateway.problems import problem_response
 from gateway.tokens import Caller
 
 Reader = Annotated[Caller | None, Depends(authenticate_reader)]  # None: the query says who asks
 router = APIRouter(
-    route_class=TranslatedRoute,
+    route_class=ErrorTranslatingRoute,
     include_in_schema=False,
 )
 
 
 @router.post(READS_PATH + "/{name}")
-async def read_by_name(
+async def answer_named_query(
     request: Request, reader: Reader, name: str, query: Annotated[dict[str, Any], Body()]
 ) -> Response:
     """Answer a read that this gateway can answer without a worker."""
-    ratchet = gateway_of(request).ratchet
+    ratchet = gateway_of_request(request).ratchet
     read = ratchet.store_reads.get(name)
     if read is None:
         return problem_response(
@@ -40,6 +40,6 @@ async def read_by_name(
     except ValidationError as error:
         why = describe_validation_errors(error, "query")
         return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, "bad-query", why, "use programs of one version")
-    client = ratchet.speaking_for(reader.name, reader.login) if reader is not None else ratchet.passing_on()
+    client = ratchet.acting_for(reader.name, reader.login) if reader is not None else ratchet.forwarding_client()
     found = await client.run_query(name, parsed, answer)
     return Response(found.model_dump_json(), media_type="application/json")

@@ -15,8 +15,8 @@ from activities.access import Authorizer
 from activities.refusals import refusal_of_error
 from client.actions import ActionClient, Ticket
 from client.errors import Unanswered
+from client.message_signer import MessageSigner, VouchingMessageSigner
 from client.queries import READ_SECONDS
-from client.speaker import Speaker, VouchedSpeaker
 from domain import wire
 from domain.access import Subject
 from domain.errors import StoreUnavailable
@@ -41,9 +41,9 @@ class GatewayClient(ActionClient):
         store_reads: Mapping[str, Callable[..., Awaitable[Any]]] | None = None,
         ui: str = "",
         authorizer: Authorizer | None = None,
-        speaker: Speaker | None = None,
+        message_signer: MessageSigner | None = None,
     ) -> None:
-        super().__init__(client, ui, speaker)
+        super().__init__(client, ui, message_signer)
         self.store_reads = store_reads or {}
         self.authorizer = authorizer or Authorizer()
         self.passes_on = False
@@ -79,7 +79,7 @@ class GatewayClient(ActionClient):
                 raise refusal.to_error() from error
             raise StoreUnavailable(error.message) from error
 
-    def passing_on(self) -> Self:
+    def forwarding_client(self) -> Self:
         """Returns this client, for queries whose senders have put their own names and proofs on them."""
         other = copy.copy(self)
         other.passes_on = True
@@ -87,20 +87,20 @@ class GatewayClient(ActionClient):
 
     async def _answer_from_store(self, activity: str, read: Callable[..., Awaitable[T]], query: BaseModel) -> T:
         if self.passes_on:
-            subject = self.authorizer.check_call(activity, query)
+            subject = self.authorizer.authorize_call(activity, query)
             return self.authorizer.prune_answer(subject, await read(query))
-        if not isinstance(self.speaker, VouchedSpeaker):
+        if not isinstance(self.message_signer, VouchingMessageSigner):
             return await read(query)
         caller = self.describe_caller()
         named = query.model_copy(update={"requested_by": caller.name})
-        subject = self.authorizer.check_call(activity, named, known=caller)
+        subject = self.authorizer.authorize_call(activity, named, known=caller)
         return self.authorizer.prune_answer(subject, await read(named))
 
     def describe_caller(self) -> Subject:
         """Returns whom this client speaks for, with the groups that the OIDC token and its issuer give now."""
-        login = self.speaker.login if isinstance(self.speaker, VouchedSpeaker) else None
+        login = self.message_signer.login if isinstance(self.message_signer, VouchingMessageSigner) else None
         if login is None:
-            return Subject(self.speaker.name, proven=True)
-        return self.authorizer.identify.recall(
-            Principal(name=self.speaker.name, proven=True, issuer=login.issuer, groups=login.groups)
+            return Subject(self.message_signer.name, proven=True)
+        return self.authorizer.identify.look_up_principal(
+            Principal(name=self.message_signer.name, proven=True, issuer=login.issuer, groups=login.groups)
         )

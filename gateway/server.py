@@ -20,7 +20,7 @@ MAX_HEADERS = 64 * 1024
 GRACE_SECONDS = 3  # for requests that wait, when the gateway stops
 
 
-class DeadlineProtocol(H11Protocol):
+class HeaderDeadlineProtocol(H11Protocol):
     """HTTP whose headers must arrive in time: uvicorn itself would wait for ever."""
 
     _deadline: asyncio.TimerHandle | None = None
@@ -42,18 +42,18 @@ class DeadlineProtocol(H11Protocol):
         """Start the deadline when headers begin, stop it when they are complete."""
         waits = self.cycle is None or self.cycle.response_complete
         if waits and self._deadline is None:
-            self._deadline = self.loop.call_later(HEADER_SECONDS, self._close_late)
+            self._deadline = self.loop.call_later(HEADER_SECONDS, self._close_after_deadline)
         elif not waits and self._deadline:
             self._deadline.cancel()
             self._deadline = None
 
-    def _close_late(self) -> None:
+    def _close_after_deadline(self) -> None:
         self._deadline = None
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
 
 
-class QuietServer(uvicorn.Server):
+class ServerWithoutSignals(uvicorn.Server):
     """A server within a larger program, which handles the signals itself."""
 
     @contextmanager
@@ -68,7 +68,7 @@ async def serve_app(app: FastAPI, host: str, port: int, or_any_port: bool = Fals
     options: dict[str, Any] = {"h11_max_incomplete_event_size": MAX_HEADERS, "timeout_keep_alive": 30}
     config = uvicorn.Config(
         app,
-        http=DeadlineProtocol,
+        http=HeaderDeadlineProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -78,7 +78,7 @@ async def serve_app(app: FastAPI, host: str, port: int, or_any_port: bool = Fals
         timeout_graceful_shutdown=GRACE_SECONDS,
         **options,
     )
-    server = QuietServer(config)
+    server = ServerWithoutSignals(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         name = f"[{host}]" if ":" in host else host

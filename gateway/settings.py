@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from domain.fields import Name
+from domain.validation import Name
 from workers.settings import WorkerSettings
 
 USUAL_PORT = 8787

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path
 
 from client.sending import send_signal
-from domain.model import Model
-from gateway.context import CallerOf, Ratchet, TranslatedRoute
+from domain.model import FrozenModel
+from gateway.context import CallerOf, ErrorTranslatingRoute, Ratchet
 from gateway.native import PathParameter
 from gateway.openapi import PROBLEM_RESPONSES
 
-router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES, route_class=TranslatedRoute)
+router = APIRouter(prefix="/v1", responses=PROBLEM_RESPONSES, route_class=ErrorTranslatingRoute)
 
 
-class SignalReceipt(Model):
+class SignalReceipt(FrozenModel):
     """Who took a signal: the object's path for its action, or the ID of a companion."""
 
     received_by: str

@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from activities.oidc import OidcVerifier
 from client.documents import UnreadableDocument, read_document
 from domain.errors import Category, Refused, Unavailable
-from domain.fields import ObjectPath, describe_validation_errors
 from domain.identities import Login
+from domain.validation import ObjectPath, describe_validation_errors
 from gateway.problems import TokensUnusable, Unauthorized
 
 PREFIX = "ratchet_"
@@ -27,7 +27,7 @@ _log = logging.getLogger("ratchet.gateway")
 TOKENS_FILE_HINT = "mend RATCHET_GATEWAY_TOKENS; `starter token NAME` prints a line for it"
 
 
-class Token(BaseModel):
+class TokenOwner(BaseModel):
     """Who has a token, and until when. The token itself is nowhere: only its hash."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,7 +43,7 @@ class TokenList(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    tokens: list[Token] = Field(max_length=10_000)
+    tokens: list[TokenOwner] = Field(max_length=10_000)
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class Caller:
     login: Login | None = None  # with an OIDC token
 
 
-def new_token() -> str:
+def generate_token() -> str:
     """A new random token."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
-def new_jwt(name: str, expires: datetime) -> str:
+def generate_jwt_token(name: str, expires: datetime) -> str:
     """A new random token in the form of a JWT, for clients that look into it for its end.
 
     Its signature is random: like any other token, it is known by its hash.
@@ -81,11 +81,11 @@ class TokenFile:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._tokens: dict[str, Token] = {}
+        self._tokens: dict[str, TokenOwner] = {}
         self._version: tuple[int, int] | None = None
         self._load()
 
-    def find(self, token: str) -> Token | None:
+    def find(self, token: str) -> TokenOwner | None:
         """Returns a token's line; None if it is not known. Raises Unauthorized if it has expired."""
         try:
             self._load()
@@ -129,9 +129,9 @@ class CallerTokens:
     async def authenticate(self, authorization: str | None) -> Caller:
         """Returns the owner of a bearer token; raises Unauthorized if it is missing, unknown, wrong or expired."""
         scheme, _, token = (authorization or "").partition(" ")
-        return await self.identify(token.strip() if scheme.lower() == "bearer" else "")
+        return await self.find_token_owner(token.strip() if scheme.lower() == "bearer" else "")
 
-    async def identify(self, token: str) -> Caller:
+    async def find_token_owner(self, token: str) -> Caller:
         """Returns who has a token, and what it may use; raises Unauthorized."""
         if not token:
             raise Unauthorized("this gateway wants a token")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from domain.errors import Superseded
 
 
-def refuse_late_order(path: str, number: int, seen: int, by: str = "action", final: bool = True) -> Superseded | None:
+def late_order_error(path: str, number: int, seen: int, by: str = "action", final: bool = True) -> Superseded | None:
     """Returns Superseded if a higher number has given an order at this path; `by` names the sort of number."""
     if number >= seen:
         return None

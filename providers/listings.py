@@ -16,7 +16,7 @@ ReadNext = Callable[[int], Awaitable[list[VmFacts]]]  # (most) -> the VMs that c
 
 
 @dataclass(slots=True)
-class _Reading:
+class _BufferedListing:
     """What follows a page. `whole`: there is nothing after it."""
 
     at: float
@@ -24,11 +24,11 @@ class _Reading:
     whole: bool
 
 
-class Listings:
+class VmListingCache:
     """The listings that are being read, by prefix and the last key that was returned."""
 
     def __init__(self) -> None:
-        self._readings: dict[tuple[str, VmKey], _Reading] = {}
+        self._readings: dict[tuple[str, VmKey], _BufferedListing] = {}
 
     async def take_page(self, prefix: str, after: VmKey, read_next: ReadNext) -> list[VmFacts]:
         """Returns the page after a key: the rest of the reading that ended there, or of a new one."""
@@ -38,10 +38,10 @@ class Listings:
         if reading is None:
             began = time.monotonic()
             vms = await read_next(VMS_READ_AHEAD)
-            reading = _Reading(began, vms, whole=len(vms) < VMS_READ_AHEAD)
+            reading = _BufferedListing(began, vms, whole=len(vms) < VMS_READ_AHEAD)
         page, rest = reading.vms[:VMS_PER_PAGE], reading.vms[VMS_PER_PAGE:]
         if page and (rest or reading.whole):
-            self._readings[prefix, page[-1].key] = _Reading(reading.at, rest, reading.whole)
+            self._readings[prefix, page[-1].key] = _BufferedListing(reading.at, rest, reading.whole)
             while len(self._readings) > MAX_READINGS:
                 self._readings.pop(min(self._readings, key=lambda key: self._readings[key].at))
         return page

@@ -46,20 +46,20 @@ class RegionRouter:
         cloud, name = self._cloud_of_region(region)
         return await cloud.list_tagged_vms(name, prefix, after)
 
-    async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
+    async def list_missing_offers(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
         try:
             cloud, name = self._cloud_of_region(region, making=True)
         except Rejected as error:
             return [str(error)]
-        return await cloud.validate(name, specs, images)
+        return await cloud.list_missing_offers(name, specs, images)
 
-    async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
+    async def prepare_resource(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
         cloud, name = self._cloud_of_region(region, making=True)
-        return await cloud.prepare(name, resource, made)
+        return await cloud.prepare_resource(name, resource, made)
 
-    async def release(self, region: str, resource: SharedResource) -> None:
+    async def release_resource(self, region: str, resource: SharedResource) -> None:
         cloud, name = self._cloud_of_region(region)
-        await cloud.release(name, resource)
+        await cloud.release_resource(name, resource)
 
     def _cloud_of_region(self, region: str, making: bool = False) -> tuple[Cloud, str]:
         """Returns the cloud that serves a region, and the region's name there."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from providers import aws, simulated
+from providers.description import CloudProvider, FamilyBackend
 from providers.leases import ironic
 from providers.machines import qemu
-from providers.provider import Backend, Provider
 
-PROVIDERS: tuple[Provider[Any], ...] = (
+PROVIDERS: tuple[CloudProvider[Any], ...] = (
     simulated.PROVIDER,
     aws.PROVIDER,
 )
 
-BACKENDS: tuple[Backend[Any], ...] = (qemu.BACKEND, ironic.BACKEND)
+BACKENDS: tuple[FamilyBackend[Any], ...] = (qemu.BACKEND, ironic.BACKEND)

@@ -10,7 +10,7 @@ import socket
 OUR_PORTS = range(18_000, 32_000)
 
 
-def free_port(preferred: int = 0) -> int:
+def find_free_port(preferred: int = 0) -> int:
     """Returns the preferred port if it is free, else a random free one, so that concurrent starts rarely collide."""
     chance = random.sample(OUR_PORTS, 100)
     for port in (preferred, *chance) if preferred else chance:

@@ -18,7 +18,7 @@ from domain.ports import VmAnswer, VmFacts, VmOrder, VmState
 # fmt: off
 
 
-class NextStep(StrEnum):
+class NextOrderStep(StrEnum):
     """What to do next about an order: send it, wait, report it done, or refuse it."""
 
     ORDER = "order"  # send the order
@@ -28,37 +28,37 @@ class NextStep(StrEnum):
 
 
 # Clouds refuse to stop a starting and to start a stopping VM, so these wait.
-_NEXT_STEP_OF: dict[tuple[str, VmState], NextStep] = {
-    ("create",    VmState.PENDING):     NextStep.WAIT,
-    ("create",    VmState.RUNNING):     NextStep.DONE,
-    ("create",    VmState.STOPPING):    NextStep.WAIT,   # created before, and stopped since: adopted as it is
-    ("create",    VmState.STOPPED):     NextStep.DONE,
-    ("create",    VmState.TERMINATING): NextStep.WAIT,
-    ("create",    VmState.TERMINATED):  NextStep.DONE,
-    ("suspend",   VmState.PENDING):     NextStep.WAIT,
-    ("suspend",   VmState.RUNNING):     NextStep.ORDER,
-    ("suspend",   VmState.STOPPING):    NextStep.WAIT,
-    ("suspend",   VmState.STOPPED):     NextStep.DONE,
-    ("resume",    VmState.PENDING):     NextStep.WAIT,
-    ("resume",    VmState.RUNNING):     NextStep.DONE,
-    ("resume",    VmState.STOPPING):    NextStep.WAIT,
-    ("resume",    VmState.STOPPED):     NextStep.ORDER,
-    ("reboot",    VmState.PENDING):     NextStep.WAIT,
-    ("reboot",    VmState.RUNNING):     NextStep.ORDER,
-    ("terminate", VmState.PENDING):     NextStep.ORDER,
-    ("terminate", VmState.RUNNING):     NextStep.ORDER,
-    ("terminate", VmState.STOPPING):    NextStep.ORDER,
-    ("terminate", VmState.STOPPED):     NextStep.ORDER,
-    ("terminate", VmState.TERMINATING): NextStep.WAIT,
-    ("terminate", VmState.TERMINATED):  NextStep.DONE,
+_NEXT_STEP_OF: dict[tuple[str, VmState], NextOrderStep] = {
+    ("create",    VmState.PENDING):     NextOrderStep.WAIT,
+    ("create",    VmState.RUNNING):     NextOrderStep.DONE,
+    ("create",    VmState.STOPPING):    NextOrderStep.WAIT,   # created before, and stopped since: adopted as it is
+    ("create",    VmState.STOPPED):     NextOrderStep.DONE,
+    ("create",    VmState.TERMINATING): NextOrderStep.WAIT,
+    ("create",    VmState.TERMINATED):  NextOrderStep.DONE,
+    ("suspend",   VmState.PENDING):     NextOrderStep.WAIT,
+    ("suspend",   VmState.RUNNING):     NextOrderStep.ORDER,
+    ("suspend",   VmState.STOPPING):    NextOrderStep.WAIT,
+    ("suspend",   VmState.STOPPED):     NextOrderStep.DONE,
+    ("resume",    VmState.PENDING):     NextOrderStep.WAIT,
+    ("resume",    VmState.RUNNING):     NextOrderStep.DONE,
+    ("resume",    VmState.STOPPING):    NextOrderStep.WAIT,
+    ("resume",    VmState.STOPPED):     NextOrderStep.ORDER,
+    ("reboot",    VmState.PENDING):     NextOrderStep.WAIT,
+    ("reboot",    VmState.RUNNING):     NextOrderStep.ORDER,
+    ("terminate", VmState.PENDING):     NextOrderStep.ORDER,
+    ("terminate", VmState.RUNNING):     NextOrderStep.ORDER,
+    ("terminate", VmState.STOPPING):    NextOrderStep.ORDER,
+    ("terminate", VmState.STOPPED):     NextOrderStep.ORDER,
+    ("terminate", VmState.TERMINATING): NextOrderStep.WAIT,
+    ("terminate", VmState.TERMINATED):  NextOrderStep.DONE,
 }
 # fmt: on
 VERBS = ("create", "suspend", "resume", "reboot", "terminate")
 
 
-def next_step(verb: str, state: VmState) -> NextStep:
+def next_order_step(verb: str, state: VmState) -> NextOrderStep:
     """Returns the next step of an order. An unknown state is waited for, as it may lead to a known one."""
-    return NextStep.WAIT if state is VmState.UNKNOWN else _NEXT_STEP_OF.get((verb, state), NextStep.REFUSE)
+    return NextOrderStep.WAIT if state is VmState.UNKNOWN else _NEXT_STEP_OF.get((verb, state), NextOrderStep.REFUSE)
 
 
 class SeenVm(Protocol):
@@ -77,14 +77,14 @@ class SeenVm(Protocol):
     @property
     def is_full(self) -> bool: ...  # it ended because there was no room for it
 
-    def facts(self, path: str = "") -> VmFacts: ...
+    def to_vm_facts(self, path: str = "") -> VmFacts: ...
 
 
 V = TypeVar("V", bound=SeenVm)
 
 
 @dataclass(slots=True)
-class VmTask(Generic[V]):
+class PendingVmOrder(Generic[V]):
     """One order under way. `ordered`: the cloud has accepted it; `answer`: it is settled."""
 
     order: VmOrder
@@ -104,7 +104,7 @@ class PolledVms(ABC, Generic[V]):
 
     async def perform_orders(self, verb: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
         """Reads, orders, and reads again until every VM is in its goal state, or the time is over."""
-        tasks: list[VmTask[V]] = [VmTask(order) for order in orders]
+        tasks: list[PendingVmOrder[V]] = [PendingVmOrder(order) for order in orders]
         try:
             async for _ in self._poll_rounds():
                 await self._refresh_vms([task for task in tasks if task.answer is None])
@@ -118,19 +118,19 @@ class PolledVms(ABC, Generic[V]):
         return [task.answer or self._answer_after_timeout(task) for task in tasks]
 
     async def describe_vms(self, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
-        tasks: list[VmTask[V]] = [VmTask(order) for order in orders]
+        tasks: list[PendingVmOrder[V]] = [PendingVmOrder(order) for order in orders]
         await self._refresh_vms(tasks)
-        return [task.seen.facts(task.order.path) if task.seen else None for task in tasks]
+        return [task.seen.to_vm_facts(task.order.path) if task.seen else None for task in tasks]
 
     @abstractmethod
-    async def _refresh_vms(self, tasks: Sequence[VmTask[V]]) -> None:
+    async def _refresh_vms(self, tasks: Sequence[PendingVmOrder[V]]) -> None:
         """Reads the VMs' state, by id or by creation token."""
 
     @abstractmethod
-    async def _issue_orders(self, verb: str, tasks: Sequence[VmTask[V]]) -> None:
+    async def _issue_orders(self, verb: str, tasks: Sequence[PendingVmOrder[V]]) -> None:
         """Sends an order for each VM. A failure becomes the answer of its VM only."""
 
-    def _needs_order(self, verb: str, task: VmTask[V]) -> bool:
+    def _needs_order(self, verb: str, task: PendingVmOrder[V]) -> bool:
         """Tells whether the VM needs an order now. Sets the answer if its state already settles the task."""
         vm = task.seen
         if vm is None:
@@ -141,16 +141,16 @@ class PolledVms(ABC, Generic[V]):
         if late := why_outdated(task.order, vm.epoch):
             task.answer = late
             return False
-        match next_step(verb, vm.state):
-            case NextStep.DONE:
+        match next_order_step(verb, vm.state):
+            case NextOrderStep.DONE:
                 task.answer = self._answer_for_state(verb, task, vm)
-            case NextStep.REFUSE:
+            case NextOrderStep.REFUSE:
                 task.answer = Rejected(f"cannot {verb} {vm.cloud_id}: it is {vm.state}{vm.reason and f': {vm.reason}'}")
-            case NextStep.ORDER:
+            case NextOrderStep.ORDER:
                 return not task.ordered
         return False
 
-    def _needs_order_unseen(self, verb: str, task: VmTask[V]) -> bool:
+    def _needs_order_unseen(self, verb: str, task: PendingVmOrder[V]) -> bool:
         order = task.order
         if verb == "create":
             return not task.ordered  # ordered, but the cloud's reads lag
@@ -160,12 +160,12 @@ class PolledVms(ABC, Generic[V]):
             task.answer = VmFacts(order.path, order.cloud_id, VmState.TERMINATED)
         return False
 
-    def _answer_for_state(self, verb: str, task: VmTask[V], vm: V) -> VmAnswer:
+    def _answer_for_state(self, verb: str, task: PendingVmOrder[V], vm: V) -> VmAnswer:
         """Returns the answer for a settled VM; one that ended during its creation is a failure."""
         if verb == "create" and task.ordered and vm.state is VmState.TERMINATED:
             why = f"{vm.cloud_id} ended while it was made: {vm.reason or f'{self._title} does not say why'}"
             return NoCapacity(why) if vm.is_full else Rejected(why)
-        return vm.facts()
+        return vm.to_vm_facts()
 
     async def _poll_rounds(self) -> AsyncIterator[None]:
         """Yields at once, then every `poll_seconds` until the time is over; at least twice."""
@@ -178,7 +178,7 @@ class PolledVms(ABC, Generic[V]):
             if loop.time() > deadline:
                 return
 
-    def _answer_after_timeout(self, task: VmTask[V]) -> VmAnswer:
+    def _answer_after_timeout(self, task: PendingVmOrder[V]) -> VmAnswer:
         name, waited = task.order.cloud_id or task.order.path, f"after {self._wait_seconds:g} s"
         if task.seen is None:
             return UnknownOutcome(f"{self._title} accepted the order for {name}, but does not list it {waited}")

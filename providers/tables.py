@@ -14,7 +14,7 @@ def create_missing_tables(connection: sa.Connection, metadata: sa.MetaData) -> N
     metadata.create_all(connection)
 
 
-def is_at_or_below(path: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
+def at_or_below_condition(path: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
     """Condition for paths at or below `prefix`, or all. A range, as LIKE has wildcards and ignores case on SQLite."""
     if not prefix:
         return sa.true()

@@ -16,10 +16,10 @@ from domain.paths import short_path
 from domain.wire import object_path_of
 from starter import terminal
 from starter.confirmation import confirm_request
-from starter.errors import EXIT_OF_RESULT, Exit, PrintedError
+from starter.errors import EXIT_OF_RESULT, ExitCode, PrintedError
 from starter.naming import compose_request
 from starter.output import Output, Sheet, print_sheet
-from starter.progress import follow_action, wait_patiently
+from starter.progress import follow_action, waiting_with_timeout
 from starter.session import open_client
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class ActionOptions:
 
 async def run_action(
     kind: registry.Kind, path: str, action: str, options: ActionOptions, spec: dict[str, object] | None
-) -> Exit:
+) -> ExitCode:
     """Carries out one action, from the options to the exit code."""
     seconds = parse_duration(options.timeout)
     request = compose_request(
@@ -63,15 +63,15 @@ async def run_action(
     async with open_client() as client:
         if not options.yes and not await confirm_request(client, kind, request):
             terminal.print_message("not confirmed: nothing was changed")
-            return Exit.FAILED
-        async with wait_patiently(path, seconds):
+            return ExitCode.FAILED
+        async with waiting_with_timeout(path, seconds):
             ticket = await client.request_action(request)
             if ticket.admission.refusal:
                 raise ticket.admission.refusal.to_error()
             return await _follow_ticket(client, ticket, options)
 
 
-async def dry_run_action(request: Request, output: Output) -> Exit:
+async def dry_run_action(request: Request, output: Output) -> ExitCode:
     """Dry run: prints what would happen, or the refusal that the action would get. Changes nothing."""
     async with open_client() as client:
         admission = await client.check_request(request)
@@ -80,12 +80,12 @@ async def dry_run_action(request: Request, output: Output) -> Exit:
     print_sheet(_dry_run_sheet(request, admission), output)
     if admission.preview and output == "table":
         _print_preview(admission.preview)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
-async def wait_for_action(path: str, seconds: float | None, output: Output) -> Exit:
+async def wait_for_action(path: str, seconds: float | None, output: Output) -> ExitCode:
     """Waits for the action that runs on an object; without one, prints the outcome of the last."""
-    async with open_client() as client, wait_patiently(path, seconds):
+    async with open_client() as client, waiting_with_timeout(path, seconds):
         run = await _find_newest_run(client, path)
         _print_web_ui_url(client, path, run.run_id)
         obstacle, hint = run.describe_obstacle()
@@ -96,9 +96,9 @@ async def wait_for_action(path: str, seconds: float | None, output: Output) -> E
     return print_outcome(outcome, output)
 
 
-async def cancel_action(path: str, seconds: float | None, output: Output) -> Exit:
+async def cancel_action(path: str, seconds: float | None, output: Output) -> ExitCode:
     """Asks the running action to clean up and end, and waits for it."""
-    async with open_client() as client, wait_patiently(path, seconds):
+    async with open_client() as client, waiting_with_timeout(path, seconds):
         run = await _find_newest_run(client, path)
         if not run.is_open:
             raise Refused(Category.NOT_ALLOWED, f"no action runs on {path}", f"starter history {path}")
@@ -113,10 +113,10 @@ async def cancel_action(path: str, seconds: float | None, output: Output) -> Exi
     print_sheet(_outcome_sheet(outcome), output)
     if told := _message_without_result(outcome):
         terminal.print_remark(f"  {told}")
-    return Exit.DONE
+    return ExitCode.DONE
 
 
-def print_outcome(outcome: Outcome, output: Output) -> Exit:
+def print_outcome(outcome: Outcome, output: Output) -> ExitCode:
     """Prints the outcome; failures and the reason go to stderr. Returns the exit code."""
     print_sheet(_outcome_sheet(outcome), output)
     if outcome.message and output == "table" and outcome.result is ActionResult.SUCCEEDED:
@@ -125,7 +125,7 @@ def print_outcome(outcome: Outcome, output: Output) -> Exit:
         terminal.print_remark(f"  {short_path(trouble.path)} is {trouble.status}: {trouble.error}", "red")
     if outcome.failed > len(outcome.troubles):
         terminal.print_remark(f"  and {outcome.failed - len(outcome.troubles)} more: see the status of each")
-    if (code := EXIT_OF_RESULT[outcome.result]) is not Exit.DONE:
+    if (code := EXIT_OF_RESULT[outcome.result]) is not ExitCode.DONE:
         reason = _message_without_result(outcome) or f"{outcome.failed} of {outcome.done + outcome.failed} failed"
         hint = f"see why, and what can be done: starter explain {outcome.path}"
         terminal.print_error(PrintedError(f"{outcome.action} {outcome.result}", reason, hint, code, outcome.result))
@@ -149,7 +149,7 @@ def parse_duration(text: str, option: str = "--timeout") -> float | None:
     return float(found[1]) * _UNITS[found[2] or "s"]
 
 
-async def _follow_ticket(client: ActionClient, ticket: Ticket, options: ActionOptions) -> Exit:
+async def _follow_ticket(client: ActionClient, ticket: Ticket, options: ActionOptions) -> ExitCode:
     path, grant = ticket.path, ticket.admission.grant
     link = _print_web_ui_url(client, path, ticket.run)
     if ticket.admission.outcome:
@@ -158,8 +158,8 @@ async def _follow_ticket(client: ActionClient, ticket: Ticket, options: ActionOp
         return print_outcome(ticket.admission.outcome, options.output)
     if not options.wait:
         print_sheet(_ticket_sheet(ticket, link), options.output)
-        terminal.print_remark(f"under way; wait for it with: {terminal.as_typed(f'starter wait {path}')}")
-        return Exit.DONE
+        terminal.print_remark(f"under way; wait for it with: {terminal.rewrite_as_typed(f'starter wait {path}')}")
+        return ExitCode.DONE
     outcome = await follow_action(client, path, ticket.run, grant.targets if grant else 0)
     return print_outcome(outcome, options.output)
 
@@ -182,7 +182,7 @@ async def _find_newest_run(client: ActionClient, path: str) -> ActionRun:
 
 def _outcome_sheet(outcome: Outcome) -> Sheet:
     """Formats the outcome as a table; with counts only if the action had targets besides the object."""
-    shown = registry.kind_at(outcome.path).shown_status(outcome.status)
+    shown = registry.kind_at(outcome.path).display_status(outcome.status)
     outcome = outcome.model_copy(update={"status": shown})
     cells = {"OBJECT": short_path(outcome.path), "ACTION": outcome.action}
     cells |= {"RESULT": outcome.result, "STATUS": outcome.status}

@@ -34,13 +34,13 @@ from starter import (
     terminal,
     verify,
 )
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.extensions import LOOKING, OBJECTS, RUNNING, STEERING
 from starter.families import EXTENSIONS
-from starter.kinds import DEFAULT_LIMIT, Limit, ObjectArg, Prefix, SpecFile, kind_app, read_spec_file
+from starter.kinds import DEFAULT_LIMIT, Limit, ObjectArg, Prefix, SpecFile, build_kind_app, read_spec_file
 from starter.naming import compose_request
-from starter.output import OutputOption, align_columns, as_json
-from starter.watch import WatchOption, run_and_watch
+from starter.output import OutputOption, align_columns, format_json
+from starter.watch import WatchOption, run_once_or_watch
 
 if TYPE_CHECKING:
     from cyclopts.help.protocols import HelpFormatter
@@ -53,13 +53,13 @@ KindName = Annotated[
 ]
 
 
-def build_app() -> App:
+def build_cli_app() -> App:
     """Builds the app, once. It imports nothing of Temporal, so that help is quick."""
-    return _build(terminal.typed_command())
+    return _build_cli_app(terminal.typed_command())
 
 
 @cache
-def _build(typed: str) -> App:
+def _build_cli_app(typed: str) -> App:
     app = App(
         name="starter",
         help="Durable lifecycle actions on infrastructure.\n\nBegin with: starter demo, or: starter up.",
@@ -76,7 +76,7 @@ def _build(typed: str) -> App:
     )
     for family, kinds in registry.FAMILIES.items():
         for kind in kinds:
-            app.command(kind_app(kind, OBJECTS, EXTENSIONS[family]))
+            app.command(build_kind_app(kind, OBJECTS, EXTENSIONS[family]))
     for group, commands in _COMMANDS_BY_GROUP.items():
         for command in commands:
             app.command(command, group=group)
@@ -86,7 +86,7 @@ def _build(typed: str) -> App:
         if extension.extend:
             extension.extend(app)
     for name in registry.KINDS:
-        completion.complete_kind(app[name], name)
+        completion.complete_objects_of_kind(app[name], name)
     app["policy"].command(policies.try_cases, name="test")  # of a policy file, beside the policies that follow demand
     app["policy"].command(policies.replay_actions, name="replay")
     for steering in (heal.app, orphans.app, audit.app):
@@ -111,18 +111,18 @@ def _help_formatter(typed: str) -> HelpFormatter | None:
     """Returns None, cyclopts' own formatter, for users who type `starter`; else ours, which shows what they typed."""
     if typed == terminal.PROGRAM:
         return None
-    from starter.helpformat import TypedNameFormatter
+    from starter.helpformat import ProgramNameFormatter
 
-    return TypedNameFormatter()
+    return ProgramNameFormatter()
 
 
-async def get(path: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
+async def get(path: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:
     """Everything stored about one object.
 
     Example: starter get ns:default:mci:web -o yaml
     """
     where = await reads.locate_object(path)
-    return await run_and_watch(watch, lambda: reads.print_object(where, output))
+    return await run_once_or_watch(watch, lambda: reads.print_object(where, output))
 
 
 async def list_kind(
@@ -133,24 +133,24 @@ async def list_kind(
     limit: Limit = DEFAULT_LIMIT,
     watch: WatchOption = False,
     output: OutputOption = "table",
-) -> Exit:
+) -> ExitCode:
     """Every object of a kind.
 
     Example: starter list vm --prefix default/web
     """
     found = registry.find_kind(kind)
-    return await run_and_watch(watch, lambda: reads.print_objects(found, prefix, limit, output))
+    return await run_once_or_watch(watch, lambda: reads.print_objects(found, prefix, limit, output))
 
 
 async def history(
     path: ObjectArg, /, *, limit: Limit = DEFAULT_LIMIT, watch: WatchOption = False, output: OutputOption = "table"
-) -> Exit:
+) -> ExitCode:
     """What happened to an object: every change, and every message that was ignored.
 
     Example: starter history default/web
     """
     where = await reads.locate_object(path)
-    return await run_and_watch(watch, lambda: reads.print_history(where, limit, output))
+    return await run_once_or_watch(watch, lambda: reads.print_history(where, limit, output))
 
 
 async def locks(
@@ -159,13 +159,13 @@ async def locks(
     *,
     watch: WatchOption = False,
     output: OutputOption = "table",
-) -> Exit:
+) -> ExitCode:
     """Print the locks, and the actions that hold them.
 
     Example: starter locks default/web
     """
     where = await reads.locate_object(path) if path else ""
-    return await run_and_watch(watch, lambda: reads.print_locks(where, output))
+    return await run_once_or_watch(watch, lambda: reads.print_locks(where, output))
 
 
 async def states(
@@ -175,7 +175,7 @@ async def states(
     output: Annotated[
         Literal["table", "json", "mermaid", "markdown"], Parameter(name=["--output", "-o"], help="How to print it.")
     ] = "table",
-) -> Exit:
+) -> ExitCode:
     """The state table of a kind: which action leads from which status to which. Works without a server.
 
     Example: starter states vm -o mermaid
@@ -187,17 +187,17 @@ async def states(
         terminal.print_data(rendering.markdown_table(table))
     elif output == "json":
         terminal.print_data(
-            as_json([dict(zip(rendering.HEADINGS, rendering.row_cells(row), strict=True)) for row in table.rows])
+            format_json([dict(zip(rendering.HEADINGS, rendering.row_cells(row), strict=True)) for row in table.rows])
         )
     else:
         lines = rendering.merged_rows(table)
         if terminal.terminal_width() is not None:
-            lines = list(_folded_rows(lines))
+            lines = list(_wrap_long_rows(lines))
         terminal.print_data("\n".join(align_columns([[word.upper() for word in rendering.HEADINGS], *lines])))
-    return Exit.DONE
+    return ExitCode.DONE
 
 
-def _folded_rows(lines: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+def _wrap_long_rows(lines: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
     """Puts long lists of *from* statuses on several lines, to fit a terminal."""
     for action, sources, *rest in lines:
         first, *others = wrap(sources, FOLD_WIDTH)
@@ -207,7 +207,7 @@ def _folded_rows(lines: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
 
 async def schema(
     kind: KindName, action: Annotated[str, Parameter(help="The action; usually the first that takes a spec.")] = "", /
-) -> Exit:
+) -> ExitCode:
     """The JSON Schema of a spec file, for editors that complete and check. Works without a server.
 
     Example: starter schema mci
@@ -216,8 +216,8 @@ async def schema(
     verbs = [found.find_verb(action)] if action else [verb for verb in found.verbs if verb.spec]
     if not verbs or verbs[0].spec is None:
         raise Refused(Category.INVALID, f"{action or kind} takes no spec", f"starter {kind} --help")
-    terminal.print_data(as_json(verbs[0].spec.model_json_schema()))
-    return Exit.DONE
+    terminal.print_data(format_json(verbs[0].spec.model_json_schema()))
+    return ExitCode.DONE
 
 
 async def check(
@@ -228,7 +228,7 @@ async def check(
     force: Annotated[bool, Parameter(negative="", help="As if asked with --force.")] = False,
     file: SpecFile = "",
     output: OutputOption = "table",
-) -> Exit:
+) -> ExitCode:
     """Would this action be allowed now? If not, why not. Nothing is changed.
 
     Example: starter check default/web suspend
@@ -238,7 +238,9 @@ async def check(
     )
 
 
-async def demo(family: Annotated[str, Parameter(help=f"One of: {', '.join(_DEMOS)}.")] = next(iter(_DEMOS)), /) -> Exit:
+async def demo(
+    family: Annotated[str, Parameter(help=f"One of: {', '.join(_DEMOS)}.")] = next(iter(_DEMOS)), /
+) -> ExitCode:
     """A live demo of a family on simulated infrastructure; with no name, six VMs in three clouds. Takes some seconds.
 
     Example: starter demo mci
@@ -248,7 +250,7 @@ async def demo(family: Annotated[str, Parameter(help=f"One of: {', '.join(_DEMOS
     return await _DEMOS[family]()
 
 
-async def wait(path: ObjectArg, /, *, within: Timeout = "", output: OutputOption = "table") -> Exit:
+async def wait(path: ObjectArg, /, *, within: Timeout = "", output: OutputOption = "table") -> ExitCode:
     """Wait for the action that runs on an object; if none does, print the outcome of the last one.
 
     Example: starter wait default/web
@@ -256,7 +258,7 @@ async def wait(path: ObjectArg, /, *, within: Timeout = "", output: OutputOption
     return await actions.wait_for_action(await reads.locate_object(path), actions.parse_duration(within), output)
 
 
-async def cancel(path: ObjectArg, /, *, within: Timeout = "", output: OutputOption = "table") -> Exit:
+async def cancel(path: ObjectArg, /, *, within: Timeout = "", output: OutputOption = "table") -> ExitCode:
     """Ask the action that runs on an object to clean up and end, and wait until it has.
 
     Example: starter cancel default/web

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from starter import terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.stack import worker_settings
 
 app = App(name="audit", help="The sealed history: check that nothing was changed, and export it for others to check.")
@@ -16,12 +16,12 @@ After = Annotated[int, Parameter(help="Only seals after this number.")]
 
 
 @app.command
-async def verify(*, anchor: Anchor = "") -> Exit:
+async def verify(*, anchor: Anchor = "") -> ExitCode:
     """Check every sealed line of the history; it needs RATCHET_STORE_URL and the right to read.
 
     Example: starter audit verify
     """
-    from workers.audit import verify_history
+    from workers.sealedhistory import verify_history
 
     report = verify_history(worker_settings(), anchor)
     for violation in report.violations:
@@ -29,17 +29,17 @@ async def verify(*, anchor: Anchor = "") -> Exit:
     terminal.print_data(f"{report.lines} lines in {report.seals} seals, {report.removed} of them removed by retention")
     if report.head:
         terminal.print_data(f"head {report.head}")
-    return Exit.FAILED if report.violations else Exit.DONE
+    return ExitCode.FAILED if report.violations else ExitCode.DONE
 
 
 @app.command
-async def export(*, after: After = 0) -> Exit:
+async def export(*, after: After = 0) -> ExitCode:
     """Print the seals with their lines as JSON, one seal per line: docs/audit.md says how to check them.
 
     Example: starter audit export > audit.jsonl
     """
-    from workers.audit import export_history
+    from workers.sealedhistory import export_history
 
     for record in export_history(worker_settings(), after):
         terminal.print_data(record)
-    return Exit.DONE
+    return ExitCode.DONE

@@ -9,10 +9,10 @@ from cyclopts import Parameter
 
 from domain.errors import Category, Refused
 from starter import terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
 from starter.session import load_settings, open_client
-from starter.watch import WatchOption, run_and_watch
+from starter.watch import WatchOption, run_once_or_watch
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -21,16 +21,16 @@ HEADINGS = ("BUILD", "STATUS", "WORKERS", "PINNED", "SINCE")
 UNVERSIONED_HINT = "set RATCHET_DEPLOYMENT to the name that the workers have, or leave the workers unversioned"
 
 
-async def list_builds(*, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
+async def list_builds(*, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:
     """List the builds of workers, and the actions that are pinned to each. Stop a build's workers when it is `drained`.
 
     Example: starter build list
     """
     name = _deployment_name()
-    return await run_and_watch(watch, lambda: _print_builds(name, output))
+    return await run_once_or_watch(watch, lambda: _print_builds(name, output))
 
 
-async def _print_builds(name: str, output: Output) -> Exit:
+async def _print_builds(name: str, output: Output) -> ExitCode:
     from client.builds import list_builds
 
     async with open_client() as client:
@@ -42,10 +42,10 @@ async def _print_builds(name: str, output: Output) -> Exit:
     for each in builds:
         if each.is_deserted:
             terminal.print_message(f"{each.pinned} actions wait for a worker of build {each.build}", "red")
-    return Exit.DONE
+    return ExitCode.DONE
 
 
-async def promote(build: Annotated[str, Parameter(help="The build, as `starter build list` shows it.")], /) -> Exit:
+async def promote(build: Annotated[str, Parameter(help="The build, as `starter build list` shows it.")], /) -> ExitCode:
     """Let new actions begin on a build. Actions in flight end on the build that they began on.
 
     Example: starter build promote 0.2.0
@@ -53,11 +53,11 @@ async def promote(build: Annotated[str, Parameter(help="The build, as `starter b
     name = _deployment_name()
     async with open_client() as client:
         await make_build_current(client, name, build)
-    terminal.print_story(f"new actions begin on build {build}; those in flight end where they began")
-    terminal.print_story(
-        f"stop older workers when this says that they are drained: {terminal.as_typed('starter build list')}"
+    terminal.print_narration(f"new actions begin on build {build}; those in flight end where they began")
+    terminal.print_narration(
+        f"stop older workers when this says that they are drained: {terminal.rewrite_as_typed('starter build list')}"
     )
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 async def make_build_current(client: ActionClient, deployment: str, build: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from starter import terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.output import Output, Sheet, print_sheet
 
 
@@ -19,8 +19,8 @@ class DoctorCheck:
 
 
 def print_checks(
-    findings: list[DoctorCheck], output: Output, bad: str = "wrong", code: Exit = Exit.UNREACHABLE
-) -> Exit:
+    findings: list[DoctorCheck], output: Output, bad: str = "wrong", code: ExitCode = ExitCode.UNREACHABLE
+) -> ExitCode:
     """Prints checks, those that are not good with what to do about them. Returns `code` if there is such a one."""
     lines = [(bad if finding.mend else "ok", finding.about, finding.found) for finding in findings]
     print_sheet(
@@ -32,5 +32,5 @@ def print_checks(
     ill = [finding for finding in findings if finding.mend]
     for check in ill:
         terminal.print_remark(f"{check.about}: {check.found}", "red")
-        terminal.print_remark(f"  hint: {terminal.as_typed(check.mend)}")
-    return code if ill else Exit.DONE
+        terminal.print_remark(f"  hint: {terminal.rewrite_as_typed(check.mend)}")
+    return code if ill else ExitCode.DONE

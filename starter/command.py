@@ -12,8 +12,8 @@ from cyclopts.exceptions import CycloptsError, MissingArgumentError
 
 from domain.errors import Category, RatchetError, Refused
 from starter import terminal
-from starter.app import build_app
-from starter.errors import Exit, PrintedError, to_printed_error
+from starter.app import build_cli_app
+from starter.errors import ExitCode, PrintedError, to_printed_error
 from starter.session import COMMAND_NAME
 
 DEBUG_FLAG = "--debug"
@@ -28,17 +28,17 @@ async def run_command(argv: Sequence[str]) -> int:
         profile, words = take_profile_option(words)
         COMMAND_NAME.set(" ".join(("starter", *takewhile(str.isalpha, words))))
         with _profile_environment(profile):
-            code: int | None = await build_app().run_async(words)
-        return int(code or Exit.DONE)
+            code: int | None = await build_cli_app().run_async(words)
+        return int(code or ExitCode.DONE)
     except CycloptsError as error:
         return _print_error(_usage_error(error), debug)
     except RatchetError as error:
         return _print_error(to_printed_error(error), debug)
     except BrokenPipeError:  # the reader of our output closed the pipe
-        return Exit.DONE
+        return ExitCode.DONE
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
-        found = PrintedError("a bug in this program", told, f"again with {DEBUG_FLAG}", Exit.FAILED, "bug")
+        found = PrintedError("a bug in this program", told, f"again with {DEBUG_FLAG}", ExitCode.FAILED, "bug")
         return _print_error(found, debug)
 
 
@@ -83,7 +83,7 @@ def _usage_error(error: CycloptsError) -> PrintedError:
     why = " ".join(str(error).split())
     if isinstance(error, MissingArgumentError) and error.argument and not error.tokens_so_far:
         why = f"{error.argument.name} {'is missing' if error.argument.required else 'needs a value'}"
-    return PrintedError("bad usage: nothing was changed", why, help_words, Exit.USAGE, "usage")
+    return PrintedError("bad usage: nothing was changed", why, help_words, ExitCode.USAGE, "usage")
 
 
 def _print_error(found: PrintedError, debug: bool) -> int:

@@ -15,7 +15,7 @@ from domain import registry, wire
 from domain.errors import Refused
 from domain.model import ObjectsView, ReadQuery
 from domain.paths import short_path
-from starter.naming import list_prefix
+from starter.naming import prefix_to_list
 
 if TYPE_CHECKING:
     from cyclopts.completion._engine import CompletionContext
@@ -70,7 +70,7 @@ async def _names_of_kind(client: ActionClient, kind: registry.Kind, begun: str, 
     if not whole and above.count("/") + bool(above) >= len(kind.scope):
         return []
     try:
-        query = ReadQuery(kind=kind.name, path="" if whole else list_prefix(above, kind), limit=MAX_NAMES)
+        query = ReadQuery(kind=kind.name, path="" if whole else prefix_to_list(above, kind), limit=MAX_NAMES)
     except Refused:  # the word is no prefix of a path of this kind
         return []
     page = await client.run_query(wire.READ_OBJECTS, query, ObjectsView, seconds=seconds)
@@ -78,7 +78,7 @@ async def _names_of_kind(client: ActionClient, kind: registry.Kind, begun: str, 
     return [name for name in names if name.startswith(begun)]
 
 
-def complete_kind(noun: App, kind: str) -> None:
+def complete_objects_of_kind(noun: App, kind: str) -> None:
     """Makes the commands of a noun complete objects of their own kind."""
     for name in noun.resolved_commands():
         command = None if name.startswith("-") else noun[name].default_command

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from client.actions import ActionClient
 
 
-async def question_before(client: ActionClient, kind: registry.Kind, request: Request) -> str:
+async def confirmation_question(client: ActionClient, kind: registry.Kind, request: Request) -> str:
     """Returns the question to ask before this request; empty if it can be undone or does nothing.
 
     The worker decides as for the action itself, so a request that would be refused is refused here.
@@ -26,7 +26,7 @@ async def question_before(client: ActionClient, kind: registry.Kind, request: Re
     if admission.refusal:
         raise admission.refusal.to_error()
     grant = admission.grant
-    if grant is None or not _destroys(kind, grant):
+    if grant is None or not _grant_destroys(kind, grant):
         return ""
     parts = ""
     if grant.targets and kind.member:
@@ -36,7 +36,7 @@ async def question_before(client: ActionClient, kind: registry.Kind, request: Re
 
 async def confirm_request(client: ActionClient, kind: registry.Kind, request: Request) -> bool:
     """Asks the person at the terminal before what cannot be undone; refuses it if nobody can be asked."""
-    question = await question_before(client, kind, request)
+    question = await confirmation_question(client, kind, request)
     if not question:
         return True
     if terminal.is_interactive():
@@ -52,7 +52,7 @@ def _may_destroy(kind: registry.Kind, action: str) -> bool:
     return any(row.then in (*table.final_statuses, NONE) for row, table in rows)
 
 
-def _destroys(kind: registry.Kind, grant: Grant) -> bool:
+def _grant_destroys(kind: registry.Kind, grant: Grant) -> bool:
     """Tells whether what was admitted leads there from today's status: a recycle bin, for one, does not."""
     if grant.ruling is Ruling.ALREADY:
         return False

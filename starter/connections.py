@@ -10,7 +10,7 @@ from domain import wire
 from domain.connections import ConnectionsQuery, ConnectionsView, ConnectionView
 from domain.errors import RatchetError
 from starter import terminal
-from starter.errors import Exit, to_printed_error
+from starter.errors import ExitCode, to_printed_error
 from starter.output import OutputOption, Sheet, print_sheet
 from starter.session import open_client
 
@@ -25,7 +25,7 @@ async def connections(
     *,
     check: Annotated[bool, Parameter(negative="", help="Test the credentials with each real cloud.")] = False,
     output: OutputOption = "table",
-) -> Exit:
+) -> ExitCode:
     """List the connections: cloud, region, provider, and whether credentials are found. Never shows credentials.
 
     Example: starter connections --check
@@ -33,22 +33,23 @@ async def connections(
     async with open_client() as client:
         views = await list_connections(client, check)
     cells = [
-        (view.name, view.provider, view.csp, view.region, view.credentials, _state_of_view(view)) for view in views
+        (view.name, view.provider, view.csp, view.region, view.credentials, _describe_credentials(view))
+        for view in views
     ]
     data = [view.model_dump(mode="json") for view in views]
     print_sheet(Sheet(data, HEADINGS, cells, [view.name for view in views]), output)
-    return _exit_code([view for view in views if view.trouble])
+    return _report_trouble([view for view in views if view.trouble])
 
 
 async def list_connections(client: ActionClient, check: bool) -> list[ConnectionView]:
     """Returns all connections; those of real clouds as their workers report them."""
     named = (await client.run_query(wire.READ_CONNECTIONS, ConnectionsQuery(), ConnectionsView)).connections
     real = sorted({view.csp for view in named if view.provider != "simulated"})
-    looked = {view.name: view for csp in real for view in await _inspect_cloud(client, csp, check, named)}
+    looked = {view.name: view for csp in real for view in await _inspect_cloud_connections(client, csp, check, named)}
     return [looked.get(view.name, view) for view in named]
 
 
-async def _inspect_cloud(
+async def _inspect_cloud_connections(
     client: ActionClient, csp: str, check: bool, named: list[ConnectionView]
 ) -> list[ConnectionView]:
     """Asks the cloud's own worker about its connections; reports it as trouble if none answers."""
@@ -63,16 +64,16 @@ async def _inspect_cloud(
     return view.connections
 
 
-def _state_of_view(view: ConnectionView) -> str:
+def _describe_credentials(view: ConnectionView) -> str:
     if view.provider == "simulated":
         return "needs none"
     return view.trouble or view.answer or "found; --check asks the cloud"
 
 
-def _exit_code(ill: list[ConnectionView]) -> Exit:
+def _report_trouble(ill: list[ConnectionView]) -> ExitCode:
     for view in ill:
         terminal.print_message(f"{view.name}: {view.trouble}", "red")
     if ill:
         pages = " and ".join(sorted({view.page for view in ill if view.page}))
         terminal.print_message(f"  hint: correct the file, the credentials, or the network; {pages} describes them")
-    return Exit.FAILED if ill else Exit.DONE
+    return ExitCode.FAILED if ill else ExitCode.DONE

@@ -11,7 +11,7 @@ from domain.errors import Category, Refused
 from domain.model import ActionResult, Outcome
 from starter import terminal
 from starter.naming import compose_request
-from starter.progress import print_changes, watch_action
+from starter.progress import follow_with_status_lines, skip_repeated_lines
 from starter.session import open_client
 from starter.stack import worker_settings
 
@@ -26,29 +26,31 @@ DEMO_JITTER = 0.9
 
 def print_heading(number: int, step: str, remark: str = "") -> None:
     """Prints the heading of a step."""
-    terminal.print_story(f"\n{number}. {step}: {remark}" if remark else f"\n{number}. {step}", "bold")
+    terminal.print_narration(f"\n{number}. {step}: {remark}" if remark else f"\n{number}. {step}", "bold")
 
 
-def elapsed_seconds(began: float) -> str:
+def format_elapsed_seconds(began: float) -> str:
     """Returns the seconds since `began`, in a fixed width."""
     return f"{time.monotonic() - began:6.2f} s"
 
 
 def print_next_commands(commands: Iterable[str], done: str = "Done. What happened is kept. What to try next:") -> None:
     """Prints the commands to try next."""
-    terminal.print_story(f"\n{terminal.as_typed(done)}", "bold")
+    terminal.print_narration(f"\n{terminal.rewrite_as_typed(done)}", "bold")
     for line in commands:
-        terminal.print_story(f"   {terminal.as_typed(line)}")
+        terminal.print_narration(f"   {terminal.rewrite_as_typed(line)}")
 
 
-async def find_free_name(client: ActionClient, kind: str, below: str = "") -> str:
+async def find_free_demo_name(client: ActionClient, kind: str, below: str = "") -> str:
     """Returns demo-1, or the number after the highest in use."""
     names = [word async for view in client.iterate_objects(kind, below) for word in view.path.split(":")[1::2]]
     taken = [int(name[5:]) for name in names if name.startswith("demo-") and name[5:].isdecimal()]
     return f"demo-{max(taken, default=0) + 1}"
 
 
-async def request_admitted(client: ActionClient, path: str, action: str, spec: dict[str, Any] | None = None) -> Ticket:
+async def request_expecting_admission(
+    client: ActionClient, path: str, action: str, spec: dict[str, Any] | None = None
+) -> Ticket:
     """Requests an action that must be admitted."""
     ticket = await client.request_action(compose_request(path, action, spec=spec, reason="demo"))
     if ticket.admission.refusal:
@@ -56,29 +58,31 @@ async def request_admitted(client: ActionClient, path: str, action: str, spec: d
     return ticket
 
 
-async def request_refused(
+async def request_expecting_refusal(
     client: ActionClient, path: str, action: str, wrong: str, when: str = "late", spec: dict[str, Any] | None = None
 ) -> None:
     """Requests an action that must be refused. `wrong` is the error if it is admitted."""
     asked = await client.request_action(compose_request(path, action, spec=spec, reason=f"demo: too {when}"))
     if asked.admission.refusal is None:
         raise Refused(Category.CONFLICT, wrong, "starter doctor")
-    terminal.print_story(f"   refused   {asked.admission.refusal.message}", "yellow")
+    terminal.print_narration(f"   refused   {asked.admission.refusal.message}", "yellow")
 
 
 async def show_statuses(
     client: ActionClient,
     ticket: Ticket,
     wanted: ActionResult = ActionResult.SUCCEEDED,
-    say: Callable[[str, str], None] = terminal.print_story,
+    say: Callable[[str, str], None] = terminal.print_narration,
 ) -> Outcome:
     """Prints the statuses as they change until the action ends."""
     began = time.monotonic()
     grant = ticket.admission.grant
-    tell = print_changes(lambda text: say(f"   {elapsed_seconds(began)}  {text.partition(': ')[2]}", ""))
-    outcome = await watch_action(client, ticket.path, ticket.run, grant.targets if grant else 0, tell, POLL_SECONDS)
+    tell = skip_repeated_lines(lambda text: say(f"   {format_elapsed_seconds(began)}  {text.partition(': ')[2]}", ""))
+    outcome = await follow_with_status_lines(
+        client, ticket.path, ticket.run, grant.targets if grant else 0, tell, POLL_SECONDS
+    )
     style = "bold green" if outcome.result is wanted else "bold red"
-    say(f"   {elapsed_seconds(began)}  {outcome.status}  {outcome.result}", style)
+    say(f"   {format_elapsed_seconds(began)}  {outcome.status}  {outcome.result}", style)
     return outcome
 
 
@@ -92,27 +96,27 @@ async def demo_client(**more: Any) -> AsyncIterator[ActionClient]:
     elsewhere = read_configured_options().get("target_host")
     if elsewhere or datafolder.is_folder_in_use(settings.home):
         async with open_client() as client:
-            terminal.print_story(f"Using the server at {client.client.service_client.config.target_host}")
+            terminal.print_narration(f"Using the server at {client.client.service_client.config.target_host}")
             yield client
     else:
-        async with _own_stack_client(more) as client:
+        async with _run_own_stack(more) as client:
             yield client
 
 
 @asynccontextmanager
-async def _own_stack_client(more: dict[str, Any]) -> AsyncIterator[ActionClient]:
+async def _run_own_stack(more: dict[str, Any]) -> AsyncIterator[ActionClient]:
     from client.actions import ActionClient
     from workers import logs, process
 
-    settings = _slow_settings(worker_settings()).model_copy(update=more)
+    settings = _slow_down_clouds(worker_settings()).model_copy(update=more)
     logs.configure_logging("error", "console")
-    terminal.print_story(f"Starting a Temporal server and a worker; their data is in {settings.home}/")
+    terminal.print_narration(f"Starting a Temporal server and a worker; their data is in {settings.home}/")
     async with process.run_stack(settings) as running:
-        terminal.print_story(f"   Temporal {running.address}, Web UI {running.ui}")
+        terminal.print_narration(f"   Temporal {running.address}, Web UI {running.ui}")
         yield ActionClient(running.client, running.ui)
 
 
-def _slow_settings(settings: WorkerSettings) -> WorkerSettings:
+def _slow_down_clouds(settings: WorkerSettings) -> WorkerSettings:
     """Slows the simulated clouds down enough to watch, unless their latency is set."""
     speed = {"simulated_latency": DEMO_LATENCY, "simulated_jitter": DEMO_JITTER}
     return settings if settings.model_fields_set & speed.keys() else settings.model_copy(update=speed)

@@ -18,10 +18,10 @@ from domain.model import ReadQuery, StoreView
 from domain.requests import AccessQuery, AccessView
 from starter.checks import DoctorCheck, print_checks
 from starter.connections import list_connections
-from starter.errors import Exit, to_printed_error
+from starter.errors import ExitCode, to_printed_error
 from starter.output import OutputOption
 from starter.session import open_client
-from starter.stack import missing_attributes, mistyped_attributes, worker_settings
+from starter.stack import missing_search_attributes, mistyped_search_attributes, worker_settings
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -38,7 +38,7 @@ Security = Annotated[
 ]
 
 
-async def doctor(*, security: Security = False, output: OutputOption = "table") -> Exit:
+async def doctor(*, security: Security = False, output: OutputOption = "table") -> ExitCode:
     """Check the settings and files, the server and its configuration, the workers, the store, and real clouds.
 
     Example: starter doctor
@@ -46,7 +46,7 @@ async def doctor(*, security: Security = False, output: OutputOption = "table") 
     if security:
         from starter.security import check_security
 
-        return print_checks(check_security(), output, "missing", Exit.FAILED)
+        return print_checks(check_security(), output, "missing", ExitCode.FAILED)
     findings = [_check_versions()]
     try:
         findings += _check_settings()
@@ -61,7 +61,7 @@ async def _run_checks(client: ActionClient, findings: list[DoctorCheck]) -> None
     """Appends each check to `findings`, so that an error halfway loses none of them."""
     findings.append(await _check_server(client))
     findings.append(await _check_namespace(client))
-    findings.append(await _check_attributes(client))
+    findings.append(await _check_search_attributes(client))
     names = _expected_queues()
     queues, builds = await _check_queues(client, names), await _check_builds(client)
     findings += [*queues, *await _check_workers_agree(client, names), *builds]
@@ -69,7 +69,7 @@ async def _run_checks(client: ActionClient, findings: list[DoctorCheck]) -> None
     if not any(build.mend for build in builds):  # else no worker would get the query
         findings.append(await _check_store(client))
         if not findings[-1].mend:
-            findings += [await _check_names(client), *await _check_clouds(client)]
+            findings += [await _check_name_proofs(client), *await _check_clouds(client)]
 
 
 def _failed_check(about: str, error: RatchetError) -> DoctorCheck:
@@ -87,7 +87,7 @@ def _check_settings() -> list[DoctorCheck]:
         return [settings]
 
     def credentials() -> None:
-        connections.check_connections(settings.connections, process.checked_queues(settings))
+        connections.check_connections(settings.connections, process.validate_queues(settings))
 
     looks: list[tuple[str, object, Callable[[], object]]] = [
         ("policy", settings.policy_file, lambda: access.load_policy(settings.policy_file)),
@@ -138,9 +138,9 @@ async def _check_namespace(client: ActionClient) -> DoctorCheck:
     return DoctorCheck("namespace", f"{name}, keeps closed actions for {days} days")
 
 
-async def _check_attributes(client: ActionClient) -> DoctorCheck:
-    missing = await missing_attributes(client)
-    if wrong := await mistyped_attributes(client):
+async def _check_search_attributes(client: ActionClient) -> DoctorCheck:
+    missing = await missing_search_attributes(client)
+    if wrong := await mistyped_search_attributes(client):
         told = ", ".join(f"{name} should be {wire.SEARCH_ATTRIBUTES[name]}" for name in wrong)
         mend = f"remove it: temporal operator search-attribute remove --name {wrong[0]}; then: starter setup"
         return DoctorCheck("search attributes", f"of another type: {told}", mend)
@@ -234,16 +234,16 @@ async def _check_deserted_builds(client: ActionClient, deployment: str) -> list[
 
 async def _check_stopped_runs(client: ActionClient) -> list[DoctorCheck]:
     """Finds actions that are paused in Temporal, and workflows of strangers that hold an object's ID."""
-    from client.runs import find_stopped_runs
+    from client.runs import find_stuck_runs
 
     return [
         DoctorCheck("action", f"{run.action} on {run.path}: {why}", hint)
-        for run in await find_stopped_runs(client.client, STOPPED_SHOWN)
+        for run in await find_stuck_runs(client.client, STOPPED_SHOWN)
         for why, hint in (run.describe_obstacle(),)
     ]
 
 
-async def _check_names(client: ActionClient) -> DoctorCheck:
+async def _check_name_proofs(client: ActionClient) -> DoctorCheck:
     """Tells whether the workers want names to be proven."""
     try:
         seen = await client.run_query(wire.READ_ACCESS, AccessQuery(), AccessView, seconds=READ_SECONDS)
@@ -284,7 +284,7 @@ async def _check_store(client: ActionClient) -> DoctorCheck:
 
 
 async def _read_registered_store(client: ActionClient) -> str | None:
-    from client.identity import read_registered_store
+    from client.storeregistry import read_registered_store
 
     return await read_registered_store(client.client)
 

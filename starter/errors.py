@@ -10,7 +10,7 @@ from domain.errors import Category, RatchetError, Refused, StoreUnavailable
 from domain.model import ActionResult
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     """The CLI's exit codes, for scripts."""
 
     DONE = 0
@@ -26,20 +26,20 @@ class Exit(IntEnum):
 
 
 EXIT_OF_CATEGORY = {
-    Category.CONFLICT: Exit.REFUSED,
-    Category.NOT_ALLOWED: Exit.REFUSED,
-    Category.QUOTA: Exit.REFUSED,
-    Category.FORBIDDEN: Exit.FORBIDDEN,
-    Category.NOT_FOUND: Exit.NOT_FOUND,
-    Category.INVALID: Exit.USAGE,
+    Category.CONFLICT: ExitCode.REFUSED,
+    Category.NOT_ALLOWED: ExitCode.REFUSED,
+    Category.QUOTA: ExitCode.REFUSED,
+    Category.FORBIDDEN: ExitCode.FORBIDDEN,
+    Category.NOT_FOUND: ExitCode.NOT_FOUND,
+    Category.INVALID: ExitCode.USAGE,
 }
 
 EXIT_OF_RESULT = {
-    ActionResult.SUCCEEDED: Exit.DONE,
-    ActionResult.ALREADY: Exit.DONE,
-    ActionResult.PARTIAL: Exit.PARTLY,
-    ActionResult.FAILED: Exit.FAILED,
-    ActionResult.CANCELLED: Exit.FAILED,
+    ActionResult.SUCCEEDED: ExitCode.DONE,
+    ActionResult.ALREADY: ExitCode.DONE,
+    ActionResult.PARTIAL: ExitCode.PARTLY,
+    ActionResult.FAILED: ExitCode.FAILED,
+    ActionResult.CANCELLED: ExitCode.FAILED,
 }
 
 HEADLINE_OF_CATEGORY = {
@@ -58,7 +58,7 @@ HINT_OF_CATEGORY = {
 }
 
 
-class StillWaiting(RatchetError):
+class WaitTimedOut(RatchetError):
     """The --timeout passed before the action ended."""
 
     def __init__(self, path: str, seconds: float) -> None:
@@ -73,10 +73,10 @@ class PrintedError:
     what: str
     why: str
     next: str
-    exit: Exit
+    exit: ExitCode
     kind: str = "failed"  # a word for programs, as in the gateway's `type`
 
-    def as_data(self) -> dict[str, object]:
+    def to_json_data(self) -> dict[str, object]:
         """Returns the error for programs, with the keys of the gateway's problems and the exit code."""
         return {
             "type": f"urn:ratchet:{self.kind}",
@@ -94,12 +94,12 @@ def to_printed_error(error: RatchetError) -> PrintedError:
         what, code = HEADLINE_OF_CATEGORY[error.category], EXIT_OF_CATEGORY[error.category]
         return PrintedError(what, error.message, hint, code, error.category.value)
     if isinstance(error, Unreachable):
-        return PrintedError(error.headline, str(error), error.hint, Exit.UNREACHABLE, "unreachable")
-    if isinstance(error, StillWaiting):
+        return PrintedError(error.headline, str(error), error.hint, ExitCode.UNREACHABLE, "unreachable")
+    if isinstance(error, WaitTimedOut):
         return PrintedError(
-            "stopped waiting", str(error), f"starter wait {error.path}", Exit.STILL_WAITING, "still-waiting"
+            "stopped waiting", str(error), f"starter wait {error.path}", ExitCode.STILL_WAITING, "still-waiting"
         )
     if isinstance(error, StoreUnavailable):
         hint = "is another process at it, or is RATCHET_STORE_URL wrong? then try again"
-        return PrintedError("the store cannot be used", str(error), hint, Exit.UNREACHABLE, "store-unavailable")
-    return PrintedError("failed", str(error), "starter doctor", Exit.FAILED)
+        return PrintedError("the store cannot be used", str(error), hint, ExitCode.UNREACHABLE, "store-unavailable")
+    return PrintedError("failed", str(error), "starter doctor", ExitCode.FAILED)

@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING
 from domain import registry
 from domain.paths import short_path
 from starter import reads, terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.families import REMARKS
 from starter.kinds import ObjectArg
 from starter.options import required_options
 from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
 from starter.session import open_client
-from starter.watch import WatchOption, run_and_watch
+from starter.watch import WatchOption, run_once_or_watch
 
 if TYPE_CHECKING:
     from client.explaining import Explanation
 
 
-async def explain(path: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
+async def explain(path: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:
     """Why an object is in its status, what it is waiting for, and what can be done now.
 
     Example: starter explain default/web
     """
     where = await reads.locate_object(path)
-    return await run_and_watch(watch, lambda: _print_explanation(where, output))
+    return await run_once_or_watch(watch, lambda: _print_explanation(where, output))
 
 
-async def _print_explanation(path: str, output: Output) -> Exit:
+async def _print_explanation(path: str, output: Output) -> ExitCode:
     from client.explaining import explain_object
 
     async with open_client() as client:
@@ -41,27 +41,29 @@ async def _print_explanation(path: str, output: Output) -> Exit:
     rows += [("watch it" if found.run else "see it", link)] if link else []
     if output != "table":
         data = found.model_dump(mode="json", exclude={"remarks"})
-        data |= {"remarks": [{"about": about, "text": text} for about, text in rows], "next": next_command(found)}
+        data |= {
+            "remarks": [{"about": about, "text": text} for about, text in rows],
+            "next": suggest_next_command(found),
+        }
         print_sheet(Sheet(data, (), [], [path]), output)
-        return Exit.DONE
+        return ExitCode.DONE
     terminal.print_data(f"{path} is {found.status}, since {format_time(found.since)}")
-    for about, text in (*rows, ("you can", _describe_possible(found))):
-        terminal.print_data(terminal.escape_controls(f"{about:10} {terminal.as_typed(text)}"))
-    return Exit.DONE
+    for about, text in (*rows, ("you can", _describe_possible_actions(found))):
+        terminal.print_data(terminal.escape_controls(f"{about:10} {terminal.rewrite_as_typed(text)}"))
+    return ExitCode.DONE
 
 
-def _describe_possible(found: Explanation) -> str:
+def _describe_possible_actions(found: Explanation) -> str:
     """Returns what can be done now, with a command to begin with."""
     if found.hint:
         return found.hint
     if not (options := _options_by_action(found)):
-        return f"see what happened: {next_command(found)}"
-    return (
-        f"{', '.join(f'{action} {more}'.rstrip() for action, more in options.items())}; such as: {next_command(found)}"
-    )
+        return f"see what happened: {suggest_next_command(found)}"
+    actions = ", ".join(f"{action} {more}".rstrip() for action, more in options.items())
+    return f"{actions}; such as: {suggest_next_command(found)}"
 
 
-def next_command(found: Explanation) -> str | None:
+def suggest_next_command(found: Explanation) -> str | None:
     """Returns a command to begin with; None if the hint has one, or several."""
     if found.hint:
         return None

@@ -11,7 +11,7 @@ from cyclopts import App, Group
 from domain.kinds import Kind
 from domain.model import ObjectView
 from domain.paths import build_path, short_path
-from starter.errors import Exit
+from starter.errors import ExitCode
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -33,10 +33,10 @@ class CliExtension:
     documents: Mapping[str, FormatDocument] = field(default_factory=dict)
     remarks: Mapping[str, ListRemarks] = field(default_factory=dict)
     extend: Callable[[App], None] | None = None  # adds commands of its own
-    demo: Callable[[], Awaitable[Exit]] | None = None
+    demo: Callable[[], Awaitable[ExitCode]] | None = None
     examples: Mapping[str, str] = field(default_factory=dict)  # names and values for examples in help texts
     complete_spec: Mapping[str, CompleteSpec] = field(default_factory=dict)  # by kind: what only this machine knows
 
-    def example(self, kind: Kind) -> str:
+    def example_path(self, kind: Kind) -> str:
         """An example path of this kind, in the short form that users type."""
         return short_path(build_path(kind.scope, [self.examples.get(word, f"{word}-1") for word in kind.scope]))

@@ -8,8 +8,8 @@ from cyclopts import App, Parameter
 
 from domain import wire
 from domain.faults import Fault, FaultScript
-from domain.fields import refuse_invalid
-from starter.errors import Exit
+from domain.validation import refuse_validation_errors
+from starter.errors import ExitCode
 from starter.kinds import SpecFile, read_spec_file
 from starter.output import Output, OutputOption, Sheet, print_sheet
 from starter.session import open_client
@@ -20,7 +20,7 @@ app = App(name="fault", help="What the simulated clouds do wrong.")
 
 
 @app.command
-async def add(fault: Annotated[Fault, Parameter(name="*")], *, output: OutputOption = "table") -> Exit:
+async def add(fault: Annotated[Fault, Parameter(name="*")], *, output: OutputOption = "table") -> ExitCode:
     """Add one rule to the script. Region and VM are globs; the VM's matches its name or its path.
 
     A rule applies to --times VMs, or until it is cleared.
@@ -31,18 +31,18 @@ async def add(fault: Annotated[Fault, Parameter(name="*")], *, output: OutputOpt
 
 
 @app.command(name="set")
-async def set_script(*, file: SpecFile, output: OutputOption = "table") -> Exit:
+async def set_script(*, file: SpecFile, output: OutputOption = "table") -> ExitCode:
     """Replace the script by the one in a file.
 
     Example: starter cloud fault set -f examples/faults.yaml
     """
-    with refuse_invalid("the script is not valid", "there is an example in examples/faults.yaml"):
+    with refuse_validation_errors("the script is not valid", "there is an example in examples/faults.yaml"):
         script = FaultScript.model_validate(read_spec_file(file))
     return await _send_script(script.model_copy(update={"replace": True}), output)
 
 
 @app.command(name="list")
-async def list_rules(*, output: OutputOption = "table") -> Exit:
+async def list_rules(*, output: OutputOption = "table") -> ExitCode:
     """List the rules in the order in which they are tried.
 
     Example: starter cloud fault list -o yaml
@@ -51,7 +51,7 @@ async def list_rules(*, output: OutputOption = "table") -> Exit:
 
 
 @app.command
-async def clear(*, output: OutputOption = "table") -> Exit:
+async def clear(*, output: OutputOption = "table") -> ExitCode:
     """Remove all rules: the clouds work normally again.
 
     Example: starter cloud fault clear
@@ -59,7 +59,7 @@ async def clear(*, output: OutputOption = "table") -> Exit:
     return await _send_script(FaultScript(replace=True), output)
 
 
-async def _send_script(script: FaultScript, output: Output) -> Exit:
+async def _send_script(script: FaultScript, output: Output) -> ExitCode:
     async with open_client() as client:
         now = await client.run_query(wire.CLOUD_FAULTS, script, FaultScript)
     cells = [
@@ -68,4 +68,4 @@ async def _send_script(script: FaultScript, output: Output) -> Exit:
     ]
     data = now.model_dump(mode="json", include={"faults"}, exclude_defaults=True)
     print_sheet(Sheet(data or {"faults": []}, HEADINGS, cells, [rule.kind for rule in now.faults]), output)
-    return Exit.DONE
+    return ExitCode.DONE

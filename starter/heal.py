@@ -11,7 +11,7 @@ from domain.healing import ANY_ACTION, HealEntry, HealFinding, HealReport, HealR
 from domain.paths import short_path
 from starter import terminal
 from starter.actions import parse_duration
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
 from starter.session import open_client
 
@@ -26,7 +26,7 @@ async def heal(
     dry_run: Annotated[bool, Parameter(negative="", help="Only say what would be done.")] = False,
     older_than: Annotated[str, Parameter(help="Instead of the limits of each kind, such as 5m.")] = "",
     output: OutputOption = "table",
-) -> Exit:
+) -> ExitCode:
     """Sweep now: restore every object whose action is open although its workflow is closed.
 
     An object goes back to the stable status that it had; an action that is slow but alive is only reported. An
@@ -47,7 +47,7 @@ async def report(
     *,
     limit: Annotated[int, Parameter(name=["--limit", "-n"], help="How many sweeps, the newest first.")] = 1,
     output: OutputOption = "table",
-) -> Exit:
+) -> ExitCode:
     """Print the reports of the last sweeps.
 
     Example: starter heal report -n 5
@@ -62,7 +62,7 @@ def _name_of_entry(found: HealEntry) -> str:
     return found.path if found.finding in (HealFinding.STARTED, HealFinding.WOULD_START) else short_path(found.path)
 
 
-def _describe_pruned(report: HealReport) -> str:
+def _describe_retention(report: HealReport) -> str:
     """Tells how much retention removed, or why it could not."""
     pruned = report.pruned
     if not pruned or not (pruned.actions or pruned.lines or pruned.problem):
@@ -71,7 +71,7 @@ def _describe_pruned(report: HealReport) -> str:
     return f"{told}; {pruned.problem}" if pruned.problem else told
 
 
-def _print_reports(reports: list[HealReport], output: Output) -> Exit:
+def _print_reports(reports: list[HealReport], output: Output) -> ExitCode:
     lines = [
         (
             _name_of_entry(entry),
@@ -89,11 +89,11 @@ def _print_reports(reports: list[HealReport], output: Output) -> Exit:
         counts = ", ".join(f"{number} {finding}" for finding, number in report.counts.items()) or "nothing to heal"
         dry = ", dry run" if report.dry_run else ""
         terminal.print_remark(
-            f"sweep {report.number} at {format_time(report.at)}{dry}: {counts}{_describe_pruned(report)}"
+            f"sweep {report.number} at {format_time(report.at)}{dry}: {counts}{_describe_retention(report)}"
         )
     if not reports:
-        terminal.print_remark(terminal.as_typed("there was no sweep yet; begin one with: starter heal"))
+        terminal.print_remark(terminal.rewrite_as_typed("there was no sweep yet; begin one with: starter heal"))
     data = [report.model_dump(mode="json") for report in reports]
     paths = [entry.path for report in reports for entry in report.found]
     print_sheet(Sheet(data, HEADINGS, lines, paths, empty=""), output)  # the lines above have the errors
-    return Exit.DONE
+    return ExitCode.DONE

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
 
-class TypedNameFormatter(DefaultFormatter):
+class ProgramNameFormatter(DefaultFormatter):
     """cyclopts' formatter, with the program's name replaced in usage and examples."""
 
     def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
         """Renders the usage line."""
-        super().render_usage(console, options, terminal.as_typed(str(usage)) if usage else usage)
+        super().render_usage(console, options, terminal.rewrite_as_typed(str(usage)) if usage else usage)
 
     def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
         """Renders the description, with its example."""
         with console.capture() as shown:
             super().render_description(console, options, description)
-        console.out(terminal.as_typed(shown.get()), end="", highlight=False)
+        console.out(terminal.rewrite_as_typed(shown.get()), end="", highlight=False)

@@ -11,12 +11,12 @@ from cyclopts import App, Parameter
 
 from domain import registry, wire
 from domain.errors import Category, Refused
-from domain.fields import refuse_invalid
 from domain.identities import MAX_TOKEN
 from domain.requests import AccessQuery, AccessView
+from domain.validation import refuse_validation_errors
 from starter import terminal
 from starter.actions import parse_duration
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.kinds import SpecFile, read_spec_file
 from starter.naming import compose_request, possible_paths
 from starter.output import OutputOption, Sheet, print_sheet
@@ -35,7 +35,7 @@ async def login(
         Path | None,
         Parameter(name=["--file", "-f"], help=f"A file with the token; else {TOKEN_VARIABLE} is read."),
     ] = None,
-) -> Exit:
+) -> ExitCode:
     """Log in with a token of your OIDC issuer. Commands then prove your name until the login ends.
 
     The workers' RATCHET_IDENTITIES lists the issuers. A token is good for one login.
@@ -54,27 +54,27 @@ async def login(
         uses_login = False
 
     settings = Anonymous.model_validate(load_settings().model_dump())
-    secret, public = proofs.new_key()
-    with refuse_invalid("the token is not valid", "starter login --help"):
+    secret, public = proofs.generate_key_pair()
+    with refuse_validation_errors("the token is not valid", "starter login --help"):
         order = LoginOrder(token=_read_token(file), key=public)
     async with connect(settings, "login") as client:
         session = await client.run_query(wire.LOGIN, order, Session)
         stored = StoredLogin(namespace=client.client.namespace, key=secret.decode(), session=session)
     save_login(settings.home, stored)
     until = datetime.fromtimestamp(session.expires, UTC)
-    terminal.print_story(f"logged in as {session.name}, by {session.issuer}, until {until:%Y-%m-%d %H:%M:%SZ}")
-    return Exit.DONE
+    terminal.print_narration(f"logged in as {session.name}, by {session.issuer}, until {until:%Y-%m-%d %H:%M:%SZ}")
+    return ExitCode.DONE
 
 
-async def logout() -> Exit:
+async def logout() -> ExitCode:
     """Forget the login of this home folder.
 
     Example: starter logout
     """
     from client.login import forget_login
 
-    terminal.print_story("logged out" if forget_login(load_settings().home) else "nobody was logged in")
-    return Exit.DONE
+    terminal.print_narration("logged out" if forget_login(load_settings().home) else "nobody was logged in")
+    return ExitCode.DONE
 
 
 def _read_token(file: Path | None) -> str:
@@ -91,7 +91,7 @@ def _read_token(file: Path | None) -> str:
     return token
 
 
-async def whoami(*, output: OutputOption = "table") -> Exit:
+async def whoami(*, output: OutputOption = "table") -> ExitCode:
     """Tell who you are to the workers: your name, whether it is proven, your groups and roles.
 
     Example: starter whoami
@@ -100,7 +100,7 @@ async def whoami(*, output: OutputOption = "table") -> Exit:
     roles = ", ".join(view.roles) or ("none" if view.has_policy else "there is no policy: everybody may do everything")
     cells = (view.name or "-", "proven" if view.proven else "claimed", ", ".join(view.groups), roles)
     print_sheet(Sheet(view.model_dump(mode="json"), ("NAME", "PROOF", "GROUPS", "ROLES"), [cells], [view.name]), output)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 async def can(
@@ -109,7 +109,7 @@ async def can(
     /,
     *,
     force: Annotated[bool, Parameter(negative="", help="With force.")] = False,
-) -> Exit:
+) -> ExitCode:
     """Ask whether you may do something. Exit code 0: yes; 4: no, and why.
 
     Example: starter can suspend ns:default:mci:web
@@ -118,19 +118,19 @@ async def can(
     view = await _read_access(AccessQuery(verb=verb, path=where, force=force))
     if view.why:
         raise Refused(Category.FORBIDDEN, view.why, "starter whoami")
-    terminal.print_story(f"yes: {view.name or 'everybody'} may {verb} {where or 'everywhere'}")
-    return Exit.DONE
+    terminal.print_narration(f"yes: {view.name or 'everybody'} may {verb} {where or 'everywhere'}")
+    return ExitCode.DONE
 
 
 @key_app.command(name="new")
-async def new_key(
+async def generate_key_pair(
     name: Annotated[str, Parameter(help="Whose key it is, as records and the policy name them.")],
     /,
     *,
     file: Annotated[
         Path | None, Parameter(name=["--file", "-f"], help="Where to write it; by default in the home.")
     ] = None,
-) -> Exit:
+) -> ExitCode:
     """Make a private key. The file stays with you; its public key goes into the workers' RATCHET_IDENTITIES.
 
     Example: starter key new wanda
@@ -138,7 +138,7 @@ async def new_key(
     from activities import proofs
 
     path = file or load_settings().home / f"{name}.pem"
-    secret, public = proofs.new_key()
+    secret, public = proofs.generate_key_pair()
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
@@ -150,9 +150,9 @@ async def new_key(
             Category.INVALID, f"{path} cannot be written: {error.strerror}", "choose another --file"
         ) from error
     terminal.print_data(f"subjects:\n  {name}:\n    keys: [{public}]")
-    terminal.print_story("Put these lines into the file that RATCHET_IDENTITIES names on the workers. Then:")
-    terminal.print_story(f"  export RATCHET_KEY_FILE={path} RATCHET_SUBJECT={name}")
-    return Exit.DONE
+    terminal.print_narration("Put these lines into the file that RATCHET_IDENTITIES names on the workers. Then:")
+    terminal.print_narration(f"  export RATCHET_KEY_FILE={path} RATCHET_SUBJECT={name}")
+    return ExitCode.DONE
 
 
 async def sign(
@@ -165,13 +165,13 @@ async def sign(
     force: Annotated[bool, Parameter(negative="", help="With force.")] = False,
     reason: Annotated[str, Parameter(help="Why, for the history.")] = "",
     within: Annotated[str, Parameter(help="How long it is good for, such as 10m or 24h.")] = SIGNED_FOR,
-) -> Exit:
+) -> ExitCode:
     """Print a signed request as JSON, to be pasted into Temporal's Web UI or sent by `temporal`. It is good once.
 
     Example: starter sign mci suspend default/web --within 10m
     """
     from client.login import load_session_signer
-    from client.speaker import load_signer
+    from client.message_signer import load_signer
     from domain.exposure import OWN_ACTION
     from domain.paths import expand_path
 
@@ -197,10 +197,10 @@ async def sign(
     terminal.print_data(signed.model_dump_json(exclude_defaults=True))
     verb = own.find_verb(action)
     workflow_id = registry.workflow_id_of(request.path, action)
-    terminal.print_story(
+    terminal.print_narration(
         f"workflow type {verb.workflow}, ID {workflow_id}, task queue {wire.ACTIONS_QUEUE}; good for {within}"
     )
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 async def _read_access(query: AccessQuery) -> AccessView:

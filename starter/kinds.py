@@ -12,13 +12,13 @@ from domain import registry
 from domain.paths import expand_path
 from starter import actions, completion, reads
 from starter.actions import ActionOptions
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.extensions import CliExtension
-from starter.options import flag_name, needs_file, required_fields, spec_options, with_options
+from starter.options import add_spec_options, flag_name, needs_spec_file, required_fields, spec_options
 from starter.output import OutputOption
-from starter.watch import WatchOption, run_and_watch
+from starter.watch import WatchOption, run_once_or_watch
 
-CliCommand = Callable[..., Awaitable[Exit]]
+CliCommand = Callable[..., Awaitable[ExitCode]]
 
 ObjectArg = Annotated[
     str, Parameter(help="The object: a path, or its names with slashes.", completer=completion.object_completer())
@@ -32,7 +32,7 @@ Limit = Annotated[int, Parameter(name=["--limit", "-n"], help="At most so many."
 DEFAULT_LIMIT = 1_000
 
 
-def kind_app(kind: registry.Kind, group: Group, extension: CliExtension) -> App:
+def build_kind_app(kind: registry.Kind, group: Group, extension: CliExtension) -> App:
     """The commands of one kind. Its family's extension formats a printed status, and has names for examples."""
     app = App(name=kind.name, help=kind.help, group=group, show=not kind.has_own_command)
     for verb in kind.verbs:
@@ -43,12 +43,12 @@ def kind_app(kind: registry.Kind, group: Group, extension: CliExtension) -> App:
 
 
 def _action_command(kind: registry.Kind, verb: registry.Verb, extension: CliExtension) -> CliCommand:
-    async def act_on(target: ObjectArg, /, *, options: ActionOptions = ActionOptions()) -> Exit:  # noqa: B008  frozen
+    async def run_action_command(target: ObjectArg, /, *, options: ActionOptions = ActionOptions()) -> ExitCode:  # noqa: B008  frozen
         return await actions.run_action(kind, expand_path(target, kind.scope), verb.action, options, None)
 
-    words = f"{kind.name} {verb.action} {extension.example(kind)}"
+    words = f"{kind.name} {verb.action} {extension.example_path(kind)}"
     if verb.spec is None:
-        return with_help(act_on, verb.help, words)
+        return set_command_help(run_action_command, verb.help, words)
     return _action_command_with_spec(kind, verb, verb.spec, words, extension)
 
 
@@ -62,7 +62,7 @@ def _action_command_with_spec(
         file: SpecFile = "",
         options: ActionOptions = ActionOptions(),  # noqa: B008  frozen
         **given: Any,
-    ) -> Exit:
+    ) -> ExitCode:
         told = {**(read_spec_file(file) or {}), **{name: value for name, value in given.items() if value is not None}}
         if complete := extension.complete_spec.get(kind.name):
             told = complete(told)
@@ -75,38 +75,38 @@ def _action_command_with_spec(
         file: SpecFile,
         options: ActionOptions = ActionOptions(),  # noqa: B008
         **given: Any,
-    ) -> Exit:
+    ) -> ExitCode:
         return await act_with_spec(target, file=file, options=options, **given)
 
-    if needs_file(spec):
+    if needs_spec_file(spec):
         command, words = act_with_file, f"{words} -f examples/{kind.name}-demo.yaml"
     else:
         command = act_with_spec
         words += "".join(f" {flag_name(name)} {extension.examples.get(name, '...')}" for name in required_fields(spec))
-    return with_help(with_options(command, spec_options(spec)), verb.help, words)
+    return set_command_help(add_spec_options(command, spec_options(spec)), verb.help, words)
 
 
 def _status_command(kind: registry.Kind, extension: CliExtension) -> CliCommand:
-    async def status(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
+    async def status(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:
         path = expand_path(target, kind.scope)
-        return await run_and_watch(
+        return await run_once_or_watch(
             watch, lambda: reads.print_status(kind, path, output, extension.documents.get(kind.name))
         )
 
     parts = f" and of each {registry.find_kind(kind.member).table.label}" if kind.member else ""
-    words = f"{kind.name} status {extension.example(kind)} -o json"
-    return with_help(status, f"The status of one {kind.table.label}{parts}.", words)
+    words = f"{kind.name} status {extension.example_path(kind)} -o json"
+    return set_command_help(status, f"The status of one {kind.table.label}{parts}.", words)
 
 
 def _list_command(kind: registry.Kind, extension: CliExtension) -> CliCommand:
-    async def list_them(
+    async def list_objects_command(
         *, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, watch: WatchOption = False, output: OutputOption = "table"
-    ) -> Exit:
-        return await run_and_watch(watch, lambda: reads.print_objects(kind, prefix, limit, output))
+    ) -> ExitCode:
+        return await run_once_or_watch(watch, lambda: reads.print_objects(kind, prefix, limit, output))
 
-    first, inner, _ = extension.example(kind).partition("/")
+    first, inner, _ = extension.example_path(kind).partition("/")
     words = f"{kind.name} list --prefix {first}" if inner else f"{kind.name} list"
-    return with_help(list_them, f"Every {kind.table.label} there is.", words)
+    return set_command_help(list_objects_command, f"Every {kind.table.label} there is.", words)
 
 
 def read_spec_file(file: str) -> dict[str, Any] | None:
@@ -116,7 +116,7 @@ def read_spec_file(file: str) -> dict[str, Any] | None:
     return read_spec(file) if file else None
 
 
-def with_help(command: CliCommand, what: str, words: str) -> CliCommand:
+def set_command_help(command: CliCommand, what: str, words: str) -> CliCommand:
     """Sets a command's help: a description and an example."""
     command.__doc__ = f"{what}\n\nExample: starter {words}"
     return command

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from domain import registry
 from domain.errors import Category, Refused
-from domain.fields import refuse_invalid
 from domain.model import Request
 from domain.paths import build_path, check_path, expand_path
+from domain.validation import refuse_validation_errors
 from domain.wire import object_path_of
 
 
@@ -32,7 +32,7 @@ def _expand_or_empty(text: str, kind: registry.Kind) -> str:
         return ""
 
 
-def list_prefix(text: str, kind: registry.Kind) -> str:
+def prefix_to_list(text: str, kind: registry.Kind) -> str:
     """Returns the path below which to list objects of a kind, from a path or its first names; empty: everywhere."""
     if not text:
         return ""
@@ -46,7 +46,7 @@ def list_prefix(text: str, kind: registry.Kind) -> str:
 
 def compose_request(path: str, action: str, **rest: object) -> Request:
     """Composes a request and validates it as far as possible without a worker."""
-    with refuse_invalid("the request is not valid", whole="request"):
+    with refuse_validation_errors("the request is not valid", whole="request"):
         request = Request.model_validate({"path": path, "action": action, **rest})
     registry.parse_spec(request)
     return request

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from starter.errors import Exit
+from starter.errors import ExitCode
 
 _PLAIN_TYPES = (str, int, float, bool)
 
@@ -33,21 +33,21 @@ def required_fields(model: type[BaseModel]) -> list[str]:
     return [name for name, field in model.model_fields.items() if field.is_required()]
 
 
-def needs_file(model: type[BaseModel]) -> bool:
+def needs_spec_file(model: type[BaseModel]) -> bool:
     """Tells whether a required field fits into no option."""
     return not spec_options(model).keys() >= set(required_fields(model))
 
 
 def required_options(model: type[BaseModel]) -> str:
     """Returns the required options, as part of an example command line."""
-    if needs_file(model):
+    if needs_spec_file(model):
         return "--file FILE"
     return " ".join(f"{flag_name(name)} {flag_name(name)[2:].upper()}" for name in required_fields(model))
 
 
-def with_options(
-    command: Callable[..., Awaitable[Exit]], options: dict[str, inspect.Parameter]
-) -> Callable[..., Awaitable[Exit]]:
+def add_spec_options(
+    command: Callable[..., Awaitable[ExitCode]], options: dict[str, inspect.Parameter]
+) -> Callable[..., Awaitable[ExitCode]]:
     """Replaces the command's `**given` by these options."""
     signature = inspect.signature(command, eval_str=True)
     fixed = [

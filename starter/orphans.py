@@ -12,7 +12,7 @@ from domain.orphans import Orphan, OrphanQuery, OrphansPage
 from domain.wire import READ_ORPHANS
 from starter import reads, terminal
 from starter.actions import ActionOptions, run_action
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.output import OutputOption, Sheet, format_time, print_sheet
 from starter.session import open_client
 
@@ -29,7 +29,7 @@ app = App(name="orphans", help="What lives outside and no record knows: VMs, mac
 @app.command(name="list")
 async def list_orphans(
     path: Annotated[str, Parameter(help="Only at or below this object.")] = "", /, *, output: OutputOption = "table"
-) -> Exit:
+) -> ExitCode:
     """Ask every provider that the workers reach for what carries a path of ours and no record knows. Changes nothing.
 
     A creation that a provider carries out after its object was deleted leaves an orphan, and so does one that was
@@ -60,11 +60,11 @@ async def list_orphans(
     ]
     data = {"orphans": [orphan.model_dump(mode="json") for orphan in found], "silent": silent}
     print_sheet(Sheet(data, HEADINGS, cells, [orphan.path for orphan in found], "there are no orphans"), output)
-    return Exit.FAILED if found or silent else Exit.DONE
+    return ExitCode.FAILED if found or silent else ExitCode.DONE
 
 
 @app.command
-async def remove(names: OrphanNames, /, *, options: ActionOptions = ActionOptions()) -> Exit:  # noqa: B008
+async def remove(names: OrphanNames, /, *, options: ActionOptions = ActionOptions()) -> ExitCode:  # noqa: B008
     """Remove orphans at their providers, one action for each, under the locks of the path that it carries.
 
     Refused if a record calls it its own, or while an action runs on that path or above it.
@@ -76,17 +76,17 @@ async def remove(names: OrphanNames, /, *, options: ActionOptions = ActionOption
     ends = []
     for orphan in await _find_named_orphans(names, options):
         kind = registry.kind_at(orphan.target)
-        if not kind.table.discard_action:
+        if not kind.table.orphan_removal_action:
             message = f"nothing removes a {kind.table.label} that no record knows: {orphan.path}"
             raise Refused(Category.NOT_ALLOWED, message, f"remove it at its provider, {orphan.provider}")
         ends.append(
-            await run_action(kind, orphan.target, kind.table.discard_action, options, {"place": orphan.provider})
+            await run_action(kind, orphan.target, kind.table.orphan_removal_action, options, {"place": orphan.provider})
         )
-    return max(ends, default=Exit.DONE)
+    return max(ends, default=ExitCode.DONE)
 
 
 @app.command
-async def adopt(names: OrphanNames, /, *, options: ActionOptions = ActionOptions()) -> Exit:  # noqa: B008
+async def adopt(names: OrphanNames, /, *, options: ActionOptions = ActionOptions()) -> ExitCode:  # noqa: B008
     """Give orphans to the records of the paths that they carry, one action for each. The providers are told nothing.
 
     Only a VM can be adopted. A record that is Failed or Undefined gets the VM, if its own is gone; one that is missing
@@ -104,7 +104,7 @@ async def adopt(names: OrphanNames, /, *, options: ActionOptions = ActionOptions
         await run_action(registry.kind_at(orphan.target), orphan.target, "adopt", options, {"place": orphan.provider})
         for orphan in orphans
     ]
-    return max(ends, default=Exit.DONE)
+    return max(ends, default=ExitCode.DONE)
 
 
 async def _find_named_orphans(names: tuple[str, ...], options: ActionOptions) -> list[Orphan]:

@@ -37,9 +37,9 @@ class Sheet:
 def print_sheet(sheet: Sheet, output: Output) -> None:
     """Prints a sheet on stdout."""
     if output == "json":
-        terminal.print_data(as_json(null_absent_words(sheet.data)))
+        terminal.print_data(format_json(null_absent_statuses(sheet.data)))
     elif output == "yaml":
-        terminal.print_data(as_yaml(null_absent_words(sheet.data)))
+        terminal.print_data(format_yaml(null_absent_statuses(sheet.data)))
     elif output == "name":
         for name in sheet.names:
             terminal.print_data(name)
@@ -51,14 +51,18 @@ def print_sheet(sheet: Sheet, output: Output) -> None:
             terminal.print_data(line)
 
 
-def null_absent_words(data: Any) -> Any:
+def null_absent_statuses(data: Any) -> Any:
     """Replaces the stored word `None` by null in statuses and targets; what users wrote themselves stays."""
     if isinstance(data, list):
-        return [null_absent_words(item) for item in data]
+        return [null_absent_statuses(item) for item in data]
     if not isinstance(data, dict):
         return data
     return {
-        key: None if key in STATUS_KEYS and value == NONE else value if key in USERS_KEYS else null_absent_words(value)
+        key: None
+        if key in STATUS_KEYS and value == NONE
+        else value
+        if key in USERS_KEYS
+        else null_absent_statuses(value)
         for key, value in data.items()
     }
 
@@ -81,12 +85,12 @@ def format_time(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%SZ}"
 
 
-def as_json(data: Any) -> str:
+def format_json(data: Any) -> str:
     """Formats indented JSON, without escapes of non-ASCII letters."""
     return json.dumps(data, indent=2, ensure_ascii=False)
 
 
-def as_yaml(data: Any) -> str:
+def format_yaml(data: Any) -> str:
     """Formats YAML, with the keys in their original order."""
     import yaml
 

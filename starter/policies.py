@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from domain.errors import Category, Refused
 from starter import terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.output import OutputOption, Sheet, format_time, print_sheet
 from starter.stack import worker_settings
 
@@ -17,17 +17,17 @@ PolicyFile = Annotated[str, Parameter(name="--policy", help="The policy file; by
 NewPolicy = Annotated[str, Parameter(help="The policy file to try.")]
 
 
-async def try_cases(cases: CasesFile, /, *, policy: PolicyFile = "", output: OutputOption = "table") -> Exit:
+async def try_cases(cases: CasesFile, /, *, policy: PolicyFile = "", output: OutputOption = "table") -> ExitCode:
     """Ask a policy file about cases with expected answers. Exit code 1 if one is answered otherwise.
 
     Example: starter policy test examples/policy-cases.yaml --policy examples/policy.yaml
     """
-    from workers.policies import run_cases
+    from workers.policycases import run_policy_cases
 
     file = policy or worker_settings().policy_file
     if not file:
         raise Refused(Category.INVALID, "there is no policy to test", "name it: --policy FILE, or RATCHET_POLICY_FILE")
-    count, different = run_cases(file, cases)
+    count, different = run_policy_cases(file, cases)
     if different or output != "table":
         headings = ("CASE", "SUBJECT", "VERB", "PATH", "EXPECTED", "ANSWER", "WHY")
         cells = [
@@ -37,11 +37,11 @@ async def try_cases(cases: CasesFile, /, *, policy: PolicyFile = "", output: Out
             Sheet([one.model_dump(mode="json") for one in different], headings, cells, [c[0] for c in cells]), output
         )
     if output == "table":
-        terminal.print_story(f"{count - len(different)} of {count} cases are answered as expected")
-    return Exit.FAILED if different else Exit.DONE
+        terminal.print_narration(f"{count - len(different)} of {count} cases are answered as expected")
+    return ExitCode.FAILED if different else ExitCode.DONE
 
 
-async def replay_actions(new: NewPolicy, /, *, output: OutputOption = "table") -> Exit:
+async def replay_actions(new: NewPolicy, /, *, output: OutputOption = "table") -> ExitCode:
     """List the recorded actions that a policy file would have refused. It reads the store: RATCHET_STORE_URL.
 
     With -o json, one object per line, as they are found. Specs are not kept, so clouds that a policy forbids are not
@@ -49,10 +49,10 @@ async def replay_actions(new: NewPolicy, /, *, output: OutputOption = "table") -
 
     Example: starter policy replay examples/policy.yaml
     """
-    from workers.policies import replay_history
+    from workers.policycases import replay_against_policy
 
     count = 0
-    for refusal in replay_history(worker_settings(), new):
+    for refusal in replay_against_policy(worker_settings(), new):
         count += 1
         if output == "table":
             by = f"{refusal.requested_by} for {refusal.on_behalf_of}" if refusal.on_behalf_of else refusal.requested_by
@@ -61,5 +61,5 @@ async def replay_actions(new: NewPolicy, /, *, output: OutputOption = "table") -
         else:
             terminal.print_data(refusal.model_dump_json())
     if output == "table":
-        terminal.print_story(f"{count or 'no'} recorded actions would have been refused")
-    return Exit.DONE
+        terminal.print_narration(f"{count or 'no'} recorded actions would have been refused")
+    return ExitCode.DONE

@@ -15,7 +15,7 @@ from domain.model import ObjectView, Outcome, ReadQuery, TreeView
 from domain.paths import short_path
 from domain.statetable import NONE
 from starter import terminal, tree
-from starter.errors import StillWaiting
+from starter.errors import WaitTimedOut
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,15 +31,15 @@ PrintLine = Callable[[str], None]
 
 
 @asynccontextmanager
-async def wait_patiently(path: str, seconds: float | None) -> AsyncIterator[None]:
-    """Raises StillWaiting after --timeout; on Ctrl-C, prints the command that waits again."""
+async def waiting_with_timeout(path: str, seconds: float | None) -> AsyncIterator[None]:
+    """Raises WaitTimedOut after --timeout; on Ctrl-C, prints the command that waits again."""
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
-        raise StillWaiting(path, seconds or 0) from error
+        raise WaitTimedOut(path, seconds or 0) from error
     except asyncio.CancelledError:
-        again = terminal.as_typed(f"starter wait {path}")
+        again = terminal.rewrite_as_typed(f"starter wait {path}")
         terminal.print_message(f"\nnot waiting any more; the action goes on. Wait for it again with: {again}")
         raise
 
@@ -48,7 +48,7 @@ async def follow_action(client: ActionClient, path: str, run: str, targets: int)
     """Waits for an action's outcome and shows progress: a live tree, or in a pipe a line for each change."""
     console = terminal.stderr_console()
     if not console.is_terminal or console.is_dumb_terminal:
-        return await watch_action(client, path, run, targets, print_changes(terminal.print_remark))
+        return await follow_with_status_lines(client, path, run, targets, skip_repeated_lines(terminal.print_remark))
     with live_region(console) as show:
         began = time.monotonic()
 
@@ -58,7 +58,7 @@ async def follow_action(client: ActionClient, path: str, run: str, targets: int)
         return await _poll_until_end(client, path, run, look)
 
 
-async def watch_action(
+async def follow_with_status_lines(
     client: ActionClient, path: str, run: str, targets: int, tell: PrintLine, pause: float = FIRST_PAUSE
 ) -> Outcome:
     """Waits like `follow_action`, and passes each status line to the caller."""
@@ -124,7 +124,7 @@ async def _draw_tree(client: ActionClient, path: str, targets: int, seconds: flo
     return Text(terminal.escape_controls(await _status_line(client, path, targets)), overflow="ellipsis", no_wrap=True)
 
 
-def print_changes(tell: PrintLine) -> PrintLine:
+def skip_repeated_lines(tell: PrintLine) -> PrintLine:
     """Returns a function that prints a line only if it differs from the last one."""
     last = ""
 

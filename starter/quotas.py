@@ -8,10 +8,10 @@ from cyclopts import App, Parameter
 
 from domain import wire
 from domain.quotas import QuotaQuery, QuotasView, TenantQuota
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.output import OutputOption, Sheet, print_sheet
 from starter.session import open_client
-from starter.watch import WatchOption, run_and_watch
+from starter.watch import WatchOption, run_once_or_watch
 
 quota_app = App(name="quota", help="How much each tenant may have and do.")
 
@@ -23,20 +23,20 @@ async def list_quotas(
     *,
     watch: WatchOption = False,
     output: OutputOption = "table",
-) -> Exit:
+) -> ExitCode:
     """List what tenants use and may use: objects, VMs, open actions, requests in a minute.
 
     Example: starter quota list ns:default
     """
 
-    async def show() -> Exit:
+    async def show() -> ExitCode:
         rows = await _read_quotas(tenant)
         header = ("TENANT", "OBJECTS", "VMS", "OPEN ACTIONS", "REQUESTS/MIN")
         data = [row.model_dump(mode="json") for row in rows]
         print_sheet(Sheet(data, header, [_cells(row) for row in rows], [row.used.tenant for row in rows]), output)
-        return Exit.DONE
+        return ExitCode.DONE
 
-    return await run_and_watch(watch, show)
+    return await run_once_or_watch(watch, show)
 
 
 async def _read_quotas(tenant: str) -> list[TenantQuota]:

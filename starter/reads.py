@@ -13,10 +13,10 @@ from domain.model import ObjectView, ReadQuery
 from domain.paths import name_of, short_path
 from domain.statetable import NONE
 from starter import terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.extensions import FormatDocument
-from starter.naming import list_prefix, possible_paths
-from starter.output import Output, Sheet, align_columns, as_yaml, format_time, print_sheet
+from starter.naming import possible_paths, prefix_to_list
+from starter.output import Output, Sheet, align_columns, format_time, format_yaml, print_sheet
 from starter.session import open_client
 
 if TYPE_CHECKING:
@@ -52,23 +52,25 @@ async def _exists(client: ActionClient, path: str) -> bool:
     return True
 
 
-async def print_object(path: str, output: Output) -> Exit:
+async def print_object(path: str, output: Output) -> ExitCode:
     """Prints everything stored about one object."""
     async with open_client() as client:
         view = await _read_object(client, path)
     if output != "table":
         print_sheet(_objects_sheet([view], path, object_data(view)), output)
-        return Exit.DONE
+        return ExitCode.DONE
     facts = view.model_dump(mode="json", exclude={"members", "counts", "spec", "info"})
     for line in align_columns([(name.replace("_", " "), str(value)) for name, value in facts.items()]):
         terminal.print_data(line)
     for name, part in (("spec", view.spec), ("info", view.info)):
         if part:
-            terminal.print_data(f"{name}\n{indent(terminal.escape_controls(as_yaml(part)), '  ')}")
-    return Exit.DONE
+            terminal.print_data(f"{name}\n{indent(terminal.escape_controls(format_yaml(part)), '  ')}")
+    return ExitCode.DONE
 
 
-async def print_status(kind: registry.Kind, path: str, output: Output, document: FormatDocument | None = None) -> Exit:
+async def print_status(
+    kind: registry.Kind, path: str, output: Output, document: FormatDocument | None = None
+) -> ExitCode:
     """Prints an object and its members, as the family's document or as a table."""
     async with open_client() as client:
         view = await _read_object(client, path)
@@ -78,20 +80,20 @@ async def print_status(kind: registry.Kind, path: str, output: Output, document:
         terminal.print_data(terminal.escape_controls(_headline_of_view(view)))
         terminal.print_data("")
     print_sheet(_objects_sheet(members if kind.member else [view], path, data), output)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 def _headline_of_view(view: ObjectView) -> str:
-    doing = registry.find_kind(view.kind).target_action_word(view.target_action)
+    doing = registry.find_kind(view.kind).format_target_action(view.target_action)
     going = f"  {doing} to {view.target_status}" if doing != NONE else ""
     return f"{short_path(view.path)}  {view.status}{going}" + (f"  ({view.error})" if view.error else "")
 
 
-async def print_objects(kind: registry.Kind, where: str, limit: int, output: Output) -> Exit:
+async def print_objects(kind: registry.Kind, where: str, limit: int, output: Output) -> ExitCode:
     """Lists objects of a kind by path. It says so if there are more than the limit."""
     found: list[ObjectView] = []
     async with open_client() as client:
-        async for view in client.iterate_objects(kind.name, list_prefix(where, kind)):
+        async for view in client.iterate_objects(kind.name, prefix_to_list(where, kind)):
             if len(found) == limit:
                 terminal.print_message(f"cut at {limit}: there are more; raise --limit or narrow --prefix")
                 break
@@ -99,10 +101,10 @@ async def print_objects(kind: registry.Kind, where: str, limit: int, output: Out
     data = [object_data(view) for view in found]
     lines = [_object_row(view, short_path(view.path)) for view in found]
     print_sheet(Sheet(data, HEADINGS, lines, [view.path for view in found]), output)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
-async def print_history(path: str, limit: int, output: Output) -> Exit:
+async def print_history(path: str, limit: int, output: Output) -> ExitCode:
     """Prints an object's history, oldest first."""
     async with open_client() as client:
         lines = await client.read_history(path, limit)
@@ -122,22 +124,22 @@ async def print_history(path: str, limit: int, output: Output) -> Exit:
         for line in lines
     ]
     print_sheet(Sheet([line.model_dump(mode="json") for line in lines], headings, cells, [path]), output)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
-async def print_locks(path: str, output: Output) -> Exit:
+async def print_locks(path: str, output: Output) -> ExitCode:
     """Prints the locks at or below a path, or all of them."""
     async with open_client() as client:
         held = (await client.run_query(wire.READ_LOCKS, ReadQuery(path=path), LocksView)).locks
     cells = [(lock.path, lock.mode, lock.action, lock.owner, format_time(lock.since)) for lock in held]
     data, names = [lock.model_dump(mode="json") for lock in held], [lock.path for lock in held]
     print_sheet(Sheet(data, ("PATH", "MODE", "ACTION", "OWNER", "SINCE"), cells, names, "nothing is locked"), output)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 def object_data(view: ObjectView) -> dict[str, Any]:
     """Returns an object as JSON data."""
-    shown = {"target_action": registry.find_kind(view.kind).target_action_word(view.target_action)}
+    shown = {"target_action": registry.find_kind(view.kind).format_target_action(view.target_action)}
     return view.model_dump(mode="json", exclude={"members"}) | shown
 
 
@@ -151,7 +153,9 @@ def _objects_sheet(views: Sequence[ObjectView], path: str, data: Any) -> Sheet:
 
 def _object_row(view: ObjectView, name: str) -> tuple[str, ...]:
     known = f"{view.status} (stale)" if "stale" in view.info else view.status  # the last survey got no answer
-    target = "" if view.target_action == NONE else registry.find_kind(view.kind).target_action_word(view.target_action)
+    target = (
+        "" if view.target_action == NONE else registry.find_kind(view.kind).format_target_action(view.target_action)
+    )
     return (name, known, target, _place_of_view(view), format_time(view.changed_at), view.error)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from domain.errors import Category, Refused
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.session import open_client
 
 
-async def tui() -> Exit:
+async def tui() -> ExitCode:
     """A full screen of objects, running actions, locks and history, with actions on keys. q ends it.
 
     Example: starter tui
@@ -20,4 +20,4 @@ async def tui() -> Exit:
         ) from error
     async with open_client() as client:
         await Tui(client).run_async()
-    return Exit.DONE
+    return ExitCode.DONE

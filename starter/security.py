@@ -26,7 +26,7 @@ def check_security() -> list[DoctorCheck]:
     try:
         settings = gateway_settings()
     except RatchetError as error:
-        return [_not_good("settings", error)]
+        return [_failed_check("settings", error)]
     return [_run_check(about, check, settings) for about, check in CHECKS.items()]
 
 
@@ -34,15 +34,15 @@ def _run_check(about: str, check: Callable[[GatewaySettings], str], settings: Ga
     try:
         return DoctorCheck(about, check(settings))
     except RatchetError as error:
-        return _not_good(about, error)
+        return _failed_check(about, error)
 
 
-def _not_good(about: str, error: RatchetError) -> DoctorCheck:
+def _failed_check(about: str, error: RatchetError) -> DoctorCheck:
     found = to_printed_error(error)
     return DoctorCheck(about, found.why, found.next or PRODUCTION)
 
 
-def _missing(why: str, hint: str) -> Refused:
+def _missing_protection(why: str, hint: str) -> Refused:
     return Refused(Category.INVALID, why, f"{hint}; {PRODUCTION}")
 
 
@@ -50,7 +50,7 @@ def _check_identities(settings: GatewaySettings) -> str:
     from workers.access import load_identities
 
     if not settings.identities:
-        raise _missing(
+        raise _missing_protection(
             "names are claimed, not proven", "set RATCHET_IDENTITIES; a key is made by: starter key new NAME"
         )
     found = load_identities(settings.identities)
@@ -61,7 +61,9 @@ def _check_policy(settings: GatewaySettings) -> str:
     from workers.access import load_policy
 
     if not settings.policy_file:
-        raise _missing("everybody may do everything", "set RATCHET_POLICY_FILE, such as examples/policy.yaml")
+        raise _missing_protection(
+            "everybody may do everything", "set RATCHET_POLICY_FILE, such as examples/policy.yaml"
+        )
     load_policy(settings.policy_file)
     return "who may do what is in a policy"
 
@@ -70,7 +72,9 @@ def _check_keys(settings: GatewaySettings) -> str:
     from client.encryption import load_keys
 
     if not settings.keys_file:
-        raise _missing("payloads in Temporal are plaintext", "set RATCHET_KEYS_FILE; a key is: openssl rand -base64 32")
+        raise _missing_protection(
+            "payloads in Temporal are plaintext", "set RATCHET_KEYS_FILE; a key is: openssl rand -base64 32"
+        )
     return f"payloads are encrypted with the key {load_keys(settings.keys_file).active}; plaintext is refused"
 
 
@@ -82,7 +86,7 @@ def _check_temporal(settings: GatewaySettings) -> str:
     if _is_loopback(host.rsplit(":", 1)[0]):
         return f"{host} is on this machine"
     if not options.get("tls") and not options.get("api_key"):
-        raise _missing(f"the connection to {host} is plain TCP", "set TEMPORAL_TLS_* or TEMPORAL_API_KEY")
+        raise _missing_protection(f"the connection to {host} is plain TCP", "set TEMPORAL_TLS_* or TEMPORAL_API_KEY")
     return f"{host}, with {'an API key' if options.get('api_key') else 'TLS'}"
 
 
@@ -99,9 +103,9 @@ def _check_process_backend(settings: GatewaySettings) -> str:
     if "process" not in settings.backends:
         return "off: no system runs commands on this machine"
     if not settings.programs or "/" in settings.programs:
-        raise _missing("systems may run every program", "list the programs in RATCHET_PROGRAMS")
+        raise _missing_protection("systems may run every program", "list the programs in RATCHET_PROGRAMS")
     if settings.service_users != "own":
-        raise _missing("services run as the worker's user", "set RATCHET_SERVICE_USERS=own")
+        raise _missing_protection("services run as the worker's user", "set RATCHET_SERVICE_USERS=own")
     return f"on, for {len(settings.programs)} listed programs"
 
 
@@ -111,11 +115,13 @@ def _check_gateway(settings: GatewaySettings) -> str:
 
     if settings.gateway_tokens is None and not (settings.identities and load_identities(settings.identities).oidc):
         where = "on this machine" if _is_loopback(settings.gateway_host) else "who reaches it"
-        raise _missing(f"everybody {where} may use the gateway", "set RATCHET_GATEWAY_TOKENS; see: starter token NAME")
+        raise _missing_protection(
+            f"everybody {where} may use the gateway", "set RATCHET_GATEWAY_TOKENS; see: starter token NAME"
+        )
     if settings.gateway_tokens:
         TokenFile(settings.gateway_tokens)
     if not _is_loopback(settings.gateway_host) and not settings.gateway_url.startswith("https://"):
-        raise _missing(
+        raise _missing_protection(
             f"it listens on {settings.gateway_host} without TLS",
             "put a proxy with TLS in front, and its address into RATCHET_GATEWAY_URL",
         )
@@ -123,46 +129,48 @@ def _check_gateway(settings: GatewaySettings) -> str:
 
 
 def _check_codec(settings: GatewaySettings) -> str:
-    from client.codec import codec_token
+    from client.codec import load_codec_token
 
-    codec_token(settings.codec_token_file)
+    load_codec_token(settings.codec_token_file)
     return "a token that stays" if settings.codec_token_file else "each start of the codec endpoint makes a new token"
 
 
 def _check_webhooks(settings: GatewaySettings) -> str:
     if settings.webhooks is None:
         why = "cloudlets may name any URL as their webhook"
-        raise _missing(why, "list the origins in RATCHET_WEBHOOKS, or set it to `none`")
+        raise _missing_protection(why, "list the origins in RATCHET_WEBHOOKS, or set it to `none`")
     if plain := [url for url in settings.webhooks if not url.startswith("https://")]:
-        raise _missing(f"the webhook {plain[0]} is not https", "list only https:// in RATCHET_WEBHOOKS")
+        raise _missing_protection(f"the webhook {plain[0]} is not https", "list only https:// in RATCHET_WEBHOOKS")
     return f"{len(settings.webhooks)} origins are allowed"
 
 
-def _check_chain(settings: GatewaySettings) -> str:
-    from workers.audit import verify_history
+def _check_history_seals(settings: GatewaySettings) -> str:
+    from workers.sealedhistory import verify_history
 
-    _need_store(settings)
+    _require_store(settings)
     report = verify_history(settings)
     if report.violations:
         raise Refused(Category.INVALID, f"the history was changed: {report.violations[0]}", "starter audit verify")
     if not report.seals:
-        raise _missing("no line of the history is sealed yet", "start a worker, which seals every few seconds")
+        raise _missing_protection(
+            "no line of the history is sealed yet", "start a worker, which seals every few seconds"
+        )
     return f"{report.lines} lines under {report.seals} seals are as they were written"
 
 
-def _check_rights(settings: GatewaySettings) -> str:
-    from workers.audit import may_rewrite_history
+def _check_database_rights(settings: GatewaySettings) -> str:
+    from workers.sealedhistory import may_rewrite_history
 
-    _need_store(settings)
+    _require_store(settings)
     if may_rewrite_history(settings):
         why = "the database's user may change lines of the history"
-        raise _missing(why, "use PostgreSQL and the role of docs/audit.md in RATCHET_STORE_URL")
+        raise _missing_protection(why, "use PostgreSQL and the role of docs/audit.md in RATCHET_STORE_URL")
     return "the database's user may add lines, and not change them"
 
 
-def _need_store(settings: GatewaySettings) -> None:
+def _require_store(settings: GatewaySettings) -> None:
     if not settings.store_url and not (settings.home / "inventory.db").exists():
-        raise _missing("there is no store yet", "set RATCHET_STORE_URL")
+        raise _missing_protection("there is no store yet", "set RATCHET_STORE_URL")
 
 
 def _is_loopback(host: str) -> bool:
@@ -182,6 +190,6 @@ CHECKS: dict[str, Callable[[GatewaySettings], str]] = {
     "gateway": _check_gateway,
     "codec token": _check_codec,
     "webhooks": _check_webhooks,
-    "audit chain": _check_chain,
-    "rights in the store": _check_rights,
+    "audit chain": _check_history_seals,
+    "rights in the store": _check_database_rights,
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from domain.errors import Category, Refused, one_line
+from domain.errors import Category, Refused, format_one_line
 from domain.limits import MAX_SPEC_BYTES
 
 STDIN_NAME = "-"
@@ -21,26 +21,26 @@ def read_spec(source: str) -> dict[str, Any]:
     """Returns the mapping in a file, or on stdin if the file is `-`."""
     told = "stdin" if source == STDIN_NAME else source
     try:
-        document = parse_text(_read_text(source))
+        document = parse_spec_text(_read_text(source))
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: bad UTF-8, bad JSON, a number too long
-        raise _bad_spec(told, one_line(_yaml_reason(error), 300)) from error
+        raise _bad_spec_refusal(told, format_one_line(_yaml_reason(error), 300)) from error
     except OSError as error:
-        raise _bad_spec(told, error.strerror or str(error)) from error
+        raise _bad_spec_refusal(told, error.strerror or str(error)) from error
     if not isinstance(document, dict):
-        raise _bad_spec(told, f"a mapping is wanted at the top, this is {_kind_of_value(document)}")
+        raise _bad_spec_refusal(told, f"a mapping is wanted at the top, this is {_type_name_of_value(document)}")
     return document
 
 
-def parse_text(text: str) -> Any:
+def parse_spec_text(text: str) -> Any:
     """Parses YAML or JSON, of which YAML is no full superset. Only JSON's types: no dates, no aliases."""
     if text.lstrip().startswith("{"):
         try:
-            return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+            return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_json_constant)
         except json.JSONDecodeError as error:
             if not _is_flow_yaml(text):
                 raise ValueError(f"not valid JSON: {error}") from error
     document = yaml.load(text, _StrictLoader)  # noqa: S506  a safe loader, made stricter
-    _check_plain(document)
+    _check_json_types(document)
     return document
 
 
@@ -97,25 +97,25 @@ def _unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     return found
 
 
-def _refuse_constant(word: str) -> float:
+def _refuse_json_constant(word: str) -> float:
     raise ValueError(f"{word} is not a number that can be sent")
 
 
-def _check_plain(value: Any) -> None:
+def _check_json_types(value: Any) -> None:
     """Refuses YAML's dates, sets and binaries: JSON has none."""
     if isinstance(value, dict):
         for item in value.values():
-            _check_plain(item)
+            _check_json_types(item)
     elif isinstance(value, list):
         for item in value:
-            _check_plain(item)
+            _check_json_types(item)
     elif not isinstance(value, str | int | float | None):
-        raise ValueError(f"{value!r} is a {_kind_of_value(value)}: put it into quotes")
+        raise ValueError(f"{value!r} is a {_type_name_of_value(value)}: put it into quotes")
     elif isinstance(value, float) and value - value != 0:
         raise ValueError(f"{value} is not a number that can be sent")
 
 
-def _kind_of_value(value: Any) -> str:
+def _type_name_of_value(value: Any) -> str:
     return "empty" if value is None else type(value).__name__
 
 
@@ -130,7 +130,7 @@ def _yaml_reason(error: Exception) -> str:
     return str(error)
 
 
-def _bad_spec(source: str, why: str) -> Refused:
+def _bad_spec_refusal(source: str, why: str) -> Refused:
     return Refused(
         Category.INVALID,
         f"cannot use {ascii(source)[1:-1][:200]} as a spec: {why}",

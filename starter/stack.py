@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from domain import wire
 from starter import terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.gateway import gateway_settings
 from starter.session import open_client
 
@@ -28,12 +28,12 @@ RestoredOption = Annotated[
 ]
 
 
-async def up(*, port: ServerPort = 0, ui_port: ServerPort = 0) -> Exit:
+async def up(*, port: ServerPort = 0, ui_port: ServerPort = 0) -> ExitCode:
     """Run everything here: a Temporal server and a worker, with their data in .ratchet/, until Ctrl-C.
 
     Example: starter up
     """
-    from client.signals import stop_event
+    from client.stopsignals import make_stop_event
     from gateway.process import serve_beside_worker
     from workers import logs, process
 
@@ -43,23 +43,23 @@ async def up(*, port: ServerPort = 0, ui_port: ServerPort = 0) -> Exit:
         process.run_stack(settings, port, ui_port) as running,
         serve_beside_worker(running.service, settings, running.ui) as api,
     ):
-        stop = stop_event()
-        terminal.print_story(f"Ratchet is up. Its data is in {settings.home}/", "bold green")
-        terminal.print_story(f"  Temporal  {running.address}\n  Web UI    {running.ui}\n  HTTP API  {running.http}")
-        terminal.print_story(f"  Gateway   {api}/docs")
-        terminal.print_story(
-            f"  try       {terminal.as_typed('starter mci create default/web -f examples/mci-demo.yaml')}"
+        stop = make_stop_event()
+        terminal.print_narration(f"Ratchet is up. Its data is in {settings.home}/", "bold green")
+        terminal.print_narration(f"  Temporal  {running.address}\n  Web UI    {running.ui}\n  HTTP API  {running.http}")
+        terminal.print_narration(f"  Gateway   {api}/docs")
+        terminal.print_narration(
+            f"  try       {terminal.rewrite_as_typed('starter mci create default/web -f examples/mci-demo.yaml')}"
         )
-        terminal.print_story("  stop      Ctrl-C here; what runs goes on at the next start")
+        terminal.print_narration("  stop      Ctrl-C here; what runs goes on at the next start")
         await stop.wait()
-        terminal.print_story("stopping")
-    return Exit.DONE
+        terminal.print_narration("stopping")
+    return ExitCode.DONE
 
 
 async def worker(
     *,
     queues: Annotated[str, Parameter(help="Which queues, separated by commas; all by default.")] = "",
-) -> Exit:
+) -> ExitCode:
     """Run a worker until SIGTERM or SIGINT, then drain it. It logs JSON to stderr.
 
     Example: starter worker --queues actions,cloud-gcp
@@ -67,11 +67,11 @@ async def worker(
     from workers import process
 
     settings = worker_settings()
-    chosen = process.checked_queues(settings, [word.strip() for word in queues.split(",") if word.strip()])
+    chosen = process.validate_queues(settings, [word.strip() for word in queues.split(",") if word.strip()])
     async with open_client() as client:  # fail early with our own error if there is no server or no such namespace
         await check_namespace(client)
     await process.run_worker(settings, chosen)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 def worker_settings() -> WorkerSettings:
@@ -90,7 +90,7 @@ async def check_namespace(client: ActionClient) -> None:
     await client.client.workflow_service.describe_namespace(request)
 
 
-async def migrate(*, restored: RestoredOption = False) -> Exit:
+async def migrate(*, restored: RestoredOption = False) -> ExitCode:
     """Migrate the store that RATCHET_STORE_URL names to this version's schema.
 
     Example: starter migrate
@@ -102,52 +102,52 @@ async def migrate(*, restored: RestoredOption = False) -> Exit:
     settings = worker_settings()
     before, after = migrate_store(settings)
     done = f"is at schema {after} already" if before == after else f"went from schema {before or 'none'} to {after}"
-    terminal.print_story(f"{redact_url(settings.store_database_url())} {done}")
+    terminal.print_narration(f"{redact_url(settings.store_database_url())} {done}")
     if restored:
         incarnation, ended = mark_store_restored(settings)
-        terminal.print_story(
+        terminal.print_narration(
             f"this is incarnation {incarnation} of the store; runs that started before now are refused"
         )
-        terminal.print_story(
+        terminal.print_narration(
             f"{ended} {'action was' if ended == 1 else 'actions were'} open in the backup: ended as abandoned"
         )
-        terminal.print_story("next: start the workers; then starter heal, and starter verify")
-    return Exit.DONE
+        terminal.print_narration("next: start the workers; then starter heal, and starter verify")
+    return ExitCode.DONE
 
 
-async def setup(*, forget_store: ForgetOption = False) -> Exit:
+async def setup(*, forget_store: ForgetOption = False) -> ExitCode:
     """Register our search attributes on a Temporal cluster. Existing ones stay.
 
     Example: TEMPORAL_ADDRESS=temporal.example.com:7233 starter setup
     """
     async with open_client() as client:
         if forget_store:
-            from client.identity import forget_registered_store
+            from client.storeregistry import forget_registered_store
 
             known = await forget_registered_store(client.client)
             told = "forgot which store its workers use; the next one to start tells anew" if known else "knew no store"
-            terminal.print_story(f"namespace {client.client.namespace} {told}")
-        missing = await missing_attributes(client)
+            terminal.print_narration(f"namespace {client.client.namespace} {told}")
+        missing = await missing_search_attributes(client)
         if missing:
             await _register_attributes(client, missing)
     told = f"registered {', '.join(missing)}" if missing else "all search attributes are registered already"
-    terminal.print_story(f"{told} (namespace {client.client.namespace})")
-    return Exit.DONE
+    terminal.print_narration(f"{told} (namespace {client.client.namespace})")
+    return ExitCode.DONE
 
 
-async def missing_attributes(client: ActionClient) -> list[str]:
+async def missing_search_attributes(client: ActionClient) -> list[str]:
     """Returns our search attributes that the namespace lacks."""
     known = await _registered_attributes(client)
     return [name for name in wire.SEARCH_ATTRIBUTES if name not in known]
 
 
-async def mistyped_attributes(client: ActionClient) -> list[str]:
+async def mistyped_search_attributes(client: ActionClient) -> list[str]:
     """Returns our search attributes that are registered with another type."""
     known = await _registered_attributes(client)
-    return [name for name, kind in attribute_types().items() if name in known and known[name] != kind]
+    return [name for name, kind in search_attribute_types().items() if name in known and known[name] != kind]
 
 
-def attribute_types() -> dict[str, IndexedValueType.ValueType]:
+def search_attribute_types() -> dict[str, IndexedValueType.ValueType]:
     """Returns our search attributes with Temporal's enum values for their types."""
     from temporalio.api.enums.v1 import IndexedValueType
 
@@ -169,7 +169,7 @@ async def _registered_attributes(client: ActionClient) -> Mapping[str, IndexedVa
 async def _register_attributes(client: ActionClient, names: list[str]) -> None:
     from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 
-    types = attribute_types()
+    types = search_attribute_types()
     wanted = {name: types[name] for name in names}
     request = AddSearchAttributesRequest(namespace=client.client.namespace, search_attributes=wanted)
     await client.client.operator_service.add_search_attributes(request)

@@ -48,7 +48,7 @@ def print_message(text: str = "", style: str = "") -> None:
     if (kept := _COLLECTED.get()) is not None:
         kept.append(OutputLine(False, text, style))
         return
-    _print_literally(stderr_console(), text, style)
+    _print_without_markup(stderr_console(), text, style)
 
 
 def print_remark(text: str, style: str = "") -> None:
@@ -57,9 +57,9 @@ def print_remark(text: str, style: str = "") -> None:
         print_message(text, style)
 
 
-def print_story(text: str = "", style: str = "") -> None:
+def print_narration(text: str = "", style: str = "") -> None:
     """Prints a line of a command whose output is text, such as `demo` and `up`, on stdout."""
-    _print_literally(_make_console(sys.stdout), text, style)
+    _print_without_markup(_make_console(sys.stdout), text, style)
     sys.stdout.flush()  # pipes and files are buffered otherwise
 
 
@@ -96,12 +96,15 @@ def stderr_console() -> Console:
 def print_error(problem: PrintedError) -> None:
     """Prints an error: what, why, what to run next; for a program, as one line of JSON."""
     if MACHINE_OUTPUT.get():
-        typed = {key: as_typed(value) if isinstance(value, str) else value for key, value in problem.as_data().items()}
+        typed = {
+            key: rewrite_as_typed(value) if isinstance(value, str) else value
+            for key, value in problem.to_json_data().items()
+        }
         print_message(json.dumps(typed))
         return
     print_message(f"error: {problem.what}", "bold red")
-    print_message(f"  why: {as_typed(problem.why)}")
-    print_message(f"  hint: {as_typed(problem.next)}")
+    print_message(f"  why: {rewrite_as_typed(problem.why)}")
+    print_message(f"  hint: {rewrite_as_typed(problem.next)}")
 
 
 def typed_command() -> str:
@@ -109,7 +112,7 @@ def typed_command() -> str:
     return os.environ.get("RATCHET_COMMAND", PROGRAM)
 
 
-def as_typed(text: str) -> str:
+def rewrite_as_typed(text: str) -> str:
     """Rewrites the commands in a text as this user types them: `starter`, or `python3 run.py` in a fresh clone."""
     return text if (word := typed_command()) == PROGRAM else _PROGRAM_PATTERN.sub(lambda _: word, text)
 
@@ -129,7 +132,7 @@ def ask_confirmation(question: str) -> bool:
     # asyncio's SIGINT handler would leave the prompt waiting.
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        _print_literally(stderr_console(), f"{question} [y/N] ", end="")
+        _print_without_markup(stderr_console(), f"{question} [y/N] ", end="")
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     except KeyboardInterrupt:
         print_message()
@@ -138,7 +141,7 @@ def ask_confirmation(question: str) -> bool:
         signal.signal(signal.SIGINT, previous)
 
 
-def _print_literally(console: Console, text: str, style: str = "", end: str = "\n") -> None:
+def _print_without_markup(console: Console, text: str, style: str = "", end: str = "\n") -> None:
     """Prints literally: no markup, no highlighting, and `:x:` in a path is no emoji."""
     console.print(
         escape_controls(text), style=style or None, end=end, markup=False, emoji=False, highlight=False, soft_wrap=True

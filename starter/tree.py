@@ -33,7 +33,7 @@ def draw_tree(
     shown = places[: max(room - len(troubles) - 1, 1)]
     lines += [_place_line(seen, counts, max(len(one.placement) for one in shown), width, plain) for counts in shown]
     if len(shown) < len(places):
-        ready = sum(not _count_busy(seen, place) for place in places[len(shown) :])
+        ready = sum(not _count_transitional(seen, place) for place in places[len(shown) :])
         lines.append(Text(f"  and {len(places) - len(shown)} more places, {ready} of them done", "dim"))
     lines += [_error_line(trouble) for trouble in troubles]
     for line in lines:
@@ -41,16 +41,16 @@ def draw_tree(
     return Text("\n").join(lines)
 
 
-def count_done(seen: TreeView, targets: int) -> tuple[int, int]:
+def count_done_targets(seen: TreeView, targets: int) -> tuple[int, int]:
     """Returns how many targets have left their transitional status, and how many there are; (0, 0) without targets."""
-    busy = sum(_count_busy(seen, place) for place in seen.places)
+    busy = sum(_count_transitional(seen, place) for place in seen.places)
     targets = targets or (sum(sum(place.counts.values()) for place in seen.places) if busy else 0)  # later additions
     return max(targets - busy, 0), targets
 
 
 def _head_lines(seen: TreeView, targets: int, seconds: float, width: int) -> list[str]:
     """Returns name and progress, in one line or two, as the width allows."""
-    ready, total = count_done(seen, targets)
+    ready, total = count_done_targets(seen, targets)
     name = f"{short_path(seen.object.path)}  {seen.object.status}"
     far = "  ".join(filter(None, (f"{ready}/{total} done" if total else "", _remaining_time(ready, total, seconds))))
     if len(name) + len(far) + 2 < width or not far:
@@ -70,7 +70,7 @@ def _place_line(seen: TreeView, place: PlacementCounts, longest: int, width: int
     from rich.text import Text
 
     total = sum(place.counts.values())
-    ready = total - _count_busy(seen, place)
+    ready = total - _count_transitional(seen, place)
     counted = ", ".join(f"{number} {status}" for status, number in sorted(place.counts.items()))
     line = Text("  ")
     line.append(escape_controls(place.placement).ljust(longest if width >= WIDE_COLUMNS else 0))
@@ -88,7 +88,7 @@ def _error_line(trouble: TargetFailure) -> Text:
     return Text(escape_controls(f"  ! {name_of(trouble.path)} is {trouble.status}: {trouble.error}"), "red")
 
 
-def _count_busy(seen: TreeView, place: PlacementCounts) -> int:
+def _count_transitional(seen: TreeView, place: PlacementCounts) -> int:
     member = registry.find_kind(seen.object.kind).member
     moving = registry.find_kind(member).table.transitional_statuses if member else ()
     return sum(number for status, number in place.counts.items() if status in moving)

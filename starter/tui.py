@@ -24,9 +24,9 @@ from domain.errors import RatchetError, Refused
 from domain.locks import LocksView
 from domain.model import ObjectView, ReadQuery, Request
 from domain.paths import kind_of, short_path
-from starter.confirmation import question_before
+from starter.confirmation import confirmation_question
 from starter.options import required_options
-from starter.terminal import as_typed, escape_controls
+from starter.terminal import escape_controls, rewrite_as_typed
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -131,20 +131,20 @@ class Tui(App[None]):
         if not (path := self._selected_path()):
             return
         try:
-            words = await self._offered_words(path)
+            words = await self._list_choices(path)
             if not words:
                 self._notify_user(
                     f"nothing is allowed on {short_path(path)} now; see: starter explain {path}", "warning"
                 )
             elif word := await self.push_screen_wait(ChoiceScreen(f"what to do with {short_path(path)}", words)):
-                await self._carry_out(path, word)
+                await self._carry_out_choice(path, word)
         except Refused as refused:
             self._notify_user(f"{refused.message}\n{refused.hint}", "error")
         except RatchetError as error:
             self._notify_user(str(error), "error")
         self.action_refresh()
 
-    async def _offered_words(self, path: str) -> list[str]:
+    async def _list_choices(self, path: str) -> list[str]:
         """Returns the decisions that a waiting action wants, or the allowed actions that need no options."""
         view = await self._asking.read_object(path)
         kind = registry.find_kind(view.kind)
@@ -153,15 +153,15 @@ class Tui(App[None]):
         allowed = (await find_possible_actions(self._asking, view)).allowed
         return [verb.action for verb in allowed if not (verb.spec and required_options(verb.spec))]
 
-    async def _carry_out(self, path: str, word: str) -> None:
+    async def _carry_out_choice(self, path: str, word: str) -> None:
         """Sends a decision, or requests an action; what cannot be undone only after a question."""
         kind = registry.find_kind(kind_of(path))
         if word in (signal.name for signal in kind.signals):
-            await send_signal(self._asking, path, word, {"reason": "tui"}, self._asking.speaker.name)
+            await send_signal(self._asking, path, word, {"reason": "tui"}, self._asking.message_signer.name)
             self._notify_user(f"{word} was sent to {short_path(path)}")
             return
         request = Request(path=path, action=word, reason="tui")
-        question = await question_before(self._asking, kind, request)
+        question = await confirmation_question(self._asking, kind, request)
         if question and await self.push_screen_wait(ChoiceScreen(question, ["no", "yes"])) != "yes":
             self._notify_user("not confirmed: nothing was changed")
             return
@@ -195,10 +195,10 @@ class Tui(App[None]):
         self.action_refresh()
 
     async def on_data_table_row_highlighted(self) -> None:
-        self._refresh_side()
+        self._refresh_details()
 
     @work(exclusive=True, group="side")
-    async def _refresh_side(self) -> None:
+    async def _refresh_details(self) -> None:
         await self._update_details()
 
     async def _update_details(self) -> None:
@@ -273,12 +273,12 @@ class Tui(App[None]):
         return self.query_one(f"#{name}-table", DataTable)
 
     def _notify_user(self, text: str, severity: str = "information") -> None:
-        self.told = text = as_typed(text)
+        self.told = text = rewrite_as_typed(text)
         self.notify(escape_controls(text), severity=severity, markup=False)  # type: ignore[arg-type]
 
 
 def _object_cells(view: ObjectView) -> tuple[str, ...]:
-    doing = registry.find_kind(view.kind).target_action_word(view.target_action)
+    doing = registry.find_kind(view.kind).format_target_action(view.target_action)
     return (view.kind, short_path(view.path), view.status, doing, _format_time(view.changed_at), view.error)
 
 

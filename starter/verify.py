@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from domain import wire
 from domain.model import ReadQuery, VerificationReport
 from starter import reads, terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.output import OutputOption, Sheet, print_sheet
 from starter.session import open_client
 
@@ -27,7 +27,7 @@ INVARIANT_TEXTS = {
 
 async def verify(
     path: Annotated[str, Parameter(help="Only at or below this object.")] = "", /, *, output: OutputOption = "table"
-) -> Exit:
+) -> ExitCode:
     """Check every promise against the inventory, Temporal's runs, and the clouds. Changes nothing.
 
     Example: starter verify
@@ -42,4 +42,4 @@ async def verify(
     cells = [(finding.invariant, finding.path, finding.what) for finding in report.findings]
     headings, paths = ("PROMISE", "PATH", "WHAT"), [finding.path for finding in report.findings]
     print_sheet(Sheet(report.model_dump(mode="json"), headings, cells, paths, "every promise is kept"), output)
-    return Exit.FAILED if report.findings else Exit.DONE
+    return ExitCode.FAILED if report.findings else ExitCode.DONE

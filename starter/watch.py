@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from starter import terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.session import shared_client
 
 WATCH_SECONDS = 1.0  # between polls: the inventory has no notifications
@@ -18,7 +18,7 @@ WATCH_SECONDS = 1.0  # between polls: the inventory has no notifications
 WatchOption = Annotated[bool, Parameter(negative="", help="Go on, and print it again whenever it has changed.")]
 
 
-async def run_and_watch(watch: bool, look: Callable[[], Awaitable[Exit]]) -> Exit:
+async def run_once_or_watch(watch: bool, look: Callable[[], Awaitable[ExitCode]]) -> ExitCode:
     """Runs a read once; with --watch, repeats it on one connection until Ctrl-C or until the object is gone."""
     if not watch:
         return await look()

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from domain import registry
 from domain.aliases import Alias, AliasForm, AliasQuery, Dialect
 from domain.paths import name_of
-from store.rows import read_all
+from store.rows import parse_rows
 from store.schema import HAS_UUID, AliasRow, aliases
 
 BIGGEST_NUMBER = 2**63 - 1
@@ -40,9 +40,9 @@ def insert_aliases(connection: sa.Connection, rows: Sequence[Mapping[str, Any]])
     given = [(row, *each) for row in rows for each in registry.find_kind(row["kind"]).alias_forms.items()]
     if not given:
         return
-    own = {name for row, _, form in given if form is AliasForm.UUID and (name := _uuid_in(name_of(row["path"])))}
+    own = {name for row, _, form in given if form is AliasForm.UUID and (name := _parse_uuid(name_of(row["path"])))}
     free = own - set(connection.execute(_SELECT_TAKEN_UUIDS, {"uuids": sorted(own)}).scalars()) if own else own
-    connection.execute(_INSERT_ALIASES, [_new_row(row, dialect, form, free) for row, dialect, form in given])
+    connection.execute(_INSERT_ALIASES, [_new_alias_row(row, dialect, form, free) for row, dialect, form in given])
 
 
 def find_aliases(connection: sa.Connection, query: AliasQuery) -> list[Alias]:
@@ -50,17 +50,17 @@ def find_aliases(connection: sa.Connection, query: AliasQuery) -> list[Alias]:
     asked: dict[str, Any] = {"dialect": query.dialect.value}
     found: list[AliasRow] = []
     if numbers := [int(text) for text in query.ids if text.isdecimal() and int(text) <= BIGGEST_NUMBER]:
-        found += read_all(AliasRow, connection.execute(_SELECT_BY_NUMBER, asked | {"numbers": numbers}))
-    if uuids := [text for text in map(_uuid_in, query.ids) if text]:
-        found += read_all(AliasRow, connection.execute(_SELECT_BY_UUID, asked | {"uuids": uuids}))
+        found += parse_rows(AliasRow, connection.execute(_SELECT_BY_NUMBER, asked | {"numbers": numbers}))
+    if uuids := [text for text in map(_parse_uuid, query.ids) if text]:
+        found += parse_rows(AliasRow, connection.execute(_SELECT_BY_UUID, asked | {"uuids": uuids}))
     if query.paths:
-        rows = read_all(AliasRow, connection.execute(_SELECT_BY_PATH, asked | {"paths": query.paths}))
+        rows = parse_rows(AliasRow, connection.execute(_SELECT_BY_PATH, asked | {"paths": query.paths}))
         found += {row.path: row for row in rows}.values()  # the last one stays
-    return [Alias(dialect=query.dialect, id=_id_of(row), path=row.path, generation=row.generation) for row in found]
+    return [Alias(dialect=query.dialect, id=_alias_id(row), path=row.path, generation=row.generation) for row in found]
 
 
-def _new_row(row: Mapping[str, Any], dialect: Dialect, form: AliasForm, free: set[str]) -> dict[str, Any]:
-    name = _uuid_in(name_of(row["path"]))
+def _new_alias_row(row: Mapping[str, Any], dialect: Dialect, form: AliasForm, free: set[str]) -> dict[str, Any]:
+    name = _parse_uuid(name_of(row["path"]))
     given = name if name in free else str(uuid.uuid4())
     free.discard(name)
     return {
@@ -71,11 +71,11 @@ def _new_row(row: Mapping[str, Any], dialect: Dialect, form: AliasForm, free: se
     }
 
 
-def _id_of(row: AliasRow) -> str:
+def _alias_id(row: AliasRow) -> str:
     return row.uuid or str(row.number)
 
 
-def _uuid_in(text: str) -> str:
+def _parse_uuid(text: str) -> str:
     """Returns the text if it is a UUID as we write them, else an empty text."""
     try:
         return text if str(uuid.UUID(text)) == text else ""

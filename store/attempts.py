@@ -6,13 +6,13 @@ import sqlalchemy as sa
 
 from domain.requests import AccessAttempt
 from domain.statetable import NONE, Actor, LineEffect
-from store.clock import resolve_write_time
+from store.dbtime import resolve_write_time
 from store.history import history_line
 from store.rows import find_object
 from store.status import record_lines
 
 
-def record_attempt(connection: sa.Connection, attempt: AccessAttempt) -> None:
+def record_access_attempt(connection: sa.Connection, attempt: AccessAttempt) -> None:
     """Writes the line; the object stays as it is."""
     row = find_object(connection, attempt.path)
     status, epoch = (row.status, row.epoch) if row else (NONE, 0)

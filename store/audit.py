@@ -19,13 +19,13 @@ import sqlalchemy as sa
 from domain import registry
 from domain.invariants import (
     ActionRecord,
-    AuditedLine,
+    AuditedHistoryLine,
     AuditSnapshot,
     ChangeKey,
     HistoryChecker,
     HistoryPosition,
     OverlapChecker,
-    find_ended_without_outcome,
+    find_missing_outcomes,
     find_unaccounted_changes,
 )
 from domain.paths import check_path, kind_of
@@ -50,7 +50,7 @@ _SELECT_ACTIONS = sa.select(
     actions.c.ended_at.is_not(None).label("ended"),
     (sa.func.coalesce(sa.cast(actions.c.outcome, sa.Text), "null") != "null").label("has_outcome"),
 )
-_SELECT_HISTORY = sa.select(*(history.c[name] for name in AuditedLine._fields))
+_SELECT_HISTORY = sa.select(*(history.c[name] for name in AuditedHistoryLine._fields))
 _SELECT_PRUNED = sa.select(pruned.c.path, *(pruned.c[name] for name in HistoryPosition._fields))
 _SELECT_LAST_EPOCH = sa.select(sa.func.max(actions.c.epoch))
 _SELECT_LOCKS = sa.select(locks.c.path, locks.c.owner, locks.c.run)
@@ -60,7 +60,7 @@ _OBJECT_TAG, _ACTION_TAG, _PRUNED_TAG, _LINE_TAG = range(4)
 
 def read_audit_snapshot(connection: sa.Connection, prefix: str) -> AuditSnapshot:
     """Checks invariants I4, I5, I11 and most of I1, which need the store only; other checks also ask Temporal."""
-    snapshot, reader, check = AuditSnapshot(), _SnapshotReader(connection, prefix), _AuditWalk()
+    snapshot, reader, check = AuditSnapshot(), _SnapshotReader(connection, prefix), _ObjectAuditor()
     snapshot.last = read_last_epoch(connection)
     snapshot.open = [
         _action_record(row) for row in connection.execute(_SELECT_ACTIONS.where(actions.c.ended_at.is_(None)))
@@ -70,12 +70,12 @@ def read_audit_snapshot(connection: sa.Connection, prefix: str) -> AuditSnapshot
         ((row[0], _OBJECT_TAG, row) for row in reader.read_rows(_SELECT_OBJECTS, "path")),
         ((row[0], _ACTION_TAG, row) for row in reader.read_rows(_SELECT_ACTIONS, "path", "epoch")),
         ((row[0], _PRUNED_TAG, row) for row in reader.read_rows(_SELECT_PRUNED, "path")),
-        _audited_lines(reader, snapshot),
+        _iterate_audited_lines(reader, snapshot),
         key=itemgetter(0, 1),
     )
     for path, about in groupby(rows, key=itemgetter(0)):
         check.check_object(path, about, snapshot)
-        reader.yield_to_others()
+        reader.yield_to_other_threads()
     return snapshot
 
 
@@ -84,14 +84,14 @@ def read_last_epoch(connection: sa.Connection) -> int:
     return int(connection.execute(_SELECT_LAST_EPOCH).scalar() or 0)
 
 
-def paths_begun_since(connection: sa.Connection, epoch: int) -> list[str]:
+def list_paths_begun_since(connection: sa.Connection, epoch: int) -> list[str]:
     """Returns the paths of objects on which an action has begun after the action with this epoch."""
     # Not DISTINCT: SQLite would read all actions in the order of their paths.
     paths = connection.execute(sa.select(actions.c.path).where(actions.c.epoch > epoch)).scalars()
     return list(dict.fromkeys(paths))
 
 
-class _AuditWalk:
+class _ObjectAuditor:
     """Checks the stored rows of one object after the other."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class _AuditWalk:
                 found.lines += 1
                 if walk:
                     walk.check_line(row)
-                _extend_span(mine, row)
+                _extend_line_span(mine, row)
             elif what == _PRUNED_TAG:
                 if walk:
                     walk.resume_from(HistoryPosition._make(row[1:]))
@@ -118,18 +118,21 @@ class _AuditWalk:
             else:
                 found.objects += 1
                 status = row.status
-                if row.target_action != NONE or status in registry.find_kind(row.kind).table.moving_statuses:
+                if (
+                    row.target_action != NONE
+                    or status in registry.find_kind(row.kind).table.always_transitional_statuses
+                ):
                     found.under_way.append((path, status, row.epoch))
         # Hidden actions may overlap others: they begin while others are under way, and wait for them.
         hidden = kind.table.hidden_actions if kind else frozenset[str]()
-        found.add_findings(walk.check_end(status) if walk else ())
-        found.add_findings(find_ended_without_outcome(mine.values()))
+        found.add_findings(walk.check_final_status(status) if walk else ())
+        found.add_findings(find_missing_outcomes(mine.values()))
         found.add_findings(
-            self._overlaps.check_actions_at(path, (record for record in mine.values() if record.action not in hidden))
+            self._overlaps.check_overlaps_at(path, (record for record in mine.values() if record.action not in hidden))
         )
 
 
-def _extend_span(mine: dict[tuple[int, str], ActionRecord], line: AuditedLine) -> None:
+def _extend_line_span(mine: dict[tuple[int, str], ActionRecord], line: AuditedHistoryLine) -> None:
     """Extends an action's span of history lines by one of its own lines; lines of other actors do not count."""
     action = mine.get((line.epoch, line.action))
     if action and line.effect != LineEffect.IGNORED:
@@ -148,10 +151,10 @@ def _action_record(row: AuditRow) -> ActionRecord:
     )
 
 
-def _audited_lines(reader: _SnapshotReader, found: AuditSnapshot) -> Iterator[TaggedRow]:
+def _iterate_audited_lines(reader: _SnapshotReader, found: AuditSnapshot) -> Iterator[TaggedRow]:
     """Yields history lines, and checks page by page that each has an action on record."""
     rows = reader.read_rows(_SELECT_HISTORY, "path", "seq")
-    while page := [AuditedLine._make(row) for _, row in zip(range(PAGE_SIZE), rows, strict=False)]:
+    while page := [AuditedHistoryLine._make(row) for _, row in zip(range(PAGE_SIZE), rows, strict=False)]:
         epochs = set(
             reader.connection.execute(_SELECT_KNOWN_EPOCHS, {"these": list({line.epoch for line in page})}).scalars()
         )
@@ -179,7 +182,7 @@ class _SnapshotReader:
                 last = {f"last_{name}": getattr(page[-1], name) for name in key}
                 page = self._read_page(following, last) if len(page) == PAGE_SIZE else []
 
-    def yield_to_others(self) -> None:
+    def yield_to_other_threads(self) -> None:
         """Sleeps in proportion to the time worked since the last sleep, to release the interpreter lock."""
         worked = time.perf_counter() - self._rested
         if worked >= WORK_SLICE_SECONDS:
@@ -187,7 +190,7 @@ class _SnapshotReader:
             self._rested = time.perf_counter()
 
     def _read_page(self, query: sa.Select[Any], after: dict[str, Any]) -> Sequence[AuditRow]:
-        self.yield_to_others()
+        self.yield_to_other_threads()
         return self.connection.execute(query, after).all()
 
 

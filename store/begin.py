@@ -12,23 +12,23 @@ from domain import registry
 from domain.access import Subject
 from domain.errors import Category, Refused
 from domain.locks import EXCLUSIVE_MODES, HeldLock, LockMode, conflicting_locks, locks_needed_for, locks_to_wait_for
-from domain.model import Admission, Claim, Grant, Refusal, Request, Step
+from domain.model import Admission, BeginRequest, Grant, Refusal, Request, Step
 from domain.quotafile import Quotas
 from domain.simulated import refuse_simulated
 from domain.statetable import NONE, Row, Ruling, StateTable
-from store.answers import find_earlier_answer, judge_sender
+from store.advisory import acquire_advisory_locks
 from store.conflicts import conflict_refusal, distinct_holders
 from store.delegation import EVERYBODY, AccessCheck
 from store.grants import AdmissionPlan, GrantWriter
 from store.hooks import NO_HOOKS, GrantExtras, Hooks, HooksByKind, MaybeObjectRow
+from store.idempotency import authorize_sender, find_earlier_answer
 from store.identity import check_incarnation
 from store.queries import lock_from_row, read_aggregated_status
 from store.quotas import start_check
 from store.recovery import CUT_OFF_MESSAGE, abandon_run
-from store.rows import find_object, lock_object, read_all
+from store.rows import find_object, lock_object, parse_rows
 from store.schema import LockRow, actions, locks, objects
 from store.steps import apply_step
-from store.turns import take_turns_on_paths
 
 _SELECT_NEWER_RUNS = sa.select(actions.c.run).where(
     actions.c.run.in_(sa.bindparam("runs", expanding=True)), actions.c.started_at > sa.bindparam("started")
@@ -59,7 +59,7 @@ _COUNT_MEMBERS_BY_STATUS = (
 def begin_action(
     connection: sa.Connection,
     hooks: HooksByKind,
-    claim: Claim,
+    claim: BeginRequest,
     access: AccessCheck = EVERYBODY,
     sender: Subject | None = None,
     quotas: Quotas | None = None,
@@ -70,19 +70,19 @@ def begin_action(
     """
     request = claim.request
     try:
-        sender = sender or access.identify_claim(claim)
+        sender = sender or access.identify_requester(claim)
         kind = registry.kind_at(request.path)
         hook = hooks.get(kind.name, NO_HOOKS)
         spec = registry.parse_spec(request)
         hidden = request.action in kind.table.hidden_actions
         _check_workflow_id(claim)
         want = locks_needed_for([request.path], hidden)
-        take_turns_on_paths(connection, want)
+        acquire_advisory_locks(connection, want)
         if earlier := find_earlier_answer(connection, claim, access, sender):
             return earlier
         check_incarnation(connection, claim)
-        mandate = judge_sender(connection, claim, access, sender)  # not for a repeated begin: a grant stays valid
-        want = _with_hook_locks(connection, hook, kind, request, want)
+        mandate = authorize_sender(connection, claim, access, sender)  # not for a repeated begin: a grant stays valid
+        want = _add_hook_locks(connection, hook, kind, request, want)
         quota = start_check(connection, claim, quotas)
         held = _read_locks_in_the_way(connection, want)
         if later := _find_locks_of_newer_runs(connection, claim, held):
@@ -94,14 +94,14 @@ def begin_action(
             return begin_action(connection, hooks, claim, access, sender, quotas)
         # Locked, as not only actions change it: what a backend sees of a part at rest does too.
         found = lock_object(connection, request.path)
-        row = _object_unless_gone(kind, request, found)
+        row = _object_unless_vacant(kind, request, found)
         if claim.no_simulation:
             _check_not_simulated(kind, claim, row, spec)
         behind = distinct_holders(locks_to_wait_for(want, held))
         plan = (
             _judge_request(connection, kind, request, row)
             if not (hidden and behind)
-            else _plan_of_hidden_work(kind, request, row)
+            else _plan_hidden_action(kind, request, row)
         )
         extra = GrantExtras()
         with quota.refusing_all(connection) if quota else nullcontext():
@@ -121,21 +121,21 @@ def begin_action(
     return Admission(grant=grant)
 
 
-def _check_not_simulated(kind: registry.Kind, claim: Claim, row: MaybeObjectRow, spec: BaseModel | None) -> None:
+def _check_not_simulated(kind: registry.Kind, claim: BeginRequest, row: MaybeObjectRow, spec: BaseModel | None) -> None:
     """Refuses an action on an object that exists, or would exist, only in a simulation."""
     own, placement = (row.spec, row.placement) if row else (spec.model_dump() if spec else {}, "")
     if kind.has_simulated_provider(own, placement, claim.real_backends):
         raise refuse_simulated(f"the provider of {claim.request.path}")
 
 
-def _check_workflow_id(claim: Claim) -> None:
+def _check_workflow_id(claim: BeginRequest) -> None:
     """Refuses a wrong workflow ID: Temporal's mutual exclusion rests on it. Hidden actions have IDs of their own."""
     owner = registry.workflow_id_of(claim.request.path, claim.request.action)
     if claim.workflow and claim.workflow != owner:
         raise Refused(Category.INVALID, f"the workflow ID must be {owner}", "start it with that ID")
 
 
-def refuse_beside_running_action(connection: sa.Connection, claim: Claim) -> Admission | None:
+def refuse_beside_running_action(connection: sa.Connection, claim: BeginRequest) -> Admission | None:
     """Refuses a dry run while an action on the object is open. A real begin takes that action for dead, because
     Temporal starts no second run of a workflow ID."""
     path, owner = claim.request.path, registry.workflow_id_of(claim.request.path, claim.request.action)
@@ -143,14 +143,14 @@ def refuse_beside_running_action(connection: sa.Connection, claim: Claim) -> Adm
     return Admission(refusal=conflict_refusal(connection, mine)) if mine and not claim.request.force else None
 
 
-def _with_hook_locks(
+def _add_hook_locks(
     connection: sa.Connection, hook: Hooks, kind: registry.Kind, request: Request, want: dict[str, LockMode]
 ) -> dict[str, LockMode]:
     """Adds the locks that the family's hook asks for."""
     more = hook.extra_locks(connection, request, find_object(connection, request.path)) if hook.extra_locks else ()
     if more:
         want = locks_needed_for([request.path, *more], request.action in kind.table.hidden_actions)
-        take_turns_on_paths(connection, want)
+        acquire_advisory_locks(connection, want)
     return want
 
 
@@ -160,11 +160,11 @@ def _have_hook_locks_changed(
     """Tells whether the hook now asks for other locks, because an action that attaches or detaches parts ended
     meanwhile.
     That can happen only on PostgreSQL."""
-    return connection.dialect.name == "postgresql" and _with_hook_locks(connection, hook, kind, request, want) != want
+    return connection.dialect.name == "postgresql" and _add_hook_locks(connection, hook, kind, request, want) != want
 
 
 def _apply_hook_moves(
-    connection: sa.Connection, hooks: HooksByKind, grant: Grant, claim: Claim, extra: GrantExtras
+    connection: sa.Connection, hooks: HooksByKind, grant: Grant, claim: BeginRequest, extra: GrantExtras
 ) -> None:
     """Applies the hook's moves of parts in the same transaction as the action's own status."""
     if extra.moves:
@@ -174,7 +174,7 @@ def _apply_hook_moves(
             raise RuntimeError(f"{grant.path} cannot begin {grant.action}: {'; '.join(taken.refusals)}")
 
 
-def _find_locks_of_newer_runs(connection: sa.Connection, claim: Claim, held: list[HeldLock]) -> list[HeldLock]:
+def _find_locks_of_newer_runs(connection: sa.Connection, claim: BeginRequest, held: list[HeldLock]) -> list[HeldLock]:
     """Returns locks of later runs of our own workflow ID. If there are any, this run is the dead one."""
     owner = registry.workflow_id_of(claim.request.path, claim.request.action)
     runs = [hold.run for hold in held if hold.owner == owner]
@@ -185,7 +185,7 @@ def _find_locks_of_newer_runs(connection: sa.Connection, claim: Claim, held: lis
 
 
 def _find_conflicting_locks(
-    connection: sa.Connection, hooks: HooksByKind, claim: Claim, held: list[HeldLock]
+    connection: sa.Connection, hooks: HooksByKind, claim: BeginRequest, held: list[HeldLock]
 ) -> list[HeldLock]:
     """Returns locks of other workflow IDs. Abandons older runs of our own ID: Temporal runs one at a time."""
     owner = registry.workflow_id_of(claim.request.path, claim.request.action)
@@ -194,10 +194,10 @@ def _find_conflicting_locks(
     return [hold for hold in held if hold.owner != owner]
 
 
-def _plan_of_hidden_work(kind: registry.Kind, request: Request, object_row: MaybeObjectRow) -> AdmissionPlan:
+def _plan_hidden_action(kind: registry.Kind, request: Request, object_row: MaybeObjectRow) -> AdmissionPlan:
     """Admits a hidden action that has to queue without checking the status, which may change before its turn."""
     if object_row is None:
-        raise _not_allowed(kind.table, request, NONE, kind.table.judge(NONE, request.action).reason)
+        raise _not_allowed_refusal(kind.table, request, NONE, kind.table.judge(NONE, request.action).reason)
     row = next(row for row in kind.table.rows if row.action == request.action)
     return AdmissionPlan(row, object_row.status, {}, {})
 
@@ -206,10 +206,10 @@ def _read_locks_in_the_way(connection: sa.Connection, want: dict[str, LockMode])
     exclusive = [path for path, mode in want.items() if mode in EXCLUSIVE_MODES]
     shared = [path for path, mode in want.items() if mode not in EXCLUSIVE_MODES]
     rows = connection.execute(_SELECT_LOCKS_IN_THE_WAY, {"exclusive": exclusive, "shared": shared})
-    return [lock_from_row(row) for row in read_all(LockRow, rows)]
+    return [lock_from_row(row) for row in parse_rows(LockRow, rows)]
 
 
-def _object_unless_gone(kind: registry.Kind, request: Request, object_row: MaybeObjectRow) -> MaybeObjectRow:
+def _object_unless_vacant(kind: registry.Kind, request: Request, object_row: MaybeObjectRow) -> MaybeObjectRow:
     """Treats an object in a vacant status as absent if the action may create a new one under its path."""
     if object_row is None or object_row.status not in kind.table.vacant_statuses:
         return object_row
@@ -224,8 +224,8 @@ def _judge_request(
     verdict = kind.table.judge(status, request.action, force=request.force)
     if verdict.ruling is Ruling.REFUSED:
         if kind.aggregate and kind.member and object_row:
-            raise _not_allowed_for_group(connection, kind, request, status, verdict.reason)
-        raise _not_allowed(kind.table, request, status, verdict.reason)
+            raise _group_not_allowed_refusal(connection, kind, request, status, verdict.reason)
+        raise _not_allowed_refusal(kind.table, request, status, verdict.reason)
     if verdict.ruling is Ruling.ALREADY:
         return AdmissionPlan(None, status, {}, {})
     if kind.member is None or object_row is None or kind.find_verb(request.action).takes_no_members:
@@ -266,7 +266,7 @@ def _count_members(connection: sa.Connection, parent: str, kind: str) -> dict[st
     }
 
 
-def _not_allowed(table: StateTable, request: Request, status: str, reason: str) -> Refused:
+def _not_allowed_refusal(table: StateTable, request: Request, status: str, reason: str) -> Refused:
     if status == NONE:
         return Refused(Category.NOT_FOUND, f"{reason}: {request.path}", f"see what there is: starter list {table.kind}")
     return Refused(
@@ -274,14 +274,14 @@ def _not_allowed(table: StateTable, request: Request, status: str, reason: str) 
     )
 
 
-def _not_allowed_for_group(
+def _group_not_allowed_refusal(
     connection: sa.Connection, kind: registry.Kind, request: Request, status: str, reason: str
 ) -> Refused:
     """Refuses with the status that readers see, and with what the members allow: the stored status is only a phase."""
     shown = read_aggregated_status(connection, request.path)
     members = registry.find_kind(str(kind.member)).table
     counts = _count_members(connection, request.path, members.kind)
-    offered = [action for action in kind.table.allowed_actions(status) if action in kind.offered_actions]
+    offered = [action for action in kind.table.allowed_actions(status) if action in kind.requestable_actions]
     allowed = [
         action
         for action in offered
@@ -297,7 +297,7 @@ def _not_allowed_for_group(
 
 def _describe_allowed_actions(table: StateTable, statuses: Iterable[str]) -> str:
     """Returns the hint of a refusal: the actions allowed in these statuses, and those that need --force."""
-    words, offered = list(statuses), registry.find_kind(table.kind).offered_actions
+    words, offered = list(statuses), registry.find_kind(table.kind).requestable_actions
     plain = dict.fromkeys(action for word in words for action in table.allowed_actions(word) if action in offered)
     forced = dict.fromkeys(
         action for word in words for action in table.actions_needing_force(word) if action in offered

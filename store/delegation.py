@@ -8,11 +8,11 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
-from domain.access import Subject, find_program, find_verb, refuse_false_delegation
+from domain.access import Subject, find_requesting_program, find_verb, refuse_false_delegation
 from domain.errors import Category, Refused
 from domain.identities import Principal
-from domain.model import Claim, Request
-from domain.paths import ancestors
+from domain.model import BeginRequest, Request
+from domain.paths import ancestor_paths
 from store.schema import actions, objects
 
 _LAST_ACTIONS = 10  # of an object; those that are open are among them
@@ -30,68 +30,70 @@ _SELECT_PRINCIPALS = sa.select(objects.c.path, objects.c.principal).where(
 class AccessCheck(Protocol):
     """Who sends a request, and whether they may: each raises Refused if not."""
 
-    def identify_claim(self, claim: Claim) -> Subject: ...
+    def identify_requester(self, claim: BeginRequest) -> Subject: ...
 
-    def judge_sender(self, request: Request, sender: Subject) -> None: ...
+    def authorize_sender(self, request: Request, sender: Subject) -> None: ...
 
-    def judge_principal(self, request: Request, principal: Principal) -> None: ...
+    def authorize_principal(self, request: Request, principal: Principal) -> None: ...
 
 
-class Everybody:
+class AllowAllAccess:
     """The access check that believes every name, and allows everything."""
 
-    def identify_claim(self, claim: Claim) -> Subject:
+    def identify_requester(self, claim: BeginRequest) -> Subject:
         return Subject(claim.request.requested_by)
 
-    def judge_sender(self, request: Request, sender: Subject) -> None:
+    def authorize_sender(self, request: Request, sender: Subject) -> None:
         return
 
-    def judge_principal(self, request: Request, principal: Principal) -> None:
+    def authorize_principal(self, request: Request, principal: Principal) -> None:
         return
 
 
-EVERYBODY = Everybody()
+EVERYBODY = AllowAllAccess()
 
 
 @dataclass(frozen=True)
-class Mandate:
+class PrincipalCheck:
     """Whom an action is for, and why they may not have it done any more; empty if they may."""
 
     principal: Principal | None = None
     denied: str = ""
 
 
-def judge_request(connection: sa.Connection, access: AccessCheck, request: Request, sender: Subject) -> Mandate:
+def authorize_request(
+    connection: sa.Connection, access: AccessCheck, request: Request, sender: Subject
+) -> PrincipalCheck:
     """Judges the sender and, if it is a program of ours, the one for whom it acts. Raises Refused if one may not.
 
     What a program does to the very object whose maker may not have it done is admitted, and fails: so the object comes
     to the status that it has after a failure, instead of being asked for again and again.
     """
-    access.judge_sender(request, sender)
+    access.authorize_sender(request, sender)
     refuse_false_delegation(request)
-    if not find_program(request):
-        return Mandate(sender.as_principal())
+    if not find_requesting_program(request):
+        return PrincipalCheck(sender.as_principal())
     principal = _find_principal(connection, request)
     if principal is None or not find_verb(request).on_behalf:
-        return Mandate(principal)
+        return PrincipalCheck(principal)
     try:
-        access.judge_principal(request, principal)
+        access.authorize_principal(request, principal)
     except Refused as refused:
-        if _served_object(request) != request.path:
+        if _object_program_serves(request) != request.path:
             raise
-        return Mandate(principal, refused.message)
-    return Mandate(principal)
+        return PrincipalCheck(principal, refused.message)
+    return PrincipalCheck(principal)
 
 
-def _served_object(request: Request) -> str:
+def _object_program_serves(request: Request) -> str:
     """Returns the object that a program serves: one that asks gives its path; any other serves what it acts on."""
     return request.requested_by if ":" in request.requested_by else request.path
 
 
 def _find_principal(connection: sa.Connection, request: Request) -> Principal | None:
     """Returns who has asked for what the program does: by an open action of the object it serves, or by making it."""
-    served = _served_object(request)
-    found = connection.execute(_SELECT_PRINCIPALS, {"paths": [served, *ancestors(served)]}).all()
+    served = _object_program_serves(request)
+    found = connection.execute(_SELECT_PRINCIPALS, {"paths": [served, *ancestor_paths(served)]}).all()
     nearest = sorted((row for row in found if row.principal), key=lambda row: len(row.path))[-1:]  # a part has none
     known = [row.principal for row in nearest]
     if served != request.path:

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from domain.errors import Category, Refused, StoreUnavailable, one_line
+from domain.errors import Category, Refused, StoreUnavailable, format_one_line
 
 T = TypeVar("T")
 
@@ -70,9 +70,9 @@ class Database:
 
     async def run_transaction(self, work: Callable[[sa.Connection], T]) -> T:
         """Runs `work` as one transaction. Raises StoreUnavailable if the database is away, locked or full."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_transaction_here, work)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_transaction_blocking, work)
 
-    def run_transaction_here(self, work: Callable[[sa.Connection], T]) -> T:
+    def run_transaction_blocking(self, work: Callable[[sa.Connection], T]) -> T:
         """Runs `work` as one transaction in the caller's thread; retries it after a lost race."""
         for attempt in range(1, MAX_TRIES + 1):
             try:
@@ -84,11 +84,11 @@ class Database:
                 time.sleep(random.uniform(0, 0.02 * 2**attempt))  # noqa: S311  spreads load, guards nothing
         raise AssertionError("the last try either returns or raises")
 
-    async def read_snapshot(self, work: Callable[[sa.Connection], T]) -> T:
+    async def run_in_snapshot(self, work: Callable[[sa.Connection], T]) -> T:
         """Runs `work` over one read-only snapshot, in a thread outside the pool: it may take long and blocks nobody."""
-        return await asyncio.to_thread(self.read_snapshot_here, work)
+        return await asyncio.to_thread(self.run_in_snapshot_blocking, work)
 
-    def read_snapshot_here(self, work: Callable[[sa.Connection], T]) -> T:
+    def run_in_snapshot_blocking(self, work: Callable[[sa.Connection], T]) -> T:
         """Runs `work` over one read-only snapshot in the caller's thread."""
         try:
             with (
@@ -116,10 +116,10 @@ def _sqlite_engine(url: str) -> sa.Engine:
     )
 
     @sa.event.listens_for(engine, "connect")
-    def prepare(connection: Any, _record: Any) -> None:
+    def configure_connection(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # the listener below sends BEGIN
         connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_SECONDS * 1000}")
-        _use_wal(connection)
+        _enable_wal(connection)
         connection.execute("PRAGMA synchronous=NORMAL")
 
     @sa.event.listens_for(engine, "begin")
@@ -131,7 +131,7 @@ def _sqlite_engine(url: str) -> sa.Engine:
     return engine
 
 
-def _use_wal(connection: Any) -> None:
+def _enable_wal(connection: Any) -> None:
     """Switches a new file to WAL. SQLite itself does not wait here for another process that writes."""
     deadline = time.monotonic() + BUSY_TIMEOUT_SECONDS
     while True:
@@ -195,4 +195,4 @@ def _sqlstate_of(error: Exception) -> str:
 
 def _driver_message(error: Exception) -> str:
     """Returns the driver's message without the statement and its parameters."""
-    return one_line(str(error.orig) if isinstance(error, DBAPIError) and error.orig else error, 200)
+    return format_one_line(str(error.orig) if isinstance(error, DBAPIError) and error.orig else error, 200)

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from store.clock import MICROS_SQL, MICROS_SQL_ON_SQLITE
+from store.dbtime import MICROS_SQL, MICROS_SQL_ON_SQLITE
 from store.schema import actions
 
 _LAST_EPOCH = sa.select(sa.func.coalesce(sa.func.max(actions.c.epoch), 0)).scalar_subquery()

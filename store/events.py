@@ -21,7 +21,7 @@ _POSITION = sa.tuple_(history.c.xid, history.c.seq)
 
 def read_newest_position(connection: sa.Connection) -> EventCursor:
     """Returns the position of the newest history line of an ended transaction, from which to follow events."""
-    query = only_ended_transactions(connection, sa.select(history.c.xid, history.c.seq).where(history.c.xid >= 0))
+    query = filter_ended_transactions(connection, sa.select(history.c.xid, history.c.seq).where(history.c.xid >= 0))
     row = connection.execute(query.order_by(history.c.xid.desc(), history.c.seq.desc()).limit(1)).one_or_none()
     return EventCursor(*row) if row else FIRST_CURSOR
 
@@ -37,7 +37,7 @@ def list_events_after(connection: sa.Connection, cursor: EventCursor, limit: int
                 "list the objects anew, then follow events without a position",
             )
     after = sa.tuple_(sa.literal(cursor.xid, sa.BigInteger), sa.literal(cursor.seq, sa.BigInteger))
-    query = only_ended_transactions(connection, select_history_lines().where(after < _POSITION))
+    query = filter_ended_transactions(connection, select_history_lines().where(after < _POSITION))
     rows = connection.execute(query.order_by(history.c.xid, history.c.seq).limit(limit)).mappings()
     return [
         Event(
@@ -48,6 +48,6 @@ def list_events_after(connection: sa.Connection, cursor: EventCursor, limit: int
     ]
 
 
-def only_ended_transactions(connection: sa.Connection, query: sa.Select[Any]) -> sa.Select[Any]:
+def filter_ended_transactions(connection: sa.Connection, query: sa.Select[Any]) -> sa.Select[Any]:
     """Restricts a query of lines to those before which no other line can still appear."""
     return query.where(history.c.xid < _ENDED) if connection.dialect.name == "postgresql" else query

@@ -7,7 +7,7 @@ from collections import defaultdict
 import sqlalchemy as sa
 
 from domain import registry
-from domain.errors import one_line
+from domain.errors import format_one_line
 from domain.limits import FAILURES_SHOWN
 from domain.model import ActionEnding, ActionResult, Chunk, Grant, Outcome, Step, TargetFailure, TargetLanding
 from domain.paths import kind_of
@@ -19,9 +19,9 @@ from store.hooks import NO_HOOKS, HooksByKind
 from store.land import land_targets
 from store.queries import read_aggregated_status
 from store.recovery import restore_objects
-from store.rows import read_one
+from store.rows import parse_row
 from store.schema import ActionRow, actions, locks, objects
-from store.status import ObjectSet, record_lines, update_details
+from store.status import ObjectSet, record_lines, update_object_columns
 from store.steps import apply_step
 
 UNANSWERED_MESSAGE = "no clear answer from the cloud before the action ended"
@@ -76,7 +76,7 @@ _OBJECT_ITSELF = ObjectSet(
 def finish_action(connection: sa.Connection, hooks: HooksByKind, ending: ActionEnding) -> Outcome:
     """Ends an action. A second call returns the stored outcome; objects that a later action owns stay unchanged."""
     mine = {"mine": ending.epoch, "by": ending.run, "at_path": ending.path}
-    action = read_one(ActionRow, connection.execute(_LOCK_ACTION, mine))
+    action = parse_row(ActionRow, connection.execute(_LOCK_ACTION, mine))
     if action is None:
         return _outcome_of_unknown_action(connection, ending)
     if action.outcome:
@@ -86,10 +86,10 @@ def finish_action(connection: sa.Connection, hooks: HooksByKind, ending: ActionE
         step = Step(path=ending.path, epoch=ending.epoch, at=ending.at, moves=ending.moves)
         apply_step(connection, hooks, step, action)
     failed = _land_remaining_targets(connection, hooks, grant, ending)
-    outcome = _count_outcome(grant, ending, failed)
+    outcome = _build_outcome(grant, ending, failed)
     shown = _write_final_status(connection, grant, ending, outcome)
     hook = hooks.get(kind_of(grant.path), NO_HOOKS)
-    if hook.extra_locks or registry.can_move_others(kind_of(grant.path)):
+    if hook.extra_locks or registry.can_move_descendants(kind_of(grant.path)):
         restore_objects(connection, action, ending.at, ending.message or LEFT_OVER_MESSAGE)
         shown = ""
     outcome = outcome.model_copy(update={"status": shown or read_aggregated_status(connection, ending.path)})
@@ -126,8 +126,8 @@ def _outcome_of_unknown_action(connection: sa.Connection, ending: ActionEnding) 
 def _ending_message(result: ActionResult, message: str) -> str:
     """Returns result and message in one line, without repeating the result."""
     if message == result or message.startswith(f"{result}; "):
-        return one_line(message)
-    return one_line(f"{result}: {message}" if message else result.value)
+        return format_one_line(message)
+    return format_one_line(f"{result}: {message}" if message else result.value)
 
 
 def _land_remaining_targets(
@@ -145,7 +145,7 @@ def _land_remaining_targets(
             status = _failure_status(path, doing, status, came_from)
             error = f"{UNANSWERED_MESSAGE}: {ending.message}" if ending.message else UNANSWERED_MESSAGE
             left[place, doing].append(TargetLanding(path, status, error=error))
-        troubles.append(TargetFailure(path=path, status=status, error=one_line(error, 200), at=ending.at))
+        troubles.append(TargetFailure(path=path, status=status, error=format_one_line(error, 200), at=ending.at))
     for (place, doing), landings in left.items():
         ends = {"first": landings[0].path, "last": landings[-1].path, "count": len(landings)}
         chunk = Chunk(epoch=grant.epoch, placement=place, action=doing, **ends)
@@ -159,7 +159,7 @@ def _failure_status(path: str, action: str, status: str, came_from: str) -> str:
     return (own or rows)[0].failure_status(came_from)
 
 
-def _count_outcome(grant: Grant, ending: ActionEnding, troubles: list[TargetFailure]) -> Outcome:
+def _build_outcome(grant: Grant, ending: ActionEnding, troubles: list[TargetFailure]) -> Outcome:
     """Builds the outcome; the counts come from the stored rows, not from the workflow."""
     failed = len(troubles) + ending.lost
     result = ending.result
@@ -191,7 +191,7 @@ def _write_final_status(connection: sa.Connection, grant: Grant, ending: ActionE
     """
     kind = registry.kind_at(grant.path)
     if grant.action in kind.table.hidden_actions:
-        _record_hidden_work(connection, grant, ending, outcome)
+        _record_hidden_action_end(connection, grant, ending, outcome)
         return ""
     good = outcome.result is ActionResult.SUCCEEDED or (outcome.result is ActionResult.PARTIAL and grant.then != NONE)
     row = connection.execute(_LOCK_OBJECT_UNDER_WAY, _object_parameters(grant)).one_or_none()
@@ -200,7 +200,7 @@ def _write_final_status(connection: sa.Connection, grant: Grant, ending: ActionE
     to = grant.then if good else _failure_status(grant.path, grant.action, grant.during, grant.came_from)
     reason = _ending_message(outcome.result, ending.message)
     if ending.to and not _may_end_in(grant, row.status, ending.to):
-        reason = one_line(f"{NO_ROW_MESSAGE}: {ending.to}; {reason}")
+        reason = format_one_line(f"{NO_ROW_MESSAGE}: {ending.to}; {reason}")
     elif ending.to:
         to = ending.to
     rest = {"target_action": NONE, "target_status": NONE, "changed_at": ending.at}
@@ -212,7 +212,7 @@ def _write_final_status(connection: sa.Connection, grant: Grant, ending: ActionE
     _OBJECT_ITSELF.change_objects(connection, _object_parameters(grant), told)
     shown = read_aggregated_status(connection, grant.path) if kind.aggregate and to != NONE else ""
     if shown not in ("", to):
-        reason = one_line(f"{reason}; {kind.table.label} is {shown}")
+        reason = format_one_line(f"{reason}; {kind.table.label} is {shown}")
     effect = LineEffect.APPLIED if good else LineEffect.ABANDONED
     change = (row.status, to, grant.epoch, reason, effect)
     end = history_line(grant.path, ending.at, Actor.CONTROLLER, grant.action, *change)
@@ -220,14 +220,14 @@ def _write_final_status(connection: sa.Connection, grant: Grant, ending: ActionE
     return shown
 
 
-def _record_hidden_work(connection: sa.Connection, grant: Grant, ending: ActionEnding, outcome: Outcome) -> None:
+def _record_hidden_action_end(connection: sa.Connection, grant: Grant, ending: ActionEnding, outcome: Outcome) -> None:
     """Records the end of a hidden action: info and a history line, and no status."""
     which = objects.c.path == grant.path
     row = connection.execute(sa.select(objects.c.status, objects.c.info).where(which).with_for_update()).one_or_none()
     if row is None:
         return
     if ending.info is not None:
-        update_details(connection, grant.path, info=merge_info(row.info, ending.info))
+        update_object_columns(connection, grant.path, info=merge_info(row.info, ending.info))
     reason = _ending_message(outcome.result, ending.message)
     same = (row.status, row.status)
     told = history_line(grant.path, ending.at, Actor.CONTROLLER, grant.action, *same, grant.epoch, reason)
@@ -237,7 +237,7 @@ def _record_hidden_work(connection: sa.Connection, grant: Grant, ending: ActionE
 def _may_end_in(grant: Grant, status: str, to: str) -> bool:
     """Tells whether the action may end in another status than its row names: by a landing row or by a step."""
     table = registry.kind_at(grant.path).table
-    landing = table.row_for_ending(grant.action, grant.during, grant.came_from, to)
+    landing = table.find_ending_row(grant.action, grant.during, grant.came_from, to)
     return landing is not None or table.judge_step(status, to, Actor.CONTROLLER).ruling is not Ruling.REFUSED
 
 

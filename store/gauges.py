@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from store.clock import read_now
+from store.dbtime import read_database_time
 from store.healing import read_reports
 from store.schema import IS_OPEN, actions
-from store.transaction import Store, transaction
+from store.transaction import SqlStore, transaction
 
 _SELECT_OPEN = sa.select(sa.func.count(), sa.func.min(actions.c.began_at)).where(IS_OPEN)
 
@@ -24,7 +24,7 @@ class StoreGauges(NamedTuple):
 
 
 def _read_gauges(connection: sa.Connection) -> StoreGauges:
-    now = read_now(connection)
+    now = read_database_time(connection)
     number, oldest = connection.execute(_SELECT_OPEN).one()
     age = max(0.0, (now - oldest).total_seconds()) if oldest else 0.0
     if not (reports := read_reports(connection, 1)):
@@ -33,7 +33,7 @@ def _read_gauges(connection: sa.Connection) -> StoreGauges:
     return StoreGauges(number, age, sum(last.counts.values()), max(0.0, (now - last.at).total_seconds()))
 
 
-class SqlGauges(Store):
+class SqlGauges(SqlStore):
     """The reads behind a worker's gauges."""
 
     read_gauges = transaction(_read_gauges)

@@ -16,11 +16,11 @@ import sqlalchemy as sa
 from domain import registry
 from domain.limits import VMS_PER_CHUNK
 from domain.locks import LockMode
-from domain.model import Chunk, Claim, Grant, LockHolder, NewObject
+from domain.model import BeginRequest, Chunk, Grant, LockHolder, NewObject
 from domain.paths import parent_of
 from domain.requests import spec_digest
 from domain.statetable import NONE, Actor, Row, Ruling
-from store.delegation import Mandate
+from store.delegation import PrincipalCheck
 from store.epochs import insert_action
 from store.history import history_line, merge_info
 from store.hooks import GrantExtras
@@ -87,13 +87,13 @@ class GrantWriter:
     """Writes an admitted action: object, members, history, locks and grant."""
 
     connection: sa.Connection
-    claim: Claim
+    claim: BeginRequest
     kind: registry.Kind
     plan: AdmissionPlan
     row: Row
     extra: GrantExtras
     behind: list[LockHolder]
-    mandate: Mandate
+    mandate: PrincipalCheck
 
     def write_new_object(self, want: dict[str, LockMode]) -> Grant:
         """Creates the object, and what its family creates with it."""
@@ -132,12 +132,12 @@ class GrantWriter:
             raise RuntimeError(f"{path} is not {came_from} any more")
         self._create_members(list(self.extra.new_objects), grant)
         if members:
-            self._take_members(which | {"mine": grant.epoch}, grant)
+            self._move_members_to_transitional(which | {"mine": grant.epoch}, grant)
         self._record_history(grant, many=bool(members))
         self._insert_locks(want)
         return grant
 
-    def _take_members(self, which: dict[str, Any], grant: Grant) -> None:
+    def _move_members_to_transitional(self, which: dict[str, Any], grant: Grant) -> None:
         """Moves the members under way. Fails if their number is not that of the grant."""
         taken = 0
         for status, row in self.plan.members.items():
@@ -157,7 +157,7 @@ class GrantWriter:
             came_from=self.plan.came_from,
             during=self.plan.came_from if self.row.hidden else str(self.row.during),
             then=self.row.success_status(self.plan.came_from),
-            chunks=chunks_of(ranges, 0, request.action),
+            chunks=ranges_to_chunks(ranges, 0, request.action),
             targets=sum(count for *_, count in ranges),
             skipped=self.plan.skipped,
             details=self.extra.details.model_dump(mode="json", exclude_unset=True) if self.extra.details else {},
@@ -200,7 +200,7 @@ class GrantWriter:
         for each in born:
             by_kind[each.kind].append(each)
         for kind, some in by_kind.items():
-            row = registry.find_kind(kind).table.creation_row(grant.action)
+            row = registry.find_kind(kind).table.find_creation_row(grant.action)
             assert row, f"no row lets {grant.action} bring a {kind} into being"
             self._insert_objects([new_object_row(each) for each in some], row, grant.epoch)
             loose = [each for each in some if not (each.placement and registry.is_member_kind(kind))]
@@ -232,7 +232,7 @@ class GrantWriter:
         if many:
             which = {"which": grant.path, "mine": grant.epoch}
             line = {"at": self.claim.at, "actor": Actor.USER.value, "action": grant.action}
-            _TAKEN_MEMBERS.record_arrivals(self.connection, which, line)
+            _TAKEN_MEMBERS.record_lines_after_move(self.connection, which, line)
 
     def _insert_locks(self, want: dict[str, LockMode]) -> None:
         rest = {
@@ -291,7 +291,7 @@ def cut_into_ranges(placed: Iterable[tuple[str, str]]) -> Iterable[Range]:
             yield place, part[0], part[-1], len(part)
 
 
-def chunks_of(ranges: Iterable[Range], epoch: int, action: str) -> list[Chunk]:
+def ranges_to_chunks(ranges: Iterable[Range], epoch: int, action: str) -> list[Chunk]:
     """Ranges as chunks of an action."""
     return [
         Chunk(epoch=epoch, placement=place, action=action, first=first, last=last, count=count)

@@ -8,14 +8,14 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from domain import registry
-from domain.healing import MAX_FINDINGS_REPORTED, HealReport, Leftover, Suspect
+from domain.healing import MAX_FINDINGS_REPORTED, HealReport, Leftover, StuckItem
 from domain.model import ActionResult
 from domain.paths import kind_of
 from domain.statetable import NONE, LineEffect
 from domain.wire import object_path_of
 from store.hooks import HooksByKind
 from store.recovery import abandon_run, restore_status
-from store.rows import read_all
+from store.rows import parse_rows
 from store.schema import IS_NEVER_CREATED, IS_OPEN, IS_UNDER_WAY, LockRow, ObjectRow, actions, history, locks, objects
 from store.schema import heal_reports as reports
 
@@ -71,10 +71,10 @@ _SELECT_LEFTOVERS = (
 )
 
 
-def list_suspects(connection: sa.Connection, before: datetime) -> list[Suspect]:
+def list_stuck_items(connection: sa.Connection, before: datetime) -> list[StuckItem]:
     """Returns open actions, locks and transitional objects older than `before`; the sweep asks Temporal about them."""
     found = [
-        Suspect(
+        StuckItem(
             path=path,
             owner=registry.workflow_id_of(path, action),
             run=run,
@@ -85,22 +85,22 @@ def list_suspects(connection: sa.Connection, before: datetime) -> list[Suspect]:
         )
         for path, run, action, since, epoch, status in connection.execute(_SELECT_OPEN_ACTIONS, {"before": before})
     ]
-    return [*found, *_suspects_by_lock(connection, before), *_suspects_by_object(connection, before)]
+    return [*found, *_stuck_items_by_lock(connection, before), *_stuck_items_by_object(connection, before)]
 
 
-def _suspects_by_lock(connection: sa.Connection, before: datetime) -> Iterable[Suspect]:
-    seen: dict[tuple[str, str], Suspect] = {}
-    for row in read_all(LockRow, connection.execute(_SELECT_UNOWNED_LOCKS, {"before": before})):
+def _stuck_items_by_lock(connection: sa.Connection, before: datetime) -> Iterable[StuckItem]:
+    seen: dict[tuple[str, str], StuckItem] = {}
+    for row in parse_rows(LockRow, connection.execute(_SELECT_UNOWNED_LOCKS, {"before": before})):
         owner, run, path = row.owner, row.run, object_path_of(row.owner)
-        suspect = Suspect(path=path, owner=owner, run=run, action=row.action, since=row.since, status="lock")
+        suspect = StuckItem(path=path, owner=owner, run=run, action=row.action, since=row.since, status="lock")
         seen.setdefault((owner, run), suspect)
     return seen.values()
 
 
-def _suspects_by_object(connection: sa.Connection, before: datetime) -> Iterable[Suspect]:
-    for row in read_all(ObjectRow, connection.execute(_SELECT_UNOWNED_OBJECTS, {"before": before})):
+def _stuck_items_by_object(connection: sa.Connection, before: datetime) -> Iterable[StuckItem]:
+    for row in parse_rows(ObjectRow, connection.execute(_SELECT_UNOWNED_OBJECTS, {"before": before})):
         if row.status in registry.find_kind(row.kind).table.transitional_statuses:
-            yield Suspect(
+            yield StuckItem(
                 path=row.path,
                 owner="",
                 run="",
@@ -111,7 +111,9 @@ def _suspects_by_object(connection: sa.Connection, before: datetime) -> Iterable
             )
 
 
-def heal_suspect(connection: sa.Connection, hooks: HooksByKind, suspect: Suspect, at: datetime, message: str) -> bool:
+def heal_stuck_item(
+    connection: sa.Connection, hooks: HooksByKind, suspect: StuckItem, at: datetime, message: str
+) -> bool:
     """Abandons a dead action, or restores an orphaned object. Returns False if nothing was left to heal."""
     if not suspect.run:
         return _restore_unowned_object(connection, suspect, at, message) > 0
@@ -123,7 +125,7 @@ def heal_suspect(connection: sa.Connection, hooks: HooksByKind, suspect: Suspect
     return left is not None
 
 
-def _restore_unowned_object(connection: sa.Connection, suspect: Suspect, at: datetime, message: str) -> int:
+def _restore_unowned_object(connection: sa.Connection, suspect: StuckItem, at: datetime, message: str) -> int:
     """Restores an object that is transitional although its action has ended. Returns how many were restored."""
     still_open = sa.select(actions.c.epoch).where(actions.c.epoch == suspect.epoch, actions.c.ended_at.is_(None))
     if connection.execute(still_open).first():
@@ -141,7 +143,7 @@ def list_leftovers(connection: sa.Connection) -> list[Leftover]:
     ]
 
 
-def save_report(connection: sa.Connection, report: HealReport) -> HealReport:
+def save_heal_report(connection: sa.Connection, report: HealReport) -> HealReport:
     """Stores a heal report and deletes the oldest ones. Returns the report with its number."""
     cut = report.model_copy(update={"found": report.found[:MAX_FINDINGS_REPORTED]})
     new = sa.insert(reports).values(at=report.at, report=cut.model_dump(mode="json")).returning(reports.c.number)

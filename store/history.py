@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from domain.errors import one_line
+from domain.errors import format_one_line
 from domain.statetable import LineEffect
 
 NO_ROW_MESSAGE = "ignored: no row leads there"
@@ -32,7 +32,7 @@ def history_line(
         "source": source,
         "to": to,
         "epoch": epoch,
-        "message": one_line(message),
+        "message": format_one_line(message),
         "effect": effect.value,
     }
 

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel
 
-from domain.model import Claim, Grant, Move, NewObject, Outcome, Request, Step
+from domain.model import BeginRequest, Grant, Move, NewObject, Outcome, Request, Step
 from domain.statetable import Row
 from store.schema import ObjectRow
 
@@ -35,7 +35,7 @@ class GrantExtras:
 
 
 # Decides whether an action may begin, and adds to its grant; or raises Refused.
-AdmitHook = Callable[[sa.Connection, Claim, BaseModel | None, MaybeObjectRow, Row], GrantExtras]
+AdmitHook = Callable[[sa.Connection, BeginRequest, BaseModel | None, MaybeObjectRow, Row], GrantExtras]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,9 @@ class Hooks:
     admit: AdmitHook | None = None
     after_step: Callable[[sa.Connection, Step], None] | None = None  # raises Refused: the step is taken back
     on_finish: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
-    rehearse: Callable[[sa.Connection, Claim, Grant], None] | None = None  # in a dry run: what the action writes next
+    rehearse: Callable[[sa.Connection, BeginRequest, Grant], None] | None = (
+        None  # in a dry run: what the action writes next
+    )
     before_removal: Callable[[sa.Connection, Mapping[str, Any], datetime], None] | None = None
 
 

@@ -6,11 +6,11 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import Category, Refused
-from domain.model import Claim
-from store.clock import read_now
+from domain.model import BeginRequest
+from store.dbtime import read_database_time
 from store.hooks import HooksByKind
 from store.recovery import abandon_run
-from store.schema import Identity, actions, history, locks, store_identity
+from store.schema import StoreIdentityRow, actions, history, locks, store_identity
 
 RESTORED_MESSAGE = (
     "the store was restored from a backup while it ran; restored to its status before, without asking the cloud"
@@ -19,12 +19,12 @@ RESTORED_MESSAGE = (
 _SELECT_IDENTITY = sa.select(store_identity)
 
 
-def read_identity(connection: sa.Connection) -> Identity:
+def read_identity(connection: sa.Connection) -> StoreIdentityRow:
     """Returns the store's id, incarnation and the time of the last restore."""
-    return Identity(*connection.execute(_SELECT_IDENTITY).one())
+    return StoreIdentityRow(*connection.execute(_SELECT_IDENTITY).one())
 
 
-def check_incarnation(connection: sa.Connection, claim: Claim) -> None:
+def check_incarnation(connection: sa.Connection, claim: BeginRequest) -> None:
     """Refuses a run that started before the store was restored: the restored store may lack what it did."""
     if claim.started is None:
         return
@@ -37,10 +37,10 @@ def check_incarnation(connection: sa.Connection, claim: Claim) -> None:
         )
 
 
-def mark_restored(connection: sa.Connection, hooks: HooksByKind) -> tuple[Identity, int]:
+def mark_restored(connection: sa.Connection, hooks: HooksByKind) -> tuple[StoreIdentityRow, int]:
     """Raises the incarnation and abandons every open action. Returns the new identity and their number."""
-    at, before = read_now(connection), read_identity(connection)
-    after = Identity(before.id, before.incarnation + 1, at)
+    at, before = read_database_time(connection), read_identity(connection)
+    after = StoreIdentityRow(before.id, before.incarnation + 1, at)
     connection.execute(sa.update(store_identity).values(incarnation=after.incarnation, since=at))
     left = sa.select(actions.c.path, actions.c.action, actions.c.run).where(actions.c.ended_at.is_(None))
     opened = connection.execute(left.order_by(actions.c.epoch)).all()

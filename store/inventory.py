@@ -6,17 +6,17 @@ from functools import partial
 
 from domain.dryrun import DryRun
 from domain.errors import Refused
-from domain.model import Admission, Claim, Refusal
+from domain.model import Admission, BeginRequest, Refusal
 from domain.quotas import QuotaQuery, QuotasView
 from store import (
     aliases,
-    answers,
     attempts,
     audit,
     begin,
     events,
     finish,
     healing,
+    idempotency,
     land,
     preview,
     proofs,
@@ -47,10 +47,10 @@ class SqlInventory(HookedStore, SqlWaitQueue):
         self.access = access
         self.current_quotas = quotas
 
-    async def begin_action(self, claim: Claim) -> Admission:
+    async def begin_action(self, claim: BeginRequest) -> Admission:
         """Identifies the sender first, without a transaction: a wrong proof takes no lock. A grant stays valid."""
         try:
-            sender = self.access.identify_claim(claim)
+            sender = self.access.identify_requester(claim)
         except Refused as refused:
             earlier = await self.find_answer_of_run(claim.run)
             return earlier or Admission(refusal=Refusal.from_error(refused))
@@ -64,10 +64,10 @@ class SqlInventory(HookedStore, SqlWaitQueue):
         )
         return await self.database.run_transaction(begins)
 
-    async def check_admission(self, claim: Claim) -> DryRun:
+    async def preview_admission(self, claim: BeginRequest) -> DryRun:
         return await self.database.run_transaction(
             partial(
-                preview.check_admission,
+                preview.preview_admission,
                 hooks=self.hooks,
                 claim=claim,
                 access=self.access,
@@ -76,10 +76,12 @@ class SqlInventory(HookedStore, SqlWaitQueue):
         )
 
     async def read_quotas(self, query: QuotaQuery) -> QuotasView:
-        return await self.database.read_snapshot(partial(quotas.read_quotas, query=query, quotas=self.current_quotas()))
+        return await self.database.run_in_snapshot(
+            partial(quotas.read_quotas, query=query, quotas=self.current_quotas())
+        )
 
-    find_answer_of_run = snapshot_read(answers.find_answer_of_run)
-    record_attempt = transaction(attempts.record_attempt)
+    find_answer_of_run = snapshot_read(idempotency.find_answer_of_run)
+    record_access_attempt = transaction(attempts.record_access_attempt)
     use_proof = transaction(proofs.use_proof)
     is_proof_used = transaction(proofs.is_proof_used)
     forget_expired_proofs = transaction(proofs.forget_expired_proofs)
@@ -89,12 +91,12 @@ class SqlInventory(HookedStore, SqlWaitQueue):
     finish_action = hooked_transaction(finish.finish_action)
     is_action_open = transaction(queries.is_action_open)
 
-    list_suspects = transaction(healing.list_suspects)
-    heal_suspect = hooked_transaction(healing.heal_suspect)
+    list_stuck_items = transaction(healing.list_stuck_items)
+    heal_stuck_item = hooked_transaction(healing.heal_stuck_item)
     abandon_run = hooked_transaction(recovery.abandon_run)
     list_leftovers = transaction(healing.list_leftovers)
     prune_batch = transaction(retention.prune_batch)
-    save_report = transaction(healing.save_report)
+    save_heal_report = transaction(healing.save_heal_report)
     read_reports = transaction(healing.read_reports)
 
     read_object = snapshot_read(queries.read_object)
@@ -110,4 +112,4 @@ class SqlInventory(HookedStore, SqlWaitQueue):
     list_locks = snapshot_read(queries.list_locks)
     read_audit_snapshot = snapshot_read(audit.read_audit_snapshot)
     read_last_epoch = transaction(audit.read_last_epoch)
-    paths_begun_since = transaction(audit.paths_begun_since)
+    list_paths_begun_since = transaction(audit.list_paths_begun_since)

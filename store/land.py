@@ -10,10 +10,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain import registry
-from domain.errors import one_line
+from domain.errors import format_one_line
 from domain.model import Chunk, Target, TargetLanding
 from domain.statetable import NONE, Actor, LineEffect
-from store.clock import resolve_write_time
+from store.dbtime import resolve_write_time
 from store.history import NO_ROW_MESSAGE, NOT_OWNED_MESSAGE, history_line
 from store.hooks import NO_HOOKS, HooksByKind
 from store.schema import objects
@@ -80,11 +80,11 @@ def land_targets(
             telling.append(landing)
         else:
             plain[landing.status].append(landing.path)
-    landed = sum(_land_alike(connection, hooks, chunk, to, names, at) for to, names in plain.items())
-    return landed + (_land_each(connection, chunk, telling, at) if telling else 0)
+    landed = sum(_land_in_bulk(connection, hooks, chunk, to, names, at) for to, names in plain.items())
+    return landed + (_land_individually(connection, chunk, telling, at) if telling else 0)
 
 
-def _land_alike(
+def _land_in_bulk(
     connection: sa.Connection, hooks: HooksByKind, chunk: Chunk, to: str, names: list[str], at: datetime
 ) -> int:
     """Lands targets that reach one status without error or info, with a few statements for any number of them."""
@@ -92,7 +92,7 @@ def _land_alike(
     mine = {"names": names, "mine": chunk.epoch}
     groups = connection.execute(_COUNT_BY_STATUS, mine).all()
     if sum(count for _, _, count in groups) < len(names):
-        owned = _lock_owned(connection, names, chunk.epoch)
+        owned = _lock_owned_targets(connection, names, chunk.epoch)
         _record_ignored(connection, chunk, [TargetLanding(name, to) for name in names if name not in owned], at)
     landed = 0
     for status, came_from, count in groups:
@@ -102,7 +102,7 @@ def _land_alike(
         legal = table.can_land(chunk.action, status, came_from, to)
         told = {"at": at, "actor": Actor.CLOUD.value, "action": chunk.action, "to": to}
         if not legal:
-            _TARGETS_ALIKE.record_departures(
+            _TARGETS_ALIKE.record_lines_before_move(
                 connection, here, told | {"message": NO_ROW_MESSAGE, "effect": LineEffect.IGNORED.value}
             )
             continue
@@ -115,10 +115,10 @@ def _land_alike(
     return landed
 
 
-def _land_each(connection: sa.Connection, chunk: Chunk, landings: list[TargetLanding], at: datetime) -> int:
+def _land_individually(connection: sa.Connection, chunk: Chunk, landings: list[TargetLanding], at: datetime) -> int:
     """Lands targets that each have an error or info of their own, with one prepared statement."""
     table = registry.kind_at(chunk.first).table
-    owned = _lock_owned(connection, [landing.path for landing in landings], chunk.epoch)
+    owned = _lock_owned_targets(connection, [landing.path for landing in landings], chunk.epoch)
     _record_ignored(connection, chunk, [landing for landing in landings if landing.path not in owned], at)
     changes: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []
@@ -131,7 +131,7 @@ def _land_each(connection: sa.Connection, chunk: Chunk, landings: list[TargetLan
         same = (landing.path, at, Actor.CLOUD, chunk.action)
         lines.append(history_line(*same, status, landing.status, chunk.epoch, *why))
         if legal:
-            news = {"status": landing.status, "error": one_line(landing.error)}
+            news = {"status": landing.status, "error": format_one_line(landing.error)}
             changes.append({"name": landing.path, "mine": chunk.epoch, **news, **_columns_at_rest(at)})
             if landing.info is not None:
                 changes[-1]["info"] = landing.info
@@ -152,7 +152,7 @@ def _columns_at_rest(at: datetime) -> dict[str, Any]:
     return {"target_action": NONE, "target_status": NONE, "changed_at": at}
 
 
-def _lock_owned(connection: sa.Connection, names: list[str], epoch: int) -> dict[str, tuple[str, str]]:
+def _lock_owned_targets(connection: sa.Connection, names: list[str], epoch: int) -> dict[str, tuple[str, str]]:
     """Locks the objects that the action still owns. Returns their status and previous status, by path."""
     rows = connection.execute(_LOCK_OWNED, {"names": names, "mine": epoch})
     return {path: (status, came_from) for path, status, came_from in rows}

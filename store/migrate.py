@@ -18,20 +18,20 @@ _ADVISORY_LOCK = 7_267_438  # an arbitrary key of the advisory lock
 
 def migrate_schema(database: Database) -> tuple[str, str]:
     """Upgrades the schema in one transaction. Returns the versions before and after; refuses a newer schema."""
-    return database.run_transaction_here(_upgrade)
+    return database.run_transaction_blocking(_upgrade)
 
 
-def read_version(database: Database) -> str:
+def read_schema_version(database: Database) -> str:
     """Returns the database's schema version, or an empty string."""
-    return database.run_transaction_here(_read_version)
+    return database.run_transaction_blocking(_read_schema_version)
 
 
-def newest_version() -> str:
+def newest_schema_version() -> str:
     """Returns this code's schema version."""
     return _script_directory().get_current_head() or ""
 
 
-def known_versions() -> set[str]:
+def known_schema_versions() -> set[str]:
     """Returns every schema version up to this code's."""
     return {script.revision for script in _script_directory().walk_revisions()}
 
@@ -40,7 +40,7 @@ def newer_schema_refusal(found: str) -> Refused:
     """Returns the refusal for a schema that is newer than this code."""
     return Refused(
         Category.INVALID,
-        f"the store has schema {found}, which is newer than this program's {newest_version()}",
+        f"the store has schema {found}, which is newer than this program's {newest_schema_version()}",
         "upgrade this program, or point RATCHET_STORE_URL to another store",
     )
 
@@ -51,16 +51,16 @@ def _upgrade(connection: sa.Connection) -> tuple[str, str]:
         for patience in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
             connection.exec_driver_sql(f"SET LOCAL {patience} = 0")
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
-    before = _read_version(connection)
-    if before and before not in known_versions():
+    before = _read_schema_version(connection)
+    if before and before not in known_schema_versions():
         raise newer_schema_refusal(before)
     config = _alembic_config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
-    return before, newest_version()
+    return before, newest_schema_version()
 
 
-def _read_version(connection: sa.Connection) -> str:
+def _read_schema_version(connection: sa.Connection) -> str:
     return MigrationContext.configure(connection).get_current_revision() or ""
 
 

@@ -7,10 +7,10 @@ from dataclasses import astuple
 
 import sqlalchemy as sa
 
-from domain.permits import PermitLimits, PermitRequest, PermitShare, PermitTerms, settle_shares
-from store import clock
+from domain.permits import PermitLimits, PermitReply, PermitRequest, PermitShare, compute_permit_shares
+from store import dbtime
 from store.schema import VmPermitRow, permits
-from store.transaction import Store, transaction
+from store.transaction import SqlStore, transaction
 
 _LOCK_CLOUD = (
     sa.select(permits.c.cloud).where(permits.c.cloud == sa.bindparam("of"), permits.c.worker == "").with_for_update()
@@ -32,14 +32,14 @@ _INSERT_SHARES = sa.insert(permits)
 
 def exchange_permits(
     connection: sa.Connection, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits
-) -> PermitTerms:
+) -> PermitReply:
     """Replaces a worker's shares of a cloud by new ones for its requests, and deletes expired shares of all workers."""
     if connection.execute(_LOCK_CLOUD, {"of": cloud}).first() is None:
         connection.execute(_INSERT_CLOUD, {"of": cloud})
         connection.execute(_LOCK_CLOUD, {"of": cloud})
-    now = clock.read_micros(connection) / 1e6
+    now = dbtime.read_database_micros(connection) / 1e6
     shares = [PermitShare(*row) for row in connection.execute(_SELECT_SHARES, {"of": cloud})]
-    mine, terms = settle_shares(shares, worker, wishes, limits, now)
+    mine, terms = compute_permit_shares(shares, worker, wishes, limits, now)
     if any(share.worker == worker or share.until <= now for share in shares):
         connection.execute(_DELETE_SHARES, {"of": cloud, "by": worker, "now": now})
     if mine:
@@ -47,7 +47,7 @@ def exchange_permits(
     return terms
 
 
-class SqlPermitStore(Store):
+class SqlPermitStore(SqlStore):
     """The store of concurrency permits: `domain.permits.PermitStore` on the inventory's database."""
 
     exchange_permits = transaction(exchange_permits)

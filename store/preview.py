@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from domain.dryrun import ActionPreview, DryRun, PlannedChange
 from domain.locks import LockMode
-from domain.model import Claim, Grant
+from domain.model import BeginRequest, Grant
 from domain.paths import kind_of
 from domain.quotafile import Quotas
 from domain.statetable import NONE, LineEffect, Ruling
@@ -33,10 +33,10 @@ _SELECT_LOCKED = (
 _SELECT_SPEC = sa.select(objects.c.spec).where(objects.c.path == sa.bindparam("at_path"))
 
 
-def check_admission(
+def preview_admission(
     connection: sa.Connection,
     hooks: HooksByKind,
-    claim: Claim,
+    claim: BeginRequest,
     access: AccessCheck = EVERYBODY,
     quotas: Quotas | None = None,
 ) -> DryRun:

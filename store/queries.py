@@ -9,13 +9,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain import registry
+from domain.actionview import ActionView
 from domain.errors import Category, Refused
 from domain.locks import HeldLock, LockMode
 from domain.model import HistoryLine, ObjectView, Outcome, PlacementCounts, TargetFailure, TreeView
 from domain.paths import check_path
-from domain.runs import ActionView
 from domain.statetable import NONE
-from store.rows import find_object, read_all
+from store.rows import find_object, parse_rows
 from store.schema import LockRow, ObjectRow, actions, history, locks, objects
 
 MAX_MEMBERS = 20_000
@@ -62,7 +62,7 @@ _SELECT_THESE = sa.select(objects).where(objects.c.path.in_(sa.bindparam("paths"
 
 def read_objects(connection: sa.Connection, paths: Sequence[str]) -> dict[str, ObjectView]:
     """The objects at these paths, by path; those that exist."""
-    rows = read_all(ObjectRow, connection.execute(_SELECT_THESE, {"paths": list(paths)}))
+    rows = parse_rows(ObjectRow, connection.execute(_SELECT_THESE, {"paths": list(paths)}))
     return {view.path: view for view in _object_views(connection, rows)}
 
 
@@ -133,13 +133,15 @@ def list_objects(
         check_path(after)
     if not prefix:
         first = {"kind": kind, "after": after, "most": limit}
-        return _object_views(connection, read_all(ObjectRow, connection.execute(_SELECT_OF_KIND, first)))
+        return _object_views(connection, parse_rows(ObjectRow, connection.execute(_SELECT_OF_KIND, first)))
     # Two index ranges, one after the other: with OR the whole index would be read.
     check_path(prefix)
-    itself = read_all(ObjectRow, connection.execute(_SELECT_ITSELF, {"kind": kind, "at_path": prefix, "after": after}))
+    itself = parse_rows(
+        ObjectRow, connection.execute(_SELECT_ITSELF, {"kind": kind, "at_path": prefix, "after": after})
+    )
     start = {"kind": kind, "after": max(after, f"{prefix}:"), "end": f"{prefix};", "most": limit - len(itself)}
     return _object_views(
-        connection, [*itself, *read_all(ObjectRow, connection.execute(_SELECT_OF_KIND_BELOW, start))][:limit]
+        connection, [*itself, *parse_rows(ObjectRow, connection.execute(_SELECT_OF_KIND_BELOW, start))][:limit]
     )
 
 
@@ -181,8 +183,8 @@ def list_locks(connection: sa.Connection, prefix: str = "") -> list[HeldLock]:
     """Returns the locks held at or below a path, or all locks."""
     query = sa.select(locks).order_by(locks.c.path, locks.c.owner)
     if prefix:
-        query = query.where(is_at_or_below(locks.c.path, prefix))
-    return [lock_from_row(row) for row in read_all(LockRow, connection.execute(query))]
+        query = query.where(at_or_below_condition(locks.c.path, prefix))
+    return [lock_from_row(row) for row in parse_rows(LockRow, connection.execute(query))]
 
 
 def lock_from_row(row: LockRow) -> HeldLock:
@@ -200,12 +202,12 @@ def read_aggregated_status(connection: sa.Connection, path: str) -> str:
     return aggregate(phase, _count_statuses(connection, {path: kind}).get(path, {})) if aggregate else str(phase)
 
 
-def is_at_or_below(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
+def at_or_below_condition(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
     """Condition for a path and everything below it; `;` follows `:` in ASCII, so `a` does not match `ab`."""
-    return (column == prefix) | is_below(column, prefix)
+    return (column == prefix) | below_condition(column, prefix)
 
 
-def is_below(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
+def below_condition(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
     """Condition for everything below a path, without the path itself: one index range."""
     check_path(prefix)
     return (column > f"{prefix}:") & (column < f"{prefix};")
@@ -213,7 +215,7 @@ def is_below(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[boo
 
 def _read_members(connection: sa.Connection, path: str) -> list[ObjectView]:
     query = sa.select(objects).where(objects.c.parent == path).order_by(objects.c.placement, objects.c.path)
-    return _object_views(connection, read_all(ObjectRow, connection.execute(query.limit(MAX_MEMBERS))))
+    return _object_views(connection, parse_rows(ObjectRow, connection.execute(query.limit(MAX_MEMBERS))))
 
 
 def _object_views(connection: sa.Connection, rows: Sequence[ObjectRow]) -> list[ObjectView]:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from domain import registry
-from domain.access import find_program
-from domain.model import Claim
+from domain.access import find_requesting_program
+from domain.model import BeginRequest
 from domain.paths import check_path
 from domain.quotafile import Quotas
 from domain.quotas import WINDOW_MICROS, Quota, QuotaQuery, QuotasView, QuotaUse, TenantQuota, check_room, next_turn
-from store.clock import read_micros
+from store.dbtime import read_database_micros
 from store.hooks import GrantExtras
 from store.schema import IS_OPEN, actions, tenant_rates, tenant_usage
 
@@ -93,7 +93,7 @@ class QuotaCheck:
         check_room(self.quota, used, len(kinds) + extra.planned_vms, vms, not self.by_program)
 
 
-def start_check(connection: sa.Connection, claim: Claim, quotas: Quotas | None) -> QuotaCheck | None:
+def start_check(connection: sa.Connection, claim: BeginRequest, quotas: Quotas | None) -> QuotaCheck | None:
     """Takes the tenant's turn and counts the request; refuses one too many in a minute. None: there are no limits."""
     tenant = registry.tenant_of(claim.request.path)
     quota = quotas.quota_of(tenant) if quotas else None
@@ -102,10 +102,10 @@ def start_check(connection: sa.Connection, claim: Claim, quotas: Quotas | None) 
     if connection.dialect.name == "postgresql":
         turn = sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(f"quota {tenant}", 0))
         connection.execute(sa.select(turn))
-    by_program = bool(claim.parent or find_program(claim.request))
+    by_program = bool(claim.parent or find_requesting_program(claim.request))
     if quota.requests_per_minute and not by_program:
         before = connection.execute(_SELECT_RATE, {"of_tenant": tenant}).scalar_one_or_none() or 0
-        until = next_turn(tenant, quota.requests_per_minute, before, read_micros(connection))
+        until = next_turn(tenant, quota.requests_per_minute, before, read_database_micros(connection))
         connection.execute(_TAKE_TURN, {"tenant": tenant, "until": until})
     return QuotaCheck(tenant, quota, by_program)
 
@@ -125,7 +125,7 @@ def read_quotas(connection: sa.Connection, query: QuotaQuery, quotas: Quotas | N
     page = {"after_tenant": query.after, "most": query.limit * SHARDS}
     seen = [query.tenant] if query.tenant else connection.execute(_SELECT_TENANTS, page).scalars()
     names = list(dict.fromkeys(seen))[: query.limit]
-    now = read_micros(connection)
+    now = read_database_micros(connection)
     found: list[TenantQuota] = []
     for name in names:
         if name == registry.INSTALLATION:

@@ -7,17 +7,17 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from domain import registry
-from domain.errors import one_line
+from domain.errors import format_one_line
 from domain.locks import LockMode
 from domain.model import ActionResult, Outcome
 from domain.paths import kind_of
 from domain.statetable import NONE, Actor, LineEffect
 from domain.wire import object_path_of
-from store.clock import resolve_write_time
+from store.dbtime import resolve_write_time
 from store.grants import grant_of_action
 from store.hooks import NO_HOOKS, HooksByKind
-from store.queries import is_at_or_below, read_aggregated_status
-from store.rows import read_all
+from store.queries import at_or_below_condition, read_aggregated_status
+from store.rows import parse_rows
 from store.schema import ActionRow, actions, locks, objects
 from store.status import ObjectSet
 
@@ -42,8 +42,8 @@ def abandon_run(connection: sa.Connection, hooks: HooksByKind, owner: str, run: 
     """Ends the action of a run that the caller knows to be dead. Returns how many objects were restored."""
     path, at = object_path_of(owner), resolve_write_time(connection, at)
     dead = sa.select(actions).where(actions.c.run == run, actions.c.path == path, actions.c.ended_at.is_(None))
-    healed, message = 0, one_line(message)
-    for action in read_all(ActionRow, connection.execute(dead.with_for_update())):  # excludes its finish
+    healed, message = 0, format_one_line(message)
+    for action in parse_rows(ActionRow, connection.execute(dead.with_for_update())):  # excludes its finish
         healed += restore_objects(connection, action, at, message)
         outcome = Outcome(
             path=path,
@@ -70,7 +70,7 @@ def restore_objects(connection: sa.Connection, action: ActionRow, at: datetime, 
     ]
     if not paths:
         return 0
-    under = sa.or_(*(is_at_or_below(objects.c.path, path) for path in paths))
+    under = sa.or_(*(at_or_below_condition(objects.c.path, path) for path in paths))
     return restore_status(connection, under & (objects.c.epoch == action.epoch), at, message)
 
 

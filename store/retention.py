@@ -15,11 +15,11 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.healing import PruneResult
-from domain.invariants import AuditedLine, HistoryChecker, HistoryPosition
+from domain.invariants import AuditedHistoryLine, HistoryChecker, HistoryPosition
 from domain.paths import kind_of, parent_of
 from domain.statetable import LineEffect
 from store.healing import list_leftovers
-from store.rows import read_all
+from store.rows import parse_rows
 from store.schema import ActionRow, HistoryRow, actions, history, locks, objects, pruned
 
 ACTIONS_PER_BATCH = 100  # per transaction
@@ -69,7 +69,7 @@ _SELECT_LINES = (
 )
 
 
-class _OldLine(NamedTuple):
+class _PrunableLine(NamedTuple):
     """A line of the history, and what decides whether it may go."""
 
     line: HistoryRow
@@ -79,7 +79,7 @@ class _OldLine(NamedTuple):
     was: HistoryPosition  # where the history begins so far
 
     @classmethod
-    def of(cls, *values: Any) -> _OldLine:
+    def from_row(cls, *values: Any) -> _PrunableLine:
         """From a row of `_LINES`."""
         line, rest = values[: len(HistoryRow._fields)], values[len(HistoryRow._fields) :]
         current, oldest, latest, *was = rest
@@ -108,9 +108,9 @@ def prune_batch(
     The rows are exported before the commit: a crash in between exports them twice, and loses none.
     """
     which = {"after": after, "newest": int(before.timestamp() * 1_000_000), "before": before, "most": ACTIONS_PER_BATCH}
-    old = read_all(ActionRow, connection.execute(_LOCK_OLD_ACTIONS, which))
+    old = parse_rows(ActionRow, connection.execute(_LOCK_OLD_ACTIONS, which))
     kept = {leftover.path for leftover in list_leftovers(connection)} if old else set[str]()
-    lines = read_all(
+    lines = parse_rows(
         HistoryRow, connection.execute(_SELECT_STRAY_LINES, {"before": before, "most": STRAY_LINES_PER_BATCH})
     )
     ended: list[ActionRow] = []
@@ -136,7 +136,7 @@ def _prune_lines(connection: sa.Connection, epoch: int, kept: Set[str]) -> tuple
     gone, whole = list[HistoryRow](), True
     begins: dict[str, HistoryPosition] = {}
     vanished: list[str] = []
-    found = read_all(_OldLine.of, connection.execute(_SELECT_LINES, {"number": epoch}))
+    found = parse_rows(_PrunableLine.from_row, connection.execute(_SELECT_LINES, {"number": epoch}))
     for path, about in groupby(found, key=lambda line: line.line.path):
         rows = list(about)
         walk = None if path in kept else _position_after(path, rows, epoch)
@@ -152,7 +152,7 @@ def _prune_lines(connection: sa.Connection, epoch: int, kept: Set[str]) -> tuple
     return gone, whole
 
 
-def _position_after(path: str, rows: Sequence[_OldLine], epoch: int) -> HistoryPosition | None:
+def _position_after(path: str, rows: Sequence[_PrunableLine], epoch: int) -> HistoryPosition | None:
     """Replays an action's lines of one path. Returns the position reached, or None if the lines must stay."""
     first = rows[0]
     changes = [row for row in rows if row.line.effect != LineEffect.IGNORED]
@@ -164,7 +164,7 @@ def _position_after(path: str, rows: Sequence[_OldLine], epoch: int) -> HistoryP
     walk = HistoryChecker(kind.table, path)
     walk.resume_from(first.was)
     for row in rows:
-        walk.check_line(AuditedLine._make(getattr(row.line, name) for name in AuditedLine._fields))
+        walk.check_line(AuditedHistoryLine._make(getattr(row.line, name) for name in AuditedHistoryLine._fields))
     return None if walk.violation else walk.position
 
 
@@ -180,7 +180,7 @@ def _store_history_begins(
     are never reused."""
     if not begins:
         return
-    living = {above: _exists(connection, above) for above in {parent_of(path) or "" for path in vanished}}
+    living = {above: _object_exists(connection, above) for above in {parent_of(path) or "" for path in vanished}}
     forgotten = {path for path in vanished if not living[parent_of(path) or ""]}
     connection.execute(_DELETE_PRUNED, [{"at_path": path} for path in begins])
     if kept := [{"path": path, **begin._asdict()} for path, begin in begins.items() if path not in forgotten]:
@@ -191,5 +191,5 @@ def _store_history_begins(
         )
 
 
-def _exists(connection: sa.Connection, path: str) -> bool:
+def _object_exists(connection: sa.Connection, path: str) -> bool:
     return connection.execute(_SELECT_OBJECT, {"at_path": path}).first() is not None

@@ -12,12 +12,12 @@ from store.schema import ObjectRow, objects
 R = TypeVar("R")
 
 
-def read_all(row: Callable[..., R], result: sa.Result[Any]) -> list[R]:
+def parse_rows(row: Callable[..., R], result: sa.Result[Any]) -> list[R]:
     """The rows of a result, each as a `row`, which has a field for each of its columns."""
     return [row(*values) for values in result]
 
 
-def read_one(row: Callable[..., R], result: sa.Result[Any]) -> R | None:
+def parse_row(row: Callable[..., R], result: sa.Result[Any]) -> R | None:
     """The one row of a result, or None."""
     values = result.one_or_none()
     return None if values is None else row(*values)
@@ -29,9 +29,9 @@ _LOCKED = _OBJECT.with_for_update()
 
 def find_object(connection: sa.Connection, path: str) -> ObjectRow | None:
     """An object as it is now; None if there is none."""
-    return read_one(ObjectRow, connection.execute(_OBJECT, {"at_path": path}))
+    return parse_row(ObjectRow, connection.execute(_OBJECT, {"at_path": path}))
 
 
 def lock_object(connection: sa.Connection, path: str) -> ObjectRow | None:
     """An object on which a decision depends: nobody changes it before the transaction ends."""
-    return read_one(ObjectRow, connection.execute(_LOCKED, {"at_path": path}))
+    return parse_row(ObjectRow, connection.execute(_LOCKED, {"at_path": path}))

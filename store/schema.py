@@ -24,7 +24,7 @@ Json = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite autoincrements INTEGER only
 
 
-class Moment(TypeDecorator[datetime]):
+class UtcDateTime(TypeDecorator[datetime]):
     """A time with zone on every database; SQLite stores no zone, so all times are stored in UTC."""
 
     impl = sa.DateTime(timezone=True)
@@ -47,13 +47,13 @@ _TYPES: dict[Any, Any] = {
     int: Number,
     float: sa.Double(),
     bool: sa.Boolean(),
-    datetime: Moment(),
+    datetime: UtcDateTime(),
     dict: Json,
     list: Json,
 }
 
 
-def table(
+def define_table(
     name: str,
     row: type,
     key: tuple[str, ...],
@@ -71,7 +71,7 @@ def table(
     return sa.Table(name, metadata, *columns, *rest, sqlite_autoincrement=sqlite_autoincrement)
 
 
-def index(name: str, *columns: Any, where: sa.TextClause | None = None) -> sa.Index:
+def define_index(name: str, *columns: Any, where: sa.TextClause | None = None) -> sa.Index:
     """An index, on some of the rows if there is a condition."""
     return sa.Index(name, *columns, sqlite_where=where, postgresql_where=where)
 
@@ -121,17 +121,17 @@ class ObjectRow(NamedTuple):
         return str(self.principal["name"]) if self.principal else ""
 
 
-objects = table(
+objects = define_table(
     "objects",
     ObjectRow,
     ("path",),
-    index("objects_of_parent", "parent", "kind", "placement", "path"),
-    index("objects_of_kind", "kind", "path"),
-    index("objects_in_bin", info_key("until"), "path", where=IS_IN_BIN),
-    index("objects_on_node", info_key("node"), "status", where=IS_MACHINE),
-    index("objects_of_image", sa.text("(spec ->> 'image')"), where=IS_MACHINE),
-    index("objects_leaving", info_key("leaving"), "path", where=IS_LEAVING_PART),
-    index("objects_under_way", "changed_at", where=IS_UNDER_WAY),
+    define_index("objects_of_parent", "parent", "kind", "placement", "path"),
+    define_index("objects_of_kind", "kind", "path"),
+    define_index("objects_in_bin", info_key("until"), "path", where=IS_IN_BIN),
+    define_index("objects_on_node", info_key("node"), "status", where=IS_MACHINE),
+    define_index("objects_of_image", sa.text("(spec ->> 'image')"), where=IS_MACHINE),
+    define_index("objects_leaving", info_key("leaving"), "path", where=IS_LEAVING_PART),
+    define_index("objects_under_way", "changed_at", where=IS_UNDER_WAY),
     empty=("placement",),
 )
 
@@ -157,15 +157,15 @@ class ActionRow(NamedTuple):
     principal: dict[str, Any] | None = None  # a Principal: whom the action is for
 
 
-actions = table(
+actions = define_table(
     "actions",
     ActionRow,
     ("epoch",),
     sa.UniqueConstraint("run"),
-    index("actions_of_path", "path", "epoch"),
-    index("actions_of_request", "path", "request_id", where=HAS_REQUEST_ID),
-    index("actions_open", "began_at", where=IS_OPEN),
-    index("actions_open_by_path", "path", "planned", where=IS_OPEN),
+    define_index("actions_of_path", "path", "epoch"),
+    define_index("actions_of_request", "path", "request_id", where=HAS_REQUEST_ID),
+    define_index("actions_open", "began_at", where=IS_OPEN),
+    define_index("actions_open_by_path", "path", "planned", where=IS_OPEN),
     empty=("spec_digest",),
     sqlite_autoincrement=True,  # never reuse an epoch, even after the last row was removed
 )
@@ -179,7 +179,7 @@ class ProofRow(NamedTuple):
     expires_at: datetime
 
 
-proofs = table("proofs", ProofRow, ("id",), index("proofs_by_expiry", "expires_at"))
+proofs = define_table("proofs", ProofRow, ("id",), define_index("proofs_by_expiry", "expires_at"))
 
 
 class LockRow(NamedTuple):
@@ -193,7 +193,9 @@ class LockRow(NamedTuple):
     since: datetime
 
 
-locks = table("locks", LockRow, ("path", "owner"), index("locks_of_owner", "owner"), index("locks_of_run", "run"))
+locks = define_table(
+    "locks", LockRow, ("path", "owner"), define_index("locks_of_owner", "owner"), define_index("locks_of_run", "run")
+)
 
 
 class HistoryRow(NamedTuple):
@@ -214,19 +216,19 @@ class HistoryRow(NamedTuple):
     xid: Annotated[int, sa.BigInteger()]
 
 
-history = table(
+history = define_table(
     "history",
     HistoryRow,
     ("seq",),
-    index("history_of_path", "path", "seq"),
-    index("history_of_epoch", "epoch"),
-    index("history_in_order", "xid", "seq"),
-    index("history_unborn", "path", where=IS_NEVER_CREATED),
+    define_index("history_of_path", "path", "seq"),
+    define_index("history_of_epoch", "epoch"),
+    define_index("history_in_order", "xid", "seq"),
+    define_index("history_unborn", "path", where=IS_NEVER_CREATED),
     empty=("message",),
 )
 
 
-class PrunedRow(NamedTuple):
+class PrunedHistoryRow(NamedTuple):
     """Where the history of a path begins after retention has removed its oldest lines: the last removed action and the
     status it had reached, as `HistoryChecker` needs them."""
 
@@ -237,7 +239,7 @@ class PrunedRow(NamedTuple):
     epoch: int
 
 
-pruned = table("pruned", PrunedRow, ("path",))
+pruned = define_table("pruned", PrunedHistoryRow, ("path",))
 
 
 class SealRow(NamedTuple):
@@ -252,10 +254,10 @@ class SealRow(NamedTuple):
     lines: list[Any]  # `SealedLine` of each, in their order
 
 
-seals = table("audit_seals", SealRow, ("number",))
+seals = define_table("audit_seals", SealRow, ("number",))
 
 
-class ReportRow(NamedTuple):
+class HealReportRow(NamedTuple):
     """The report of a sweep. The oldest are deleted."""
 
     number: int
@@ -263,7 +265,7 @@ class ReportRow(NamedTuple):
     report: dict[str, Any]
 
 
-heal_reports = table("heal_reports", ReportRow, ("number",), sqlite_autoincrement=True)
+heal_reports = define_table("heal_reports", HealReportRow, ("number",), sqlite_autoincrement=True)
 
 
 class VmPermitRow(NamedTuple):
@@ -279,7 +281,7 @@ class VmPermitRow(NamedTuple):
     until: float
 
 
-permits = table("permits", VmPermitRow, ("cloud", "region", "worker"))
+permits = define_table("permits", VmPermitRow, ("cloud", "region", "worker"))
 
 
 class UsageRow(NamedTuple):
@@ -291,7 +293,7 @@ class UsageRow(NamedTuple):
     vms: int
 
 
-tenant_usage = table("tenant_usage", UsageRow, ("tenant", "shard"))
+tenant_usage = define_table("tenant_usage", UsageRow, ("tenant", "shard"))
 
 
 class RateRow(NamedTuple):
@@ -301,10 +303,10 @@ class RateRow(NamedTuple):
     until: int
 
 
-tenant_rates = table("tenant_rates", RateRow, ("tenant",))
+tenant_rates = define_table("tenant_rates", RateRow, ("tenant",))
 
 
-class Identity(NamedTuple):
+class StoreIdentityRow(NamedTuple):
     """One row, the store's identity. A restore from a backup raises the incarnation; the id stays."""
 
     id: str
@@ -312,7 +314,7 @@ class Identity(NamedTuple):
     since: datetime
 
 
-store_identity = table("store_identity", Identity, ("id",))
+store_identity = define_table("store_identity", StoreIdentityRow, ("id",))
 
 
 class AliasRow(NamedTuple):
@@ -325,11 +327,11 @@ class AliasRow(NamedTuple):
     generation: int
 
 
-aliases = table(
+aliases = define_table(
     "aliases",
     AliasRow,
     ("number",),
     sa.Index("aliases_of_uuid", "uuid", "dialect", unique=True, sqlite_where=HAS_UUID, postgresql_where=HAS_UUID),
-    index("aliases_of_path", "path", "dialect"),
+    define_index("aliases_of_path", "path", "dialect"),
     sqlite_autoincrement=True,  # a number is never given twice
 )

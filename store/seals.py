@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from store.clock import read_now
-from store.events import only_ended_transactions
-from store.rows import read_all, read_one
+from store.dbtime import read_database_time
+from store.events import filter_ended_transactions
+from store.rows import parse_row, parse_rows
 from store.schema import HistoryRow, SealRow, history, pruned, seals
 
 LINES_PER_SEAL = 1_000
@@ -38,7 +38,7 @@ class SealedLine(NamedTuple):
     digest: str
 
 
-class ChainReport(NamedTuple):
+class SealChainReport(NamedTuple):
     """What a check of the chain found. `head` is the newest seal's number and hash, to be kept elsewhere."""
 
     seals: int
@@ -48,7 +48,7 @@ class ChainReport(NamedTuple):
     violations: list[str]
 
 
-def line_text(line: HistoryRow) -> str:
+def canonical_line_text(line: HistoryRow) -> str:
     """Returns the text of a line whose hash is its digest: JSON with sorted keys and no spaces."""
     shown = line._asdict() | {"at": line.at.astimezone(UTC).isoformat(timespec="microseconds")}
     del shown["xid"]  # the database's own number, which a restored backup changes
@@ -66,20 +66,20 @@ def seal_lines(connection: sa.Connection) -> int:
         turn = sa.select(sa.func.pg_try_advisory_xact_lock(sa.literal(SEALER_LOCK, sa.BigInteger)))
         if not connection.execute(turn).scalar_one():
             return 0
-    last = read_one(SealRow, connection.execute(_LAST_SEAL))
-    query = only_ended_transactions(connection, sa.select(history))
+    last = parse_row(SealRow, connection.execute(_LAST_SEAL))
+    query = filter_ended_transactions(connection, sa.select(history))
     if last:
-        after = sa.tuple_(*(sa.literal(value, sa.BigInteger) for value in _position(connection, last)))
+        after = sa.tuple_(*(sa.literal(value, sa.BigInteger) for value in _last_sealed_position(connection, last)))
         query = query.where(after < sa.tuple_(history.c.xid, history.c.seq))
     rows = connection.execute(query.order_by(history.c.xid, history.c.seq).limit(LINES_PER_SEAL))
-    lines = read_all(HistoryRow, rows)
+    lines = parse_rows(HistoryRow, rows)
     if not lines:
         return 0
     sealed = [SealedLine(line.seq, line.path, line.epoch, _digest(line)) for line in lines]
     previous = last.hash if last else FIRST_HASH
     seal = SealRow(
         number=last.number + 1 if last else 1,
-        at=read_now(connection),
+        at=read_database_time(connection),
         xid=lines[-1].xid,
         seq=lines[-1].seq,
         previous=previous,
@@ -90,7 +90,7 @@ def seal_lines(connection: sa.Connection) -> int:
     return len(lines)
 
 
-def check_chain(connection: sa.Connection, anchor: str = "") -> ChainReport:
+def check_chain(connection: sa.Connection, anchor: str = "") -> SealChainReport:
     """Checks every seal against the one before it, and every line against its digest. `anchor`: a head to find."""
     violations: list[str] = []
     before, number, counted, removed, last = FIRST_HASH, 0, 0, 0, None
@@ -106,12 +106,12 @@ def check_chain(connection: sa.Connection, anchor: str = "") -> ChainReport:
         gone, wrong = _compare_lines(connection, seal.number, sealed)
         violations += wrong
         counted, removed, before, last = counted + len(sealed), removed + gone, seal.hash, seal
-        anchored = anchored or anchor == head_of(seal)
+        anchored = anchored or anchor == format_seal_head(seal)
     if not anchored:
         violations.append(f"there is no seal {anchor}: the chain was cut or made anew")
     if last and (extra := _count_sealed_range(connection, last) - (counted - removed)) > 0:
         violations.append(f"{extra} lines were put between sealed ones")
-    return ChainReport(number, counted, removed, head_of(last) if last else "", violations)
+    return SealChainReport(number, counted, removed, format_seal_head(last) if last else "", violations)
 
 
 def may_rewrite_history(connection: sa.Connection) -> bool:
@@ -123,14 +123,14 @@ def may_rewrite_history(connection: sa.Connection) -> bool:
     return bool(connection.execute(asked).scalar_one())
 
 
-def head_of(seal: SealRow) -> str:
+def format_seal_head(seal: SealRow) -> str:
     """Returns a seal's number and hash in one word."""
     return f"{seal.number}:{seal.hash}"
 
 
 def iterate_seals(connection: sa.Connection, after: int = 0) -> Iterator[SealRow]:
     """Yields the seals in their order, page by page."""
-    while page := read_all(SealRow, connection.execute(_NEXT_SEALS, {"after": after})):
+    while page := parse_rows(SealRow, connection.execute(_NEXT_SEALS, {"after": after})):
         yield from page
         after = page[-1].number
 
@@ -142,7 +142,7 @@ def read_sealed_lines(connection: sa.Connection, seal: SealRow) -> dict[int, His
 
 def _read_lines(connection: sa.Connection, sealed: list[SealedLine]) -> dict[int, HistoryRow]:
     query = sa.select(history).where(history.c.seq.in_([line.seq for line in sealed]))
-    return {row.seq: row for row in read_all(HistoryRow, connection.execute(query))}
+    return {row.seq: row for row in parse_rows(HistoryRow, connection.execute(query))}
 
 
 def _compare_lines(connection: sa.Connection, number: int, sealed: list[SealedLine]) -> tuple[int, list[str]]:
@@ -162,17 +162,17 @@ def _pruned_epochs(connection: sa.Connection, paths: set[str]) -> dict[str, int]
     return {row.path: row.epoch for row in connection.execute(query)}
 
 
-def _position(connection: sa.Connection, seal: SealRow) -> tuple[int, int]:
+def _last_sealed_position(connection: sa.Connection, seal: SealRow) -> tuple[int, int]:
     """Returns where the last seal ends now: a restored backup renumbers transactions."""
     now = connection.execute(sa.select(history.c.xid).where(history.c.seq == seal.seq)).scalar_one_or_none()
     return (seal.xid if now is None else now), seal.seq
 
 
 def _count_sealed_range(connection: sa.Connection, last: SealRow) -> int:
-    end: Any = sa.tuple_(*(sa.literal(value, sa.BigInteger) for value in _position(connection, last)))
+    end: Any = sa.tuple_(*(sa.literal(value, sa.BigInteger) for value in _last_sealed_position(connection, last)))
     query = sa.select(sa.func.count()).select_from(history).where(sa.tuple_(history.c.xid, history.c.seq) <= end)
     return int(connection.execute(query).scalar_one())
 
 
 def _digest(line: HistoryRow) -> str:
-    return sha256(line_text(line).encode()).hexdigest()
+    return sha256(canonical_line_text(line).encode()).hexdigest()

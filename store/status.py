@@ -59,12 +59,12 @@ class ObjectSet:
         return sa.delete(objects).where(*self._condition).returning(objects.c.path, objects.c.kind)
 
     @cached_property
-    def departure_lines(self) -> sa.Insert:
+    def insert_lines_before_move(self) -> sa.Insert:
         """Statement that inserts a history line per object, from its status to the parameter `to`."""
         return self._insert_lines(objects.c.status, sa.bindparam("to", type_=sa.String))
 
     @cached_property
-    def arrival_lines(self) -> sa.Insert:
+    def insert_lines_after_move(self) -> sa.Insert:
         """Statement that inserts a history line per object, from its previous status to its status."""
         return self._insert_lines(objects.c.previous_status, objects.c.status)
 
@@ -74,7 +74,7 @@ class ObjectSet:
         """Sets the status of all objects of the set to the `to` of `line`, and writes it as a history line for each.
         Returns how
         many there were."""
-        self.record_departures(connection, which, line)
+        self.record_lines_before_move(connection, which, line)
         return self.change_objects(connection, which, values | {"status": line["to"]})
 
     def change_objects(
@@ -105,13 +105,13 @@ class ObjectSet:
         count_objects(connection, removed, -1)
         return len(removed)
 
-    def record_departures(self, connection: sa.Connection, which: ColumnValues, line: ColumnValues) -> None:
+    def record_lines_before_move(self, connection: sa.Connection, which: ColumnValues, line: ColumnValues) -> None:
         """Writes a history line per object, from its status to `to`: before a move, or for an ignored one."""
-        connection.execute(self.departure_lines, which | line)
+        connection.execute(self.insert_lines_before_move, which | line)
 
-    def record_arrivals(self, connection: sa.Connection, which: ColumnValues, line: ColumnValues) -> None:
+    def record_lines_after_move(self, connection: sa.Connection, which: ColumnValues, line: ColumnValues) -> None:
         """Writes a history line per object, from its previous status to its status: after a move or creation."""
-        connection.execute(self.arrival_lines, which | line)
+        connection.execute(self.insert_lines_after_move, which | line)
 
     def _insert_lines(self, source: sa.ColumnElement[str], to: sa.ColumnElement[str]) -> sa.Insert:
         columns = {
@@ -131,7 +131,7 @@ class ObjectSet:
 OBJECT_BY_PATH = ObjectSet(objects.c.path == sa.bindparam("name"))
 
 
-def update_details(connection: sa.Connection, path: str, **values: Any) -> None:
+def update_object_columns(connection: sa.Connection, path: str, **values: Any) -> None:
     """Updates columns of an object other than its status. Writes no history line."""
     assert "status" not in values
     OBJECT_BY_PATH.change_objects(connection, {"name": path}, values)

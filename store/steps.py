@@ -9,16 +9,16 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain import registry
-from domain.errors import Refused, one_line
+from domain.errors import Refused, format_one_line
 from domain.locks import LockMode
 from domain.model import AT_WRITE_TIME, Move, Step, StepResult
 from domain.paths import kind_of, parent_of
 from domain.statetable import NONE, LineEffect, Row, Ruling, StateTable
 from store import status
-from store.clock import resolve_write_time
+from store.dbtime import resolve_write_time
 from store.history import NO_ROW_MESSAGE, NOT_OWNED_MESSAGE, history_line, merge_info
 from store.hooks import NO_HOOKS, HooksByKind
-from store.rows import read_all, read_one
+from store.rows import parse_row, parse_rows
 from store.schema import ActionRow, ObjectRow, actions, locks, objects
 from store.status import ObjectSet
 
@@ -37,7 +37,7 @@ _CHANGED = [name for name in ObjectRow._fields if name not in ("path", "kind", "
 
 
 @dataclass
-class _MovingObject:
+class _ObjectInStep:
     """An object's row in memory while the moves of a step are applied to it."""
 
     table: StateTable
@@ -66,7 +66,7 @@ class _StepWriter:
     owner: str
     action: str
     held: list[str]
-    objects: dict[str, _MovingObject]
+    objects: dict[str, _ObjectInStep]
     lines: list[tuple[Move, str]] = field(default_factory=list)
     refusals: list[tuple[Move, str]] = field(default_factory=list)
 
@@ -84,11 +84,13 @@ class _StepWriter:
             self._apply_row(thing, move, row)
             self._record_move(thing, move)
 
-    def _apply_row(self, thing: _MovingObject, move: Move, row: Row) -> None:
+    def _apply_row(self, thing: _ObjectInStep, move: Move, row: Row) -> None:
         before = thing.now.status
         thing.now = thing.now._replace(status=move.to, error=move.error)
         entering = row.during == move.to and row.source == before
-        if before not in thing.table.transitional_statuses or (entering and before in thing.table.resting_statuses):
+        if before not in thing.table.transitional_statuses or (
+            entering and before in thing.table.transitional_resting_statuses
+        ):
             thing.now = thing.now._replace(previous_status=before)
         if move.path == self.owner and not (thing.now.placement and registry.is_member_kind(thing.table.kind)):
             return  # the action's own object keeps its target until finish
@@ -97,7 +99,7 @@ class _StepWriter:
         elif row.rests or move.to not in thing.table.transitional_statuses:
             thing.now = thing.now._replace(target_action=NONE, target_status=NONE)
 
-    def _record_move(self, thing: _MovingObject, move: Move) -> None:
+    def _record_move(self, thing: _ObjectInStep, move: Move) -> None:
         thing.touched = True
         if move.info is not None:
             thing.now = thing.now._replace(info=merge_info(thing.now.info, move.info))
@@ -113,7 +115,7 @@ def apply_step(
     `action` is the action's row if the caller has locked it already.
     """
     step = step.model_copy(update={"at": resolve_write_time(connection, step.at)})
-    action = action or read_one(ActionRow, connection.execute(_LOCK_ACTION, {"mine": step.epoch}))
+    action = action or parse_row(ActionRow, connection.execute(_LOCK_ACTION, {"mine": step.epoch}))
     held: list[str] = []
     if action and action.ended_at is None:
         held = list(connection.execute(_SELECT_EXCLUSIVE_LOCKS, {"by": action.path, "in_run": action.run}).scalars())
@@ -138,20 +140,20 @@ def _row_for_move(table: StateTable, now: ObjectRow, move: Move) -> Row | None:
     if not move.action:
         verdict = table.judge_step(now.status, move.to, move.actor)
         return None if verdict.ruling is Ruling.REFUSED else verdict.row
-    if entering := table.entry_row(move.action, now.status, move.to):
+    if entering := table.find_entry_row(move.action, now.status, move.to):
         return entering
-    return table.row_for_ending(move.action, now.status, now.previous_status, move.to)
+    return table.find_ending_row(move.action, now.status, now.previous_status, move.to)
 
 
-def _lock_objects(connection: sa.Connection, step: Step) -> dict[str, _MovingObject]:
+def _lock_objects(connection: sa.Connection, step: Step) -> dict[str, _ObjectInStep]:
     last = {move.path: move.to for move in step.moves}
-    rows = {row.path: row for row in read_all(ObjectRow, connection.execute(_LOCK_OBJECTS, {"names": list(last)}))}
-    found: dict[str, _MovingObject] = {}
+    rows = {row.path: row for row in parse_rows(ObjectRow, connection.execute(_LOCK_OBJECTS, {"names": list(last)}))}
+    found: dict[str, _ObjectInStep] = {}
     for name, to in last.items():
         now = rows.get(name) or _columns_of_new_object(name)
         # A step may move an object several times, so only its last status shows that the step was applied.
         been_through = now.status == to and (name not in rows or now.epoch == step.epoch)
-        found[name] = _MovingObject(registry.kind_at(name).table, now, name in rows, been_through)
+        found[name] = _ObjectInStep(registry.kind_at(name).table, now, name in rows, been_through)
     return found
 
 
@@ -191,7 +193,7 @@ def _record_ignored(connection: sa.Connection, step: Step, walk: _StepWriter) ->
     """Records refused moves in the history: no row allows them, or the action lost the object."""
     told = []
     for move, why in walk.refusals:
-        message = one_line(f"{why}; {move.message}" if move.message else why)
+        message = format_one_line(f"{why}; {move.message}" if move.message else why)
         change = (walk.objects[move.path].now.status, move.to, step.epoch, message, LineEffect.IGNORED)
         told.append(history_line(move.path, step.at, move.actor, move.action or walk.action, *change))
     status.record_lines(connection, told)

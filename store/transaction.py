@@ -15,7 +15,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Store:
+class SqlStore:
     """Base class of stores, whose methods are declared as transactions: `due = transaction(due)`."""
 
     def __init__(self, database: Database) -> None:
@@ -24,17 +24,17 @@ class Store:
 
 def transaction(
     work: Callable[Concatenate[sa.Connection, P], T],
-) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[SqlStore, P], Coroutine[Any, Any, T]]:
     """Makes a store method that runs `work` as one transaction, with the parameters of `work` after the connection."""
 
     @wraps(work)
-    async def run(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(store: SqlStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await store.database.run_transaction(lambda connection: work(connection, *args, **kwargs))
 
     return run
 
 
-class HookedStore(Store):
+class HookedStore(SqlStore):
     """A store whose transactions call the families' hooks: `finish = hooked_transaction(finish)`."""
 
     def __init__(self, database: Database, hooks: HooksByKind) -> None:
@@ -56,11 +56,11 @@ def hooked_transaction(
 
 def snapshot_read(
     work: Callable[Concatenate[sa.Connection, P], T],
-) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[SqlStore, P], Coroutine[Any, Any, T]]:
     """Makes a store method like `transaction`, but for long reads: `work` only reads, and sees one snapshot."""
 
     @wraps(work)
-    async def run(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await store.database.read_snapshot(lambda connection: work(connection, *args, **kwargs))
+    async def run(store: SqlStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store.database.run_in_snapshot(lambda connection: work(connection, *args, **kwargs))
 
     return run

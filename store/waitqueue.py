@@ -9,10 +9,10 @@ import sqlalchemy as sa
 from domain import wire
 from domain.locks import EXCLUSIVE_MODES, LockMode
 from domain.model import LockHolder, QueueCommand
-from store.rows import read_all
+from store.advisory import acquire_advisory_locks
+from store.rows import parse_rows
 from store.schema import LockRow, locks
-from store.transaction import Store, transaction
-from store.turns import take_turns_on_paths
+from store.transaction import SqlStore, transaction
 
 _SELECT_HOLDING_RUNS = sa.select(locks.c.run).where(locks.c.run.in_(sa.bindparam("runs", expanding=True))).distinct()
 _my_locks, _other_locks = locks.alias("mine"), locks.alias("other")
@@ -34,7 +34,7 @@ _SELECT_QUEUE = (
 )
 
 
-def filter_unreleased(connection: sa.Connection, holders: Sequence[LockHolder]) -> list[LockHolder]:
+def filter_unreleased_holders(connection: sa.Connection, holders: Sequence[LockHolder]) -> list[LockHolder]:
     """Returns those holders that have not released their locks."""
     held = set(connection.execute(_SELECT_HOLDING_RUNS, {"runs": [holder.run for holder in holders]}).scalars())
     return [holder for holder in holders if holder.run in held]
@@ -48,8 +48,8 @@ def list_waiting_behind(connection: sa.Connection, owner: str, run: str) -> list
 def close_wait_queue(connection: sa.Connection, order: QueueCommand) -> list[LockHolder]:
     """Closes an object's wait queue to new requests. Returns who is in it. Idempotent per run."""
     owner = wire.companion_id(order.path, wire.DRAIN)
-    take_turns_on_paths(connection, {order.path: LockMode.X})  # nobody joins the queue while it is read
-    rows = read_all(LockRow, connection.execute(_SELECT_QUEUE, {"at_path": order.path}))
+    acquire_advisory_locks(connection, {order.path: LockMode.X})  # nobody joins the queue while it is read
+    rows = parse_rows(LockRow, connection.execute(_SELECT_QUEUE, {"at_path": order.path}))
     mine = [row for row in rows if row.mode == LockMode.CLOSED]
     if not any(row.run == order.run or row.since > order.at for row in mine):  # a later run's: this is dead
         gone = [row.run for row in mine]  # an older run of the same workflow ID is dead
@@ -69,9 +69,9 @@ def open_wait_queue(connection: sa.Connection, order: QueueCommand) -> None:
     connection.execute(sa.delete(locks).where(locks.c.owner == owner, locks.c.run == order.run))
 
 
-class SqlWaitQueue(Store):
+class SqlWaitQueue(SqlStore):
     """The wait-queue methods of `domain.ports.Inventory`, on SQLite or PostgreSQL."""
 
-    filter_unreleased = transaction(filter_unreleased)
+    filter_unreleased_holders = transaction(filter_unreleased_holders)
     close_wait_queue = transaction(close_wait_queue)
     open_wait_queue = transaction(open_wait_queue)

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from providers.sockets import free_port
+from providers.sockets import find_free_port
 from tests.locked import install_locked
 from tests.patience import PATIENCE
 
@@ -147,7 +147,7 @@ class Ironic:
 async def ironic_running(folder: Path, deploy: int = 0) -> AsyncIterator[Ironic]:
     await asyncio.to_thread(programs)
     folder.mkdir(parents=True, exist_ok=True)
-    ironic = Ironic(folder, free_port(), deploy)
+    ironic = Ironic(folder, find_free_port(), deploy)
     await ironic.start()
     try:
         yield ironic

@@ -15,7 +15,7 @@ from typing import Any
 from joserfc import jws
 from joserfc.jwk import ECKey, RSAKey
 
-from activities.proofs import new_key
+from activities.proofs import generate_key_pair
 from domain.identities import Identities
 
 URL = "https://id.example.com"
@@ -106,9 +106,9 @@ class KeyServer:
 
 
 ISSUER, STRANGER = Issuer(), Issuer()
-WORKER_PEM, WORKER_KEY = new_key()
-GATE_PEM, GATE_KEY = new_key()
-EVE_PEM, EVE_KEY = new_key()
+WORKER_PEM, WORKER_KEY = generate_key_pair()
+GATE_PEM, GATE_KEY = generate_key_pair()
+EVE_PEM, EVE_KEY = generate_key_pair()
 NAME = "ann@example.com"
 
 

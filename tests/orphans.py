@@ -31,7 +31,7 @@ async def told(client: ActionClient, path: str) -> list[str]:
 
 def removal(orphan: Orphan) -> Request:
     """What `starter orphans remove` requests."""
-    action = registry.kind_at(orphan.target).table.discard_action
+    action = registry.kind_at(orphan.target).table.orphan_removal_action
     return Request(path=orphan.target, action=action, spec={"place": orphan.provider}, requested_by="tester")
 
 

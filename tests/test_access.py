@@ -17,12 +17,12 @@ from temporalio.client import ActivityFailureError, Client
 from temporalio.common import RetryPolicy
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from activities.access import LINES_PER_MINUTE, LineBudget
+from activities.access import LINES_PER_MINUTE, RefusalLineBudget
 from activities.refusals import refusal_of_error
 from domain import registry, wire
 from domain.access import AccessPolicy
 from domain.errors import Category, Refused
-from domain.exposure import Access
+from domain.exposure import ExposureKind
 from domain.healing import SweepOptions
 from domain.locks import LocksView
 from domain.mci.messages import HOLDING, HoldDecision, SurveyOrder
@@ -35,7 +35,7 @@ from workers.families import WORKFLOWS
 from workers.service import WorkerService
 
 ACTIVITIES = registry.ACTIVITY_EXPOSURES
-CLOSED = (Access.INTERNAL, Access.RELAYED)
+CLOSED = (ExposureKind.INTERNAL, ExposureKind.RELAYED)
 
 
 def handlers() -> set[str]:
@@ -61,7 +61,7 @@ def test_every_message_of_a_workflow_is_classified_and_nothing_else_is() -> None
 
 def test_what_is_judged_has_a_verb_and_what_is_not_has_none() -> None:
     for name, row in (ACTIVITIES | registry.MESSAGE_EXPOSURES).items():
-        assert bool(row.verb) is (row.access in (Access.JUDGED, Access.RELAYED)), name
+        assert bool(row.verb) is (row.access in (ExposureKind.JUDGED, ExposureKind.RELAYED)), name
 
 
 async def call(client: Client, name: str, argument: Any, queue: str = wire.ACTIONS_QUEUE) -> Refusal | None:
@@ -170,7 +170,7 @@ def judged(stack: WorkerService, user: User) -> Iterator[User]:
 
 
 def as_user(user: User, name: str) -> User:
-    return User(user.asking.speaking_for(name), user.service, user.ns)
+    return User(user.asking.acting_for(name), user.service, user.ns)
 
 
 async def listed(user: User, name: str) -> list[str]:
@@ -307,9 +307,9 @@ async def test_denied_reads_and_cancels_leave_lines_with_their_names_and_a_flood
 
 
 def test_refusals_cannot_fill_the_history() -> None:
-    budget = LineBudget(lines=2, paths=2, seconds=3600)
-    assert [budget.may_write("a") for _ in range(3)] == [True, True, False]
-    assert [budget.may_write(path) for path in ("b", "c", "b")] == [True, False, True]
+    budget = RefusalLineBudget(lines=2, paths=2, seconds=3600)
+    assert [budget.try_spend_line("a") for _ in range(3)] == [True, True, False]
+    assert [budget.try_spend_line(path) for path in ("b", "c", "b")] == [True, False, True]
 
 
 @pytest.mark.parametrize("where", [{"csp": "aws", "region": "r1"}, {"connectionName": "aws-eu-west-1"}])

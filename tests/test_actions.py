@@ -14,7 +14,7 @@ from domain.errors import Category
 from domain.limits import CAPS_BY_CLOUD
 from domain.model import ActionResult
 from tests.user import User, spec
-from workflows.action import uninterrupted
+from workflows.action import shield_from_cancel
 
 pytestmark = pytest.mark.stores("sqlite", "postgres")
 
@@ -289,10 +289,10 @@ async def test_what_must_not_be_cut_off_goes_to_its_end_and_tells_that_it_was_to
         await go.wait()
         return "written"
 
-    writing = asyncio.create_task(uninterrupted(write()))
+    writing = asyncio.create_task(shield_from_cancel(write()))
     await asyncio.sleep(0)
     writing.cancel()
     await asyncio.sleep(0)
     go.set()
     assert await writing == ("written", True)
-    assert await uninterrupted(write()) == ("written", False)
+    assert await shield_from_cancel(write()) == ("written", False)

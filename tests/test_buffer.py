@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from activities.buffer import MAX_WAITING, LandingBuffer
+from activities.landingbuffer import MAX_WAITING, LandingBuffer
 from domain.errors import StoreUnavailable
 from domain.model import Chunk, TargetLanding
 from domain.ports import Inventory

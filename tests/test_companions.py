@@ -12,18 +12,18 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities import companions
-from activities.companions import CompanionKeeper, MissingCompanion
+from activities.companions import CompanionReconciler, MissingCompanion
 from activities.runs import is_workflow_open
 from domain import wire
 from domain.companions import Companion, CompanionType
 from domain.healing import HealFinding, SweepOptions
-from domain.leases.messages import WakeClock
+from domain.leases.messages import WakePoolClock
 from domain.leases.names import LEASE_CLOCK
 from domain.model import ReadQuery, VerificationReport
 from tests.patience import PATIENCE
 from tests.user import User
 from workers.families import FAMILIES
-from workers.schedule import ensure_schedule
+from workers.schedule import ensure_heal_schedule
 
 NOW = datetime.now(UTC)
 
@@ -35,7 +35,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def clock(name: str) -> Companion:
     """A clock of a pool without leases: it ends as soon as it looks."""
-    return Companion(f"pool:{name}::clock", f"pool:{name}", WakeClock(pool=name))
+    return Companion(f"pool:{name}::clock", f"pool:{name}", WakePoolClock(pool=name))
 
 
 def row(*looks: Callable[[], list[Companion]]) -> CompanionType:
@@ -50,18 +50,18 @@ def row(*looks: Callable[[], list[Companion]]) -> CompanionType:
 
 
 async def test_what_is_missing_is_started_and_told(client: Client, user: User) -> None:
-    ours = CompanionKeeper(client, [row(lambda: [clock(user.ns)])])
+    ours = CompanionReconciler(client, [row(lambda: [clock(user.ns)])])
     told = [MissingCompanion(f"pool:{user.ns}::clock", f"pool:{user.ns}", "clock")]
-    assert await ours.list_missing() == told
-    assert await ours.start_missing(NOW) == told
+    assert await ours.list_missing_companions() == told
+    assert await ours.start_missing_companions(NOW) == told
     await client.get_workflow_handle(f"pool:{user.ns}::clock").result()
 
 
 async def test_what_ends_by_itself_while_we_look_is_not_missing(client: Client, user: User) -> None:
-    ours = CompanionKeeper(client, [row(lambda: [clock(user.ns)], lambda: [])])
-    assert await ours.list_missing() == []
-    ours = CompanionKeeper(client, [row(lambda: [clock(user.ns)], lambda: [])])
-    assert await ours.start_missing(NOW) == []
+    ours = CompanionReconciler(client, [row(lambda: [clock(user.ns)], lambda: [])])
+    assert await ours.list_missing_companions() == []
+    ours = CompanionReconciler(client, [row(lambda: [clock(user.ns)], lambda: [])])
+    assert await ours.start_missing_companions(NOW) == []
 
 
 async def test_what_is_not_wanted_any_more_by_the_time_it_was_started_is_ended(
@@ -74,9 +74,9 @@ async def test_what_is_not_wanted_any_more_by_the_time_it_was_started_is_ended(
         ended.append(workflow_id)
         return handle(workflow_id, run_id=run_id)
 
-    ours = CompanionKeeper(client, [row(lambda: [clock(user.ns)], lambda: [clock(user.ns)], lambda: [])])
+    ours = CompanionReconciler(client, [row(lambda: [clock(user.ns)], lambda: [clock(user.ns)], lambda: [])])
     monkeypatch.setattr(client, "get_workflow_handle", watched)
-    await ours.start_missing(NOW)
+    await ours.start_missing_companions(NOW)
     assert ended == [f"pool:{user.ns}::clock"]
 
 
@@ -99,8 +99,8 @@ async def test_a_hundred_that_live_cost_one_question(
 
     monkeypatch.setattr(client, "list_workflows", listed)
     monkeypatch.setattr(companions, "is_workflow_open", nobody)
-    ours = CompanionKeeper(client, [row(lambda: [clock(f"{user.ns}-{n}") for n in range(100)])])
-    assert await ours.start_missing(NOW) == []
+    ours = CompanionReconciler(client, [row(lambda: [clock(f"{user.ns}-{n}") for n in range(100)])])
+    assert await ours.start_missing_companions(NOW) == []
 
 
 async def test_one_that_sleeps_past_an_event_is_woken(
@@ -122,8 +122,8 @@ async def test_one_that_sleeps_past_an_event_is_woken(
     late, early = (replace(clock(name), due=NOW + timedelta(hours=by)) for name, by in (("late", -1), ("early", 1)))
     monkeypatch.setattr(client, "get_workflow_handle", Handle)
     monkeypatch.setattr(companions, "is_workflow_open", alive)
-    ours = CompanionKeeper(client, [replace(row(lambda: [late, early]), wake_signal="look_again")])
-    assert await ours.start_missing(NOW) == []
+    ours = CompanionReconciler(client, [replace(row(lambda: [late, early]), wake_signal="look_again")])
+    assert await ours.start_missing_companions(NOW) == []
     assert told == [("pool:late::clock", "look_again")]
 
 
@@ -145,7 +145,7 @@ async def test_a_schedule_that_was_deleted_by_hand_is_named_by_verify_and_made_b
         assert HealFinding.STARTED in [entry.finding for entry in report.found if entry.path == wire.HEAL_SCHEDULE]
         await schedule.describe()
     finally:
-        await ensure_schedule(client, user.service.settings.heal_interval)
+        await ensure_heal_schedule(client, user.service.settings.heal_interval)
 
 
 async def test_a_starting_worker_does_not_fail_when_it_cannot_look(
@@ -158,7 +158,7 @@ async def test_a_starting_worker_does_not_fail_when_it_cannot_look(
         looked.set()
         raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
 
-    monkeypatch.setattr(user.service._companions, "start_missing", away)
+    monkeypatch.setattr(user.service._companions, "start_missing_companions", away)
     async with user.service._start_missing_companions(), asyncio.timeout(PATIENCE):
         await looked.wait()
     assert await is_workflow_open(client, f"pool:{user.ns}::clock") is False

@@ -15,7 +15,7 @@ from domain.limits import CAPS_BY_CLOUD
 from domain.ports import VmKey, VmOrder
 from domain.wire import ACTIONS_QUEUE, cloud_queue
 from providers.aws.connection import AwsConnection, CredentialsSource
-from providers.aws.credentials import describe_source, open_session
+from providers.aws.credentials import describe_credentials_source, open_session
 from providers.simulated.catalogue import REGIONS
 from tests.cases import every_case
 from workers.connections import check_connections, load_connections, make_served_clouds, parse_connections
@@ -66,7 +66,7 @@ async def test_only_the_regions_of_the_file_are_real(tmp_path: Path) -> None:
     assert await lists("gcp", "us-central1") == ["simulated us-central1"]
     assert await lists("aws", "eu-central-1@aws") == ["real eu-central-1"]
     assert await lists("aws", "us-east-1") == ["simulated us-east-1"], "what was there before the file is still reached"
-    assert await clouds["aws"].validate("us-east-1", [], []) == [
+    assert await clouds["aws"].list_missing_offers("us-east-1", [], []) == [
         "no connection leads to aws/us-east-1; the connections file has: eu-central-1@aws"
     ]
 
@@ -196,41 +196,43 @@ def from_(source: str, **more: str) -> CredentialsSource:
 def test_credentials_from_the_environment_may_have_a_prefix(keys: pytest.MonkeyPatch) -> None:
     keys.setenv("PROD_AWS_ACCESS_KEY_ID", "AKIAPROD")
     with pytest.raises(Refused, match="not set: PROD_AWS_SECRET_ACCESS_KEY"):
-        describe_source(from_("environment", prefix="PROD_"), "eu-central-1")
+        describe_credentials_source(from_("environment", prefix="PROD_"), "eu-central-1")
     keys.setenv("PROD_AWS_SECRET_ACCESS_KEY", SECRET)
-    assert describe_source(from_("environment", prefix="PROD_"), "eu-central-1") == "in PROD_AWS_ACCESS_KEY_ID"
+    assert (
+        describe_credentials_source(from_("environment", prefix="PROD_"), "eu-central-1") == "in PROD_AWS_ACCESS_KEY_ID"
+    )
     assert open_session(from_("environment", prefix="PROD_"), "eu-central-1").get_credentials().secret_key == SECRET
     with pytest.raises(Refused, match="not set: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"):
-        describe_source(from_("environment"), "eu-central-1")
+        describe_credentials_source(from_("environment"), "eu-central-1")
 
 
 def test_credentials_from_a_file(keys: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "keys.ini"
     with pytest.raises(Refused, match="cannot be read: No such file"):
-        describe_source(from_("file", path=str(file)), "eu-central-1")
+        describe_credentials_source(from_("file", path=str(file)), "eu-central-1")
     file.write_text(f"aws_secret_access_key = {SECRET}")
     with pytest.raises(Refused, match="is no AWS credentials file") as refused:
-        describe_source(from_("file", path=str(file)), "eu-central-1")
+        describe_credentials_source(from_("file", path=str(file)), "eu-central-1")
     assert SECRET not in str(refused.value)
     file.write_text(f"[default]\naws_access_key_id = A\naws_secret_access_key = {SECRET}%x\naws_session_token = t\n")
-    assert describe_source(from_("file", path=str(file)), "eu-central-1") == f"in {file}"
+    assert describe_credentials_source(from_("file", path=str(file)), "eu-central-1") == f"in {file}"
     read = open_session(from_("file", path=str(file)), "eu-central-1").get_credentials()
     assert (read.access_key, read.secret_key, read.token) == ("A", f"{SECRET}%x", "t")
     with pytest.raises(Refused, match=r"no keys in \[prod\]"):
-        describe_source(from_("file", path=str(file), profile="prod"), "eu-central-1")
+        describe_credentials_source(from_("file", path=str(file), profile="prod"), "eu-central-1")
 
 
 def test_credentials_from_a_profile(keys: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="no AWS profile 'prod'"):
-        describe_source(from_("profile", profile="prod"), "eu-central-1")
+        describe_credentials_source(from_("profile", profile="prod"), "eu-central-1")
     (tmp_path / ".aws").mkdir()
     (tmp_path / ".aws/credentials").write_text(f"[prod]\naws_access_key_id = A\naws_secret_access_key = {SECRET}\n")
-    assert describe_source(from_("profile", profile="prod"), "eu-central-1") == "in profile prod"
+    assert describe_credentials_source(from_("profile", profile="prod"), "eu-central-1") == "in profile prod"
 
 
 def test_nothing_found_by_the_sdk_is_said(keys: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused, match="no AWS credentials were found"):
-        describe_source(CredentialsSource(), "eu-central-1")
+        describe_credentials_source(CredentialsSource(), "eu-central-1")
 
 
 def test_without_boto3_it_is_said_how_to_get_it(keys: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from activities.proofs import ProofSigner, new_key
+from activities.proofs import ProofSigner, generate_key_pair
 from client.actions import ActionClient
-from client.speaker import ProvenSpeaker
+from client.message_signer import KeyMessageSigner
 from domain.errors import Refused
 from domain.healing import ANY_ACTION, HealFinding, SweepOptions
 from domain.identities import Principal
@@ -19,7 +19,7 @@ from tests.stack import ActionStack, opened
 from tests.test_leases.tenant import Tenant
 from tests.test_machines.site import MachineSite, left_node
 
-KEYS = {name: new_key() for name in ("ann", "workers")}
+KEYS = {name: generate_key_pair() for name in ("ann", "workers")}
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def strict(tmp_path: Path) -> AsyncIterator[ActionStack]:
 
 def as_ann(running: ActionStack) -> ActionClient:
     signer = ProofSigner(KEYS["ann"][0], "ann", running.client.namespace)
-    return ActionClient(running.client, speaker=ProvenSpeaker(signer))
+    return ActionClient(running.client, message_signer=KeyMessageSigner(signer))
 
 
 async def test_the_clock_and_self_healing_work_where_names_must_be_proven(strict: ActionStack, tmp_path: Path) -> None:
@@ -64,5 +64,5 @@ async def test_the_clock_and_self_healing_work_where_names_must_be_proven(strict
     )
     ann = Principal(name="ann", proven=True)
     with pytest.raises(Refused, match="ann is not known any more"):
-        strict.stack.authorizer.identify.recall(ann)
+        strict.stack.authorizer.identify.look_up_principal(ann)
     await tenant.stop_clock()

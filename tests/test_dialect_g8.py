@@ -15,11 +15,11 @@ from domain.aliases import READ_ALIASES, AliasesView, AliasQuery, Dialect
 from domain.faults import Fault, FaultKind
 from domain.machines.sizes import SIZE_OF_NAME, SIZES
 from domain.machines.specs import NewMachineSpec
-from gateway.app import build_app
+from gateway.app import build_gateway_app
 from gateway.context import Gateway
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
-from gateway.tokens import CallerTokens, TokenFile, hash_token, new_jwt
+from gateway.tokens import CallerTokens, TokenFile, generate_jwt_token, hash_token
 from tests.clients import g8_life
 from tests.patience import PATIENCE
 from tests.test_dialects.clients import ClientPrograms
@@ -33,7 +33,7 @@ API = "/restmachine/cloudapi"
 @pytest.fixture
 def token_file(tmp_path: Path, ns: str) -> tuple[str, Path]:
     """A JWT that may use one account, and the file that has its hash."""
-    jwt = new_jwt("ci", datetime.now(UTC) + timedelta(days=1))
+    jwt = generate_jwt_token("ci", datetime.now(UTC) + timedelta(days=1))
     file = tmp_path / "tokens.yaml"
     file.write_text(f"tokens: [{{name: ci, hash: '{hash_token(jwt)}', tenants: ['account:{ns}']}}]\n")
     file.chmod(0o600)
@@ -43,7 +43,7 @@ def token_file(tmp_path: Path, ns: str) -> tuple[str, Path]:
 @pytest.fixture
 async def url(stack: WorkerService, token_file: tuple[str, Path]) -> AsyncIterator[str]:
     gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), CallerTokens(TokenFile(token_file[1])))
-    async with serve_app(build_app(gateway), "127.0.0.1", 0) as found:
+    async with serve_app(build_gateway_app(gateway), "127.0.0.1", 0) as found:
         yield found
 
 

@@ -12,15 +12,15 @@ import httpx
 import pytest
 
 from domain.errors import Refused
-from gateway.app import build_app
+from gateway.app import build_gateway_app
 from gateway.context import Gateway
-from gateway.dialects import tumblebug_shapes as shapes
+from gateway.dialects import tumblebug_json as shapes
 from gateway.dialects.prices import read_prices
 from gateway.dialects.regions import REGIONS
-from gateway.dialects.tumblebug_words import NEW_OF_OLD, OLD_OF_NEW, rename_keys
+from gateway.dialects.tumblebug_vocabulary import NEW_OF_OLD, OLD_OF_NEW, rename_keys
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
-from gateway.tokens import CallerTokens, TokenFile, hash_token, new_token
+from gateway.tokens import CallerTokens, TokenFile, generate_token, hash_token
 from tests.patience import PATIENCE
 from tests.user import User
 from workers.service import WorkerService
@@ -80,7 +80,7 @@ RECORDED: dict[str, dict[str, Any]] = {
 async def http(stack: WorkerService) -> AsyncIterator[httpx.AsyncClient]:
     gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), origins=frozenset({PAGE}), prices={SPEC: 0.005})
     async with (
-        serve_app(build_app(gateway), "127.0.0.1", 0) as url,
+        serve_app(build_gateway_app(gateway), "127.0.0.1", 0) as url,
         httpx.AsyncClient(base_url=f"{url}/tumblebug", timeout=PATIENCE) as client,
     ):
         yield client
@@ -215,12 +215,12 @@ async def test_a_page_that_is_named_may_ask_and_another_may_not(http: httpx.Asyn
 async def test_a_password_is_a_token_and_a_tenant_sees_its_own(
     stack: WorkerService, tmp_path: Path, user: User
 ) -> None:
-    token, file = new_token(), tmp_path / "tokens.yaml"
+    token, file = generate_token(), tmp_path / "tokens.yaml"
     file.write_text(f"tokens: [{{name: map, hash: '{hash_token(token)}', tenants: ['ns:{user.ns}']}}]\n")
     file.chmod(0o600)
     gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), CallerTokens(TokenFile(file)))
     async with (
-        serve_app(build_app(gateway), "127.0.0.1", 0) as url,
+        serve_app(build_gateway_app(gateway), "127.0.0.1", 0) as url,
         httpx.AsyncClient(base_url=f"{url}/tumblebug", auth=("default", token)) as http,
     ):
         assert await ask(http, "GET", f"/ns/{user.ns}/mci") == {"mci": []}

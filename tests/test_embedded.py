@@ -11,7 +11,7 @@ import pytest
 
 from client.connection import EMBEDDED_FILE
 from domain.errors import Refused
-from providers.sockets import OUR_PORTS, free_port
+from providers.sockets import OUR_PORTS, find_free_port
 from workers import embedded
 
 
@@ -38,8 +38,8 @@ async def test_a_port_that_somebody_else_holds_is_said_and_nothing_stays_behind(
 
 
 def test_a_port_of_ours_is_never_one_that_outgoing_connections_take() -> None:
-    assert free_port() in OUR_PORTS
+    assert find_free_port() in OUR_PORTS
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert free_port(taken.getsockname()[1]) in OUR_PORTS
+        assert find_free_port(taken.getsockname()[1]) in OUR_PORTS

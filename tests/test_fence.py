@@ -109,10 +109,10 @@ async def test_a_freeze_while_the_inventory_answers_is_noticed() -> None:
 async def test_an_inventory_that_was_asked_for_something_else_proves_it_too() -> None:
     actions, clock = Actions(), Clock()
     right = right_of(actions, clock)
-    right.note_action_open(clock.now)
+    right.count_as_proof(clock.now)
     await right.prove()
     assert actions.asked == []
-    right.note_action_open(clock.now - 100)  # an older word takes nothing back
+    right.count_as_proof(clock.now - 100)  # an older word takes nothing back
     await right.prove()
     assert actions.asked == []
 
@@ -135,7 +135,7 @@ async def test_heartbeats_that_are_acknowledged_keep_the_right_and_others_do_not
             return False
         return True
 
-    keeping = asyncio.create_task(right.keep_heartbeating(beat))
+    keeping = asyncio.create_task(right.heartbeat_until_cancelled(beat))
     await enough.wait()
     await keeping
     assert right.acknowledged_at == 1_001.0

@@ -35,7 +35,7 @@ from tests.test_mci_hold import end, holding
 from tests.user import User
 from workers.floods import pack_flood
 from workers.service import WorkerService
-from workflows import guard
+from workflows import argumentguard
 from workflows.action import MESSAGES_KEPT
 from workflows.floods import FLOOD_HEADER
 from workflows.waitqueue import MAX_WOKEN
@@ -55,9 +55,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
     A task that a busy worker could not end in time is tried again, by another instance: then the last try counts.
     """
-    handle, found, tries = guard._GuardedWorkflow.handle_signal, Reads(), dict[tuple[str, int], object]()
+    handle, found, tries = argumentguard._GuardedWorkflow.handle_signal, Reads(), dict[tuple[str, int], object]()
 
-    async def count(self: guard._GuardedWorkflow, input: HandleSignalInput) -> None:
+    async def count(self: argumentguard._GuardedWorkflow, input: HandleSignalInput) -> None:
         if not workflow.unsafe.is_replaying():
             task = workflow.info().run_id, workflow.info().get_current_history_length()
             if tries.setdefault(task, self) is not self:
@@ -65,7 +65,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
             found[task] += 1
         await handle(self, input)
 
-    monkeypatch.setattr(guard._GuardedWorkflow, "handle_signal", count)
+    monkeypatch.setattr(argumentguard._GuardedWorkflow, "handle_signal", count)
     return found
 
 

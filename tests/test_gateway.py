@@ -20,13 +20,13 @@ from client.errors import Unanswered
 from domain.events import FIRST_CURSOR, READ_EVENTS, Event, EventPage, EventQuery
 from domain.model import Admission, HistoryLine, Outcome
 from domain.model import Request as ActionRequest
-from gateway import limits, reads, server
-from gateway.app import build_app
+from gateway import guard, reads, server
+from gateway.app import build_gateway_app
 from gateway.context import Gateway
 from gateway.events import EventFeed
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
-from gateway.tokens import CallerTokens, TokenFile, hash_token, new_token
+from gateway.tokens import CallerTokens, TokenFile, generate_token, hash_token
 from tests.patience import PATIENCE
 from workers.service import WorkerService
 
@@ -42,7 +42,7 @@ async def gateway(stack: WorkerService) -> Gateway:
 
 @pytest.fixture
 async def url(gateway: Gateway) -> AsyncIterator[str]:
-    async with serve_app(build_app(gateway), "127.0.0.1", 0) as found:
+    async with serve_app(build_gateway_app(gateway), "127.0.0.1", 0) as found:
         yield found
 
 
@@ -229,7 +229,7 @@ async def test_the_document_describes_every_action_and_the_page_shows_it(http: h
 async def test_requests_that_are_too_large_too_slow_or_of_another_site_are_cut_off(
     http: httpx.AsyncClient, url: str, web: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    large = await http.post(f"/v1/objects/{web}/actions/create", content=b" " * (limits.MAX_BODY_BYTES + 1))
+    large = await http.post(f"/v1/objects/{web}/actions/create", content=b" " * (guard.MAX_BODY_BYTES + 1))
     assert large.status_code == 413
 
     async def endless() -> AsyncIterator[bytes]:
@@ -243,7 +243,7 @@ async def test_requests_that_are_too_large_too_slow_or_of_another_site_are_cut_o
     assert (await http.get("/v1/kinds", headers={"Host": "evil.example"})).status_code == 421
     assert (await http.get("/v1/kinds", headers={"Origin": "http://evil.example"})).status_code == 403
     monkeypatch.setattr(server, "HEADER_SECONDS", 0.2)
-    monkeypatch.setattr(limits, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.2)
     port = int(url.rpartition(":")[2])
     assert await until_closed(port, b"GET /healthz HTTP/1.1\r\n") == b""
     slow = b"POST /v1/objects/x/actions/create HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n"
@@ -261,7 +261,7 @@ async def until_closed(port: int, sent: bytes) -> bytes:
 
 
 async def test_a_token_decides_who_asks(stack: WorkerService, tmp_path: Path, web: str) -> None:
-    token, old = new_token(), new_token()
+    token, old = generate_token(), generate_token()
     file = tmp_path / "tokens.yaml"
     file.write_text(
         "tokens:\n"
@@ -271,7 +271,7 @@ async def test_a_token_decides_who_asks(stack: WorkerService, tmp_path: Path, we
     file.chmod(0o600)
     gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), CallerTokens(TokenFile(file)))
     async with (
-        serve_app(build_app(gateway), "127.0.0.1", 0) as url,
+        serve_app(build_gateway_app(gateway), "127.0.0.1", 0) as url,
         httpx.AsyncClient(base_url=url, timeout=PATIENCE) as http,
     ):
         for wrong in ({}, {"Authorization": f"Bearer {old}"}, {"Authorization": "Bearer x"}, {"Authorization": token}):
@@ -294,7 +294,7 @@ async def test_a_token_decides_who_asks(stack: WorkerService, tmp_path: Path, we
 
 async def test_without_the_store_a_worker_answers(stack: WorkerService, web: str) -> None:
     async with (
-        serve_app(build_app(Gateway(GatewayClient(stack.client))), "127.0.0.1", 0) as url,
+        serve_app(build_gateway_app(Gateway(GatewayClient(stack.client))), "127.0.0.1", 0) as url,
         httpx.AsyncClient(base_url=url, timeout=PATIENCE) as http,
     ):
         assert (await http.get("/readyz")).status_code == 200
@@ -305,7 +305,7 @@ async def test_without_the_store_a_worker_answers(stack: WorkerService, web: str
 
 async def test_a_port_that_is_taken_is_said(gateway: Gateway) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Exception, match="cannot listen"):
-        async with serve_app(build_app(gateway), "127.0.0.1", taken.getsockname()[1]):
+        async with serve_app(build_gateway_app(gateway), "127.0.0.1", taken.getsockname()[1]):
             pass
 
 
@@ -345,7 +345,7 @@ async def test_of_a_burst_each_request_has_its_turn(stack: WorkerService, monkey
     monkeypatch.setattr(ActionClient, "request_action", admit)
     client = GatewayClient(stack.client)
     request = ActionRequest(path="ns:a:mci:web", action="suspend")
-    burst = [asyncio.create_task(client.speaking_for(f"u{n}").request_action(request)) for n in range(100)]
+    burst = [asyncio.create_task(client.acting_for(f"u{n}").request_action(request)) for n in range(100)]
     while most < reads.MAX_ADMISSIONS:
         await asyncio.sleep(0)
     monkeypatch.setattr(reads, "TURN_SECONDS", 0.01)

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from client.gateway import GatewayReads, find_gateway, forget_gateway
+from client.gateway import GatewayReader, delete_gateway_file, find_gateway
 from client.session import connect
 from domain import registry
 from domain.errors import Category, Refused
@@ -20,7 +20,7 @@ from gateway.examples import SPEC_OF_MODEL, example_body
 from gateway.openapi import _example_path
 from gateway.process import serve_beside_worker
 from gateway.settings import GatewaySettings
-from gateway.tokens import hash_token, new_token
+from gateway.tokens import generate_token, hash_token
 from starter import watch
 from starter.command import run_command
 from starter.tui import Tui
@@ -34,7 +34,7 @@ VERBS = {
     f"{kind.name} {verb.action}": (kind, verb)
     for kind in registry.KINDS.values()
     for verb in kind.verbs
-    if verb.action in kind.offered_actions
+    if verb.action in kind.requestable_actions
 }
 
 
@@ -145,16 +145,16 @@ async def test_the_tui_and_watches_leave_nothing_in_temporal(
     commands += [[kind, "list", "--watch"] for kind in ("mci", "vm", "lease", "machine", "app")]
     watching = [asyncio.create_task(run_command(command)) for command in commands]
     reads = 0
-    original = GatewayReads.try_read
+    original = GatewayReader.try_read
 
-    async def count_reads(self: GatewayReads, *given: Any) -> Any:
+    async def count_reads(self: GatewayReader, *given: Any) -> Any:
         nonlocal reads
         found = await original(self, *given)
         assert found is not None, given
         reads += 1
         return found
 
-    monkeypatch.setattr(GatewayReads, "try_read", count_reads)
+    monkeypatch.setattr(GatewayReader, "try_read", count_reads)
     async with connect(gateway_settings) as client:
         assert client.gateway
         app = Tui(client)
@@ -174,7 +174,7 @@ async def test_the_file_in_the_home_folder_opens_reads_and_nothing_else(
     stack: WorkerService, user: User, tmp_path: Path, gateway_settings: GatewaySettings
 ) -> None:
     file = tmp_path / "tokens.yaml"
-    file.write_text(f"tokens:\n  - {{name: ci, hash: '{hash_token(new_token())}'}}\n")
+    file.write_text(f"tokens:\n  - {{name: ci, hash: '{hash_token(generate_token())}'}}\n")
     file.chmod(0o600)
     settings = gateway_settings.model_copy(update={"gateway_tokens": file})
     home, client = settings.home, user.asking.client
@@ -209,4 +209,4 @@ async def test_a_worker_answers_when_the_gateway_of_the_file_is_gone(
             assert client.gateway
             assert (await client.read_object(user.mci())).kind == "mci"
     finally:
-        forget_gateway(gateway_settings.home)
+        delete_gateway_file(gateway_settings.home)

@@ -15,7 +15,7 @@ from tests.patience import PATIENCE
 from tests.user import User
 from workers.families import WORKFLOWS
 from workers.service import WorkerService
-from workflows.guard import UNFIT_ERROR_TYPE
+from workflows.argumentguard import UNFIT_ERROR_TYPE
 
 
 @pytest.mark.parametrize("args", [[], [{}, {}], [1, 2, 3]])

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities.healing import HealingActivities
-from activities.retention import Archive, RetentionSweep
+from activities.retention import RetentionArchive, RetentionSweep
 from client.actions import ActionClient
 from domain import wire
 from domain.healing import (
@@ -25,9 +25,9 @@ from domain.healing import (
     HealFinding,
     HealReport,
     PruneResult,
-    Suspect,
+    StuckItem,
     SweepOptions,
-    limit_seconds_for,
+    action_limit_seconds,
 )
 from domain.model import ActionResult
 from domain.ports import Inventory
@@ -37,7 +37,7 @@ from tests.stack import opened
 from tests.test_cli.conftest import cli as cli
 from tests.test_cli.shell import Cli
 from tests.user import User, spec
-from workers.schedule import ensure_schedule
+from workers.schedule import ensure_heal_schedule
 
 pytestmark = pytest.mark.stores("sqlite", "postgres")
 
@@ -68,9 +68,9 @@ async def terminate(user: User, workflow: str) -> None:
 
 def test_limits_are_looked_up_from_the_narrow_to_the_wide() -> None:
     limits = {"vm.reboot": 1.0, "vm": 2.0, ANY_ACTION: 3.0}
-    assert [limit_seconds_for(limits, path, "reboot") for path in ("ns:a:mci:b:vm:c", "ns:a:mci:b")] == [1.0, 3.0]
-    assert limit_seconds_for(limits, "ns:a:mci:b:vm:c", "resume") == 2.0
-    assert limit_seconds_for({}, "ns:a:mci:b", "create") == DEFAULT_LIMIT_SECONDS
+    assert [action_limit_seconds(limits, path, "reboot") for path in ("ns:a:mci:b:vm:c", "ns:a:mci:b")] == [1.0, 3.0]
+    assert action_limit_seconds(limits, "ns:a:mci:b:vm:c", "resume") == 2.0
+    assert action_limit_seconds({}, "ns:a:mci:b", "create") == DEFAULT_LIMIT_SECONDS
 
 
 async def test_an_object_whose_workflow_was_terminated_goes_back_and_is_reported(user: User, hung: str) -> None:
@@ -130,10 +130,10 @@ async def test_a_run_that_temporal_does_not_know_is_left_alone_until_its_limit(u
 class Outdated:
     """The inventory, which a sweep has asked for suspects some time ago."""
 
-    def __init__(self, inventory: Inventory, suspects: list[Suspect]) -> None:
+    def __init__(self, inventory: Inventory, suspects: list[StuckItem]) -> None:
         self._inventory, self._suspects = inventory, suspects
 
-    async def list_suspects(self, before: datetime) -> list[Suspect]:
+    async def list_stuck_items(self, before: datetime) -> list[StuckItem]:
         return self._suspects
 
     def __getattr__(self, name: str) -> object:
@@ -145,7 +145,7 @@ async def test_an_action_that_ends_while_a_sweep_looks_is_not_called_healed(user
     await user.fault("hang", verb="reboot", seconds=60)
     ticket = await user.admitted(user.mci(), "reboot")
     inventory = user.service.inventory
-    seen = [suspect for suspect in await inventory.list_suspects(datetime.now(UTC)) if suspect.path == user.mci()]
+    seen = [suspect for suspect in await inventory.list_stuck_items(datetime.now(UTC)) if suspect.path == user.mci()]
     await user.heal_faults()
     assert (await user.asking.wait_for_outcome(user.mci(), ticket.run)).result is ActionResult.SUCCEEDED
     healing = HealingActivities(user.asking.client, Outdated(inventory, seen))  # type: ignore[arg-type]
@@ -238,7 +238,7 @@ async def test_a_sweep_exports_and_removes_what_is_older_than_the_retention(
     await user.do(user.mci(), "suspend")
     await user.do(user.mci(), "resume")
     inventory, client = user.service.inventory, user.asking.client
-    retention = RetentionSweep(client, inventory, Archive(tmp_path), days=1e-9)
+    retention = RetentionSweep(client, inventory, RetentionArchive(tmp_path), days=1e-9)
     healing, order = HealingActivities(client, inventory, retention=retention), SweepOptions(grace=10**6)
     dry = await ActivityEnvironment().run(healing.sweep, order.model_copy(update={"dry_run": True}))
     assert dry.pruned == PruneResult()
@@ -262,7 +262,7 @@ async def test_an_archive_that_cannot_be_written_is_told_and_nothing_is_removed(
     (file := tmp_path / "archive").write_text("no folder")
     inventory, client = user.service.inventory, user.asking.client
     healing = HealingActivities(
-        client, inventory, retention=RetentionSweep(client, inventory, Archive(file), days=1e-9)
+        client, inventory, retention=RetentionSweep(client, inventory, RetentionArchive(file), days=1e-9)
     )
     async with asyncio.timeout(PATIENCE):
         found = PruneResult()
@@ -278,7 +278,7 @@ async def test_the_schedule_is_kept_as_the_settings_say(client: Client, user: Us
     usual = user.service.settings.heal_interval
     try:
         for seconds in (60.0, usual):
-            await ensure_schedule(client, seconds)
+            await ensure_heal_schedule(client, seconds)
             [interval] = (await schedule.describe()).schedule.spec.intervals
             assert interval.every == timedelta(seconds=seconds)
         before = (await user.service.inventory.read_reports(1))[:1]
@@ -286,10 +286,10 @@ async def test_the_schedule_is_kept_as_the_settings_say(client: Client, user: Us
         async with asyncio.timeout(PATIENCE):
             while (await user.service.inventory.read_reports(1))[:1] == before:
                 await asyncio.sleep(0.05)
-        await ensure_schedule(client, 0)
-        await ensure_schedule(client, 0)  # gone already: nothing to do
+        await ensure_heal_schedule(client, 0)
+        await ensure_heal_schedule(client, 0)  # gone already: nothing to do
     finally:
-        await ensure_schedule(client, usual)
+        await ensure_heal_schedule(client, usual)
 
 
 async def test_sweeps_come_by_themselves_at_their_interval(tmp_path: Path) -> None:

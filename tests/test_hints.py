@@ -13,7 +13,7 @@ from cyclopts.exceptions import CycloptsError
 
 from domain import registry
 from domain.statetable import NONE, Ruling
-from starter.app import build_app
+from starter.app import build_cli_app
 from starter.options import required_options
 from tests.cases import every_case
 
@@ -65,7 +65,7 @@ def is_template(words: str) -> bool:
 @every_case("words", [words for words in hinted_commands() if not is_template(words)])
 def test_every_command_that_a_text_of_the_product_names_exists(words: str) -> None:
     try:
-        build_app().parse_args(values_for(words), print_error=False, exit_on_error=False)
+        build_cli_app().parse_args(values_for(words), print_error=False, exit_on_error=False)
     except CycloptsError as error:
         raise AssertionError(f"{hinted_commands()[words]}: starter {words}: {error}") from error
 
@@ -73,7 +73,7 @@ def test_every_command_that_a_text_of_the_product_names_exists(words: str) -> No
 def test_the_search_finds_commands() -> None:
     assert len(hinted_commands()) > 60
     with pytest.raises(CycloptsError):
-        build_app().parse_args(["mci", "fly", "x"], print_error=False, exit_on_error=False)
+        build_cli_app().parse_args(["mci", "fly", "x"], print_error=False, exit_on_error=False)
 
 
 # Refusals that say it all in their message, or that no user gets.
@@ -109,7 +109,7 @@ PAIRS = [
     (kind.name, status, action)
     for kind in registry.KINDS.values()
     for status in kind.table.statuses
-    for action in kind.offered_actions
+    for action in kind.requestable_actions
     if kind.table.judge(status, action).ruling is Ruling.REFUSED
 ]
 
@@ -120,10 +120,10 @@ def test_whatever_is_refused_the_actions_that_are_offered_instead_are_commands_a
 ) -> None:
     own = registry.find_kind(kind)
     if status == NONE:
-        build_app().parse_args(["list", kind], print_error=False, exit_on_error=False)
+        build_cli_app().parse_args(["list", kind], print_error=False, exit_on_error=False)
         return
-    plain = [word for word in own.table.allowed_actions(status) if word in own.offered_actions]
-    forced = [word for word in own.table.actions_needing_force(status) if word in own.offered_actions]
+    plain = [word for word in own.table.allowed_actions(status) if word in own.requestable_actions]
+    forced = [word for word in own.table.actions_needing_force(status) if word in own.requestable_actions]
     assert action not in plain
     for word in dict.fromkeys((*plain, *forced)):
         assert own.table.judge(status, word, force=word in forced).ruling is Ruling.GO
@@ -131,4 +131,4 @@ def test_whatever_is_refused_the_actions_that_are_offered_instead_are_commands_a
         options = required_options(spec).split() if spec else []
         given = [re.sub(r"^[A-Z][A-Z-]*$", "1", option) for option in options]
         words = [kind, word, "x", *given, *(["--force"] if word in forced else [])]
-        build_app().parse_args(words, print_error=False, exit_on_error=False)
+        build_cli_app().parse_args(words, print_error=False, exit_on_error=False)

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from bench.load import SHORT, Habits, users, world
-from bench.rig import Rig
+from bench.load import SHORT, UserBehavior, create_load_objects, run_users
+from bench.stack import BenchStack
 from domain.model import ReadQuery, VerificationReport
 from domain.wire import VERIFY_ACTIVITY
 from tests.user import User
@@ -22,9 +22,9 @@ USERS, SECONDS = 20, 4
 async def test_every_request_of_many_users_is_answered(user: User, chaos: bool) -> None:
     seed = int(os.environ.get("RATCHET_CHAOS_SEED") or random.randrange(10**6))
     print(f"RATCHET_CHAOS_SEED={seed}")  # noqa: T201  shown when it fails
-    site = Rig(user.asking.client, user.service, user.asking)
-    async with asyncio.timeout(240), world(site, SHORT) as picks:
-        log = await users(site, picks, USERS, SECONDS * (10 if chaos else 1), seed, Habits(bare=0))
+    site = BenchStack(user.asking.client, user.service, user.asking)
+    async with asyncio.timeout(240), create_load_objects(site, SHORT) as picks:
+        log = await run_users(site, picks, USERS, SECONDS * (10 if chaos else 1), seed, UserBehavior(bare=0))
         found = await user.asking.run_query(VERIFY_ACTIVITY, ReadQuery(), VerificationReport, seconds=100)
     assert log.answers.total() == log.asked > USERS
     assert log.answers["succeeded"] > 0

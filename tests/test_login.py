@@ -11,12 +11,12 @@ import httpx
 import pytest
 from temporalio.client import Client
 
-from activities.access import LineBudget, claimed_sender
+from activities.access import RefusalLineBudget, claimed_sender
 from activities.oidc import OidcVerifier
-from activities.proofs import ProofSigner, ProofVerifier, new_key
+from activities.proofs import ProofSigner, ProofVerifier, generate_key_pair
 from client.actions import ActionClient
 from client.login import LOGIN_FILE, StoredLogin, load_session_signer, save_login
-from client.speaker import ProvenSpeaker
+from client.message_signer import KeyMessageSigner
 from domain import wire
 from domain.access import AccessPolicy
 from domain.errors import Category, Refused
@@ -24,12 +24,12 @@ from domain.events import FIRST_CURSOR, READ_EVENTS, EventPage, EventQuery
 from domain.exposure import OWN_ACTION
 from domain.identities import Identities, Login, LoginOrder, Principal, Session
 from domain.model import Request
-from gateway.app import build_app
+from gateway.app import build_gateway_app
 from gateway.context import Gateway
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
 from gateway.tokens import CallerTokens
-from starter.errors import Exit
+from starter.errors import ExitCode
 from tests.issuer import EVE_KEY, EVE_PEM, GATE_PEM, ISSUER, NAME, WORKER_PEM, identities
 from tests.patience import PATIENCE
 from tests.test_access import call
@@ -57,7 +57,7 @@ WORKER = ProofSigner(WORKER_PEM, "workers", "default")
 GATE = ProofSigner(GATE_PEM, "gate", "default")
 REQUEST = Request(path="ns:default:mci:web", action="suspend", request_id="q1")
 LOGIN = Login(issuer="corp", groups=["team-a", "admins"])
-SESSION_PEM, SESSION_KEY = new_key()
+SESSION_PEM, SESSION_KEY = generate_key_pair()
 
 
 def session(certificate: str, pem: bytes = SESSION_PEM, name: str = NAME) -> Request:
@@ -127,10 +127,10 @@ def test_who_acts_later_needs_the_issuer_still(known: Identities) -> None:
     verify = ProofVerifier(lambda: known, "default")
     principal = verify(session(certificate()), OWN_ACTION, None).as_principal()
     assert principal == Principal(name=NAME, proven=True, issuer="corp", groups=["team-a"])
-    assert verify.recall(principal).groups == ("staff", "team-a")
+    assert verify.look_up_principal(principal).groups == ("staff", "team-a")
     gone = ProofVerifier(lambda: known.model_copy(update={"oidc": {}}), "default")
     with pytest.raises(Refused, match=r"corp does not vouch for ann@example\.com any more"):
-        gone.recall(principal)
+        gone.look_up_principal(principal)
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def proving(stack: WorkerService, user: User, known: Identities) -> Iterator[Use
     """The stack, whose workers believe the issuer and want proofs."""
     namespace = user.asking.client.namespace
     stack.authorizer.identify = ProofVerifier(lambda: known, namespace)
-    stack._login.tokens = OidcVerifier(lambda: known, stack.inventory.record_attempt)
+    stack._login.tokens = OidcVerifier(lambda: known, stack.inventory.record_access_attempt)
     stack._login.signer = ProofSigner(WORKER_PEM, "workers", namespace)
     yield user
     stack.authorizer.identify = claimed_sender
@@ -152,19 +152,21 @@ async def audit_messages(stack: WorkerService) -> list[str]:
 
 
 async def test_whoever_logs_in_acts_in_the_proven_name(proving: User, stack: WorkerService) -> None:
-    pem, key = new_key()
+    pem, key = generate_key_pair()
     order = LoginOrder(token=ISSUER.token(groups=["team-a"]), key=key)
     session = await proving.asking.run_query(wire.LOGIN, order, Session)
     assert (session.name, session.issuer, session.groups) == (NAME, "corp", ["team-a"])
     signer = ProofSigner(pem, session.name, proving.asking.client.namespace, certificate=session.certificate)
-    ann = User(ActionClient(proving.asking.client, speaker=ProvenSpeaker(signer)), proving.service, proving.ns)
+    ann = User(
+        ActionClient(proving.asking.client, message_signer=KeyMessageSigner(signer)), proving.service, proving.ns
+    )
     path = ann.mci()
     assert (await ann.do(path, "create", spec=spec(1))).done == 2
     lines = await ann.asking.read_history(path)
     assert {line.requested_by for line in lines} == {NAME}
     again = await proving.asking.run_query(wire.LOGIN, order, Session)  # a retry: the same token for the same key
     assert again.name == NAME
-    thief = order.model_copy(update={"key": new_key()[1]})
+    thief = order.model_copy(update={"key": generate_key_pair()[1]})
     with pytest.raises(Refused, match="was used for another login"):
         await proving.asking.run_query(wire.LOGIN, thief, Session)
     assert any("was used for another login" in message for message in await audit_messages(stack))
@@ -174,7 +176,7 @@ async def test_refused_logins_are_in_the_audit_trail(
     proving: User, stack: WorkerService, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert stack._login.tokens
-    monkeypatch.setattr(stack._login.tokens, "_lines", LineBudget(lines=1000))
+    monkeypatch.setattr(stack._login.tokens, "_lines", RefusalLineBudget(lines=1000))
     for attack in ("no algorithm", "the public key as a secret", "expired", "another issuer", "an unknown key"):
         refusal = await call(client, wire.LOGIN, {"token": ATTACKS[attack][0](), "key": EVE_KEY})
         assert refusal, attack
@@ -194,8 +196,8 @@ async def test_the_gateway_believes_the_issuer_and_vouches_for_its_callers(
     proving: User, stack: WorkerService, known: Identities, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     namespace = proving.asking.client.namespace
-    oidc = OidcVerifier(lambda: known, stack.inventory.record_attempt)
-    monkeypatch.setattr(oidc, "_lines", LineBudget(lines=1000))
+    oidc = OidcVerifier(lambda: known, stack.inventory.record_access_attempt)
+    monkeypatch.setattr(oidc, "_lines", RefusalLineBudget(lines=1000))
     policy = AccessPolicy.model_validate(
         {
             "roles": {"operator": {"kinds": ["*"], "actions": ["*"]}},
@@ -203,11 +205,11 @@ async def test_the_gateway_believes_the_issuer_and_vouches_for_its_callers(
         }
     )
     monkeypatch.setattr(stack.authorizer, "policy", lambda: policy)
-    speaker = ProvenSpeaker(ProofSigner(GATE_PEM, "gate", namespace))
-    ratchet = GatewayClient(stack.client, stack.store_reads(), "", stack.authorizer, speaker)
+    message_signer = KeyMessageSigner(ProofSigner(GATE_PEM, "gate", namespace))
+    ratchet = GatewayClient(stack.client, stack.store_reads(), "", stack.authorizer, message_signer)
     path = proving.mci()
     async with (
-        serve_app(build_app(Gateway(ratchet, CallerTokens(oidc=oidc))), "127.0.0.1", 0) as url,
+        serve_app(build_gateway_app(Gateway(ratchet, CallerTokens(oidc=oidc))), "127.0.0.1", 0) as url,
         httpx.AsyncClient(base_url=url, timeout=PATIENCE) as http,
     ):
         for attack in ("no algorithm", "the public key as a secret", "expired", "another audience", "an unknown key"):
@@ -229,7 +231,7 @@ async def test_a_gateway_whose_issuer_is_out_of_reach_says_so(proving: User, sta
     oidc = OidcVerifier(lambda: identities("/nowhere/keys.json"))
     gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), CallerTokens(oidc=oidc))
     async with (
-        serve_app(build_app(gateway), "127.0.0.1", 0) as url,
+        serve_app(build_gateway_app(gateway), "127.0.0.1", 0) as url,
         httpx.AsyncClient(base_url=url, timeout=PATIENCE) as http,
     ):
         answer = await http.get("/v1/kinds", headers={"Authorization": f"Bearer {ISSUER.token()}"})
@@ -241,9 +243,9 @@ async def test_starter_login_and_logout(
 ) -> None:
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
     nobody = await cli("whoami")
-    assert nobody.code == Exit.FORBIDDEN, nobody.err
+    assert nobody.code == ExitCode.FORBIDDEN, nobody.err
     missing = await cli("login")
-    assert (missing.code, "RATCHET_OIDC_TOKEN" in missing.err) == (Exit.USAGE, True)
+    assert (missing.code, "RATCHET_OIDC_TOKEN" in missing.err) == (ExitCode.USAGE, True)
     monkeypatch.setenv("RATCHET_OIDC_TOKEN", ISSUER.token(exp=time.time() - 60))
     assert "it has expired" in (await cli("login")).err
     file = tmp_path / "token"
@@ -255,11 +257,11 @@ async def test_starter_login_and_logout(
     known = await cli("whoami")
     assert (NAME in known.out, "proven" in known.out) == (True, True), known
     assert (await cli("logout")).code == 0
-    assert (await cli("whoami")).code == Exit.FORBIDDEN
+    assert (await cli("whoami")).code == ExitCode.FORBIDDEN
 
 
 def test_a_login_that_has_ended_or_that_others_can_read_is_not_used(tmp_path: Path) -> None:
-    pem, _ = new_key()
+    pem, _ = generate_key_pair()
     ended = Session(name=NAME, issuer="corp", expires=time.time() - 1, certificate="x")
     save_login(tmp_path, StoredLogin(namespace="default", key=pem.decode(), session=ended))
     with pytest.raises(Refused, match=r"the login of ann@example\.com has expired"):

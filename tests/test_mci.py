@@ -208,8 +208,8 @@ def test_an_mci_under_way_is_expected_to_become_what_its_vms_become(action: str)
 @pytest.mark.parametrize("kind", ["mci", "vm"])
 def test_a_target_action_is_shown_as_the_document_writes_it(kind: str) -> None:
     words = [word for word, _, _ in lines(TARGETS)]
-    assert [registry.find_kind(kind).target_action_word(word.lower()) for word in words] == words
-    assert registry.find_kind(kind).target_action_word(NONE) == "None"
+    assert [registry.find_kind(kind).format_target_action(word.lower()) for word in words] == words
+    assert registry.find_kind(kind).format_target_action(NONE) == "None"
 
 
 @pytest.mark.parametrize(("kind", "path"), [("mci", "ns:a:mci:b"), ("vm", "ns:a:mci:b:vm:c")])

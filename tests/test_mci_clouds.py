@@ -51,7 +51,7 @@ def test_a_worker_polls_for_the_clouds_of_the_table_and_for_those_that_its_conne
     named, plain = (all_queues(some, WorkerSettings()) for some in (parse_connections(MOON, "c.yaml"), Connections()))
     extra = set(named).difference(plain)
     assert extra == {"cloud-moon"}
-    assert process.checked_queues(WorkerSettings(), ["cloud-aws"]) == ["cloud-aws"]
+    assert process.validate_queues(WorkerSettings(), ["cloud-aws"]) == ["cloud-aws"]
 
 
 def test_a_cloud_that_the_table_does_not_name_has_the_limits_of_others() -> None:

@@ -144,7 +144,7 @@ async def test_the_words_work_over_plain_http_with_one_json_object(user: User, s
 async def test_the_words_work_with_the_temporal_command(user: User, server: embedded.EmbeddedServer) -> None:
     ticket = await holding(user)
     process = await asyncio.create_subprocess_exec(
-        *(embedded.find_binary(), "workflow", "signal", "--workflow-id", user.mci(), "--name", "withdraw"),
+        *(embedded.find_temporal_binary(), "workflow", "signal", "--workflow-id", user.mci(), "--name", "withdraw"),
         *("--input", '{"reason": "too dear"}', "--address", server.address),
         stdout=asyncio.subprocess.DEVNULL,
     )

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from activities.mci.unanswered import LateVmSearch
+from activities.mci.latevms import LateVmSearch
 from activities.mci.vms import order_token
 from domain.healing import HealEntry, HealFinding, SweepOptions
 from domain.mci.messages import SurveyOrder

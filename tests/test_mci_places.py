@@ -17,7 +17,7 @@ from activities.fence import Fence
 from activities.mci.places import PlaceActivities
 from activities.permits import PermitPool
 from domain.limits import ConcurrencyCaps
-from domain.mci.messages import PlaceFindings, PlaceNeeds, PlaceVisit
+from domain.mci.messages import MciAtPlace, PlaceRequirements, PlaceResult
 from domain.ports import SHARED_RESOURCE_TYPES, Cloud, Inventory, SharedResource
 from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
@@ -40,17 +40,17 @@ class Freezing:
         self.frozen, self.awake = asyncio.Event(), asyncio.Event()
         self.bulk = 1
 
-    async def validate(self, _region: str, _specs: list[str], _images: list[str]) -> list[str]:
+    async def list_missing_offers(self, _region: str, _specs: list[str], _images: list[str]) -> list[str]:
         return []
 
-    async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
-        return await self._cloud.prepare(region, resource, made)
+    async def prepare_resource(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
+        return await self._cloud.prepare_resource(region, resource, made)
 
-    async def release(self, region: str, resource: SharedResource) -> None:
+    async def release_resource(self, region: str, resource: SharedResource) -> None:
         if resource.what == self._what:
             self.frozen.set()
             await self.awake.wait()
-        await self._cloud.release(region, resource)
+        await self._cloud.release_resource(region, resource)
 
 
 class Open:
@@ -64,7 +64,7 @@ class Open:
 def database(tmp_path: Path) -> Iterator[Database]:
     database = Database(f"sqlite:///{tmp_path}/places.db")
     migrate_schema(database)
-    database.run_transaction_here(create_tables)
+    database.run_transaction_blocking(create_tables)
     yield database
     database.close()
 
@@ -77,8 +77,8 @@ def worker(database: Database, cloud: object) -> PlaceActivities:
     return PlaceActivities(SqlMciStore(database), {"aws": cast(Cloud, cloud)}, PermitPool(ConcurrencyCaps()), fence)
 
 
-def visit(path: str, epoch: int) -> PlaceVisit:
-    return PlaceVisit(path=path, epoch=epoch, wants=PlaceNeeds(place=PLACE, specs=[], images=[]))
+def visit(path: str, epoch: int) -> MciAtPlace:
+    return MciAtPlace(path=path, epoch=epoch, wants=PlaceRequirements(place=PLACE, specs=[], images=[]))
 
 
 async def test_a_worker_that_froze_while_it_removed_a_key_does_not_remove_it_from_an_mci_that_came_since(
@@ -87,15 +87,15 @@ async def test_a_worker_that_froze_while_it_removed_a_key_does_not_remove_it_fro
     cloud = SimulatedCloud("aws", database)
     slow, quick = Freezing(cloud, "sshKey"), Freezing(cloud, "nothing")
     book, first, second = SqlMciStore(database), worker(database, slow), worker(database, quick)
-    await database.run_transaction(partial(places.record_use, path=WEB, places=[PLACE]))
-    assert await activity_environment().run(first.prepare_place, visit(WEB, 1)) == PlaceFindings()
+    await database.run_transaction(partial(places.record_place_uses, path=WEB, places=[PLACE]))
+    assert await activity_environment().run(first.prepare_place, visit(WEB, 1)) == PlaceResult()
 
     leaving = asyncio.create_task(activity_environment().run(first.release_place, visit(WEB, 2)))
     await slow.frozen.wait()
     gone = sa.update(connections).values(held_until=datetime.now(UTC) - timedelta(seconds=1))
     await database.run_transaction(lambda connection: connection.execute(gone))
-    assert await database.run_transaction(partial(places.record_use, path=OTHER, places=[PLACE])) == [PLACE]
-    assert await activity_environment().run(second.prepare_place, visit(OTHER, 3)) == PlaceFindings()
+    assert await database.run_transaction(partial(places.record_place_uses, path=OTHER, places=[PLACE])) == [PLACE]
+    assert await activity_environment().run(second.prepare_place, visit(OTHER, 3)) == PlaceResult()
 
     slow.awake.set()
     with pytest.raises(ApplicationError, match="comes too late"):

@@ -14,7 +14,7 @@ from domain.mci import (
     MciSpec,
     ScaleSpec,
 )
-from domain.mci.messages import needs_by_place
+from domain.mci.messages import requirements_by_place
 from domain.mci.specs import new_vm_objects
 from domain.model import Request
 from tests.cases import every_case
@@ -101,14 +101,14 @@ def test_where_and_how_must_be_said_in_known_words(bad: dict[str, Any], told: st
 def test_a_connection_stands_for_a_cloud_and_a_region() -> None:
     asked = MciSpec.model_validate(spec({"name": "a", "connectionName": "seoul"}, group()))
     with pytest.raises(Refused, match="nobody has looked up the connection seoul"):
-        needs_by_place(asked)
+        requirements_by_place(asked)
     found = asked.with_places({"seoul": ("aws", "ap-northeast-2")})
     assert [subgroup.place for subgroup in found.subGroups] == ["aws/ap-northeast-2", "aws/eu-1"]
 
 
 def test_what_is_wanted_is_gathered_by_place() -> None:
     groups = (group(), group(name="b", specId="large"), group(name="c", csp="gcp", imageId="debian-12"))
-    first, second = needs_by_place(MciSpec.model_validate(spec(*groups)))
+    first, second = requirements_by_place(MciSpec.model_validate(spec(*groups)))
     assert (first.place, first.specs, first.images) == ("aws/eu-1", ["large", "small"], ["ubuntu-24.04"])
     assert (second.place, second.specs, second.images) == ("gcp/eu-1", ["small"], ["debian-12"])
 

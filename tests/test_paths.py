@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from domain.errors import Category, Refused
-from domain.fields import ObjectPath
 from domain.model import Request
 from domain.paths import (
     MAX_PATH,
-    ancestors,
+    ancestor_paths,
     build_path,
     check_name,
     check_path,
@@ -25,6 +24,7 @@ from domain.paths import (
     parent_of,
     short_path,
 )
+from domain.validation import ObjectPath
 from tests.cases import every_case
 
 NAME_RULE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")  # as the rules print it
@@ -203,9 +203,9 @@ def test_the_refusal_of_another_kind_says_what_to_write() -> None:
 def test_the_parts_of_a_path() -> None:
     path = "ns:default:mci:web:vm:front-1"
     assert (kind_of(path), name_of(path)) == ("vm", "front-1")
-    assert ancestors(path) == ["ns:default", "ns:default:mci:web"]
+    assert ancestor_paths(path) == ["ns:default", "ns:default:mci:web"]
     assert parent_of(path) == "ns:default:mci:web"
-    assert (ancestors("ns:default"), parent_of("ns:default")) == ([], None)
+    assert (ancestor_paths("ns:default"), parent_of("ns:default")) == ([], None)
 
 
 names = st.from_regex(NAME_RULE, fullmatch=True)
@@ -227,7 +227,7 @@ def test_any_path_survives_its_short_form(pairs: list[tuple[str, str]]) -> None:
 @given(pairs=pairs)
 def test_any_path_lies_below_its_ancestors_and_nothing_else(pairs: list[tuple[str, str]]) -> None:
     path = build_path([kind for kind, _ in pairs], [name for _, name in pairs])
-    above = ancestors(path)
+    above = ancestor_paths(path)
     assert [len(each.split(":")) for each in above] == list(range(2, 2 * len(pairs), 2))
     assert all(path.startswith(f"{each}:") for each in above)
     assert parent_of(path) == (above[-1] if above else None)
@@ -237,8 +237,8 @@ def test_any_path_lies_below_its_ancestors_and_nothing_else(pairs: list[tuple[st
 @settings(deadline=None)
 @given(name=names, more=names)
 def test_a_name_that_begins_alike_is_not_above(name: str, more: str) -> None:
-    assert f"ns:{name}" not in ancestors(f"ns:{name}{more}:mci:web")
-    assert f"ns:{name}" in ancestors(f"ns:{name}:mci:web")
+    assert f"ns:{name}" not in ancestor_paths(f"ns:{name}{more}:mci:web")
+    assert f"ns:{name}" in ancestor_paths(f"ns:{name}:mci:web")
 
 
 @settings(deadline=None)
@@ -278,7 +278,7 @@ def test_the_names_of_a_tree_follow_its_root_without_kinds(
     path: str, kind: str, kinds: tuple[str, ...], above: list[str], text: str
 ) -> None:
     assert check_path(path) == path
-    assert (kind_of(path), kinds_on_path(path), ancestors(path), short_path(path)) == (kind, kinds, above, text)
+    assert (kind_of(path), kinds_on_path(path), ancestor_paths(path), short_path(path)) == (kind, kinds, above, text)
     assert parent_of(path) == (above[-1] if above else None)
     assert expand_path(text, kinds) == expand_path(path, kinds) == path
 
@@ -320,5 +320,5 @@ def test_any_tree_path_survives_its_short_form(root: str, below: list[str], tail
     assert check_path(path) == path
     assert expand_path(short_path(path), kinds_on_path(path)) == path
     assert build_path(kinds_on_path(path), [root, *below, *([tail] if tail else [])]) == path
-    assert all(path.startswith(f"{above}:") for above in ancestors(path))
-    assert len(ancestors(path)) == len(below) + (1 if tail else 0)
+    assert all(path.startswith(f"{above}:") for above in ancestor_paths(path))
+    assert len(ancestor_paths(path)) == len(below) + (1 if tail else 0)

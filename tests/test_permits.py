@@ -98,7 +98,7 @@ async def test_a_wish_that_can_never_be_met_is_an_error_not_a_hang(permits: Perm
 
 
 async def test_no_more_different_regions_than_the_cap_are_active_at_once(permits: PermitPool) -> None:
-    visitors = [Visitor(permits.enter_region("aws", region)) for region in ("r1", "r2", "r3")]
+    visitors = [Visitor(permits.take_region_permit("aws", region)) for region in ("r1", "r2", "r3")]
     await settle()
     assert [visitor.inside for visitor in visitors] == [True, True, False]
     await visitors[0].leave()
@@ -108,16 +108,16 @@ async def test_no_more_different_regions_than_the_cap_are_active_at_once(permits
 
 
 async def test_an_active_region_is_entered_freely_while_nobody_waits(permits: PermitPool) -> None:
-    visitors = [Visitor(permits.enter_region("aws", region)) for region in ("r1", "r2", "r1", "r2", "r1")]
+    visitors = [Visitor(permits.take_region_permit("aws", region)) for region in ("r1", "r2", "r1", "r2", "r1")]
     await settle()
     assert all(visitor.inside for visitor in visitors)
     await leave_all(*visitors)
 
 
 async def test_a_waiting_region_is_not_starved_by_work_in_the_active_ones(permits: PermitPool) -> None:
-    active = [Visitor(permits.enter_region("aws", region)) for region in ("r1", "r2")]
+    active = [Visitor(permits.take_region_permit("aws", region)) for region in ("r1", "r2")]
     await settle()
-    waiting, late = Visitor(permits.enter_region("aws", "r3")), Visitor(permits.enter_region("aws", "r1"))
+    waiting, late = Visitor(permits.take_region_permit("aws", "r3")), Visitor(permits.take_region_permit("aws", "r1"))
     await settle()
     assert not waiting.inside
     assert not late.inside, "r1 is active, but r3 came first"
@@ -132,8 +132,8 @@ async def test_a_waiting_region_is_not_starved_by_work_in_the_active_ones(permit
 
 
 async def test_clouds_do_not_share_caps_and_an_unknown_cloud_has_those_of_other(permits: PermitPool) -> None:
-    full = [Visitor(permits.enter_region("aws", region)) for region in ("r1", "r2")]
-    elsewhere = [Visitor(permits.enter_region("nimbus", region)) for region in ("r1", "r2")]
+    full = [Visitor(permits.take_region_permit("aws", region)) for region in ("r1", "r2")]
+    elsewhere = [Visitor(permits.take_region_permit("nimbus", region)) for region in ("r1", "r2")]
     await settle()
     assert [visitor.inside for visitor in elsewhere] == [True, False]
     await leave_all(*full, *elsewhere)
@@ -141,7 +141,7 @@ async def test_clouds_do_not_share_caps_and_an_unknown_cloud_has_those_of_other(
 
 async def test_an_error_inside_gives_the_permit_back(permits: PermitPool) -> None:
     with pytest.raises(RuntimeError):
-        async with permits.enter_region("aws", "r1"), permits.take_vm_slots("aws", "r1", 3):
+        async with permits.take_region_permit("aws", "r1"), permits.take_vm_slots("aws", "r1", 3):
             raise RuntimeError
     assert permits.slots_in_use() == {}
 
@@ -214,7 +214,7 @@ async def _everything_is_free_again(permits: PermitPool) -> None:
     assert permits.slots_in_use() == {}
     async with AsyncExitStack() as all_at_once:
         for region in ("new1", "new2"):
-            await all_at_once.enter_async_context(permits.enter_region("aws", region))
+            await all_at_once.enter_async_context(permits.take_region_permit("aws", region))
             await all_at_once.enter_async_context(permits.take_vm_slots("aws", region, 3))
 
 
@@ -227,7 +227,7 @@ class _Both:
 
     async def __aenter__(self) -> None:
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._permits.enter_region("aws", self._region))
+            await stack.enter_async_context(self._permits.take_region_permit("aws", self._region))
             await stack.enter_async_context(self._permits.take_vm_slots("aws", self._region, self._n))
             self._stack = stack.pop_all()
 

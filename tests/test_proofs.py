@@ -12,10 +12,10 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from activities.access import claimed_sender
-from activities.proofs import ProofSigner, ProofVerifier, new_key
+from activities.proofs import ProofSigner, ProofVerifier, generate_key_pair
 from activities.refusals import refusal_of_error
 from client.actions import ActionClient
-from client.speaker import ProvenSpeaker, VouchedSpeaker
+from client.message_signer import KeyMessageSigner, VouchingMessageSigner
 from domain import registry, wire
 from domain.dryrun import DryRun
 from domain.errors import Category, Refused
@@ -26,10 +26,10 @@ from tests.test_access import call
 from tests.user import User, spec
 from workers.service import WorkerService
 
-ANN_PEM, ANN_KEY = new_key()
-EVE_PEM, EVE_KEY = new_key()
-GATE_PEM, GATE_KEY = new_key()
-STRANGER_PEM, _ = new_key()
+ANN_PEM, ANN_KEY = generate_key_pair()
+EVE_PEM, EVE_KEY = generate_key_pair()
+GATE_PEM, GATE_KEY = generate_key_pair()
+STRANGER_PEM, _ = generate_key_pair()
 IDENTITIES = Identities.model_validate(
     {
         "subjects": {"ann": {"keys": [ANN_KEY], "groups": ["crew"]}, "eve": {"keys": [EVE_KEY]}},
@@ -117,7 +117,7 @@ def proving(stack: WorkerService, user: User) -> Iterator[User]:
 
 
 def speaking(user: User, signer: ProofSigner) -> User:
-    return User(ActionClient(user.asking.client, speaker=ProvenSpeaker(signer)), user.service, user.ns)
+    return User(ActionClient(user.asking.client, message_signer=KeyMessageSigner(signer)), user.service, user.ns)
 
 
 async def start_by_hand(client: Client, request: Request) -> str:
@@ -177,11 +177,11 @@ async def test_reads_and_calls_need_a_proof_too_and_it_is_good_for_one_call(prov
 async def test_a_gateway_vouches_for_its_callers_and_for_nobody_else(proving: User, client: Client) -> None:
     path = proving.mci()
     gate = speaking(proving, GATE).asking
-    caller = User(gate.speaking_for("http-ci"), proving.service, proving.ns)
-    assert isinstance(caller.asking.speaker, VouchedSpeaker)
+    caller = User(gate.acting_for("http-ci"), proving.service, proving.ns)
+    assert isinstance(caller.asking.message_signer, VouchingMessageSigner)
     assert (await caller.do(path, "create", spec=spec(1))).done == 2
     assert (await caller.asking.read_history(path))[-1].requested_by == "http-ci"
-    ticket = await gate.speaking_for("ann").request_action(Request(path=path, action="suspend"))
+    ticket = await gate.acting_for("ann").request_action(Request(path=path, action="suspend"))
     assert ticket.admission.refusal
     assert "the key of gate does not prove that name" in ticket.admission.refusal.message
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from domain.connections import Connection
 from domain.wire import SIMULATED
-from providers.provider import Provider
+from providers.description import CloudProvider
 from providers.registry import PROVIDERS
 from tests.cases import every_case
 from tests.test_clouds.subjects import openers
@@ -69,7 +69,7 @@ def test_a_name_of_aws_is_found(line: str, found: bool) -> None:
 
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=lambda each: str(each.name))
-def test_a_provider_is_a_folder_whose_name_is_the_word_for_it_in_the_file(provider: Provider[Any]) -> None:
+def test_a_provider_is_a_folder_whose_name_is_the_word_for_it_in_the_file(provider: CloudProvider[Any]) -> None:
     assert (ROOT / "providers" / provider.name / "__init__.py").exists()
     assert provider.connection.model_fields["provider"].annotation == Literal[provider.name]
     assert (provider.cloud_access is None) == (provider.name == SIMULATED), "whoever is real says how it is reached"
@@ -78,7 +78,7 @@ def test_a_provider_is_a_folder_whose_name_is_the_word_for_it_in_the_file(provid
 @pytest.mark.parametrize(
     "provider", [provider for provider in PROVIDERS if provider.cloud_access], ids=lambda each: str(each.name)
 )
-def test_a_real_provider_has_a_page_and_the_extra_that_it_needs(provider: Provider[Any]) -> None:
+def test_a_real_provider_has_a_page_and_the_extra_that_it_needs(provider: CloudProvider[Any]) -> None:
     assert (ROOT / provider.docs_page).is_file()
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     if provider.install_extra:
@@ -109,7 +109,7 @@ class MoonConnection(Connection):
     crater: str
 
 
-MOON = Provider(name="moon", connection=MoonConnection)
+MOON = CloudProvider(name="moon", connection=MoonConnection)
 
 
 def test_a_provider_without_contract_tests_is_named() -> None:

@@ -13,9 +13,9 @@ from domain.errors import Category, Refused
 from domain.model import Refusal
 from domain.quotafile import Quotas
 from domain.quotas import Quota, QuotaQuery, QuotasView
-from gateway.dialects.apps import ErrorStyle
+from gateway.dialects.apps import DialectErrorFormat
 from gateway.problems import refusal_response
-from starter.errors import Exit, to_printed_error
+from starter.errors import ExitCode, to_printed_error
 from store.quotas import no_quotas
 from tests.user import User
 from workers.access import load_quotas
@@ -60,12 +60,12 @@ def test_a_rate_is_429_with_retry_after_and_a_quota_is_403() -> None:
 
 
 def test_a_rate_is_429_in_the_dialects_too() -> None:
-    failure = ErrorStyle(render=lambda _failure: None).describe_error(TOO_MANY)  # type: ignore[arg-type,return-value]
+    failure = DialectErrorFormat(render=lambda _failure: None).describe_error(TOO_MANY)  # type: ignore[arg-type,return-value]
     assert (failure.status, failure.headers) == (HTTPStatus.TOO_MANY_REQUESTS, {"Retry-After": "7"})
 
 
 def test_the_exit_code_is_that_of_a_refusal() -> None:
-    assert to_printed_error(TOO_MANY).exit is Exit.REFUSED
+    assert to_printed_error(TOO_MANY).exit is ExitCode.REFUSED
 
 
 def test_the_example_is_valid() -> None:

@@ -23,7 +23,7 @@ from domain.faults import Fault
 from providers.simulated.provider import SimulatedProvider
 from starter import demo
 from starter import stack as up
-from starter.app import build_app
+from starter.app import build_cli_app
 from starter.command import run_command, take_profile_option
 from starter.mci import demo as mci
 from tests.cases import every_case
@@ -64,7 +64,7 @@ OF_TEMPORAL = [command for command in commands() if command[1].startswith("tempo
 
 @every_case("page", PAGES)
 def test_what_the_code_knows_is_shown_as_the_code_knows_it(page: str) -> None:
-    assert generate.render(PAGES[page]) == PAGES[page], f"{page} is out of date; run: {generate.COMMAND}"
+    assert generate.fill_generated_parts(PAGES[page]) == PAGES[page], f"{page} is out of date; run: {generate.COMMAND}"
 
 
 def test_every_generated_part_is_shown_somewhere() -> None:
@@ -78,7 +78,7 @@ def test_every_generated_part_is_shown_somewhere() -> None:
 def test_every_verdict_is_a_status_or_a_word_for_people(kind: str) -> None:
     table = registry.KINDS[kind].table
     words = {"no", "with force", "nothing to do", "yes (hidden)", *table.statuses}
-    lines = generate.verdicts(kind).splitlines()[2:]
+    lines = generate.verdicts_table(kind).splitlines()[2:]
     assert {cell.strip() for line in lines for cell in line.strip("|").split("|")} <= words
 
 
@@ -95,7 +95,7 @@ def test_every_command_that_is_shown_exists_with_its_options(page: str, command:
     if command.startswith("python3 run.py") and (not words or words[0] in of_run):
         return
     try:
-        build_app().parse_args(take_profile_option(words)[1])
+        build_cli_app().parse_args(take_profile_option(words)[1])
     except MissingArgumentError:
         if len(words) > 2:  # else a sentence only names the command
             raise
@@ -103,7 +103,7 @@ def test_every_command_that_is_shown_exists_with_its_options(page: str, command:
 
 def test_an_option_that_does_not_exist_would_be_found() -> None:
     with pytest.raises(Exception, match="--fast"):
-        build_app().parse_args(["mci", "suspend", "default/web", "--fast"])
+        build_cli_app().parse_args(["mci", "suspend", "default/web", "--fast"])
 
 
 @every_case(("page", "command"), OF_TEMPORAL)
@@ -112,7 +112,7 @@ def test_every_option_given_to_temporal_exists(page: str, command: str) -> None:
     options = [word for word in words if word.startswith("--")]
     verbs = words[: words.index(options[0])] if options else words
     told = "".join(
-        subprocess.run([embedded.find_binary(), *asked], capture_output=True, text=True, check=True).stdout
+        subprocess.run([embedded.find_temporal_binary(), *asked], capture_output=True, text=True, check=True).stdout
         for asked in ([*verbs, "--help"], ["options"])
     )
     assert all(f"{option} " in told for option in options)
@@ -212,7 +212,7 @@ class Terminal:
     async def _temporal(self, words: list[str]) -> str:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            embedded.find_binary(), *words, stdout=pipe, stderr=asyncio.subprocess.STDOUT
+            embedded.find_temporal_binary(), *words, stdout=pipe, stderr=asyncio.subprocess.STDOUT
         )
         screen, _ = await process.communicate()
         self._code = process.returncode or 0

@@ -15,7 +15,7 @@ from activities.fence import seconds_since_boot
 from activities.permits import LocalPermitStore, PermitPool
 from domain.errors import StoreUnavailable, Superseded
 from domain.limits import CAPS_BY_CLOUD, CloudCaps, ConcurrencyCaps
-from domain.permits import SHARE_SECONDS, PermitLimits, PermitRequest, PermitShare, PermitTerms, settle_shares
+from domain.permits import SHARE_SECONDS, PermitLimits, PermitReply, PermitRequest, PermitShare, compute_permit_shares
 from tests.patience import PATIENCE
 from tests.test_permits import Visitor, leave_all
 from workers.connections import parse_connections
@@ -47,7 +47,7 @@ class Counting(LocalPermitStore):
         super().__init__()
         self._asked: Counter[str] = Counter()
 
-    async def exchange_permits(self, cloud: str, worker: str, wishes: object, limits: PermitLimits) -> PermitTerms:
+    async def exchange_permits(self, cloud: str, worker: str, wishes: object, limits: PermitLimits) -> PermitReply:
         terms = await super().exchange_permits(cloud, worker, wishes, limits)  # type: ignore[arg-type]
         self._asked[worker] += 1
         return terms
@@ -80,7 +80,7 @@ async def test_one_worker_alone_has_all_of_it_and_two_have_halves() -> None:
     await until(3, second)
     assert sum(visitor.inside for visitor in first) == 3, "two wait, and it has its half"
     await leave_all(*first, *second)
-    await asyncio.gather(one.return_all(), two.return_all())
+    await asyncio.gather(one.return_all_permits(), two.return_all_permits())
 
 
 async def test_what_one_worker_does_not_need_another_one_gets() -> None:
@@ -92,35 +92,35 @@ async def test_what_one_worker_does_not_need_another_one_gets() -> None:
     await leave_all(*few)
     await until(6, many)
     await leave_all(*many)
-    await asyncio.gather(one.return_all(), two.return_all())
+    await asyncio.gather(one.return_all_permits(), two.return_all_permits())
 
 
 async def test_a_region_of_another_worker_gets_its_turn() -> None:
     office = Counting()
     one, two = PermitPool(CAPS, office), PermitPool(CAPS, office)
-    active = [Visitor(one.enter_region("aws", region)) for region in ("r1", "r2")]
+    active = [Visitor(one.take_region_permit("aws", region)) for region in ("r1", "r2")]
     await until(2, active)
-    waiting = Visitor(two.enter_region("aws", "r3"))
+    waiting = Visitor(two.take_region_permit("aws", "r3"))
     await office.heard(2)  # the oldest of the active regions is told to close
-    late = Visitor(one.enter_region("aws", "r1"))
+    late = Visitor(one.take_region_permit("aws", "r1"))
     await active[0].leave()
     await until(1, [waiting])
     assert not late.inside
     await leave_all(waiting)
     await until(1, [late])
     await leave_all(late, active[1])
-    await asyncio.gather(one.return_all(), two.return_all())
+    await asyncio.gather(one.return_all_permits(), two.return_all_permits())
 
 
 async def test_a_region_that_is_active_at_another_worker_is_entered_by_this_one_too() -> None:
     office = LocalPermitStore()
     one, two = PermitPool(CAPS, office), PermitPool(CAPS, office)
-    active = [Visitor(one.enter_region("aws", region)) for region in ("r1", "r2")]
+    active = [Visitor(one.take_region_permit("aws", region)) for region in ("r1", "r2")]
     await until(2, active)
-    joined = [Visitor(two.enter_region("aws", region)) for region in ("r1", "r2")]
+    joined = [Visitor(two.take_region_permit("aws", region)) for region in ("r1", "r2")]
     await until(2, joined)
     await leave_all(*active, *joined)
-    await asyncio.gather(one.return_all(), two.return_all())
+    await asyncio.gather(one.return_all_permits(), two.return_all_permits())
 
 
 async def test_a_lease_that_ran_out_while_the_process_was_frozen_admits_nobody(clock: Clock) -> None:
@@ -136,7 +136,7 @@ async def test_a_lease_that_ran_out_while_the_process_was_frozen_admits_nobody(c
     office.away = False
     await until(1, [eager])
     await leave_all(holder, eager)
-    await permits.return_all()
+    await permits.return_all_permits()
 
 
 async def test_a_lease_that_runs_out_while_the_right_is_proven_is_asked_for_again(clock: Clock) -> None:
@@ -151,7 +151,7 @@ async def test_a_lease_that_runs_out_while_the_right_is_proven_is_asked_for_agai
         async with permits.take_vm_slots("aws", "r1", 6, right):  # type: ignore[arg-type]
             raise AssertionError("no right, no order")
     assert permits.slots_in_use() == {}
-    await permits.return_all()
+    await permits.return_all_permits()
 
 
 async def test_what_a_dead_worker_had_is_free_when_its_time_is_over(clock: Clock) -> None:
@@ -159,7 +159,7 @@ async def test_what_a_dead_worker_had_is_free_when_its_time_is_over(clock: Clock
     dead, alive = PermitPool(CAPS, office), PermitPool(CAPS, office)
     lost = [Visitor(dead.take_vm_slots("aws", "r1")) for _ in range(6)]
     await until(6, lost)
-    await dead._leases_of_cloud("aws").let_leases_expire()
+    await dead._permits_of_cloud("aws").let_permits_expire()
     others = [Visitor(alive.take_vm_slots("aws", "r1")) for _ in range(6)]
     await asyncio.sleep(0.5)
     assert not any(visitor.inside for visitor in others)
@@ -168,7 +168,7 @@ async def test_what_a_dead_worker_had_is_free_when_its_time_is_over(clock: Clock
     await leave_all(*others)
     for visitor in lost:
         await visitor.cancel()
-    await alive.return_all()
+    await alive.return_all_permits()
 
 
 async def test_a_worker_that_leaves_gives_everything_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,10 +178,10 @@ async def test_a_worker_that_leaves_gives_everything_back_at_once(monkeypatch: p
     one, two = PermitPool(CAPS, office), PermitPool(CAPS, office)
     async with one.take_vm_slots("aws", "r1", 6):
         pass
-    await one.return_all()
+    await one.return_all_permits()
     async with asyncio.timeout(PATIENCE), two.take_vm_slots("aws", "r1", 6) as size:
         assert size == 6
-    await two.return_all()
+    await two.return_all_permits()
 
 
 @dataclass
@@ -194,7 +194,7 @@ class Unsteady(LocalPermitStore):
     def __post_init__(self) -> None:
         super().__init__()
 
-    async def exchange_permits(self, cloud: str, worker: str, wishes: object, limits: PermitLimits) -> PermitTerms:
+    async def exchange_permits(self, cloud: str, worker: str, wishes: object, limits: PermitLimits) -> PermitReply:
         self.asked += 1
         if self.away:
             raise StoreUnavailable("away")
@@ -267,7 +267,7 @@ def _exchange(
     wishes = [PermitRequest(one, holds, max(1, holds)) for one, holds in held.items()]
     if region not in held:
         wishes.append(PermitRequest(region, member.leases.get(region, 0) if live else 0, number))
-    mine, terms = settle_shares(shares, name, wishes, LIMITS, now)
+    mine, terms = compute_permit_shares(shares, name, wishes, LIMITS, now)
     member.leases, member.until = {one: lease.amount for one, lease in terms.leases.items()}, now + SHARE_SECONDS
     return [*(share for share in shares if share.worker != name), *mine]
 

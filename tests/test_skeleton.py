@@ -30,7 +30,7 @@ from domain.errors import Category
 from domain.model import (
     ActionEnding,
     Admission,
-    Claim,
+    BeginRequest,
     Grant,
     Outcome,
     Progress,
@@ -89,7 +89,7 @@ class Inventory:
         self.may_permit.set()
 
     @activity.defn
-    async def begin(self, claim: Claim) -> Admission:
+    async def begin(self, claim: BeginRequest) -> Admission:
         request = claim.request
         if "refused" in request.reason:
             return Admission(refusal=Refusal(category=Category.NOT_ALLOWED, message="not for the first one"))

@@ -166,8 +166,8 @@ def test_every_action_row_has_a_way_to_fail(table: StateTable) -> None:
 @every_case("table", TABLES, ids=label)
 def test_the_derived_sets_divide_the_statuses(table: StateTable) -> None:
     assert set(table.stable_statuses) | set(table.transitional_statuses) == set(table.statuses)
-    assert set(table.stable_statuses) & set(table.transitional_statuses) == set(table.resting_statuses)
-    assert set(table.moving_statuses).isdisjoint(table.resting_statuses)
+    assert set(table.stable_statuses) & set(table.transitional_statuses) == set(table.transitional_resting_statuses)
+    assert set(table.always_transitional_statuses).isdisjoint(table.transitional_resting_statuses)
     assert set(table.final_statuses) <= set(table.stable_statuses)
     assert set(table.failure_statuses) <= set(table.stable_statuses)
     assert {NONE, SAME}.isdisjoint(table.statuses)
@@ -375,8 +375,8 @@ def test_any_table_goes_only_where_a_row_or_force_allows(
 @given(table=tables)
 def test_any_table_derives_sets_that_hold_together(table: StateTable) -> None:
     assert set(table.stable_statuses) | set(table.transitional_statuses) == set(table.statuses)
-    assert set(table.stable_statuses) & set(table.transitional_statuses) == set(table.resting_statuses)
-    assert set(table.moving_statuses).isdisjoint(table.resting_statuses)
+    assert set(table.stable_statuses) & set(table.transitional_statuses) == set(table.transitional_resting_statuses)
+    assert set(table.always_transitional_statuses).isdisjoint(table.transitional_resting_statuses)
     assert set(table.final_statuses) <= set(table.stable_statuses)
     for status in table.final_statuses:
         for action in table.allowed_actions(status, force=True):  # a step of the user's own; force opens nothing more

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from activities.verify import MAX_LISTED, choose_listed
+from activities.verify import MAX_LISTED, limit_findings
 from domain import wire
 from domain.model import InvariantViolation, ReadQuery, VerificationReport
 from domain.ports import VmFacts, VmOrder
@@ -132,6 +132,6 @@ async def test_a_vm_in_a_place_of_which_we_have_no_record_is_found(user: User) -
 def test_many_findings_of_one_invariant_hide_no_other() -> None:
     many = [InvariantViolation(invariant="I4", path=f"ns:a:mci:w{n}", what="x") for n in range(1_000)]
     late = InvariantViolation(invariant="I12", path="self-healing", what="gone")
-    listed = choose_listed([*many, late])
+    listed = limit_findings([*many, late])
     assert len(listed) == MAX_LISTED
     assert listed == [*many[: MAX_LISTED - 1], late]

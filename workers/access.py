@@ -11,14 +11,14 @@ from temporalio.client import Client
 
 from activities.access import Authorizer
 from activities.oidc import OidcVerifier, RecordAttempt
-from activities.proofs import ProgramSigner, ProofVerifier
+from activities.proofs import ProgramSigningInterceptor, ProofVerifier
 from client.documents import UnreadableDocument, read_document
-from client.speaker import load_signer
+from client.message_signer import load_signer
 from domain.access import AccessPolicy
 from domain.errors import Category, Refused
-from domain.fields import refuse_invalid
 from domain.identities import Identities
 from domain.quotafile import Quotas
+from domain.validation import refuse_validation_errors
 from workers.settings import WorkerSettings
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ _log = logging.getLogger("ratchet.access")
 def load_policy(name: str) -> AccessPolicy:
     """Loads an access policy file; refuses a malformed one."""
     try:
-        with refuse_invalid(f"the policy file {name} is not valid", HINT):
+        with refuse_validation_errors(f"the policy file {name} is not valid", HINT):
             return AccessPolicy.model_validate(read_document(Path(name)) or {})
     except UnreadableDocument as error:
         raise Refused(Category.INVALID, f"the policy file {name} {error}", HINT) from error
@@ -40,7 +40,7 @@ def load_quotas(name: str) -> Quotas:
     """Loads a quotas file; refuses a malformed one."""
     hint = "correct RATCHET_QUOTAS_FILE; there is an example in examples/quotas.yaml"
     try:
-        with refuse_invalid(f"the quotas file {name} is not valid", hint):
+        with refuse_validation_errors(f"the quotas file {name} is not valid", hint):
             return Quotas.model_validate(read_document(Path(name)) or {})
     except UnreadableDocument as error:
         raise Refused(Category.INVALID, f"the quotas file {name} {error}", hint) from error
@@ -50,7 +50,7 @@ def load_identities(name: str) -> Identities:
     """Loads an identities file; refuses a malformed one."""
     hint = "correct RATCHET_IDENTITIES; `starter key new NAME` prints lines for it"
     try:
-        with refuse_invalid(f"the identities file {name} is not valid", hint):
+        with refuse_validation_errors(f"the identities file {name} is not valid", hint):
             return Identities.model_validate(read_document(Path(name)) or {})
     except UnreadableDocument as error:
         raise Refused(Category.INVALID, f"the identities file {name} {error}", hint) from error
@@ -109,5 +109,5 @@ def sign_for_programs(client: Client, settings: WorkerSettings) -> Client:
     if signer is None:
         return client
     config = client.config()
-    config["interceptors"] = [*config["interceptors"], ProgramSigner(signer)]
+    config["interceptors"] = [*config["interceptors"], ProgramSigningInterceptor(signer)]
     return Client(**config)

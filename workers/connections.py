@@ -12,12 +12,12 @@ import sqlalchemy as sa
 from pydantic import Field, create_model, model_validator
 
 from client.documents import UnreadableDocument, read_document
-from domain.connections import Connection, Connections, ConnectionsFileModel, ConnectionView
-from domain.errors import Category, ProviderError, Refused, Superseded, one_line
-from domain.fields import Name, refuse_invalid
+from domain.connections import Connection, Connections, ConnectionsFilePart, ConnectionView
+from domain.errors import Category, ProviderError, Refused, Superseded, format_one_line
 from domain.ports import Cloud
+from domain.validation import Name, refuse_validation_errors
 from domain.wire import cloud_queue, split_placement
-from providers.provider import Backend, Provider, RealCloud
+from providers.description import CloudProvider, FamilyBackend, RealCloud
 from providers.regions import RegionRouter
 from providers.registry import BACKENDS, PROVIDERS
 from providers.simulated import default_connections
@@ -26,7 +26,7 @@ from store.engine import Database
 MAX_CONNECTIONS = 500
 
 
-class ConnectionsFile(ConnectionsFileModel):
+class ConnectionsFile(ConnectionsFilePart):
     """The model of a connections file: connections by name, and real backends by role, each in its provider's model."""
 
     connections: Mapping[Name, Connection] = {}
@@ -44,7 +44,7 @@ class ConnectionsFile(ConnectionsFileModel):
 
 
 def connections_file_model(
-    providers: Sequence[Provider[Any]], backends: Sequence[Backend[Any]] = ()
+    providers: Sequence[CloudProvider[Any]], backends: Sequence[FamilyBackend[Any]] = ()
 ) -> type[ConnectionsFile]:
     """Returns the pydantic model of a connections file that allows these providers and backends."""
     entry: Any = Annotated[
@@ -67,7 +67,7 @@ HINT = f"correct it, or unset RATCHET_CONNECTIONS to simulate everything; {_PAGE
 
 def parse_connections(document: object, where: str) -> Connections:
     """Parses a connections file; refuses it with every reason, and without quoting its contents."""
-    with refuse_invalid(f"the connections file {where} is not valid", HINT, "file"):
+    with refuse_validation_errors(f"the connections file {where} is not valid", HINT, "file"):
         file = _FILE_MODEL.model_validate(document)
     named, backends = file.connections, {backend.role: getattr(file, backend.role) for backend in BACKENDS}
     if not named and not any(backends.values()):
@@ -89,13 +89,13 @@ def check_connections(file: Path | None, queues: Sequence[str]) -> None:
     """Refuses a bad file, a served cloud without the credentials that the file names, or a host without a backend."""
     connections = load_connections(file)
     for options in connections.backends.values():
-        _BACKEND_BY_OPTIONS[type(options)].check_offline(options)
+        _BACKEND_BY_OPTIONS[type(options)].check_prerequisites(options)
     for name, connection in connections.real_connections():
         access = _PROVIDER_BY_NAME[connection.provider].cloud_access
         if access is None or cloud_queue(connection.csp) not in queues:
             continue
         try:
-            access.check_offline(connection)
+            access.check_prerequisites(connection)
         except Refused as refused:
             why = f"the connection {name} has no credentials: {refused.message}"
             raise Refused(refused.category, why, refused.hint) from refused
@@ -118,7 +118,7 @@ def open_backend(connections: Connections, role: str) -> Any:
 
 def _open_database(file: Path, tables: Sequence[sa.Table]) -> Database:
     database = Database(f"sqlite:///{file}")
-    database.run_transaction_here(lambda connection: tables[0].metadata.create_all(connection, tables))
+    database.run_transaction_blocking(lambda connection: tables[0].metadata.create_all(connection, tables))
     return database
 
 
@@ -134,7 +134,7 @@ def make_served_clouds(
 ) -> ServedClouds:
     """Returns the clouds by csp: those in the file, with old simulated regions closed to new VMs; others simulated."""
 
-    def serving(csp: str) -> Cloud:
+    def make_region_router(csp: str) -> Cloud:
         filed = csp in connections.clouds_in_file
         regions = {
             split_placement(connection.place)[1]: real.get(name, simulated[csp])
@@ -142,10 +142,10 @@ def make_served_clouds(
         }
         return RegionRouter(csp, regions, simulated[csp], closed=filed)
 
-    return ServedClouds({csp: serving(csp) for csp in simulated})
+    return ServedClouds({csp: make_region_router(csp) for csp in simulated})
 
 
-class ConnectionInspection:
+class FileConnectionInspector:
     """Shows connections to a person: whether credentials exist, and whether the cloud answers."""
 
     def __init__(self, connections: Connections, real: Mapping[str, RealCloud]) -> None:
@@ -178,7 +178,7 @@ class ConnectionInspection:
         except Refused as refused:
             return view.model_copy(update={"trouble": f"{refused.message}; {refused.hint}"})
         except ProviderError as error:
-            return view.model_copy(update={"trouble": one_line(error)})
+            return view.model_copy(update={"trouble": format_one_line(error)})
         return view.model_copy(update={"credentials": where, "answer": answer})
 
 

@@ -20,10 +20,10 @@ from domain.errors import Category, Refused
 from domain.paths import check_path, name_of, parent_of
 from domain.services.definition import BackendName
 from domain.wire import SIMULATED
-from providers.edge.agent import GatheringFailed, ReferenceCrm
 from providers.edge.apps import SiteApps
+from providers.edge.crm import CloudletReadFailed, ReferenceCrm
+from providers.edge.gatewaycrm import GatewayControllerClient, GatewayCrm
 from providers.edge.handover import CrmHandover, end_process, is_crm_process
-from providers.edge.overhttp import GatewayController, GatewayCrm
 from providers.edge.platform import SimulatedPlatform
 from providers.edge.token import CrmToken
 from workers import logs
@@ -85,7 +85,7 @@ async def serve_crm(settings: WorkerSettings, orders: CrmOptions) -> int:
             await agent.serve_until_stopped()
             log.info("stopped")
             return 0
-    except GatheringFailed as failed:
+    except CloudletReadFailed as failed:
         log.error("cannot serve this cloudlet", why=str(failed))
         return 1
     finally:
@@ -111,7 +111,7 @@ async def _make_agent(
             "starter crm token --cloudlet ORG/NAME, and give its key to the cloudlet: starter cloudlet rekey ORG/NAME"
         )
         raise Refused(Category.INVALID, "a CRM over HTTP needs a token: it is how the gateway knows it", hint)
-    return GatewayCrm(None, *about, GatewayController(orders.gateway, orders.cloudlet, token), apps)
+    return GatewayCrm(None, *about, GatewayControllerClient(orders.gateway, orders.cloudlet, token), apps)
 
 
 async def stop_crm_processes(home: Path, cloudlet: str) -> list[int]:
@@ -120,7 +120,7 @@ async def stop_crm_processes(home: Path, cloudlet: str) -> list[int]:
     if not file.exists():
         return []
     platform = SimulatedPlatform(file)
-    found = [pid for pid in platform.list_pids() if is_crm_process(pid)]
+    found = [pid for pid in platform.list_crm_pids() if is_crm_process(pid)]
     for pid in found:
         await end_process(pid)
     platform.close()
@@ -143,7 +143,7 @@ def fail_next_request(home: Path, cloudlet: str, verb: str, message: str) -> Non
     platform.close()
 
 
-def run_crm() -> None:
+def run_crm_command() -> None:
     """Runs the CRM of the command line, and exits with its code."""
     os.umask(0o077)
     parser = argparse.ArgumentParser(prog="python -m workers.crm", description=__doc__)
@@ -164,4 +164,4 @@ def run_crm() -> None:
 
 
 if __name__ == "__main__":
-    run_crm()
+    run_crm_command()

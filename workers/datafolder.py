@@ -65,7 +65,7 @@ def lock_data_folder(home: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise _folder_taken(home) from error
+            raise _folder_in_use_refusal(home) from error
         _end_orphaned_server(home)
         yield
 
@@ -82,7 +82,7 @@ def is_folder_in_use(home: Path) -> bool:
     return False
 
 
-def _folder_taken(home: Path) -> Refused:
+def _folder_in_use_refusal(home: Path) -> Refused:
     facts = read_embedded_options(home)
     where = f" at {facts['address']}, process {facts['owner']}" if facts else ""
     return Refused(

@@ -8,7 +8,7 @@ from typing import Any
 from temporalio import activity
 
 
-def activities_of(*owners: object) -> list[Callable[..., Any]]:
+def collect_activities(*owners: object) -> list[Callable[..., Any]]:
     """Returns the methods of these objects that are activities."""
     return [getattr(owner, name) for owner in owners for name in dir(type(owner)) if _is_activity(type(owner), name)]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from activities.edge.crm import EdgeActivities, SignalDelivery
+from activities.edge.crm import EdgeActivities, UpdateDeliveryActivities
 from activities.edge.listing import CrmListing
+from activities.objectpages import list_all_objects
 from activities.orphans import ProviderListing
-from activities.pages import list_all_objects
 from domain.companions import Companion, CompanionType
 from domain.edge import KINDS, messages
 from domain.edge.ports import CrmTransport
@@ -20,12 +20,12 @@ from store.edge.connections import list_open_connections
 from store.edge.hooks import HOOKS
 from store.edge.inventory import SqlEdgeInventory
 from store.hooks import HooksByKind
-from workers.discovery import activities_of
+from workers.discovery import collect_activities
 from workers.family import ActivitiesByQueue, Family
 from workflows.edge.cloudlet import BringUpCloudlet, DeleteCloudlet, MaintainCloudlet, RekeyCloudlet
 from workflows.edge.instance import ChangeInstance
 from workflows.edge.link import CloudletLink, LinkState
-from workflows.edge.policy import FollowDemand, KeepPolicy, LoopState
+from workflows.edge.policy import FollowDemand, KeepPolicy, PolicyLoopState
 from workflows.edge.upgrade import UpgradeCloudlet
 
 
@@ -49,7 +49,7 @@ class EdgeFamily(Family):
         webhook = WebhookTransport(self.context.settings.webhooks)
         transports: dict[str, CrmTransport] = {"queue": TaskQueueTransport(client), "webhook": webhook}
         edge = EdgeActivities(SqlEdgeInventory(self.context.database), transports, self.context.fence)
-        return {ACTIONS_QUEUE: activities_of(edge, SignalDelivery(client))}
+        return {ACTIONS_QUEUE: collect_activities(edge, UpdateDeliveryActivities(client))}
 
     def companions(self) -> Sequence[CompanionType]:
         """Declares a demand loop per Active policy, and a link per cloudlet with a connected CRM."""
@@ -65,7 +65,7 @@ class EdgeFamily(Family):
     async def _policy_companions(self) -> AsyncIterator[Companion]:
         async for policy in list_all_objects(self.context.inventory, "policy", ""):
             if (policy.status, policy.target_action) == (S.ACTIVE, NONE):
-                state = LoopState(policy=policy.path, spec=PolicySpec.model_validate(policy.spec))
+                state = PolicyLoopState(policy=policy.path, spec=PolicySpec.model_validate(policy.spec))
                 yield Companion(companion_id(policy.path, messages.LOOP_ROLE), policy.path, state)
 
     async def _link_companions(self) -> AsyncIterator[Companion]:

@@ -25,7 +25,7 @@ from temporalio.service import RPCError
 from client.connection import EMBEDDED_FILE
 from domain import wire
 from domain.errors import Category, Refused
-from providers.sockets import free_port as free_port  # for those who start processes of their own
+from providers.sockets import find_free_port as find_free_port  # for those who start processes of their own
 from providers.sockets import is_port_open
 
 START_SECONDS = 30
@@ -50,7 +50,7 @@ DYNAMIC_CONFIG = (
 )
 
 
-def find_binary() -> str:
+def find_temporal_binary() -> str:
     """Returns the `temporal` binary on the PATH, or that of the extra `embedded`."""
     beside = Path(sys.executable).parent / "temporal"
     found = shutil.which("temporal") or (str(beside) if beside.exists() else None)
@@ -116,7 +116,7 @@ async def start_server(
     """
     for _ in range(MAX_TRIES):
         try:
-            mine, its_ui, its_http = (free_port(usual) for usual in prefer)
+            mine, its_ui, its_http = (find_free_port(usual) for usual in prefer)
             return await _try_start(home, port or mine, ui_port or its_ui, its_http, tuning)
         except _ServerEnded:
             continue
@@ -128,9 +128,9 @@ async def _try_start(home: Path, port: int, ui_port: int, http_port: int, tuning
     host = f"ratchet-{secrets.token_hex(8)}.localhost"
     with _open_log_file(home) as log:
         process = await asyncio.create_subprocess_exec(
-            find_binary(),
+            find_temporal_binary(),
             *("server", "start-dev", "--ip", "127.0.0.1", "--ui-ip", "127.0.0.1"),
-            *("--port", str(port), "--ui-port", str(ui_port), "--metrics-port", str(free_port())),
+            *("--port", str(port), "--ui-port", str(ui_port), "--metrics-port", str(find_free_port())),
             *("--http-port", str(http_port), "--log-level", "error"),
             *("--db-filename", str(home / "temporal.db")),
             *("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"),
@@ -174,7 +174,7 @@ def _start_refusal(home: Path, what: str) -> Refused:
 
 async def _set_retention(server: EmbeddedServer) -> None:
     keep = await asyncio.create_subprocess_exec(
-        find_binary(),
+        find_temporal_binary(),
         *(
             "operator",
             "namespace",

@@ -20,7 +20,7 @@ CALL_SECONDS = 5.0  # a read that takes longer counts as unanswered
 
 
 @asynccontextmanager
-async def reported_gauges(client: Client, store: SqlGauges, held_phases: Sequence[str]) -> AsyncIterator[None]:
+async def report_gauges(client: Client, store: SqlGauges, held_phases: Sequence[str]) -> AsyncIterator[None]:
     """Keeps the gauges up to date while the block lasts. `held_phases`: of actions that wait for a person."""
     meter = (client.service_client.config.runtime or Runtime.default()).metric_meter
     task = asyncio.create_task(_report_forever(client, store, held_phases, _gauge_setter(meter)))

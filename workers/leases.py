@@ -11,15 +11,15 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from activities.launching import start_action
-from activities.leases import EventActivities, HostHandover, LeaseReadActivities
+from activities.leases import HostHandover, LeaseEventActivities, LeaseReadActivities
 from activities.leases.audit import LeaseAudit
-from activities.leases.listing import TenantListing
+from activities.leases.listing import TenancyListing
 from activities.orphans import ProviderListing
 from activities.retry import NEARBY, ProviderRetry
 from activities.verify import AuditFunction
 from domain.companions import Companion, CompanionType
 from domain.leases import KINDS, names
-from domain.leases.messages import HostSite, WakeClock
+from domain.leases.messages import HostSite, WakePoolClock
 from domain.leases.specs import LeaseLimits
 from domain.ports import InlineWork
 from domain.wire import ACTIONS_QUEUE, LOOK_AGAIN
@@ -29,7 +29,7 @@ from store.leases import SqlLeaseSchedule, SqlLeaseViews
 from store.leases.hooks import lease_hooks
 from workers.connections import open_backend
 from workers.context import WorkerContext
-from workers.discovery import activities_of
+from workers.discovery import collect_activities
 from workers.family import ActivitiesByQueue, Family
 from workflows.leases.actions import (
     AnnounceEnd,
@@ -81,13 +81,13 @@ class LeaseFamily(Family):
         )
 
     def activities(self) -> ActivitiesByQueue:
-        handover, firing = self._handover, EventActivities(self.context.client, self._store)
+        handover, firing = self._handover, LeaseEventActivities(self.context.client, self._store)
         reading = LeaseReadActivities(self._reads)
-        return {ACTIONS_QUEUE: activities_of(handover, firing, reading)}
+        return {ACTIONS_QUEUE: collect_activities(handover, firing, reading)}
 
     def inline_work(self) -> Mapping[tuple[str, str], InlineWork]:
         """Starts and ends of leases: hosts are mostly handed over at once."""
-        return {("lease", "start"): self._handover.start_at_once, ("lease", "end"): self._handover.end_at_once}
+        return {("lease", "start"): self._handover.try_start_inline, ("lease", "end"): self._handover.try_end_inline}
 
     def companions(self) -> Sequence[CompanionType]:
         """Declares a clock per pool with events to come."""
@@ -106,11 +106,11 @@ class LeaseFamily(Family):
         """Hosts in the hands of reservations."""
         settings = self.context.settings
         return [
-            TenantListing(
+            TenancyListing(
                 self.hosts, ProviderRetry(call_seconds=settings.call_timeout, total_seconds=settings.patience)
             )
         ]
 
     async def _list_clocks(self) -> AsyncIterator[Companion]:
-        for pool, due in (await self._store.list_pools()).items():
-            yield Companion(names.clock_id(pool), f"pool:{pool}", WakeClock(pool=pool), due)
+        for pool, due in (await self._store.list_pools_with_events()).items():
+            yield Companion(names.pool_clock_id(pool), f"pool:{pool}", WakePoolClock(pool=pool), due)

@@ -12,7 +12,7 @@ from temporalio import activity, workflow
 from temporalio.common import SearchAttributeKey
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from domain.errors import one_line
+from domain.errors import format_one_line
 from providers.registry import PROVIDERS
 
 _ACTION = SearchAttributeKey.for_keyword("Action")
@@ -59,7 +59,7 @@ def configure_logging(level: str = "info", style: str = "json", traces: bool = T
 def shorten_error(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Replaces a traceback by one line, for people; the action's outcome has the details."""
     if isinstance(raised := event.pop("exc_info", None), tuple) and raised[1] is not None:
-        event["error"] = one_line(f"{type(raised[1]).__name__}: {raised[1]}", 200)
+        event["error"] = format_one_line(f"{type(raised[1]).__name__}: {raised[1]}", 200)
     event["event"] = str(event.get("event", "")).partition(" ({")[0]
     for repeated in ("temporal_activity", "temporal_workflow"):  # repeats other fields
         event.pop(repeated, None)
@@ -91,10 +91,10 @@ class ActionLogInterceptor(Interceptor):
     """Adds the action to the log lines of activities."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        return _BoundActivity(next)
+        return _LoggedActivity(next)
 
 
-class _BoundActivity(ActivityInboundInterceptor):
+class _LoggedActivity(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         about = input.args[0] if input.args else None
         action = getattr(getattr(about, "request", about), "action", None)

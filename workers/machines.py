@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from activities.healing import InspectObject
 from activities.machines import HYPERVISOR_RETRY, MachineActivities
-from activities.machines.bin import BinActivities
 from activities.machines.listing import HypervisorListing
+from activities.machines.recyclebin import RecycleBinActivities
 from activities.orphans import ProviderListing
 from domain.companions import Companion, CompanionType
 from domain.machines import BIN_ROLE, EMPTY_BIN, HYPERVISOR_QUEUE, KINDS, LOOK_AGAIN_SIGNAL
-from domain.machines.messages import TenantBin
+from domain.machines.messages import TenantRecycleBin
 from domain.machines.ports import STATE_AFTER_VERB, Hypervisor
 from domain.machines.tables import TABLES
 from domain.wire import ACTIONS_QUEUE, companion_id
@@ -52,10 +52,10 @@ class MachineFamily(Family):
         self._bin = SqlRecycleBin(context.database)
 
     def activities(self) -> ActivitiesByQueue:
-        work, clock = self._activities, BinActivities(self.context.client, self._bin)
+        work, clock = self._activities, RecycleBinActivities(self.context.client, self._bin)
         return {
             HYPERVISOR_QUEUE: [work.operate_object, work.settle_object, work.machines_on],
-            ACTIONS_QUEUE: [clock.list_due_entries, clock.wake_bin_clock],
+            ACTIONS_QUEUE: [clock.list_due_bin_entries, clock.wake_bin_clock],
         }
 
     def inspectors(self) -> Mapping[str, InspectObject]:
@@ -75,10 +75,10 @@ class MachineFamily(Family):
         """Declares a clock per tenant with entries in the recycle bin."""
         return [
             CompanionType(
-                EMPTY_BIN, "recycle-bin clock", self._list_clocks, LOOK_AGAIN_SIGNAL, self._bin.list_overdue_entries
+                EMPTY_BIN, "recycle-bin clock", self._list_clocks, LOOK_AGAIN_SIGNAL, self._bin.list_overdue_bin_entries
             )
         ]
 
     async def _list_clocks(self) -> AsyncIterator[Companion]:
-        for tenant in await self._bin.list_tenants():
-            yield Companion(companion_id(tenant, BIN_ROLE), tenant, TenantBin(tenant=tenant))
+        for tenant in await self._bin.list_bin_tenants():
+            yield Companion(companion_id(tenant, BIN_ROLE), tenant, TenantRecycleBin(tenant=tenant))

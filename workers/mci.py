@@ -7,12 +7,12 @@ from typing import Any
 
 from activities.leftovers import FindLeftovers
 from activities.mci.dryrun import DryRunExaminer
+from activities.mci.latevms import LateVmSearch
 from activities.mci.listing import VmListing
-from activities.mci.orphans import IdentifyActivities
+from activities.mci.orphans import IdentifyOrphanActivities
 from activities.mci.places import PlaceActivities
 from activities.mci.records import MciRecordActivities
 from activities.mci.survey import SurveyActivities
-from activities.mci.unanswered import LateVmSearch
 from activities.mci.vms import VmActivities
 from activities.orphans import ProviderListing
 from activities.pollers import PollerCheck
@@ -64,7 +64,7 @@ class MciFamily(Family):
         surveys = SurveyActivities(
             self._store, context.clouds, context.permits, self._patience, context.inventory, self._listing
         )
-        orphans = IdentifyActivities(context.clouds, context.permits, self._patience)
+        orphans = IdentifyOrphanActivities(context.clouds, context.permits, self._patience)
         on_clouds: list[Callable[..., Any]] = [
             *(vms.operate_vms, vms.settle_vms, vms.forget_vms, surveys.survey_place),
             *(places.validate_place, places.prepare_place, places.release_place, orphans.identify_orphan),

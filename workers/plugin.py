@@ -22,8 +22,8 @@ from domain import wire
 from workers.floods import FloodRunner
 from workers.logs import ActionLogInterceptor
 from workers.settings import WorkerSettings
+from workflows.argumentguard import ArgumentGuard
 from workflows.floods import FloodReader
-from workflows.guard import ArgumentGuard
 
 # Modules outside the sandbox: pure, or used by activities only. Workflow modules stay inside.
 PASSED_THROUGH_MODULES = (
@@ -60,10 +60,10 @@ class PayloadGuard(Interceptor):
     """Refuses activities whose arguments cannot be decrypted, once and for all. The SDK would retry them."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        return _ReadActivity(next)
+        return _DecryptedActivity(next)
 
 
-class _ReadActivity(ActivityInboundInterceptor):
+class _DecryptedActivity(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         if unread := [value for value in input.args if isinstance(value, wire.UnreadableMessage)]:
             raise ApplicationError(str(unread[0]), type=wire.REFUSED_PAYLOAD_ERROR_TYPE, non_retryable=True)

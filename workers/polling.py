@@ -17,7 +17,7 @@ from typing import Any
 
 from temporalio.worker import Worker
 
-from domain.errors import RatchetError, one_line
+from domain.errors import RatchetError, format_one_line
 
 STUCK_EXIT_CODE = 1
 PollLoop = Callable[[], Coroutine[Any, Any, None]]
@@ -71,11 +71,11 @@ class WorkerGroup:
         worker = self._workers[queue]
         for half in (worker._activity_worker, worker._workflow_worker):
             if half:  # the SDK notices a poll loop that raises, and neither one that returns nor one that is cancelled
-                half.run = self._fail_at_return(queue, half.run)  # type: ignore[method-assign]
+                half.run = self._fail_on_early_return(queue, half.run)  # type: ignore[method-assign]
         await worker.run()
 
-    def _fail_at_return(self, queue: str, poll: PollLoop) -> PollLoop:
-        async def poll_until_told() -> None:
+    def _fail_on_early_return(self, queue: str, poll: PollLoop) -> PollLoop:
+        async def poll_until_stopped() -> None:
             how = "ended by itself"
             try:
                 await poll()
@@ -86,14 +86,14 @@ class WorkerGroup:
             except Exception as error:
                 # Told here: the SDK then ends the worker's other loop, and that end would be taken for the cause.
                 if not self._is_stopping and self.failure is None:
-                    self.failure = PollingStopped(f"polling of the queue {queue} failed: {one_line(error)}")
+                    self.failure = PollingStopped(f"polling of the queue {queue} failed: {format_one_line(error)}")
                     self.failure.__cause__ = error
                 raise
             if not self._is_stopping and self.failure is None:
                 self.failure = PollingStopped(f"polling of the queue {queue} {how}")
                 raise self.failure
 
-        return poll_until_told
+        return poll_until_stopped
 
     async def _watch_workers(self, running: Mapping[asyncio.Task[None], str], owner: asyncio.Task[object]) -> None:
         """Ends the group with the first worker."""

@@ -12,13 +12,13 @@ from temporalio.client import Client, Plugin
 
 from client import tracing
 from client.connection import connect_temporal
-from client.identity import register_store
 from client.payloads import data_converter
-from client.signals import stop_event
+from client.stopsignals import make_stop_event
+from client.storeregistry import register_store
 from domain.errors import Category, Refused
 from store.engine import Database
 from store.identity import mark_restored, read_identity
-from store.migrate import known_versions, migrate_schema, newer_schema_refusal, read_version
+from store.migrate import known_schema_versions, migrate_schema, newer_schema_refusal, read_schema_version
 from workers import embedded, logs, telemetry
 from workers.connections import check_connections, load_connections
 from workers.datafolder import lock_data_folder, protect_process, secure_data_folder
@@ -47,13 +47,13 @@ async def run_worker(settings: WorkerSettings, queues: Sequence[str] = (), make:
     """Serves these queues, or all, until SIGTERM or SIGINT. Raises PollingStopped if a queue is polled no longer."""
     protect_process()
     secure_data_folder(settings.home)
-    queues = checked_queues(settings, queues)
+    queues = validate_queues(settings, queues)
     check_connections(settings.connections, queues)
     logs.configure_logging(settings.log_level, settings.log_format)
     log = structlog.get_logger("worker")
     client = await connect_temporal(settings.home, *_plugins(settings), runtime=telemetry.worker_runtime(settings))
     async with _run_service(client, settings, make) as service:
-        stop = stop_event()
+        stop = make_stop_event()
         service.exit_after = settings.drain + EXIT_GRACE_SECONDS
         async with service.serve_queues(queues):
             log.info("serving", queues=list(queues), store=redact_url(settings.store_database_url()))
@@ -67,7 +67,7 @@ async def run_worker(settings: WorkerSettings, queues: Sequence[str] = (), make:
 async def run_stack(settings: WorkerSettings, port: int = 0, ui_port: int = 0) -> AsyncIterator[EmbeddedStack]:
     """Runs the embedded server and a worker for every queue while the block lasts."""
     protect_process()
-    check_connections(settings.connections, checked_queues(settings))
+    check_connections(settings.connections, validate_queues(settings))
     with lock_data_folder(settings.home):
         check_store(settings)  # before a server starts for nothing
         server = await embedded.start_server(settings.home, port, ui_port, embedded.DEFAULT_PORTS)
@@ -94,7 +94,7 @@ def mark_store_restored(settings: WorkerSettings) -> tuple[int, int]:
     """Marks the store as restored, which fences off older runs. Returns its incarnation, and actions abandoned."""
     database = Database(settings.store_database_url())
     try:
-        after, ended = database.run_transaction_here(partial(mark_restored, hooks=merge_hooks(FAMILIES)))
+        after, ended = database.run_transaction_blocking(partial(mark_restored, hooks=merge_hooks(FAMILIES)))
         return after.incarnation, ended
     finally:
         database.close()
@@ -104,13 +104,13 @@ def check_store(settings: WorkerSettings) -> None:
     """Raises Refused or StoreUnavailable if the store cannot be used; accepts any schema up to ours."""
     database = Database(settings.store_database_url())
     try:
-        if (found := read_version(database)) not in ("", *known_versions()):
+        if (found := read_schema_version(database)) not in ("", *known_schema_versions()):
             raise newer_schema_refusal(found)
     finally:
         database.close()
 
 
-def checked_queues(settings: WorkerSettings, queues: Sequence[str] = ()) -> Sequence[str]:
+def validate_queues(settings: WorkerSettings, queues: Sequence[str] = ()) -> Sequence[str]:
     """Returns the queues, or all. Refuses unknown ones, which would never get work."""
     known = all_queues(load_connections(settings.connections), settings)
     if unknown := [queue for queue in queues if queue not in known]:

@@ -26,11 +26,13 @@ from domain.limits import TASK_TIMEOUT
 
 def expected_schedules(client: Client, seconds: float) -> list[ExpectedSchedule]:
     """Returns the schedules that must exist."""
-    row = ExpectedSchedule(wire.HEAL_SCHEDULE, "schedule of self-healing", lambda: ensure_schedule(client, seconds))
+    row = ExpectedSchedule(
+        wire.HEAL_SCHEDULE, "schedule of self-healing", lambda: ensure_heal_schedule(client, seconds)
+    )
     return [row] if seconds else []
 
 
-async def ensure_schedule(client: Client, seconds: float) -> None:
+async def ensure_heal_schedule(client: Client, seconds: float) -> None:
     """Creates the schedule or changes its interval; 0 deletes it."""
     handle = client.get_schedule_handle(wire.HEAL_SCHEDULE)
     if not seconds:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from domain.errors import RatchetError, one_line
+from domain.errors import RatchetError, format_one_line
 from store.engine import Database
 from store.seals import LINES_PER_SEAL, seal_lines
 
@@ -33,4 +33,6 @@ async def _seal_forever(database: Database) -> None:
             while await database.run_transaction(seal_lines) == LINES_PER_SEAL:
                 pass
         except RatchetError as error:
-            structlog.get_logger("audit").warning("the history was not sealed; tried again soon", why=one_line(error))
+            structlog.get_logger("audit").warning(
+                "the history was not sealed; tried again soon", why=format_one_line(error)
+            )

@@ -19,26 +19,26 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker, WorkerDeploymentConfig
 
+from activities.accessguard import AccessGuard
 from activities.cancelling import CancelActivities
-from activities.companions import CompanionKeeper
+from activities.companions import CompanionReconciler
 from activities.connections import ConnectionActivities
 from activities.eviction import EvictionActivities
-from activities.fence import Fence, acknowledged_heartbeat
-from activities.guard import AccessGuard
+from activities.faultscript import FaultActivities
+from activities.fence import Fence, make_acknowledged_heartbeat
 from activities.healing import HealingActivities
 from activities.inventory import ActionActivities
 from activities.login import LoginActivities
 from activities.measuring import MeasuredCloud
 from activities.orphans import OrphanActivities
 from activities.permits import PermitPool
-from activities.reads import ReadActivities, direct_reads
-from activities.retention import Archive, RetentionSweep
-from activities.simulation import FaultActivities
+from activities.reads import ReadActivities, collect_direct_reads
+from activities.retention import RetentionArchive, RetentionSweep
 from activities.verify import VerifyActivities
-from client.speaker import load_signer
+from client.message_signer import load_signer
 from client.tracing import span_function
 from domain.connections import Connections
-from domain.errors import RatchetError, one_line
+from domain.errors import RatchetError, format_one_line
 from domain.limits import ConcurrencyCaps
 from domain.model import StoreView
 from domain.ports import Cloud
@@ -48,17 +48,17 @@ from store.engine import Database
 from store.gauges import SqlGauges
 from store.identity import read_identity
 from store.inventory import SqlInventory
-from store.migrate import migrate_schema, newest_version, read_version
+from store.migrate import migrate_schema, newest_schema_version, read_schema_version
 from store.permits import SqlPermitStore
 from workers import access
-from workers.connections import ConnectionInspection, ServedClouds, load_connections, make_served_clouds, open_clouds
+from workers.connections import FileConnectionInspector, ServedClouds, load_connections, make_served_clouds, open_clouds
 from workers.context import WorkerContext
-from workers.discovery import activities_of
+from workers.discovery import collect_activities
 from workers.families import FAMILIES, list_workflows, merge_hooks
 from workers.family import Family
-from workers.gauges import reported_gauges
+from workers.gauges import report_gauges
 from workers.polling import WorkerGroup
-from workers.schedule import ensure_schedule, expected_schedules
+from workers.schedule import ensure_heal_schedule, expected_schedules
 from workers.sealing import seal_history
 from workers.settings import WorkerSettings, redact_url
 from workflows.floods import DEFINITION_ATTRIBUTE
@@ -95,7 +95,7 @@ class WorkerService:
         self.cloud_database = Database(settings.cloud_database_url(), settings.store_pool)
         quotas = access.make_quotas(settings)
         self.inventory = SqlInventory(self.database, merge_hooks(families), self.authorizer, quotas)
-        self.tokens = access.make_oidc_verifier(settings, self.inventory.record_attempt)
+        self.tokens = access.make_oidc_verifier(settings, self.inventory.record_access_attempt)
         self._login = LoginActivities(self.inventory, self.tokens, load_signer(settings, client.namespace))
         self.simulated = {csp: self._simulated_cloud(csp) for csp in self.connections.served_clouds()}
         self.real = open_clouds(self.connections, settings.call_timeout)
@@ -111,9 +111,9 @@ class WorkerService:
             permits=PermitPool(
                 ConcurrencyCaps(lower_caps=self.connections.caps_by_region()), SqlPermitStore(self.database)
             ),
-            fence=Fence(self.inventory, acknowledged_heartbeat(client)),
+            fence=Fence(self.inventory, make_acknowledged_heartbeat(client)),
         )
-        self.inspection = ConnectionActivities(ConnectionInspection(self.connections, self.real))
+        self.inspection = ConnectionActivities(FileConnectionInspector(self.connections, self.real))
         self.families = [family(self.context) for family in families]
         listings = [listing for family in self.families for listing in family.listings()]
         self._orphans = OrphanActivities(self.inventory, listings, self.context.fence)
@@ -121,17 +121,17 @@ class WorkerService:
         self._workflows = list_workflows(families)
         self._activities = self._activities_by_queue()
         rows = [row for family in self.families for row in family.companions()]
-        self._companions = CompanionKeeper(client, rows, expected_schedules(client, settings.heal_interval))
+        self._companions = CompanionReconciler(client, rows, expected_schedules(client, settings.heal_interval))
         self.inline_work = {which: work for family in self.families for which, work in family.inline_work().items()}
         names = (str(workflow._Definition.must_from_class(each).name) for each in self._workflows)
-        self._interceptors = [AccessGuard(self.authorizer, names, self.inventory.record_attempt), *interceptors]
+        self._interceptors = [AccessGuard(self.authorizer, names, self.inventory.record_access_attempt), *interceptors]
         self.polling = WorkerGroup({})
         self.exit_after: float | None = None  # see WorkerGroup
 
     def prepare_databases(self) -> None:
         """Migrates the databases. Raises for a wrong URL, missing permissions or a newer schema, before any work."""
         migrate_schema(self.database)
-        self.cloud_database.run_transaction_here(create_tables)
+        self.cloud_database.run_transaction_blocking(create_tables)
         # Fewer garbage collections: a burst of ten thousand VMs allocates many objects.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
@@ -149,9 +149,9 @@ class WorkerService:
             await stack.enter_async_context(self.polling.run_workers())
             if self.settings.metrics:
                 held = [phase for family in self.families for phase in family.held_phases]
-                await stack.enter_async_context(reported_gauges(self.client, SqlGauges(self.database), held))
+                await stack.enter_async_context(report_gauges(self.client, SqlGauges(self.database), held))
             if ACTIONS_QUEUE in queues:
-                await ensure_schedule(self.client, self.settings.heal_interval)
+                await ensure_heal_schedule(self.client, self.settings.heal_interval)
                 await stack.enter_async_context(self._start_missing_companions())
                 await stack.enter_async_context(seal_history(self.database))
             yield
@@ -162,10 +162,10 @@ class WorkerService:
 
         async def ensure() -> None:
             try:
-                for companion in await self._companions.start_missing(datetime.now(UTC)):
+                for companion in await self._companions.start_missing_companions(datetime.now(UTC)):
                     _log.warning("started a companion that was missing: %s (%s)", companion.title, companion.id)
             except (RatchetError, RPCError) as error:
-                _log.warning("companions could not be looked at; a sweep will: %s", one_line(error))
+                _log.warning("companions could not be looked at; a sweep will: %s", format_one_line(error))
 
         task = asyncio.create_task(ensure())
         try:
@@ -175,7 +175,7 @@ class WorkerService:
             await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
-        await self.context.permits.return_all()
+        await self.context.permits.return_all_permits()
         for simulated in self.simulated.values():
             await simulated.close()
         for cloud in self.real.values():
@@ -197,7 +197,7 @@ class WorkerService:
         return Worker(
             self.client,
             task_queue=queue,
-            identity=worker_identity(self.client.identity, self.connections.fingerprint),
+            identity=worker_identity(self.client.identity, self.connections.connections_fingerprint),
             # Without an id the SDK hashes every loaded module for each worker.
             build_id=None if self.settings.deployment else DEFAULT_BUILD,
             deployment_config=self._deployment_config(),
@@ -251,7 +251,10 @@ class WorkerService:
                 self._companions,
                 [search for family in self.families for search in family.leftover_searches()],
                 RetentionSweep(
-                    self.client, self.inventory, Archive(self.settings.archive_folder()), self.settings.retention
+                    self.client,
+                    self.inventory,
+                    RetentionArchive(self.settings.archive_folder()),
+                    self.settings.retention,
                 ),
                 self.settings.order_lifetime(),
             ),
@@ -271,12 +274,14 @@ class WorkerService:
         simulation = FaultActivities(next(iter(self.simulated.values())), verbs)
         eviction = EvictionActivities(self.client, self.authorizer)
         cancelling = CancelActivities(self.client, self.inventory)
-        kernel = activities_of(self._login, simulation, writes, eviction, cancelling, healing, verifying, reading)
+        kernel = collect_activities(self._login, simulation, writes, eviction, cancelling, healing, verifying, reading)
         return [*kernel, self._orphans.read_orphans]
 
     def store_reads(self, beside_worker: bool = False) -> Mapping[str, Callable[..., Any]]:
         """The reads that a gateway in this process answers itself; without a worker, those that need only the store."""
-        return direct_reads([*self._kernel_activities(), *self._activities.get(ACTIONS_QUEUE, ())], beside_worker)
+        return collect_direct_reads(
+            [*self._kernel_activities(), *self._activities.get(ACTIONS_QUEUE, ())], beside_worker
+        )
 
     def activity_names(self) -> list[str]:
         """Every activity that this process offers, on whatever queue."""
@@ -288,14 +293,14 @@ class WorkerService:
         return sorted({str(activity._Definition.must_from_callable(each).name) for each in offered})
 
     async def _describe_store(self) -> StoreView:
-        found = await asyncio.to_thread(read_version, self.database)
+        found = await asyncio.to_thread(read_schema_version, self.database)
         seen = StoreView(
             url=redact_url(self.settings.store_database_url()),
             version=found,
-            newest=newest_version(),
+            newest=newest_schema_version(),
             no_simulation=self._no_simulation,
         )
-        if found != newest_version():
+        if found != newest_schema_version():
             return seen
         mine = await self.database.run_transaction(read_identity)
         return seen.model_copy(update={"id": mine.id, "incarnation": mine.incarnation})

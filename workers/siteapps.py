@@ -41,7 +41,7 @@ async def run_apps(
         await runner.prepare_system(cloudlet, 0)
     except Rejected as error:
         raise Refused(Category.INVALID, str(error), "starter crm run --help lists the backends") from error
-    platform.write_fact(BACKEND_FACT, backend)
+    platform.write_crm_value(BACKEND_FACT, backend)
     database = Database(f"sqlite:///{platform.file}")  # beside the CRM's records: both are there, or neither
     supervising: asyncio.Task[None] | None = None
     try:
@@ -65,7 +65,7 @@ def _make_runner(settings: WorkerSettings, backend: BackendName, folder: Path) -
 
 def _refuse_another_backend(platform: SimulatedPlatform, backend: BackendName) -> None:
     """Refuses a backend that does not know the apps which are there: nobody would watch them."""
-    before = platform.read_fact(BACKEND_FACT, SIMULATED)
+    before = platform.read_crm_value(BACKEND_FACT, SIMULATED)
     if before != backend and platform.list_instances():
         message = f"the apps of this cloudlet run on the backend {before}, not {backend}"
         raise Refused(Category.NOT_ALLOWED, message, f"run its CRM with --backend {before}, or delete its apps first")

@@ -18,11 +18,11 @@ from activities.systems.backend import (
     BackendReadActivities,
     SystemRecordActivities,
 )
-from activities.systems.examination import SystemExamination
+from activities.systems.examination import SystemExaminer
 from activities.systems.listing import ServiceListing
 from domain.errors import RatchetError
 from domain.model import AT_WRITE_TIME
-from domain.paths import ancestors
+from domain.paths import ancestor_paths
 from domain.services.rollout import ServiceFacts
 from domain.systems import KINDS
 from domain.systems.ports import backend_queue
@@ -67,7 +67,7 @@ class SystemFamily(Family):
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
         self._store = SqlSystemStore(context.database)
-        self._examination = SystemExamination(PollerCheck(context.client, context.serving))
+        self._examination = SystemExaminer(PollerCheck(context.client, context.serving))
         home = context.settings.home
         runners: tuple[InstanceRunner, ...] = (
             SimulatedRunner(context.settings.simulated_latency),
@@ -137,7 +137,7 @@ async def _supervise_and_record(supervisor: Supervisor, store: SqlSystemStore) -
         if facts:
             await store.record_observations(facts, AT_WRITE_TIME)
         if gone:
-            await _forget_removed(supervisor, store)
+            await _delete_removed_parts(supervisor, store)
 
     await supervise_forever(supervisor, report)
 
@@ -150,15 +150,15 @@ async def _record_reports(supervisor: Supervisor, store: SqlSystemStore) -> None
             facts = await supervisor.describe_services()
             if facts and (changed := await store.record_observations(facts, AT_WRITE_TIME)):
                 _log.info("corrected what services are shown as", services=changed)
-            await _forget_removed(supervisor, store)
+            await _delete_removed_parts(supervisor, store)
 
 
-async def _forget_removed(supervisor: Supervisor, store: SqlSystemStore) -> None:
+async def _delete_removed_parts(supervisor: Supervisor, store: SqlSystemStore) -> None:
     """Deletes the records of parts whose removal was cut off and that the backend has removed since."""
-    if leaving := await store.list_leaving_parts(supervisor.name):
+    if leaving := await store.list_parts_being_removed(supervisor.name):
         run = [
             fact.path for fact in await supervisor.describe_services()
         ]  # read second: includes services started meanwhile
-        there = {path for each in run for path in (each, *ancestors(each))}
+        there = {path for each in run for path in (each, *ancestor_paths(each))}
         if gone := {path: epoch for path, epoch in leaving.items() if path not in there}:
-            await store.forget_parts(gone, AT_WRITE_TIME)
+            await store.delete_removed_parts(gone, AT_WRITE_TIME)

@@ -14,7 +14,7 @@ from temporalio.runtime import (
 )
 
 from domain import metrics
-from domain.errors import Category, Refused, one_line
+from domain.errors import Category, Refused, format_one_line
 from workers.settings import WorkerSettings
 
 # The SDK's core writes coloured text to stderr unless its lines are forwarded: an outage would fill a JSON log with it.
@@ -40,6 +40,6 @@ def worker_runtime(settings: WorkerSettings) -> Runtime:
     except ValueError as error:
         raise Refused(
             Category.INVALID,
-            f"metrics cannot be served at {settings.metrics[:80]!r}: {one_line(error, 200)}",
+            f"metrics cannot be served at {settings.metrics[:80]!r}: {format_one_line(error, 200)}",
             "set RATCHET_METRICS to a free address of this machine, such as 127.0.0.1:9464",
         ) from error

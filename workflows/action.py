@@ -27,7 +27,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.inventory import ActionActivities
     from activities.refusals import refusal_as_error
     from domain import registry, wire
-    from domain.errors import Category, one_line
+    from domain.errors import Category, format_one_line
     from domain.model import (
         ActionResult,
         Admission,
@@ -39,7 +39,7 @@ with workflow.unsafe.imports_passed_through():
         QueuedWorkflow,
         Refusal,
         Request,
-        TargetTally,
+        TargetCounts,
         WorkReport,
     )
     from domain.paths import kind_of
@@ -47,7 +47,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.statetable import Actor, Ruling
     from workflows import calls, measuring, summary
     from workflows.admission import request_admission, why_wrong_workflow
-    from workflows.waitqueue import WaitQueuePlace
+    from workflows.waitqueue import QueueWaiter
 
 T = TypeVar("T")
 Spec = TypeVar("Spec", bound=BaseModel)
@@ -85,7 +85,7 @@ class ActionWorkflow(ABC):
         self._ended = False
         self._cut_off = False
         self._providers: list[str] = []
-        self._queue = WaitQueuePlace()
+        self._queue = QueueWaiter()
         self._ignored = 0
 
     @abstractmethod
@@ -100,7 +100,7 @@ class ActionWorkflow(ABC):
         """Undoes failed or cancelled work, or finds out what became of it. Returns the result."""
         return WorkReport()
 
-    async def announce_end(self, request: Request, outcome: Outcome) -> None:
+    async def notify_after_end(self, request: Request, outcome: Outcome) -> None:
         """Notifies other workflows after the end is stored. Nobody may rely on it, as a worker may die before."""
         return
 
@@ -127,7 +127,7 @@ class ActionWorkflow(ABC):
     @workflow.update(name=wire.PREEMPT_UPDATE)
     async def preempt(self, request: Request) -> str:
         """Ends the running action, lets it clean up, then continues as this request under the same workflow ID."""
-        if refusal := await calls.run_local(ActionActivities.check_access, request):
+        if refusal := await calls.run_local_activity(ActionActivities.check_access, request):
             raise refusal_as_error(refusal)
         self._refuse_second_takeover()
         self._successor = request
@@ -139,7 +139,7 @@ class ActionWorkflow(ABC):
     @preempt.validator
     def _validate_preempt(self, request: Request) -> None:
         self._refuse_second_takeover()
-        if request.path != workflow.info().workflow_id or not registry.may_take_over(request):
+        if request.path != workflow.info().workflow_id or not registry.may_preempt(request):
             message = "only force on the same object may take over, and never a creation"
             raise refusal_as_error(
                 Refusal(category=Category.INVALID, message=message, hint="see: starter explain PATH")
@@ -163,14 +163,16 @@ class ActionWorkflow(ABC):
     @workflow.signal(dynamic=True, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def unknown_signal(self, name: str, args: Sequence[RawValue]) -> None:
         """Takes a signal without a handler, and records that it was ignored: its sender knows only that it arrived."""
-        await self.ignore_signal(f"{name}: this action takes no such signal")
+        await self.record_ignored_signal(f"{name}: this action takes no such signal")
 
-    async def ignore_signal(self, why: str) -> None:
+    async def record_ignored_signal(self, why: str) -> None:
         """Records a message in the object's history as ignored; of a flood, the first few."""
         self._ignored += 1
         grant = self._admission.grant if self._admission else None
         if grant and not self._ended and self._ignored <= MESSAGES_KEPT:
-            await calls.move_objects(grant, [Move(path=grant.path, to="?", actor=Actor.USER, message=one_line(why))])
+            await calls.move_objects(
+                grant, [Move(path=grant.path, to="?", actor=Actor.USER, message=format_one_line(why))]
+            )
 
     @workflow.query(name=wire.PROGRESS_QUERY)
     def progress(self) -> Progress:
@@ -198,25 +200,25 @@ class ActionWorkflow(ABC):
         else:
             client = request_admission(examined, spec_digest(request))
             self._examined = request = examined
-            admission, self._cut_off = await uninterrupted(client)
+            admission, self._cut_off = await shield_from_cancel(client)
         self._admission = admission
         if admission.refusal:
-            measuring.count_refused(request, admission.refusal)
+            measuring.count_refused_request(request, admission.refusal)
             raise refusal_as_error(admission.refusal)
         if admission.outcome and admission.grant:  # the whole action was done while it was admitted
-            return await self._end_run(measuring.count_ended(admission.outcome))
+            return await self._end_run(measuring.count_ended_action(admission.outcome))
         if admission.outcome:  # the same request was made before: its outcome
             return await self._end_run(admission.outcome)
         assert admission.grant
         grant = admission.grant
         if grant.ruling is Ruling.ALREADY:
-            return await self._end_run(measuring.count_ended(summary.outcome_of_no_work(grant)))
+            return await self._end_run(measuring.count_ended_action(summary.outcome_of_no_work(grant)))
         self.update_progress(phase=grant.during, targets=grant.targets)
-        self._providers = summary.clouds_called(grant)
+        self._providers = summary.list_called_clouds(grant)
         result, done = await self._run_work(request, grant)
-        outcome, _ = await uninterrupted(calls.finish_action(grant, result, done))
-        await uninterrupted(self.announce_end(request, outcome))
-        return await self._end_run(measuring.count_ended(outcome))
+        outcome, _ = await shield_from_cancel(calls.finish_action(grant, result, done))
+        await shield_from_cancel(self.notify_after_end(request, outcome))
+        return await self._end_run(measuring.count_ended_action(outcome))
 
     def update_progress(self, **seen: Any) -> None:
         """Updates the progress: phase, step, targets, done, failed."""
@@ -230,8 +232,8 @@ class ActionWorkflow(ABC):
         assert isinstance(self._spec, model)
         return self._spec
 
-    async def for_each_chunk(
-        self, grant: Grant, activity: calls.Activity[Chunk, TargetTally], patience: timedelta
+    async def run_per_chunk(
+        self, grant: Grant, activity: calls.Activity[Chunk, TargetCounts], patience: timedelta
     ) -> None:
         """Runs an activity for every chunk: all places in parallel, a few chunks at a time in each."""
         rooms: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CHUNKS_AT_ONCE))
@@ -239,7 +241,9 @@ class ActionWorkflow(ABC):
         async def one(chunk: Chunk) -> None:
             async with rooms[chunk.placement]:
                 what = f"{chunk.action} {chunk.count}"
-                self._count_tally(await calls.run_at(activity, chunk, chunk.placement, patience, what))
+                self._add_tally_to_progress(
+                    await calls.run_on_cloud_queue(activity, chunk, chunk.placement, patience, what)
+                )
 
         ends = await asyncio.gather(*map(one, grant.chunks), return_exceptions=True)
         for end in ends:  # a failed place does not stop the others: all have ended by now
@@ -257,15 +261,15 @@ class ActionWorkflow(ABC):
             if not is_cancelled_exception(error) and not isinstance(error, FailureError):
                 raise  # a bug: the workflow task fails, and is retried once the bug is fixed
             cut_off = is_cancelled_exception(error) or self._was_cancelled(error)
-            settled, _ = await uninterrupted(self._settle_safely(request, grant, cut_off))  # may be cancelled too
+            settled, _ = await shield_from_cancel(self._settle_safely(request, grant, cut_off))  # may be cancelled too
             if cut_off:
                 why = f"preempted by {self._successor.action}" if self._successor else "cancelled"
-                return ActionResult.CANCELLED, summary.report_with_reason(settled, why)
+                return ActionResult.CANCELLED, summary.prepend_reason(settled, why)
             if isinstance(error, WorkFailed):
                 left = error.done or settled
                 unknown = {"message": settled.message} if settled.message.startswith(summary.UNKNOWN_MESSAGE) else {}
                 settled = left.model_copy(update={"failed": True, **unknown})
-            return ActionResult.FAILED, summary.report_with_reason(settled, summary.error_text(error))
+            return ActionResult.FAILED, summary.prepend_reason(settled, summary.error_text(error))
 
     def _was_cancelled(self, error: BaseException) -> bool:
         """Tells whether the work was cancelled; the activity of a worker that died meanwhile times out instead."""
@@ -311,18 +315,18 @@ class ActionWorkflow(ABC):
     async def _answer_waiters(self, followers: list[str] | None = None) -> None:
         """Answers all who wait for the end, then continues as the request that takes over, if there is one."""
         self._ended = True
-        await uninterrupted(
+        await shield_from_cancel(
             self._queue.notify_followers(followers or [])
         )  # a cancel that comes now must not cut off the answers
-        await uninterrupted(workflow.wait_condition(workflow.all_handlers_finished))
+        await shield_from_cancel(workflow.wait_condition(workflow.all_handlers_finished))
         if self._successor:
             _continue_as_request(self._successor)
 
-    def _count_tally(self, tally: TargetTally) -> None:
-        before = summary.count_quarters(self._progress)
+    def _add_tally_to_progress(self, tally: TargetCounts) -> None:
+        before = summary.count_done_quarters(self._progress)
         self.update_progress(done=self._progress.done + tally.done, failed=self._progress.failed + tally.failed)
-        if before < summary.count_quarters(self._progress) < 4:
-            self._write_search_attributes(summary.count_quarters(self._progress) * 25)
+        if before < summary.count_done_quarters(self._progress) < 4:
+            self._write_search_attributes(summary.count_done_quarters(self._progress) * 25)
 
     def _write_search_attributes(self, percent: int) -> None:
         """Writes the search attributes that lists of workflows show. Each call costs an event and an index write."""
@@ -360,7 +364,7 @@ def action_workflow(name: str) -> Callable[[ActionType], ActionType]:
     return declare
 
 
-async def uninterrupted(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
+async def shield_from_cancel(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
     """Awaits work that must not be cut off, as it may be stored already. Also tells whether a cancel came."""
     task, cut_off = asyncio.ensure_future(work), False
     while True:

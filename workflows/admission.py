@@ -29,7 +29,7 @@ async def request_admission(request: Request, digest: str) -> Admission:
         and await calls.abandon_dead_holders(LockHolders(holders=admission.refusal.holders))
     ):
         admission = await calls.begin_action(request, digest)
-    if registry.may_take_over(request) and admission.refusal and admission.refusal.holders:
+    if registry.may_preempt(request) and admission.refusal and admission.refusal.holders:
         return await _cancel_actions_below(request, digest, admission)
     return admission
 

@@ -17,13 +17,13 @@ with workflow.unsafe.imports_passed_through():
     from activities.refusals import refusal_of_error
     from activities.retry import PROVIDER_RETRY, STORE_RETRY, growing_pauses
     from domain import registry, wire
-    from domain.errors import Category, one_line
+    from domain.errors import Category, format_one_line
     from domain.limits import TASK_TIMEOUT
     from domain.model import (
         ActionEnding,
         ActionResult,
         Admission,
-        Claim,
+        BeginRequest,
         Grant,
         LockHolders,
         Move,
@@ -48,13 +48,13 @@ HEARTBEAT = timedelta(seconds=5)  # a dead worker is noticed after this time
 LONG_HISTORY_EVENTS = 4_000  # history events
 
 
-def is_history_long() -> bool:
+def should_continue_as_new() -> bool:
     """Tells whether a workflow that never ends should continue as new."""
     info = workflow.info()
     return info.is_continue_as_new_suggested() or info.get_current_history_length() > LONG_HISTORY_EVENTS
 
 
-async def act_on(request: Request, busy_for: timedelta = timedelta(), leave_running: bool = False) -> str:
+async def run_child_action(request: Request, busy_for: timedelta = timedelta(), leave_running: bool = False) -> str:
     """Carries out a normal action on another object, as a user would request it. Returns the error, or an empty string.
 
     While the object is busy it is requested again, for that long. If our own work is cancelled, so is the action, and
@@ -62,13 +62,13 @@ async def act_on(request: Request, busy_for: timedelta = timedelta(), leave_runn
     """
     until, pauses = workflow.now() + busy_for, growing_pauses(1, 5)
     while True:
-        why, busy = await _act_once(request, leave_running)
+        why, busy = await _try_child_action(request, leave_running)
         if not busy or workflow.now() >= until:
             return why
         await workflow.sleep(next(pauses), summary=f"{request.path} is busy")
 
 
-async def _act_once(request: Request, leave_running: bool) -> tuple[str, bool]:
+async def _try_child_action(request: Request, leave_running: bool) -> tuple[str, bool]:
     """Returns the error of the action, and whether it was only that the object was busy."""
     cancellation = workflow.ChildWorkflowCancellationType
     try:
@@ -94,14 +94,14 @@ async def _act_once(request: Request, leave_running: bool) -> tuple[str, bool]:
     return partly if outcome.result is ActionResult.PARTIAL else "", False
 
 
-async def run_local(activity: Activity[Asked, T], what: Asked) -> T:
+async def run_local_activity(activity: Activity[Asked, T], what: Asked) -> T:
     """Runs a store-speed activity in this worker, with retries until it is done; it costs Temporal one marker."""
     return await workflow.execute_local_activity_method(
         activity, what, start_to_close_timeout=STORE_ATTEMPT_TIMEOUT, retry_policy=STORE_RETRY
     )
 
 
-async def run_quick(
+async def run_short_activity(
     activity: Activity[Asked, T],
     what: Asked,
     attempt: timedelta,
@@ -122,7 +122,7 @@ async def run_quick(
     )
 
 
-async def run_remote(
+async def run_provider_activity(
     activity: Activity[Asked, T],
     what: Asked,
     patience: timedelta,
@@ -144,13 +144,15 @@ async def run_remote(
     )
 
 
-async def run_at(activity: Activity[Asked, T], what: Asked, place: str, patience: timedelta, verb: str) -> T:
+async def run_on_cloud_queue(
+    activity: Activity[Asked, T], what: Asked, place: str, patience: timedelta, verb: str
+) -> T:
     """Runs an activity on the queue of a place's cloud."""
     queue = wire.cloud_queue(wire.split_placement(place)[0])
-    return await run_remote(activity, what, patience, f"{verb} in {place}", queue)
+    return await run_provider_activity(activity, what, patience, f"{verb} in {place}", queue)
 
 
-def own_run_id() -> str:
+def first_run_id() -> str:
     """Returns the first run ID of this workflow, under which the store knows the action: a reset gives a new one."""
     return workflow.info().original_execution_run_id
 
@@ -158,60 +160,60 @@ def own_run_id() -> str:
 async def begin_action(request: Request, digest: str) -> Admission:
     """Asks the inventory for admission."""
     info = workflow.info()
-    claim = Claim(
+    claim = BeginRequest(
         request=request,
-        run=own_run_id(),
+        run=first_run_id(),
         at=workflow.now(),
         workflow=info.workflow_id,
         spec_digest=digest,
         started=info.workflow_start_time,
         parent=info.parent.workflow_id if info.parent else "",
     )
-    return await run_local(ActionActivities.begin_action, claim)
+    return await run_local_activity(ActionActivities.begin_action, claim)
 
 
 async def check_message(verb: str, message: SignedMessage, only_under: str = "") -> Refusal | None:
     """Returns why the sender of a message may not send it to this workflow, or not now; None if it may."""
-    return await run_local(ActionActivities.check_message, _message_check(verb, message, only_under))
+    return await run_local_activity(ActionActivities.check_message, _message_check(verb, message, only_under))
 
 
 async def check_messages(messages: Sequence[tuple[str, SignedMessage]], only_under: str = "") -> CheckedMessages:
     """Returns which of these messages, each with its verb, is the first that may be sent to this workflow now."""
     checks = [_message_check(verb, message, only_under) for verb, message in messages]
-    return await run_local(ActionActivities.check_messages, MessageChecks(checks=checks))
+    return await run_local_activity(ActionActivities.check_messages, MessageChecks(checks=checks))
 
 
 def _message_check(verb: str, message: SignedMessage, only_under: str) -> MessageCheck:
     path = wire.object_path_of(workflow.info().workflow_id)
-    sent = SentMessage.of_message(message)
+    sent = SentMessage.from_message(message)
     return MessageCheck(path=path, verb=verb, at=workflow.now(), message=sent, only_under=only_under)
 
 
 async def advance_object(grant: Grant, to: str, actor: str, message: str = "") -> bool:
     """Moves the object one step within its action. Returns False if no row of the actor leads there."""
-    one = Move(path=grant.path, to=to, actor=actor, message=one_line(message))
+    one = Move(path=grant.path, to=to, actor=actor, message=format_one_line(message))
     return (await move_objects(grant, [one])).made
 
 
 async def move_objects(grant: Grant, moves: list[Move]) -> StepResult:
     """Moves objects that the action has locked, all or none; each needs a row of its table."""
     step = Step(path=grant.path, epoch=grant.epoch, at=workflow.now(), moves=moves)
-    return await run_local(ActionActivities.apply_step, step)
+    return await run_local_activity(ActionActivities.apply_step, step)
 
 
 async def finish_action(grant: Grant, result: ActionResult, done: WorkReport) -> Outcome:
     """Writes the end of the action and releases its locks."""
-    ending = ActionEnding.of_grant(grant, result, done, workflow.now())
-    return await run_local(ActionActivities.finish_action, ending)
+    ending = ActionEnding.from_grant(grant, result, done, workflow.now())
+    return await run_local_activity(ActionActivities.finish_action, ending)
 
 
 async def has_run_ended() -> bool:
     """Tells whether this run's end is stored already: a replayed task may have stored it and then gone another way."""
-    return await run_local(ActionActivities.has_run_ended, ReadQuery(run=own_run_id()))
+    return await run_local_activity(ActionActivities.has_run_ended, ReadQuery(run=first_run_id()))
 
 
 async def abandon_dead_holders(holders: LockHolders) -> int:
     """Abandons the actions of dead lock holders."""
     summary = "are the holders of the locks alive?"
     attempt, patience = timedelta(seconds=10), timedelta(minutes=1)
-    return await run_quick(HealingActivities.heal_holders, holders, attempt, summary, patience)
+    return await run_short_activity(HealingActivities.heal_holders, holders, attempt, summary, patience)

@@ -14,12 +14,12 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from domain import wire
-    from workflows.calls import is_history_long
+    from workflows.calls import should_continue_as_new
 
 LONGEST_SLEEP = timedelta(days=3650)  # a longer timer is set in parts
 
 
-class Clock:
+class ClockWorkflow:
     """Base of clocks. `_look` says that the inventory must be read again."""
 
     def __init__(self) -> None:
@@ -30,12 +30,12 @@ class Clock:
         """Signal: something may be due earlier than planned."""
         self._look = True
 
-    async def _sleep(self, waits: Sequence[timedelta], summary: str) -> None:
+    async def _sleep_until_due(self, waits: Sequence[timedelta], summary: str) -> None:
         """Sleeps for the shortest of these times, or until `_look` is set; without any, until then only."""
         timeout = min(max(min(waits), timedelta()), LONGEST_SLEEP) if waits else None
         with suppress(TimeoutError):
             await workflow.wait_condition(
-                lambda: self._look or is_history_long(), timeout=timeout, timeout_summary=summary
+                lambda: self._look or should_continue_as_new(), timeout=timeout, timeout_summary=summary
             )
 
     async def _may_end(self) -> bool:

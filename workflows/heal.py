@@ -10,7 +10,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.healing import HealingActivities
     from domain import wire
     from domain.healing import HealReport, SweepOptions
-    from workflows.calls import run_remote
+    from workflows.calls import run_provider_activity
 
 SWEEP_TIMEOUT = timedelta(minutes=10)
 
@@ -22,6 +22,6 @@ class Heal:
     @workflow.run
     async def run(self, order: SweepOptions) -> HealReport:
         summary = "what is over its limit, and is its workflow alive?"
-        return await run_remote(
+        return await run_provider_activity(
             HealingActivities.sweep, order.model_copy(update={"at": workflow.now()}), SWEEP_TIMEOUT, summary
         )

@@ -15,7 +15,7 @@ with workflow.unsafe.imports_passed_through():
 _log = logging.getLogger("ratchet.actions")
 
 
-def count_ended(outcome: Outcome) -> Outcome:
+def count_ended_action(outcome: Outcome) -> Outcome:
     """Counts and times an action that has ended, and returns its outcome."""
     labels = {"kind": kind_of(outcome.path), "action": outcome.action}
     _increment_counter(metrics.ACTIONS, {**labels, "outcome": outcome.result.value})
@@ -26,7 +26,7 @@ def count_ended(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def count_refused(request: Request, refusal: Refusal) -> None:
+def count_refused_request(request: Request, refusal: Refusal) -> None:
     """Counts a refused request, and logs the reason."""
     labels = {"kind": kind_of(request.path), "action": request.action, "category": refusal.category.value}
     _increment_counter(metrics.REFUSALS, labels)

@@ -11,7 +11,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.model import Grant, Outcome, Request, WorkReport
     from domain.wire import REMOVE_ORPHAN
     from workflows.action import ActionWorkflow
-    from workflows.calls import run_remote
+    from workflows.calls import run_provider_activity
 
 ORPHAN_TIMEOUT = timedelta(hours=1)
 
@@ -27,7 +27,7 @@ class RemoveOrphan(ActionWorkflow):
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         queue = str(grant.details.get("queue", "")) or None
-        said = await run_remote(
+        said = await run_provider_activity(
             OrphanActivities.remove_orphan, grant, ORPHAN_TIMEOUT, "remove what has no record", queue
         )
         return WorkReport(message=said)

@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.model import Grant, Request, WorkReport
     from domain.singleorder import OrderTask
     from workflows.action import ActionWorkflow
-    from workflows.calls import run_remote
+    from workflows.calls import run_provider_activity
 
 ORDER_TIMEOUT = timedelta(hours=2)  # the activity is patient with the provider by itself
 SETTLE_TIMEOUT = timedelta(minutes=30)
@@ -25,8 +25,12 @@ class SingleOrderAction(ActionWorkflow):
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         task = OrderTask(grant=grant, spec=request.spec or {})
-        return await run_remote(SingleOrderActivities.order_object, task, ORDER_TIMEOUT, grant.action, self.queue)
+        return await run_provider_activity(
+            SingleOrderActivities.order_object, task, ORDER_TIMEOUT, grant.action, self.queue
+        )
 
     async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
         task = OrderTask(grant=grant, spec=request.spec or {})
-        return await run_remote(SingleOrderActivities.settle_ordered, task, SETTLE_TIMEOUT, "describe", self.queue)
+        return await run_provider_activity(
+            SingleOrderActivities.settle_ordered, task, SETTLE_TIMEOUT, "describe", self.queue
+        )

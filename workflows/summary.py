@@ -7,23 +7,23 @@ from temporalio.exceptions import ActivityError, ChildWorkflowError, FailureErro
 
 with workflow.unsafe.imports_passed_through():
     from domain import wire
-    from domain.errors import one_line
+    from domain.errors import format_one_line
     from domain.model import ActionResult, Grant, Outcome, Progress, WorkReport
 
 UNKNOWN_MESSAGE = "what became of the work is unknown"
 
 
-def report_with_reason(done: WorkReport, why: str) -> WorkReport:
+def prepend_reason(done: WorkReport, why: str) -> WorkReport:
     """Returns a copy of `done` with the reason before its own message."""
-    return done.model_copy(update={"message": one_line(f"{why}; {done.message}" if done.message else why)})
+    return done.model_copy(update={"message": format_one_line(f"{why}; {done.message}" if done.message else why)})
 
 
-def count_quarters(seen: Progress) -> int:
+def count_done_quarters(seen: Progress) -> int:
     """Returns how many quarters of the targets are done or have failed."""
     return 4 * (seen.done + seen.failed) // seen.targets if seen.targets else 0
 
 
-def clouds_called(grant: Grant) -> list[str]:
+def list_called_clouds(grant: Grant) -> list[str]:
     """Returns the clouds that the action calls."""
     return sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
 
@@ -43,7 +43,9 @@ def outcome_of_no_work(grant: Grant) -> Outcome:
 def error_text(error: BaseException) -> str:
     """Returns why the work failed, without class names."""
     cause = error.cause if isinstance(error, ActivityError | ChildWorkflowError) and error.cause else error
-    return one_line(cause.message if isinstance(cause, FailureError) else cause)  # str() would begin with the type
+    return format_one_line(
+        cause.message if isinstance(cause, FailureError) else cause
+    )  # str() would begin with the type
 
 
 def failure_message(outcome: Outcome) -> str:

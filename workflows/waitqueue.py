@@ -17,14 +17,14 @@ with workflow.unsafe.imports_passed_through():
     from activities.retry import growing_pauses
     from domain import wire
     from domain.model import LockHolder, LockHolders, QueueCommand, QueuedWorkflow
-    from workflows.calls import abandon_dead_holders, own_run_id, run_local
+    from workflows.calls import abandon_dead_holders, first_run_id, run_local_activity
 
 FIRST_PAUSE = 1.0  # seconds
 LONGEST_PAUSE = 10.0
 MAX_WOKEN = 100  # times that a signal wakes a run: anybody may send it, and each look is an event of the run's history
 
 
-class WaitQueuePlace:
+class QueueWaiter:
     """One workflow's place in the wait queues: it waits for the lock holders ahead, and signals those behind."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class WaitQueuePlace:
         self.waiting, pauses = True, growing_pauses(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             seen = self.passed  # read first, so that a signal that arrives meanwhile is not missed
-            left = await run_local(ActionActivities.filter_unreleased, LockHolders(holders=ahead))
+            left = await run_local_activity(ActionActivities.filter_unreleased_holders, LockHolders(holders=ahead))
             if not left.holders:
                 break
             try:
@@ -68,8 +68,8 @@ async def _signal_passed(whom: str, me: QueuedWorkflow) -> None:
         workflow.logger.info("%s has ended already", whom)
 
 
-def _command_with_time(order: QueueCommand) -> QueueCommand:
-    return order.model_copy(update={"run": own_run_id(), "at": workflow.now()})
+def _stamp_command(order: QueueCommand) -> QueueCommand:
+    return order.model_copy(update={"run": first_run_id(), "at": workflow.now()})
 
 
 @workflow.defn(name=wire.DRAIN_QUEUE)
@@ -77,16 +77,16 @@ class DrainQueue:
     """Drains the wait queue at a path: closes it, waits until it is empty, and opens it again."""
 
     def __init__(self) -> None:
-        self._queue = WaitQueuePlace()
+        self._queue = QueueWaiter()
 
     @workflow.run
     async def run(self, order: QueueCommand) -> LockHolders:
-        ahead = await run_local(ActionActivities.close_wait_queue, _command_with_time(order))
+        ahead = await run_local_activity(ActionActivities.close_wait_queue, _stamp_command(order))
         try:
             await self._queue.wait_for_holders(ahead.holders)
         finally:
             await asyncio.shield(
-                asyncio.ensure_future(run_local(ActionActivities.open_wait_queue, _command_with_time(order)))
+                asyncio.ensure_future(run_local_activity(ActionActivities.open_wait_queue, _stamp_command(order)))
             )
         return ahead
 

@@ -13,16 +13,16 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.fence import Fence
-from activities.heartbeat import keep_heartbeat
+from activities.heartbeat import send_heartbeats
 from activities.signatures import why_unproven
 from domain.edge import messages as wire
 from domain.edge.messages import (
+    ActionReference,
     CrmAddress,
     CrmRequest,
     CrmVerb,
     DeliverSignal,
     IgnoredMessages,
-    OnBehalfOfAction,
     SendAllData,
     SendCrmRequests,
 )
@@ -42,7 +42,7 @@ from domain.edge.reports import (
     StoredPolicy,
     StoredReconnection,
 )
-from domain.errors import ProviderError, Rejected, one_line
+from domain.errors import ProviderError, Rejected, format_one_line
 
 
 class EdgeActivities:
@@ -63,22 +63,22 @@ class EdgeActivities:
     async def probe_crm(self, post: SendCrmRequests) -> str:
         """Probes a CRM that has no session. Returns why it cannot be reached, or an empty string."""
         try:
-            await self._ports[post.to.transport].send_requests(post.to, post.requests, _without_right)
+            await self._ports[post.to.transport].send_requests(post.to, post.requests, _prove_nothing)
         except ProviderError as error:
-            return one_line(error, 200)
+            return format_one_line(error, 200)
         return ""
 
     @asynccontextmanager
-    async def _right_to_send(self, order: OnBehalfOfAction) -> AsyncIterator[ProveRight]:
+    async def _right_to_send(self, order: ActionReference) -> AsyncIterator[ProveRight]:
         """Yields the proof of the right to send for an action. Messages of the link itself need none."""
         if order.epoch:
             async with self._fence.right_to_order(order.path, order.epoch) as right:
                 yield right.prove
         elif activity.info().is_local:
-            yield _without_right
+            yield _prove_nothing
         else:
-            async with keep_heartbeat():
-                yield _without_right
+            async with send_heartbeats():
+                yield _prove_nothing
 
     async def _send_requests(self, to: CrmAddress, requests: list[CrmRequest], prove: ProveRight) -> None:
         try:
@@ -95,7 +95,7 @@ class EdgeActivities:
             sending = uuid.uuid4().hex
             for number, page in enumerate(pages, start=1):
                 spec = {"sending": sending, "page": number, "of": len(pages), "instances": page}
-                await self._send_requests(asked.to, [_all_data_request(asked.to, spec)], prove)
+                await self._send_requests(asked.to, [_make_all_data_request(asked.to, spec)], prove)
             return len(items)
 
     async def _read_all_data(self, cloudlet: str) -> dict[str, dict[str, Any]]:
@@ -108,15 +108,17 @@ class EdgeActivities:
 
     @activity.defn(name="crm_connected")
     async def accept_crm_connection(self, fact: ConnectReport) -> ConnectionReply:
-        return await self._inventory.accept_connection(fact, _proof_check(fact))
+        return await self._inventory.accept_connection(fact, _make_proof_check(fact))
 
     @activity.defn(name="crm_answered")
     async def record_crm_answer(self, fact: AnswerReport) -> AnswerResult:
-        return await self._inventory.record_answer(fact, _proof_check(fact))
+        return await self._inventory.record_answer(fact, _make_proof_check(fact))
 
     @activity.defn(name="crm_lost")
     async def record_crm_disconnect(self, fact: DisconnectReport) -> AnswerResult:
-        return await self._inventory.record_disconnect(fact, _accept_own_notice if fact.noticed else _proof_check(fact))
+        return await self._inventory.record_disconnect(
+            fact, _accept_own_notice if fact.noticed else _make_proof_check(fact)
+        )
 
     @activity.defn(name="crm_rejoined")
     async def find_crm_connection(self, asked: ReconnectionQuery) -> StoredReconnection:
@@ -126,12 +128,12 @@ class EdgeActivities:
     @activity.defn(name="crm_ignored")
     async def record_ignored_messages(self, ignored: IgnoredMessages) -> int:
         """Records ignored messages in the histories of their objects."""
-        return await self._inventory.record_ignored(ignored.messages, ignored.at)
+        return await self._inventory.record_ignored_messages(ignored.messages, ignored.at)
 
     @activity.defn(name=wire.CRM_LATE)
     async def record_late_answer(self, late: IgnoredMessages) -> IgnoredMessages:
         """Records an answer that no action awaits, for somebody who may answer for the CRM by hand."""
-        await self._inventory.record_ignored(late.messages, late.at)
+        await self._inventory.record_ignored_messages(late.messages, late.at)
         return late
 
     @activity.defn(name="failover_plan")
@@ -147,7 +149,7 @@ class EdgeActivities:
         return await self._inventory.read_policy_facts(asked)
 
 
-class SignalDelivery:
+class UpdateDeliveryActivities:
     """Delivers CRM messages as updates to actions that have reached Temporal's signal limit."""
 
     def __init__(self, client: Client) -> None:
@@ -163,30 +165,32 @@ class SignalDelivery:
                 wire.HEAR_UPDATE, order.letter, id=once
             )
         except WorkflowUpdateFailedError as error:
-            return one_line(error.cause)
+            return format_one_line(error.cause)
         except RPCError as error:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.RESOURCE_EXHAUSTED):
                 return (
-                    "no action is running on it" if error.status is RPCStatusCode.NOT_FOUND else one_line(error.message)
+                    "no action is running on it"
+                    if error.status is RPCStatusCode.NOT_FOUND
+                    else format_one_line(error.message)
                 )
             raise
         return ""
 
 
-def _proof_check(fact: CrmReport) -> CheckProof:
+def _make_proof_check(fact: CrmReport) -> CheckProof:
     """Returns the check of a message's proofs against the cloudlet's key; every page must be signed."""
 
-    def of_all(key: str) -> str:
+    def check_all_proofs(key: str) -> str:
         found = (
             why_unproven(key, statement.statement, statement.proof)
             for statement in fact.signed or [SignedStatement(statement="")]
         )
         return next(filter(None, found), "")
 
-    return of_all
+    return check_all_proofs
 
 
-async def _without_right() -> None:
+async def _prove_nothing() -> None:
     """Proves nothing: for messages of the link, which need no right to order."""
 
 
@@ -194,7 +198,7 @@ def _accept_own_notice(_key: str) -> str:
     return ""
 
 
-def _all_data_request(to: CrmAddress, spec: dict[str, Any]) -> CrmRequest:
+def _make_all_data_request(to: CrmAddress, spec: dict[str, Any]) -> CrmRequest:
     return CrmRequest(
         path=to.cloudlet, verb=CrmVerb.ALL_DATA, attempt=spec["page"], spec=spec, **to.connection_fields()
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
+from activities.objectpages import list_all_objects
 from activities.orphans import ProviderListing
-from activities.pages import list_all_objects
 from domain.edge.tables import S
 from domain.model import ObjectView
-from domain.orphans import LivingThing, ThingKey
+from domain.orphans import ProviderObject, ProviderObjectKey
 from domain.ports import Inventory
 
 CLOUDLET_WORDS = 4  # org:NAME:cloudlet:NAME
@@ -34,20 +34,22 @@ class CrmListing(ProviderListing):
         async for cloudlet in list_all_objects(self._inventory, "cloudlet", _cloudlet_path(prefix)):
             yield cloudlet.path
 
-    async def read_living(self, provider: str, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+    async def read_provider_page(
+        self, provider: str, prefix: str, after: ProviderObjectKey
+    ) -> Sequence[ProviderObject]:
         found = await self._inventory.read_objects([provider])
         paths = sorted(path for cloudlet in found.values() for path in cloudlet.info.get("orphans", ()))
         things = [
-            LivingThing(path, provider, path, S.READY)
+            ProviderObject(path, provider, path, S.READY)
             for path in paths
             if not prefix or path == prefix or path.startswith(f"{prefix}:")
         ]
         return [thing for thing in things if thing.sort_key > after]
 
-    def provider_of(self, record: ObjectView) -> str:
+    def provider_of_record(self, record: ObjectView) -> str:
         return _cloudlet_path(record.path)
 
-    def must_exist(self, record: ObjectView) -> bool:
+    def must_have_thing(self, record: ObjectView) -> bool:
         return bool(record.info.get("missing"))
 
 

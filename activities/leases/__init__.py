@@ -13,11 +13,11 @@ from temporalio.client import Client
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from activities.fence import Fence, OrderRight, seconds_since_boot
-from activities.heartbeat import keep_heartbeat
+from activities.heartbeat import send_heartbeats
 from activities.launching import start_action, wake_clock
-from activities.reads import answered_from_store, refusal_as_answer
+from activities.reads import answered_from_store, translate_refusals
 from activities.retry import UNANSWERED, ProviderRetry
-from domain.errors import ProviderError, Rejected, Unavailable, one_line
+from domain.errors import ProviderError, Rejected, Unavailable, format_one_line
 from domain.kinds import InternalProgram
 from domain.leases import boundaries, names
 from domain.leases.dates import format_date
@@ -28,8 +28,8 @@ from domain.leases.messages import (
     DueEvent,
     DueEvents,
     DueEventsQuery,
+    EventFiringResult,
     EventSchedule,
-    FiringResult,
     HandOverGoal,
     HandOverOrder,
     HandOverResult,
@@ -38,7 +38,7 @@ from domain.leases.messages import (
     HostProvider,
     LeasesView,
     LeaseView,
-    WakeClock,
+    WakePoolClock,
 )
 from domain.leases.tables import BEFORE_END, END, START
 from domain.model import Grant, ReadQuery, Request, WorkReport
@@ -107,16 +107,16 @@ class HostHandover:
         errors = {each: end for each, work in works.items() if (end := work.result())}
         return HandOverResult(errors=errors, again=[each for each, work in works.items() if work.result() is None])
 
-    async def start_at_once(self, grant: Grant) -> WorkReport | Grant:
+    async def try_start_inline(self, grant: Grant) -> WorkReport | Grant:
         """Does a lease's start on hosts inline; returns the grant if a reservation needs retries."""
-        return await self._hand_over_at_once(grant, boundaries.START_BOUNDARY, HandOverGoal.ALL)
+        return await self._hand_over_inline(grant, boundaries.START_BOUNDARY, HandOverGoal.ALL)
 
-    async def end_at_once(self, grant: Grant) -> WorkReport | Grant:
+    async def try_end_inline(self, grant: Grant) -> WorkReport | Grant:
         """Does a lease's end on hosts inline; returns the grant if a reservation needs retries."""
-        return await self._hand_over_at_once(grant, boundaries.END_BOUNDARY, HandOverGoal.NOTHING)
+        return await self._hand_over_inline(grant, boundaries.END_BOUNDARY, HandOverGoal.NOTHING)
 
-    async def _hand_over_at_once(
-        self, grant: Grant, boundary: boundaries.TermBoundary, want: HandOverGoal
+    async def _hand_over_inline(
+        self, grant: Grant, boundary: boundaries.BoundaryRules, want: HandOverGoal
     ) -> WorkReport | Grant:
         work = boundary.list_reservations(grant)
         on_hosts = all(
@@ -129,7 +129,7 @@ class HostHandover:
             HandOverOrder(path=grant.path, epoch=grant.epoch, reservations=paths, want=want)
         )
         if handed.again:
-            return boundaries.mark_quick_try_used(grant)
+            return boundaries.switch_to_slow_retries(grant)
         left, errors = boundary.make_report(grant, handed.errors), handed.errors
         failed = (
             {"failed": True, "message": boundaries.describe_partial_failure(boundary.past_participle, errors, work)}
@@ -142,7 +142,7 @@ class HostHandover:
         """Reads what to hand over; a successful read also proves that the action is open."""
         asked = seconds_since_boot()
         wanted = await self._holdings.read_holdings(order)
-        right.note_action_open(asked)
+        right.count_as_proof(asked)
         return wanted
 
     async def _try_order(self, holding: DesiredHolding, want: HandOverGoal, right: OrderRight) -> str | None:
@@ -151,7 +151,7 @@ class HostHandover:
             async with asyncio.timeout(QUICK_TRY_SECONDS):
                 return await self._order_holding(holding, want, right)
         except Rejected as error:
-            return one_line(error) if want is HandOverGoal.ALL else None
+            return format_one_line(error) if want is HandOverGoal.ALL else None
         except (ProviderError, TimeoutError):
             return None
 
@@ -168,13 +168,13 @@ class HostHandover:
             again = UNANSWERED if order.want is HandOverGoal.ALL else (ProviderError,)
             return await self._patience.call_with_retry(hand_over, again=again)
         except ProviderError as error:
-            return one_line(error)
+            return format_one_line(error)
 
     async def _order_holding(self, holding: DesiredHolding, want: HandOverGoal, right: OrderRight) -> str:
         """Gives one order. Returns an error if a reservation that should hold hosts has none left."""
         await right.prove()
         try:
-            await self._hosts.set_holding(holding)
+            await self._hosts.set_reservation_hosts(holding)
         except HostFailed as failed:
             await self._report_failed_host(failed)
             # The next try reads the holding anew: with another host, if there is one.
@@ -186,13 +186,13 @@ class HostHandover:
     async def _report_failed_host(self, failed: HostFailed) -> None:
         """Starts the action by which a host's leases get other hosts, as a person would who saw it fail."""
         request = Request(
-            path=failed.host, action="fail", requested_by=InternalProgram.SELF_HEALING, reason=one_line(failed)
+            path=failed.host, action="fail", requested_by=InternalProgram.SELF_HEALING, reason=format_one_line(failed)
         )
         with suppress(WorkflowAlreadyStartedError):
             await self._start(request)
 
 
-class EventActivities:
+class LeaseEventActivities:
     """Starts the actions of due events, under the workflow ID of their object, like any user."""
 
     def __init__(self, client: Client, schedule: EventSchedule) -> None:
@@ -204,7 +204,7 @@ class EventActivities:
         return await self._schedule.list_due_events(query)
 
     @activity.defn(name="lease_fire_events")
-    async def fire_events(self, events: DueEvents) -> FiringResult:
+    async def fire_events(self, events: DueEvents) -> EventFiringResult:
         """Fires due events, CONCURRENT_FIRINGS at a time, and waits for each for a few seconds. Returns leases still
         busy.
 
@@ -213,7 +213,7 @@ class EventActivities:
         """
         clock, pause = asyncio.get_running_loop().time, FIRST_POLL_PAUSE
         todo, running, busy = events.due, dict[str, float](), list[str]()  # `running`: lease -> since when
-        async with keep_heartbeat():
+        async with send_heartbeats():
             while todo or running:
                 room = CONCURRENT_FIRINGS - sum(clock() - since < SLOW_SECONDS for since in running.values())
                 these, todo = todo[:room], todo[room:]
@@ -224,18 +224,18 @@ class EventActivities:
                         busy.append(due.lease)
                 await asyncio.sleep(pause)
                 pause = FIRST_POLL_PAUSE if todo else min(pause * 1.5, LONGEST_POLL_PAUSE)
-                there = await self._schedule.filter_still_due([due for due in events.due if due.lease in running])
+                there = await self._schedule.filter_due_events([due for due in events.due if due.lease in running])
                 running = {due.lease: running[due.lease] for due in there}
                 for lease in [lease for lease, since in running.items() if clock() - since > FOLLOW_SECONDS]:
                     del running[lease]
                     busy.append(lease)
-        return FiringResult(busy=busy)
+        return EventFiringResult(busy=busy)
 
     @activity.defn(name="lease_wake_clock")
-    async def wake_clock(self, wake: WakeClock) -> None:
+    async def wake_clock(self, wake: WakePoolClock) -> None:
         """Wakes a pool's clock, or starts it if it does not run."""
         title = f"the clock of the leases in pool {wake.pool}"
-        await wake_clock(self._client, names.LEASE_CLOCK, wake, names.clock_id(wake.pool), title)
+        await wake_clock(self._client, names.LEASE_CLOCK, wake, names.pool_clock_id(wake.pool), title)
 
     async def _fire_event(self, due: DueEvent) -> bool:
         """Starts an event's action. Returns False if another action runs there; the clock will retry."""
@@ -264,16 +264,18 @@ class LeaseReadActivities:
     @answered_from_store
     @activity.defn
     async def read_lease(self, query: ReadQuery) -> LeaseView:
-        return await refusal_as_answer(self._reads.read_lease(query.path))
+        return await translate_refusals(self._reads.read_lease(query.path))
 
     @answered_from_store
     @activity.defn
     async def read_leases(self, query: ReadQuery) -> LeasesView:
-        return LeasesView(leases=await refusal_as_answer(self._reads.read_leases(query.path, query.after, query.limit)))
+        return LeasesView(
+            leases=await translate_refusals(self._reads.read_leases(query.path, query.after, query.limit))
+        )
 
     @answered_from_store
     @activity.defn
     async def read_calendar(self, query: CalendarQuery) -> CalendarView:
         # Temporal's clock where a worker answers; a gateway that reads the store itself has only its own.
         now = activity.info().scheduled_time.astimezone(UTC) if activity.in_activity() else datetime.now(UTC)
-        return await refusal_as_answer(self._reads.read_calendar(query, now))
+        return await translate_refusals(self._reads.read_calendar(query, now))

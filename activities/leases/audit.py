@@ -22,7 +22,7 @@ class LeaseSource(Protocol):
         ...
 
 
-class TenantRow(Protocol):
+class HostTenancy(Protocol):
     """A tenancy as the host provider reports it: a host, and the reservation that holds it."""
 
     @property
@@ -32,10 +32,10 @@ class TenantRow(Protocol):
     def reservation(self) -> str: ...
 
 
-class TenantSource(Protocol):
+class TenancySource(Protocol):
     """The provider's side of the audit: which reservation holds which host."""
 
-    async def held(self, reservations: Sequence[str]) -> Sequence[TenantRow]:
+    async def list_held_hosts(self, reservations: Sequence[str]) -> Sequence[HostTenancy]:
         """Returns the tenancies of these reservations."""
         ...
 
@@ -43,7 +43,7 @@ class TenantSource(Protocol):
 class LeaseAudit:
     """Audits I3 (each host is held by the right reservation, and by one) and I4 (relationship table) for leases."""
 
-    def __init__(self, leases: LeaseSource, books: TenantSource) -> None:
+    def __init__(self, leases: LeaseSource, books: TenancySource) -> None:
         self._leases = leases
         self._books = books
 
@@ -55,8 +55,8 @@ class LeaseAudit:
             paths = [
                 f"{lease.path}:reservation:{reservation.id}" for lease in page for reservation in lease.reservations
             ]
-            held = {(row.host, row.reservation) for row in await self._books.held(paths)}
-            findings += _differences({pair for lease in page for pair in _expected_tenancies(lease)}, held)
+            held = {(row.host, row.reservation) for row in await self._books.list_held_hosts(paths)}
+            findings += _find_tenancy_differences({pair for lease in page for pair in _expected_tenancies(lease)}, held)
             size += len(held)
         checker, after = DoubleBookingChecker(), FIRST_BOOKING
         while booked := await self._leases.list_bookings(prefix, after, PAGE_SIZE):
@@ -65,7 +65,7 @@ class LeaseAudit:
         return findings, size
 
 
-def _differences(wanted: set[tuple[str, str]], held: set[tuple[str, str]]) -> Iterable[InvariantViolation]:
+def _find_tenancy_differences(wanted: set[tuple[str, str]], held: set[tuple[str, str]]) -> Iterable[InvariantViolation]:
     """Compares what the hosts' provider has with the records. What no record knows, the listing of orphans tells."""
     for host, path in sorted(wanted - held):
         yield InvariantViolation("I3", path, f"should hold {host}, and does not")

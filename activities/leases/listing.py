@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from activities.fence import OrderRight
-from activities.orphans import RemovingListing
+from activities.orphans import OrphanRemovingListing
 from activities.retry import ProviderRetry
-from domain.leases.messages import TenantRegister
+from domain.leases.messages import HostRegister
 from domain.model import Grant
-from domain.orphans import LivingThing, ThingKey, begin_time_of_epoch
+from domain.orphans import ProviderObject, ProviderObjectKey, begin_time_of_epoch
 
 SITE_NAME = "hosts"
 
 
-class TenantListing(RemovingListing):
+class TenancyListing(OrphanRemovingListing):
     """Lists the hosts that reservations hold, to find those of no record; `LeaseAudit` checks what reservations on
     record hold.
     """
@@ -24,7 +24,7 @@ class TenantListing(RemovingListing):
     kinds = removes = ("reservation",)
     instead = "a host is booked with its lease, never after it: take it back, and create a lease anew"
 
-    def __init__(self, tenants: TenantRegister, patience: ProviderRetry) -> None:
+    def __init__(self, tenants: HostRegister, patience: ProviderRetry) -> None:
         self._tenants = tenants
         self._patience = patience
 
@@ -36,10 +36,12 @@ class TenantListing(RemovingListing):
         returned = await self._patience.call_with_retry(partial(right.prove_then_call, order))
         return f"{returned} hosts were taken back" if returned else "it holds no host any more"
 
-    async def read_living(self, provider: str, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+    async def read_provider_page(
+        self, provider: str, prefix: str, after: ProviderObjectKey
+    ) -> Sequence[ProviderObject]:
         return [
-            LivingThing(
+            ProviderObject(
                 tenant.reservation, SITE_NAME, tenant.host, "held", tenant.token, begin_time_of_epoch(tenant.generation)
             )
-            for tenant in await self._tenants.list_living(prefix, after[1:])
+            for tenant in await self._tenants.list_existing_objects(prefix, after[1:])
         ]

@@ -12,7 +12,7 @@ from activities.fence import Fence
 from activities.machines.orders import HYPERVISOR_RETRY, HypervisorCalls
 from activities.machines.runner import REFUSED_BY_HYPERVISOR, ObjectRunner
 from activities.retry import ProviderRetry
-from domain.errors import ProviderError, one_line
+from domain.errors import ProviderError, format_one_line
 from domain.machines.messages import HypervisorResult, HypervisorTask, MachinesOnNode
 from domain.machines.ports import Hypervisor, expected_state
 from domain.machines.tables import TABLES
@@ -37,16 +37,18 @@ class MachineActivities:
     @activity.defn
     async def operate_object(self, task: HypervisorTask) -> HypervisorResult:
         """Carries an action out. Fails without retry if the hypervisor refuses, or does not answer in time."""
-        async with self._object_runner(task.grant) as runner:
+        async with self._open_object_runner(task.grant) as runner:
             try:
                 return await runner.carry_out_action(task.verbs)
             except ProviderError as error:
-                raise ApplicationError(one_line(error), type=REFUSED_BY_HYPERVISOR, non_retryable=True) from error
+                raise ApplicationError(
+                    format_one_line(error), type=REFUSED_BY_HYPERVISOR, non_retryable=True
+                ) from error
 
     @activity.defn
     async def settle_object(self, task: HypervisorTask) -> HypervisorResult:
         """Restores the objects of a failed or interrupted action at the hypervisor to their earlier state."""
-        async with self._object_runner(task.grant) as runner:
+        async with self._open_object_runner(task.grant) as runner:
             return await runner.restore_objects()
 
     @activity.defn
@@ -64,7 +66,7 @@ class MachineActivities:
         return found if found == wanted else f"{found}, not {wanted}"
 
     @asynccontextmanager
-    async def _object_runner(self, grant: Grant) -> AsyncIterator[ObjectRunner]:
+    async def _open_object_runner(self, grant: Grant) -> AsyncIterator[ObjectRunner]:
         async with self._fence.right_to_order(grant.path, grant.epoch) as right:
             view = await self._inventory.read_object(grant.path)
             yield ObjectRunner(

@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator, Sequence
 
 from activities.fence import OrderRight
 from activities.machines.orders import HypervisorCalls
-from activities.orphans import RemovingListing
+from activities.orphans import OrphanRemovingListing
 from activities.retry import ProviderRetry
 from domain.machines.ports import ABSENT, Hypervisor, expected_state
 from domain.machines.tables import GONE_STATUSES, TABLES
 from domain.model import Grant, ObjectView
-from domain.orphans import NO_RECORD, LivingThing, ThingKey, begin_time_of_epoch
+from domain.orphans import NO_RECORD, ProviderObject, ProviderObjectKey, begin_time_of_epoch
 from domain.paths import kind_of
 
 HYPERVISOR_NAME = "hypervisor"
 
 
-class HypervisorListing(RemovingListing):
+class HypervisorListing(OrphanRemovingListing):
     """Lists what lives at the hypervisor, to find what has no record or another power state. It knows no accounts."""
 
     family = "machines"
@@ -32,26 +32,28 @@ class HypervisorListing(RemovingListing):
     async def list_providers(self, prefix: str) -> AsyncIterator[str]:
         yield HYPERVISOR_NAME
 
-    def describe_other_owner(self, thing: LivingThing, record: ObjectView | None) -> str:
+    def describe_other_owner(self, thing: ProviderObject, record: ObjectView | None) -> str:
         """A record that is gone for good leaves its name to whatever comes next: nothing of it should live."""
         if record is None:
             return NO_RECORD
         return record.status if record.status in GONE_STATUSES else ""
 
-    def describe_difference(self, thing: LivingThing, record: ObjectView) -> str:
+    def describe_difference(self, thing: ProviderObject, record: ObjectView) -> str:
         wrong = _is_at_rest(record) and thing.state != expected_state(record.kind, record.status)
         return f"is {record.status}, but the hypervisor has it {thing.state}" if wrong else ""
 
-    def must_exist(self, record: ObjectView) -> bool:
+    def must_have_thing(self, record: ObjectView) -> bool:
         return _is_at_rest(record) and expected_state(record.kind, record.status) != ABSENT
 
     async def remove_orphan(self, grant: Grant, right: OrderRight) -> str:
         return await HypervisorCalls(self._hypervisor, self._patience, grant, right).remove_object(grant.path, {})
 
-    async def read_living(self, provider: str, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
-        found = await self._hypervisor.list_living(prefix, after[1])
+    async def read_provider_page(
+        self, provider: str, prefix: str, after: ProviderObjectKey
+    ) -> Sequence[ProviderObject]:
+        found = await self._hypervisor.list_existing_objects(prefix, after[1])
         return [
-            LivingThing(
+            ProviderObject(
                 facts.path,
                 HYPERVISOR_NAME,
                 facts.path,

@@ -58,7 +58,7 @@ class HypervisorCalls:
         elsewhere = verb == "attach" and facts.machine != about.get("machine")
         if as_expected or elsewhere or way is None:
             raise error
-        return await self._carry_out_path(facts, way, about)
+        return await self._order_verb_sequence(facts, way, about)
 
     async def remove_object(self, path: str, about: dict[str, Any]) -> str:
         """Lead an object that should not exist to its end, from wherever it is. Returns what was done."""
@@ -68,11 +68,11 @@ class HypervisorCalls:
             await self.order_with_retry(REMOVING_VERB_OF_KIND[kind_of(path)], path, about, "drift")
             return "nothing was left at the hypervisor"
         way = verbs_to_reach(kind_of(path), facts.state, ABSENT) or ()
-        if (await self._carry_out_path(facts, way, {**about, "machine": facts.machine})).state != ABSENT:
+        if (await self._order_verb_sequence(facts, way, {**about, "machine": facts.machine})).state != ABSENT:
             raise Rejected(f"{path} is {facts.state} at the hypervisor, and no order leads away from there")
         return f"was {facts.state} at the hypervisor, and was removed"
 
-    async def _carry_out_path(
+    async def _order_verb_sequence(
         self, facts: HypervisorFacts, way: Sequence[str], about: dict[str, Any]
     ) -> HypervisorFacts:
         for step in way:

@@ -14,10 +14,10 @@ from typing import Any
 from temporalio.exceptions import ApplicationError
 
 from activities.machines.orders import HypervisorCalls
-from activities.pages import list_all_objects
-from domain.errors import ProviderError, Refused, UnknownOutcome, join_first_texts, one_line
+from activities.objectpages import list_all_objects
+from domain.errors import ProviderError, Refused, UnknownOutcome, format_one_line, join_first_texts
 from domain.machines import orders as plan
-from domain.machines.messages import HypervisorResult, MachineTerms
+from domain.machines.messages import HypervisorResult, MachineGrantDetails
 from domain.machines.orders import OwnStage, RelatedStage
 from domain.machines.ports import ABSENT, HypervisorFacts, expected_state, verbs_to_reach
 from domain.machines.tables import BIN_STATUSES, S
@@ -59,8 +59,8 @@ class ObjectRunner:
         return self.view.kind
 
     @cached_property
-    def terms(self) -> MachineTerms:
-        return MachineTerms.model_validate(self.grant.details)
+    def terms(self) -> MachineGrantDetails:
+        return MachineGrantDetails.model_validate(self.grant.details)
 
     async def carry_out_action(self, verbs: list[str] | None) -> HypervisorResult:
         """Runs the stages of the action's row, for the object and related objects; or just these verbs."""
@@ -69,7 +69,7 @@ class ObjectRunner:
         if self.grant.came_from in (S.VIRTUAL, S.MODELED) and self.grant.then == S.DESTROYED:
             # Nothing should be there; but a creation that was cut off, or failed, may have made it all the same.
             return HypervisorResult(
-                message=await self.orders.remove_object(self.view.path, self._order_details(self.view))
+                message=await self.orders.remove_object(self.view.path, self._make_order_details(self.view))
             )
         came_from = self.view.status if self.grant.action == "migrate" else self.grant.came_from
         stages = plan.action_stages(self.kind, self.grant.action, came_from)
@@ -84,7 +84,7 @@ class ObjectRunner:
         """Gives orders for the object itself, and keeps the resulting facts for its info."""
         # A hidden action does not decide the object's final status.
         goal = None if self.grant.action == "migrate" else expected_state(self.kind, self.grant.then)
-        facts = await self.orders.carry_out_verbs(verbs, self.view.path, self._order_details(self.view), goal)
+        facts = await self.orders.carry_out_verbs(verbs, self.view.path, self._make_order_details(self.view), goal)
         if facts:
             self.work = self.work.model_copy(update={"info": {**self.work.info, **_info_of_facts(self.kind, facts)}})
 
@@ -95,9 +95,9 @@ class ObjectRunner:
             *((view, view.previous_status) for view in await self._read_objects_left_under_way()),
         ]
         left = [note for view, came_from in moving if (note := await self._restore_object(view, came_from))]
-        return HypervisorResult(message=one_line("; ".join(left)), info=self.work.info, to=self.work.to)
+        return HypervisorResult(message=format_one_line("; ".join(left)), info=self.work.info, to=self.work.to)
 
-    def _order_details(self, view: ObjectView) -> dict[str, Any]:
+    def _make_order_details(self, view: ObjectView) -> dict[str, Any]:
         """Returns the parameters of an order: the object's spec, and the action's machine and node."""
         machine = self.terms.machine or view.info.get("machine", "")
         node = self.terms.node if self.grant.action == "migrate" else view.spec.get("node")
@@ -181,7 +181,7 @@ class ObjectRunner:
             try:
                 facts = await self._order_related(party, to)
             except ProviderError as error:
-                return _move_of_related(party, party.came_from, error=one_line(error))
+                return _move_of_related(party, party.came_from, error=format_one_line(error))
         news = _info_of_facts(party.kind, facts) if facts else {}
         if to in BIN_STATUSES:  # a disk deleted with its machine has no time of its own
             news |= {"bin": self.grant.epoch, "until": self.terms.until if to == S.DELETED else None}
@@ -212,7 +212,7 @@ class ObjectRunner:
         step = Step(path=self.grant.path, epoch=self.grant.epoch, at=AT_WRITE_TIME, moves=moves)
         stepped = await self.inventory.apply_step(step)
         if not stepped.made:
-            why = one_line("; ".join(stepped.refusals))
+            why = format_one_line("; ".join(stepped.refusals))
             raise ApplicationError(
                 f"could not take others along: {why}", type=REFUSED_BY_HYPERVISOR, non_retryable=True
             )
@@ -226,17 +226,17 @@ class ObjectRunner:
             if self.grant.action == "migrate":
                 return ""
             back = verbs_to_reach(view.kind, facts.state, expected_state(view.kind, came_from))
-            if back is None and await self._is_done(view, facts.state):
+            if back is None and await self._has_taken_effect(view, facts.state):
                 return ""
             if back is None:
                 return f"{view.path} is {facts.state} at the hypervisor"
             for verb in back:
-                await self.orders.order_with_retry(verb, view.path, self._order_details(view), "settle")
+                await self.orders.order_with_retry(verb, view.path, self._make_order_details(view), "settle")
         except (ProviderError, ApplicationError) as error:
-            return f"{view.path} could not be restored: {one_line(error, 200)}"
+            return f"{view.path} could not be restored: {format_one_line(error, 200)}"
         return ""
 
-    async def _is_done(self, view: ObjectView, state: str) -> bool:
+    async def _has_taken_effect(self, view: ObjectView, state: str) -> bool:
         """Tells whether the action has taken effect, so that nothing is restored; then records its status."""
         itself = view.path == self.view.path
         action, came_from = (

@@ -9,7 +9,7 @@ from datetime import timedelta
 from temporalio.client import ActivityFailureError, Client
 
 from activities.mci.records import MciRecordActivities
-from domain.mci.messages import VALIDATE_PLACE, PlaceFindings, PlaceNeeds, refusal_of_missing_offers
+from domain.mci.messages import VALIDATE_PLACE, PlaceRequirements, PlaceResult, refusal_of_missing_offers
 from domain.model import Request
 from domain.wire import cloud_queue, split_placement
 
@@ -34,16 +34,16 @@ class DryRunExaminer:
             return request
         return request.model_copy(update={"spec": examination.spec_with_places(request.spec or {})})
 
-    async def _validate_place(self, wants: PlaceNeeds) -> PlaceFindings:
+    async def _validate_place(self, wants: PlaceRequirements) -> PlaceResult:
         try:
-            findings: PlaceFindings = await self._client.execute_activity(
+            findings: PlaceResult = await self._client.execute_activity(
                 VALIDATE_PLACE,
                 wants,
                 id=f"{VALIDATE_PLACE}-{uuid.uuid4().hex[:12]}",
                 task_queue=cloud_queue(split_placement(wants.place)[0]),
-                result_type=PlaceFindings,
+                result_type=PlaceResult,
                 schedule_to_close_timeout=CLOUD_TIMEOUT,
             )
             return findings
         except ActivityFailureError as failure:  # no answer in time is no refusal
-            return PlaceFindings(problems=[str(failure.cause)], clear=False)
+            return PlaceResult(problems=[str(failure.cause)], clear=False)

@@ -8,13 +8,13 @@ from functools import partial
 
 from activities.fence import OrderRight
 from activities.mci.vms import order_token
-from activities.orphans import RemovingListing
+from activities.orphans import OrphanRemovingListing
 from activities.permits import PermitPool
 from activities.retry import ProviderRetry
-from domain.errors import ProviderError, Rejected, UnknownOutcome, one_line
+from domain.errors import ProviderError, Rejected, UnknownOutcome, format_one_line
 from domain.mci import STATUS_OF_CLOUD_STATE, VmStatus
 from domain.model import Grant, ObjectView
-from domain.orphans import NO_RECORD, LivingThing, ThingKey
+from domain.orphans import NO_RECORD, ProviderObject, ProviderObjectKey
 from domain.paths import name_of, parent_of
 from domain.ports import Cloud, VmFacts, VmOrder, VmState
 from domain.wire import split_placement
@@ -29,7 +29,7 @@ POWERED_STATUSES = (VmStatus.RUNNING, VmStatus.SUSPENDED)  # of these the cloud 
 ListPlaces = Callable[[], Awaitable[list[str]]]
 
 
-class VmListing(RemovingListing):
+class VmListing(OrphanRemovingListing):
     """`places`: where VMs may be, whether or not we have a record of any there."""
 
     family = "mci"
@@ -49,20 +49,23 @@ class VmListing(RemovingListing):
         for place in sorted(set(await self._places())):
             yield place
 
-    async def read_living(self, provider: str, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+    async def read_provider_page(
+        self, provider: str, prefix: str, after: ProviderObjectKey
+    ) -> Sequence[ProviderObject]:
         """One call for a page of a place's VMs."""
         csp, region = split_placement(provider)
         async with (
-            self._permits.enter_region(csp, region),
+            self._permits.take_region_permit(csp, region),
             self._permits.take_vm_slots(csp, region),
             asyncio.timeout(self._patience.call_seconds),
         ):
             page = await self._clouds[csp].list_tagged_vms(region, prefix, after[1:])
         return [
-            LivingThing(facts.path, provider, facts.cloud_id, facts.state, facts.token, facts.created) for facts in page
+            ProviderObject(facts.path, provider, facts.cloud_id, facts.state, facts.token, facts.created)
+            for facts in page
         ]
 
-    def describe_other_owner(self, thing: LivingThing, record: ObjectView | None) -> str:
+    def describe_other_owner(self, thing: ProviderObject, record: ObjectView | None) -> str:
         """A record knows its VM by the cloud's id or, as long as its creation was not answered, by the token."""
         if record is None:
             return NO_RECORD
@@ -73,16 +76,16 @@ class VmListing(RemovingListing):
             return "" if record.status != VmStatus.TERMINATED else str(record.status)
         return f"{record.status} as {known}" if known else str(record.status)
 
-    def describe_difference(self, thing: LivingThing, record: ObjectView) -> str:
+    def describe_difference(self, thing: ProviderObject, record: ObjectView) -> str:
         seen = STATUS_OF_CLOUD_STATE.get(VmState(thing.state))
         if seen is None or record.status not in POWERED_STATUSES or seen == record.status:
             return ""
         return f"is {record.status}, but {thing.state} in its cloud"
 
-    def must_exist(self, record: ObjectView) -> bool:
+    def must_have_thing(self, record: ObjectView) -> bool:
         return record.status not in GONE_STATUSES
 
-    def removal_target(self, thing: LivingThing) -> str:
+    def removal_target(self, thing: ProviderObject) -> str:
         """A path may have a VM on record beside the orphan: so the orphan has a name of its own below it."""
         return f"{thing.path}:orphan:{thing.id}"
 
@@ -95,7 +98,7 @@ class VmListing(RemovingListing):
             try:
                 ended += [each] if await self._terminate_in_place(grant, each, right) else []
             except ProviderError as error:
-                problems.append(f"{each}: {one_line(error)}")
+                problems.append(f"{each}: {format_one_line(error)}")
         if problems:
             raise Rejected("; ".join(problems))
         return f"terminated in {', '.join(ended)}" if ended else "there is no such VM any more"
@@ -105,7 +108,7 @@ class VmListing(RemovingListing):
         csp, region = split_placement(place)
         vm, cloud_id, cloud = parent_of(grant.path) or "", name_of(grant.path), self._clouds[csp]
         order = VmOrder(vm, f"{grant.path}#{grant.epoch}", cloud_id, epoch=grant.epoch)
-        async with self._permits.enter_region(csp, region):
+        async with self._permits.take_region_permit(csp, region):
             (facts,) = await self._patience.call_with_retry(
                 partial(cloud.describe_vms, region, [order]), room=lambda: self._permits.take_vm_slots(csp, region)
             )

@@ -7,10 +7,10 @@ from functools import partial
 
 from temporalio import activity
 
-from activities.heartbeat import keep_heartbeat
+from activities.heartbeat import send_heartbeats
 from activities.permits import PermitPool
 from activities.retry import ProviderRetry
-from domain.errors import ProviderError, one_line
+from domain.errors import ProviderError, format_one_line
 from domain.mci import STATUS_OF_CLOUD_STATE
 from domain.mci.orphans import IdentifiedOrphan, OrphanOrder
 from domain.paths import name_of, parent_of
@@ -18,7 +18,7 @@ from domain.ports import Cloud, VmOrder, VmState
 from domain.wire import split_placement
 
 
-class IdentifyActivities:
+class IdentifyOrphanActivities:
     """One instance per worker process, so that all share its permits."""
 
     def __init__(self, clouds: Mapping[str, Cloud], permits: PermitPool, patience: ProviderRetry) -> None:
@@ -33,13 +33,13 @@ class IdentifyActivities:
         vm, cloud_id = parent_of(order.path) or "", name_of(order.path)
         asked = [VmOrder(vm, f"{order.path}#{order.epoch}", one) for one in (cloud_id, order.own) if one]
         try:
-            async with keep_heartbeat(), self._permits.enter_region(csp, region):
+            async with send_heartbeats(), self._permits.take_region_permit(csp, region):
                 facts, *own = await self._patience.call_with_retry(
                     partial(self._clouds[csp].describe_vms, region, asked),
                     room=lambda: self._permits.take_vm_slots(csp, region),
                 )
         except ProviderError as error:
-            return IdentifiedOrphan(problem=f"{order.place}: {one_line(error)}")
+            return IdentifiedOrphan(problem=f"{order.place}: {format_one_line(error)}")
         if facts is None or facts.state is VmState.TERMINATED:
             return IdentifiedOrphan(problem=f"{cloud_id} is not in {order.place} any more")
         if facts.path != vm:

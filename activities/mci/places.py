@@ -18,18 +18,18 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence, OrderRight
-from activities.heartbeat import keep_heartbeat
+from activities.heartbeat import send_heartbeats
 from activities.permits import PermitPool
 from activities.retry import ProviderRetry
-from domain.errors import ProviderError, StoreUnavailable, one_line
+from domain.errors import ProviderError, StoreUnavailable, format_one_line
 from domain.mci.messages import (
-    HeldConnection,
-    HoldConnection,
+    ConnectionLock,
+    ConnectionLockRequest,
     LeavePlaceResult,
+    MciAtPlace,
     MciStore,
-    PlaceFindings,
-    PlaceNeeds,
-    PlaceVisit,
+    PlaceRequirements,
+    PlaceResult,
 )
 from domain.ports import SHARED_RESOURCE_TYPES, Cloud, SharedResource
 from domain.registry import tenant_of
@@ -62,61 +62,66 @@ class PlaceActivities:
         self._turns: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @activity.defn
-    async def validate_place(self, wants: PlaceNeeds) -> PlaceFindings:
+    async def validate_place(self, wants: PlaceRequirements) -> PlaceResult:
         """Checks that the cloud offers the specs and images. A cloud that cannot be asked now is no refusal."""
         try:
-            async with keep_heartbeat():
+            async with send_heartbeats():
                 return await self._validate_needs(wants, min(QUICK_CHECK_SECONDS, self._patience.call_seconds))
         except ProviderError as error:
-            return PlaceFindings(problems=[f"{wants.place}: {one_line(error)}"], clear=False)
+            return PlaceResult(problems=[f"{wants.place}: {format_one_line(error)}"], clear=False)
 
     @activity.defn
-    async def prepare_place(self, visit: PlaceVisit) -> PlaceFindings:
+    async def prepare_place(self, visit: MciAtPlace) -> PlaceResult:
         """Validates the specs and images, then creates the missing shared resources in their order."""
         wants = visit.wants
         try:
             async with self._fence.right_to_order(visit.path, visit.epoch) as right:
-                if await self._store.list_unverified_needs([wants], datetime.now(UTC)):
+                if await self._store.list_unverified_requirements([wants], datetime.now(UTC)):
                     findings = await self._validate_needs(wants, self._patience.total_seconds)
                     if findings.problems:
                         return findings
-                async with self._turns[_turn_of(visit)], self._hold_connection(visit) as held:
+                async with self._turns[_connection_key(visit)], self._hold_connection(visit) as held:
                     await self._make_missing_resources(right, held)
         except ProviderError as error:
-            return PlaceFindings(problems=[f"{wants.place}: {one_line(error)}"])
-        return PlaceFindings()
+            return PlaceResult(problems=[f"{wants.place}: {format_one_line(error)}"])
+        return PlaceResult()
 
     @activity.defn
-    async def release_place(self, visit: PlaceVisit) -> PlaceFindings:
+    async def release_place(self, visit: MciAtPlace) -> PlaceResult:
         """Ends the MCI's use of a place; the last MCI of its tenant removes the shared resources."""
         place = visit.wants.place
         try:
             # The local lock first: a hold acquired while waiting for it would block other processes.
-            async with self._fence.right_to_order(visit.path, visit.epoch) as right, self._turns[_turn_of(visit)]:
-                while (leaving := await self._leave(visit)) is LeavePlaceResult.BUSY:  # noqa: ASYNC110  another process's
+            async with (
+                self._fence.right_to_order(visit.path, visit.epoch) as right,
+                self._turns[_connection_key(visit)],
+            ):
+                while (leaving := await self._leave_place(visit)) is LeavePlaceResult.BUSY:  # noqa: ASYNC110  another process's
                     await asyncio.sleep(HOLD_POLL_SECONDS)
                 if leaving is LeavePlaceResult.LAST:
                     async with self._hold_connection(visit) as held:
                         await self._remove_resources(right, held, visit.path)
         except ProviderError as error:
-            return PlaceFindings(problems=[f"{place}: what is shared there could not be removed: {one_line(error)}"])
+            return PlaceResult(
+                problems=[f"{place}: what is shared there could not be removed: {format_one_line(error)}"]
+            )
         if leaving is LeavePlaceResult.OCCUPIED:
-            return PlaceFindings(problems=[f"{place}: there are VMs yet"])
-        return PlaceFindings()
+            return PlaceResult(problems=[f"{place}: there are VMs yet"])
+        return PlaceResult()
 
-    async def _leave(self, visit: PlaceVisit) -> LeavePlaceResult:
+    async def _leave_place(self, visit: MciAtPlace) -> LeavePlaceResult:
         return await self._store.leave_place(_hold_request(visit), visit.path)
 
-    async def _validate_needs(self, wants: PlaceNeeds, seconds: float) -> PlaceFindings:
+    async def _validate_needs(self, wants: PlaceRequirements, seconds: float) -> PlaceResult:
         csp, region = split_placement(wants.place)
-        async with self._permits.enter_region(csp, region):
-            ask = partial(self._clouds[csp].validate, region, wants.specs, wants.images)
+        async with self._permits.take_region_permit(csp, region):
+            ask = partial(self._clouds[csp].list_missing_offers, region, wants.specs, wants.images)
             problems = await self._call_cloud(wants.place, ask, seconds)
         if not problems:
-            await self._store.mark_needs_verified(wants, datetime.now(UTC))
-        return PlaceFindings(problems=problems)
+            await self._store.record_verified_requirements(wants, datetime.now(UTC))
+        return PlaceResult(problems=problems)
 
-    async def _make_missing_resources(self, right: OrderRight, held: HeldConnection) -> None:
+    async def _make_missing_resources(self, right: OrderRight, held: ConnectionLock) -> None:
         place, made = held.place, held.resources
         csp, region = split_placement(place)
         for what in SHARED_RESOURCE_TYPES:
@@ -124,12 +129,12 @@ class PlaceActivities:
                 continue
             resource = SharedResource(what, resource_token(held, what), held.tenant, epoch=held.epoch)
             await self._record_resource(held, what, "")
-            async with self._permits.enter_region(csp, region):
-                order = partial(self._clouds[csp].prepare, region, resource, made)
+            async with self._permits.take_region_permit(csp, region):
+                order = partial(self._clouds[csp].prepare_resource, region, resource, made)
                 made[what] = await self._call_cloud(place, partial(right.prove_then_call, order))
             await self._record_resource(held, what, made[what])
 
-    async def _remove_resources(self, right: OrderRight, held: HeldConnection, path: str) -> None:
+    async def _remove_resources(self, right: OrderRight, held: ConnectionLock, path: str) -> None:
         """Removes shared resources in reverse order, clearing each id first, so that nobody relies on it."""
         place, made = held.place, held.resources
         csp, region = split_placement(place)
@@ -138,35 +143,35 @@ class PlaceActivities:
                 continue
             resource = SharedResource(what, resource_token(held, what), held.tenant, made[what], held.epoch)
             await self._record_resource(held, what, "")
-            async with self._permits.enter_region(csp, region):
-                order = partial(self._clouds[csp].release, region, resource)
+            async with self._permits.take_region_permit(csp, region):
+                order = partial(self._clouds[csp].release_resource, region, resource)
                 await self._call_cloud(place, partial(right.prove_then_call, order))
             await self._record_resource(held, what, None)
-        _check_hold_not_lost(held, await self._store.finish_leaving(held, path))
+        _check_hold_not_lost(held, await self._store.finish_leaving_place(held, path))
 
-    async def _record_resource(self, held: HeldConnection, what: str, cloud_id: str | None) -> None:
-        _check_hold_not_lost(held, await self._store.record_resource(held, HOLD_DURATION, what, cloud_id))
+    async def _record_resource(self, held: ConnectionLock, what: str, cloud_id: str | None) -> None:
+        _check_hold_not_lost(held, await self._store.record_shared_resource(held, HOLD_DURATION, what, cloud_id))
 
     @asynccontextmanager
-    async def _hold_connection(self, visit: PlaceVisit) -> AsyncIterator[HeldConnection]:
+    async def _hold_connection(self, visit: MciAtPlace) -> AsyncIterator[ConnectionLock]:
         """Holds a place's connection exclusively for the block, by a hold in the store that is renewed and expires by
         itself.
         """
-        while (held := await self._store.hold_connection(_hold_request(visit))) is None:  # noqa: ASYNC110  another process's
+        while (held := await self._store.acquire_connection_lock(_hold_request(visit))) is None:  # noqa: ASYNC110  another process's
             await asyncio.sleep(HOLD_POLL_SECONDS)
         renewing = asyncio.create_task(self._renew_hold_loop(held))
         try:
             yield held
         finally:
             renewing.cancel()
-            await self._store.release_connection_hold(held)
+            await self._store.release_connection_lock(held)
 
-    async def _renew_hold_loop(self, held: HeldConnection) -> None:
+    async def _renew_hold_loop(self, held: ConnectionLock) -> None:
         """Renews the hold. A lost hold is not taken again, as another holder may have changed the resources."""
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             with suppress(StoreUnavailable):
-                await self._store.renew_hold(held, HOLD_DURATION)
+                await self._store.renew_connection_lock(held, HOLD_DURATION)
 
     async def _call_cloud(self, place: str, call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
         """Calls the cloud with retries, within its permits."""
@@ -174,20 +179,20 @@ class PlaceActivities:
         return await self._patience.call_with_retry(call, seconds, lambda: self._permits.take_vm_slots(csp, region))
 
 
-def _hold_request(visit: PlaceVisit) -> HoldConnection:
+def _hold_request(visit: MciAtPlace) -> ConnectionLockRequest:
     holder = f"{visit.path}#{visit.epoch}"
-    return HoldConnection(tenant_of(visit.path), visit.wants.place, holder, HOLD_DURATION, visit.epoch)
+    return ConnectionLockRequest(tenant_of(visit.path), visit.wants.place, holder, HOLD_DURATION, visit.epoch)
 
 
-def _turn_of(visit: PlaceVisit) -> tuple[str, str]:
+def _connection_key(visit: MciAtPlace) -> tuple[str, str]:
     return tenant_of(visit.path), visit.wants.place
 
 
-def _check_hold_not_lost(held: HeldConnection, still: bool) -> None:
+def _check_hold_not_lost(held: ConnectionLock, still: bool) -> None:
     if not still:
         raise ApplicationError(f"{held.place} was taken over by another one; again", type="TakenOver")
 
 
-def resource_token(held: HeldConnection, what: str) -> str:
+def resource_token(held: ConnectionLock, what: str) -> str:
     """Returns the token of a shared resource: one of each sort per tenant, place and generation."""
     return f"{held.tenant}@{held.place}#{held.generation}:{what}"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from temporalio import activity
 
 from activities.pollers import PollerCheck
-from activities.reads import refusal_as_answer
+from activities.reads import translate_refusals
 from domain import registry, wire
 from domain.connections import check_places_served
 from domain.errors import Category, Refused, join_first_texts
@@ -17,11 +17,11 @@ from domain.mci.messages import (
     AddedVms,
     AddVms,
     ConnectionDirectory,
+    MciRequestCheck,
     MciStore,
-    RequestExamination,
     SurveyOrder,
     SurveyPlan,
-    needs_by_place,
+    requirements_by_place,
 )
 from domain.mci.orphans import AdoptOrphanOrder
 from domain.model import Refusal, Request
@@ -39,39 +39,39 @@ class MciRecordActivities:
         self._pollers = pollers
 
     @activity.defn(name="examine_mci")
-    async def examine_mci_request(self, request: Request) -> RequestExamination:
+    async def examine_mci_request(self, request: Request) -> MciRequestCheck:
         """Checks a request without asking a cloud. Returns the refusal, or the specs and images still to verify."""
         try:
             spec = registry.parse_spec(request)
             if isinstance(spec, ScaleSpec):
                 self._check_vm_count(spec.count + await self._store.count_vms(request.path))
-                await self._check_polled([await self._store.place_of_group(request.path, spec.subGroup)])
-                return RequestExamination()
+                await self._check_clouds_served([await self._store.place_of_group(request.path, spec.subGroup)])
+                return MciRequestCheck()
             assert isinstance(spec, MciSpec)
             self._check_vm_count(spec.vm_count)
             found = self._look_up_connections(group.connectionName for group in spec.subGroups if group.connectionName)
             spec = spec.with_places(found).with_providers(self._directory.provider_of_region)
-            await self._check_polled([group.place for group in spec.subGroups])
-            unknown = await self._store.list_unverified_needs(needs_by_place(spec), datetime.now(UTC))
+            await self._check_clouds_served([group.place for group in spec.subGroups])
+            unknown = await self._store.list_unverified_requirements(requirements_by_place(spec), datetime.now(UTC))
         except Refused as refused:
-            return RequestExamination(refusal=Refusal.from_error(refused))
+            return MciRequestCheck(refusal=Refusal.from_error(refused))
         real = {f"{group.csp}/{group.region}": group.provider for group in spec.subGroups if group.provider}
-        return RequestExamination(connections=found, providers=real, unknown=unknown)
+        return MciRequestCheck(connections=found, providers=real, unknown=unknown)
 
     @activity.defn(name="enrol_vms")
     async def add_vms_to_action(self, order: AddVms) -> AddedVms:
         """Adds VMs to a running action."""
-        return await refusal_as_answer(self._store.add_vms_to_action(order))
+        return await translate_refusals(self._store.add_vms_to_action(order))
 
     @activity.defn(name="adopt_vm")
     async def adopt_orphan(self, adoption: AdoptOrphanOrder) -> str:
         """Gives an orphan to its record. Returns the record's status."""
-        return await refusal_as_answer(self._store.adopt_orphan(adoption))
+        return await translate_refusals(self._store.adopt_orphan(adoption))
 
     @activity.defn
     async def plan_survey(self, survey: SurveyOrder) -> SurveyPlan:
         """Plans a survey: the VMs and places to ask clouds about."""
-        return await refusal_as_answer(self._plan_survey(survey))
+        return await translate_refusals(self._plan_survey(survey))
 
     async def _plan_survey(self, survey: SurveyOrder) -> SurveyPlan:
         plan = await self._store.plan_survey(survey)
@@ -83,7 +83,7 @@ class MciRecordActivities:
             hint = "ask for fewer, or raise RATCHET_MAX_VMS where the worker runs"
             raise Refused(Category.QUOTA, f"{size} VMs are too many: the limit here is {self._most} in one MCI", hint)
 
-    async def _check_polled(self, places: Iterable[str]) -> None:
+    async def _check_clouds_served(self, places: Iterable[str]) -> None:
         """Refuses if no worker serves one of the clouds."""
         clouds = {wire.split_placement(place)[0] for place in places if place}
         queues = {wire.cloud_queue(csp): csp for csp in clouds}

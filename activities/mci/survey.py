@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 
 from temporalio import activity
 
-from activities.heartbeat import keep_heartbeat
+from activities.heartbeat import send_heartbeats
 from activities.mci.vms import order_token
 from activities.orphans import (
     PROVIDER_FAILURES,
     ProviderListing,
     compare_with_records,
     failure_text,
-    iterate_pages,
+    iterate_provider_pages,
 )
 from activities.permits import PermitPool
 from activities.retry import ProviderRetry
@@ -59,12 +59,12 @@ class SurveyActivities:
         """Asks the cloud of one place about its VMs, and corrects records at rest. A dry run writes nothing."""
         csp, region = split_placement(look.place)
         report = SurveyReport()
-        async with keep_heartbeat():
-            async with self._permits.enter_region(csp, region):
+        async with send_heartbeats():
+            async with self._permits.take_region_permit(csp, region):
                 for chunk in look.chunks:
-                    report = report.added_to(await self._survey_chunk(look, chunk))
+                    report = report.sum_with(await self._survey_chunk(look, chunk))
             if look.survey.reconcile:
-                report = report.added_to(await self._survey_orphans(look))
+                report = report.sum_with(await self._survey_orphans(look))
         return report
 
     async def _survey_chunk(self, look: SurveyPlace, chunk: Chunk) -> SurveyReport:
@@ -85,7 +85,7 @@ class SurveyActivities:
         found = [
             correction
             for one, facts in zip(known, answers, strict=True)
-            if one.target_action == NONE and (correction := correction_for(one, facts))
+            if one.target_action == NONE and (correction := find_correction(one, facts))
         ]
         made = found if look.survey.dry_run else await self._store.apply_corrections(found, AT_WRITE_TIME)
         return _chunk_report(len(known), made)
@@ -93,13 +93,13 @@ class SurveyActivities:
     async def _describe_vms(self, place: str, known: Sequence[SurveyedVm]) -> DescribedVms:
         csp, region = split_placement(place)
         async with self._permits.take_vm_slots(csp, region), asyncio.timeout(self._patience.call_seconds):
-            return await self._clouds[csp].describe_vms(region, [_describe_order(one) for one in known])
+            return await self._clouds[csp].describe_vms(region, [_make_describe_order(one) for one in known])
 
     async def _survey_orphans(self, look: SurveyPlace) -> SurveyReport:
         """Finds VMs that carry the MCI's path and that no record knows, as `starter orphans list` does."""
         report = SurveyReport(calls=1)  # the last page, which is empty
         try:
-            async for page in iterate_pages(self._listing, look.place, look.survey.path):
+            async for page in iterate_provider_pages(self._listing, look.place, look.survey.path):
                 compared = await compare_with_records(self._inventory, self._listing, page)
                 lost = [
                     f"{short_path(thing.path)}: {thing.id} is {thing.state} in {look.place}"
@@ -107,13 +107,13 @@ class SurveyActivities:
                     if word
                 ]
                 shown = lost[: NAMES_SHOWN - len(report.orphans)]
-                report = report.added_to(SurveyReport(calls=1, orphans=shown, orphans_found=len(lost)))
+                report = report.sum_with(SurveyReport(calls=1, orphans=shown, orphans_found=len(lost)))
         except PROVIDER_FAILURES as error:
-            return report.added_to(SurveyReport(errors=[f"{look.place}: {failure_text(error)}"]))
+            return report.sum_with(SurveyReport(errors=[f"{look.place}: {failure_text(error)}"]))
         return report
 
 
-def correction_for(known: SurveyedVm, facts: VmFacts | None) -> VmCorrection | None:
+def find_correction(known: SurveyedVm, facts: VmFacts | None) -> VmCorrection | None:
     """Returns the correction of a VM's status or info by the cloud's facts, or None if nothing differs."""
     if facts is None:
         return _correction_for_missing(known)
@@ -144,7 +144,7 @@ def _stale_info(known: SurveyedVm, why: str) -> dict[str, object]:
     return {**known.info, "stale": {"since": datetime.now(UTC).isoformat(), "error": why}}
 
 
-def _describe_order(known: SurveyedVm) -> VmOrder:
+def _make_describe_order(known: SurveyedVm) -> VmOrder:
     token = order_token(known.path, known.info["generation"], "create", 0)
     return VmOrder(known.path, token, known.info.get("cloud_id", ""))
 

@@ -18,16 +18,16 @@ from itertools import islice
 
 from temporalio import activity
 
-from activities.buffer import LandingBuffer
 from activities.fence import Fence, OrderRight, seconds_since_boot
-from activities.heartbeat import keep_heartbeat
+from activities.heartbeat import send_heartbeats
+from activities.landingbuffer import LandingBuffer
 from activities.permits import PermitPool
 from activities.retry import ProviderRetry, jittered_pause, monotonic_now
 from domain import mci, wire
-from domain.errors import NoCapacity, ProviderError, Superseded, Throttled, Unavailable, UnknownOutcome, one_line
+from domain.errors import NoCapacity, ProviderError, Superseded, Throttled, Unavailable, UnknownOutcome, format_one_line
 from domain.mci import VmStatus
 from domain.mci.messages import MciStore
-from domain.model import Chunk, Target, TargetLanding, TargetTally
+from domain.model import Chunk, Target, TargetCounts, TargetLanding
 from domain.ports import Cloud, Inventory, VmAnswer, VmFacts, VmOrder
 from domain.registry import tenant_of
 from domain.statetable import NONE
@@ -56,23 +56,23 @@ class VmActivities:
         self._full: OrderedDict[tuple[int, str], str] = OrderedDict()  # action and place -> why there is no more room
 
     @activity.defn
-    async def operate_vms(self, chunk: Chunk) -> TargetTally:
+    async def operate_vms(self, chunk: Chunk) -> TargetCounts:
         """Carries the chunk's action out on each VM that has not landed yet."""
-        async with self._chunk_runner(chunk) as runner:
+        async with self._open_chunk_runner(chunk) as runner:
             if runner.verb == "create":
                 runner.network.update(await self._store.read_shared_resources(tenant_of(chunk.first), chunk.placement))
             asked = seconds_since_boot()
             todo = iter(await self._inventory.list_targets(chunk))
-            runner.right.note_action_open(asked)  # targets with our epoch prove that the action is open
+            runner.right.count_as_proof(asked)  # targets with our epoch prove that the action is open
             async with asyncio.TaskGroup() as lanes:
                 for _ in range(runner.lane_count()):
                     lanes.create_task(runner.run_lane(todo))
         return runner.buffer.tally
 
     @activity.defn
-    async def settle_vms(self, chunk: Chunk) -> TargetTally:
+    async def settle_vms(self, chunk: Chunk) -> TargetCounts:
         """Lands each open VM of a cancelled or failed action with its state in the cloud. Gives no orders."""
-        async with self._chunk_runner(chunk) as runner:
+        async with self._open_chunk_runner(chunk) as runner:
             left = await self._inventory.list_targets(chunk)
             await runner.settle_targets(
                 left, dict.fromkeys((target.path for target in left), "stopped before it was done")
@@ -80,19 +80,19 @@ class VmActivities:
         return runner.buffer.tally
 
     @activity.defn
-    async def forget_vms(self, chunk: Chunk) -> TargetTally:
+    async def forget_vms(self, chunk: Chunk) -> TargetCounts:
         """Removes the records of VMs without asking the cloud."""
-        async with keep_heartbeat(), LandingBuffer(self._inventory, chunk) as logbook:
+        async with send_heartbeats(), LandingBuffer(self._inventory, chunk) as logbook:
             for target in await self._inventory.list_targets(chunk):
                 logbook.add_landing(TargetLanding(target.path, NONE))
         return logbook.tally
 
     @asynccontextmanager
-    async def _chunk_runner(self, chunk: Chunk) -> AsyncIterator[_ChunkRunner]:
+    async def _open_chunk_runner(self, chunk: Chunk) -> AsyncIterator[_ChunkRunner]:
         csp, region = wire.split_placement(chunk.placement)
         async with (
             self._fence.right_to_order(chunk.first, chunk.epoch) as right,
-            self._permits.enter_region(csp, region),
+            self._permits.take_region_permit(csp, region),
             LandingBuffer(self._inventory, chunk) as logbook,
         ):
             while len(self._full) > FULL_REGIONS_REMEMBERED:
@@ -145,23 +145,23 @@ class _ChunkRunner:
         """Takes batches of VMs from the shared list, and orders each, until the list is empty."""
         while batch := list(islice(todo, self._batch_size())):
             if self.verb != "create":
-                batch = await self._find_created(batch)
+                batch = await self._find_created_vms(batch)
             elif why := self.full.get(self._region_key()):
-                await self._skip_rest([*batch, *todo], why)
+                await self._settle_without_order([*batch, *todo], why)
                 return
             await self._order_until_done(batch)
 
     def _region_key(self) -> tuple[int, str]:
         return self.chunk.epoch, self.chunk.placement
 
-    async def _skip_rest(self, rest: list[Target], why: str) -> None:
+    async def _settle_without_order(self, rest: list[Target], why: str) -> None:
         """Settles the remaining VMs without an order, as the region has no capacity. Each is looked up: earlier
         attempts may
         have created it."""
         error = f"not tried, there is no more room: {why}"
         await self.settle_targets(rest, dict.fromkeys((target.path for target in rest), error))
 
-    async def _find_created(self, batch: list[Target]) -> list[Target]:
+    async def _find_created_vms(self, batch: list[Target]) -> list[Target]:
         """Looks up VMs without a cloud id by their creation token; lands those that the cloud does not know."""
         unknown = [target for target in batch if "cloud_id" not in target.info]
         if not unknown:
@@ -179,7 +179,7 @@ class _ChunkRunner:
         deadline, pause = monotonic_now() + self.patience.total_seconds, self.patience.first_pause
         while batch:
             answers = await self._order_batch(batch)
-            again, lost = self._sort_answers(batch, answers)
+            again, lost = self._classify_answers(batch, answers)
             if again and monotonic_now() + pause > deadline:
                 again, lost = [], lost + again
             if lost:
@@ -191,7 +191,9 @@ class _ChunkRunner:
                 pause = self.patience.next_pause(pause)
             batch = again
 
-    def _sort_answers(self, batch: list[Target], answers: Mapping[str, VmAnswer]) -> tuple[list[Target], list[Target]]:
+    def _classify_answers(
+        self, batch: list[Target], answers: Mapping[str, VmAnswer]
+    ) -> tuple[list[Target], list[Target]]:
         """Records VMs that are done. Returns those to retry, and those whose state must be asked for."""
         again: list[Target] = []
         lost: list[Target] = []
@@ -204,14 +206,14 @@ class _ChunkRunner:
                 case Throttled() | Unavailable() | UnknownOutcome():
                     again.append(target)
                 case NoCapacity() as answer:
-                    self.full[self._region_key()] = one_line(answer, 200)
+                    self.full[self._region_key()] = format_one_line(answer, 200)
                     lost.append(target)
                 case _:
                     lost.append(target)
         return again, lost
 
     async def _order_batch(self, batch: list[Target]) -> dict[str, VmAnswer]:
-        orders = [self._vm_order(target) for target in batch]
+        orders = [self._make_vm_order(target) for target in batch]
         answers: list[VmAnswer] = []
         while rest := orders[len(answers) :]:
             async with self.permits.take_vm_slots(self.csp, self.region, len(rest), self.right) as most:
@@ -228,10 +230,10 @@ class _ChunkRunner:
         except TimeoutError:
             return [UnknownOutcome(f"no answer within {self.patience.call_seconds:g} s") for _ in orders]
 
-    def _vm_order(self, target: Target) -> VmOrder:
+    def _make_vm_order(self, target: Target) -> VmOrder:
         if self.verb != "create":
-            return _order_for(target, self.chunk.action, self.chunk.epoch)
-        order = _order_for(target, "create", self.chunk.epoch)
+            return _make_order_of_target(target, self.chunk.action, self.chunk.epoch)
+        order = _make_order_of_target(target, "create", self.chunk.epoch)
         return replace(order, spec={**order.spec, "network": self.network}) if self.network else order
 
     async def settle_targets(self, lost: Sequence[Target], errors: Mapping[str, str]) -> None:
@@ -266,7 +268,7 @@ class _ChunkRunner:
 
     async def _describe_vms(self, lost: Sequence[Target]) -> Sequence[VmFacts | ProviderError | None]:
         """Reads the state of VMs, by cloud id or else by creation token."""
-        orders = [_order_for(target, "create", 0) for target in lost]
+        orders = [_make_order_of_target(target, "create", 0) for target in lost]
         deadline, pause = monotonic_now() + self.patience.total_seconds, self.patience.first_pause
         while True:
             try:
@@ -277,7 +279,7 @@ class _ChunkRunner:
                     return await self.cloud.describe_vms(self.region, orders)
             except (ProviderError, TimeoutError) as error:
                 if not isinstance(error, Throttled | Unavailable) or monotonic_now() + pause > deadline:
-                    return [UnknownOutcome(one_line(error)) for _ in orders]
+                    return [UnknownOutcome(format_one_line(error)) for _ in orders]
                 wait = jittered_pause(pause, [error])
             await asyncio.sleep(wait)
             pause = self.patience.next_pause(pause)
@@ -291,7 +293,7 @@ def order_token(path: str, generation: int, action: str, epoch: int) -> str:
     return hashlib.sha256(what.encode()).hexdigest()[:32]
 
 
-def _order_for(target: Target, action: str, epoch: int) -> VmOrder:
+def _make_order_of_target(target: Target, action: str, epoch: int) -> VmOrder:
     token = order_token(target.path, target.info["generation"], action, epoch)
     return VmOrder(target.path, token, target.info.get("cloud_id", ""), target.spec, epoch)
 
@@ -306,4 +308,4 @@ def _target_with_facts(target: Target, facts: object) -> Target:
 def _error_of_answer(answer: VmAnswer) -> str:
     if isinstance(answer, VmFacts):
         return f"the cloud called it {answer.state}, and that is not so"
-    return one_line(answer)
+    return format_one_line(answer)

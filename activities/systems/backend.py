@@ -9,8 +9,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence, OrderRight
-from activities.reads import answered_beside_worker, answered_from_store, refusal_as_answer
-from domain.errors import Rejected, join_first_texts, one_line
+from activities.reads import answered_beside_worker, answered_from_store, translate_refusals
+from domain.errors import Rejected, format_one_line, join_first_texts
 from domain.model import AT_WRITE_TIME, Move, ReadQuery, Step, StepResult
 from domain.paths import short_path
 from domain.ports import Inventory
@@ -31,9 +31,9 @@ from domain.systems.rules import (
     StoredPart,
     is_at_or_below,
     landed_status,
-    removal_move,
+    removal_done_move,
+    removal_failed_move,
     rollout_order,
-    still_present_move,
 )
 from domain.systems.specs import is_service
 from domain.systems.tables import DeployStage, PartState
@@ -78,7 +78,7 @@ class BackendActivities:
                 await right.prove()
                 await self._backend.prepare_system(work.path, work.order_generation())
         except Rejected as error:
-            raise ApplicationError(one_line(error), type="Rejected", non_retryable=True) from error
+            raise ApplicationError(format_one_line(error), type="Rejected", non_retryable=True) from error
 
     @activity.defn
     async def roll_out(self, work: SystemWork) -> RollOutResult:
@@ -89,7 +89,7 @@ class BackendActivities:
         async with self._fence.right_to_order(work.path, work.epoch) as right:
             if not work.undo:
                 await self._apply_moves(work, [Move(path=work.record, to=DeployStage.IN_PROGRESS)])
-            parts = await self._store.list_touched_parts(work)
+            parts = await self._store.list_changed_parts(work)
             services = {
                 part.path: part
                 for part in parts
@@ -99,23 +99,25 @@ class BackendActivities:
             }
             bad, seen = await self._bring_up_services(work, services, right)
             if bad:
-                return RollOutResult(ok=False, reason=await self._describe_unstable(bad))
+                return RollOutResult(ok=False, reason=await self._describe_unstable_services(bad))
             if len(parts) > len(services) or not seen <= services.keys():  # else the backend has only what was ordered
-                await self._remove_superfluous(work, parts, right)
+                await self._remove_superfluous_services(work, parts, right)
             return RollOutResult(ok=True, services=len(services))
 
     @activity.defn
     async def assess_parts(self, work: SystemWork) -> RollOutResult:
         """Returns which services are not stable yet, or not gone, and why; `ok` if all is written. Changes nothing."""
-        touched = await self._store.list_touched_parts(work)
+        touched = await self._store.list_changed_parts(work)
         facts = {fact.path: fact for fact in await self._backend.describe_services(work.path)}
         leaving = [facts[part.path] for part in touched if part.status == PartState.DELETING and part.path in facts]
         parts = [part for part in touched if part.status != PartState.DELETING and is_service(part.spec)]
         bad = [part.path for part in parts if _end_status_of(part, facts, work) != PartState.STABLE]
-        unstable = await self._describe_unstable([facts.get(path) or ServiceFacts(path, -1, 0) for path in bad])
+        unstable = await self._describe_unstable_services(
+            [facts.get(path) or ServiceFacts(path, -1, 0) for path in bad]
+        )
         return RollOutResult(
             ok=not bad and all(part.path == work.path for part in touched),
-            reason=unstable or _services_left(leaving),
+            reason=unstable or _describe_remaining_services(leaving),
             services=sum(fact.generation == work.order_generation() for fact in facts.values()),
         )
 
@@ -123,8 +125,8 @@ class BackendActivities:
     async def settle_parts(self, work: SystemWork) -> RollOutResult:
         """Ends an action: gives each touched part its true status. Waits only for parts to be removed."""
         async with self._fence.right_to_order(work.path, work.epoch) as right:
-            parts = await self._store.list_touched_parts(work)
-            await self._remove_superfluous(work, parts, right)
+            parts = await self._store.list_changed_parts(work)
+            await self._remove_superfluous_services(work, parts, right)
             facts = {fact.path: fact for fact in await self._backend.describe_services(work.path)}
             ends = {part.path: _end_status_of(part, facts, work) for part in parts if part.status != PartState.DELETING}
             await self._apply_moves(
@@ -132,7 +134,7 @@ class BackendActivities:
             )
             bad = [path for path, to in ends.items() if to != PartState.STABLE]
             unstable = [facts.get(path) or ServiceFacts(path, -1, 0) for path in bad]
-            reason = await self._describe_unstable(unstable)
+            reason = await self._describe_unstable_services(unstable)
             return RollOutResult(ok=not bad, reason=reason, own=ends.get(work.path, ""))
 
     @activity.defn
@@ -141,8 +143,8 @@ class BackendActivities:
         async with self._fence.right_to_order(work.path, work.epoch) as right:
             if work.record:
                 await self._apply_moves(work, [Move(path=work.record, to=DeployStage.IN_PROGRESS)])
-            parts = await self._store.list_touched_parts(work)
-            await self._remove_superfluous(work, parts, right)
+            parts = await self._store.list_changed_parts(work)
+            await self._remove_superfluous_services(work, parts, right)
             if not work.record:
                 await right.prove()
                 await self._backend.clean_up_system(work.path, work.order_generation())
@@ -151,16 +153,16 @@ class BackendActivities:
     @activity.defn
     async def settle_removal(self, work: SystemWork) -> RollOutResult:
         """Ends an incomplete removal: parts that still run become degraded, with the backend's reason."""
-        parts = await self._store.list_touched_parts(work)
+        parts = await self._store.list_changed_parts(work)
         facts = {fact.path: fact for fact in await self._backend.describe_services(work.path)}
         leaving = [part.path for part in parts if part.status == PartState.DELETING]
         left = {path: [fact for fact in facts.values() if is_at_or_below(fact.path, path)] for path in leaving}
-        moves = [still_present_move(path, some) if some else removal_move(path) for path, some in left.items()]
+        moves = [removal_failed_move(path, some) if some else removal_done_move(path) for path, some in left.items()]
         await self._apply_moves(work, moves)
         there = [facts[path] for path in leaving if path in facts]
-        return RollOutResult(ok=not there, reason=_services_left(there))
+        return RollOutResult(ok=not there, reason=_describe_remaining_services(there))
 
-    async def _describe_unstable(self, bad: list[ServiceFacts]) -> str:
+    async def _describe_unstable_services(self, bad: list[ServiceFacts]) -> str:
         """Lists services that are not stable, with the reasons and the last lines that the first of them wrote."""
         told = [f"{short_path(facts.path)} has {facts.describe()}" for facts in bad]
         for number, facts in enumerate(bad):
@@ -188,7 +190,7 @@ class BackendActivities:
                 facts = [facts for facts in there if facts.path in waiting]
                 if bad := [fact for fact in facts if fact.is_failing(work.order_generation())]:
                     return bad, seen
-                stable = [fact.path for fact in facts if fact.is_settled(work.order_generation())]
+                stable = [fact.path for fact in facts if fact.is_rolled_out(work.order_generation())]
                 moves = [Move(path=path, to=PartState.STABLE, action="deploy") for path in stable if path != work.path]
                 await self._apply_moves(work, moves)
                 waiting.difference_update(stable)
@@ -203,7 +205,7 @@ class BackendActivities:
         """Orders services, unless a reversal of the action has changed their specs meanwhile."""
         if not parts:
             return
-        now = {part.path: part.spec for part in await self._store.list_touched_parts(work)} if again else {}
+        now = {part.path: part.spec for part in await self._store.list_changed_parts(work)} if again else {}
         if again and any(now.get(part.path) != part.spec for part in parts):
             raise ApplicationError("the action goes another way by now", type="Rejected", non_retryable=True)
         await right.prove()
@@ -211,7 +213,9 @@ class BackendActivities:
             [ServiceOrder(part.path, work.order_generation(), part.spec) for part in parts]
         )
 
-    async def _remove_superfluous(self, work: SystemWork, parts: Iterable[StoredPart], right: OrderRight) -> None:
+    async def _remove_superfluous_services(
+        self, work: SystemWork, parts: Iterable[StoredPart], right: OrderRight
+    ) -> None:
         """Stops services below the path that are not in the definition, and deletes the records of removed parts."""
         leaving = [part.path for part in parts if part.status == PartState.DELETING]
         there = await self._store.list_services(work.path)
@@ -225,7 +229,7 @@ class BackendActivities:
         with closing(self._backend.listen_for_changes(work.path)) as listener:
             while extra & {fact.path for fact in await self._backend.describe_services(work.path)}:
                 await listener.wait_for_change()
-        await self._apply_moves(work, [removal_move(path) for path in leaving])
+        await self._apply_moves(work, [removal_done_move(path) for path in leaving])
 
     async def _apply_moves(self, work: SystemWork, moves: list[Move]) -> None:
         if not moves:
@@ -254,7 +258,7 @@ class BackendReadActivities:
     @activity.defn
     async def read_definition(self, query: ReadQuery) -> DefinitionView:
         """Returns the definition of a deploy, or the one that it replaced."""
-        return await refusal_as_answer(self._store.read_definition(query))
+        return await translate_refusals(self._store.read_definition(query))
 
 
 class BackendLogActivities:
@@ -287,10 +291,10 @@ def _landing_move(part: StoredPart, ends: Mapping[str, str], facts: Mapping[str,
     path, to = part.path, ends[part.path]
     error = "" if to == PartState.STABLE else facts[path].describe() if path in facts else "never started"
     missed = to == PartState.FAILED and part.status != PartState.PENDING
-    return Move(path=path, to=to, action="" if missed else "deploy", error=one_line(error))
+    return Move(path=path, to=to, action="" if missed else "deploy", error=format_one_line(error))
 
 
-def _services_left(there: list[ServiceFacts]) -> str:
+def _describe_remaining_services(there: list[ServiceFacts]) -> str:
     """Lists services that are not gone, with the reasons."""
     return join_first_texts(
         [f"{short_path(facts.path)} has {facts.describe_remaining()}" for facts in there], NAMES_SHOWN

@@ -12,7 +12,7 @@ from domain.systems.ports import backend_queue
 from domain.systems.specs import SystemSpec
 
 
-class SystemExamination:
+class SystemExaminer:
     """Refuses a system that would wait for a worker that is not there. `pollers` tells which queues are served."""
 
     def __init__(self, pollers: PollerCheck) -> None:

@@ -7,10 +7,10 @@ from contextlib import closing
 from functools import partial
 
 from activities.fence import OrderRight
-from activities.orphans import RemovingListing
+from activities.orphans import OrphanRemovingListing
 from domain.errors import Rejected
 from domain.model import Grant, ObjectView
-from domain.orphans import LivingThing, ThingKey, begin_time_of_epoch
+from domain.orphans import ProviderObject, ProviderObjectKey, begin_time_of_epoch
 from domain.services.ports import Backend
 from domain.systems.ports import SystemStore, SystemWork
 from domain.systems.rules import LEAVING_KEY
@@ -18,7 +18,7 @@ from domain.systems.specs import is_service
 from domain.systems.tables import PartState
 
 
-class ServiceListing(RemovingListing):
+class ServiceListing(OrphanRemovingListing):
     """Lists the services that live at the backends, to find those without a record, and removes them."""
 
     family = "systems"
@@ -34,9 +34,11 @@ class ServiceListing(RemovingListing):
         for name in sorted(self._backends):
             yield name
 
-    async def read_living(self, provider: str, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+    async def read_provider_page(
+        self, provider: str, prefix: str, after: ProviderObjectKey
+    ) -> Sequence[ProviderObject]:
         return [
-            LivingThing(
+            ProviderObject(
                 path=facts.path,
                 provider=provider,
                 id=facts.path,
@@ -44,10 +46,10 @@ class ServiceListing(RemovingListing):
                 token=str(facts.generation) if facts.generation > 0 else "",
                 since=begin_time_of_epoch(facts.generation // 2),
             )
-            for facts in await self._backends[provider].list_living(prefix, after[1])
+            for facts in await self._backends[provider].list_existing_objects(prefix, after[1])
         ]
 
-    def must_exist(self, record: ObjectView) -> bool:
+    def must_have_thing(self, record: ObjectView) -> bool:
         """One that was never started has failed, and that is all. One whose removal was begun goes at the next look."""
         return is_service(record.spec) and record.phase != PartState.FAILED and LEAVING_KEY not in record.info
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from domain.exposure import INTERNAL, NUDGE, PUBLIC, TOKEN, Exposures, judged
+from domain.exposure import INTERNAL, NUDGE, PUBLIC, TOKEN, Exposures, requires_verb
 
 # fmt: off
 ACTIVITIES: Exposures = {
-    "crm_late":       judged("respond"),  # an answer that no action awaits, to be kept as ignored
+    "crm_late":       requires_verb("respond"),  # an answer that no action awaits, to be kept as ignored
     "crm_send":       INTERNAL,
     "crm_probe":      INTERNAL,
     "crm_everything": INTERNAL,

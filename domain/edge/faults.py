@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from domain.model import Model, ShortText, ShortWord
+from domain.model import FrozenModel, ShortText, ShortWord
 
 
 class CrmFaultKind(StrEnum):
@@ -28,7 +28,7 @@ _CrmStep = Literal["start", "gather", "upgrade", "maintain", "operate", "shutdow
 FaultVerb = _InstanceVerb | _CrmStep
 
 
-class CrmFault(Model):
+class CrmFault(FrozenModel):
     """One rule. `path` is a glob; `verb` may also name the CRM's own steps: start, gather, upgrade and so on."""
 
     kind: CrmFaultKind
@@ -45,7 +45,7 @@ class CrmFault(Model):
         return about and fnmatchcase(path, self.path) and self.version in ("*", version)
 
 
-class CrmFaults(Model):
+class CrmFaults(FrozenModel):
     """The fault rules of one CRM, in the order in which they are tried."""
 
     faults: list[CrmFault] = Field(default=[], max_length=1_000)

@@ -46,14 +46,14 @@ class CrmInterpreter:
     def interpret_message(self, message: CrmResponse) -> Interpretation:
         """Returns the effect of this message in the current state."""
         if message.notify_id != self.notify_id:
-            return _ignore_because(f"notify-id {message.notify_id} is not the current one, {self.notify_id}")
+            return _ignored_interpretation(f"notify-id {message.notify_id} is not the current one, {self.notify_id}")
         to = message.status
         if to != NONE and to not in self.table.statuses:
-            return _ignore_because(f"unknown state {message.state[:40]!r}")
+            return _ignored_interpretation(f"unknown state {message.state[:40]!r}")
         if to == self.status:
             return self._interpret_repeated_state(message)
         if self.table.judge_step(self.status, to, self.actor).ruling is not Ruling.GO:
-            return _ignore_because(
+            return _ignored_interpretation(
                 f"no row lets {self.actor} move {self.table.label} from {self.status} to {message.state}"
             )
         if to in self.table.transitional_statuses and not to.endswith("Error"):
@@ -65,10 +65,10 @@ class CrmInterpreter:
         is_later = progress and (self.progress is None or progress.task >= self.progress.task)  # a lower one came late
         if is_later and progress != self.progress:
             return Interpretation(MessageEffect.PROGRESS, self.status)
-        return _ignore_because(f"already {self.status}")
+        return _ignored_interpretation(f"already {self.status}")
 
 
-def _ignore_because(why: str) -> Interpretation:
+def _ignored_interpretation(why: str) -> Interpretation:
     return Interpretation(MessageEffect.IGNORED, why=why)
 
 

@@ -15,10 +15,10 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from domain.edge.tables import GONE_STATES
-from domain.errors import one_line
-from domain.fields import ObjectPath, describe_validation_errors
-from domain.model import Model, SignedMessage
+from domain.errors import format_one_line
+from domain.model import FrozenModel, SignedMessage
 from domain.statetable import NONE
+from domain.validation import ObjectPath, describe_validation_errors
 from domain.wire import UnreadableMessage
 
 # Workflow types.
@@ -85,7 +85,7 @@ class CrmVerb(StrEnum):
     PING = "ping"  # are you alive? only for CRMs without a session; any successful answer will do
 
 
-class CrmRequest(Model):
+class CrmRequest(FrozenModel):
     """One order to a CRM. `epoch` and `attempt` tell a repeated order from a new one."""
 
     path: str
@@ -103,13 +103,13 @@ class CrmRequest(Model):
         return f"{self.path}/{self.verb}/{self.epoch}/{self.attempt}"
 
 
-class CrmRequests(Model):
+class CrmRequests(FrozenModel):
     """A batch of requests to one CRM, as one message."""
 
     requests: list[CrmRequest]
 
 
-class CrmPoll(Model):
+class CrmPoll(FrozenModel):
     """A CRM asks a gateway for its orders. `at` is its clock in microseconds: a poll is good once, and for a minute."""
 
     version: Annotated[str, Field(min_length=1, max_length=31)]
@@ -119,7 +119,7 @@ class CrmPoll(Model):
     proof: Annotated[str, Field(max_length=200)] = ""
 
 
-class CrmOrders(Model):
+class CrmOrders(FrozenModel):
     """A gateway's answer: orders, their number, and the connection whose session is open."""
 
     batch: int
@@ -127,7 +127,7 @@ class CrmOrders(Model):
     session: int
 
 
-class CrmAddress(Model):
+class CrmAddress(FrozenModel):
     """A connected CRM: its cloudlet, version, notify-id and transport."""
 
     cloudlet: str
@@ -142,28 +142,28 @@ class CrmAddress(Model):
         return {"notify_id": self.notify_id, "version": self.version}
 
 
-class OnBehalfOfAction(Model):
+class ActionReference(FrozenModel):
     """The action for which something is sent. Epoch 0: no action, so no right to order needs to be proven."""
 
     path: str = ""
     epoch: int = 0
 
 
-class SendCrmRequests(OnBehalfOfAction):
+class SendCrmRequests(ActionReference):
     """The input of the activity that sends requests to a CRM."""
 
     to: CrmAddress
     requests: list[CrmRequest]
 
 
-class SendAllData(OnBehalfOfAction):
+class SendAllData(ActionReference):
     """The input of the activity that sends a CRM the specs of all instances that its cloudlet should have."""
 
     to: CrmAddress
 
 
 def _truncate_text(value: Any) -> Any:
-    return one_line(value, 500) if isinstance(value, str) else value
+    return format_one_line(value, 500) if isinstance(value, str) else value
 
 
 def _truncate_list(value: Any) -> Any:
@@ -171,7 +171,7 @@ def _truncate_list(value: Any) -> Any:
         value = [value]
     if not isinstance(value, list):
         return value
-    return [one_line(text, MAX_ERROR_LENGTH) if isinstance(text, str) else text for text in value[:MAX_ERRORS]]
+    return [format_one_line(text, MAX_ERROR_LENGTH) if isinstance(text, str) else text for text in value[:MAX_ERRORS]]
 
 
 TruncatedText = Annotated[str, BeforeValidator(_truncate_text)]
@@ -186,12 +186,12 @@ class ExternalMessage(BaseModel):
     _raw: dict[str, Any] = PrivateAttr(default={})  # as it was received: what a proof signs
 
     @property
-    def received_fields(self) -> dict[str, Any]:
+    def fields_as_received(self) -> dict[str, Any]:
         return self._raw
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, raw: Any) -> Any:
+    def _drop_null_fields(cls, raw: Any) -> Any:
         """Drops null fields: Temporal's HTTP API turns an empty list into null."""
         return {key: value for key, value in raw.items() if value is not None} if isinstance(raw, dict) else raw
 
@@ -230,7 +230,7 @@ class CrmResponse(ExternalMessage):
 
     def joined_errors(self) -> str:
         """Returns all errors, joined and cut."""
-        return one_line("; ".join(self.errors), MAX_ERROR_LENGTH)
+        return format_one_line("; ".join(self.errors), MAX_ERROR_LENGTH)
 
     def storable_runtime(self) -> dict[str, Any] | None:
         """Returns the runtime, if it is small enough to be stored."""
@@ -275,35 +275,35 @@ class CrmDisconnect(ExternalMessage):
     proof: ProofText = ""
 
 
-class Reconnected(Model):
+class Reconnected(FrozenModel):
     """The link's signal to an action whose CRM has reconnected: the connection, and the reported instances."""
 
     address: CrmAddress
     reported: dict[str, ReportedInstance] = {}  # by path; one that the CRM does not have is not listed
 
 
-class ConnectionLost(Model):
+class ConnectionLost(FrozenModel):
     """The link's signal to the cloudlet's action about a lost connection."""
 
     notify_id: int
     version: str
 
 
-class ReceivedSignal(Model):
+class ReceivedSignal(FrozenModel):
     """A message as it was received, with its signal name; without one, the link noticed a lost connection."""
 
     signal: str = ""
     message: dict[str, Any]
 
 
-class DeliverSignal(Model):
+class DeliverSignal(FrozenModel):
     """A message for an action that has reached Temporal's limit of signals."""
 
     workflow: str
     letter: ReceivedSignal
 
 
-class IgnoredMessage(Model):
+class IgnoredMessage(FrozenModel):
     """One ignored CRM message, to be recorded in the history of its object."""
 
     path: str
@@ -319,7 +319,7 @@ class IgnoredMessages(SignedMessage):
     at: datetime
 
     @property
-    def judged_path(self) -> str:
+    def path_to_authorize(self) -> str:
         return self.messages[0].path if len(self.messages) == 1 else ""
 
 
@@ -329,13 +329,13 @@ CrmMessageT = TypeVar("CrmMessageT", bound=ExternalMessage)
 def parse_message(kind: type[CrmMessageT], raw: object) -> CrmMessageT | str:
     """Returns the parsed message, or why it could not be parsed."""
     if isinstance(raw, UnreadableMessage):
-        return one_line(f"not understood: {raw}")
+        return format_one_line(f"not understood: {raw}")
     try:
         message = kind.model_validate(raw)
         message._raw = dict(raw) if isinstance(raw, dict) else {}
         return message
     except ValidationError as error:
-        return one_line(f"not understood: {describe_validation_errors(error, 'message')}")
+        return format_one_line(f"not understood: {describe_validation_errors(error, 'message')}")
 
 
 def instance_spec_digest(spec: Mapping[str, Any]) -> str:
@@ -360,4 +360,4 @@ def split_into_pages(items: Mapping[str, Mapping[str, Any]]) -> list[dict[str, A
 
 def join_errors(errors: Sequence[str]) -> str:
     """Joins errors into one line."""
-    return one_line("; ".join(error for error in errors if error), MAX_ERROR_LENGTH)
+    return format_one_line("; ".join(error for error in errors if error), MAX_ERROR_LENGTH)

@@ -17,7 +17,7 @@ from pydantic import Field
 from domain.edge.messages import ExternalMessage
 from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
 from domain.edge.tables import S
-from domain.model import Model
+from domain.model import FrozenModel
 from domain.paths import parent_of
 
 TARGET_TOLERANCE = 0.10
@@ -56,7 +56,7 @@ def list_later_actions(policy: str, spec: PolicySpec) -> Iterator[tuple[str, str
         yield "update", cluster_path_of(policy, spec.auto_scale.cloudlet, spec.auto_scale.cluster)
 
 
-class PolicySite(Model):
+class PolicySite(FrozenModel):
     """A cloudlet of the policy's organisation, and the app's instance there, as the inventory has them."""
 
     cloudlet: str
@@ -66,7 +66,7 @@ class PolicySite(Model):
     app: str = ""  # the status of the instance; empty if there is none
 
 
-class PolicyFacts(Model):
+class PolicyFacts(FrozenModel):
     """The facts that a policy decides by: its sites with their instances, or its cluster's nodes."""
 
     places: list[PolicySite] = []
@@ -74,14 +74,14 @@ class PolicyFacts(Model):
     cluster: str = ""  # the status of the cluster
 
 
-class DemandStreak(Model):
+class DemandStreak(FrozenModel):
     """For how many intervals in a row demand on a cloudlet has been high, or low."""
 
     high: int = 0
     low: int = 0
 
 
-class PolicyMemory(Model):
+class PolicyState(FrozenModel):
     """What a policy remembers from one interval to the next."""
 
     clients: dict[str, int] = {}  # reported in this interval; forgotten at its end
@@ -99,7 +99,7 @@ class PolicyPlan:
     deploy: tuple[PolicySite, ...] = ()
 
 
-def memory_after_interval(policy: AutoProvision, memory: PolicyMemory) -> PolicyMemory:
+def update_streaks(policy: AutoProvision, memory: PolicyState) -> PolicyState:
     """Returns the memory at the end of an interval: the streaks of every site are updated."""
     streaks = {}
     for site in policy.cloudlets:
@@ -112,12 +112,12 @@ def memory_after_interval(policy: AutoProvision, memory: PolicyMemory) -> Policy
     return memory.model_copy(update={"streaks": streaks, "failed": failed, "clients": {}})
 
 
-def memory_after_failure(memory: PolicyMemory, site: str) -> PolicyMemory:
+def skip_failed_site(memory: PolicyState, site: str) -> PolicyState:
     """Returns the memory after a site failed: it is skipped for the rest of this interval and the whole next one."""
     return memory.model_copy(update={"failed": {**memory.failed, site: 0}})
 
 
-def plan_provisioning(policy: AutoProvision, memory: PolicyMemory, facts: PolicyFacts) -> PolicyPlan:
+def plan_provisioning(policy: AutoProvision, memory: PolicyState, facts: PolicyFacts) -> PolicyPlan:
     """Returns where to undeploy and deploy the app: first sites outside the policy, then max, then demand, then min."""
     sites = [site.cloudlet for site in policy.cloudlets]
     by_name = {place.cloudlet: place for place in facts.places}
@@ -139,7 +139,7 @@ def plan_provisioning(policy: AutoProvision, memory: PolicyMemory, facts: Policy
 
 
 def _sites_to_undeploy(
-    policy: AutoProvision, memory: PolicyMemory, active: Sequence[PolicySite], coming: int
+    policy: AutoProvision, memory: PolicyState, active: Sequence[PolicySite], coming: int
 ) -> list[PolicySite]:
     """Returns sites over max, last in the policy's order first; then sites without demand, but never below min."""
     over = list(active[max(policy.max - coming, 0) :]) if policy.max else []
@@ -148,22 +148,22 @@ def _sites_to_undeploy(
     return over + idle[: max(len(rest) - policy.min_active, 0)]
 
 
-def _streak_at_site(memory: PolicyMemory, place: PolicySite) -> DemandStreak:
+def _streak_at_site(memory: PolicyState, place: PolicySite) -> DemandStreak:
     return memory.streaks.get(place.cloudlet, DemandStreak())
 
 
-def nodes_for_load(policy: AutoScale, nodes: int, load: DemandMeasurement) -> int:
+def count_nodes_for_load(policy: AutoScale, nodes: int, load: DemandMeasurement) -> int:
     """Returns how many nodes the load requires: the most that any target requires, within the policy's limits."""
     pairs = (
         (load.cpu, policy.target_cpu),
         (load.mem, policy.target_mem),
         (load.connections, policy.target_connections),
     )
-    wanted = [_nodes_for_target(nodes, seen, target) for seen, target in pairs if seen is not None and target]
+    wanted = [_count_nodes_for_target(nodes, seen, target) for seen, target in pairs if seen is not None and target]
     return _clamp_nodes(policy, max(wanted, default=nodes))
 
 
-def _nodes_for_target(nodes: int, seen: float, target: float) -> int:
+def _count_nodes_for_target(nodes: int, seen: float, target: float) -> int:
     ratio = seen / target
     if abs(ratio - 1) <= TARGET_TOLERANCE + 1e-9:
         return nodes
@@ -174,7 +174,7 @@ def _clamp_nodes(policy: AutoScale, nodes: int) -> int:
     return max(policy.min_nodes, min(policy.max_nodes, nodes))
 
 
-def plan_scaling(policy: AutoScale, nodes: int, memory: PolicyMemory, now: float) -> tuple[int, PolicyMemory]:
+def plan_scaling(policy: AutoScale, nodes: int, memory: PolicyState, now: float) -> tuple[int, PolicyState]:
     """Returns how many nodes there should be now, and what to remember.
 
     Scales up only to the lowest recommendation within the window, and down only to the highest: a peak or dip shorter
@@ -182,15 +182,15 @@ def plan_scaling(policy: AutoScale, nodes: int, memory: PolicyMemory, now: float
     """
     recent = [(when, number) for when, number in memory.advice if when > now - policy.stabilization_window]
     before = recent or ([(now, nodes)] if not memory.advice and policy.stabilization_window else [])
-    window = [*before, (now, nodes_for_load(policy, nodes, memory.load))]
+    window = [*before, (now, count_nodes_for_load(policy, nodes, memory.load))]
     numbers = [number for _, number in window]
     steady = min(max(nodes, min(numbers)), max(numbers))
     return _clamp_nodes(policy, steady), memory.model_copy(update={"advice": window})
 
 
-def memory_after_demand(
-    memory: PolicyMemory, demand: DemandMeasurement, sites: Mapping[str, object] | Sequence[str]
-) -> tuple[PolicyMemory, str]:
+def apply_demand_signal(
+    memory: PolicyState, demand: DemandMeasurement, sites: Mapping[str, object] | Sequence[str]
+) -> tuple[PolicyState, str]:
     """Returns the memory after a demand signal, and the reason if the signal changes nothing."""
     if demand.clients is not None and demand.cloudlet:
         if demand.cloudlet not in sites:

@@ -56,7 +56,7 @@ class EdgeInventory(Protocol):
         """Returns a current connection of the object's cloudlet that has one of these notify-ids."""
         ...
 
-    async def record_ignored(self, messages: Sequence[IgnoredMessage], at: datetime) -> int:
+    async def record_ignored_messages(self, messages: Sequence[IgnoredMessage], at: datetime) -> int:
         """Writes history lines for messages that changed nothing."""
         ...
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from domain.edge.messages import CrmAddress, CrmConnect, CrmDisconnect, CrmResponse, Reconnected, ReportedInstance
 from domain.edge.specs import AutoProvision, AutoScale, CrmPatience, PolicySpec
-from domain.model import Model
+from domain.model import FrozenModel
 
 
 class ConnectionDecision(StrEnum):
@@ -20,14 +20,14 @@ class ConnectionDecision(StrEnum):
     KEPT = "kept"  # recorded, but the cloudlet's status does not change
 
 
-class SignedStatement(Model):
+class SignedStatement(FrozenModel):
     """A statement of a CRM and its signature."""
 
     statement: str
     proof: str = ""
 
 
-class CrmReport(Model):
+class CrmReport(FrozenModel):
     """Something that a CRM said or that its link noticed. Every page of what it said must be signed."""
 
     cloudlet: str
@@ -56,7 +56,7 @@ class DisconnectReport(CrmReport):
     noticed: bool = True  # by its link; otherwise the CRM disconnected, and must prove who it is
 
 
-class ConnectionReply(Model):
+class ConnectionReply(FrozenModel):
     """The answer to a connection, and the actions that must hear of it."""
 
     standing: ConnectionDecision
@@ -66,7 +66,7 @@ class ConnectionReply(Model):
     running: list[str] = []  # workflows of the actions below the cloudlet
 
 
-class ReconnectionQuery(Model):
+class ReconnectionQuery(FrozenModel):
     """An action was told that its CRM has reconnected, and asks the inventory whether that is true."""
 
     path: str  # the action's object
@@ -74,13 +74,13 @@ class ReconnectionQuery(Model):
     others: list[int] = []  # of a flood: any of them may be true
 
 
-class StoredReconnection(Model):
+class StoredReconnection(FrozenModel):
     """The stored connection that a ReconnectionQuery asks for; None if there is none."""
 
     news: Reconnected | None = None
 
 
-class AnswerResult(Model):
+class AnswerResult(FrozenModel):
     """The inventory's decision on a CRM's message about its cloudlet."""
 
     owner: str = ""  # the workflow of the action that must handle it
@@ -89,7 +89,7 @@ class AnswerResult(Model):
     everything: CrmAddress | None = None  # the CRM that must now be sent all data
 
 
-class InstanceGrantDetails(Model):
+class InstanceGrantDetails(FrozenModel):
     """The details of an instance action's grant: which CRM to ask, how long to wait, and the specs."""
 
     address: CrmAddress | None = None  # None: the CRM is not asked
@@ -101,7 +101,7 @@ class InstanceGrantDetails(Model):
     apps: dict[str, dict[str, Any]] = {}  # to be deleted first: their paths and specs
 
 
-class CloudletGrantDetails(Model):
+class CloudletGrantDetails(FrozenModel):
     """The details of a cloudlet action's grant: the connected CRMs, how long to wait, the spec."""
 
     address: CrmAddress | None = None  # the CRM that is connected
@@ -110,21 +110,21 @@ class CloudletGrantDetails(Model):
     spec: dict[str, Any] = {}
 
 
-class ExpectedInstance(Model):
+class ExpectedInstance(FrozenModel):
     """One instance that should exist on a cloudlet."""
 
     path: str
     spec: dict[str, Any]
 
 
-class ExpectedInstancesPage(Model):
+class ExpectedInstancesPage(FrozenModel):
     """A page of the instances that should exist on a cloudlet."""
 
     items: list[ExpectedInstance]
     more: bool = False
 
 
-class PlannedFailover(Model):
+class PlannedFailover(FrozenModel):
     """An app, and the cluster on another cloudlet that it can move to."""
 
     path: str
@@ -132,13 +132,13 @@ class PlannedFailover(Model):
     spec: dict[str, Any] = {}
 
 
-class FailoverPlan(Model):
+class FailoverPlan(FrozenModel):
     """The apps of a cloudlet that goes into maintenance, each with where it can move."""
 
     apps: list[PlannedFailover]
 
 
-class StoredPolicy(Model):
+class StoredPolicy(FrozenModel):
     """A stored policy: its spec if it is active, and whether an action is changing it."""
 
     spec: PolicySpec | None = None  # None: no active policy
@@ -146,7 +146,7 @@ class StoredPolicy(Model):
     principal: str = ""  # who made it
 
 
-class PolicyFactsQuery(Model):
+class PolicyFactsQuery(FrozenModel):
     """A policy asks for the PolicyFacts that it decides on."""
 
     policy: str  # its path

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from domain.edge.proofs import KEY_BYTES, decode_key
-from domain.fields import Name
-from domain.model import Model
+from domain.model import FrozenModel
 from domain.paths import short_path
+from domain.validation import Name
 
 EdgeText = Annotated[str, StringConstraints(max_length=200)]
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,30}$")]
@@ -49,7 +49,7 @@ class Override(StrEnum):
         return self in (Override.IGNORE_TRANSIENT_STATE, Override.IGNORE_CRM_AND_TRANSIENT_STATE)
 
 
-class CrmPatience(Model):
+class CrmPatience(FrozenModel):
     """How long to wait for the CRM, in seconds since its last message; `cap` limits the whole action."""
 
     connect: float = Field(1_800, gt=0, le=DAY_SECONDS)  # for a CRM to connect and be Ready
@@ -67,7 +67,7 @@ class CrmPatience(Model):
 _OVERRIDE_FIELD = Field(Override.NONE, description="How far this one request goes without the CRM.")
 
 
-class CloudletSpec(Model):
+class CloudletSpec(FrozenModel):
     """The spec of `cloudlet create`: its CRM's version, transport, key and timeouts."""
 
     version: Version = Field(DEFAULT_VERSION, description="The CRM's version.")
@@ -89,25 +89,25 @@ def crm_command(cloudlet: str, spec: Mapping[str, Any]) -> str:
     return f"starter crm run --cloudlet {short_path(cloudlet)} --version {spec.get('version') or DEFAULT_VERSION}"
 
 
-class UpgradeSpec(Model):
+class UpgradeSpec(FrozenModel):
     """The spec of `cloudlet upgrade`: the CRM version to upgrade to."""
 
     version: Version = Field(description="The version to upgrade to.")
 
 
-class KeySpec(Model):
+class KeySpec(FrozenModel):
     """The spec of `cloudlet rekey`: the public key of a CRM's token; empty removes it."""
 
     key: PublicKey = _KEY_FIELD
 
 
-class MaintenanceSpec(Model):
+class MaintenanceSpec(FrozenModel):
     """The spec of `cloudlet maintenance-start`: whether apps are first created on other cloudlets."""
 
     failover: bool = Field(False, description="First create its apps on other cloudlets that have such a cluster.")
 
 
-class ClusterSpec(Model):
+class ClusterSpec(FrozenModel):
     """The spec of `cluster create` and `update`: the desired state of a cluster."""
 
     nodes: int = Field(1, ge=1, le=MAX_NODES, description="Number of nodes.")
@@ -115,7 +115,7 @@ class ClusterSpec(Model):
     override: Override = _OVERRIDE_FIELD
 
 
-class AppSpec(Model):
+class AppSpec(FrozenModel):
     """The spec of `app create` and `update`: the desired state of an app."""
 
     image: EdgeText = Field("nginx:stable", description="What to run.")
@@ -124,7 +124,7 @@ class AppSpec(Model):
     override: Override = _OVERRIDE_FIELD
 
 
-class OverrideSpec(Model):
+class OverrideSpec(FrozenModel):
     """The spec of instance actions that take an override only."""
 
     override: Override = _OVERRIDE_FIELD
@@ -136,14 +136,14 @@ class DeleteClusterSpec(OverrideSpec):
     cascade: bool = Field(False, description="Delete its apps first.")
 
 
-class Site(Model):
+class Site(FrozenModel):
     """A cluster on a cloudlet where a policy may place its app."""
 
     cloudlet: Name
     cluster: Name
 
 
-class AutoProvision(Model):
+class AutoProvision(FrozenModel):
     """The policy type that runs an app where clients ask for it."""
 
     app: Name
@@ -171,7 +171,7 @@ class AutoProvision(Model):
         return self
 
 
-class AutoScale(Model):
+class AutoScale(FrozenModel):
     """The policy type that sets a cluster's number of nodes by its load. A target of 0 is not used."""
 
     cloudlet: Name
@@ -193,7 +193,7 @@ class AutoScale(Model):
         return self
 
 
-class PolicySpec(Model):
+class PolicySpec(FrozenModel):
     """The spec of a policy: either auto-provision or autoscale."""
 
     auto_provision: AutoProvision | None = None

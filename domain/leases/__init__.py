@@ -8,7 +8,7 @@ from typing import Any
 from domain.aliases import BLAZAR_NUMBER, BLAZAR_UUID
 from domain.kinds import InternalProgram, Kind, Verb, orphan_verb
 from domain.leases import names
-from domain.leases.specs import EventFiring, HostChange, HostSpec, LeaseChange, LeaseSpec, MciLease
+from domain.leases.specs import EventFiring, HostChange, HostSpec, LeaseChange, LeaseSpec, MciReservation
 from domain.leases.tables import EVENT, HOST, LEASE, RESERVATION
 from domain.simulated import is_always_simulated
 
@@ -18,7 +18,7 @@ _ONLY_BY_CLOCK = (InternalProgram.CLOCK,)
 def list_later_actions(_path: str, spec: LeaseSpec) -> Iterator[tuple[str, str]]:
     """What a lease does to the MCIs that it reserves, at its start and at its end."""
     for reservation in spec.reservation_specs():
-        if isinstance(reservation, MciLease):
+        if isinstance(reservation, MciReservation):
             yield ("create" if reservation.spec else "resume"), reservation.mci
             yield reservation.on_end, reservation.mci
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from domain.errors import join_first_texts, one_line
-from domain.leases.messages import LeaseTerms, ReservationWork
+from domain.errors import format_one_line, join_first_texts
+from domain.leases.messages import LeaseGrantDetails, ReservationWork
 from domain.leases.names import describe_reservation, event_path
 from domain.leases.tables import END, START, EventStatus, ReservationStatus
 from domain.model import Grant, Move, WorkReport
@@ -18,19 +18,19 @@ HOST_RESOURCE_TYPES = ("physical:host", "virtual:instance")  # the types that th
 ERRORS_SHOWN = 5  # errors in one message
 
 
-def terms_of(grant: Grant) -> LeaseTerms:
+def lease_grant_details(grant: Grant) -> LeaseGrantDetails:
     """The grant's details."""
-    return LeaseTerms.model_validate(grant.details)
+    return LeaseGrantDetails.model_validate(grant.details)
 
 
 def describe_contradictions(grant: Grant) -> str:
     """Returns how the lease's parts contradict its status, if they do; then the action must not continue."""
-    return terms_of(grant).contradiction
+    return lease_grant_details(grant).contradiction
 
 
 def reservations_to_start(grant: Grant) -> list[ReservationWork]:
     """Returns the reservations that a start has to start; none if the parts contradict the lease."""
-    return terms_of(grant).reservations
+    return lease_grant_details(grant).reservations
 
 
 def reservations_to_end(grant: Grant) -> list[ReservationWork]:
@@ -38,7 +38,7 @@ def reservations_to_end(grant: Grant) -> list[ReservationWork]:
     return [work for work in reservations_to_start(grant) if work.status != ReservationStatus.DELETED]
 
 
-def mark_quick_try_used(grant: Grant) -> Grant:
+def switch_to_slow_retries(grant: Grant) -> Grant:
     """Returns the grant after a failed quick try of a start or an end: only the slow retries are left."""
     tried = [
         work.model_copy(update={"tried": True}).model_dump(exclude_unset=True) for work in reservations_to_start(grant)
@@ -46,7 +46,7 @@ def mark_quick_try_used(grant: Grant) -> Grant:
     return grant.model_copy(update={"details": {**grant.details, "reservations": tried}})
 
 
-def report_of_start(grant: Grant, errors: ReservationErrors) -> WorkReport:
+def build_start_report(grant: Grant, errors: ReservationErrors) -> WorkReport:
     """Returns the Done of a start: reservations that started stay active even if others failed."""
     work = reservations_to_start(grant)
     status = EventStatus.ERROR if len(errors) == len(work) else EventStatus.DONE
@@ -55,7 +55,7 @@ def report_of_start(grant: Grant, errors: ReservationErrors) -> WorkReport:
     return WorkReport(moves=[*moves, event])
 
 
-def report_of_end(grant: Grant, errors: ReservationErrors) -> WorkReport:
+def build_end_report(grant: Grant, errors: ReservationErrors) -> WorkReport:
     """Returns the Done of an end: a reservation that could not be returned has an error, for the next end to retry."""
     event = Move(path=event_path(grant.path, END), to=EventStatus.ERROR if errors else EventStatus.DONE, action="end")
     moves = [
@@ -66,7 +66,7 @@ def report_of_end(grant: Grant, errors: ReservationErrors) -> WorkReport:
 
 
 @dataclass(frozen=True)
-class TermBoundary:
+class BoundaryRules:
     """What differs between the start and the end of a lease: its reservations, its result, its wording."""
 
     past_participle: str  # for messages: what happened to a reservation
@@ -75,14 +75,14 @@ class TermBoundary:
 
 
 START_BOUNDARY, END_BOUNDARY = (
-    TermBoundary("started", reservations_to_start, report_of_start),
-    TermBoundary("ended", reservations_to_end, report_of_end),
+    BoundaryRules("started", reservations_to_start, build_start_report),
+    BoundaryRules("ended", reservations_to_end, build_end_report),
 )
 
 
 def describe_partial_failure(what: str, errors: ReservationErrors, work: Sequence[ReservationWork]) -> str:
     """Returns why a start or an end failed, as one line."""
-    return one_line(f"{len(work) - len(errors)} of {len(work)} reservations {what}: {join_first_errors(errors)}")
+    return format_one_line(f"{len(work) - len(errors)} of {len(work)} reservations {what}: {join_first_errors(errors)}")
 
 
 def join_first_errors(errors: Mapping[str, str]) -> str:
@@ -90,7 +90,7 @@ def join_first_errors(errors: Mapping[str, str]) -> str:
     return join_first_texts([f"{name_of(path)}: {error}" for path, error in errors.items()], ERRORS_SHOWN)
 
 
-def describe_swaps(swaps: Mapping[str, str]) -> list[str]:
+def describe_host_swaps(swaps: Mapping[str, str]) -> list[str]:
     """Returns which leases lost and got hosts."""
     return [f"{short_path(lease)}: {text}" for lease, text in swaps.items()]
 

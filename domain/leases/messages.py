@@ -12,10 +12,10 @@ from pydantic import Field
 
 from domain.errors import Rejected
 from domain.leases.capacity import ResourceSize
-from domain.model import Model, Move, SignedMessage
+from domain.model import FrozenModel, Move, SignedMessage
 
 
-class ReservationWork(Model):
+class ReservationWork(FrozenModel):
     """A reservation that an action starts, ends or takes back."""
 
     path: str
@@ -27,7 +27,7 @@ class ReservationWork(Model):
     tried: bool = False  # its quick first try has failed
 
 
-class BookingTerms(Model):
+class BookedUnits(FrozenModel):
     """A reservation's term and size."""
 
     starts: datetime
@@ -35,14 +35,14 @@ class BookingTerms(Model):
     units: int
 
 
-class BookingChange(Model):
+class BookingChange(FrozenModel):
     """What an update makes of a reservation."""
 
-    before: BookingTerms
-    after: BookingTerms
+    before: BookedUnits
+    after: BookedUnits
 
 
-class LeaseTerms(Model):
+class LeaseGrantDetails(FrozenModel):
     """The details of a grant on a lease or a host."""
 
     pool: str = ""
@@ -58,7 +58,7 @@ class LeaseTerms(Model):
     swaps: dict[str, str] = {}  # by lease: which hosts it lost and got because of a host
 
 
-class DueEvent(Model):
+class DueEvent(FrozenModel):
     """A lease's event that is due, with its due time."""
 
     lease: str
@@ -67,7 +67,7 @@ class DueEvent(Model):
     principal: str = ""  # who made the lease
 
 
-class DueEventsQuery(Model):
+class DueEventsQuery(FrozenModel):
     """Asks for the due events of a pool, except those of leases that are busy."""
 
     pool: str
@@ -75,7 +75,7 @@ class DueEventsQuery(Model):
     busy: list[str] = []
 
 
-class DueEvents(Model):
+class DueEvents(FrozenModel):
     """The events to fire now; how many due ones must wait for others; when the next one is due."""
 
     due: list[DueEvent]
@@ -83,13 +83,13 @@ class DueEvents(Model):
     next: datetime | None = None
 
 
-class FiringResult(Model):
+class EventFiringResult(FrozenModel):
     """The result of firing events: the leases that were busy, to be tried again."""
 
     busy: list[str] = []
 
 
-class WakeClock(Model):
+class WakePoolClock(FrozenModel):
     """The input that wakes the clock of a pool."""
 
     pool: str
@@ -103,7 +103,7 @@ class HandOverGoal(StrEnum):
     NOTHING = "nothing"  # everything is returned, and nothing can be handed over afterwards
 
 
-class HandOverOrder(Model):
+class HandOverOrder(FrozenModel):
     """The order to bring these reservations to their holdings, for an action on a lease or a host."""
 
     path: str
@@ -112,7 +112,7 @@ class HandOverOrder(Model):
     want: HandOverGoal = HandOverGoal.ALL
 
 
-class HandOverResult(Model):
+class HandOverResult(FrozenModel):
     """The errors of a hand-over, by reservation; `again` are the reservations to retry."""
 
     errors: dict[str, str] = {}
@@ -138,7 +138,7 @@ class DesiredHolding:
 
 
 @dataclass(frozen=True, slots=True)
-class HostTenant:
+class HeldHost:
     """A host, or units of it, in the hands of a reservation."""
 
     host: str
@@ -159,12 +159,12 @@ class HostFailed(Rejected):
 class HostProvider(Protocol):
     """The provider that hands over hosts and instances to tenants."""
 
-    async def set_holding(self, holding: DesiredHolding) -> None:
+    async def set_reservation_hosts(self, holding: DesiredHolding) -> None:
         """Makes the reservation hold exactly this. Repeatable; raises a ProviderError, or Superseded."""
         ...
 
 
-class TenantRegister(Protocol):
+class HostRegister(Protocol):
     """The provider's own record of who holds which host."""
 
     async def take_back_hosts(self, reservation: str, generation: int) -> int:
@@ -173,7 +173,7 @@ class TenantRegister(Protocol):
         """
         ...
 
-    async def list_living(self, prefix: str, after: tuple[str, str]) -> list[HostTenant]:
+    async def list_existing_objects(self, prefix: str, after: tuple[str, str]) -> list[HeldHost]:
         """Returns a page of the hosts that reservations at or below a path hold, sorted by reservation and host.
 
         `after` is the last (reservation, host) of the page before.
@@ -181,10 +181,10 @@ class TenantRegister(Protocol):
         ...
 
 
-class HostSite(HostProvider, TenantRegister, Protocol):
+class HostSite(HostProvider, HostRegister, Protocol):
     """Everything that leases need of the site of the hosts."""
 
-    async def held(self, reservations: Sequence[str]) -> Sequence[HostTenant]:
+    async def list_held_hosts(self, reservations: Sequence[str]) -> Sequence[HeldHost]:
         """Returns what these reservations hold."""
         ...
 
@@ -206,12 +206,12 @@ class EventSchedule(Protocol):
 
     async def list_due_events(self, query: DueEventsQuery) -> DueEvents: ...
 
-    async def filter_still_due(self, events: Sequence[DueEvent]) -> list[DueEvent]:
+    async def filter_due_events(self, events: Sequence[DueEvent]) -> list[DueEvent]:
         """Returns the events that have neither been fired nor moved since."""
         ...
 
 
-class ReservationView(Model):
+class ReservationView(FrozenModel):
     """One reservation of a lease: its hosts, and whether any are missing or were replaced since the start."""
 
     id: str
@@ -229,7 +229,7 @@ class ReservationView(Model):
     changed_at: datetime | None = None
 
 
-class EventView(Model):
+class EventView(FrozenModel):
     """One event of a lease: when it is due, and its status."""
 
     name: str
@@ -240,7 +240,7 @@ class EventView(Model):
     changed_at: datetime | None = None
 
 
-class LeaseView(Model):
+class LeaseView(FrozenModel):
     """A lease as its owner sees it."""
 
     path: str
@@ -258,7 +258,7 @@ class LeaseView(Model):
     changed_at: datetime | None = None
 
 
-class LeasesView(Model):
+class LeasesView(FrozenModel):
     """A page of leases, as readers see them."""
 
     leases: list[LeaseView]
@@ -273,7 +273,7 @@ class CalendarQuery(SignedMessage):
     limit: int = Field(200, ge=1, le=2_000)
 
 
-class Occupancy(Model):
+class Occupancy(FrozenModel):
     """A lease holds a host, or a part of it, for a period."""
 
     lease: str
@@ -309,7 +309,7 @@ class HostBooking:
         return self.host, self.end, self.id
 
 
-class HostOccupancy(Model):
+class HostOccupancy(FrozenModel):
     """A host in the calendar, and the leases that hold it."""
 
     host: str
@@ -317,7 +317,7 @@ class HostOccupancy(Model):
     stretches: list[Occupancy] = []
 
 
-class CalendarView(Model):
+class CalendarView(FrozenModel):
     """A pool's calendar: who holds its hosts during a period; `left_out` counts hosts that are not shown."""
 
     pool: str

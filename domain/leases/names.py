@@ -21,7 +21,7 @@ READ_LEASES = "read_leases"
 READ_CALENDAR = "read_calendar"
 
 
-def clock_id(pool: str) -> str:
+def pool_clock_id(pool: str) -> str:
     """Returns the workflow ID of a pool's clock, which fires the events of all its leases."""
     return companion_id(f"pool:{pool}", "clock")
 

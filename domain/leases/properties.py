@@ -81,24 +81,24 @@ def condition_as_list(condition: PropertyCondition | None) -> list[Any]:
     return [condition.word, *map(condition_as_list, condition.parts)]
 
 
-def text_of_value(value: object) -> str:
+def value_as_text(value: object) -> str:
     """Returns a value as it is compared: `True` equals `true`, and `16.0` equals `16`."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).lower() if str(value).lower() in ("true", "false") else str(value)
 
 
-def number_of_value(value: object) -> float | None:
+def value_as_number(value: object) -> float | None:
     """Returns a value as a number; None if it is not one."""
-    text = text_of_value(value)
+    text = value_as_text(value)
     return float(text) if _NUMBER.fullmatch(text) and math.isfinite(float(text)) else None
 
 
 def _parse_pair(name: str, value: object) -> PropertyComparison:
     for sign in SIGNS:
         if isinstance(value, str) and value.startswith(sign):
-            return PropertyComparison(sign, name, text_of_value(value.removeprefix(sign).strip()))
-    return PropertyComparison("==", name, text_of_value(value))
+            return PropertyComparison(sign, name, value_as_text(value.removeprefix(sign).strip()))
+    return PropertyComparison("==", name, value_as_text(value))
 
 
 def _parse_list(words: Sequence[Any], depth: int) -> PropertyCondition:
@@ -118,4 +118,4 @@ def _parse_list(words: Sequence[Any], depth: int) -> PropertyCondition:
         raise ValueError(f"the property of a comparison is written like '$gpu', not {str(name)[:40]!a}")
     if not isinstance(value, str | int | float) or len(str(value)) > MAX_TEXT:
         raise ValueError(f"the value of a comparison is a text or a number, not {str(value)[:40]!a}")
-    return PropertyComparison(str(first), name.removeprefix("$"), text_of_value(value))
+    return PropertyComparison(str(first), name.removeprefix("$"), value_as_text(value))

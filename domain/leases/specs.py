@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from domain.errors import Category, Refused
-from domain.fields import Name, ObjectPath
 from domain.leases.dates import format_date, parse_date, start_of_minute
 from domain.leases.properties import parse_condition
-from domain.model import Model
+from domain.model import FrozenModel
+from domain.validation import Name, ObjectPath
 
 MAX_RESERVATIONS = 50
 MAX_UNITS = 10_000
@@ -28,7 +28,7 @@ Properties = Annotated[
 ]
 
 
-class _UnitRange(Model):
+class _UnitRange(FrozenModel):
     """A number of units: at least `min`, and up to `max` if there are as many."""
 
     min: int = Field(ge=1, le=MAX_UNITS)
@@ -59,7 +59,7 @@ class _HostUnits(_UnitRange):
         return self.max or self.min
 
 
-class PhysicalHosts(_HostUnits):
+class HostReservation(_HostUnits):
     """A reservation of whole hosts, each for one lease alone."""
 
     resource_type: Literal["physical:host"]
@@ -75,7 +75,7 @@ class Instances(_HostUnits):
     affinity: bool | None = Field(None, description="true: all on one host; false: each on another host")
 
 
-class MciLease(Model):
+class MciReservation(FrozenModel):
     """A reservation of an MCI: created or resumed at the start; suspended, terminated or deleted at the end."""
 
     resource_type: Literal["mci"]
@@ -84,10 +84,10 @@ class MciLease(Model):
     on_end: Literal["suspend", "terminate", "delete"] = "terminate"
 
 
-ReservationSpec = Annotated[PhysicalHosts | Instances | MciLease, Field(discriminator="resource_type")]
+ReservationSpec = Annotated[HostReservation | Instances | MciReservation, Field(discriminator="resource_type")]
 
 
-class LeaseSpec(Model):
+class LeaseSpec(FrozenModel):
     """The spec of `lease create`."""
 
     name: LeaseText = Field("", description="a display name, which may change later")
@@ -102,13 +102,13 @@ class LeaseSpec(Model):
     def _check_not_empty(self) -> Self:
         if bool(self.hosts) == bool(self.reservations):
             raise ValueError("say what to reserve: either hosts, or reservations")
-        mcis = [reservation.mci for reservation in self.reservations if isinstance(reservation, MciLease)]
+        mcis = [reservation.mci for reservation in self.reservations if isinstance(reservation, MciReservation)]
         if len(set(mcis)) < len(mcis):
             raise ValueError("one MCI can be in one reservation only")
         return self
 
-    def reservation_specs(self) -> list[PhysicalHosts | Instances | MciLease]:
-        short = PhysicalHosts(resource_type="physical:host", min=self.hosts) if self.hosts else None
+    def reservation_specs(self) -> list[HostReservation | Instances | MciReservation]:
+        short = HostReservation(resource_type="physical:host", min=self.hosts) if self.hosts else None
         return [short] if short else list(self.reservations)
 
 
@@ -118,7 +118,7 @@ class Resize(_UnitRange):
     id: Name = Field("", description="the reservation, such as r1; optional if there is only one")
 
 
-class LeaseChange(Model):
+class LeaseChange(FrozenModel):
     """The spec of `lease update`: only what changes."""
 
     name: LeaseText | None = Field(None, description="another name")
@@ -134,23 +134,23 @@ class LeaseChange(Model):
             raise ValueError("say what to change: name, start, end, before_end, hosts or reservations")
         return self
 
-    def resizes(self) -> list[Resize]:
+    def list_resizes(self) -> list[Resize]:
         """Returns the new sizes; one without an id is for the only reservation."""
         short = [Resize(min=self.hosts)] if self.hosts else []
         return [*short, *self.reservations]
 
     def changes_only_name(self) -> bool:
         """Tells whether only the name changes."""
-        return not (self.start or self.end or self.before_end or self.resizes())
+        return not (self.start or self.end or self.before_end or self.list_resizes())
 
 
-class EventFiring(Model):
+class EventFiring(FrozenModel):
     """Identifies one firing of an event by its due date, so that a moved event is not fired by its old one."""
 
     due: DateText = Field("", description="set by the clock: when the event was due")
 
 
-class HostChange(Model):
+class HostChange(FrozenModel):
     """The spec of `host update`: properties to add or to replace; the others stay."""
 
     labels: LeaseText = Field("", description="properties as words: rack=7,gpu=a100")
@@ -182,7 +182,7 @@ class HostSpec(HostChange):
         sizes: dict[str, PropertyValue] = {"vcpus": self.vcpus, "memory_mb": self.memory_mb, "disk_gb": self.disk_gb}
         return {**self.own_properties(), **sizes}
 
-    def with_change(self, change: HostChange) -> HostSpec:
+    def with_updated_properties(self, change: HostChange) -> HostSpec:
         """Returns the spec of the same host with changed properties; refuses too many."""
         merged = {**self.own_properties(), **change.own_properties()}
         if len(merged) > MAX_PROPERTIES:
@@ -216,10 +216,12 @@ def term_of_new_lease(spec: LeaseSpec, now: datetime, limits: LeaseLimits) -> Le
     """Returns the dates of a new lease; refuses dates that break a rule, which it names."""
     start, end = parse_date(spec.start, now, "start"), parse_date(spec.end, now, "end")
     if start < start_of_minute(now):
-        raise _invalid_dates(
+        raise _invalid_dates_refusal(
             f"the start {format_date(start)} is in the past: now is {format_date(now)}", "write --start now"
         )
-    before_end = parse_date(spec.before_end, now, "before_end") if spec.before_end else default_announcement(start, end)
+    before_end = (
+        parse_date(spec.before_end, now, "before_end") if spec.before_end else default_announcement_time(start, end)
+    )
     return check_term(LeaseTerm(start, end, before_end), limits)
 
 
@@ -230,16 +232,16 @@ def term_after_change(
     start = parse_date(change.start, now, "start") if change.start else old.start
     end = parse_date(change.end, now, "end") if change.end else old.end
     if started and start != old.start:
-        raise _invalid_dates(
+        raise _invalid_dates_refusal(
             f"the lease started at {format_date(old.start)}: its start cannot change any more",
             "change the end, or create another lease",
         )
     if start != old.start and start < start_of_minute(now):
-        raise _invalid_dates(
+        raise _invalid_dates_refusal(
             f"the start {format_date(start)} is in the past: now is {format_date(now)}", "write --start now"
         )
     if end != old.end and end < start_of_minute(now):
-        raise _invalid_dates(
+        raise _invalid_dates_refusal(
             f"the end {format_date(end)} is in the past: now is {format_date(now)}", "write --end now, or end the lease"
         )
     if change.before_end:
@@ -249,7 +251,7 @@ def term_after_change(
     return check_term(LeaseTerm(start, end, before_end), limits)
 
 
-def default_announcement(start: datetime, end: datetime) -> datetime:
+def default_announcement_time(start: datetime, end: datetime) -> datetime:
     """Returns when the end is announced by default: an hour before it, but never before the start."""
     return max(start, end - DEFAULT_NOTICE)
 
@@ -259,15 +261,15 @@ def check_term(dates: LeaseTerm, limits: LeaseLimits) -> LeaseTerm:
     start, end, before_end = dates.start, dates.end, dates.before_end
     if end <= start:
         what = "has no length" if end == start else "ends before it starts"
-        raise _invalid_dates(
+        raise _invalid_dates_refusal(
             f"the lease {what}: start {format_date(start)}, end {format_date(end)}", "the end must be after the start"
         )
     if end - start > limits.longest:
-        raise _invalid_dates(
+        raise _invalid_dates_refusal(
             f"the lease would last {end - start}: the limit is {limits.longest}", "ask for a shorter lease"
         )
     if not start <= before_end <= end:
-        raise _invalid_dates(
+        raise _invalid_dates_refusal(
             f"before_end {format_date(before_end)} is outside the lease, which lasts from "
             f"{format_date(start)} to {format_date(end)}",
             "the end is announced between the start and the end",
@@ -275,5 +277,5 @@ def check_term(dates: LeaseTerm, limits: LeaseLimits) -> LeaseTerm:
     return dates
 
 
-def _invalid_dates(message: str, hint: str = "") -> Refused:
+def _invalid_dates_refusal(message: str, hint: str = "") -> Refused:
     return Refused(Category.INVALID, message, hint)

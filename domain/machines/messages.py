@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Protocol
 
-from domain.model import Grant, Model
+from domain.model import FrozenModel, Grant
 
 
-class MachineTerms(Model):
+class MachineGrantDetails(FrozenModel):
     """The details of a grant: what begin has found out for the action."""
 
     named: list[str] = []  # objects besides its own that it works on
@@ -21,14 +21,14 @@ class MachineTerms(Model):
     stopped: list[str] = []  # machines that a node's maintenance has stopped
 
 
-class HypervisorTask(Model):
+class HypervisorTask(FrozenModel):
     """An action to carry out; with `verbs`, only these of its orders."""
 
     grant: Grant
     verbs: list[str] | None = None
 
 
-class HypervisorResult(Model):
+class HypervisorResult(FrozenModel):
     """The result of a HypervisorTask: a message, the end status if it is not the row's, and info to store."""
 
     message: str = ""
@@ -36,13 +36,13 @@ class HypervisorResult(Model):
     info: dict[str, Any] = {}
 
 
-class TenantBin(Model):
+class TenantRecycleBin(FrozenModel):
     """The recycle bin of a tenant: of an account, or `image` for the objects without an account."""
 
     tenant: str
 
 
-class DueBinQuery(Model):
+class DueBinEntriesQuery(FrozenModel):
     """Asks for due entries of a recycle bin: at most `limit`, without those being destroyed or postponed."""
 
     tenant: str
@@ -52,14 +52,14 @@ class DueBinQuery(Model):
     later: list[str] = []  # could not be destroyed yet: postponed
 
 
-class BinEntry(Model):
+class BinEntry(FrozenModel):
     """An object in the recycle bin; `number` identifies its deletion."""
 
     path: str
     number: int
 
 
-class DueBinEntries(Model):
+class DueBinEntries(FrozenModel):
     """The due entries, when the next one is due, and whether a due object is still on its way into the bin."""
 
     due: list[BinEntry] = []
@@ -70,18 +70,18 @@ class DueBinEntries(Model):
 class RecycleBinStore(Protocol):
     """The store's protocol for recycle bins."""
 
-    async def list_due_entries(self, query: DueBinQuery) -> DueBinEntries: ...
+    async def list_due_bin_entries(self, query: DueBinEntriesQuery) -> DueBinEntries: ...
 
-    async def list_overdue_entries(self, prefix: str, before: datetime) -> dict[str, str]:
+    async def list_overdue_bin_entries(self, prefix: str, before: datetime) -> dict[str, str]:
         """Returns entries at or below a path whose retention ended before that moment: path -> its end, as stored."""
         ...
 
-    async def list_tenants(self) -> list[str]:
+    async def list_bin_tenants(self) -> list[str]:
         """Returns the tenants with something in the bin, or on its way there."""
         ...
 
 
-class MachinesOnNode(Model):
+class MachinesOnNode(FrozenModel):
     """The machines on a node: path -> whether it runs."""
 
     machines: dict[str, bool]

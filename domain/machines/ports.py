@@ -121,7 +121,7 @@ class Hypervisor(Protocol):
         """Returns the current state of an object; ABSENT if it does not exist."""
         ...
 
-    async def list_living(self, prefix: str, after: str) -> list[HypervisorFacts]:
+    async def list_existing_objects(self, prefix: str, after: str) -> list[HypervisorFacts]:
         """A page of what exists at or below a path, or anywhere, in the order of the paths, from after one on."""
         ...
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from domain.errors import Category, Refused, join_first_texts
 from domain.machines.tables import BIN_STATUSES, GONE_STATUSES, S
-from domain.paths import ancestors, kind_of, name_of, short_path
+from domain.paths import ancestor_paths, kind_of, name_of, short_path
 
 DAY_SECONDS = 86_400.0
 
@@ -55,14 +55,16 @@ def check_ancestors_in_use(path: str, action: str, statuses: Mapping[str, str]) 
     """Refuses if an ancestor does not exist or is not in use."""
     if action not in _NEED_PARENT and (kind_of(path), action) != _RESTARTS:
         return
-    for above in ancestors(path):
+    for above in ancestor_paths(path):
         status = statuses.get(above)
         if status is None:
             raise Refused(
-                Category.NOT_FOUND, f"there is no such {kind_of(above)}: {above}", f"create it first: {_make(above)}"
+                Category.NOT_FOUND,
+                f"there is no such {kind_of(above)}: {above}",
+                f"create it first: {_creation_command(above)}",
             )
         if status != _PARENT_IN_USE[kind_of(above)]:
-            raise _not_allowed(
+            raise _not_allowed_refusal(
                 f"{action} of {path} is not possible: {above} is {status}", f"see: starter history {above}"
             )
 
@@ -71,7 +73,7 @@ def check_empty_or_cascade(path: str, action: str, cascade: bool, contents: Mapp
     """Refuses to remove a non-empty object without `cascade`."""
     living = sorted(each for each, status in contents.items() if status not in (*GONE_STATUSES, *BIN_STATUSES))
     if living and not cascade:
-        raise _not_allowed(
+        raise _not_allowed_refusal(
             f"{action} of {path} is not possible: {join_first_texts(living, _NAMES_SHOWN, ', ')} live in it",
             "add --cascade to take them along, or take them away first",
         )
@@ -80,15 +82,17 @@ def check_empty_or_cascade(path: str, action: str, cascade: bool, contents: Mapp
 def check_image_usable(path: str, status: str | None) -> None:
     """Refuses if machines cannot be created from this image."""
     if status is None:
-        raise Refused(Category.NOT_FOUND, f"there is no image {name_of(path)}", f"create it first: {_make(path)}")
+        raise Refused(
+            Category.NOT_FOUND, f"there is no image {name_of(path)}", f"create it first: {_creation_command(path)}"
+        )
     if status != S.CREATED:
-        raise _not_allowed(f"{path} is {status}", f"starter image enable {name_of(path)}")
+        raise _not_allowed_refusal(f"{path} is {status}", f"starter image enable {name_of(path)}")
 
 
 def check_image_unused(path: str, action: str, users: Iterable[str]) -> None:
     """Refuses if machines were created from this image. Those in the recycle bin count: they can be restored."""
     if machines := sorted(users):
-        raise _not_allowed(
+        raise _not_allowed_refusal(
             f"{action} of {path} is not possible: it is in use by {join_first_texts(machines, _NAMES_SHOWN, ', ')}",
             "destroy those first",
         )
@@ -99,9 +103,9 @@ def check_node_has_room(name: str, status: str | None, room: int, needed: int, h
     if status is None:
         raise Refused(Category.NOT_FOUND, f"there is no node {name}", "see what there is: starter node list")
     if name == here:
-        raise _not_allowed(f"the machine is on node {name} already", "name another one: starter node list")
+        raise _not_allowed_refusal(f"the machine is on node {name} already", "name another one: starter node list")
     if status != S.ENABLED:
-        raise _not_allowed(f"node {name} is {status}", "name another one: starter node list")
+        raise _not_allowed_refusal(f"node {name} is {status}", "name another one: starter node list")
     if room < needed:
         message = f"node {name} is full: {max(room, 0)} GiB are free, {needed} are needed"
         raise Refused(Category.QUOTA, message, "name another one, or none: the one with most room is taken then")
@@ -110,7 +114,7 @@ def check_node_has_room(name: str, status: str | None, room: int, needed: int, h
 def check_another_node_enabled(name: str, enabled: Iterable[str], what: str) -> None:
     """Refuses if no other enabled node could take the machines."""
     if not [node for node in enabled if node != name]:
-        raise _not_allowed(
+        raise _not_allowed_refusal(
             f"{what} is not possible: there is no other enabled node", "take one into use: starter node create NAME"
         )
 
@@ -130,7 +134,7 @@ def check_machines_have_room(node: str, machines: Mapping[str, int], rooms: Iter
         left = kept
     if left:
         names = join_first_texts([f"{short_path(path)} ({memory} GiB)" for path, memory in left], _NAMES_SHOWN, ", ")
-        raise _not_allowed(
+        raise _not_allowed_refusal(
             f"no other node has room for {len(left)} of {len(machines)} running machines of node {node}: {names}",
             f"stop what cannot move: starter node maintain {node} --mode move-or-stop; or stop all: --mode stop",
         )
@@ -140,18 +144,20 @@ def check_disk_for_machine(action: str, disk: str, status: str | None, of: str, 
     """Refuses if the disk is not in the state that the machine's action needs."""
     if action == "add-disk":
         if status not in (None, *GONE_STATUSES):
-            raise _not_allowed(
+            raise _not_allowed_refusal(
                 f"disk {disk} exists already, under {status}", f"attach it: starter disk attach {short_path(disk)}"
             )
         return
     if status is None:
-        raise Refused(Category.NOT_FOUND, f"there is no such disk: {disk}", f"create it: {_make(disk)}")
+        raise Refused(Category.NOT_FOUND, f"there is no such disk: {disk}", f"create it: {_creation_command(disk)}")
     wanted = S.CREATED if action == "attach-disk" else S.ASSIGNED
     if status != wanted:
         where = f", attached to {of}" if of else ""
-        raise _not_allowed(f"{action} is not possible: disk {disk} is {status}{where}", f"see: starter history {disk}")
+        raise _not_allowed_refusal(
+            f"{action} is not possible: disk {disk} is {status}{where}", f"see: starter history {disk}"
+        )
     if action == "detach-disk" and of != machine:
-        raise _not_allowed(
+        raise _not_allowed_refusal(
             f"disk {disk} is attached to {of}, not to {machine}", f"starter disk detach {short_path(disk)}"
         )
 
@@ -159,18 +165,20 @@ def check_disk_for_machine(action: str, disk: str, status: str | None, of: str, 
 def check_machine_for_disk(action: str, machine: str, status: str | None) -> None:
     """Refuses if the machine cannot attach or detach a disk now."""
     if status is None:
-        raise Refused(Category.NOT_FOUND, f"there is no such machine: {machine}", f"create it: {_make(machine)}")
+        raise Refused(
+            Category.NOT_FOUND, f"there is no such machine: {machine}", f"create it: {_creation_command(machine)}"
+        )
     if status not in _USABLE_MACHINE_STATUSES:
         hint = (
             f"restore it: starter machine restore {short_path(machine)}" if status == S.DELETED else "try again later"
         )
-        raise _not_allowed(f"{action} is not possible: machine {machine} is {status}", hint)
+        raise _not_allowed_refusal(f"{action} is not possible: machine {machine} is {status}", hint)
 
 
 def check_still_in_bin(path: str, status: str, kept: Any, number: int) -> None:
     """Refuses if the object was restored or deleted again since this entry: its retention is not over."""
     if status not in BIN_STATUSES or kept != number:
-        raise _not_allowed(
+        raise _not_allowed_refusal(
             f"{path} is {status}, not in the recycle bin under number {number}", "nothing needs to be done"
         )
 
@@ -181,7 +189,7 @@ def bin_tenant_of(path: str) -> str:
     return owner if kind_of(owner) == "account" else kind_of(owner)
 
 
-def end_of_bin_stay(at: datetime, seconds: float) -> str:
+def bin_retention_end(at: datetime, seconds: float) -> str:
     """Returns when a stay in the recycle bin ends, rounded up to whole seconds."""
     return format_sortable_time(datetime.fromtimestamp(math.ceil(at.timestamp() + seconds), UTC))
 
@@ -197,9 +205,9 @@ def retention_seconds(given: float | None, account: Mapping[str, Any] | None, us
     return float(days) * DAY_SECONDS
 
 
-def _make(path: str) -> str:
+def _creation_command(path: str) -> str:
     return f"starter {kind_of(path)} create {short_path(path)}"
 
 
-def _not_allowed(message: str, hint: str) -> Refused:
+def _not_allowed_refusal(message: str, hint: str) -> Refused:
     return Refused(Category.NOT_ALLOWED, message, hint)

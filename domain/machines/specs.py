@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from domain.fields import Name, as_pydantic_validator
 from domain.machines.sizes import SIZE_OF_NAME
-from domain.model import Model
+from domain.model import FrozenModel
 from domain.paths import check_name
+from domain.validation import Name, as_pydantic_validator
 
 DEFAULT_RETENTION_DAYS = 7.0
 MACHINE_MEMORY, NODE_MEMORY = 1, 64  # GiB, if nothing is said
@@ -28,7 +28,7 @@ MachineName = Annotated[str, as_pydantic_validator(_check_machine_name)]
 Days = Annotated[float, Field(ge=0, le=3650)]
 
 
-class NewObjectSpec(Model):
+class NewObjectSpec(FrozenModel):
     """Base of the specs of new objects. They are stored whole, with their defaults."""
 
     description: str = Field("", max_length=500, description="What it is for.")
@@ -93,7 +93,7 @@ class NewNodeSpec(NewObjectSpec):
     memory: int = Field(NODE_MEMORY, ge=1, le=65_536, description="GiB that machines may use.")
 
 
-class DeleteSpec(Model):
+class DeleteSpec(FrozenModel):
     """The spec of `delete`, which moves an object to the recycle bin: for how long."""
 
     retention_days: Days | None = Field(None, description="How long it stays in the recycle bin.")
@@ -105,7 +105,7 @@ class CascadingDeleteSpec(DeleteSpec):
     cascade: bool = Field(False, description="Together with its contents.")
 
 
-class DestroySpec(Model):
+class DestroySpec(FrozenModel):
     """The spec of `destroy`; with `bin`, only if the object is still in the recycle bin by that deletion."""
 
     bin: int | None = Field(None, description="Only the recycle bin's entry with this number.")
@@ -117,13 +117,13 @@ class CascadingDestroySpec(DestroySpec):
     cascade: bool = Field(False, description="Together with its contents.")
 
 
-class MigrateSpec(Model):
+class MigrateSpec(FrozenModel):
     """The spec of `machine migrate`: the node, or by default the one with the most room."""
 
     node: Name | None = Field(None, description="The target node; by default the one with most free memory.")
 
 
-class DiskNameSpec(Model):
+class DiskNameSpec(FrozenModel):
     """The spec of machine actions on a disk: which disk to attach or detach."""
 
     disk: Name = Field(description="A disk of the same account.")
@@ -135,13 +135,13 @@ class AddDiskSpec(DiskNameSpec):
     size: int = Field(10, ge=1, le=65_536, description="GiB.")
 
 
-class MachineNameSpec(Model):
+class MachineNameSpec(FrozenModel):
     """The spec of disk actions on a machine: which machine to attach to."""
 
     machine: MachineName = Field(description="A machine of the same account, such as dev/db.")
 
 
-class MaintainSpec(Model):
+class MaintainSpec(FrozenModel):
     """The spec of `node maintain`: whether its machines are moved or stopped."""
 
     mode: Literal["move", "move-or-stop", "stop"] = Field(

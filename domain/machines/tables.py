@@ -77,7 +77,7 @@ _DISCARD = row("discard", NONE, S.DESTROYING, NONE, NONE)
 _NOTHING_LEFT = tuple(row(action, S.DESTROYED, None, S.DESTROYED) for action in ("delete", "destroy"))
 
 
-def _rows_of_model_only(status: MachineStatus) -> tuple[Row, ...]:
+def _rows_of_bare_records(status: MachineStatus) -> tuple[Row, ...]:
     """Returns the rows that delete and destroy a record without a real object; the recycle bin is skipped."""
     gone = tuple(row(action, status, during, S.DESTROYED)
                  for action, during in (("delete", S.DELETING), ("destroy", S.DESTROYING)))
@@ -101,7 +101,7 @@ MACHINE = StateTable("machine", "machine", (
     *(row("delete",  source,        S.DELETING,       S.DELETED) for source in _DEPLOYED_MACHINE),
     *(row("destroy", source,        S.DESTROYING,     S.DESTROYED) for source in (*_DEPLOYED_MACHINE, S.DELETED)),
     row("restore",   S.DELETED,     S.RESTORING,      S.HALTED),                 # not in the document: needed
-    *_rows_of_model_only(S.VIRTUAL),
+    *_rows_of_bare_records(S.VIRTUAL),
     *(row("migrate", source,        None,             SAME,         hidden=True) for source in _DEPLOYED_MACHINE),
     _DISCARD,
 ), vacant_statuses=(S.DESTROYED,))
@@ -123,7 +123,7 @@ CLOUDSPACE = StateTable("cloudspace", "cloudspace", (
     row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
     *(row("destroy", source,        S.DESTROYING,     S.DESTROYED,  actor=GROUP)
       for source in (S.DEPLOYED, S.DISABLED, S.PAUSED)),
-    *_rows_of_model_only(S.VIRTUAL),
+    *_rows_of_bare_records(S.VIRTUAL),
     _DISCARD,
 ), vacant_statuses=(S.DESTROYED,))
 
@@ -157,7 +157,7 @@ DISK = StateTable("disk", "disk", (
     row("destroy",   S.ASSIGNED,    S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.TOBEDELETED, S.DESTROYING,     S.DESTROYED),
-    *_rows_of_model_only(S.MODELED),
+    *_rows_of_bare_records(S.MODELED),
     _DISCARD,
 ), vacant_statuses=(S.DESTROYED,))
 
@@ -173,7 +173,7 @@ IMAGE = StateTable("image", "image", (
     row("destroy",   S.CREATED,     S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.DISABLED,    S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
-    *_rows_of_model_only(S.VIRTUAL),
+    *_rows_of_bare_records(S.VIRTUAL),
     _DISCARD,
 ), vacant_statuses=(S.DESTROYED,))
 

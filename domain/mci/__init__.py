@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-def _with_leases_as_programs(*verbs: Verb) -> tuple[Verb, ...]:
+def _allow_requests_by_leases(*verbs: Verb) -> tuple[Verb, ...]:
     """Lets leases request what they do to the MCIs that they reserve, on behalf of whoever made the lease."""
     leased = ("create", "suspend", "resume", "terminate", "delete")
     return tuple(
@@ -67,7 +67,7 @@ KINDS = (
     Kind(
         table=MCI,
         scope=("ns", "mci"),
-        verbs=_with_leases_as_programs(
+        verbs=_allow_requests_by_leases(
             Verb("create",    CREATE_MCI,  "Create a group of VMs across clouds.", MciSpec),
             *_CONTROL_VERBS,
             Verb("refine",    REMOVE_VMS,  "Remove failed and undefined VMs, here and in the cloud."),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from domain.exposure import INTERNAL, PUBLIC, Exposures, judged, relayed
+from domain.exposure import INTERNAL, PUBLIC, Exposures, relayed_with_verb, requires_verb
 
 # fmt: off
 ACTIVITIES: Exposures = {
-    "plan_survey":     relayed("reconcile"),  # a survey that only refreshes is a read
+    "plan_survey":     relayed_with_verb("reconcile"),  # a survey that only refreshes is a read
     "survey_place":    INTERNAL,
     "validate_place":  PUBLIC,  # which specs and images a cloud offers; a dry run calls it outside of a workflow
     "prepare_place":   INTERNAL,
@@ -20,7 +20,7 @@ ACTIVITIES: Exposures = {
     "forget_vms":      INTERNAL,
 }
 MESSAGES: Exposures = {
-    "continue": judged("continue"),
-    "withdraw": judged("withdraw"),
+    "continue": requires_verb("continue"),
+    "withdraw": requires_verb("withdraw"),
 }
 # fmt: on

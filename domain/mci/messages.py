@@ -15,7 +15,7 @@ from domain.errors import Category, join_first_texts
 from domain.exposure import READ
 from domain.mci.orphans import AdoptOrphanOrder
 from domain.mci.specs import MciSpec
-from domain.model import Chunk, Model, Refusal, ShortText, SignedMessage, TargetFailure
+from domain.model import Chunk, FrozenModel, Refusal, ShortText, SignedMessage, TargetFailure
 
 # Workflow types, updates, signals.
 SCALE_GROUP = "ScaleGroup"
@@ -31,7 +31,7 @@ ADOPT_ORPHAN = "AdoptOrphan"
 PROBLEMS_SHOWN = 5
 
 
-class MciTerms(Model):
+class MciGrantDetails(FrozenModel):
     """What begin decides about an MCI's places: which it uses, which to prepare, which no other of its tenant uses."""
 
     places: list[str] = []  # that it uses
@@ -45,7 +45,7 @@ class HoldDecision(SignedMessage):
     reason: ShortText = ""
 
 
-class PlaceNeeds(Model):
+class PlaceRequirements(FrozenModel):
     """The specs and images that an MCI's VMs need in one place."""
 
     place: str
@@ -53,13 +53,13 @@ class PlaceNeeds(Model):
     images: list[str]
 
 
-class RequestExamination(Model):
+class MciRequestCheck(FrozenModel):
     """The result of checking a request before anything is stored: a refusal, or what only a cloud can answer."""
 
     refusal: Refusal | None = None
     connections: dict[str, tuple[str, str]] = {}  # name -> cloud and region
     providers: dict[str, str] = {}  # cloud/region -> its provider, unless it is simulated
-    unknown: list[PlaceNeeds] = []
+    unknown: list[PlaceRequirements] = []
 
     def spec_with_places(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Returns the spec with cloud, region and provider filled in for every connection that it names."""
@@ -72,14 +72,14 @@ class RequestExamination(Model):
         return {**spec, "subGroups": groups}
 
 
-class PlaceFindings(Model):
+class PlaceResult(FrozenModel):
     """A cloud's answer about specs and images. `clear` is false if it could not be asked."""
 
     problems: list[str] = []
     clear: bool = True
 
 
-def refusal_of_missing_offers(answers: Sequence[PlaceFindings]) -> Refusal | None:
+def refusal_of_missing_offers(answers: Sequence[PlaceResult]) -> Refusal | None:
     """Returns a refusal if a cloud says clearly that it does not offer something."""
     if problems := [problem for answer in answers for problem in answer.problems if answer.clear]:
         message, hint = join_first_texts(problems, PROBLEMS_SHOWN), "correct the spec and ask again"
@@ -87,16 +87,16 @@ def refusal_of_missing_offers(answers: Sequence[PlaceFindings]) -> Refusal | Non
     return None
 
 
-class PlaceVisit(Model):
+class MciAtPlace(FrozenModel):
     """An MCI at one place, to prepare the place's shared resources or to leave them."""
 
     path: str
     epoch: int
-    wants: PlaceNeeds
+    wants: PlaceRequirements
 
 
 @dataclass(frozen=True, slots=True)
-class HoldConnection:
+class ConnectionLockRequest:
     """A request to hold a connection exclusively, to prepare or release its resources, for `lasts`."""
 
     tenant: str
@@ -107,7 +107,7 @@ class HoldConnection:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldConnection:
+class ConnectionLock:
     """A connection that is held. `epoch` rises with every hold, so that orders under an older hold are refused."""
 
     tenant: str
@@ -126,7 +126,7 @@ class LeavePlaceResult(StrEnum):
     OCCUPIED = "occupied"  # the MCI still has VMs there, and does not leave
 
 
-class AddVms(Model):
+class AddVms(FrozenModel):
     """The order to add VMs to a running action: new ones, or existing ones to remove."""
 
     path: str
@@ -138,7 +138,7 @@ class AddVms(Model):
     message: ShortText = ""  # for the history: who decided to continue, and why
 
 
-class AddedVms(Model):
+class AddedVms(FrozenModel):
     """The VMs that were added, in chunks; `lost` and `troubles` report those that had failed before."""
 
     chunks: list[Chunk] = []
@@ -154,7 +154,7 @@ class SurveyOrder(SignedMessage):
     reconcile: bool = False
     dry_run: bool = False
 
-    def judged_verb(self, verb: str) -> str:
+    def verb_to_authorize(self, verb: str) -> str:
         return verb if self.reconcile and not self.dry_run else READ
 
 
@@ -179,7 +179,7 @@ class VmCorrection:
     message: str = ""
 
 
-class SurveyPlan(Model):
+class SurveyPlan(FrozenModel):
     """The plan of a survey: chunks of VMs to ask about, the number of others, and places to search for orphans."""
 
     path: str = ""
@@ -188,7 +188,7 @@ class SurveyPlan(Model):
     places: list[str] = []
 
 
-class SurveyPlace(Model):
+class SurveyPlace(FrozenModel):
     """The part of a survey that concerns one place."""
 
     survey: SurveyOrder
@@ -196,7 +196,7 @@ class SurveyPlace(Model):
     chunks: list[Chunk] = []
 
 
-class SurveyReport(Model):
+class SurveyReport(FrozenModel):
     """The result of a survey. `changes` counts corrections by type; the lists are cut, the numbers are not."""
 
     calls: int = 0
@@ -209,7 +209,7 @@ class SurveyReport(Model):
     orphans: list[str] = Field(default=[], max_length=100)
     orphans_found: int = 0
 
-    def added_to(self, other: SurveyReport) -> SurveyReport:
+    def sum_with(self, other: SurveyReport) -> SurveyReport:
         """Returns the sum of two reports."""
         changes: defaultdict[str, int] = defaultdict(int, self.changes)
         for word, number in other.changes.items():
@@ -227,7 +227,7 @@ class SurveyReport(Model):
         )
 
 
-class UnansweredOrder(Model):
+class UnansweredOrder(FrozenModel):
     """A VM whose record was removed before its cloud answered: the cloud may still create it."""
 
     place: str
@@ -261,11 +261,13 @@ class ConnectionDirectory(Protocol):
 class MciStore(Protocol):
     """The MCI family's store, besides objects. Every method is one transaction."""
 
-    async def list_unverified_needs(self, wanted: Sequence[PlaceNeeds], at: datetime) -> list[PlaceNeeds]:
+    async def list_unverified_requirements(
+        self, wanted: Sequence[PlaceRequirements], at: datetime
+    ) -> list[PlaceRequirements]:
         """Returns the wanted specs and images that no cloud has confirmed in the last 24 hours."""
         ...
 
-    async def mark_needs_verified(self, wanted: PlaceNeeds, at: datetime) -> None:
+    async def record_verified_requirements(self, wanted: PlaceRequirements, at: datetime) -> None:
         """Records that a cloud offers these specs and images."""
         ...
 
@@ -273,28 +275,30 @@ class MciStore(Protocol):
         """Returns what a tenant's VMs share in a place: what -> cloud id."""
         ...
 
-    async def hold_connection(self, wish: HoldConnection) -> HeldConnection | None:
+    async def acquire_connection_lock(self, wish: ConnectionLockRequest) -> ConnectionLock | None:
         """Acquires the exclusive hold on a connection; None if another holder has it."""
         ...
 
-    async def renew_hold(self, held: HeldConnection, lasts: timedelta) -> bool:
+    async def renew_connection_lock(self, held: ConnectionLock, lasts: timedelta) -> bool:
         """Extends the hold; False if it was lost."""
         ...
 
-    async def record_resource(self, held: HeldConnection, lasts: timedelta, what: str, cloud_id: str | None) -> bool:
+    async def record_shared_resource(
+        self, held: ConnectionLock, lasts: timedelta, what: str, cloud_id: str | None
+    ) -> bool:
         """Records a shared resource.
 
         An empty id: it was ordered, or is being removed. None: it was removed. Returns False if the hold was lost.
         """
         ...
 
-    async def release_connection_hold(self, held: HeldConnection) -> None: ...
+    async def release_connection_lock(self, held: ConnectionLock) -> None: ...
 
-    async def leave_place(self, wish: HoldConnection, path: str) -> LeavePlaceResult:
+    async def leave_place(self, wish: ConnectionLockRequest, path: str) -> LeavePlaceResult:
         """Ends the MCI's use of a place. The tenant's last MCI gets the hold, to remove the shared resources."""
         ...
 
-    async def finish_leaving(self, held: HeldConnection, path: str) -> bool:
+    async def finish_leaving_place(self, held: ConnectionLock, path: str) -> bool:
         """Records that the last MCI has left and the shared resources are removed; False if the hold was lost."""
         ...
 
@@ -336,18 +340,18 @@ class MciStore(Protocol):
         """Returns a page of the unanswered orders of a place, after a given one."""
         ...
 
-    async def forget_unanswered(self, some: Sequence[UnansweredOrder]) -> None:
+    async def forget_unanswered_orders(self, some: Sequence[UnansweredOrder]) -> None:
         """Removes unanswered orders that can no longer create a VM."""
         ...
 
 
-def needs_by_place(spec: MciSpec) -> list[PlaceNeeds]:
+def requirements_by_place(spec: MciSpec) -> list[PlaceRequirements]:
     """Returns the specs and images that an MCI needs, for each place, sorted by place."""
     needs: defaultdict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     for group in spec.subGroups:
         needs[group.place][0].add(group.specId)
         needs[group.place][1].add(group.imageId)
     return [
-        PlaceNeeds(place=place, specs=sorted(specs), images=sorted(images))
+        PlaceRequirements(place=place, specs=sorted(specs), images=sorted(images))
         for place, (specs, images) in sorted(needs.items())
     ]

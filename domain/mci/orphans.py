@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from domain.model import Model
+from domain.model import FrozenModel
 
 
-class OrphanOrder(Model):
+class OrphanOrder(FrozenModel):
     """An orphan to act on: its own path, below the path that the VM carries, and its place if that is known."""
 
     path: str
@@ -16,7 +16,7 @@ class OrphanOrder(Model):
     own: str = ""  # the cloud id in the record so far
 
 
-class IdentifiedOrphan(Model):
+class IdentifiedOrphan(FrozenModel):
     """An orphan as its cloud describes it; `problem` says why it cannot be adopted."""
 
     state: str = ""
@@ -24,7 +24,7 @@ class IdentifiedOrphan(Model):
     problem: str = ""
 
 
-class AdoptOrphanOrder(Model):
+class AdoptOrphanOrder(FrozenModel):
     """The order to give an orphan to the record of the path that it carries."""
 
     order: OrphanOrder

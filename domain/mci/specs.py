@@ -11,10 +11,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from domain.errors import Category, Refused
-from domain.fields import as_pydantic_validator
 from domain.limits import MAX_SUBGROUPS, MAX_VMS_PER_MCI
-from domain.model import Model, NewObject
+from domain.model import FrozenModel, NewObject
 from domain.paths import MAX_NAME, check_name
+from domain.validation import as_pydantic_validator
 from domain.wire import SIMULATED, make_placement
 
 MciName = Annotated[str, as_pydantic_validator(check_name), Field(json_schema_extra={"maxLength": MAX_NAME})]
@@ -23,7 +23,7 @@ Labels = Annotated[dict[MciText, MciText], Field(max_length=50, description="Lab
 FailurePolicy = Literal["continue", "rollback", "refine"]
 
 
-class SubGroup(Model):
+class SubGroup(FrozenModel):
     """VMs that are alike: one spec, one image, one place."""
 
     name: MciName = Field(description="VMs are named after it: front-1, front-2, and so on.")
@@ -52,7 +52,7 @@ class SubGroup(Model):
         return make_placement(self.csp, self.region, self.provider or "")
 
 
-class MciSpec(Model):
+class MciSpec(FrozenModel):
     """The spec of `mci create`."""
 
     description: str = Field("", max_length=500)
@@ -101,7 +101,7 @@ class MciSpec(Model):
         )
 
 
-class ScaleSpec(Model):
+class ScaleSpec(FrozenModel):
     """The spec of `mci scale-out` and `mci scale-in`."""
 
     subGroup: MciName = Field(description="The subgroup to change.")

@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from domain.fields import Name
-from domain.model import Model
+from domain.model import FrozenModel
+from domain.validation import Name
 
 MAX_PARTS = 5_000
 MAX_INSTANCES = 100
@@ -46,7 +46,7 @@ CommandWords = Annotated[
 Image = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 
 
-class HealthCheck(Model):
+class HealthCheck(FrozenModel):
     """The health check of an instance: by http, tcp or command. Without one it is healthy while it runs."""
 
     http: Annotated[str, StringConstraints(pattern=r"^/[!-~]*$", max_length=500)] | None = None
@@ -63,7 +63,7 @@ class HealthCheck(Model):
         return self
 
 
-class ResourceLimits(Model):
+class ResourceLimits(FrozenModel):
     """The resource limits of one instance."""
 
     memory: int | None = Field(None, ge=16, le=1_000_000, description="MiB: of address space, or of a container")
@@ -72,7 +72,7 @@ class ResourceLimits(Model):
     processes: int | None = Field(None, ge=1, le=100_000, description="processes and threads")
 
 
-class SecretReference(Model):
+class SecretReference(FrozenModel):
     """Where a secret's value is, on the machine of the backend: no definition holds the value."""
 
     file: Name | None = Field(None, description="a file of the system, in the backend's folder of secrets")
@@ -87,7 +87,7 @@ class SecretReference(Model):
         return self
 
 
-class Job(Model):
+class Job(FrozenModel):
     """A task of a system that runs and ends. It is stored with the definition, and does not affect the status."""
 
     name: Name
@@ -104,7 +104,7 @@ class Job(Model):
         return self
 
 
-class Node(Model):
+class Node(FrozenModel):
     """A system, if it has parts; a service, if it has a command, an image, or a command in an image."""
 
     name: Name | None = None

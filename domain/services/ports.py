@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from domain.model import Model
+from domain.model import FrozenModel
 from domain.services.rollout import ServiceFacts
 
 
-class InstanceLog(Model):
+class InstanceLog(FrozenModel):
     """The last lines that an instance of a service has written."""
 
     path: str
@@ -66,7 +66,7 @@ class Backend(Protocol):
         """Returns the last lines of each instance of a service; the instance that wrote last comes last."""
         ...
 
-    async def list_living(self, prefix: str, after: str) -> list[ServiceFacts]:
+    async def list_existing_objects(self, prefix: str, after: str) -> list[ServiceFacts]:
         """A page of the services at and below a path, or of all, in the order of the paths, from after one on."""
         ...
 

@@ -51,7 +51,7 @@ class ServiceFacts:
     message: str = ""
     former: int = 0  # healthy instances of another definition: they serve until they are replaced
 
-    def is_settled(self, generation: int = 0) -> bool:
+    def is_rolled_out(self, generation: int = 0) -> bool:
         """Tells whether every instance of this or a later generation is healthy, and no older one is left."""
         return self.generation >= generation and self.current == self.wanted == self.alive
 

@@ -8,14 +8,14 @@ from typing import Any
 from pydantic import Field
 
 from domain.kinds import Kind, Verb, orphan_verb
-from domain.model import Model
+from domain.model import FrozenModel
 from domain.systems.ports import CREATE_SYSTEM, DELETE_SYSTEM, DEPLOY_PART, TEAR_DOWN_SYSTEM
 from domain.systems.specs import DeploySpec, SystemSpec
 from domain.systems.tables import DEPLOY, PART, SYSTEM, TEARDOWN, derive_status
 from domain.wire import SIMULATED
 
 
-class TearDownSpec(Model):
+class TearDownSpec(FrozenModel):
     """The spec of `system teardown` and `system delete`."""
 
     deadline: float = Field(600.0, gt=0, le=86_400, description="Seconds until every service must be gone.")

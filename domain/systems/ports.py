@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from domain.model import Model, ReadQuery, StepResult
+from domain.model import FrozenModel, ReadQuery, StepResult
 from domain.services.ports import InstanceLog
 from domain.services.rollout import ServiceFacts
 from domain.systems.rules import StoredPart
@@ -27,7 +27,7 @@ def backend_queue(backend: str) -> str:
     return f"backend-{backend}"
 
 
-class SystemTerms(Model):
+class SystemGrantDetails(FrozenModel):
     """The details of a grant on a system or a part."""
 
     backend: str
@@ -35,7 +35,7 @@ class SystemTerms(Model):
     record: str = ""  # its path
 
 
-class SystemWork(Model):
+class SystemWork(FrozenModel):
     """The input of the systems family's activities: an action on a system or part."""
 
     path: str
@@ -54,7 +54,7 @@ class SystemWork(Model):
         return 2 * self.epoch + self.undo
 
 
-class AcceptDeploy(Model):
+class AcceptDeploy(FrozenModel):
     """A deploy and its definition, to write into the inventory before the backend is asked."""
 
     work: SystemWork
@@ -62,14 +62,14 @@ class AcceptDeploy(Model):
     at: datetime
 
 
-class RevertDeploy(Model):
+class RevertDeploy(FrozenModel):
     """A deploy to undo in the inventory, or a removal to begin."""
 
     work: SystemWork
     at: datetime
 
 
-class RollOutResult(Model):
+class RollOutResult(FrozenModel):
     """The result of a roll-out or removal of services: success, or the reason of the failure."""
 
     ok: bool
@@ -78,19 +78,19 @@ class RollOutResult(Model):
     own: str = ""  # the final status of the part at the path itself, if it is a service
 
 
-class ServicesView(Model):
+class ServicesView(FrozenModel):
     """Services as their backends report them."""
 
     services: list[ServiceFacts]
 
 
-class DefinitionView(Model):
+class DefinitionView(FrozenModel):
     """The definition of a deploy, or the one that it replaced; None if there was none."""
 
     definition: dict[str, Any] | None
 
 
-class ServiceLogsView(Model):
+class ServiceLogsView(FrozenModel):
     """The last lines of services, by path and instance. `more` counts instances that are left out."""
 
     logs: list[InstanceLog]
@@ -112,7 +112,7 @@ class SystemStore(Protocol):
         """Writes back the former definition of every part that the deploy changed."""
         ...
 
-    async def list_touched_parts(self, work: SystemWork) -> list[StoredPart]:
+    async def list_changed_parts(self, work: SystemWork) -> list[StoredPart]:
         """Returns the parts at and below the path that this action has changed and that are not at rest."""
         ...
 
@@ -128,10 +128,10 @@ class SystemStore(Protocol):
         """Writes the backend's state of services at rest. Returns how many changed."""
         ...
 
-    async def list_leaving_parts(self, backend: str) -> dict[str, int]:
+    async def list_parts_being_removed(self, backend: str) -> dict[str, int]:
         """Returns parts at rest whose removal began on a backend, with their epochs: it may have removed them since."""
         ...
 
-    async def forget_parts(self, parts: Mapping[str, int], at: datetime) -> int:
+    async def delete_removed_parts(self, parts: Mapping[str, int], at: datetime) -> int:
         """Removes parts that their backend has removed, if they still have these epochs. Returns how many went."""
         ...

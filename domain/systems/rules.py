@@ -25,7 +25,7 @@ def observed_status(status: str, facts: ServiceFacts) -> str:
     """Returns the status of a service without an action, after a backend's report."""
     if status not in PART.stable_statuses:
         return status  # an action is under way, and writes the status itself
-    if facts.is_settled():
+    if facts.is_rolled_out():
         return PartState.STABLE
     if status == PartState.FAILED:
         return status
@@ -34,7 +34,7 @@ def observed_status(status: str, facts: ServiceFacts) -> str:
 
 def landed_status(status: str, facts: ServiceFacts | None, generation: int) -> str:
     """Returns the status of a service whose deploy ends now. One that its backend does not know was never started."""
-    if facts and facts.is_settled(generation):
+    if facts and facts.is_rolled_out(generation):
         return PartState.STABLE
     never_started = facts is None and status != PartState.SCALING
     return PartState.FAILED if status == PartState.PENDING or never_started else PartState.DEGRADED
@@ -70,7 +70,7 @@ def replacement_moves(path: str, definition: Node, there: Mapping[str, StoredPar
         moves += _moves_for_part(there.get(at), at, spec)
     for at, part in there.items():
         if at not in wanted:
-            moves.append(leaving_move(at, backend, {FORMER_KEY: {"spec": part.spec}}))
+            moves.append(removal_begun_move(at, backend, {FORMER_KEY: {"spec": part.spec}}))
     return moves
 
 
@@ -173,17 +173,17 @@ def check_backend(path: str, definition: Node, backend: str) -> None:
         )
 
 
-def leaving_move(path: str, backend: str, info: Mapping[str, Any] | None = None) -> Move:
+def removal_begun_move(path: str, backend: str, info: Mapping[str, Any] | None = None) -> Move:
     """Returns the move for a part to be removed. Its mark outlives a cut-off removal: the backend may finish it."""
     return Move(path=path, to=PartState.DELETING, action="remove", info={**(info or {}), LEAVING_KEY: backend})
 
 
-def removal_move(path: str) -> Move:
+def removal_done_move(path: str) -> Move:
     """Returns the move for a part that was removed completely."""
     return Move(path=path, to=NONE, action="remove")
 
 
-def still_present_move(path: str, facts: Sequence[ServiceFacts]) -> Move:
+def removal_failed_move(path: str, facts: Sequence[ServiceFacts]) -> Move:
     """Returns the move for a part that could not be removed completely."""
     own = next((service for service in facts if service.path == path), None)
     return Move(path=path, to=PartState.DEGRADED, action="remove", error=own.describe_remaining()[:500] if own else "")
@@ -195,13 +195,13 @@ def subtree_definition(path: str, specs: Mapping[str, dict[str, Any]]) -> dict[s
     for at in specs:
         parts[parent_of(at) or ""].append(at)
 
-    def define(at: str) -> dict[str, Any]:
+    def define_node(at: str) -> dict[str, Any]:
         if is_service(specs[at]):
             return specs[at]
-        return {"parts": [{"name": name_of(part), **define(part)} for part in parts[at]], **stored_jobs(specs[at])}
+        return {"parts": [{"name": name_of(part), **define_node(part)} for part in parts[at]], **stored_jobs(specs[at])}
 
     deployed = parts[path] or is_service(specs[path]) or specs[path].keys() & {"parts", "jobs"}
-    return define(path) if deployed else None
+    return define_node(path) if deployed else None
 
 
 def is_at_or_below(path: str, prefix: str) -> bool:
@@ -212,14 +212,14 @@ def is_at_or_below(path: str, prefix: str) -> bool:
 def node_path(system: str, text: str) -> str:
     """Returns the path of a node, from its system's path and the tree path that people write: `/` or `/a/b/c`."""
     if not text.startswith("/"):
-        raise _bad_tree_path(text, "it begins with a slash")
+        raise _bad_tree_path_refusal(text, "it begins with a slash")
     if text == "/":
         return system
     names = text[1:].split("/")
     if not names[-1]:
-        raise _bad_tree_path(text, "it does not end with a slash")
+        raise _bad_tree_path_refusal(text, "it does not end with a slash")
     if not all(names):
-        raise _bad_tree_path(text, "no part of it is empty")
+        raise _bad_tree_path_refusal(text, "no part of it is empty")
     return check_path(":".join([system, *map(check_name, names)]))
 
 
@@ -228,5 +228,5 @@ def tree_path(path: str) -> str:
     return "/" + "/".join(path.partition("::")[0].split(":")[2:])
 
 
-def _bad_tree_path(text: str, rule: str) -> Refused:
+def _bad_tree_path_refusal(text: str, rule: str) -> Refused:
     return Refused(Category.INVALID, f"bad path {text[:80]!a} in a system: {rule}", "write / or /a/b/c")

@@ -7,20 +7,20 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from domain.model import Model
+from domain.model import FrozenModel
 from domain.services.definition import MAX_PARTS, BackendName, Node
 
 MAX_DEPTH = 12
 
 
-class SystemSpec(Model):
+class SystemSpec(FrozenModel):
     """The spec of `system create`."""
 
     backend: BackendName = Field("simulated", description="What runs the services: simulated, process or container.")
     description: str = Field("", max_length=500, description="What it is for.")
 
 
-class DeploySpec(Model):
+class DeploySpec(FrozenModel):
     """The spec of `system deploy`: the definition that replaces the one at the path."""
 
     definition: Node

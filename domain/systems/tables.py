@@ -105,13 +105,13 @@ def derive_status(phase: str, counts: Mapping[str, int]) -> str:
     if phase in (S.PENDING, S.FAILED, S.DELETING) or not any(counts.values()):
         return phase
 
-    def some(*states: PartState) -> bool:
+    def has_any(*states: PartState) -> bool:
         return any(counts.get(state, 0) for state in states)
 
-    if some(S.DEGRADED, S.FAILED):
+    if has_any(S.DEGRADED, S.FAILED):
         return S.DEGRADED
-    if some(S.UPDATING, S.PENDING, S.DELETING):
+    if has_any(S.UPDATING, S.PENDING, S.DELETING):
         return S.UPDATING
-    if some(S.SCALING):
+    if has_any(S.SCALING):
         return S.SCALING
     return S.STABLE

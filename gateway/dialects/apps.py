@@ -13,9 +13,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from client.errors import AnswerTooLarge, Unreachable
-from domain.errors import Category, Refused, StoreUnavailable, one_line
-from gateway.context import Gateway, TranslatedRoute
-from gateway.problems import RETRY_SECONDS, TokensUnusable, Unauthorized, field_error
+from domain.errors import Category, Refused, StoreUnavailable, format_one_line
+from gateway.context import ErrorTranslatingRoute, Gateway
+from gateway.problems import RETRY_SECONDS, TokensUnusable, Unauthorized, to_field_error
 
 USUAL_STATUSES = {
     Category.CONFLICT: HTTPStatus.CONFLICT,
@@ -41,7 +41,7 @@ _KNOWN_ERRORS = (
 
 
 @dataclass(frozen=True)
-class Failure:
+class ErrorAnswer:
     """An error before a dialect renders it: its HTTP status, what happened, and what to do next."""
 
     status: HTTPStatus
@@ -51,40 +51,40 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class ErrorStyle:
+class DialectErrorFormat:
     """How a dialect answers errors."""
 
-    render: Callable[[Failure], Response]
+    render: Callable[[ErrorAnswer], Response]
     statuses: Mapping[Category, HTTPStatus] = field(default_factory=dict)  # where they differ from the usual ones
 
-    def describe_error(self, error: Exception) -> Failure:
+    def describe_error(self, error: Exception) -> ErrorAnswer:
         """Returns the failure that an exception stands for."""
         if isinstance(error, Refused):
             if error.retry_after:
                 later = {"Retry-After": str(error.retry_after)}
-                return Failure(HTTPStatus.TOO_MANY_REQUESTS, error.message, error.hint, later)
+                return ErrorAnswer(HTTPStatus.TOO_MANY_REQUESTS, error.message, error.hint, later)
             status = self.statuses.get(error.category, USUAL_STATUSES[error.category])
-            return Failure(status, error.message, error.hint)
+            return ErrorAnswer(status, error.message, error.hint)
         if isinstance(error, AnswerTooLarge):
-            return Failure(HTTPStatus.BAD_REQUEST, str(error), "ask for less at once")
+            return ErrorAnswer(HTTPStatus.BAD_REQUEST, str(error), "ask for less at once")
         if isinstance(error, Unauthorized):
             hint = "the password, or the token, is one that `starter token NAME` printed"
-            return Failure(HTTPStatus.UNAUTHORIZED, str(error), hint, {"WWW-Authenticate": "Bearer"})
+            return ErrorAnswer(HTTPStatus.UNAUTHORIZED, str(error), hint, {"WWW-Authenticate": "Bearer"})
         if isinstance(error, RequestValidationError):
-            wrong = [field_error(each) for each in error.errors()]
+            wrong = [to_field_error(each) for each in error.errors()]
             text = "; ".join(f"{each.field}: {each.message}" for each in wrong[:5])
-            return Failure(HTTPStatus.BAD_REQUEST, one_line(text))
+            return ErrorAnswer(HTTPStatus.BAD_REQUEST, format_one_line(text))
         if isinstance(error, HTTPException):
-            return Failure(HTTPStatus(error.status_code), str(error.detail), headers=dict(error.headers or {}))
+            return ErrorAnswer(HTTPStatus(error.status_code), str(error.detail), headers=dict(error.headers or {}))
         hint = error.hint if isinstance(error, Unreachable) else "try again"
-        return Failure(HTTPStatus.SERVICE_UNAVAILABLE, str(error), hint, {"Retry-After": str(RETRY_SECONDS)})
+        return ErrorAnswer(HTTPStatus.SERVICE_UNAVAILABLE, str(error), hint, {"Retry-After": str(RETRY_SECONDS)})
 
 
-def build_dialect_app(gateway: Gateway, router: APIRouter, style: ErrorStyle) -> FastAPI:
+def build_dialect_app(gateway: Gateway, router: APIRouter, style: DialectErrorFormat) -> FastAPI:
     """Builds the application of one dialect. It serves no OpenAPI document: its clients have one."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.gateway = gateway
-    app.router.route_class = TranslatedRoute
+    app.router.route_class = ErrorTranslatingRoute
 
     async def answer_error(_request: Request, error: Exception) -> Response:
         failure = style.describe_error(error)

@@ -23,11 +23,11 @@ from domain.leases import names
 from domain.leases.messages import CalendarQuery, CalendarView, LeasesView, LeaseView
 from domain.model import ActionResult, ObjectView, Outcome, ReadQuery
 from domain.paths import build_path, name_of
-from gateway.context import Gateway, gateway_of
-from gateway.dialects import blazar_shapes as shapes
-from gateway.dialects.apps import ErrorStyle, Failure, build_dialect_app
-from gateway.dialects.calls import DialectCall, identify_caller, make_call, secret_in
-from gateway.dialects.keystone import checked_project, default_project, public_url_of, split_token
+from gateway.context import Gateway, gateway_of_request
+from gateway.dialects import blazar_json as shapes
+from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
+from gateway.dialects.calls import DialectCall, build_dialect_call, identify_caller, token_of_request
+from gateway.dialects.keystone import default_project, public_gateway_url, split_token, validate_project_name
 
 SERVICE, VERSION = "reservation", "1.0"
 PAGE_SIZE = 500
@@ -49,33 +49,33 @@ class BlazarCall:
 
     async def find_lease(self, lease: str) -> str:
         """Returns the path of a lease of this project; Refused if there is none with this ID."""
-        path = await self.call.find_path(Dialect.BLAZAR, lease, "lease")
+        path = await self.call.find_path_by_alias(Dialect.BLAZAR, lease, "lease")
         if not path.startswith(f"project:{self.project}:lease:"):
             raise Refused(Category.NOT_FOUND, f"there is no lease {lease[:100]} in project {self.project}")
         return path
 
     async def find_host(self, host: str) -> ObjectView:
         """Returns a host of the pool; Refused if there is none with this ID."""
-        path = await self.call.find_path(Dialect.BLAZAR, host, "host")
+        path = await self.call.find_path_by_alias(Dialect.BLAZAR, host, "host")
         if not path.startswith(f"pool:{self.pool}:host:"):
             raise Refused(Category.NOT_FOUND, f"there is no host {host[:100]}")
         return await self.call.read_object(path)
 
-    async def show_lease(self, path: str) -> dict[str, Any]:
+    async def lease_json(self, path: str) -> dict[str, Any]:
         """Returns one lease as Blazar shows it."""
         lease = await self.call.run_query(names.READ_LEASE, ReadQuery(path=path), LeaseView)
-        return (await self.show_leases([lease]))[0]
+        return (await self.leases_json([lease]))[0]
 
-    async def show_leases(self, leases: Sequence[LeaseView]) -> list[dict[str, Any]]:
+    async def leases_json(self, leases: Sequence[LeaseView]) -> list[dict[str, Any]]:
         """Returns leases as Blazar shows them, with the ids of their parts."""
-        paths = [path for lease in leases for path in shapes.paths_of_lease(lease)]
-        ids = await self.call.ids_of(Dialect.BLAZAR, paths)
-        return [shapes.show_lease(lease, self.project, ids) for lease in leases]
+        paths = [path for lease in leases for path in shapes.paths_of_lease_parts(lease)]
+        ids = await self.call.aliases_of_paths(Dialect.BLAZAR, paths)
+        return [shapes.lease_json(lease, self.project, ids) for lease in leases]
 
-    async def show_hosts(self, views: Sequence[ObjectView]) -> list[dict[str, Any]]:
+    async def hosts_json(self, views: Sequence[ObjectView]) -> list[dict[str, Any]]:
         """Returns hosts as Blazar shows them."""
-        ids = await self.call.ids_of(Dialect.BLAZAR, [view.path for view in views])
-        return [shapes.show_host(view, ids[view.path]) for view in views]
+        ids = await self.call.aliases_of_paths(Dialect.BLAZAR, [view.path for view in views])
+        return [shapes.host_json(view, ids[view.path]) for view in views]
 
     async def list_hosts(self) -> list[ObjectView]:
         """Returns all hosts of the pool."""
@@ -88,17 +88,17 @@ class BlazarCall:
         hosts = {build_path(("pool", "host"), (self.pool, host.host)): host for host in calendar.hosts}
         booked = [each for host in calendar.hosts for each in host.stretches]
         paths = {*hosts, *(each.lease for each in booked), *(each.reservation for each in booked)}
-        ids = await self.call.ids_of(Dialect.BLAZAR, sorted(paths))
-        return {path: shapes.show_allocation(host, ids[path], ids) for path, host in hosts.items()}
+        ids = await self.call.aliases_of_paths(Dialect.BLAZAR, sorted(paths))
+        return {path: shapes.allocation_json(host, ids[path], ids) for path, host in hosts.items()}
 
 
 async def _blazar_call(request: Request) -> BlazarCall:
-    token = secret_in(request)
+    token = token_of_request(request)
     secret, project = split_token(token)
-    gateway = gateway_of(request)
+    gateway = gateway_of_request(request)
     caller = await identify_caller(gateway, secret)
-    call = await make_call(request, token, caller)
-    project = checked_project(project or default_project(gateway, caller))
+    call = await build_dialect_call(request, token, caller)
+    project = validate_project_name(project or default_project(gateway, caller))
     call.check_tenant(f"project:{project}")
     return BlazarCall(call, project)
 
@@ -123,7 +123,7 @@ versions = APIRouter()
 @versions.get("/versions", status_code=HTTPStatus.MULTIPLE_CHOICES)
 async def list_versions(request: Request) -> JSONResponse:
     """Blazar's version document."""
-    link = {"rel": "self", "href": f"{public_url_of(request)}/reservation/v1"}
+    link = {"rel": "self", "href": f"{public_gateway_url(request)}/reservation/v1"}
     known = {"id": "v1.0", "status": "CURRENT", "links": [link], "min_version": VERSION, "max_version": VERSION}
     return JSONResponse({"versions": [known]}, HTTPStatus.MULTIPLE_CHOICES)
 
@@ -139,11 +139,11 @@ async def list_leases(blazar: Blazar) -> dict[str, Any]:
         leases += page
         if not page:
             break
-    return {"leases": await blazar.show_leases(leases)}
+    return {"leases": await blazar.leases_json(leases)}
 
 
 @router.post("/leases", status_code=HTTPStatus.CREATED)
-async def create_lease(blazar: Blazar, body: shapes.LeaseIn) -> dict[str, Any]:
+async def create_lease(blazar: Blazar, body: shapes.LeaseBody) -> dict[str, Any]:
     """Creates a lease; the same request again finds the same lease."""
     spec = body.to_spec(blazar.pool)
 
@@ -151,18 +151,18 @@ async def create_lease(blazar: Blazar, body: shapes.LeaseIn) -> dict[str, Any]:
         path = build_path(("project", "lease"), (blazar.project, key))
         return blazar.call.build_request(path, "create", spec)
 
-    path, _ = await blazar.call.create_once(build)
-    return {"lease": await blazar.show_lease(path)}
+    path, _ = await blazar.call.create_object_once(build)
+    return {"lease": await blazar.lease_json(path)}
 
 
 @router.get("/leases/{lease}")
 async def get_lease(blazar: Blazar, lease: str) -> dict[str, Any]:
     """Shows one lease."""
-    return {"lease": await blazar.show_lease(await blazar.find_lease(lease))}
+    return {"lease": await blazar.lease_json(await blazar.find_lease(lease))}
 
 
 @router.put("/leases/{lease}")
-async def update_lease(blazar: Blazar, lease: str, body: shapes.LeaseChangeIn) -> dict[str, Any]:
+async def update_lease(blazar: Blazar, lease: str, body: shapes.LeaseChangeBody) -> dict[str, Any]:
     """Changes the name, the dates or the sizes of a lease."""
     path = await blazar.find_lease(lease)
     changes = {
@@ -170,18 +170,20 @@ async def update_lease(blazar: Blazar, lease: str, body: shapes.LeaseChangeIn) -
         "start": body.start_date,
         "end": body.end_date,
         "before_end": body.before_end_date,
-        "reservations": await _resizes(blazar, path, body.reservations),
+        "reservations": await _read_size_changes(blazar, path, body.reservations),
     }
     if spec := {name: value for name, value in changes.items() if value}:
-        _check_outcome(await blazar.call.perform(path, "update", spec, repeatable=False))
-    return {"lease": await blazar.show_lease(path)}
+        _check_outcome(await blazar.call.perform_action(path, "update", spec, repeatable=False))
+    return {"lease": await blazar.lease_json(path)}
 
 
-async def _resizes(blazar: BlazarCall, path: str, wishes: Sequence[shapes.ReservationChangeIn]) -> list[dict[str, Any]]:
+async def _read_size_changes(
+    blazar: BlazarCall, path: str, wishes: Sequence[shapes.ReservationChangeBody]
+) -> list[dict[str, Any]]:
     """Returns the new sizes of reservations. Refuses any other change, naming the field."""
     if not wishes:
         return []
-    shown = {each["id"]: each for each in (await blazar.show_lease(path))["reservations"]}
+    shown = {each["id"]: each for each in (await blazar.lease_json(path))["reservations"]}
     sizes = []
     for wish in wishes:
         if wish.id not in shown:
@@ -192,7 +194,7 @@ async def _resizes(blazar: BlazarCall, path: str, wishes: Sequence[shapes.Reserv
                 raise Refused(Category.INVALID, f"reservations.{name}: only min, max and amount can change")
         least = wish.amount or wish.min or now.get("min") or now.get("amount")
         most = wish.amount or wish.max or now.get("max") or now.get("amount")
-        name = name_of(await blazar.call.find_path(Dialect.BLAZAR, wish.id, "reservation"))
+        name = name_of(await blazar.call.find_path_by_alias(Dialect.BLAZAR, wish.id, "reservation"))
         sizes.append({"id": name, "min": least, "max": most})
     return sizes
 
@@ -201,26 +203,26 @@ async def _resizes(blazar: BlazarCall, path: str, wishes: Sequence[shapes.Reserv
 async def delete_lease(blazar: Blazar, lease: str) -> Response:
     """Deletes a lease, in whatever status it is."""
     path = await blazar.find_lease(lease)
-    _check_outcome(await blazar.call.perform(path, "delete"))
+    _check_outcome(await blazar.call.perform_action(path, "delete"))
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.get("/os-hosts")
 async def list_hosts(blazar: Blazar) -> dict[str, Any]:
     """Lists the hosts of the pool."""
-    return {"hosts": await blazar.show_hosts(await blazar.list_hosts())}
+    return {"hosts": await blazar.hosts_json(await blazar.list_hosts())}
 
 
 @router.post("/os-hosts", status_code=HTTPStatus.CREATED)
-async def create_host(blazar: Blazar, body: shapes.HostIn) -> dict[str, Any]:
+async def create_host(blazar: Blazar, body: shapes.HostBody) -> dict[str, Any]:
     """Adds a host to the pool."""
     if not body.name:
         raise Refused(Category.INVALID, "name: a host needs a name")
     path = build_path(("pool", "host"), (blazar.pool, body.name))
     spec = {**body.sizes(), "properties": body.properties()}
-    _, outcome = await blazar.call.create_once(lambda _key: blazar.call.build_request(path, "add", spec))
+    _, outcome = await blazar.call.create_object_once(lambda _key: blazar.call.build_request(path, "add", spec))
     _check_outcome(outcome)
-    return {"host": (await blazar.show_hosts([await blazar.call.read_object(path)]))[0]}
+    return {"host": (await blazar.hosts_json([await blazar.call.read_object(path)]))[0]}
 
 
 @router.get("/os-hosts/allocations")
@@ -234,16 +236,16 @@ async def list_properties(blazar: Blazar, detail: bool = False) -> dict[str, Any
     """Lists the properties that hosts have, with their values if asked for."""
     values: dict[str, set[str]] = {}
     for host in await blazar.list_hosts():
-        for name, value in shapes.extras_of(host).items():
+        for name, value in shapes.extra_host_properties(host).items():
             values.setdefault(name, set()).add(value)
     shown = [{"property": name, "private": False, "values": sorted(values[name])} for name in sorted(values)]
     return {"resource_properties": shown if detail else [{"property": each["property"]} for each in shown]}
 
 
 @router.patch("/os-hosts/properties/{name}")
-async def change_property(blazar: Blazar, name: str, body: shapes.PropertyIn) -> dict[str, Any]:
+async def change_property(blazar: Blazar, name: str, body: shapes.PropertyBody) -> dict[str, Any]:
     """Says that a property is public. Refuses to hide one: that would be silently ignored."""
-    if name not in {each for host in await blazar.list_hosts() for each in shapes.extras_of(host)}:
+    if name not in {each for host in await blazar.list_hosts() for each in shapes.extra_host_properties(host)}:
         raise Refused(Category.NOT_FOUND, f"no host has a property {name[:100]}")
     if body.private:
         raise Refused(Category.INVALID, "private: every property is public here", "filter by it, or leave it out")
@@ -253,11 +255,11 @@ async def change_property(blazar: Blazar, name: str, body: shapes.PropertyIn) ->
 @router.get("/os-hosts/{host}")
 async def get_host(blazar: Blazar, host: str) -> dict[str, Any]:
     """Shows one host."""
-    return {"host": (await blazar.show_hosts([await blazar.find_host(host)]))[0]}
+    return {"host": (await blazar.hosts_json([await blazar.find_host(host)]))[0]}
 
 
 @router.put("/os-hosts/{host}")
-async def update_host(blazar: Blazar, host: str, body: shapes.HostIn) -> dict[str, Any]:
+async def update_host(blazar: Blazar, host: str, body: shapes.HostBody) -> dict[str, Any]:
     """Changes properties of a host."""
     view = await blazar.find_host(host)
     if body.name and body.name != name_of(view.path):
@@ -265,15 +267,15 @@ async def update_host(blazar: Blazar, host: str, body: shapes.HostIn) -> dict[st
     if body.sizes():
         raise Refused(Category.INVALID, f"{next(iter(body.sizes()))}: only the properties of a host can change")
     spec = {"properties": body.properties()}
-    _check_outcome(await blazar.call.perform(view.path, "update", spec, repeatable=False))
-    return {"host": (await blazar.show_hosts([await blazar.call.read_object(view.path)]))[0]}
+    _check_outcome(await blazar.call.perform_action(view.path, "update", spec, repeatable=False))
+    return {"host": (await blazar.hosts_json([await blazar.call.read_object(view.path)]))[0]}
 
 
 @router.delete("/os-hosts/{host}", status_code=HTTPStatus.NO_CONTENT)
 async def delete_host(blazar: Blazar, host: str) -> Response:
     """Removes a host from the pool."""
     view = await blazar.find_host(host)
-    _check_outcome(await blazar.call.perform(view.path, "remove"))
+    _check_outcome(await blazar.call.perform_action(view.path, "remove"))
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
@@ -291,7 +293,7 @@ def _check_outcome(outcome: Outcome | None) -> None:
         raise Refused(Category.NOT_ALLOWED, f"{outcome.action} {outcome.result}: {outcome.message}")
 
 
-class BlazarEnvelope:
+class BlazarMiddleware:
     """ASGI middleware: takes `.json` off a path, and adds the headers of every answer."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -314,12 +316,12 @@ def build_blazar_app(gateway: Gateway) -> FastAPI:
     both = APIRouter()
     both.include_router(versions)
     both.include_router(router)
-    app = build_dialect_app(gateway, both, ErrorStyle(_render_error))
-    app.add_middleware(BlazarEnvelope)
+    app = build_dialect_app(gateway, both, DialectErrorFormat(_render_error))
+    app.add_middleware(BlazarMiddleware)
     return app
 
 
-def _render_error(failure: Failure) -> JSONResponse:
+def _render_error(failure: ErrorAnswer) -> JSONResponse:
     message = f"{failure.message}; {failure.hint}" if failure.hint else failure.message
     code = int(failure.status)
     return JSONResponse({"error_code": code, "error_message": message, "error_name": code}, failure.status)

@@ -17,13 +17,13 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Request
 from pydantic import BaseModel
 
-from client.launching import Ticket, run_within, workflow_id
+from client.launching import Ticket, run_with_timeout, workflow_id
 from domain.aliases import MAX_ALIASES, READ_ALIASES, AliasesView, AliasQuery, Dialect
 from domain.errors import Category, Refused
-from domain.fields import refuse_invalid
 from domain.model import Admission, ObjectView, Outcome
 from domain.model import Request as ActionRequest
-from gateway.context import ANONYMOUS, Gateway, gateway_of
+from domain.validation import refuse_validation_errors
+from gateway.context import ANONYMOUS, Gateway, gateway_of_request
 from gateway.problems import Unauthorized
 from gateway.reads import GatewayClient
 from gateway.tokens import Caller
@@ -37,7 +37,7 @@ _DONE_ALREADY = (Category.CONFLICT, Category.NOT_ALLOWED, Category.NOT_FOUND)
 T = TypeVar("T", bound=BaseModel)
 
 
-class _Sent(Enum):
+class _SentPosition(Enum):
     """When a request was sent: an action that came after it may run now, and is not the answer to it."""
 
     LAST = auto()
@@ -63,7 +63,7 @@ class DialectCall:
     @property
     def ratchet(self) -> GatewayClient:
         """The client that serves the call: it speaks for the caller."""
-        return self.gateway.ratchet.speaking_for(self.caller.name, self.caller.login)
+        return self.gateway.ratchet.acting_for(self.caller.name, self.caller.login)
 
     def check_tenant(self, tenant: str) -> str:
         """Returns the tenant, such as `project:p1`; raises Unauthorized if the token may not use it."""
@@ -73,10 +73,10 @@ class DialectCall:
 
     def build_request(self, path: str, action: str, spec: dict[str, Any] | None = None, **more: Any) -> ActionRequest:
         """Builds the request for an action, in the caller's name; Refused if a name in the path is wrong."""
-        with refuse_invalid("the request is not valid"):
+        with refuse_validation_errors("the request is not valid"):
             return ActionRequest(path=path, action=action, spec=spec, requested_by=self.caller.name, **more)
 
-    async def perform(
+    async def perform_action(
         self,
         path: str,
         action: str,
@@ -93,12 +93,12 @@ class DialectCall:
         """
         request = self.build_request(path, action, spec, **more)
         if request.request_id:
-            return await self._wait_for(await self._ask(request), wait)
+            return await self._wait_for_outcome(await self._request_action(request), wait)
         earlier = await self._find_same_call(request)
         first = earlier if earlier and (earlier.is_open or not repeatable) else None
         try:
-            ticket = await self._ask(
-                request.model_copy(update={"request_id": first.request_id if first else self._new_id()})
+            ticket = await self._request_action(
+                request.model_copy(update={"request_id": first.request_id if first else self._new_request_id()})
             )
         except Refused as refused:
             if refused.category is Category.CONFLICT:  # the same call may have begun meanwhile
@@ -106,12 +106,12 @@ class DialectCall:
             if earlier is None or refused.category not in _DONE_ALREADY:
                 raise
             try:
-                ticket = await self._ask(request.model_copy(update={"request_id": earlier.request_id}))
+                ticket = await self._request_action(request.model_copy(update={"request_id": earlier.request_id}))
             except Refused:
                 raise refused from None
-        return await self._wait_for(ticket, wait)
+        return await self._wait_for_outcome(ticket, wait)
 
-    async def create_once(
+    async def create_object_once(
         self, build: Callable[[str], ActionRequest], wait: float = WAIT_SECONDS
     ) -> tuple[str, Outcome | None]:
         """Requests a creation and waits for it. Returns its path and outcome; None if it takes longer.
@@ -120,28 +120,28 @@ class DialectCall:
         since, the next number makes it a new request. `build` gets a UUID that names the request.
         """
         for number in count():
-            request, sent = await self._find_creation(build, number)
-            if sent is not _Sent.BEFORE_OTHERS:
-                ticket = await self._ask(request)
-                if not _is_of_earlier_request(ticket.admission) or await self._exists(request.path):
-                    return request.path, await self._wait_for(ticket, wait)
-            elif await self._exists(request.path):
+            request, sent = await self._find_or_build_creation(build, number)
+            if sent is not _SentPosition.BEFORE_OTHERS:
+                ticket = await self._request_action(request)
+                if not _is_of_earlier_request(ticket.admission) or await self._object_exists(request.path):
+                    return request.path, await self._wait_for_outcome(ticket, wait)
+            elif await self._object_exists(request.path):
                 return request.path, None
         raise AssertionError("an endless loop ends by its return")
 
-    async def _find_creation(
+    async def _find_or_build_creation(
         self, build: Callable[[str], ActionRequest], number: int
-    ) -> tuple[ActionRequest, _Sent | None]:
+    ) -> tuple[ActionRequest, _SentPosition | None]:
         """Returns the request that this call, or the same call a minute ago, has sent; else a new one."""
         window = int(time.time()) // SAME_REQUEST_SECONDS
         request = self._request_in_window(build, window - 1, number)
-        sent = await self._find_sent(request)
+        sent = await self._find_sent_position(request)
         if sent is None:
             request = self._request_in_window(build, window, number)
-            sent = await self._find_sent(request)
+            sent = await self._find_sent_position(request)
         return request, sent
 
-    def _new_id(self) -> str:
+    def _new_request_id(self) -> str:
         return f"{self.fingerprint[:32]}-{uuid.uuid4().hex[:16]}"
 
     async def _find_same_call(self, request: ActionRequest) -> _EarlierCall | None:
@@ -158,17 +158,17 @@ class DialectCall:
         name = f"{key[:8]}-{key[8:12]}-5{key[13:16]}-a{key[17:20]}-{key[20:32]}"
         return build(name).model_copy(update={"request_id": name})
 
-    async def _find_sent(self, request: ActionRequest) -> _Sent | None:
+    async def _find_sent_position(self, request: ActionRequest) -> _SentPosition | None:
         """Tells whether a request was sent: Temporal knows the newest one on the object, the history those before."""
         newest = await self.ratchet.newest_run(workflow_id(request))
         if newest is None:
             return None
         if (await newest.memo()).get("request_id") == request.request_id:
-            return _Sent.LAST
+            return _SentPosition.LAST
         lines = await self.ratchet.read_history(request.path)
-        return _Sent.BEFORE_OTHERS if any(line.request_id == request.request_id for line in lines) else None
+        return _SentPosition.BEFORE_OTHERS if any(line.request_id == request.request_id for line in lines) else None
 
-    async def _exists(self, path: str) -> bool:
+    async def _object_exists(self, path: str) -> bool:
         try:
             await self.ratchet.read_object(path)
         except Refused as refused:
@@ -177,17 +177,17 @@ class DialectCall:
             raise
         return True
 
-    async def _ask(self, request: ActionRequest) -> Ticket:
+    async def _request_action(self, request: ActionRequest) -> Ticket:
         ticket = await self.ratchet.request_action(request)
         if ticket.admission.refusal:
             raise ticket.admission.refusal.to_error()
         return ticket
 
-    async def _wait_for(self, ticket: Ticket, seconds: float) -> Outcome | None:
+    async def _wait_for_outcome(self, ticket: Ticket, seconds: float) -> Outcome | None:
         if ticket.admission.outcome:
             return ticket.admission.outcome
         try:
-            return await run_within(seconds, self.ratchet.wait_for_outcome(ticket.path, ticket.run))
+            return await run_with_timeout(seconds, self.ratchet.wait_for_outcome(ticket.path, ticket.run))
         except TimeoutError:
             return None
 
@@ -203,7 +203,7 @@ class DialectCall:
         """Runs a read of a family, from the store or through a worker."""
         return await self.ratchet.run_query(activity, query, answer)
 
-    async def find_path(self, dialect: Dialect, alias: str, what: str) -> str:
+    async def find_path_by_alias(self, dialect: Dialect, alias: str, what: str) -> str:
         """Returns the path that an id stands for; Refused if there is no such id, naming `what` was looked for.
 
         The object may be gone, or another one may be at its path: compare `info["generation"]` if that matters.
@@ -213,7 +213,7 @@ class DialectCall:
             raise Refused(Category.NOT_FOUND, f"there is no {what} {alias[:100]}")
         return found.aliases[0].path
 
-    async def ids_of(self, dialect: Dialect, paths: Sequence[str]) -> dict[str, str]:
+    async def aliases_of_paths(self, dialect: Dialect, paths: Sequence[str]) -> dict[str, str]:
         """Returns the ids of the objects at these paths, by path."""
         ids: dict[str, str] = {}
         for first in range(0, len(paths), MAX_ALIASES):
@@ -227,7 +227,7 @@ def _is_of_earlier_request(admission: Admission) -> bool:
     return admission.outcome is not None and admission.grant is None
 
 
-def secret_in(request: Request) -> str:
+def token_of_request(request: Request) -> str:
     """Returns the token of a request: in X-Auth-Token, as a bearer token, or as the password of HTTP Basic."""
     if token := request.headers.get("x-auth-token"):
         return token
@@ -242,20 +242,20 @@ def secret_in(request: Request) -> str:
 
 async def identify_caller(gateway: Gateway, secret: str) -> Caller:
     """Returns the owner of a token; raises Unauthorized. Without tokens nobody has to prove who they are."""
-    return await gateway.tokens.identify(secret) if gateway.tokens else Caller(ANONYMOUS)
+    return await gateway.tokens.find_token_owner(secret) if gateway.tokens else Caller(ANONYMOUS)
 
 
-async def make_call(request: Request, secret: str, caller: Caller) -> DialectCall:
+async def build_dialect_call(request: Request, secret: str, caller: Caller) -> DialectCall:
     """Makes the call of a request whose caller is known."""
     parts = (secret, request.method, request.url.path, request.url.query)
     asked = hashlib.sha256("\n".join(parts).encode() + b"\n" + await request.body())
-    return DialectCall(gateway_of(request), caller, asked.hexdigest())
+    return DialectCall(gateway_of_request(request), caller, asked.hexdigest())
 
 
-async def identified_call(request: Request) -> DialectCall:
+async def authenticate_call(request: Request) -> DialectCall:
     """The call of a request with a token of the gateway; raises Unauthorized."""
-    secret = secret_in(request)
-    return await make_call(request, secret, await identify_caller(gateway_of(request), secret))
+    secret = token_of_request(request)
+    return await build_dialect_call(request, secret, await identify_caller(gateway_of_request(request), secret))
 
 
-Call = Annotated[DialectCall, Depends(identified_call)]
+Call = Annotated[DialectCall, Depends(authenticate_call)]

@@ -20,11 +20,11 @@ from domain.machines.tables import BIN_STATUSES, GONE_STATUSES
 from domain.model import ActionResult, ObjectView, Outcome
 from domain.model import Request as ActionRequest
 from domain.paths import kind_of, name_of
-from gateway.context import Gateway, TranslatedRoute
-from gateway.dialects.apps import ErrorStyle, Failure, build_dialect_app
+from gateway.context import ErrorTranslatingRoute, Gateway
+from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
 from gateway.dialects.calls import Call, DialectCall
-from gateway.dialects.g8_shapes import GIB, LOCATION, PRIVATE_NETWORK, G8Ids, account_json, size_json
-from gateway.dialects.g8_shapes import SHAPE_OF_KIND as SHAPES
+from gateway.dialects.g8_json import GIB, LOCATION, PRIVATE_NETWORK, G8Ids, account_json, size_json
+from gateway.dialects.g8_json import SHAPE_OF_KIND as SHAPES
 
 MOUNT = "/restmachine"
 # Parts of the API that this system has nothing for: named, so that a client's user knows why.
@@ -33,10 +33,10 @@ NOT_BUILT = {
     *("machines/clone", "machines/snapshot", "machines/rollbackSnapshot", "machines/createTemplate"),
     *("machines/resize", "machines/getConsoleUrl", "disks/resize", "disks/limitIO", "cloudspaces/addUser"),
 }
-router = APIRouter(route_class=TranslatedRoute)
+router = APIRouter(route_class=ErrorTranslatingRoute)
 
 
-class Parameters:
+class G8Parameters:
     """The parameters of one call. A wrong one is refused by its name."""
 
     def __init__(self, raw: Any) -> None:
@@ -52,29 +52,29 @@ class Parameters:
             raise Refused(Category.INVALID, f"{name}: a whole number is needed")
         return value
 
-    def text(self, name: str, default: str | None = None) -> str:
+    def get_text(self, name: str, default: str | None = None) -> str:
         value = self._raw.get(name, default)
         if not isinstance(value, str):
             raise Refused(Category.INVALID, f"{name}: a text is needed")
         return value
 
-    def numbers(self, name: str) -> list[int]:
+    def get_numbers(self, name: str) -> list[int]:
         value = self._raw.get(name) or []
         if not isinstance(value, list) or not all(isinstance(each, int) for each in value):
             raise Refused(Category.INVALID, f"{name}: a list of whole numbers is needed")
         return value
 
-    def refuse(self, *names: str) -> None:
+    def refuse_parameters(self, *names: str) -> None:
         """Refuses what would be silently ignored."""
         for name in names:
             if self._raw.get(name):
                 raise Refused(Category.INVALID, f"{name} is not supported here", "leave it out")
 
-    def has(self, name: str) -> bool:
+    def has_parameter(self, name: str) -> bool:
         return bool(self._raw.get(name))
 
 
-Handler = Callable[[DialectCall, Parameters], Awaitable[Any]]
+Handler = Callable[[DialectCall, G8Parameters], Awaitable[Any]]
 
 
 @router.post("/system/usermanager/whoami")
@@ -84,7 +84,7 @@ async def whoami(call: Call) -> dict[str, str]:
 
 
 @router.post("/cloudapi/{area}/{verb}")
-async def call_cloudapi(request: Request, call: Call, area: str, verb: str) -> Response:
+async def dispatch_cloudapi_call(request: Request, call: Call, area: str, verb: str) -> Response:
     """Finds the handler of a call, and answers with what it returns."""
     name = f"{area}/{verb}"
     if name in NOT_BUILT:
@@ -95,55 +95,55 @@ async def call_cloudapi(request: Request, call: Call, area: str, verb: str) -> R
         raw = await request.json() if await request.body() else None
     except ValueError as error:
         raise Refused(Category.INVALID, "the body is not JSON") from error
-    return JSONResponse(await HANDLERS[name](call, Parameters(raw)))
+    return JSONResponse(await HANDLERS[name](call, G8Parameters(raw)))
 
 
-async def _find(call: DialectCall, kind: str, number: int) -> str:
+async def _find_by_number(call: DialectCall, kind: str, number: int) -> str:
     """Returns the path of an object by its number; Refused if there is none, or if another one is at its path now."""
-    path = await call.find_path(Dialect.G8, str(number), kind)
-    if kind_of(path) != kind or (await call.ids_of(Dialect.G8, [path])).get(path) != str(number):
+    path = await call.find_path_by_alias(Dialect.G8, str(number), kind)
+    if kind_of(path) != kind or (await call.aliases_of_paths(Dialect.G8, [path])).get(path) != str(number):
         raise Refused(Category.NOT_FOUND, f"there is no {kind} {number}")
-    if _has_account(path):
+    if _belongs_to_account(path):
         call.check_tenant(account_of(path))
     return path
 
 
-def _has_account(path: str) -> bool:
+def _belongs_to_account(path: str) -> bool:
     """Tells whether an object belongs to an account; images belong to everybody."""
     return path.startswith("account:")
 
 
-async def _number_of(call: DialectCall, path: str) -> int:
-    return int((await call.ids_of(Dialect.G8, [path]))[path])
+async def _number_of_object(call: DialectCall, path: str) -> int:
+    return int((await call.aliases_of_paths(Dialect.G8, [path]))[path])
 
 
-def _check(outcome: Outcome | None) -> bool:
+def _check_outcome(outcome: Outcome | None) -> bool:
     """Answers true; also for an action that takes longer, as its object shows. Raises if it failed."""
     if outcome is not None and outcome.result is not ActionResult.SUCCEEDED:
         raise HTTPException(HTTPStatus.INTERNAL_SERVER_ERROR, outcome.message or f"{outcome.action} {outcome.result}")
     return True
 
 
-def _act(kind: str, action: str, spec: dict[str, Any] | None = None) -> Handler:
+def _action_handler(kind: str, action: str, spec: dict[str, Any] | None = None) -> Handler:
     """Makes the handler of an action without parameters."""
 
-    async def act(call: DialectCall, given: Parameters) -> bool:
-        path = await _find(call, kind, given.number(f"{kind}Id"))
-        return _check(await call.perform(path, action, spec))
+    async def act(call: DialectCall, given: G8Parameters) -> bool:
+        path = await _find_by_number(call, kind, given.number(f"{kind}Id"))
+        return _check_outcome(await call.perform_action(path, action, spec))
 
     return act
 
 
-async def _delete(call: DialectCall, given: Parameters, kind: str, only_from_bin: bool = False) -> bool:
+async def _delete_object(call: DialectCall, given: G8Parameters, kind: str, only_from_bin: bool = False) -> bool:
     """Moves it to the recycle bin; with `permanently`, destroys it. Some kinds are destroyed from the bin only."""
-    path = await _find(call, kind, given.number(f"{kind}Id"))
-    permanently = given.has("permanently")
+    path = await _find_by_number(call, kind, given.number(f"{kind}Id"))
+    permanently = given.has_parameter("permanently")
     if permanently and only_from_bin:
-        _check(await call.perform(path, "delete"))
-    return _check(await call.perform(path, "destroy" if permanently else "delete"))
+        _check_outcome(await call.perform_action(path, "delete"))
+    return _check_outcome(await call.perform_action(path, "destroy" if permanently else "delete"))
 
 
-async def _create(call: DialectCall, path: str, spec: dict[str, Any]) -> tuple[int, str]:
+async def _create_object(call: DialectCall, path: str, spec: dict[str, Any]) -> tuple[int, str]:
     """Creates an object. Returns its number, and the key of the request."""
     keys: list[str] = []
 
@@ -151,136 +151,143 @@ async def _create(call: DialectCall, path: str, spec: dict[str, Any]) -> tuple[i
         keys.append(key)
         return call.build_request(path, "create", spec)
 
-    path, outcome = await call.create_once(build)
-    _check(outcome)
-    return await _number_of(call, path), keys[-1]
+    path, outcome = await call.create_object_once(build)
+    _check_outcome(outcome)
+    return await _number_of_object(call, path), keys[-1]
 
 
-async def _create_machine(call: DialectCall, given: Parameters) -> int:
-    given.refuse("userdata", "privateIp")
-    space = await _find(call, "cloudspace", given.number("cloudspaceId"))
-    image = await _find(call, "image", given.number("imageId"))
-    spec: dict[str, Any] = {"image": name_of(image), "description": given.text("description", "")}
-    if given.has("sizeId"):
+async def _create_machine(call: DialectCall, given: G8Parameters) -> int:
+    given.refuse_parameters("userdata", "privateIp")
+    space = await _find_by_number(call, "cloudspace", given.number("cloudspaceId"))
+    image = await _find_by_number(call, "image", given.number("imageId"))
+    spec: dict[str, Any] = {"image": name_of(image), "description": given.get_text("description", "")}
+    if given.has_parameter("sizeId"):
         size = next((size for size in SIZES if size.number == given.number("sizeId")), None)
         if size is None:
             raise Refused(Category.INVALID, f"sizeId: there is no size {given.number('sizeId')}")
         spec["size"] = size.name
     else:
         spec |= {"memory": -(-given.number("memory") // GIB), "vcpus": given.number("vcpus")}
-    name = given.text("name")
-    number, key = await _create(call, f"{space}:machine:{name}", spec)
-    for index, disk_size in enumerate(given.numbers("datadisks"), start=1):
+    name = given.get_text("name")
+    number, key = await _create_object(call, f"{space}:machine:{name}", spec)
+    for index, disk_size in enumerate(given.get_numbers("datadisks"), start=1):
         disk = {"disk": f"{name}-data{index}", "size": disk_size}
-        _check(await call.perform(f"{space}:machine:{name}", "add-disk", disk, request_id=f"{key}-{index}"))
+        _check_outcome(
+            await call.perform_action(f"{space}:machine:{name}", "add-disk", disk, request_id=f"{key}-{index}")
+        )
     return number
 
 
-async def _create_cloudspace(call: DialectCall, given: Parameters) -> int:
-    account = await _find(call, "account", given.number("accountId"))
-    if given.text("privatenetwork", PRIVATE_NETWORK) not in (PRIVATE_NETWORK, ""):
+async def _create_cloudspace(call: DialectCall, given: G8Parameters) -> int:
+    account = await _find_by_number(call, "account", given.number("accountId"))
+    if given.get_text("privatenetwork", PRIVATE_NETWORK) not in (PRIVATE_NETWORK, ""):
         raise Refused(Category.INVALID, f"privatenetwork: it is {PRIVATE_NETWORK} here", "leave it out")
-    return (await _create(call, f"{account}:cloudspace:{given.text('name')}", {}))[0]
+    return (await _create_object(call, f"{account}:cloudspace:{given.get_text('name')}", {}))[0]
 
 
-async def _create_disk(call: DialectCall, given: Parameters) -> int:
-    account = await _find(call, "account", given.number("accountId"))
-    spec = {"size": given.number("size"), "description": given.text("description", "")}
-    return (await _create(call, f"{account}:disk:{given.text('name')}", spec))[0]
+async def _create_disk(call: DialectCall, given: G8Parameters) -> int:
+    account = await _find_by_number(call, "account", given.number("accountId"))
+    spec = {"size": given.number("size"), "description": given.get_text("description", "")}
+    return (await _create_object(call, f"{account}:disk:{given.get_text('name')}", spec))[0]
 
 
-async def _add_disk(call: DialectCall, given: Parameters) -> int:
-    machine = await _find(call, "machine", given.number("machineId"))
-    name = given.text("diskName")
-    _check(await call.perform(machine, "add-disk", {"disk": name, "size": given.number("size", 10)}))
-    return await _number_of(call, f"{account_of(machine)}:disk:{name}")
+async def _add_disk(call: DialectCall, given: G8Parameters) -> int:
+    machine = await _find_by_number(call, "machine", given.number("machineId"))
+    name = given.get_text("diskName")
+    _check_outcome(await call.perform_action(machine, "add-disk", {"disk": name, "size": given.number("size", 10)}))
+    return await _number_of_object(call, f"{account_of(machine)}:disk:{name}")
 
 
-async def _change_disks(call: DialectCall, given: Parameters, action: str) -> bool:
-    machine = await _find(call, "machine", given.number("machineId"))
-    disk = await _find(call, "disk", given.number("diskId"))
+async def _change_disks(call: DialectCall, given: G8Parameters, action: str) -> bool:
+    machine = await _find_by_number(call, "machine", given.number("machineId"))
+    disk = await _find_by_number(call, "disk", given.number("diskId"))
     if account_of(disk) != account_of(machine):
         raise Refused(Category.INVALID, "diskId: the disk is of another account")
-    return _check(await call.perform(machine, action, {"disk": name_of(disk)}))
+    return _check_outcome(await call.perform_action(machine, action, {"disk": name_of(disk)}))
 
 
-async def _shape(call: DialectCall, kind: str, views: Sequence[ObjectView]) -> list[dict[str, Any]]:
+async def _render_objects(call: DialectCall, kind: str, views: Sequence[ObjectView]) -> list[dict[str, Any]]:
     """Returns objects as the API shows them, with the numbers of those that they name."""
     named = {path for view in views for path in (view.path, *G8Ids.paths_named_by(view))}
-    ids = G8Ids(await call.ids_of(Dialect.G8, sorted(named)))
+    ids = G8Ids(await call.aliases_of_paths(Dialect.G8, sorted(named)))
     return [SHAPES[kind](view, ids) for view in views]
 
 
-async def _list(call: DialectCall, kind: str, prefix: str = "") -> list[dict[str, Any]]:
+async def _list_objects(call: DialectCall, kind: str, prefix: str = "") -> list[dict[str, Any]]:
     views = [
         view
         async for view in call.list_objects(kind, prefix)
         if view.status not in (*GONE_STATUSES, *BIN_STATUSES) and _may_see(call, view.path)
     ]
-    return await _shape(call, kind, views)
+    return await _render_objects(call, kind, views)
 
 
 def _may_see(call: DialectCall, path: str) -> bool:
-    return not _has_account(path) or not call.caller.tenants or account_of(path) in call.caller.tenants
+    return not _belongs_to_account(path) or not call.caller.tenants or account_of(path) in call.caller.tenants
 
 
-async def _get(call: DialectCall, given: Parameters, kind: str) -> dict[str, Any]:
-    path = await _find(call, kind, given.number(f"{kind}Id"))
-    return (await _shape(call, kind, [await call.read_object(path)]))[0]
+async def _get_object(call: DialectCall, given: G8Parameters, kind: str) -> dict[str, Any]:
+    path = await _find_by_number(call, kind, given.number(f"{kind}Id"))
+    return (await _render_objects(call, kind, [await call.read_object(path)]))[0]
 
 
-async def _list_machines(call: DialectCall, given: Parameters) -> list[dict[str, Any]]:
-    return await _list(call, "machine", await _find(call, "cloudspace", given.number("cloudspaceId")))
+async def _list_machines(call: DialectCall, given: G8Parameters) -> list[dict[str, Any]]:
+    return await _list_objects(call, "machine", await _find_by_number(call, "cloudspace", given.number("cloudspaceId")))
 
 
-async def _list_disks(call: DialectCall, given: Parameters) -> list[dict[str, Any]]:
-    return await _list(call, "disk", await _find(call, "account", given.number("accountId")))
+async def _list_disks(call: DialectCall, given: G8Parameters) -> list[dict[str, Any]]:
+    return await _list_objects(call, "disk", await _find_by_number(call, "account", given.number("accountId")))
 
 
-async def _list_accounts(call: DialectCall, _given: Parameters) -> list[dict[str, Any]]:
+async def _list_accounts(call: DialectCall, _given: G8Parameters) -> list[dict[str, Any]]:
     views = [view async for view in call.list_objects("account") if view.status not in GONE_STATUSES]
-    ids = await call.ids_of(Dialect.G8, [view.path for view in views])
+    ids = await call.aliases_of_paths(Dialect.G8, [view.path for view in views])
     return [account_json(view, int(ids[view.path])) for view in views if _may_see(call, view.path)]
 
 
-async def _answer(value: Any) -> Any:
+async def _answer_constant(value: Any) -> Any:
     return value
 
 
 HANDLERS: dict[str, Handler] = {
     "accounts/list": _list_accounts,
-    "locations/list": lambda _call, _given: _answer([LOCATION]),
-    "sizes/list": lambda _call, _given: _answer([size_json(size) for size in SIZES]),
-    "images/list": lambda call, _given: _list(call, "image"),
-    "portforwarding/list": lambda _call, _given: _answer([]),
+    "locations/list": lambda _call, _given: _answer_constant([LOCATION]),
+    "sizes/list": lambda _call, _given: _answer_constant([size_json(size) for size in SIZES]),
+    "images/list": lambda call, _given: _list_objects(call, "image"),
+    "portforwarding/list": lambda _call, _given: _answer_constant([]),
     "machines/list": _list_machines,
-    "machines/get": lambda call, given: _get(call, given, "machine"),
+    "machines/get": lambda call, given: _get_object(call, given, "machine"),
     "machines/create": _create_machine,
-    "machines/delete": lambda call, given: _delete(call, given, "machine"),
+    "machines/delete": lambda call, given: _delete_object(call, given, "machine"),
     **{
-        f"machines/{action}": _act("machine", action)
+        f"machines/{action}": _action_handler("machine", action)
         for action in ("start", "stop", "reboot", "pause", "resume", "reset", "restore")
     },
     "machines/attachDisk": lambda call, given: _change_disks(call, given, "attach-disk"),
     "machines/detachDisk": lambda call, given: _change_disks(call, given, "detach-disk"),
     "machines/addDisk": _add_disk,
-    "cloudspaces/list": lambda call, _given: _list(call, "cloudspace"),
-    "cloudspaces/get": lambda call, given: _get(call, given, "cloudspace"),
+    "cloudspaces/list": lambda call, _given: _list_objects(call, "cloudspace"),
+    "cloudspaces/get": lambda call, given: _get_object(call, given, "cloudspace"),
     "cloudspaces/create": _create_cloudspace,
-    "cloudspaces/delete": lambda call, given: _delete(call, given, "cloudspace", only_from_bin=True),
-    **{f"cloudspaces/{action}": _act("cloudspace", action) for action in ("deploy", "disable", "enable", "restore")},
+    "cloudspaces/delete": lambda call, given: _delete_object(call, given, "cloudspace", only_from_bin=True),
+    **{
+        f"cloudspaces/{action}": _action_handler("cloudspace", action)
+        for action in ("deploy", "disable", "enable", "restore")
+    },
     "disks/list": _list_disks,
-    "disks/get": lambda call, given: _get(call, given, "disk"),
+    "disks/get": lambda call, given: _get_object(call, given, "disk"),
     "disks/create": _create_disk,
-    "disks/delete": lambda call, given: _delete(call, given, "disk"),
+    "disks/delete": lambda call, given: _delete_object(call, given, "disk"),
 }
 
 
-def _render_error(failure: Failure) -> Response:
+def _render_error(failure: ErrorAnswer) -> Response:
     text = failure.message + (f" ({failure.hint})" if failure.hint else "")
     return JSONResponse(text, failure.status)
 
 
 def build_g8_app(gateway: Gateway) -> FastAPI:
     """Builds the application of this dialect."""
-    return build_dialect_app(gateway, router, ErrorStyle(_render_error, {Category.QUOTA: HTTPStatus.BAD_REQUEST}))
+    return build_dialect_app(
+        gateway, router, DialectErrorFormat(_render_error, {Category.QUOTA: HTTPStatus.BAD_REQUEST})
+    )

@@ -16,9 +16,9 @@ from pydantic import BaseModel, Field
 
 from domain.errors import Refused
 from domain.paths import check_name
-from gateway.context import Gateway, gateway_of
-from gateway.dialects.apps import ErrorStyle, Failure, build_dialect_app
-from gateway.dialects.calls import identify_caller, make_call
+from gateway.context import Gateway, gateway_of_request
+from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
+from gateway.dialects.calls import build_dialect_call, identify_caller
 from gateway.problems import Unauthorized
 from gateway.tokens import Caller
 
@@ -30,7 +30,7 @@ _DOMAIN = {"id": "default", "name": "Default"}
 router = APIRouter()
 
 
-class NamedScope(BaseModel):
+class NameOrId(BaseModel):
     """A project, a user or a domain: by its name or its ID, which are the same here."""
 
     name: str = ""
@@ -38,19 +38,19 @@ class NamedScope(BaseModel):
     domain: dict[str, Any] = {}
 
 
-class PasswordUser(NamedScope):
+class PasswordUser(NameOrId):
     """Who logs in. Only the password counts: it is a token, and the token says who that is."""
 
     password: str
 
 
-class Password(BaseModel):
+class PasswordLogin(BaseModel):
     """A login by password."""
 
     user: PasswordUser
 
 
-class GivenToken(BaseModel):
+class TokenLogin(BaseModel):
     """A login by a token."""
 
     id: str
@@ -60,8 +60,8 @@ class LoginIdentity(BaseModel):
     """How the caller proves who they are."""
 
     methods: list[Literal["password", "token"]] = Field(min_length=1)
-    password: Password | None = None
-    token: GivenToken | None = None
+    password: PasswordLogin | None = None
+    token: TokenLogin | None = None
 
     def secret(self) -> str:
         """Returns the password or the token."""
@@ -73,7 +73,7 @@ class LoginIdentity(BaseModel):
 class LoginScope(BaseModel):
     """What the caller wants to use."""
 
-    project: NamedScope = NamedScope()
+    project: NameOrId = NameOrId()
 
 
 class Login(BaseModel):
@@ -93,7 +93,7 @@ class LoginBody(BaseModel):
 @router.get("/v3/")
 async def get_version(request: Request) -> dict[str, Any]:
     """Keystone's version document."""
-    link = {"rel": "self", "href": f"{public_url_of(request)}/identity/v3/"}
+    link = {"rel": "self", "href": f"{public_gateway_url(request)}/identity/v3/"}
     return {"version": {"id": "v3.14", "status": "stable", "links": [link], "media-types": []}}
 
 
@@ -108,10 +108,12 @@ async def list_versions(request: Request) -> JSONResponse:
 async def log_in(request: Request, body: LoginBody) -> JSONResponse:
     """Log in: the answer's header has a token for one project, its body the address of the reservation service."""
     secret, given_project = split_token(body.auth.identity.secret())
-    caller = await identify_caller(gateway_of(request), secret)
+    caller = await identify_caller(gateway_of_request(request), secret)
     scope = body.auth.scope if isinstance(body.auth.scope, LoginScope) else LoginScope()
-    project = scope.project.name or scope.project.id or given_project or default_project(gateway_of(request), caller)
-    (await make_call(request, secret, caller)).check_tenant(f"project:{checked_project(project)}")
+    project = (
+        scope.project.name or scope.project.id or given_project or default_project(gateway_of_request(request), caller)
+    )
+    (await build_dialect_call(request, secret, caller)).check_tenant(f"project:{validate_project_name(project)}")
     now = datetime.now(UTC)
     token = {
         "methods": body.auth.identity.methods,
@@ -120,7 +122,7 @@ async def log_in(request: Request, body: LoginBody) -> JSONResponse:
         "user": {"id": caller.name, "name": caller.name, "domain": _DOMAIN},
         "project": {"id": project, "name": project, "domain": _DOMAIN},
         "roles": [{"id": "member", "name": "member"}],
-        "catalog": [_catalog_entry(public_url_of(request))],
+        "catalog": [_catalog_entry(public_gateway_url(request))],
     }
     headers = {"X-Subject-Token": f"{secret}{SEPARATOR}{project}", "Vary": "X-Auth-Token"}
     return JSONResponse({"token": token}, HTTPStatus.CREATED, headers)
@@ -138,7 +140,7 @@ def default_project(gateway: Gateway, caller: Caller) -> str:
     return usable[0] if usable else gateway.project
 
 
-def checked_project(name: str) -> str:
+def validate_project_name(name: str) -> str:
     """Returns a project's name; raises Unauthorized if no project can have it."""
     try:
         return check_name(name)
@@ -146,17 +148,17 @@ def checked_project(name: str) -> str:
         raise Unauthorized(f"there is no such project: {refused.message}") from refused
 
 
-def public_url_of(request: Request) -> str:
+def public_gateway_url(request: Request) -> str:
     """Returns the gateway's URL as its clients know it."""
-    return gateway_of(request).public_url or f"{request.url.scheme}://{request.headers['host']}"
+    return gateway_of_request(request).public_url or f"{request.url.scheme}://{request.headers['host']}"
 
 
 def build_keystone_app(gateway: Gateway) -> FastAPI:
     """Builds the application under /identity."""
-    return build_dialect_app(gateway, router, ErrorStyle(_render_error))
+    return build_dialect_app(gateway, router, DialectErrorFormat(_render_error))
 
 
-def _render_error(failure: Failure) -> JSONResponse:
+def _render_error(failure: ErrorAnswer) -> JSONResponse:
     error = {"code": int(failure.status), "title": failure.status.phrase, "message": failure.message}
     return JSONResponse({"error": error}, failure.status)
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from client.documents import UnreadableDocument, read_document
 from domain.errors import Category, Refused
-from domain.fields import refuse_invalid
+from domain.validation import refuse_validation_errors
 
 Price = Annotated[float, Field(ge=0, le=1_000_000)]
 
@@ -28,5 +28,5 @@ def read_prices(file: Path) -> dict[str, float]:
         document = read_document(file)
     except UnreadableDocument as error:
         raise Refused(Category.INVALID, f"the price file {file}: {error}", "mend RATCHET_GATEWAY_PRICES") from error
-    with refuse_invalid(f"the price file {file} is not valid", "mend RATCHET_GATEWAY_PRICES"):
+    with refuse_validation_errors(f"the price file {file} is not valid", "mend RATCHET_GATEWAY_PRICES"):
         return PriceList.model_validate(document or {"prices": {}}).prices

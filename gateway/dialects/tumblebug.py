@@ -21,13 +21,24 @@ from domain.errors import Category, Refused
 from domain.model import ActionResult, ObjectView, Outcome
 from domain.paths import name_of
 from domain.wire import ACTIONS_QUEUE
-from gateway.context import Gateway, TranslatedRoute, gateway_of
-from gateway.dialects import tumblebug_shapes as shapes
-from gateway.dialects.apps import ErrorStyle, Failure, build_dialect_app
+from gateway.context import ErrorTranslatingRoute, Gateway, gateway_of_request
+from gateway.dialects import tumblebug_json as shapes
+from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
 from gateway.dialects.calls import Call, DialectCall
 from gateway.dialects.regions import REGION_OF_CONNECTION, REGIONS
-from gateway.dialects.tumblebug_requests import check_name, mci_spec, review, whole_number
-from gateway.dialects.tumblebug_words import NEW_OF_OLD, OLD_OF_NEW, rename_keys, route_in_old_words, speaks_new_words
+from gateway.dialects.tumblebug_requests import (
+    check_tumblebug_name,
+    parse_whole_number,
+    review_creation,
+    translate_mci_spec,
+)
+from gateway.dialects.tumblebug_vocabulary import (
+    NEW_OF_OLD,
+    OLD_OF_NEW,
+    rename_keys,
+    translate_route_to_old,
+    uses_new_vocabulary,
+)
 
 MOUNT = "/tumblebug"
 DEFAULT_NAMESPACE = "default"
@@ -36,7 +47,7 @@ _ACTIONS = ("suspend", "resume", "reboot", "terminate", "refine")
 _DECISIONS = ("continue", "withdraw")
 _PREFETCH_HEADERS = ("purpose", "sec-purpose", "x-moz")
 _EMPTY_LISTS = ("vNet", "sshKey", "securityGroup", "dataDisk", "customImage", "image", "spec")
-router = APIRouter(route_class=TranslatedRoute)
+router = APIRouter(route_class=ErrorTranslatingRoute)
 
 
 @dataclass
@@ -45,7 +56,7 @@ class RequestLog:
 
     entries: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict)
 
-    def begin(self, request_id: str, method: str, url: str) -> dict[str, Any]:
+    def begin_request(self, request_id: str, method: str, url: str) -> dict[str, Any]:
         if (known := self.entries.get(request_id)) and known["status"] == "Handling":
             raise Refused(Category.CONFLICT, f"the X-Request-Id {request_id[:80]} is in use", "take another one")
         entry = {"status": "Handling", "startTime": _now(), "requestInfo": {"method": method, "url": url}}
@@ -57,7 +68,7 @@ class RequestLog:
 
 
 @dataclass(frozen=True)
-class Visit:
+class TumblebugCall:
     """One request: who asks, the names on its route, its parameters."""
 
     call: DialectCall
@@ -87,21 +98,21 @@ class Visit:
         view = await self.call.read_object(path)
         return view, [vm async for vm in self.call.list_objects("vm", path)]
 
-    async def perform(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Outcome | None:
+    async def perform_action(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Outcome | None:
         """Requests an action under the request id of the client, so that the same id is the same request."""
         more: dict[str, Any] = {"force": self.query.get("force") == "true"}
         if given := self.headers.get("x-request-id"):
             more["request_id"] = given
-        return await self.call.perform(path, action, spec, **more)
+        return await self.call.perform_action(path, action, spec, **more)
 
 
-Handler = Callable[[Visit], Awaitable[Any]]
+Handler = Callable[[TumblebugCall], Awaitable[Any]]
 
 
 @router.get("/readyz")
 async def check_readiness(request: Request) -> dict[str, str]:
     """Says whether a worker serves actions; open to everybody."""
-    await gateway_of(request).ratchet.check_polled(ACTIONS_QUEUE)
+    await gateway_of_request(request).ratchet.check_polled(ACTIONS_QUEUE)
     return {"message": "CB-Tumblebug API of Ratchet is ready"}
 
 
@@ -112,19 +123,19 @@ async def show_version(request: Request) -> dict[str, str]:
 
 
 @router.api_route("/{route:path}", methods=["GET", "POST", "PUT", "DELETE"])
-async def dispatch(request: Request, call: Call, route: str) -> Response:
+async def dispatch_route(request: Request, call: Call, route: str) -> Response:
     """Finds the handler of a route in either vocabulary, and translates body and answer."""
     segments = [segment for segment in route.split("/") if segment]
-    is_new = speaks_new_words(segments)
-    words = route_in_old_words(segments) if is_new else segments
+    is_new = uses_new_vocabulary(segments)
+    words = translate_route_to_old(segments) if is_new else segments
     handler, names = _find_handler(request.method, words)
     log: RequestLog = request.app.state.requests
     request_id = request.headers.get("x-request-id") or uuid.uuid4().hex
-    entry = log.begin(request_id, request.method, str(request.url.path))
+    entry = log.begin_request(request_id, request.method, str(request.url.path))
     try:
         body = rename_keys(await _read_body(request), OLD_OF_NEW) if is_new else await _read_body(request)
-        prices = gateway_of(request).prices
-        visit = Visit(call, names, request.query_params, body, request.headers, log, prices)
+        prices = gateway_of_request(request).prices
+        visit = TumblebugCall(call, names, request.query_params, body, request.headers, log, prices)
         answer = await handler(visit)
     except Exception as error:
         text = str(error.detail if isinstance(error, HTTPException) else error)
@@ -161,13 +172,13 @@ def _now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-def _check(outcome: Outcome | None) -> None:
+def _check_outcome(outcome: Outcome | None) -> None:
     """Raises if an action failed. One that takes longer shows in its object."""
     if outcome is not None and outcome.result in (ActionResult.FAILED, ActionResult.CANCELLED):
         raise HTTPException(HTTPStatus.INTERNAL_SERVER_ERROR, outcome.message or f"{outcome.action} {outcome.result}")
 
 
-async def _list_namespaces(visit: Visit) -> Any:
+async def _list_namespaces(visit: TumblebugCall) -> Any:
     names = {DEFAULT_NAMESPACE: None}
     async for view in visit.call.list_objects("mci"):
         names[view.path.split(":")[1]] = None
@@ -178,57 +189,57 @@ async def _list_namespaces(visit: Visit) -> Any:
     return {"ns": [shapes.namespace_json(name) for name in shown]}
 
 
-async def _get_namespace(visit: Visit) -> Any:
+async def _get_namespace(visit: TumblebugCall) -> Any:
     return shapes.namespace_json(visit.namespace.split(":")[1])
 
 
-async def _create_namespace(visit: Visit) -> Any:
-    name = check_name(visit.body.get("name"))
+async def _create_namespace(visit: TumblebugCall) -> Any:
+    name = check_tumblebug_name(visit.body.get("name"))
     visit.call.check_tenant(f"ns:{name}")
     return shapes.namespace_json(name) | {"description": str(visit.body.get("description") or "")}
 
 
-async def _delete_namespace(visit: Visit) -> Any:
+async def _delete_namespace(visit: TumblebugCall) -> Any:
     async for view in visit.call.list_objects("mci", visit.namespace):
         raise Refused(Category.NOT_ALLOWED, f"{visit.namespace} has MCIs: {name_of(view.path)}", "delete them first")
     return {"message": f"The namespace {visit.names['ns']} has been deleted"}
 
 
-async def _list_connections(_visit: Visit) -> Any:
+async def _list_connections(_visit: TumblebugCall) -> Any:
     return {"connectionconfig": [shapes.connection_json(region) for region in REGIONS]}
 
 
-async def _get_connection(visit: Visit) -> Any:
+async def _get_connection(visit: TumblebugCall) -> Any:
     region = REGION_OF_CONNECTION.get(visit.names["name"])
     if region is None:
         raise Refused(Category.NOT_FOUND, f"there is no connection {visit.names['name'][:80]}")
     return shapes.connection_json(region)
 
 
-async def _create_mci(visit: Visit) -> Any:
-    path = f"{visit.namespace}:mci:{check_name(visit.body.get('name'))}"
-    spec = mci_spec(visit.body, visit.query.get("option", ""))
+async def _create_mci(visit: TumblebugCall) -> Any:
+    path = f"{visit.namespace}:mci:{check_tumblebug_name(visit.body.get('name'))}"
+    spec = translate_mci_spec(visit.body, visit.query.get("option", ""))
     if visit.headers.get("x-request-id"):
-        outcome = await visit.perform(path, "create", spec)
+        outcome = await visit.perform_action(path, "create", spec)
     else:
-        _, outcome = await visit.call.create_once(lambda _key: visit.call.build_request(path, "create", spec))
-    _check(outcome)
+        _, outcome = await visit.call.create_object_once(lambda _key: visit.call.build_request(path, "create", spec))
+    _check_outcome(outcome)
     return shapes.mci_json(*await visit.read_mci(path))
 
 
-async def _review_mci(visit: Visit) -> Any:
-    path = f"{visit.namespace}:mci:{check_name(visit.body.get('name'))}"
-    spec = mci_spec(visit.body, visit.query.get("option", ""))
-    return await review(visit.call, visit.call.build_request(path, "create", spec), visit.prices)
+async def _review_mci(visit: TumblebugCall) -> Any:
+    path = f"{visit.namespace}:mci:{check_tumblebug_name(visit.body.get('name'))}"
+    spec = translate_mci_spec(visit.body, visit.query.get("option", ""))
+    return await review_creation(visit.call, visit.call.build_request(path, "create", spec), visit.prices)
 
 
-async def _refuse_static(_visit: Visit) -> Any:
+async def _refuse_static_mci(_visit: TumblebugCall) -> Any:
     raise HTTPException(
         HTTPStatus.NOT_IMPLEMENTED, "the static form is not built: networks and keys are prepared here; use mciDynamic"
     )
 
 
-async def _list_mcis(visit: Visit) -> Any:
+async def _list_mcis(visit: TumblebugCall) -> Any:
     option = visit.query.get("option", "")
     views = [view async for view in visit.call.list_objects("mci", visit.namespace)]
     if option == "id":
@@ -238,7 +249,7 @@ async def _list_mcis(visit: Visit) -> Any:
     return {"mci": [shape(view, vms) for view, vms in found]}
 
 
-async def _get_mci(visit: Visit) -> Any:
+async def _get_mci(visit: TumblebugCall) -> Any:
     view, vms = await visit.read_mci()
     match visit.query.get("option", ""):
         case "id":
@@ -250,7 +261,7 @@ async def _get_mci(visit: Visit) -> Any:
     return shapes.mci_json(view, vms)
 
 
-async def _control(visit: Visit, path: str, actions: tuple[str, ...]) -> Any:
+async def _control_object(visit: TumblebugCall, path: str, actions: tuple[str, ...]) -> Any:
     """A GET that changes things: not for a browser that only prefetches."""
     if any("prefetch" in visit.headers.get(name, "") for name in _PREFETCH_HEADERS):
         raise HTTPException(HTTPStatus.FORBIDDEN, "an action is not prefetched")
@@ -262,24 +273,24 @@ async def _control(visit: Visit, path: str, actions: tuple[str, ...]) -> Any:
         raise HTTPException(HTTPStatus.NOT_IMPLEMENTED, f"the action {action} is not built")
     if action not in actions:
         raise Refused(Category.INVALID, f"action: {action[:40]!r} is not one of {', '.join(actions)}")
-    outcome = await visit.perform(path, action)
-    _check(outcome)
+    outcome = await visit.perform_action(path, action)
+    _check_outcome(outcome)
     return {"message": f"{action} {'is under way' if outcome is None else outcome.result} on {name_of(path)}"}
 
 
-async def _delete_mci(visit: Visit) -> Any:
+async def _delete_mci(visit: TumblebugCall) -> Any:
     view, vms = await visit.read_mci()
     living = [vm for vm in vms if vm.status not in ("Terminated", "Failed", "Undefined")]
     if living and visit.query.get("option", "") not in ("terminate", "force"):
         raise Refused(
             Category.NOT_ALLOWED, f"{name_of(view.path)} is {view.status}", "terminate it first, or: option=terminate"
         )
-    outcome = await visit.call.perform(view.path, "delete", force=visit.query.get("option") == "force")
-    _check(outcome)
+    outcome = await visit.call.perform_action(view.path, "delete", force=visit.query.get("option") == "force")
+    _check_outcome(outcome)
     return {"output": [f"[Done] VM: {name_of(vm.path)}" for vm in vms] + [f"[Done] MCI: {name_of(view.path)}"]}
 
 
-async def _get_vm(visit: Visit) -> Any:
+async def _get_vm(visit: TumblebugCall) -> Any:
     vm = await visit.call.read_object(visit.vm)
     match visit.query.get("option", ""):
         case "status":
@@ -290,12 +301,12 @@ async def _get_vm(visit: Visit) -> Any:
     return shapes.vm_json(vm)
 
 
-async def _list_subgroups(visit: Visit) -> Any:
+async def _list_subgroups(visit: TumblebugCall) -> Any:
     _, vms = await visit.read_mci()
     return {"output": sorted({str(vm.spec.get("subGroup", "")) for vm in vms})}
 
 
-async def _get_subgroup(visit: Visit) -> Any:
+async def _get_subgroup(visit: TumblebugCall) -> Any:
     _, vms = await visit.read_mci()
     found = [name_of(vm.path) for vm in vms if vm.spec.get("subGroup") == visit.names["group"]]
     if not found:
@@ -303,26 +314,28 @@ async def _get_subgroup(visit: Visit) -> Any:
     return {"output": found}
 
 
-async def _scale_out(visit: Visit) -> Any:
+async def _scale_out(visit: TumblebugCall) -> Any:
     _, before = await visit.read_mci()
-    count = whole_number(visit.body.get("numVMsToAdd"), "numVMsToAdd")
-    _check(await visit.perform(visit.mci, "scale-out", {"subGroup": visit.names["group"], "count": count}))
+    count = parse_whole_number(visit.body.get("numVMsToAdd"), "numVMsToAdd")
+    _check_outcome(
+        await visit.perform_action(visit.mci, "scale-out", {"subGroup": visit.names["group"], "count": count})
+    )
     view, vms = await visit.read_mci()
     old = {vm.path for vm in before}
     return shapes.mci_json(view, vms, [name_of(vm.path) for vm in vms if vm.path not in old])
 
 
-async def _get_request(visit: Visit) -> Any:
+async def _get_request(visit: TumblebugCall) -> Any:
     if (entry := visit.log.entries.get(visit.names["id"])) is None:
         raise Refused(Category.NOT_FOUND, f"there was no request {visit.names['id'][:80]}")
     return entry
 
 
-async def _list_requests(visit: Visit) -> Any:
+async def _list_requests(visit: TumblebugCall) -> Any:
     return {"requests": list(visit.log.entries.values())}
 
 
-async def _list_nothing(visit: Visit) -> Any:
+async def _list_nothing(visit: TumblebugCall) -> Any:
     if visit.names["resource"] not in _EMPTY_LISTS:
         raise HTTPException(HTTPStatus.NOT_IMPLEMENTED, f"{visit.names['resource'][:80]} is not built")
     return {visit.names["resource"]: []}
@@ -338,12 +351,12 @@ ROUTES: dict[tuple[str, str], Handler] = {
     ("GET",    "connConfig/{name}"):                  _get_connection,
     ("POST",   "ns/{ns}/mciDynamic"):                 _create_mci,
     ("POST",   "ns/{ns}/mciDynamicReview"):           _review_mci,
-    ("POST",   "ns/{ns}/mci"):                        _refuse_static,
+    ("POST",   "ns/{ns}/mci"):                        _refuse_static_mci,
     ("GET",    "ns/{ns}/mci"):                        _list_mcis,
     ("GET",    "ns/{ns}/mci/{mci}"):                  _get_mci,
     ("DELETE", "ns/{ns}/mci/{mci}"):                  _delete_mci,
-    ("GET",    "ns/{ns}/control/mci/{mci}"):          lambda visit: _control(visit, visit.mci, _ACTIONS),
-    ("GET",    "ns/{ns}/control/mci/{mci}/vm/{vm}"):  lambda visit: _control(visit, visit.vm, _ACTIONS[:4]),
+    ("GET",    "ns/{ns}/control/mci/{mci}"):          lambda visit: _control_object(visit, visit.mci, _ACTIONS),
+    ("GET",    "ns/{ns}/control/mci/{mci}/vm/{vm}"):  lambda visit: _control_object(visit, visit.vm, _ACTIONS[:4]),
     ("GET",    "ns/{ns}/mci/{mci}/vm/{vm}"):          _get_vm,
     ("GET",    "ns/{ns}/mci/{mci}/subgroup"):         _list_subgroups,
     ("GET",    "ns/{ns}/mci/{mci}/subgroup/{group}"): _get_subgroup,
@@ -355,13 +368,13 @@ ROUTES: dict[tuple[str, str], Handler] = {
 # fmt: on
 
 
-def _render_error(failure: Failure) -> Response:
+def _render_error(failure: ErrorAnswer) -> Response:
     text = failure.message + (f" ({failure.hint})" if failure.hint else "")
     return JSONResponse({"message": text}, failure.status)
 
 
 def build_tumblebug_app(gateway: Gateway) -> FastAPI:
     """Builds the application of this dialect."""
-    app = build_dialect_app(gateway, router, ErrorStyle(_render_error))
+    app = build_dialect_app(gateway, router, DialectErrorFormat(_render_error))
     app.state.requests = RequestLog()
     return app

@@ -23,7 +23,7 @@ _POLICIES = {
 }
 
 
-def mci_spec(body: Mapping[str, Any], option: str = "") -> dict[str, Any]:
+def translate_mci_spec(body: Mapping[str, Any], option: str = "") -> dict[str, Any]:
     """Translates an MciDynamicReq to the spec of `create`. Refuses what would be silently ignored."""
     if option not in ("", "hold"):
         raise Refused(Category.INVALID, f"option: {option[:40]!r} is not known", "leave it out, or: hold")
@@ -39,25 +39,25 @@ def mci_spec(body: Mapping[str, Any], option: str = "") -> dict[str, Any]:
         "label": body.get("label") or {},
         "option": option,
         "policyOnPartialFailure": body.get("policyOnPartialFailure") or "continue",
-        "subGroups": [_subgroup_spec(group, at) for at, group in enumerate(groups)],
+        "subGroups": [_translate_subgroup_spec(group, at) for at, group in enumerate(groups)],
     }
 
 
-def check_name(name: Any) -> str:
+def check_tumblebug_name(name: Any) -> str:
     """Returns a name as Tumblebug allows them; Refused otherwise."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise Refused(Category.INVALID, "name: a letter first, then letters, digits and dashes")
     return name
 
 
-def whole_number(text: Any, field: str) -> int:
+def parse_whole_number(text: Any, field: str) -> int:
     """Returns a number that Tumblebug sends as text; Refused, naming the field, if it is none."""
     if isinstance(text, bool) or not str(text).isdecimal() or not 1 <= int(text) <= 1_000_000:
         raise Refused(Category.INVALID, f"{field}: a whole number of 1 or more is needed")
     return int(text)
 
 
-def _subgroup_spec(group: Mapping[str, Any], at: int) -> dict[str, Any]:
+def _translate_subgroup_spec(group: Mapping[str, Any], at: int) -> dict[str, Any]:
     where = f"subGroups[{at}]"
     if group.get("rootDiskSize") not in (None, "", "default", 0):
         raise Refused(Category.INVALID, f"{where}.rootDiskSize: disks have the size of the image here", "leave it out")
@@ -65,8 +65,8 @@ def _subgroup_spec(group: Mapping[str, Any], at: int) -> dict[str, Any]:
         if not isinstance(group.get(needed), str) or not group[needed]:
             raise Refused(Category.INVALID, f"{where}.{needed}: is needed")
     spec = {
-        "name": check_name(group.get("name") or f"g{at + 1}"),
-        "subGroupSize": whole_number(group.get("subGroupSize") or "1", f"{where}.subGroupSize"),
+        "name": check_tumblebug_name(group.get("name") or f"g{at + 1}"),
+        "subGroupSize": parse_whole_number(group.get("subGroupSize") or "1", f"{where}.subGroupSize"),
         "imageId": group["imageId"],
         "label": group.get("label") or {},
     }
@@ -83,7 +83,7 @@ def _subgroup_spec(group: Mapping[str, Any], at: int) -> dict[str, Any]:
     return {**spec, **place, "specId": parts[-1]}
 
 
-async def review(call: DialectCall, request: ActionRequest, prices: Mapping[str, float]) -> dict[str, Any]:
+async def review_creation(call: DialectCall, request: ActionRequest, prices: Mapping[str, float]) -> dict[str, Any]:
     """Dry-runs a creation, and estimates its cost where prices are known."""
     spec = registry.parse_spec(request)
     assert isinstance(spec, MciSpec)

@@ -5,16 +5,16 @@ Resources in EC2 are found by their tags, so our own records are never needed to
 
 from providers.aws.cloud import AwsCloud
 from providers.aws.connection import AwsConnection
-from providers.aws.credentials import check_offline
-from providers.provider import CloudAccess, Provider
+from providers.aws.credentials import check_prerequisites
+from providers.description import CloudAccess, CloudProvider
 
 __all__ = ["PROVIDER", "AwsCloud", "AwsConnection"]
 
-PROVIDER = Provider(
+PROVIDER = CloudProvider(
     name="aws",
     connection=AwsConnection,
     cloud_access=CloudAccess(
-        open_cloud=AwsCloud, check_offline=lambda connection: check_offline(connection.credentials)
+        open_cloud=AwsCloud, check_prerequisites=lambda connection: check_prerequisites(connection.credentials)
     ),
     docs_page="docs/aws.md",
     install_extra="aws",

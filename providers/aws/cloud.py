@@ -10,10 +10,10 @@ from domain.errors import Rejected
 from domain.ports import FIRST_VM, SharedResource, VmAnswer, VmFacts, VmKey, VmOrder
 from providers.aws import tags
 from providers.aws.connection import AwsConnection
-from providers.aws.credentials import describe_source
-from providers.aws.ec2 import Ec2
-from providers.aws.network import Network
-from providers.aws.vms import Ec2Vms
+from providers.aws.credentials import describe_credentials_source
+from providers.aws.ec2 import Ec2Client
+from providers.aws.network import TenantResources
+from providers.aws.vms import Ec2VmOperator
 from providers.steps import VERBS
 
 
@@ -30,9 +30,9 @@ class AwsCloud:
         self.region = connection.region
         self._options = connection.options
         self._credentials = connection.credentials
-        self._ec2 = Ec2(connection, call_seconds)
-        self._network = Network(self._ec2, connection.options)
-        self._machines = Ec2Vms(self._ec2, self._network, connection.options)
+        self._ec2 = Ec2Client(connection, call_seconds)
+        self._network = TenantResources(self._ec2, connection.options)
+        self._machines = Ec2VmOperator(self._ec2, self._network, connection.options)
 
     async def perform_orders(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
         if complaint := self._why_unsupported(verb, region, orders):
@@ -47,32 +47,34 @@ class AwsCloud:
         self._check_region(region)
         return await self._machines.list_tagged_vms(prefix, after)
 
-    async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
+    async def list_missing_offers(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
         self._check_region(region)
         types = {name: self._options.specs.get(name, name) for name in specs}
         amis = {name: self._options.images.get(name, name) for name in images}
         offered, there = await self._list_offered_types(types.values()), await self._list_usable_images(amis.values())
         absent = [
-            f"instance type {_name_with_alias(name, real)}" for name, real in types.items() if real not in offered
+            f"instance type {_format_translated_name(name, real)}"
+            for name, real in types.items()
+            if real not in offered
         ]
-        absent += [f"image {_name_with_alias(name, real)}" for name, real in amis.items() if real not in there]
+        absent += [f"image {_format_translated_name(name, real)}" for name, real in amis.items() if real not in there]
         return [f"aws/{region} has no {what}" for what in absent]
 
-    async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
+    async def prepare_resource(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
         self._check_region(region)
         return await self._network.prepare_resource(resource, made)
 
-    async def release(self, region: str, resource: SharedResource) -> None:
+    async def release_resource(self, region: str, resource: SharedResource) -> None:
         self._check_region(region)
         await self._network.release_resource(resource)
 
     async def describe_credentials(self) -> str:
         """Returns where the credentials were found, never the credentials; raises Refused if there are none."""
-        return await asyncio.to_thread(describe_source, self._credentials, self.region)
+        return await asyncio.to_thread(describe_credentials_source, self._credentials, self.region)
 
     async def check_credentials(self) -> str:
         """Checks the credentials with a harmless EC2 read. Returns a short text, or raises a ProviderError."""
-        zones = (await self._ec2.call_reading("describe_availability_zones"))["AvailabilityZones"]
+        zones = (await self._ec2.call_read_operation("describe_availability_zones"))["AvailabilityZones"]
         return f"EC2 answers: {len(zones)} zones in {self.region}"
 
     async def close(self) -> None:
@@ -108,6 +110,6 @@ class AwsCloud:
         return ""
 
 
-def _name_with_alias(name: str, real: str) -> str:
+def _format_translated_name(name: str, real: str) -> str:
     """Names a requested spec or image, and its translation by the connection's options."""
     return f"{real!r}" if name == real else f"{real!r} (in the spec: {name!r})"

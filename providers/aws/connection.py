@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from domain.connections import Connection, ConnectionsFileModel
+from domain.connections import Connection, ConnectionsFilePart
 
 DEFAULT_OWNER = "ratchet"
 MAX_LABEL = 256  # what EC2 takes for the value of a tag
@@ -22,7 +22,7 @@ Cidr = Annotated[str, AfterValidator(_check_cidr)]
 ConnectionText = Annotated[str, Field(min_length=1, max_length=MAX_LABEL)]
 
 
-class CredentialsSource(ConnectionsFileModel):
+class CredentialsSource(ConnectionsFilePart):
     """Where the credentials come from. `default` is the SDK's own search, including instance roles."""
 
     source: Literal["default", "environment", "file", "profile"] = Field("default", alias="from")
@@ -42,7 +42,7 @@ class CredentialsSource(ConnectionsFileModel):
         return self
 
 
-class IngressRule(ConnectionsFileModel):
+class IngressRule(ConnectionsFilePart):
     """A rule that lets a network reach the VMs; without rules nothing is open."""
 
     port: int = Field(ge=1, le=65_535)
@@ -57,7 +57,7 @@ class IngressRule(ConnectionsFileModel):
         return self
 
 
-class AwsOptions(ConnectionsFileModel):
+class AwsOptions(ConnectionsFilePart):
     """How the VMs of one connection are created. The last numbers are for tests and unusual networks."""
 
     endpoint_url: str = Field("", max_length=500, pattern=r"^(https?://[^@\s]+)?$")

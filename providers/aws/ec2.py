@@ -12,7 +12,7 @@ from typing import Any
 from domain.errors import Refused, Rejected
 from providers.aws.connection import AwsConnection
 from providers.aws.credentials import open_session
-from providers.aws.errors import Declined, translate_error
+from providers.aws.errors import Ec2CallRejected, translate_error
 from providers.threads import CallThreads
 
 THREADS_PER_REGION = 32  # at least the region's VMs in flight, and a few reads
@@ -20,7 +20,7 @@ PAGE_SIZE = 1_000
 FIRST_PAUSE = 0.1
 
 
-class Ec2:
+class Ec2Client:
     """EC2's API in one region. Never retries: its callers decide.
 
     Socket timeouts bound each call, well below the `call_seconds` of a whole order.
@@ -36,11 +36,11 @@ class Ec2:
         self._client: Any = None
         self._secrets: list[str] = []
 
-    async def call_reading(self, operation: str, /, **arguments: Any) -> Any:
+    async def call_read_operation(self, operation: str, /, **arguments: Any) -> Any:
         """Makes a call that changes nothing."""
         return await self._call(operation, arguments, changing=False)
 
-    async def call_changing(self, operation: str, /, **arguments: Any) -> Any:
+    async def call_change_operation(self, operation: str, /, **arguments: Any) -> Any:
         """Makes a call that changes something; after a failure its outcome may be unknown."""
         return await self._call(operation, arguments, changing=True)
 
@@ -50,8 +50,8 @@ class Ec2:
         deadline, pause = clock() + seconds, FIRST_PAUSE
         while True:
             try:
-                return await self.call_changing(operation, **arguments)
-            except Declined as error:
+                return await self.call_change_operation(operation, **arguments)
+            except Ec2CallRejected as error:
                 if not error.is_not_found or clock() + pause > deadline:
                     raise
             await asyncio.sleep(pause)
@@ -65,7 +65,7 @@ class Ec2:
         """Yields the results of a `describe_…` call, page by page."""
         token: dict[str, str] = {}
         while True:
-            page = await self.call_reading(operation, MaxResults=PAGE_SIZE, **arguments, **token)
+            page = await self.call_read_operation(operation, MaxResults=PAGE_SIZE, **arguments, **token)
             yield page[key]
             if not page.get("NextToken"):
                 return
@@ -80,7 +80,7 @@ class Ec2:
         return await self._threads.run(self._call_in_thread, operation, arguments, changing)
 
     def _call_in_thread(self, operation: str, arguments: dict[str, Any], changing: bool) -> Any:
-        client = self._connected_client()
+        client = self._get_connected_client()
         try:
             return getattr(client, operation)(**arguments)
         except Exception as error:
@@ -89,7 +89,7 @@ class Ec2:
                 raise
             raise known from None  # the original error contains the signed request
 
-    def _connected_client(self) -> Any:
+    def _get_connected_client(self) -> Any:
         with self._making:
             if self._client is None:
                 self._client = self._connect()

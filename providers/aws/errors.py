@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-from domain.errors import NoCapacity, ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome, one_line
+from domain.errors import NoCapacity, ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome, format_one_line
 
 MAX_TEXT_LENGTH = 300
 
@@ -39,7 +39,7 @@ TOKEN_REUSED_CODES = {"IdempotentParameterMismatch", "IdempotentInstanceTerminat
 _ACCESS_KEY = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
 
 
-class Declined(Rejected):
+class Ec2CallRejected(Rejected):
     """EC2 rejected a call, with its own error code."""
 
     def __init__(self, message: str, code: str) -> None:
@@ -57,7 +57,7 @@ def translate_error(error: Exception, changing: bool, secrets: Iterable[str] = (
     botocore = import_module("botocore.exceptions")
     not_reached = (botocore.EndpointConnectionError, botocore.ConnectTimeoutError, botocore.ProxyConnectionError)
     if isinstance(error, botocore.ClientError):
-        return _translate_answer(error, changing, secrets)
+        return _translate_error_response(error, changing, secrets)
     said = redact_secrets(f"{type(error).__name__}: {error}", secrets)
     if isinstance(error, botocore.ProfileNotFound | botocore.NoCredentialsError | botocore.PartialCredentialsError):
         return Rejected(f"AWS credentials: {said}")
@@ -71,7 +71,7 @@ def translate_error(error: Exception, changing: bool, secrets: Iterable[str] = (
     return None
 
 
-def _translate_answer(error: Any, changing: bool, secrets: Iterable[str]) -> ProviderError:
+def _translate_error_response(error: Any, changing: bool, secrets: Iterable[str]) -> ProviderError:
     told, meta = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
     code, status = str(told.get("Code", "")), int(meta.get("HTTPStatusCode", 0))
     said = redact_secrets(f"{code}: {told.get('Message', '')}", secrets)
@@ -82,21 +82,21 @@ def _translate_answer(error: Any, changing: bool, secrets: Iterable[str]) -> Pro
     if code in EXPIRED_CODES:
         return Unavailable(f"{code}: the AWS credentials have expired; renew them")
     if code in NOT_TRUSTED_CODES:
-        return Declined(f"{code}: AWS does not accept these credentials; see: starter connections --check", code)
+        return Ec2CallRejected(f"{code}: AWS does not accept these credentials; see: starter connections --check", code)
     if code in NOT_PERMITTED_CODES:
-        return Declined(f"{code}: these AWS credentials may not do this; docs/aws.md lists what they need", code)
+        return Ec2CallRejected(f"{code}: these AWS credentials may not do this; docs/aws.md lists what they need", code)
     if code in OVERLOADED_CODES:
         return Unavailable(said)
     if status >= 500 or not code:
         return UnknownOutcome(said) if changing else Unavailable(said)
-    return Declined(said, code)
+    return Ec2CallRejected(said, code)
 
 
 def redact_secrets(text: str, secrets: Iterable[str]) -> str:
     """Returns the text as one short line, without these secrets and without access keys."""
     for secret in secrets:
         text = text.replace(secret, "***")
-    return one_line(_ACCESS_KEY.sub("***", text), MAX_TEXT_LENGTH)
+    return format_one_line(_ACCESS_KEY.sub("***", text), MAX_TEXT_LENGTH)
 
 
 def _read_retry_after(headers: dict[str, str]) -> float | None:

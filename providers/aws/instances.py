@@ -30,7 +30,7 @@ OPERATION_OF_VERB = {
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class Ec2Instance:
     """The fields of an EC2 instance that we use."""
 
     cloud_id: str
@@ -46,14 +46,14 @@ class Instance:
     def is_full(self) -> bool:
         return self.reason.partition(":")[0] in NO_CAPACITY_CODES
 
-    def facts(self, path: str = "") -> VmFacts:
+    def to_vm_facts(self, path: str = "") -> VmFacts:
         return VmFacts(path or self.path, self.cloud_id, self.state, self.address, self.token, self.launched)
 
 
-def parse_instance(described: dict[str, Any], public: bool) -> Instance:
+def parse_instance(described: dict[str, Any], public: bool) -> Ec2Instance:
     """Converts an element of `describe_instances`. A stopped VM has no public address; it gets another at its start."""
     tagged = tags.parse_tags(described)
-    return Instance(
+    return Ec2Instance(
         cloud_id=described["InstanceId"],
         state=VM_STATE_OF.get(described["State"]["Name"], VmState.UNKNOWN),
         address=described.get("PublicIpAddress" if public else "PrivateIpAddress") or "",

@@ -16,8 +16,8 @@ from domain.errors import Rejected, UnknownOutcome
 from domain.ports import SharedResource
 from providers.aws import tags
 from providers.aws.connection import AwsOptions, IngressRule
-from providers.aws.ec2 import Ec2
-from providers.aws.errors import Declined
+from providers.aws.ec2 import Ec2Client
+from providers.aws.errors import Ec2CallRejected
 
 NO_KEY_NAME = "none"  # cloud id in place of a key
 ANY_ADDRESS = "0.0.0.0/0"
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchTarget:
+class LaunchNetwork:
     """The subnet, security groups and key of new VMs."""
 
     subnet: str
@@ -39,13 +39,13 @@ class LaunchTarget:
         return {"SubnetId": self.subnet, "SecurityGroupIds": list(self.groups), **key}
 
 
-class Network:
+class TenantResources:
     """Creates, finds and removes what each tenant's VMs share in one region."""
 
-    def __init__(self, ec2: Ec2, options: AwsOptions) -> None:
+    def __init__(self, ec2: Ec2Client, options: AwsOptions) -> None:
         self._ec2 = ec2
         self._options = options
-        self._known: dict[tuple[str, str, str, str], LaunchTarget] = {}  # by tenant, network, groups and key
+        self._known: dict[tuple[str, str, str, str], LaunchNetwork] = {}  # by tenant, network, groups and key
 
     async def prepare_resource(self, resource: SharedResource, made: Mapping[str, str]) -> str:
         """Creates a shared resource, or finds it. Returns its id in EC2; a key's is its name."""
@@ -67,7 +67,7 @@ class Network:
             raise Rejected(f"EC2 shares no {resource.what!r}")
         await removals[resource.what](resource)
 
-    async def launch_target(self, tenant: str, network: Mapping[str, str]) -> LaunchTarget:
+    async def find_launch_network(self, tenant: str, network: Mapping[str, str]) -> LaunchNetwork:
         """Returns subnet, groups and key for a tenant's new VMs: its own, or those that the options name."""
         given = ",".join(self._options.security_groups)
         vnet, groups = network.get("vnet") or self._options.subnet, network.get("securityGroup") or given
@@ -81,7 +81,7 @@ class Network:
                 await self._check_security_group(tenant, groups)
             if key not in ("", NO_KEY_NAME, self._options.key_name):
                 await self._check_key(tenant, key)
-            self._known[wanted] = LaunchTarget(subnet, tuple(groups.split(",")), "" if key == NO_KEY_NAME else key)
+            self._known[wanted] = LaunchNetwork(subnet, tuple(groups.split(",")), "" if key == NO_KEY_NAME else key)
         return self._known[wanted]
 
     async def _subnet_of_vpc(self, tenant: str, vpc: str) -> str:
@@ -89,22 +89,24 @@ class Network:
             found = await self._list_subnets({"vpc-id": vpc, tags.TENANT_TAG: tenant})
             return min((each["SubnetId"] for each in found), default="")
 
-        return await self._find_own(find, f"subnet of {tenant} in {vpc}")
+        return await self._find_tenant_resource(find, f"subnet of {tenant} in {vpc}")
 
     async def _check_security_group(self, tenant: str, group: str) -> None:
         async def find() -> str:
             wanted = {"group-id": group, tags.TENANT_TAG: tenant}
-            return group if await self._list_owned("describe_security_groups", "SecurityGroups", wanted) else ""
+            return (
+                group if await self._list_owned_resources("describe_security_groups", "SecurityGroups", wanted) else ""
+            )
 
-        await self._find_own(find, f"security group {group} of {tenant}")
+        await self._find_tenant_resource(find, f"security group {group} of {tenant}")
 
     async def _check_key(self, tenant: str, name: str) -> None:
         async def find() -> str:
             return name if name in {pair["KeyName"] for pair in await self._list_key_pairs(tenant)} else ""
 
-        await self._find_own(find, f"key {name} of {tenant}")
+        await self._find_tenant_resource(find, f"key {name} of {tenant}")
 
-    async def _find_own(self, find: Callable[[], Awaitable[str]], what: str) -> str:
+    async def _find_tenant_resource(self, find: Callable[[], Awaitable[str]], what: str) -> str:
         """Finds what a tenant uses; searches for as long as reads may lag."""
         try:
             return await self._wait_until_visible(find, what)
@@ -115,7 +117,7 @@ class Network:
         owned = tags.shared_resource_tags(self._options.owner, resource)
 
         async def make() -> str:
-            made = await self._ec2.call_changing(
+            made = await self._ec2.call_change_operation(
                 "create_vpc", CidrBlock=self._options.cidr, TagSpecifications=tags.tag_specifications(owned, "vpc")
             )
             return str(made["Vpc"]["VpcId"])
@@ -127,7 +129,7 @@ class Network:
         return vpc
 
     async def _find_vpc(self, resource: SharedResource) -> str:
-        found = await self._list_owned("describe_vpcs", "Vpcs", _token_of_tenant(resource))
+        found = await self._list_owned_resources("describe_vpcs", "Vpcs", _token_and_tenant_tags(resource))
         return min((vpc["VpcId"] for vpc in found), default="")
 
     async def _make_subnet(self, vpc: str, owned: tags.Tags) -> None:
@@ -150,40 +152,42 @@ class Network:
         """Creates and attaches an internet gateway; public addresses need one."""
 
         async def find() -> str:
-            found = await self._list_owned(
+            found = await self._list_owned_resources(
                 "describe_internet_gateways", "InternetGateways", {tags.TOKEN_TAG: owned[tags.TOKEN_TAG]}
             )
             return min((each["InternetGatewayId"] for each in found), default="")
 
         async def make() -> str:
             specification = tags.tag_specifications(owned, "internet-gateway")
-            made = await self._ec2.call_changing("create_internet_gateway", TagSpecifications=specification)
+            made = await self._ec2.call_change_operation("create_internet_gateway", TagSpecifications=specification)
             return str(made["InternetGateway"]["InternetGatewayId"])
 
         gateway = await self._find_or_make(find, make)
         attach = self._call_until_visible("attach_internet_gateway", InternetGatewayId=gateway, VpcId=vpc)
-        await _call_unless(attach, "Resource.AlreadyAssociated")
+        await _call_ignoring_code(attach, "Resource.AlreadyAssociated")
         main = {"vpc-id": vpc, "association.main": "true"}
-        [table] = (await self._ec2.call_reading("describe_route_tables", Filters=tags.ec2_filters(main)))["RouteTables"]
+        [table] = (await self._ec2.call_read_operation("describe_route_tables", Filters=tags.ec2_filters(main)))[
+            "RouteTables"
+        ]
         if not any(route.get("GatewayId") == gateway for route in table["Routes"]):
             way = {"DestinationCidrBlock": ANY_ADDRESS, "GatewayId": gateway}
             route = self._call_until_visible("create_route", RouteTableId=table["RouteTableId"], **way)
-            await _call_unless(route, "RouteAlreadyExists")
+            await _call_ignoring_code(route, "RouteAlreadyExists")
 
     async def _make_security_group(self, resource: SharedResource, vnet: str) -> str:
         """Creates a security group; its name is unique in a VPC, so EC2 prevents duplicates."""
-        vpc = await self._vpc_of(resource.tenant, vnet)
+        vpc = await self._vpc_of_vnet(resource.tenant, vnet)
         name, owned = self._name_and_tags(resource)
 
         async def find() -> str:
-            wanted = {"vpc-id": vpc, **_token_of_tenant(resource)}
-            found = await self._list_owned("describe_security_groups", "SecurityGroups", wanted)
+            wanted = {"vpc-id": vpc, **_token_and_tenant_tags(resource)}
+            found = await self._list_owned_resources("describe_security_groups", "SecurityGroups", wanted)
             return min((each["GroupId"] for each in found), default="")
 
         async def make() -> str:
             specification = tags.tag_specifications(owned, "security-group")
             told = {"Description": f"VMs of {resource.tenant}", "VpcId": vpc, "TagSpecifications": specification}
-            await _call_unless(
+            await _call_ignoring_code(
                 self._call_until_visible("create_security_group", GroupName=name, **told), "InvalidGroup.Duplicate"
             )
             return await self._wait_until_visible(find, f"the security group {name}")
@@ -193,30 +197,32 @@ class Network:
             allow = self._call_until_visible(
                 "authorize_security_group_ingress", GroupId=group, IpPermissions=[_ingress_permission(rule)]
             )
-            await _call_unless(allow, "InvalidPermission.Duplicate")
+            await _call_ignoring_code(allow, "InvalidPermission.Duplicate")
         return group
 
     async def _make_key(self, resource: SharedResource) -> str:
         if not self._options.public_key:
             return NO_KEY_NAME
         name, owned = self._name_and_tags(resource)
-        imported = self._ec2.call_changing(
+        imported = self._ec2.call_change_operation(
             "import_key_pair",
             KeyName=name,
             PublicKeyMaterial=self._options.public_key.encode(),
             TagSpecifications=tags.tag_specifications(owned, "key-pair"),
         )
-        await _call_unless(imported, "InvalidKeyPair.Duplicate")
+        await _call_ignoring_code(imported, "InvalidKeyPair.Duplicate")
         return name
 
     async def _drop_vnet(self, resource: SharedResource) -> None:
-        for vpc in await self._list_owned("describe_vpcs", "Vpcs", self._filter_for(resource, "vpc-id")):
+        for vpc in await self._list_owned_resources(
+            "describe_vpcs", "Vpcs", self._tenant_resource_filter(resource, "vpc-id")
+        ):
             await self._drop_vpc(vpc["VpcId"])
         # An unattached gateway is found by its token only.
-        for gateway in await self._list_owned(
-            "describe_internet_gateways", "InternetGateways", _token_of_tenant(resource)
+        for gateway in await self._list_owned_resources(
+            "describe_internet_gateways", "InternetGateways", _token_and_tenant_tags(resource)
         ):
-            await self._remove("delete_internet_gateway", InternetGatewayId=gateway["InternetGatewayId"])
+            await self._remove_resource("delete_internet_gateway", InternetGatewayId=gateway["InternetGatewayId"])
 
     async def _drop_vpc(self, vpc: str) -> None:
         """Removes a VPC with its subnets and gateways. Refuses one in use first, to remove nothing by half."""
@@ -226,30 +232,30 @@ class Network:
             raise Rejected(f"{vpc} is in use by the security group {used[0]}")
         attached = {"attachment.vpc-id": vpc}
         for subnet in await self._list_subnets({"vpc-id": vpc}):
-            await self._remove("delete_subnet", SubnetId=subnet["SubnetId"])
-        for gateway in await self._list_owned("describe_internet_gateways", "InternetGateways", attached):
+            await self._remove_resource("delete_subnet", SubnetId=subnet["SubnetId"])
+        for gateway in await self._list_owned_resources("describe_internet_gateways", "InternetGateways", attached):
             name = {"InternetGatewayId": gateway["InternetGatewayId"]}
-            await self._remove("detach_internet_gateway", VpcId=vpc, **name)
-            await self._remove("delete_internet_gateway", **name)
-        await self._remove("delete_vpc", VpcId=vpc)
+            await self._remove_resource("detach_internet_gateway", VpcId=vpc, **name)
+            await self._remove_resource("delete_internet_gateway", **name)
+        await self._remove_resource("delete_vpc", VpcId=vpc)
 
     async def _drop_security_group(self, resource: SharedResource) -> None:
-        wanted = self._filter_for(resource, "group-id")
-        for group in await self._list_owned("describe_security_groups", "SecurityGroups", wanted):
-            await self._remove("delete_security_group", GroupId=group["GroupId"])
+        wanted = self._tenant_resource_filter(resource, "group-id")
+        for group in await self._list_owned_resources("describe_security_groups", "SecurityGroups", wanted):
+            await self._remove_resource("delete_security_group", GroupId=group["GroupId"])
 
     async def _drop_key(self, resource: SharedResource) -> None:
         for pair in await self._list_key_pairs(resource.tenant):
             if tags.parse_tags(pair).get(tags.TOKEN_TAG) == resource.token or pair["KeyName"] == resource.cloud_id:
-                await self._remove("delete_key_pair", KeyName=pair["KeyName"])
+                await self._remove_resource("delete_key_pair", KeyName=pair["KeyName"])
 
-    async def _remove(self, operation: str, **arguments: str) -> None:
+    async def _remove_resource(self, operation: str, **arguments: str) -> None:
         """Removes a resource; one that is gone counts as removed. Retries while a terminated VM still uses it."""
         deadline = _monotonic() + self._options.lag_seconds * DETACH_SECONDS
         while True:
             try:
-                await self._ec2.call_changing(operation, **arguments)
-            except Declined as error:
+                await self._ec2.call_change_operation(operation, **arguments)
+            except Ec2CallRejected as error:
                 if error.is_not_found:
                     return
                 if error.code != "DependencyViolation" or _monotonic() > deadline:
@@ -278,7 +284,7 @@ class Network:
             await asyncio.sleep(min(self._options.poll_seconds, 1.0))
         return found
 
-    async def _vpc_of(self, tenant: str, vnet: str) -> str:
+    async def _vpc_of_vnet(self, tenant: str, vnet: str) -> str:
         """Returns the VPC of a vnet, which is the tenant's VPC or a subnet that the options name."""
         if not vnet.startswith("subnet-"):
             await self._subnet_of_vpc(tenant, vnet)
@@ -295,21 +301,21 @@ class Network:
         wanted = tags.ec2_filters(
             {tags.OWNER_TAG: self._options.owner, tags.TENANT_TAG: tenant, tags.SHARED_TAG: "sshKey"}
         )
-        found: list[Any] = (await self._ec2.call_reading("describe_key_pairs", Filters=wanted))["KeyPairs"]
+        found: list[Any] = (await self._ec2.call_read_operation("describe_key_pairs", Filters=wanted))["KeyPairs"]
         return found
 
     async def _list_subnets(self, wanted: Mapping[str, str]) -> list[Any]:
-        return await self._list_owned("describe_subnets", "Subnets", wanted)
+        return await self._list_owned_resources("describe_subnets", "Subnets", wanted)
 
-    async def _list_owned(self, operation: str, key: str, wanted: Mapping[str, str]) -> list[Any]:
+    async def _list_owned_resources(self, operation: str, key: str, wanted: Mapping[str, str]) -> list[Any]:
         return await self._ec2.read_all_pages(
             operation, key, Filters=tags.ec2_filters({tags.OWNER_TAG: self._options.owner, **wanted})
         )
 
-    def _filter_for(self, resource: SharedResource, field: str) -> dict[str, str]:
+    def _tenant_resource_filter(self, resource: SharedResource, field: str) -> dict[str, str]:
         """Returns the filter for a tenant's resource: by token, which also finds duplicates, or else by id."""
         if resource.token:
-            return _token_of_tenant(resource)
+            return _token_and_tenant_tags(resource)
         return {field: resource.cloud_id, tags.TENANT_TAG: resource.tenant}
 
     def _name_and_tags(self, resource: SharedResource) -> tuple[str, tags.Tags]:
@@ -317,15 +323,15 @@ class Network:
         return tags.shared_resource_name(owner, resource), tags.shared_resource_tags(owner, resource)
 
 
-def _token_of_tenant(resource: SharedResource) -> dict[str, str]:
+def _token_and_tenant_tags(resource: SharedResource) -> dict[str, str]:
     return {tags.TOKEN_TAG: resource.token, tags.TENANT_TAG: resource.tenant}
 
 
-async def _call_unless(call: Awaitable[T], code: str) -> T | None:
+async def _call_ignoring_code(call: Awaitable[T], code: str) -> T | None:
     """Awaits the call; returns None if EC2 answers with this code, which says that it was done before."""
     try:
         return await call
-    except Declined as error:
+    except Ec2CallRejected as error:
         if error.code != code:
             raise
         return None

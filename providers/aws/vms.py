@@ -25,27 +25,27 @@ from domain.ports import VmFacts, VmKey, VmOrder, VmState
 from domain.registry import tenant_of
 from providers.aws import instances, tags
 from providers.aws.connection import AwsOptions
-from providers.aws.ec2 import Ec2
-from providers.aws.errors import TOKEN_REUSED_CODES, Declined
-from providers.aws.instances import Instance
-from providers.aws.network import LaunchTarget, Network
+from providers.aws.ec2 import Ec2Client
+from providers.aws.errors import TOKEN_REUSED_CODES, Ec2CallRejected
+from providers.aws.instances import Ec2Instance
+from providers.aws.network import LaunchNetwork, TenantResources
 from providers.aws.ratelimit import RateLimiter
-from providers.listings import Listings
-from providers.steps import PolledVms, VmTask, is_living, why_outdated
+from providers.listings import VmListingCache
+from providers.steps import PendingVmOrder, PolledVms, is_living, why_outdated
 
 VALUES_PER_FILTER = 200  # per filter in EC2
 
 
-class Ec2Vms(PolledVms[Instance]):
+class Ec2VmOperator(PolledVms[Ec2Instance]):
     """Carries out orders on the VMs of one region, and describes them."""
 
-    def __init__(self, ec2: Ec2, network: Network, options: AwsOptions) -> None:
+    def __init__(self, ec2: Ec2Client, network: TenantResources, options: AwsOptions) -> None:
         super().__init__("EC2", f"tag {tags.PATH_TAG}", options.poll_seconds, options.wait_seconds)
         self._ec2 = ec2
         self._network = network
         self._options = options
         self._pace = RateLimiter(options.launches_per_second)
-        self._listings = Listings()
+        self._listings = VmListingCache()
 
     async def list_tagged_vms(self, prefix: str, after: VmKey) -> list[VmFacts]:
         """Returns a page of our living VMs at or below a path, or of all.
@@ -67,7 +67,7 @@ class Ec2Vms(PolledVms[Instance]):
         async for some in self._iterate_instances(wanted):
             fitting = [
                 facts
-                for facts in (instance.facts() for instance in some)
+                for facts in (instance.to_vm_facts() for instance in some)
                 if facts.state is not VmState.TERMINATED  # EC2 lists those for about an hour
                 and facts.key > after
                 and (not prefix or f"{facts.path}:".startswith(f"{prefix}:"))
@@ -75,38 +75,40 @@ class Ec2Vms(PolledVms[Instance]):
             next_ones = heapq.nsmallest(most, [*next_ones, *fitting], key=attrgetter("key"))
         return next_ones
 
-    async def _issue_orders(self, verb: str, tasks: Sequence[VmTask[Instance]]) -> None:
+    async def _issue_orders(self, verb: str, tasks: Sequence[PendingVmOrder[Ec2Instance]]) -> None:
         if verb == "create":
             await self._refuse_outdated(tasks)
             await asyncio.gather(*(self._launch_vm(task) for task in tasks if task.answer is None))
         elif tasks:
             await self._apply_verb_to_all(verb, tasks)
 
-    async def _refuse_outdated(self, tasks: Sequence[VmTask[Instance]]) -> None:
+    async def _refuse_outdated(self, tasks: Sequence[PendingVmOrder[Ec2Instance]]) -> None:
         """Refuses to create a VM at a path where a later action has given an order, even if its VM is gone."""
         epochs: dict[str, int] = {}
-        for page in _filter_pages({tags.escape_filter_value(task.order.path) for task in tasks}):
+        for page in _split_filter_values({tags.escape_filter_value(task.order.path) for task in tasks}):
             for vm in await self._find_instances({tags.PATH_TAG: page, tags.OWNER_TAG: self._options.owner}):
                 epochs[vm.path] = max(epochs.get(vm.path, 0), vm.epoch)
         for task in tasks:
             task.answer = why_outdated(task.order, epochs.get(task.order.path, 0))
 
-    async def _tag_epochs(self, tasks: Sequence[VmTask[Instance]]) -> None:
+    async def _tag_epochs(self, tasks: Sequence[PendingVmOrder[Ec2Instance]]) -> None:
         """Tags VMs with the epochs of their orders, one call per epoch."""
         signed: dict[int, list[str]] = {}
         for task in tasks:
             if task.seen and task.seen.epoch < task.order.epoch:
                 signed.setdefault(task.order.epoch, []).append(task.seen.cloud_id)
         for epoch, ids in signed.items():
-            await self._ec2.call_changing("create_tags", Resources=ids, Tags=tags.tag_pairs(tags.epoch_tags(epoch)))
+            await self._ec2.call_change_operation(
+                "create_tags", Resources=ids, Tags=tags.tag_pairs(tags.epoch_tags(epoch))
+            )
 
-    async def _apply_verb_to_all(self, verb: str, tasks: Sequence[VmTask[Instance]]) -> None:
+    async def _apply_verb_to_all(self, verb: str, tasks: Sequence[PendingVmOrder[Ec2Instance]]) -> None:
         """Sends one call for all VMs. EC2 refuses it as a whole, so after a refusal sends one call per VM."""
         ids = [task.seen.cloud_id for task in tasks if task.seen]
         try:
             await self._tag_epochs(tasks)
-            await self._ec2.call_changing(instances.OPERATION_OF_VERB[verb], InstanceIds=ids)
-        except Declined as error:
+            await self._ec2.call_change_operation(instances.OPERATION_OF_VERB[verb], InstanceIds=ids)
+        except Ec2CallRejected as error:
             if len(tasks) > 1:
                 for task in tasks:
                     await self._apply_verb_to_all(verb, [task])
@@ -119,15 +121,17 @@ class Ec2Vms(PolledVms[Instance]):
             for task in tasks:
                 task.ordered = True
                 if verb == "reboot" and task.seen:  # a rebooting VM stays `running`
-                    task.answer = task.seen.facts()
+                    task.answer = task.seen.to_vm_facts()
 
-    async def _launch_vm(self, task: VmTask[Instance]) -> None:
+    async def _launch_vm(self, task: PendingVmOrder[Ec2Instance]) -> None:
         try:
-            home = await self._network.launch_target(tenant_of(task.order.path), task.order.spec.get("network") or {})
+            home = await self._network.find_launch_network(
+                tenant_of(task.order.path), task.order.spec.get("network") or {}
+            )
             wanted = self._launch_arguments(task.order, home)
             await self._pace.wait_for_turn()
             made = await self._ec2.call_until_visible("run_instances", self._options.lag_seconds, **wanted)
-        except Declined as error:
+        except Ec2CallRejected as error:
             if error.code not in TOKEN_REUSED_CODES:
                 task.answer = error
             task.ordered = True  # created before: found by its token
@@ -137,7 +141,7 @@ class Ec2Vms(PolledVms[Instance]):
             task.ordered = True
             task.order = replace(task.order, cloud_id=made["Instances"][0]["InstanceId"])
 
-    def _launch_arguments(self, order: VmOrder, home: LaunchTarget) -> dict[str, Any]:
+    def _launch_arguments(self, order: VmOrder, home: LaunchNetwork) -> dict[str, Any]:
         """Returns the arguments that create a VM. They are the same for a repeated order, as EC2 compares them."""
         options, spec = self._options, order.spec
         size, image = str(spec.get("specId", "")), str(spec.get("imageId", ""))
@@ -156,23 +160,23 @@ class Ec2Vms(PolledVms[Instance]):
             **home.launch_arguments(),
         }
 
-    async def _refresh_vms(self, tasks: Sequence[VmTask[Instance]]) -> None:
+    async def _refresh_vms(self, tasks: Sequence[PendingVmOrder[Ec2Instance]]) -> None:
         """Reads the VMs' state, by id or by creation token."""
         by_id = {task.order.cloud_id for task in tasks if task.order.cloud_id.startswith("i-")}
         by_token = {task.order.token for task in tasks if not task.order.cloud_id and task.order.token}
-        found: dict[str, Instance] = {}
-        for page in _filter_pages(by_id):
+        found: dict[str, Ec2Instance] = {}
+        for page in _split_filter_values(by_id):
             found |= {instance.cloud_id: instance for instance in await self._find_instances({"instance-id": page})}
-        for page in _filter_pages(by_token):
+        for page in _split_filter_values(by_token):
             seen = await self._find_instances({tags.TOKEN_TAG: page, tags.OWNER_TAG: self._options.owner})
             found |= {instance.token: instance for instance in sorted(seen, key=is_living)}
         for task in tasks:
             task.seen = found.get(task.order.cloud_id or task.order.token)
 
-    async def _find_instances(self, wanted: dict[str, str | Sequence[str]]) -> list[Instance]:
+    async def _find_instances(self, wanted: dict[str, str | Sequence[str]]) -> list[Ec2Instance]:
         return [instance async for page in self._iterate_instances(wanted) for instance in page]
 
-    async def _iterate_instances(self, wanted: dict[str, str | Sequence[str]]) -> AsyncIterator[list[Instance]]:
+    async def _iterate_instances(self, wanted: dict[str, str | Sequence[str]]) -> AsyncIterator[list[Ec2Instance]]:
         """Yields EC2's pages of the instances that match."""
         public = self._options.public_addresses
         async for groups in self._ec2.iterate_pages(
@@ -181,7 +185,7 @@ class Ec2Vms(PolledVms[Instance]):
             yield [instances.parse_instance(each, public) for group in groups for each in group["Instances"]]
 
 
-def _filter_pages(values: set[str]) -> Iterator[list[str]]:
+def _split_filter_values(values: set[str]) -> Iterator[list[str]]:
     rest = iter(sorted(values))
     while page := list(islice(rest, VALUES_PER_FILTER)):
         yield page

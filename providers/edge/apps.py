@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from domain.edge.messages import CrmRequest
 from domain.errors import Rejected
-from domain.fields import describe_validation_errors
 from domain.services.definition import Node
 from domain.services.ports import Backend, ServiceOrder
 from domain.services.rollout import ServiceFacts
+from domain.validation import describe_validation_errors
 
 
 class SiteApps:
@@ -36,7 +36,7 @@ class SiteApps:
                 facts = await self._find(order.path)
                 if facts is None:  # it was just being removed as a leftover
                     await self._backend.apply_orders([order])
-                elif facts.is_settled(order.generation):
+                elif facts.is_rolled_out(order.generation):
                     return {"backend": self._backend.name, "instances": facts.current}
                 elif facts.is_failing(order.generation):
                     raise Rejected(facts.describe())

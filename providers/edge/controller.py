@@ -10,7 +10,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from domain.edge import messages as wire
-from domain.edge.floods import READING_TASK_TIMEOUT
+from domain.edge.budgets import READING_TASK_TIMEOUT
 from domain.errors import Refused
 from domain.wire import ACTIONS_QUEUE, companion_id
 from providers.edge.token import CrmToken
@@ -48,7 +48,7 @@ class ControllerClient:
                 static_summary=f"connections of the CRM of {self._cloudlet}",
             )
 
-        return await self._retry_until_taken(start)
+        return await self._retry_until_accepted(start)
 
     async def read_known_notify_id(self) -> int:
         """Returns the highest notify-id that the controller knows; 0 if no CRM is connected."""
@@ -87,9 +87,9 @@ class ControllerClient:
         async def signal() -> None:
             await self._client.get_workflow_handle(workflow_id).signal(name, message)
 
-        return await self._retry_until_taken(signal, full)
+        return await self._retry_until_accepted(signal, full)
 
-    async def _retry_until_taken(self, call: Any, full: bool = True) -> bool:
+    async def _retry_until_accepted(self, call: Any, full: bool = True) -> bool:
         """Repeats a call until Temporal accepts it. Returns False if nobody receives it, or the receiver is full."""
         pause = FIRST_PAUSE
         while True:

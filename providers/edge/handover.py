@@ -28,7 +28,7 @@ class CrmHandover:
 
     def register_process(self) -> None:
         """Stores the pid of this version's process: the other version finds it there in the hand-over of an upgrade."""
-        self._platform.write_fact(f"pid-{self._version}", os.getpid())
+        self._platform.write_crm_value(f"pid-{self._version}", os.getpid())
 
     async def start_successor(self, version: str) -> str | None:
         """Starts the next CRM, or finds it started, and watches it. Returns why it failed.
@@ -44,7 +44,7 @@ class CrmHandover:
             self._watching = False
 
     async def _start_process(self, version: str) -> str:
-        if is_crm_process(pid := int(self._platform.read_fact(f"pid-{version}", 0))):
+        if is_crm_process(pid := int(self._platform.read_crm_value(f"pid-{version}", 0))):
             while is_crm_process(pid):  # noqa: ASYNC110
                 await asyncio.sleep(WATCH_SECONDS)  # not our child, so there is no event
             return f"{version} ended before it took over"
@@ -59,21 +59,21 @@ class CrmHandover:
             )
         finally:
             os.close(log)
-        self._platform.write_fact(f"pid-{version}", process.pid)
+        self._platform.write_crm_value(f"pid-{version}", process.pid)
         code = await process.wait()
         return f"{version} ended with {code} before it took over"
 
     async def end_failed_successor(self, version: str) -> None:
         """Ends the CRM process that failed to take over."""
-        pid = int(self._platform.read_fact(f"pid-{version}", 0))
+        pid = int(self._platform.read_crm_value(f"pid-{version}", 0))
         if pid and pid != os.getpid():
             await end_process(pid)
-        self._platform.write_fact(f"pid-{version}", 0)
+        self._platform.write_crm_value(f"pid-{version}", 0)
 
     async def end_predecessor(self) -> None:
         """Ends the previous CRM process, once this one can serve."""
         if self._predecessor:
-            await end_process(int(self._platform.read_fact(f"pid-{self._predecessor}", 0)))
+            await end_process(int(self._platform.read_crm_value(f"pid-{self._predecessor}", 0)))
             self._predecessor = ""
 
 

@@ -13,7 +13,7 @@ import structlog
 from domain.edge.faults import CrmFault, CrmFaultKind
 from domain.edge.messages import CrmRequest, CrmVerb, instance_spec_digest
 from domain.edge.tables import APP
-from domain.errors import RatchetError, Superseded, one_line
+from domain.errors import RatchetError, Superseded, format_one_line
 from domain.paths import kind_of
 from providers.edge.apps import SiteApps
 from providers.edge.platform import SimulatedPlatform
@@ -59,7 +59,7 @@ class InstanceJobs:
         self._apps = apps  # without them, apps are simulated
         self._jobs: dict[str, _InstanceJob] = {}
 
-    def accept_request(self, request: CrmRequest) -> None:
+    def start_request_job(self, request: CrmRequest) -> None:
         running = self._jobs.get(request.path)
         if running and not running.task.done():
             if running.is_same_request(request):
@@ -67,7 +67,7 @@ class InstanceJobs:
                 return
             running.task.cancel()
         before = running.task if running else None
-        job = _InstanceJob(request, asyncio.create_task(self._run_after(before, request)))
+        job = _InstanceJob(request, asyncio.create_task(self._run_job_after(before, request)))
         self._jobs[request.path] = job
 
     async def report_progress(self, request: CrmRequest) -> None:
@@ -82,7 +82,7 @@ class InstanceJobs:
                 request, {"state": "Ready" if self.platform.has_instance(request.path) else "NotPresent"}
             )
 
-    def list_states(self) -> dict[str, dict[str, str]]:
+    def list_instance_states(self) -> dict[str, dict[str, str]]:
         """Returns the states of all instances on the platform or in work."""
         found = {
             path: {"state": "Ready", "digest": instance_spec_digest(spec) if spec else ""}
@@ -118,7 +118,7 @@ class InstanceJobs:
             job.task.cancel()
         await asyncio.gather(*(job.task for job in self._jobs.values()), return_exceptions=True)
 
-    async def _run_after(self, before: asyncio.Task[None] | None, request: CrmRequest) -> None:
+    async def _run_job_after(self, before: asyncio.Task[None] | None, request: CrmRequest) -> None:
         """Runs the job after the one before has ended: never two changes of one instance at a time."""
         if before:
             await asyncio.wait([before])
@@ -141,10 +141,10 @@ class InstanceJobs:
         try:
             runtime = await self._apply_request(request)
         except Superseded as error:  # no answer, as the later action would receive it
-            _log.warning("refused: of an action that is over", order=request.request_key, error=one_line(error))
+            _log.warning("refused: of an action that is over", order=request.request_key, error=format_one_line(error))
             return
         except RatchetError as error:
-            await self._send_report(request, {"state": failed, "errors": [one_line(error)]}, times)
+            await self._send_report(request, {"state": failed, "errors": [format_one_line(error)]}, times)
             return
         if kind is CrmFaultKind.CRASH_AFTER:
             crash_process()
@@ -183,7 +183,7 @@ class InstanceJobs:
 
     def _is_recorded(self, request: CrmRequest) -> bool:
         """Tells whether this is a repeated request, as from a controller that died after sending."""
-        same = self.platform.digest_of_instance(request.path) == instance_spec_digest(request.spec)
+        same = self.platform.spec_digest_of_instance(request.path) == instance_spec_digest(request.spec)
         return same and self._was_last_change(request)
 
     def _was_last_change(self, request: CrmRequest) -> bool:

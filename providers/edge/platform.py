@@ -47,7 +47,7 @@ class SimulatedPlatform:
     def has_instance(self, path: str) -> bool:
         return self._db.execute("SELECT 1 FROM things WHERE path = ?", (path,)).fetchone() is not None
 
-    def digest_of_instance(self, path: str) -> str:
+    def spec_digest_of_instance(self, path: str) -> str:
         row = self._db.execute("SELECT spec FROM things WHERE path = ?", (path,)).fetchone()
         return instance_spec_digest(json.loads(row[0])) if row and row[0] else ""
 
@@ -67,7 +67,7 @@ class SimulatedPlatform:
         self._db.execute("INSERT INTO ledger (verb, path, key) VALUES ('delete', ?, ?)", (path, key))
         self._db.execute("COMMIT")
 
-    def list_changes(self, path: str) -> list[str]:
+    def list_applied_verbs(self, path: str) -> list[str]:
         """Returns the verbs that were applied to an instance, in order."""
         rows = self._db.execute("SELECT verb FROM ledger WHERE path = ? ORDER BY number", (path,)).fetchall()
         return [verb for (verb,) in rows]
@@ -80,7 +80,7 @@ class SimulatedPlatform:
 
     # The CRM's memory.
 
-    def accepts_epoch(self, path: str, epoch: int) -> bool:
+    def record_epoch_unless_late(self, path: str, epoch: int) -> bool:
         """Records the epoch; returns False if a later action has given an order about the object."""
         if not epoch:
             return True
@@ -114,22 +114,22 @@ class SimulatedPlatform:
         self._db.execute("DELETE FROM expected")
         self._db.execute("COMMIT")
 
-    def read_fact(self, name: str, default: Any = None) -> Any:
+    def read_crm_value(self, name: str, default: Any = None) -> Any:
         row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return json.loads(row[0]) if row else default
 
-    def write_fact(self, name: str, value: Any) -> None:
+    def write_crm_value(self, name: str, value: Any) -> None:
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
 
-    def list_pids(self) -> list[int]:
+    def list_crm_pids(self) -> list[int]:
         """Returns the pids of CRM processes that have served this cloudlet; some may be gone."""
         rows = self._db.execute("SELECT value FROM facts WHERE name LIKE 'pid-%' ORDER BY name").fetchall()
         return [pid for (value,) in rows if (pid := json.loads(value))]
 
     def next_notify_id(self, known: int) -> int:
         """Returns a notify-id higher than all before, here and at the controller."""
-        fresh = max(int(self.read_fact("notify_id", 0)), known) + 1
-        self.write_fact("notify_id", fresh)
+        fresh = max(int(self.read_crm_value("notify_id", 0)), known) + 1
+        self.write_crm_value("notify_id", fresh)
         return fresh
 
     # Faults.

@@ -56,7 +56,7 @@ class CrmToken:
                 out.write(text)
             beside.replace(self.file)  # atomic for a CRM that reads it now
         except OSError as error:
-            raise self._unusable(f"cannot be written: {error.strerror}") from error
+            raise self._unusable_token_error(f"cannot be written: {error.strerror}") from error
         return _encode_public_key(new)
 
     def _load_private_key(self) -> Ed25519PrivateKey:
@@ -66,17 +66,17 @@ class CrmToken:
 
         try:
             if self.file.stat().st_mode & 0o077:
-                raise self._unusable("can be read by others", f"chmod 600 {self.file}")
+                raise self._unusable_token_error("can be read by others", f"chmod 600 {self.file}")
             found = load_pem_private_key(self.file.read_bytes(), None)
         except OSError as error:
-            raise self._unusable(f"cannot be read: {error.strerror}") from error
+            raise self._unusable_token_error(f"cannot be read: {error.strerror}") from error
         except (ValueError, TypeError) as error:
-            raise self._unusable("is not a private key") from error
+            raise self._unusable_token_error("is not a private key") from error
         if not isinstance(found, Ed25519PrivateKey):
-            raise self._unusable("is a key of another kind")
+            raise self._unusable_token_error("is a key of another kind")
         return found
 
-    def _unusable(self, why: str, hint: str = "") -> Refused:
+    def _unusable_token_error(self, why: str, hint: str = "") -> Refused:
         written = hint or "make another one: starter crm token --cloudlet ORG/NAME"
         return Refused(Category.INVALID, f"the token in {self.file} {why}", written)
 

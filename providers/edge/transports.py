@@ -20,7 +20,7 @@ from temporalio.service import RPCError
 from domain.edge import messages as wire
 from domain.edge.messages import CrmAddress, CrmRequest, CrmRequests
 from domain.edge.ports import ProveRight
-from domain.errors import RatchetError, Rejected, Unavailable, UnknownOutcome, one_line
+from domain.errors import RatchetError, Rejected, Unavailable, UnknownOutcome, format_one_line
 
 GATHER_SECONDS = 0.002  # seconds that a first request waits for others, to share one task
 MAX_REQUESTS_PER_TASK = 100
@@ -44,17 +44,17 @@ class _OutgoingRequests:
     def size(self) -> int:
         return sum(len(request.model_dump_json()) for request in self.requests)
 
-    def fail_with(self, error: BaseException) -> None:
+    def fail_requests(self, error: BaseException) -> None:
         if not self.sent.done():
             self.sent.set_exception(error)
             self.sent.exception()  # marked as retrieved, as the sender may be gone
 
-    async def prove_right(self) -> bool:
+    async def check_still_allowed(self) -> bool:
         """Proves the right just before sending: the requests may have waited in a frozen worker."""
         try:
             await self.prove()
         except RatchetError as error:
-            self.fail_with(error)
+            self.fail_requests(error)
             return False
         return True
 
@@ -72,10 +72,10 @@ class TaskQueueTransport:
         letter = _OutgoingRequests(requests, prove)
         self._waiting.setdefault(queue, []).append(letter)
         if queue not in self._senders:
-            self._senders[queue] = asyncio.create_task(self._send_waiting(queue))
+            self._senders[queue] = asyncio.create_task(self._send_waiting_batches(queue))
         await asyncio.shield(letter.sent)
 
-    async def _send_waiting(self, queue: str) -> None:
+    async def _send_waiting_batches(self, queue: str) -> None:
         """Sends one batch after the other until none is left."""
         await asyncio.sleep(GATHER_SECONDS)
         try:
@@ -86,7 +86,7 @@ class TaskQueueTransport:
             del self._senders[queue]
 
     async def _send_bundle(self, queue: str, letters: list[_OutgoingRequests]) -> None:
-        may = await asyncio.gather(*(letter.prove_right() for letter in letters))
+        may = await asyncio.gather(*(letter.check_still_allowed() for letter in letters))
         going = [letter for letter, goes in zip(letters, may, strict=True) if goes]
         try:
             if going:
@@ -95,7 +95,9 @@ class TaskQueueTransport:
                 letter.sent.set_result(None)
         except RPCError as error:
             for letter in going:
-                letter.fail_with(Unavailable(f"Temporal did not take the request: {one_line(error.message, 200)}"))
+                letter.fail_requests(
+                    Unavailable(f"Temporal did not take the request: {format_one_line(error.message, 200)}")
+                )
 
     async def _start_activity(self, queue: str, requests: list[CrmRequest]) -> None:
         await self._client.start_activity(
@@ -131,17 +133,17 @@ class WebhookTransport:
     """
 
     def __init__(self, allowed: Sequence[str] | None = None) -> None:
-        self._allowed = None if allowed is None else {_origin_of(url) for url in allowed}
+        self._allowed = None if allowed is None else {_origin_of_url(url) for url in allowed}
 
     async def send_requests(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
-        if self._allowed is not None and _origin_of(to.url) not in self._allowed:
+        if self._allowed is not None and _origin_of_url(to.url) not in self._allowed:
             raise Rejected(f"the webhook {to.url[:80]!r} is not among RATCHET_WEBHOOKS of the workers")
         body = CrmRequests(requests=list(requests)).model_dump_json().encode()
         await prove()
         await asyncio.to_thread(_post_json, to.url, body)
 
 
-def _origin_of(url: str) -> tuple[str, str, int | None]:
+def _origin_of_url(url: str) -> tuple[str, str, int | None]:
     """Returns scheme, host and port of a URL; an empty host if it has none."""
     try:
         parts = urlsplit(url)
@@ -154,11 +156,11 @@ def _origin_of(url: str) -> tuple[str, str, int | None]:
 def _make_opener() -> urllib.request.OpenerDirector:
     """Returns an opener that follows no redirect: one could lead into networks that only the worker reaches."""
 
-    class NoRedirects(urllib.request.HTTPRedirectHandler):  # not at import: a workflow's sandbox would refuse it
+    class NoRedirectHandler(urllib.request.HTTPRedirectHandler):  # not at import: a workflow's sandbox would refuse it
         def redirect_request(self, *args: object) -> None:
             return None
 
-    return urllib.request.build_opener(NoRedirects)
+    return urllib.request.build_opener(NoRedirectHandler)
 
 
 def _post_json(url: str, body: bytes) -> None:
@@ -175,8 +177,8 @@ def _post_json(url: str, body: bytes) -> None:
             Rejected(told) if 300 <= error.code < 500 and error.code not in (408, 429) else Unavailable(told)
         ) from error
     except urllib.error.URLError as error:  # the request was not sent completely
-        raise Unavailable(f"the webhook cannot be reached: {one_line(str(error.reason), 200)}") from error
+        raise Unavailable(f"the webhook cannot be reached: {format_one_line(str(error.reason), 200)}") from error
     except (ValueError, InvalidURL) as error:
         raise Rejected(f"not a URL for a webhook: {url[:80]!r}") from error
     except (OSError, HTTPException) as error:  # it may have arrived; a CRM recognises a repeated request by its key
-        raise UnknownOutcome(f"the webhook did not answer: {one_line(error, 200)}") from error
+        raise UnknownOutcome(f"the webhook did not answer: {format_one_line(error, 200)}") from error

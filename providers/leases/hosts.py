@@ -13,13 +13,13 @@ from functools import partial
 import sqlalchemy as sa
 
 from domain.errors import Rejected
-from domain.leases.messages import DesiredHolding, HostTenant
+from domain.leases.messages import DesiredHolding, HeldHost
 from domain.paths import name_of
 from domain.ports import TransactionRunner
-from providers.epochs import refuse_late_order
+from providers.epochs import late_order_error
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.tables import PathText, metadata
-from providers.tables import is_at_or_below
+from providers.tables import at_or_below_condition
 
 PROVIDER_NAME = "hosts"
 PAGE_SIZE = 1_000
@@ -87,39 +87,41 @@ class SimulatedHosts:
     def __init__(self, database: TransactionRunner) -> None:
         self._provider = SimulatedProvider(PROVIDER_NAME, database)
 
-    async def set_holding(self, holding: DesiredHolding) -> None:
+    async def set_reservation_hosts(self, holding: DesiredHolding) -> None:
         """Makes the reservation hold exactly these hosts. A stale order changes nothing."""
         verb, pool = "create" if holding.hosts else "terminate", holding.reservation.split(":")[1]
         paths = (holding.reservation, *holding.hosts)
-        await self._provider.perform_call(verb, pool, paths, partial(_set_holding, holding=holding))
+        await self._provider.perform_call(verb, pool, paths, partial(_set_reservation_hosts, holding=holding))
 
     async def take_back_hosts(self, reservation: str, generation: int) -> int:
         """Whatever it holds, under whatever token."""
         work = partial(_take_back_hosts, reservation=reservation, generation=generation)
         return await self._provider.perform_call("terminate", reservation.split(":")[1], (reservation,), work)
 
-    async def list_living(self, prefix: str, after: tuple[str, str]) -> list[HostTenant]:
+    async def list_existing_objects(self, prefix: str, after: tuple[str, str]) -> list[HeldHost]:
         last = {"last_reservation": after[0], "last_host": after[1]}
-        query = _SELECT_LIVING.where(is_at_or_below(tenants.c.reservation, prefix))
+        query = _SELECT_LIVING.where(at_or_below_condition(tenants.c.reservation, prefix))
         return await self._provider.run_transaction(
-            lambda connection: [HostTenant(**row._mapping) for row in connection.execute(query, last)]
+            lambda connection: [HeldHost(**row._mapping) for row in connection.execute(query, last)]
         )
 
-    async def held(self, reservations: Sequence[str]) -> list[HostTenant]:
+    async def list_held_hosts(self, reservations: Sequence[str]) -> list[HeldHost]:
         """Returns what these reservations hold."""
         query = _TENANTS.where(tenants.c.reservation.in_(reservations))
         return await self._provider.run_transaction(
-            lambda connection: [HostTenant(**row._mapping) for row in connection.execute(query)]
+            lambda connection: [HeldHost(**row._mapping) for row in connection.execute(query)]
         )
 
-    async def list_all_tenants(self) -> list[HostTenant]:
+    async def list_all_tenancies(self) -> list[HeldHost]:
         """Everything that is held now."""
-        return await self.list_tenants("")
+        return await self.list_tenancies_below("")
 
-    async def list_tenants(self, prefix: str) -> list[HostTenant]:
+    async def list_tenancies_below(self, prefix: str) -> list[HeldHost]:
         """What is held by reservations at or below a path."""
-        found: list[HostTenant] = []
-        while page := await self.list_living(prefix, (found[-1].reservation, found[-1].host) if found else ("", "")):
+        found: list[HeldHost] = []
+        while page := await self.list_existing_objects(
+            prefix, (found[-1].reservation, found[-1].host) if found else ("", "")
+        ):
             found += page
         return found
 
@@ -134,7 +136,7 @@ def _take_back_hosts(connection: sa.Connection, reservation: str, generation: in
     return connection.execute(_DELETE_ALL_TENANCIES, {"which": reservation}).rowcount
 
 
-def _set_holding(connection: sa.Connection, holding: DesiredHolding) -> None:
+def _set_reservation_hosts(connection: sa.Connection, holding: DesiredHolding) -> None:
     _refuse_if_outdated(connection, holding.reservation, holding.generation)
     mine = {"mine": holding.token}
     row = connection.execute(_LOCK_ORDER, mine).mappings().one_or_none()
@@ -148,7 +150,7 @@ def _set_holding(connection: sa.Connection, holding: DesiredHolding) -> None:
         connection.execute(_DELETE_TENANCIES, mine)
         if holding.hosts:
             connection.execute(
-                _INSERT_TENANCY, [_tenant_row(holding, host, units) for host, units in holding.hosts.items()]
+                _INSERT_TENANCY, [_tenancy_row(holding, host, units) for host, units in holding.hosts.items()]
             )
     new = {"version": holding.version, "calls": (row["calls"] if row else 0) + int(effect)}
     connection.execute(*((_UPDATE_ORDER, mine | new) if row else (_INSERT_ORDER, {"token": holding.token, **new})))
@@ -161,7 +163,7 @@ def _refuse_if_outdated(connection: sa.Connection, reservation: str, generation:
         connection.execute(_INSERT_GENERATION, {"reservation": reservation, "generation": generation})
     elif generation > seen:
         connection.execute(_UPDATE_GENERATION, {"which": reservation, "generation": generation})
-    elif late := refuse_late_order(reservation, generation, seen, "generation"):
+    elif late := late_order_error(reservation, generation, seen, "generation"):
         raise late
 
 
@@ -175,7 +177,7 @@ def _refuse_if_taken(connection: sa.Connection, host: str, holding: DesiredHoldi
         raise Rejected(f"host {name_of(host)} is still held by {other}")
 
 
-def _tenant_row(holding: DesiredHolding, host: str, units: int) -> dict[str, object]:
+def _tenancy_row(holding: DesiredHolding, host: str, units: int) -> dict[str, object]:
     return {
         "host": host,
         "token": holding.token,

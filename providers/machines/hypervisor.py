@@ -32,7 +32,7 @@ class SimulatedHypervisor:
         find = partial(state.HYPERVISOR_LEDGER.find_object, path=path)
         return (await self._provider.perform_call("describe", path.split(":")[-2], [path], find)).to_facts()
 
-    async def list_living(self, prefix: str, after: str) -> list[HypervisorFacts]:
+    async def list_existing_objects(self, prefix: str, after: str) -> list[HypervisorFacts]:
         page = await self._provider.run_transaction(
             partial(state.HYPERVISOR_LEDGER.read_page, prefix=prefix, after=after)
         )
@@ -46,6 +46,6 @@ class SimulatedHypervisor:
         """Returns the verbs carried out on an object, in order. For tests and audits."""
         return await self._provider.run_transaction(partial(state.HYPERVISOR_LEDGER.list_carried_out_verbs, path=path))
 
-    async def count_effects(self, path: str) -> int:
+    async def count_effective_orders(self, path: str) -> int:
         """Returns how many orders have changed the object."""
         return (await self._provider.run_transaction(partial(state.HYPERVISOR_LEDGER.find_object, path=path))).effects

@@ -48,8 +48,8 @@ _SUM_USED_MEMORY = sa.select(sa.func.coalesce(sa.func.sum(things.c.memory), 0)).
 def carry_out_order(connection: sa.Connection, verb: str, order: HypervisorOrder) -> HypervisorFacts:
     """Carries out an order, once per token. Raises Rejected, or Superseded if a later action has given an order."""
     entry = make_ledger_order(verb, order)
-    change = partial(change_object, connection, verb, order)
-    return HYPERVISOR_LEDGER.carry_out_once(connection, entry, change).to_facts()
+    change = partial(object_after_order, connection, verb, order)
+    return HYPERVISOR_LEDGER.carry_out_order_once(connection, entry, change).to_facts()
 
 
 def make_ledger_order(verb: str, order: HypervisorOrder) -> LedgerOrder:
@@ -58,13 +58,13 @@ def make_ledger_order(verb: str, order: HypervisorOrder) -> LedgerOrder:
     return LedgerOrder(order.path, order.kind, verb, order.token, order.epoch, always_has_effect=always)
 
 
-def change_object(
+def object_after_order(
     connection: sa.Connection, verb: str, order: HypervisorOrder, old: HypervisorObject
 ) -> HypervisorObject:
     """Returns the object as it is after the order. Raises Rejected if the order does not fit its state."""
     after = STATE_AFTER_VERB.get(order.kind, {}).get(verb, {}).get(old.state)
     if after is None:
-        raise Rejected(f"cannot {verb} {order.path}: it is {_place_of_object(old)}")
+        raise Rejected(f"cannot {verb} {order.path}: it is {_describe_object_state(old)}")
     special = _SPECIAL_CHANGES.get((order.kind, verb))
     address = old.address if old.state != ABSENT else _new_address(connection, order)
     new = replace(old, state=after, address=address)
@@ -89,7 +89,7 @@ def read_machines_on(connection: sa.Connection, node: str) -> list[HypervisorObj
     )
 
 
-def _place_of_object(thing: HypervisorObject) -> str:
+def _describe_object_state(thing: HypervisorObject) -> str:
     return f"attached to {thing.machine}" if thing.state == "attached" else thing.state
 
 

@@ -46,7 +46,7 @@ class ProcessRules:
             found = shutil.which(name, path=node.environment.get("PATH", SERVICE_PATH))
         if found is None or not os.path.exists(found):
             raise Rejected(f"cannot run {list(command)}: No such file or directory")
-        if not any(_is_listed(os.path.realpath(found), entry) for entry in self.programs):
+        if not any(_is_program_listed(os.path.realpath(found), entry) for entry in self.programs):
             raise Rejected(f"{name} may not run here: RATCHET_PROGRAMS of the worker does not list {found}")
         return found
 
@@ -70,12 +70,12 @@ class ProcessRules:
             raise Rejected(f"the secret {file} cannot be read: {getattr(error, 'strerror', 'no text')}") from error
 
 
-def _is_listed(program: str, entry: str) -> bool:
+def _is_program_listed(program: str, entry: str) -> bool:
     listed = os.path.realpath(entry)
     return program.startswith(listed.rstrip("/") + "/") if entry.endswith("/") else program == listed
 
 
-def limits_of(resources: ResourceLimits, own_user: bool) -> dict[str, int]:
+def instance_rlimits(resources: ResourceLimits, own_user: bool) -> dict[str, int]:
     """Returns the rlimits of an instance. Processes are counted per user, so a shared user has no default for them."""
     wanted = {"memory": (resources.memory or 0) << 20, "files": resources.files, "processes": resources.processes}
     default = {name: limit for name, limit in DEFAULT_LIMITS.items() if own_user or name != "processes"}
@@ -83,7 +83,7 @@ def limits_of(resources: ResourceLimits, own_user: bool) -> dict[str, int]:
 
 
 @contextmanager
-def folder_lock(folder: Path, blocking: bool = False) -> Iterator[None]:
+def lock_folder(folder: Path, blocking: bool = False) -> Iterator[None]:
     """Locks a folder of services; raises BlockingIOError if it is taken."""
     with (folder / ".lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX if blocking else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,7 +93,7 @@ def folder_lock(folder: Path, blocking: bool = False) -> Iterator[None]:
 def assign_uid(folder: Path, path: str) -> int:
     """Returns the service's uid, the same at every start; a uid is never given to a second service."""
     file, base = folder / UIDS_FILE, int(sha256(str(folder).encode()).hexdigest()[:3], 16) * UIDS_PER_FOLDER
-    with folder_lock(folder, blocking=True):
+    with lock_folder(folder, blocking=True):
         known: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
         if path not in known:
             if len(known) == UIDS_PER_FOLDER:
@@ -136,13 +136,13 @@ def _make_cgroup(root: Path, token: str, values: dict[str, str | None]) -> str:
     return str(folder)
 
 
-def _cgroups_of(token: str) -> list[Path]:
+def _cgroups_of_instance(token: str) -> list[Path]:
     return [folder for root in (CGROUPS, *CGROUPS.glob("*/")) if (folder := root / CGROUP_NAME / token).exists()]
 
 
 def thaw_cgroups(token: str) -> None:
     """Lets processes of a frozen cgroup go on: frozen ones, of version 1, do not even end."""
-    for folder in _cgroups_of(token):
+    for folder in _cgroups_of_instance(token):
         for name, value in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
             with suppress(OSError):
                 if (folder / name).exists():
@@ -151,7 +151,7 @@ def thaw_cgroups(token: str) -> None:
 
 def count_out_of_memory(token: str) -> int:
     """Returns how many processes of the instance the kernel has ended because its memory limit was reached."""
-    for folder in _cgroups_of(token):
+    for folder in _cgroups_of_instance(token):
         for name in ("memory.events", "memory.oom_control"):
             with suppress(OSError):
                 words = dict(line.split() for line in (folder / name).read_text().splitlines())
@@ -161,7 +161,7 @@ def count_out_of_memory(token: str) -> int:
 
 def end_cgroups(token: str) -> bool:
     """Kills what is left in the instance's cgroups, also what left its process group. Tells whether they are gone."""
-    there = _cgroups_of(token)
+    there = _cgroups_of_instance(token)
     for folder in there:
         with suppress(OSError):
             for pid in (folder / "cgroup.procs").read_text().split():

@@ -24,14 +24,14 @@ def main(report: int) -> None:
     os.set_inheritable(report, False)
     order = json.loads(sys.stdin.buffer.read())
     try:
-        confine(order)
+        confine_process(order)
         os.execve(order["program"], order["command"], order["environment"])  # noqa: S606  the launcher's purpose
     except OSError as error:
         os.write(report, (error.strerror or str(error)).encode())
         sys.exit(126)
 
 
-def confine(order: dict) -> None:  # type: ignore[type-arg]  # JSON
+def confine_process(order: dict) -> None:  # type: ignore[type-arg]  # JSON
     """Enters the cgroups and the folder, sets the limits, and gives up every right to gain more."""
     for group in order["cgroups"]:
         with open(f"{group}/cgroup.procs", "w") as file:

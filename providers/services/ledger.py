@@ -9,12 +9,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain.errors import Superseded
-from domain.paths import ancestors
+from domain.paths import ancestor_paths
 from domain.ports import TransactionRunner
 from domain.services.definition import Node
 from domain.services.ports import ServiceOrder
 from domain.services.rollout import ServiceFacts
-from providers.epochs import refuse_late_order
+from providers.epochs import late_order_error
 from providers.services.groupcommit import GroupCommit
 from providers.tables import create_missing_tables
 
@@ -139,7 +139,7 @@ class BackendLedger:
         self.backend = backend
         self._grouped = GroupCommit(database)
 
-    async def order_services(self, orders: Sequence[ServiceOrder]) -> None:
+    async def record_service_orders(self, orders: Sequence[ServiceOrder]) -> None:
         """Records orders for services. An order that is not newer than the recorded one changes nothing."""
 
         def write(connection: sa.Connection) -> Superseded | None:
@@ -189,7 +189,7 @@ class BackendLedger:
         if late := await self._grouped.run_transaction(write):
             raise late
 
-    async def read_facts(self, prefix: str = "") -> list[ServiceFacts]:
+    async def read_service_facts(self, prefix: str = "") -> list[ServiceFacts]:
         """Returns the last observations of the services at and below a path, ordered by path."""
 
         def read(connection: sa.Connection) -> list[ServiceFacts]:
@@ -199,7 +199,7 @@ class BackendLedger:
 
         return await self._grouped.run_transaction(read)
 
-    async def list_living(self, prefix: str, after: str) -> list[ServiceFacts]:
+    async def list_existing_objects(self, prefix: str, after: str) -> list[ServiceFacts]:
         """A page of the services at and below a path, from after a path on."""
 
         def read(connection: sa.Connection) -> list[ServiceFacts]:
@@ -209,7 +209,7 @@ class BackendLedger:
 
         return await self._grouped.run_transaction(read)
 
-    async def list_wanted_since(self, after: int) -> list[WantedService]:
+    async def list_service_orders_since(self, after: int) -> list[WantedService]:
         """Returns orders since a version."""
 
         def read(connection: sa.Connection) -> list[WantedService]:
@@ -290,7 +290,7 @@ def _claim_generation(
     """Records our generation as the latest at these paths; returns Superseded if there is a later one."""
     for root in sorted({":".join(path.split(":")[:2]) for path in orders}):
         _lock_system(connection, root)
-    above = {path: [path, *ancestors(path)] for path in orders}
+    above = {path: [path, *ancestor_paths(path)] for path in orders}
     names = list(dict.fromkeys(each for some in above.values() for each in some))
     seen: dict[str, int] = {
         row.path: row.generation for row in connection.execute(_SELECT_GENERATIONS, {"names": names})
@@ -299,7 +299,7 @@ def _claim_generation(
         known = [seen[each] for each in above[path] if each in seen]
         if all_below:
             known += connection.execute(_SELECT_GENERATIONS_BELOW, _range_below(path)).scalars().all()
-        if late := refuse_late_order(path, generation, max(known, default=0), "generation"):
+        if late := late_order_error(path, generation, max(known, default=0), "generation"):
             return late
         if all_below:
             connection.execute(_DELETE_GENERATIONS_BELOW, _range_below(path))

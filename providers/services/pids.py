@@ -19,13 +19,13 @@ def has_pidfd() -> bool:
     return Path("/proc/self/stat").exists() and hasattr(os, "pidfd_open")
 
 
-def start_ticks(pid: int) -> int:
+def read_start_ticks(pid: int) -> int:
     """Returns the start time of a process in kernel ticks; 0 if there is none, or only a zombie."""
-    words = _stat_words(pid)
+    words = _read_stat_fields(pid)
     return int(words[19]) if words else 0
 
 
-def _stat_words(pid: int) -> list[str]:
+def _read_stat_fields(pid: int) -> list[str]:
     """Returns the fields of a process's stat from its state on; none of one that has ended."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -36,10 +36,10 @@ def _stat_words(pid: int) -> list[str]:
 
 def is_alive(pid: int, started: int) -> bool:
     """Tells whether the process that began at this time runs; pids are used again."""
-    return bool(pid) and bool(started) and start_ticks(pid) == started
+    return bool(pid) and bool(started) and read_start_ticks(pid) == started
 
 
-def find_process(token: str) -> int:
+def find_pid_by_token(token: str) -> int:
     """Returns the pid of the oldest process with this token in its environment, or 0.
 
     It leads a session, as we start it: its children, which inherit the token, are not the instance.
@@ -49,7 +49,7 @@ def find_process(token: str) -> int:
         if folder.name.isdecimal():
             with suppress(OSError):
                 if mark in (folder / "environ").read_bytes().split(b"\0"):
-                    words = _stat_words(int(folder.name))
+                    words = _read_stat_fields(int(folder.name))
                     if words and words[3] == folder.name:
                         found.append((int(words[19]), int(folder.name)))
     return min(found)[1] if found else 0

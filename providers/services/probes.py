@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from domain.services.definition import HealthCheck
-from providers.services.proxy import LOOPBACK, Route, connect_to
+from providers.services.proxy import LOOPBACK, InstanceRoute, connect_to_route
 
 _CONNECTED_SOCKET_STATES = {
     "01",
@@ -20,13 +20,13 @@ _CONNECTED_SOCKET_STATES = {
 }  # kernel states: established, opening either way, closed by the peer
 
 
-async def check_health(health: HealthCheck, route: Route) -> str:
+async def check_health(health: HealthCheck, route: InstanceRoute) -> str:
     """Checks an instance's health by HTTP or TCP. Returns an empty string if it is healthy, else the reason."""
     try:
         async with asyncio.timeout(health.timeout):
             if health.http is not None:
                 return await _check_http(health.http, route)
-            _, writer = await connect_to(route)
+            _, writer = await connect_to_route(route)
             writer.close()
             return ""
     except TimeoutError:
@@ -35,8 +35,8 @@ async def check_health(health: HealthCheck, route: Route) -> str:
         return error.strerror or type(error).__name__
 
 
-async def _check_http(path: str, route: Route) -> str:
-    reader, writer = await connect_to(route)
+async def _check_http(path: str, route: InstanceRoute) -> str:
+    reader, writer = await connect_to_route(route)
     try:
         writer.write(f"GET {path} HTTP/1.0\r\nHost: {LOOPBACK}\r\nConnection: close\r\n\r\n".encode())
         answer = (await reader.readline()).decode("latin-1").split()
@@ -49,7 +49,7 @@ async def _check_http(path: str, route: Route) -> str:
     return "" if 200 <= int(answer[1]) < 400 else f"HTTP {answer[1]}"
 
 
-async def check_command(health: HealthCheck, launcher: Sequence[str], order: bytes) -> str:
+async def check_health_by_command(health: HealthCheck, launcher: Sequence[str], order: bytes) -> str:
     """Checks an instance's health by a command, which the launcher confines as it does the instance."""
     process = await asyncio.create_subprocess_exec(
         *launcher,
@@ -72,17 +72,17 @@ async def check_command(health: HealthCheck, launcher: Sequence[str], order: byt
     return "" if process.returncode == 0 else f"the check ended with exit code {process.returncode}"
 
 
-def count_connections(route: Route) -> int:
+def count_connections(route: InstanceRoute) -> int:
     """Returns how many connections to an instance are open or opening."""
     return sum(state in _CONNECTED_SOCKET_STATES for state in _socket_states(route))
 
 
-def check_tcp(route: Route) -> str:
+def check_tcp_listening(route: InstanceRoute) -> str:
     """Returns an empty string if a process listens on the port, else the reason."""
     return "" if "0A" in _socket_states(route) else f"no process listens on port {route.port}"
 
 
-def _socket_states(route: Route) -> list[str]:
+def _socket_states(route: InstanceRoute) -> list[str]:
     """Returns the kernel's states of all sockets at a local port, in the network that the route leads to."""
     found: list[str] = []
     for table in ("tcp", "tcp6"):

@@ -27,9 +27,9 @@ from providers.services import confinement, logs, pids, probes
 from providers.services.confinement import ProcessRules
 from providers.services.ledger import SupervisedInstance
 from providers.services.pids import TOKEN_VARIABLE
-from providers.services.proxy import Route
+from providers.services.proxy import InstanceRoute
 from providers.services.reconciler import PROXY_NUMBER
-from providers.sockets import free_port
+from providers.sockets import find_free_port
 
 LOG_BYTES = 5_000_000  # a larger log is rotated when its instance starts again
 QUIET_SECONDS = 0.1  # seconds before the first look for open connections
@@ -56,19 +56,19 @@ class ProcessRunner:
         if not pids.has_pidfd():
             raise Rejected("the process backend needs Linux: it knows processes by /proc")
         try:
-            await asyncio.to_thread(self._make_folder, self.log_folder_of(system), generation)
+            await asyncio.to_thread(self._make_folder, self.log_folder_of_service(system), generation)
         except OSError as error:
             raise Rejected(f"no folder for {short_path(system)}: {error.strerror}") from error
 
     async def clean_up_system(self, system: str, generation: int) -> None:
-        await asyncio.to_thread(self._remove_folder, self.log_folder_of(system), generation)
+        await asyncio.to_thread(self._remove_folder, self.log_folder_of_service(system), generation)
 
     def _make_folder(self, folder: Path, generation: int) -> None:
-        self._make_passable(folder)
-        with self._folder_lock():
+        self._make_traversable_folder(folder)
+        with self._lock_services_folder():
             (folder / GENERATION_FILE).write_text(str(generation))
 
-    def _make_passable(self, folder: Path) -> Path:
+    def _make_traversable_folder(self, folder: Path) -> Path:
         """Makes a folder below the services' folder. Users of services may pass it, and neither list nor change it."""
         folder.mkdir(parents=True, exist_ok=True)
         for each in (folder, *folder.parents):
@@ -81,39 +81,39 @@ class ProcessRunner:
         """Removes a system's folder under the lock, so that it is not created anew meanwhile."""
         if not folder.exists():
             return
-        with self._folder_lock():
+        with self._lock_services_folder():
             made_by = int((folder / GENERATION_FILE).read_text()) if (folder / GENERATION_FILE).exists() else 0
             if made_by > generation:
                 raise Superseded(f"the folder {folder.name} belongs to a later system of that name", final=True)
             shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
-    def _folder_lock(self) -> Iterator[None]:
+    def _lock_services_folder(self) -> Iterator[None]:
         try:
-            with confinement.folder_lock(self._folder):
+            with confinement.lock_folder(self._folder):
                 yield
         except BlockingIOError as error:
             raise Unavailable("folders of services are made or removed by another worker just now") from error
 
-    def log_folder_of(self, path: str) -> Path:
+    def log_folder_of_service(self, path: str) -> Path:
         """Returns the folder of a service's logs. Names have neither slashes nor leading dots."""
         return self._folder.joinpath(*short_path(path).split("/"))
 
     async def start_instance(self, unit: SupervisedInstance) -> None:
         if unit.node.port is not None:
-            unit.port = free_port()
+            unit.port = find_free_port()
         try:
             unit.pid = await asyncio.to_thread(self._spawn_process, unit)
         except OSError as error:
             raise Rejected(f"cannot run {unit.node.command}: {error.strerror or error}") from error
-        unit.started = pids.start_ticks(unit.pid)
+        unit.started = pids.read_start_ticks(unit.pid)
 
     def _spawn_process(self, unit: SupervisedInstance) -> int:
         order = self._launch_order(unit, unit.node.command or [])
         order["cgroups"] = confinement.make_cgroups(unit.token, unit.node.resources)
         started, report = os.pipe()
         with (
-            open_log(self.log_folder_of(unit.path) / f"{unit.number}.log") as log,
+            open_log(self.log_folder_of_service(unit.path) / f"{unit.number}.log") as log,
             os.fdopen(started, "rb") as failure,
         ):
             try:
@@ -142,21 +142,21 @@ class ProcessRunner:
         """Returns how the launcher confines and starts a command of an instance. A proxy is our own program."""
         is_proxy = unit.number == PROXY_NUMBER
         own_user = self._rules.own_users and not is_proxy
-        home = self._make_passable(self.log_folder_of(unit.path)) / HOME_FOLDER
+        home = self._make_traversable_folder(self.log_folder_of_service(unit.path)) / HOME_FOLDER
         home.mkdir(mode=0o700, exist_ok=True)
-        uid = self._give_to_own_user(unit, home) if own_user else None
+        uid = self._assign_folder_owner(unit, home) if own_user else None
         secrets = {} if is_proxy else self._resolve_secrets(unit)
         return {
             "program": command[0] if is_proxy else self._rules.find_program(command, unit.node),
             "command": [word.replace("{port}", str(unit.port)) for word in command],
             "environment": instance_environment(unit, home) | secrets,
             "directory": str(unit.node.directory or home),
-            "limits": confinement.limits_of(unit.node.resources, own_user),
+            "limits": confinement.instance_rlimits(unit.node.resources, own_user),
             "uid": uid,
             "cgroups": [],
         }
 
-    def _give_to_own_user(self, unit: SupervisedInstance, home: Path) -> int:
+    def _assign_folder_owner(self, unit: SupervisedInstance, home: Path) -> int:
         """Returns the uid of the service, which owns its folder."""
         uid = confinement.assign_uid(self._folder, unit.path)
         os.chown(home, uid, uid)
@@ -172,8 +172,8 @@ class ProcessRunner:
             self._resolve_secrets(unit)
         if pids.is_alive(unit.pid, unit.started):
             return True
-        found = await asyncio.to_thread(pids.find_process, unit.token) if not unit.pid else 0
-        unit.pid, unit.started = found, pids.start_ticks(found)
+        found = await asyncio.to_thread(pids.find_pid_by_token, unit.token) if not unit.pid else 0
+        unit.pid, unit.started = found, pids.read_start_ticks(found)
         return bool(found)
 
     async def wait_for_exit(self, unit: SupervisedInstance) -> str:
@@ -204,7 +204,7 @@ class ProcessRunner:
         with suppress(TimeoutError):
             async with asyncio.timeout(unit.node.stopSeconds):
                 await asyncio.sleep(QUIET_SECONDS)
-                while await asyncio.to_thread(probes.count_connections, self.route_to(unit)):  # noqa: ASYNC110  nobody tells us
+                while await asyncio.to_thread(probes.count_connections, self.route_to_instance(unit)):  # noqa: ASYNC110  nobody tells us
                     await asyncio.sleep(QUIET_SECONDS / 2)
 
     async def probe_instance(self, unit: SupervisedInstance) -> str:
@@ -212,9 +212,9 @@ class ProcessRunner:
         if health is None:  # how it ended may be told later
             return "" if pids.is_alive(unit.pid, unit.started) else "it has ended"
         if health.command and health.command[0] == LISTENS_PREFIX:
-            return probes.check_tcp(Route(int(health.command[1])))
+            return probes.check_tcp_listening(InstanceRoute(int(health.command[1])))
         if health.command is None:
-            return await probes.check_health(health, self.route_to(unit))
+            return await probes.check_health(health, self.route_to_instance(unit))
         try:
             return await self._probe_by_command(unit, health)
         except Rejected as error:
@@ -222,13 +222,13 @@ class ProcessRunner:
 
     async def _probe_by_command(self, unit: SupervisedInstance, health: HealthCheck) -> str:
         order = await asyncio.to_thread(self._launch_order, unit, health.command or [])
-        return await probes.check_command(health, LAUNCHER, json.dumps(order).encode())
+        return await probes.check_health_by_command(health, LAUNCHER, json.dumps(order).encode())
 
-    def route_to(self, unit: SupervisedInstance) -> Route:
-        return Route(unit.port)
+    def route_to_instance(self, unit: SupervisedInstance) -> InstanceRoute:
+        return InstanceRoute(unit.port)
 
     async def read_logs(self, path: str, lines: int) -> list[InstanceLog]:
-        found = await asyncio.to_thread(logs.read_logs, self.log_folder_of(path), path, lines)
+        found = await asyncio.to_thread(logs.read_logs, self.log_folder_of_service(path), path, lines)
         return logs.redact_values(found, self._secret_values.get(path, ()))
 
     def proxy_definition(self, path: str, node: Node) -> Node | None:
@@ -238,7 +238,7 @@ class ProcessRunner:
         words = [sys.executable, str(PROXY_SCRIPT), str(node.port), str(self._routes_file(path))]
         return Node(command=words, stopSeconds=5, health=HealthCheck(command=[LISTENS_PREFIX, str(node.port)]))
 
-    def set_routes(self, path: str, routes: Sequence[Route]) -> None:
+    def set_routes(self, path: str, routes: Sequence[InstanceRoute]) -> None:
         file = self._routes_file(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         draft = file.with_suffix(".new")
@@ -246,7 +246,7 @@ class ProcessRunner:
         draft.replace(file)
 
     def _routes_file(self, path: str) -> Path:
-        return self.log_folder_of(path) / "routes.json"
+        return self.log_folder_of_service(path) / "routes.json"
 
 
 def instance_environment(

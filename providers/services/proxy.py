@@ -26,7 +26,7 @@ BLOCK_BYTES = 65_536
 CLONE_NEWNET = 0x40000000
 
 
-class Route(NamedTuple):
+class InstanceRoute(NamedTuple):
     """Where an instance answers: a port of this machine or, with a pid, of the network of that process."""
 
     port: int
@@ -34,7 +34,7 @@ class Route(NamedTuple):
     started: int = 0  # the process's start time, as pids are used again
 
 
-async def connect_to(route: Route) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connect_to_route(route: InstanceRoute) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connects to an instance; raises OSError."""
     if not route.pid:
         return await asyncio.open_connection(LOOPBACK, route.port)
@@ -47,7 +47,7 @@ async def connect_to(route: Route) -> tuple[asyncio.StreamReader, asyncio.Stream
         raise
 
 
-def _socket_in_network(route: Route) -> socket.socket:
+def _socket_in_network(route: InstanceRoute) -> socket.socket:
     """Returns a socket in the network of a process. A socket stays in the network that it was made in."""
     network = os.open(f"/proc/{route.pid}/ns/net", os.O_RDONLY)
     made: list[socket.socket | OSError] = []
@@ -80,15 +80,15 @@ class RoutesFile:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._seen = 0
-        self._routes: list[Route] = []
+        self._routes: list[InstanceRoute] = []
         self._turn = 0
 
-    def routes_in_turn(self) -> list[Route]:
+    def rotate_routes(self) -> list[InstanceRoute]:
         """Returns all routes, beginning with the next one in turn."""
         with suppress(OSError, ValueError):
             changed = self._file.stat().st_mtime_ns
             if changed != self._seen:
-                self._routes = [Route(*words) for words in json.loads(self._file.read_text())]
+                self._routes = [InstanceRoute(*words) for words in json.loads(self._file.read_text())]
                 self._seen = changed
         if not self._routes:
             return []
@@ -121,9 +121,9 @@ class ServiceProxy:
         """Connects to an instance; tries the next one on failure, as nothing was sent yet."""
         deadline = asyncio.get_running_loop().time() + CONNECT_SECONDS
         while asyncio.get_running_loop().time() < deadline:
-            for route in self._routes.routes_in_turn():
+            for route in self._routes.rotate_routes():
                 with suppress(OSError):
-                    return await connect_to(route)
+                    return await connect_to_route(route)
             await asyncio.sleep(0.02)
         return None
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from domain.errors import RatchetError, one_line
+from domain.errors import RatchetError, format_one_line
 from domain.services.definition import Node
 from domain.services.rollout import RunningInstance, ServiceFacts, instance_revision, next_instance_steps, restart_delay
 from providers.services.ledger import BackendLedger, SupervisedInstance, WantedService
-from providers.services.proxy import Route
+from providers.services.proxy import InstanceRoute
 from providers.services.runner import InstanceRunner
 
 T = TypeVar("T")
@@ -38,24 +38,24 @@ class ServiceReconciler:
         self._reconciling = asyncio.Lock()
         self._leaving = self._needs_reconcile = False
         self._noted: dict[str, bool] = {}
-        self._routed: list[Route] | None = None
+        self._routed: list[InstanceRoute] | None = None
 
     def adopt_instance(self, unit: SupervisedInstance) -> None:
         """Watches an instance that is in the ledger from an earlier supervisor."""
         self._add_instance(unit)
         self._start_task(self._supervise_instance(unit, from_before=True))
 
-    def set_wanted(self, wanted: WantedService) -> None:
+    def set_service_order(self, wanted: WantedService) -> None:
         """Sets the service's order."""
         self._wanted = wanted
         self._node = Node.model_validate(wanted.definition | ({"instances": 0} if wanted.removing else {}))
         self._request_reconcile()
 
-    def set_unwanted(self) -> None:
+    def remove_service_order(self) -> None:
         """Stops all instances, as no order wants the service."""
         self._request_reconcile()
 
-    def is_gone(self) -> bool:
+    def is_service_gone(self) -> bool:
         return not self._units and (self._wanted is None or self._wanted.removing)
 
     def service_facts(self) -> ServiceFacts:
@@ -64,7 +64,7 @@ class ServiceReconciler:
         now = instance_revision(self._node)
         healthy = [unit for unit in units if unit.healthy and not unit.stopping]
         front = [unit.healthy for unit in self._units.values() if unit.number == PROXY_NUMBER]
-        reachable = any(front) if self._wanted_proxy() else True
+        reachable = any(front) if self._proxy_to_run() else True
         wanted = [unit for unit in units if unit.revision == now]  # only instances of the current revision count
         troubled = max(
             self._units.values(), key=lambda unit: (unit in wanted, unit.crashes, bool(unit.message)), default=None
@@ -116,7 +116,7 @@ class ServiceReconciler:
         self._update_routes()
         self._mark_changed(self.path)
 
-    def _wanted_proxy(self) -> Node | None:
+    def _proxy_to_run(self) -> Node | None:
         """Returns the proxy that the service should have, or None."""
         ending = self._wanted is None or self._wanted.removing
         return None if ending else self._runner.proxy_definition(self.path, self._node)
@@ -124,7 +124,7 @@ class ServiceReconciler:
     async def _reconcile_proxy(self) -> None:
         """Starts the proxy first and stops it last, so that clients are refused rather than left without an answer."""
         front = next((unit for unit in self._units.values() if unit.number == PROXY_NUMBER), None)
-        node = self._wanted_proxy()
+        node = self._proxy_to_run()
         if front is None:
             await self._retry_store(self._start_instances, [self._new_instance(PROXY_NUMBER, node)] if node else [])
         elif front.node != node and not front.stopping and (node or len(self._units) == 1):
@@ -186,12 +186,12 @@ class ServiceReconciler:
         """Starts the instance if it is not up, and watches it. Returns why it ended; empty if it is to stop."""
         try:
             if not up:
-                await self._forget_process(unit)
+                await self._record_no_process(unit)
                 await self._runner.start_instance(unit)
                 if unit.pid or unit.port:
                     await self._retry_store(self._ledger.update_instances, [unit])
         except RatchetError as error:
-            return one_line(error)
+            return format_one_line(error)
         end = asyncio.ensure_future(self._runner.wait_for_exit(unit))
         stop = asyncio.ensure_future(self._stops[unit.token].wait())
         health = asyncio.ensure_future(self._probe_loop(unit))
@@ -209,7 +209,7 @@ class ServiceReconciler:
             for task in (end, stop, health):
                 task.cancel()
 
-    async def _forget_process(self, unit: SupervisedInstance) -> None:
+    async def _record_no_process(self, unit: SupervisedInstance) -> None:
         """Records that an instance has no process before a new one starts: if we die now, that one is looked for."""
         if unit.pid or unit.started:
             unit.pid = unit.started = 0
@@ -244,7 +244,7 @@ class ServiceReconciler:
 
     def _update_routes(self) -> None:
         routes = sorted(
-            self._runner.route_to(unit)
+            self._runner.route_to_instance(unit)
             for unit in self._units.values()
             if unit.number != PROXY_NUMBER and unit.healthy and not unit.stopping
         )

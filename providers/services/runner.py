@@ -8,7 +8,7 @@ from typing import Protocol
 from domain.services.definition import Node
 from domain.services.ports import InstanceLog
 from providers.services.ledger import SupervisedInstance
-from providers.services.proxy import Route
+from providers.services.proxy import InstanceRoute
 
 
 class InstanceRunner(Protocol):
@@ -45,11 +45,11 @@ class InstanceRunner(Protocol):
         """Returns the proxy in front of a service's instances, or None."""
         ...
 
-    def route_to(self, unit: SupervisedInstance) -> Route:
+    def route_to_instance(self, unit: SupervisedInstance) -> InstanceRoute:
         """Returns where the instance answers."""
         ...
 
-    def set_routes(self, path: str, routes: Sequence[Route]) -> None:
+    def set_routes(self, path: str, routes: Sequence[InstanceRoute]) -> None:
         """Routes requests to these instances from now on."""
         ...
 

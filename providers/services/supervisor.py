@@ -15,7 +15,7 @@ from typing import IO, TypeVar
 
 import structlog
 
-from domain.errors import RatchetError, one_line
+from domain.errors import RatchetError, format_one_line
 from domain.services.ports import InstanceLog, ServiceOrder
 from domain.services.rollout import ServiceFacts
 from providers.services.ledger import BackendLedger
@@ -81,7 +81,7 @@ class Supervisor:
         await self.runner.clean_up_system(system, generation)
 
     async def apply_orders(self, orders: Sequence[ServiceOrder]) -> None:
-        await self.ledger.order_services(orders)
+        await self.ledger.record_service_orders(orders)
         self._ordered.set()
 
     async def remove_services(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
@@ -89,13 +89,13 @@ class Supervisor:
         self._ordered.set()
 
     async def describe_services(self, prefix: str = "") -> list[ServiceFacts]:
-        return await self.ledger.read_facts(prefix)
+        return await self.ledger.read_service_facts(prefix)
 
     async def read_logs(self, path: str, lines: int) -> list[InstanceLog]:
         return await self.runner.read_logs(path, lines)
 
-    async def list_living(self, prefix: str, after: str) -> list[ServiceFacts]:
-        return await self.ledger.list_living(prefix, after)
+    async def list_existing_objects(self, prefix: str, after: str) -> list[ServiceFacts]:
+        return await self.ledger.list_existing_objects(prefix, after)
 
     def listen_for_changes(self, prefix: str) -> _ChangeFeed:
         listening = _ChangeFeed(prefix, self._listeners)
@@ -141,22 +141,22 @@ class Supervisor:
         orphans: set[str] = set()  # paths of instances without an order
         for unit in await self._retry_store(self.ledger.list_instances):
             orphans.add(unit.path)
-            self._reconciler_of(unit.path).adopt_instance(unit)
+            self._reconciler_for_path(unit.path).adopt_instance(unit)
         while True:
             self._ordered.clear()
-            for wanted in await self._retry_store(lambda: self.ledger.list_wanted_since(self._version)):
+            for wanted in await self._retry_store(lambda: self.ledger.list_service_orders_since(self._version)):
                 self._version = max(self._version, wanted.version)
-                self._reconciler_of(wanted.path).set_wanted(wanted)
+                self._reconciler_for_path(wanted.path).set_service_order(wanted)
                 orphans.discard(wanted.path)
             for path in orphans:
-                self._reconciler_of(path).set_unwanted()
+                self._reconciler_for_path(path).remove_service_order()
             orphans.clear()
             self.is_supervising.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._ordered.wait()
 
-    def _reconciler_of(self, path: str) -> ServiceReconciler:
+    def _reconciler_for_path(self, path: str) -> ServiceReconciler:
         if path not in self._services:
             self._services[path] = ServiceReconciler(path, self.runner, self.ledger, self._mark_changed)
         return self._services[path]
@@ -175,25 +175,25 @@ class Supervisor:
             try:
                 await self._write_changes(dirty, report)
             except RatchetError as error:  # the store is unavailable: retried
-                self._log.warning("cannot write what changed: %s", one_line(error))
+                self._log.warning("cannot write what changed: %s", format_one_line(error))
                 self._dirty |= dirty
                 self._touched.set()
                 await asyncio.sleep(POLL_SECONDS)
 
     async def _write_changes(self, dirty: Collection[str], report: ReportFacts) -> None:
         services = [self._services[path] for path in dirty if path in self._services]
-        gone = [service.path for service in services if service.is_gone()]
-        facts = [service.service_facts() for service in services if not service.is_gone()]
+        gone = [service.path for service in services if service.is_service_gone()]
+        facts = [service.service_facts() for service in services if not service.is_service_gone()]
         await self.ledger.record_observations(
             facts, gone, [unit for service in services for unit in service.take_changed_instances()]
         )
         for path in gone:
-            if self._services[path].is_gone():  # unless it was ordered again meanwhile
+            if self._services[path].is_service_gone():  # unless it was ordered again meanwhile
                 del self._services[path]
                 self._told.pop(path, None)
         for listener in self._listeners:
             listener.notify_changed(dirty)
-        told = {fact.path: fact.is_settled() for fact in facts}
+        told = {fact.path: fact.is_rolled_out() for fact in facts}
         await report([fact for fact in facts if self._told.get(fact.path) != told[fact.path]], gone)
         self._told.update(told)
 
@@ -202,5 +202,5 @@ class Supervisor:
             try:
                 return await ask()
             except RatchetError as error:
-                self._log.warning("cannot read the ledger: %s", one_line(error))
+                self._log.warning("cannot read the ledger: %s", format_one_line(error))
                 await asyncio.sleep(POLL_SECONDS)

@@ -4,7 +4,7 @@ Its tables are not part of the inventory: audits compare the inventory with them
 """
 
 from domain.faults import Fault, FaultKind
-from providers.provider import Provider
+from providers.description import CloudProvider
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.concurrency import Concurrency
 from providers.simulated.connection import SimulatedConnection, default_connections
@@ -23,4 +23,4 @@ __all__ = [
     "default_connections",
 ]
 
-PROVIDER = Provider(name="simulated", connection=SimulatedConnection)
+PROVIDER = CloudProvider(name="simulated", connection=SimulatedConnection)

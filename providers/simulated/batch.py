@@ -10,7 +10,7 @@ BatchJob = TypeVar("BatchJob")
 BatchResult = TypeVar("BatchResult")
 
 
-class CommitBatch(Generic[BatchJob, BatchResult]):
+class JobBatcher(Generic[BatchJob, BatchResult]):
     """Collects jobs and passes all waiting ones to `carry_out`, which answers them in order."""
 
     def __init__(self, carry_out: Callable[[list[BatchJob]], Awaitable[Sequence[BatchResult]]]) -> None:
@@ -47,10 +47,10 @@ class CommitBatch(Generic[BatchJob, BatchResult]):
                 for _, future in calls + self._waiting:
                     future.cancel()
                 raise
-            _deliver_results(outcomes, calls)
+            _resolve_futures(outcomes, calls)
 
 
-def _deliver_results(
+def _resolve_futures(
     outcomes: Sequence[BatchResult], calls: Sequence[tuple[Sequence[BatchJob], asyncio.Future[Sequence[BatchResult]]]]
 ) -> None:
     start = 0

@@ -24,7 +24,7 @@ IMAGES = ("ubuntu-22.04", "ubuntu-24.04", "debian-12", "rocky-9")
 _NUMBERED_REGION = re.compile(r"r[0-9]{1,4}")  # every simulated cloud also has r0, r1, ...
 
 
-def list_missing(csp: str, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
+def list_missing_offers(csp: str, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
     """Returns a message for each region, spec or image that is not offered, with what is."""
     known_regions = REGIONS.get(csp, (region,))  # a cloud of the connections file has the region that it names
     if region not in known_regions and not _NUMBERED_REGION.fullmatch(region):

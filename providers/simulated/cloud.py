@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from domain.errors import ProviderError, Rejected, StoreUnavailable, Superseded
 from domain.faults import Fault
 from domain.ports import FIRST_VM, SharedResource, TransactionRunner, VmAnswer, VmFacts, VmKey, VmOrder
-from providers.simulated.batch import CommitBatch
+from providers.simulated.batch import JobBatcher
 from providers.simulated.concurrency import Concurrency, InFlightCounter
 from providers.simulated.faults import FaultScriptStore
 from providers.simulated.provider import SimulatedProvider
@@ -42,12 +42,12 @@ class SimulatedCloud:
         self._database = database
         self._ledger = InFlightCounter(csp, journal)
         self._script = FaultScriptStore(database)
-        self._batch: CommitBatch[VmCall, MaybeVmAnswer | DelayedCall] = CommitBatch(self._run_batch)
+        self._batch: JobBatcher[VmCall, MaybeVmAnswer | DelayedCall] = JobBatcher(self._run_batch)
 
     async def perform_orders(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
         if complaint := self._why_unsupported(verb, orders):
             return [Rejected(complaint) for _ in orders]
-        with self._ledger.count_changes(region, len(orders)):
+        with self._ledger.track_vm_changes(region, len(orders)):
             if self._provider.latency:
                 await self._provider.sleep_with_jitter(self._provider.latency)
             found = await self._run_calls([VmCall(verb, region, order) for order in orders])
@@ -55,31 +55,31 @@ class SimulatedCloud:
 
     async def describe_vms(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
         """Describes VMs; an error with one of them fails the whole read."""
-        with self._ledger.count_read(region):
+        with self._ledger.track_read(region):
             await self._provider.sleep_with_jitter(self._provider.latency)
             return [
                 _vm_facts(one) for one in await self._run_calls([VmCall("describe", region, order) for order in orders])
             ]
 
     async def list_tagged_vms(self, region: str, prefix: str, after: VmKey = FIRST_VM) -> list[VmFacts]:
-        with self._ledger.count_read(region):
+        with self._ledger.track_read(region):
             await self._provider.sleep_with_jitter(self._provider.latency)
             _vm_facts(*await self._run_calls([VmCall("list", region, VmOrder(path=prefix, token=""))]))
             page = partial(read_vms_page, csp=self.csp, region=region, prefix=prefix, after=after)
             return [vm.to_facts() for vm in await self._database.run_transaction(page)]
 
-    async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
-        with self._ledger.count_read(region):
-            found = await self._resource_call(ValidateCall(region, tuple(specs), tuple(images)))
+    async def list_missing_offers(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
+        with self._ledger.track_read(region):
+            found = await self._call_shared_resource(ValidateCall(region, tuple(specs), tuple(images)))
         return found if isinstance(found, list) else []
 
-    async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
-        with self._ledger.count_shared_change(region):
-            return str(await self._resource_call(PrepareCall(region, resource, made)))
+    async def prepare_resource(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
+        with self._ledger.track_shared_change(region):
+            return str(await self._call_shared_resource(PrepareCall(region, resource, made)))
 
-    async def release(self, region: str, resource: SharedResource) -> None:
-        with self._ledger.count_shared_change(region):
-            await self._resource_call(ReleaseCall(region, resource))
+    async def release_resource(self, region: str, resource: SharedResource) -> None:
+        with self._ledger.track_shared_change(region):
+            await self._call_shared_resource(ReleaseCall(region, resource))
 
     async def set_quota(self, region: str, limit: int | None) -> None:
         """Limits the VMs of a region that are not terminated; None removes the limit."""
@@ -139,7 +139,7 @@ class SimulatedCloud:
             return f"{len(orders)} VMs in one call are too many: {self.csp} takes {self.orders_per_call}"
         return ""
 
-    async def _resource_call(self, call: ResourceCall) -> CallResult:
+    async def _call_shared_resource(self, call: ResourceCall) -> CallResult:
         """Makes one call about a region's shared resources."""
         return await self._provider.perform_call(
             call.verb, call.region, [call.path], partial(call.carry_out, csp=self.csp)

@@ -39,15 +39,15 @@ class InFlightCounter:
         self._shared = RegionGauge()
         self._most_regions = 0
 
-    def count_changes(self, region: str, vms: int) -> InFlightCall:
+    def track_vm_changes(self, region: str, vms: int) -> InFlightCall:
         """Counts `vms` VMs as in flight in a region while the block runs."""
         return InFlightCall(self, self._vms, region, vms)
 
-    def count_read(self, region: str) -> InFlightCall:
+    def track_read(self, region: str) -> InFlightCall:
         """Counts one read as in flight in a region while the block runs."""
         return InFlightCall(self, self._reads, region, 1)
 
-    def count_shared_change(self, region: str) -> InFlightCall:
+    def track_shared_change(self, region: str) -> InFlightCall:
         """Counts one change of shared resources as in flight in a region while the block runs."""
         return InFlightCall(self, self._shared, region, 1)
 

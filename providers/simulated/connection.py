@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from domain.connections import Connection
-from domain.fields import Name
+from domain.validation import Name
 from providers.simulated.catalogue import REGIONS
 
 

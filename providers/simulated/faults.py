@@ -29,7 +29,7 @@ class FaultRule:
     used: int = 0
 
 
-class FaultRules:
+class LockedFaultRules:
     """The fault script within one transaction; used rules are counted down when it commits."""
 
     def __init__(self, rules: Sequence[FaultRule] = ()) -> None:
@@ -39,7 +39,7 @@ class FaultRules:
         return bool(self._rules)
 
     @classmethod
-    def lock_rules_for(cls, connection: sa.Connection, csp: str) -> FaultRules:
+    def lock_rules_for(cls, connection: sa.Connection, csp: str) -> LockedFaultRules:
         """Reads and locks the rules for one cloud, as another cloud may use up the same rule."""
         found = connection.execute(_LOCK_RULES, {"csps": ["*", csp]})
         return cls([FaultRule(id, Fault.model_validate_json(rule), left) for id, rule, left in found])
@@ -53,7 +53,7 @@ class FaultRules:
                 return rule
         return None
 
-    def save_counts(self, connection: sa.Connection) -> None:
+    def save_rule_counts(self, connection: sa.Connection) -> None:
         for rule in self._rules:
             if rule.left is None or not rule.used:
                 continue

@@ -12,9 +12,9 @@ from typing import Generic, TypeVar
 
 import sqlalchemy as sa
 
-from providers.epochs import refuse_late_order
+from providers.epochs import late_order_error
 from providers.simulated.tables import Number, PathText, metadata
-from providers.tables import is_at_or_below
+from providers.tables import at_or_below_condition
 
 ABSENT = "absent"  # never created, or removed
 PAGE_SIZE = 1_000
@@ -76,16 +76,16 @@ class Ledger(Generic[LedgerEntryT]):
         """Returns a page of the objects at or below a path, ordered by path, after a path."""
         path = self._objects.c.path
         start = path > after if after >= prefix else path >= prefix
-        query = self.select_rows().where(self._objects.c.state != ABSENT, start, is_at_or_below(path, prefix))
+        query = self.select_rows().where(self._objects.c.state != ABSENT, start, at_or_below_condition(path, prefix))
         query = query.where(path < f"{prefix};") if prefix else query  # an upper bound, or the index is read to its end
         return self.read_rows(connection, query.order_by(path).limit(PAGE_SIZE))
 
-    def carry_out_once(
+    def carry_out_order_once(
         self, connection: sa.Connection, order: LedgerOrder, change: Callable[[LedgerEntryT], LedgerEntryT]
     ) -> LedgerEntryT:
         """Carries out an order, once per token. Raises what `change` raises, or Superseded for a lower epoch."""
         old = self.find_object(connection, order.path, order.kind)
-        if self.is_done(connection, order, old):
+        if self.is_order_done(connection, order, old):
             return old
         new = replace(change(old), epoch=order.epoch)
         effect = new != replace(old, epoch=order.epoch) or order.always_has_effect
@@ -95,9 +95,9 @@ class Ledger(Generic[LedgerEntryT]):
         connection.execute(self._keep, entry)
         return new
 
-    def is_done(self, connection: sa.Connection, order: LedgerOrder, row: LedgerEntryT) -> bool:
+    def is_order_done(self, connection: sa.Connection, order: LedgerOrder, row: LedgerEntryT) -> bool:
         """Tells whether the order was carried out before, by its token. Raises Superseded for a lower epoch."""
-        if late := refuse_late_order(order.path, order.epoch, row.epoch):
+        if late := late_order_error(order.path, order.epoch, row.epoch):
             raise late
         return connection.execute(self._done, {"given": order.token}).first() is not None
 

@@ -24,11 +24,11 @@ from domain.errors import (
     Throttled,
     Unavailable,
     UnknownOutcome,
-    one_line,
+    format_one_line,
 )
 from domain.faults import Fault, FaultKind
 from domain.ports import TransactionRunner
-from providers.simulated.faults import FaultRule, FaultRules
+from providers.simulated.faults import FaultRule, LockedFaultRules
 from providers.simulated.tables import lock_cloud_row
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class SimulatedProvider:
 
     def database_error(self, error: Exception) -> Unavailable:
         """Returns the error for a failure of the provider's own database."""
-        return Unavailable(f"the database of the simulated {self.name} failed: {one_line(error, 200)}")
+        return Unavailable(f"the database of the simulated {self.name} failed: {format_one_line(error, 200)}")
 
     async def sleep_with_jitter(self, seconds: float) -> None:
         """Sleeps for so many seconds, with jitter."""
@@ -94,12 +94,12 @@ class SimulatedProvider:
         await asyncio.sleep(max((one.seconds for one in delays if one.kind is FaultKind.HANG), default=0))
         await self.sleep_with_jitter(max((one.seconds for one in delays if one.kind is FaultKind.SLOW), default=0))
 
-    def read_fault_rules(self, connection: sa.Connection) -> FaultRules:
+    def read_fault_rules(self, connection: sa.Connection) -> LockedFaultRules:
         """Locks the cloud and reads its fault rules; a script without any is not read again until it changes."""
         version = lock_cloud_row(connection, self.name)
         if version == self._quiet:
-            return FaultRules()
-        rules = FaultRules.lock_rules_for(connection, self.name)
+            return LockedFaultRules()
+        rules = LockedFaultRules.lock_rules_for(connection, self.name)
         self._quiet = None if rules else version
         return rules
 
@@ -116,7 +116,7 @@ class SimulatedProvider:
         rules = self.read_fault_rules(connection)
         for path in paths if rules else ():
             if rule := rules.take_matching_rule(verb, region, path, after):
-                rules.save_counts(connection)
+                rules.save_rule_counts(connection)
                 return rule
         return work(connection)
 

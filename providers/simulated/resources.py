@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from domain.errors import Rejected
 from domain.ports import SHARED_RESOURCE_TYPES, SharedResource
-from providers.epochs import refuse_late_order
-from providers.simulated.catalogue import list_missing
+from providers.epochs import late_order_error
+from providers.simulated.catalogue import list_missing_offers
 from providers.simulated.tables import resources
 
 CallResult = str | list[str] | None
@@ -29,7 +29,7 @@ class ValidateCall:
     path = ""
 
     def carry_out(self, _connection: sa.Connection, csp: str) -> CallResult:
-        return list_missing(csp, self.region, self.specs, self.images)
+        return list_missing_offers(csp, self.region, self.specs, self.images)
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,16 @@ class PrepareCall:
 
     @property
     def path(self) -> str:
-        return fault_path_of(self.region, self.resource)
+        return fault_path_of_resource(self.region, self.resource)
 
     def carry_out(self, connection: sa.Connection, csp: str) -> CallResult:
         cloud_id = cloud_id_for_resource(csp, self.resource)
         _refuse_foreign(connection, [cloud_id, *self.made.values()], self.resource.tenant)
         _refuse_late_hold(connection, cloud_id, self.resource)
-        if connection.execute(_count_repeat(cloud_id, self.resource.epoch)).rowcount:
+        if connection.execute(_count_repeated_prepare(cloud_id, self.resource.epoch)).rowcount:
             return cloud_id
         before = SHARED_RESOURCE_TYPES[: SHARED_RESOURCE_TYPES.index(self.resource.what)]
-        if absent := [what for what in before if not _exists(connection, self.made.get(what, ""))]:
+        if absent := [what for what in before if not _resource_exists(connection, self.made.get(what, ""))]:
             raise Rejected(f"no {absent[0]} in {csp}/{self.region} for the {self.resource.what}")
         row = {"cloud_id": cloud_id, "csp": csp, "region": self.region, "calls": 1, "created": time.time()}
         beside = self.made[before[-1]] if before else ""
@@ -73,7 +73,7 @@ class ReleaseCall:
 
     @property
     def path(self) -> str:
-        return fault_path_of(self.region, self.resource)
+        return fault_path_of_resource(self.region, self.resource)
 
     def carry_out(self, connection: sa.Connection, csp: str) -> CallResult:
         cloud_id = self.resource.cloud_id or cloud_id_for_resource(csp, self.resource)
@@ -89,7 +89,7 @@ class ReleaseCall:
 ResourceCall = ValidateCall | PrepareCall | ReleaseCall
 
 
-def fault_path_of(region: str, resource: SharedResource) -> str:
+def fault_path_of_resource(region: str, resource: SharedResource) -> str:
     """Returns the resource's path in the fault script."""
     return f"region:{region}:shared:{resource.what}"
 
@@ -99,7 +99,7 @@ def cloud_id_for_resource(csp: str, resource: SharedResource) -> str:
     return f"{csp}-{resource.what}-{sha256(f'{csp} {resource.token}'.encode()).hexdigest()[:12]}"
 
 
-def _count_repeat(cloud_id: str, epoch: int) -> sa.Update:
+def _count_repeated_prepare(cloud_id: str, epoch: int) -> sa.Update:
     told = {"calls": resources.c.calls + 1, "epoch": epoch}
     return sa.update(resources).where(resources.c.cloud_id == cloud_id).values(told)
 
@@ -107,7 +107,7 @@ def _count_repeat(cloud_id: str, epoch: int) -> sa.Update:
 def _refuse_late_hold(connection: sa.Connection, cloud_id: str, resource: SharedResource) -> None:
     """Refuses an order of an earlier hold than the last one seen: its giver has lost the hold."""
     seen = connection.execute(sa.select(resources.c.epoch).where(resources.c.cloud_id == cloud_id)).scalar()
-    if late := refuse_late_order(f"the {resource.what}", resource.epoch, seen or 0, "hold", final=False):
+    if late := late_order_error(f"the {resource.what}", resource.epoch, seen or 0, "hold", final=False):
         raise late
 
 
@@ -130,5 +130,5 @@ def _refuse_foreign(connection: sa.Connection, ids: Sequence[str], tenant: str) 
         raise foreign
 
 
-def _exists(connection: sa.Connection, cloud_id: str) -> bool:
+def _resource_exists(connection: sa.Connection, cloud_id: str) -> bool:
     return bool(connection.execute(sa.select(resources.c.what).where(resources.c.cloud_id == cloud_id)).scalar())

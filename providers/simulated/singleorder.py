@@ -17,7 +17,7 @@ from providers.simulated.provider import SimulatedProvider
 Entry = TypeVar("Entry", bound=LedgerRow)
 
 
-class SimulatedObjects(Generic[Entry]):
+class SimulatedObjectProvider(Generic[Entry]):
     """A simulated `domain.singleorder.ObjectProvider`, stored in a database. In the fault script, regions are kinds."""
 
     def __init__(
@@ -41,7 +41,7 @@ class SimulatedObjects(Generic[Entry]):
         find = partial(self._ledger.find_object, path=path, kind=kind)
         return self._facts(await self._provider.perform_call("describe", kind, [path], find))
 
-    async def list_living(self, prefix: str, after: str) -> list[ObjectFacts]:
+    async def list_existing_objects(self, prefix: str, after: str) -> list[ObjectFacts]:
         page = await self._provider.run_transaction(partial(self._ledger.read_page, prefix=prefix, after=after))
         return [replace(self._facts(row), epoch=row.epoch) for row in page]
 
@@ -51,4 +51,4 @@ class SimulatedObjects(Generic[Entry]):
 
     def _carry_out_once(self, connection: sa.Connection, order: ObjectOrder) -> Entry:
         entry = LedgerOrder(order.path, order.kind, order.verb, order.token, order.epoch)
-        return self._ledger.carry_out_once(connection, entry, lambda old: self._change(old, order))
+        return self._ledger.carry_out_order_once(connection, entry, lambda old: self._change(old, order))

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from domain.faults import Fault, FaultKind
 from domain.ports import VmAnswer, VmOrder, VmState
-from providers.simulated.faults import FaultRule, FaultRules
+from providers.simulated.faults import FaultRule, LockedFaultRules
 from providers.simulated.provider import DELAY_KINDS, error_of_fault
-from providers.simulated.vms import SimulatedVms, cloud_id_of_order, network_of_order, no_such_vm_error
+from providers.simulated.vms import LockedVms, cloud_id_of_order, no_such_vm_error, shared_resources_of_order
 
 MaybeVmAnswer = VmAnswer | None
 
@@ -35,7 +35,7 @@ class DelayedCall:
 
 
 def apply_calls(
-    connection: sa.Connection, csp: str, jobs: Sequence[VmCall], rules: FaultRules
+    connection: sa.Connection, csp: str, jobs: Sequence[VmCall], rules: LockedFaultRules
 ) -> list[MaybeVmAnswer | DelayedCall]:
     """Returns the outcome of every call. The caller holds the cloud's lock and passes its fault rules."""
     born: defaultdict[str, set[str]] = defaultdict(set)
@@ -43,24 +43,24 @@ def apply_calls(
     for job in jobs:
         if job.verb == "create":
             born[job.region].add(job.order.path)
-            used.update(network_of_order(job.order).values())
-    machines = SimulatedVms.lock_vms(
+            used.update(shared_resources_of_order(job.order).values())
+    machines = LockedVms.lock_vms(
         connection, csp, (cloud_id_of_order(csp, job.order) for job in jobs if job.verb != "list"), born, used
     )
     outcomes = [_apply_call(job, rules, machines) for job in jobs]
     machines.save_vms(connection)
-    rules.save_counts(connection)
+    rules.save_rule_counts(connection)
     return outcomes
 
 
-def _apply_call(job: VmCall, rules: FaultRules, machines: SimulatedVms) -> MaybeVmAnswer | DelayedCall:
+def _apply_call(job: VmCall, rules: LockedFaultRules, machines: LockedVms) -> MaybeVmAnswer | DelayedCall:
     rule = rules.take_matching_rule(job.verb, job.region, job.order.path, job.after) if rules else None
     if rule is None:
         return _carry_out_call(job, machines)
     return DelayedCall(rule) if rule.fault.kind in DELAY_KINDS else _apply_fault(job, rule.fault, machines)
 
 
-def _apply_fault(job: VmCall, fault: Fault, machines: SimulatedVms) -> MaybeVmAnswer:
+def _apply_fault(job: VmCall, fault: Fault, machines: LockedVms) -> MaybeVmAnswer:
     match fault.kind:
         case FaultKind.LOSE_ANSWER:
             _carry_out_call(job, machines)
@@ -75,7 +75,7 @@ def _apply_fault(job: VmCall, fault: Fault, machines: SimulatedVms) -> MaybeVmAn
             return error_of_fault(fault, job.verb)
 
 
-def _carry_out_call(job: VmCall, machines: SimulatedVms) -> MaybeVmAnswer:
+def _carry_out_call(job: VmCall, machines: LockedVms) -> MaybeVmAnswer:
     if job.verb == "list":
         return None  # checks the fault script only; the list is read separately
     if job.verb == "describe":

@@ -17,10 +17,10 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from domain.errors import NoCapacity, ProviderError, Rejected
 from domain.ports import VMS_PER_PAGE, VmAnswer, VmFacts, VmKey, VmOrder, VmState
 from domain.registry import tenant_of
-from providers.epochs import refuse_late_order
+from providers.epochs import late_order_error
 from providers.simulated.resources import foreign_resource_error, tenants_of_resources
 from providers.simulated.tables import quotas, vms
-from providers.tables import is_at_or_below
+from providers.tables import at_or_below_condition
 
 PAGE_SIZE = 1_000  # ids in one query: databases limit the number of parameters
 
@@ -78,7 +78,7 @@ _UPDATE_VM = (
 )
 
 
-class SimulatedVms:
+class LockedVms:
     """The VMs that one transaction of a simulated cloud reads and changes."""
 
     def __init__(
@@ -101,7 +101,7 @@ class SimulatedVms:
     @classmethod
     def lock_vms(
         cls, connection: sa.Connection, csp: str, ids: Iterable[str], born: dict[str, set[str]], used: set[str]
-    ) -> SimulatedVms:
+    ) -> LockedVms:
         """Reads the VMs of these ids. `born`: by region, the paths of new VMs; `used`: what the new VMs share."""
         found = [vm for page in _id_pages(ids) for vm in read_vms(connection, vms.c.cloud_id.in_(page))]
         epochs = {
@@ -120,13 +120,13 @@ class SimulatedVms:
     def change_vm(self, verb: str, region: str, order: VmOrder) -> VmAnswer:
         """Carries out a verb, unless a later action has given an order there."""
         if verb == "create":
-            return refuse_late_order(order.path, order.epoch, self._epochs.get(order.path, 0)) or self._create_vm(
+            return late_order_error(order.path, order.epoch, self._epochs.get(order.path, 0)) or self._create_vm(
                 region, order
             )
         vm = self._find_vm(region, order) if order.cloud_id else None  # the token is the action's
         if vm is None:
             return no_such_vm_error(region, order)
-        return refuse_late_order(order.path, order.epoch, vm.epoch) or self._control_vm(verb, vm, order)
+        return late_order_error(order.path, order.epoch, vm.epoch) or self._apply_verb_to_vm(verb, vm, order)
 
     def save_vms(self, connection: sa.Connection) -> None:
         _execute_many(connection, _INSERT_VM, self._new.values())
@@ -138,10 +138,12 @@ class SimulatedVms:
         return vm if vm and vm.region == region and vm.csp == self._csp else None
 
     def _create_vm(self, region: str, order: VmOrder) -> VmFacts | ProviderError:
-        cloud_id = cloud_id_for(self._csp, order.token)
+        cloud_id = cloud_id_from_token(self._csp, order.token)
         if known := self._vms.get(cloud_id):
             return self._answer_repeated_create(known, region, order)
-        if foreign := foreign_resource_error(self._tenants, network_of_order(order).values(), tenant_of(order.path)):
+        if foreign := foreign_resource_error(
+            self._tenants, shared_resources_of_order(order).values(), tenant_of(order.path)
+        ):
             return foreign
         if self._free_quota.get(region, 1) < 1:
             return NoCapacity(f"quota of VMs in {self._csp}/{region} is exceeded")
@@ -174,7 +176,7 @@ class SimulatedVms:
             epoch=order.epoch,
         )
 
-    def _control_vm(self, verb: str, vm: SimulatedVm, order: VmOrder) -> VmFacts | ProviderError:
+    def _apply_verb_to_vm(self, verb: str, vm: SimulatedVm, order: VmOrder) -> VmFacts | ProviderError:
         self._count_call(vm)
         vm.epoch = max(vm.epoch, order.epoch)
         if vm.last_token == order.token:
@@ -216,7 +218,7 @@ def read_vms_page(connection: sa.Connection, csp: str, region: str, prefix: str,
         vms.c.csp == csp,
         vms.c.region == region,
         vms.c.state != VmState.TERMINATED,
-        is_at_or_below(vms.c.path, prefix),
+        at_or_below_condition(vms.c.path, prefix),
         sa.tuple_(*key) > sa.tuple_(*map(sa.literal, after)),
     )
     # Bounds on the path alone: by them the index is entered and left.
@@ -224,7 +226,7 @@ def read_vms_page(connection: sa.Connection, csp: str, region: str, prefix: str,
     return [SimulatedVm(*row) for row in connection.execute(query.order_by(*key).limit(VMS_PER_PAGE))]
 
 
-def network_of_order(order: VmOrder) -> Mapping[str, str]:
+def shared_resources_of_order(order: VmOrder) -> Mapping[str, str]:
     """Returns the shared resources that a new VM uses: what -> cloud id."""
     return order.spec.get("network") or {}
 
@@ -236,10 +238,10 @@ def no_such_vm_error(region: str, order: VmOrder) -> Rejected:
 
 def cloud_id_of_order(csp: str, order: VmOrder) -> str:
     """Returns the cloud id of an order's VM: the given one, or the one that its token creates."""
-    return order.cloud_id or cloud_id_for(csp, order.token)
+    return order.cloud_id or cloud_id_from_token(csp, order.token)
 
 
-def cloud_id_for(csp: str, token: str) -> str:
+def cloud_id_from_token(csp: str, token: str) -> str:
     """Returns the cloud id that a token creates; the same token always gives the same VM."""
     return f"{csp}-i-{sha256(f'{csp} {token}'.encode()).hexdigest()[:17]}"
 

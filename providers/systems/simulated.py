@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from domain.services.definition import Node
 from domain.services.ports import InstanceLog
 from providers.services.ledger import SupervisedInstance
-from providers.services.proxy import Route
+from providers.services.proxy import InstanceRoute
 
 BEHAVIOUR_VARIABLE = "SIMULATED"
 
@@ -55,7 +55,7 @@ class SimulatedRunner:
             return "held, as simulated"
         return "not well, as simulated" if unit.node.environment.get(BEHAVIOUR_VARIABLE) else ""
 
-    def end_instance(self, token: str) -> None:
+    def crash_instance(self, token: str) -> None:
         """Simulates a crash of the instance."""
         self._ends[token].set()
 
@@ -65,10 +65,10 @@ class SimulatedRunner:
     def proxy_definition(self, path: str, node: Node) -> Node | None:
         return None
 
-    def route_to(self, unit: SupervisedInstance) -> Route:
-        return Route(unit.port)
+    def route_to_instance(self, unit: SupervisedInstance) -> InstanceRoute:
+        return InstanceRoute(unit.port)
 
-    def set_routes(self, path: str, routes: Sequence[Route]) -> None:
+    def set_routes(self, path: str, routes: Sequence[InstanceRoute]) -> None:
         pass
 
     async def prepare_system(self, system: str, generation: int) -> None:

@@ -9,7 +9,7 @@ from domain.edge.tables import POLICY
 from starter.edge import crm, demo, tree
 from starter.edge.demand import demand
 from starter.extensions import STEERING, CliExtension
-from starter.kinds import with_help
+from starter.kinds import set_command_help
 
 POLICY_HELP = {verb.action: verb.help for kind in KINDS for verb in kind.verbs if kind.table is POLICY}
 
@@ -23,7 +23,7 @@ def extend_app(app: App) -> None:
     cloudlet.command(tree.status)
     for verb in ("create", "update"):
         if command := app["policy"][verb].default_command:  # a policy fits into no option
-            with_help(command, POLICY_HELP[verb], f"policy {verb} acme/follow -f examples/policy-demo.yaml")
+            set_command_help(command, POLICY_HELP[verb], f"policy {verb} acme/follow -f examples/policy-demo.yaml")
 
 
 EXTENSION = CliExtension(

@@ -16,13 +16,13 @@ from domain.edge.messages import MAX_ERROR_LENGTH, CrmResponse, IgnoredMessage, 
 from domain.edge.specs import DEFAULT_VERSION, crm_command
 from domain.edge.tables import CLOUDLET, GONE_STATES
 from domain.errors import Category, RatchetError, Refused
-from domain.fields import refuse_invalid
-from domain.paths import ancestors, expand_path, kind_of, short_path
+from domain.paths import ancestor_paths, expand_path, kind_of, short_path
 from domain.services.definition import BackendName
 from domain.statetable import NONE
+from domain.validation import refuse_validation_errors
 from domain.wire import companion_id
 from starter import terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.extensions import RUNNING
 from starter.kinds import ObjectArg, read_spec_file
 from starter.session import open_client
@@ -47,7 +47,7 @@ async def run(
     takeover: Annotated[str, Parameter(help="Of an upgrade: the version to end once this one can serve.")] = "",
     gateway: Annotated[str, Parameter(help="The URL of a gateway, for a CRM that does not reach Temporal.")] = "",
     backend: Annotated[BackendName, Parameter(help="What runs its apps.")] = "simulated",
-) -> Exit:
+) -> ExitCode:
     """Run the reference CRM of a cloudlet until Ctrl-C. What is on its platform stays, whatever happens to it.
 
     Example: starter crm run --cloudlet acme/berlin --version v2
@@ -57,11 +57,11 @@ async def run(
     path = expand_path(cloudlet, SCOPE)
     version = version or ("v1" if gateway else await _read_version(path))
     orders = CrmOptions(path, version, latency, takeover, _read_faults(faults) if faults else None, gateway, backend)
-    return Exit(await serve_crm(worker_settings(), orders))
+    return ExitCode(await serve_crm(worker_settings(), orders))
 
 
 @app.command
-async def stop(*, cloudlet: Cloudlet) -> Exit:
+async def stop(*, cloudlet: Cloudlet) -> ExitCode:
     """End the CRM processes of a cloudlet on this machine, those of an upgrade included.
 
     Example: starter crm stop --cloudlet acme/berlin
@@ -72,7 +72,7 @@ async def stop(*, cloudlet: Cloudlet) -> Exit:
     terminal.print_message(
         f"ended: {', '.join(map(str, ended))}" if ended else "no CRM of this cloudlet runs on this machine"
     )
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 @app.command
@@ -80,7 +80,7 @@ async def token(
     *,
     cloudlet: Cloudlet,
     new: Annotated[bool, Parameter(help="Make a new token, which replaces the present one.", negative="")] = False,
-) -> Exit:
+) -> ExitCode:
     """Print the public key of a CRM's token. The token itself is a file on this machine, made if there is none.
 
     Example: starter crm token --cloudlet acme/berlin
@@ -98,7 +98,7 @@ async def token(
     terminal.print_message(
         f"{'a new token is' if made else 'its token is'} in {own.file.absolute()}; only its key goes to others"
     )
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 @app.command
@@ -113,7 +113,7 @@ async def respond(
     of: Annotated[int, Parameter(help="Progress: number of tasks.")] = 0,
     step: Annotated[str, Parameter(help="Progress: name of the current task.")] = "",
     dry_run: Annotated[bool, Parameter(help="Print the message, and send nothing.", negative="")] = False,
-) -> Exit:
+) -> ExitCode:
     """Send the signal that a CRM would send. It starts nothing: without a running action it is recorded as ignored.
 
     It is signed with the token of the CRM that runs on this machine, if there is one.
@@ -129,10 +129,10 @@ async def respond(
         message = await _sign_message(client, target, message)
         if dry_run:
             terminal.print_data(json.dumps(message))
-            return Exit.DONE
+            return ExitCode.DONE
         heard = await _deliver_answer(client, target, message)
     terminal.print_message(f"{heard}: {state} for {short_path(target)}, notify-id {message['notify_id']}")
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 def _expand_names(text: str) -> str:
@@ -162,9 +162,9 @@ def _check_answer(path: str, state: str, errors: list[str]) -> None:
         )
 
 
-def _cloudlet_of(path: str) -> str:
+def _cloudlet_of_object(path: str) -> str:
     """Returns the path of the object's cloudlet."""
-    return [*ancestors(path), path][1]
+    return [*ancestor_paths(path), path][1]
 
 
 async def _read_version(cloudlet: str) -> str:
@@ -180,7 +180,7 @@ async def _read_version(cloudlet: str) -> str:
 
 async def _current_notify_id(client: ActionClient, path: str) -> int:
     """Returns the notify-id of the connected CRM."""
-    cloudlet = _cloudlet_of(path)
+    cloudlet = _cloudlet_of_object(path)
     view = await client.read_object(cloudlet)
     crm = view.info.get("crm") or {}
     if not crm.get("notify_id"):
@@ -196,7 +196,7 @@ async def _sign_message(client: ActionClient, path: str, message: dict[str, Any]
     """Adds the proof that a cloudlet with a key requires: for this object and its running action."""
     from workers.crm import token_of_cloudlet
 
-    own = token_of_cloudlet(worker_settings(), _cloudlet_of(path))
+    own = token_of_cloudlet(worker_settings(), _cloudlet_of_object(path))
     if not own.exists():
         return message
     try:
@@ -209,7 +209,7 @@ async def _sign_message(client: ActionClient, path: str, message: dict[str, Any]
 
 async def _deliver_answer(client: ActionClient, path: str, message: dict[str, Any]) -> str:
     """Sends the message to the object's action, else to the cloudlet's link; else records it as ignored."""
-    link = companion_id(_cloudlet_of(path), wire.LINK_ROLE)
+    link = companion_id(_cloudlet_of_object(path), wire.LINK_ROLE)
     heard = await _signal_workflow(client, path, message)
     if heard is SignalResult.TAKEN:
         return "sent"
@@ -245,5 +245,5 @@ async def _signal_workflow(client: ActionClient, workflow_id: str, message: dict
 
 
 def _read_faults(file: str) -> tuple[CrmFault, ...]:
-    with refuse_invalid("the fault script is not valid", "there is an example in examples/crm-faults.yaml"):
+    with refuse_validation_errors("the fault script is not valid", "there is an example in examples/crm-faults.yaml"):
         return tuple(CrmFaults.model_validate(read_spec_file(file)).faults)

@@ -9,11 +9,11 @@ from cyclopts import Parameter
 from domain.edge import messages as wire
 from domain.edge.policies import DemandMeasurement
 from domain.errors import Category, Refused
-from domain.fields import refuse_invalid
 from domain.paths import expand_path, short_path
+from domain.validation import refuse_validation_errors
 from domain.wire import companion_id
 from starter import terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.kinds import ObjectArg
 from starter.session import open_client
 
@@ -27,20 +27,20 @@ async def demand(
     cpu: Annotated[float | None, Parameter(help="Load of the cluster's CPUs, in percent.")] = None,
     mem: Annotated[float | None, Parameter(help="Use of its memory, in percent.")] = None,
     connections: Annotated[float | None, Parameter(help="Active connections per node.")] = None,
-) -> Exit:
+) -> ExitCode:
     """Send measurements to a policy. It acts on them at the end of its interval.
 
     Example: starter demand acme/follow --cloudlet berlin --clients 120
     """
     path = expand_path(policy, ("org", "policy"))
     seen = {"cloudlet": cloudlet, "clients": clients, "cpu": cpu, "mem": mem, "connections": connections}
-    with refuse_invalid("the demand is not valid"):
+    with refuse_validation_errors("the demand is not valid"):
         message = DemandMeasurement.model_validate({key: value for key, value in seen.items() if value is not None})
     if message.clients is None and message.cpu is None and message.mem is None and message.connections is None:
         raise Refused(Category.INVALID, "nothing was measured", "say --cloudlet and --clients, or --cpu, --mem …")
     await _send_demand(path, message)
     terminal.print_message(f"sent to {short_path(path)}")
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 async def _send_demand(path: str, message: DemandMeasurement) -> None:

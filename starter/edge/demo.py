@@ -19,14 +19,14 @@ from domain.wire import READ_HISTORY, READ_OBJECT
 from starter import terminal
 from starter.demo import (
     demo_client,
-    elapsed_seconds,
+    format_elapsed_seconds,
     print_heading,
     print_next_commands,
-    request_admitted,
-    request_refused,
+    request_expecting_admission,
+    request_expecting_refusal,
 )
 from starter.edge import tree
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.session import load_settings
 
 if TYPE_CHECKING:
@@ -43,34 +43,34 @@ NEXT_COMMANDS = (
 )
 
 
-async def demo() -> Exit:
+async def demo() -> ExitCode:
     """Runs the demo: a cloudlet, its CRM as a process, a crash, a refusal, an upgrade and an undo."""
     async with demo_client() as client:
-        path = build_path(("org", "cloudlet"), ("demo", await _find_free_name(client)))
-        terminal.print_story(f"\nOne cloudlet, one CRM in a process of its own: {path}")
+        path = build_path(("org", "cloudlet"), ("demo", await _find_free_cloudlet_name(client)))
+        terminal.print_narration(f"\nOne cloudlet, one CRM in a process of its own: {path}")
         async with _demo_crm(client, path, "v1") as crm:
             print_heading(1, "create the cloudlet", "its CRM connects, is acknowledged, gathers, and is Ready")
-            await _play_action(client, path, "create")
+            await _run_and_print_action(client, path, "create")
             await _create_cloudlet(client, path)
             await _crash_crm(client, path, crm)
             print_heading(4, "upgrade to v2", "CRMv1 starts CRMv2; CRMv2 takes over and ends CRMv1")
             await _wait_for_status(client, path, "Ready")  # until the restarted CRM has gathered
-            await _play_action(client, path, "upgrade", {"version": "v2"})
+            await _run_and_print_action(client, path, "upgrade", {"version": "v2"})
             await _fail_update(client, path)
             print_heading(6, "delete everything", "the cluster takes its app along; then the CRM is told to go")
-            await _play_action(client, f"{path}:cluster:c1", "delete", {"cascade": True})
-            await _play_action(client, path, "delete")
+            await _run_and_print_action(client, f"{path}:cluster:c1", "delete", {"cascade": True})
+            await _run_and_print_action(client, path, "delete")
         print_next_commands((*NEXT_COMMANDS, f"starter history {path}    # the story that you just saw"))
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 async def _create_cloudlet(client: ActionClient, path: str) -> None:
     cluster = f"{path}:cluster:c1"
     print_heading(2, "create a cluster", "and an app in it at the same time: that is refused")
-    running = asyncio.create_task(_play_action(client, cluster, "create", {"nodes": 2}))
+    running = asyncio.create_task(_run_and_print_action(client, cluster, "create", {"nodes": 2}))
     await asyncio.sleep(0.2)
     wrong = "an app was let into a cluster that does not exist yet"
-    await request_refused(client, f"{cluster}:app:shop", "create", wrong, "early", {})
+    await request_expecting_refusal(client, f"{cluster}:app:shop", "create", wrong, "early", {})
     await running
 
 
@@ -79,11 +79,11 @@ async def _crash_crm(client: ActionClient, path: str, crm: asyncio.subprocess.Pr
         3, "kill the CRM while it creates the app", "a new one connects, says what it has, and is asked again"
     )
     app = f"{path}:cluster:c1:app:shop"
-    running = asyncio.create_task(_play_action(client, app, "create", {"replicas": 2}))
+    running = asyncio.create_task(_run_and_print_action(client, app, "create", {"replicas": 2}))
     await _wait_for_status(client, app, "Creating")
     crm.send_signal(signal.SIGKILL)
     await crm.wait()
-    terminal.print_story("   kill -9   the CRM is gone", "yellow")
+    terminal.print_narration("   kill -9   the CRM is gone", "yellow")
     await _start_crm(client, path, "v1")
     await running
 
@@ -93,29 +93,29 @@ async def _fail_update(client: ActionClient, path: str) -> None:
     from workers.crm import fail_next_request
 
     fail_next_request(load_settings().home, path, "update", "no capacity for nine nodes")
-    outcome = await _play_action(client, f"{path}:cluster:c1", "update", {"nodes": 9}, wanted="failed")
-    terminal.print_story(f"   told      {outcome.message}", "yellow")
+    outcome = await _run_and_print_action(client, f"{path}:cluster:c1", "update", {"nodes": 9}, wanted="failed")
+    terminal.print_narration(f"   told      {outcome.message}", "yellow")
     view = await client.run_query(READ_OBJECT, ReadQuery(path=path), ObjectView)
     inside = [view async for view in client.iterate_objects("cluster", path)]
     inside += [view async for view in client.iterate_objects("app", path)]
     for line in tree.tree_lines(view, inside):
-        terminal.print_story(f"   {line}")
+        terminal.print_narration(f"   {line}")
 
 
-async def _play_action(
+async def _run_and_print_action(
     client: ActionClient, path: str, action: str, spec: dict[str, Any] | None = None, wanted: str = "succeeded"
 ) -> Outcome:
     """Carries out one action, and prints every status that its object passes through."""
     began = time.monotonic()
-    ticket = await request_admitted(client, path, action, spec)
+    ticket = await request_expecting_admission(client, path, action, spec)
     ending, seen = asyncio.create_task(client.wait_for_outcome(path, ticket.run)), 0
     while not ending.done():
         await asyncio.wait({ending}, timeout=POLL_SECONDS)
-        seen = await _print_moves(client, path, ticket.run, seen)
+        seen = await _print_new_history(client, path, ticket.run, seen)
     outcome = ending.result()
     good = outcome.result == wanted
-    terminal.print_story(
-        f"   {elapsed_seconds(began)}  {short_path(path)} {outcome.status}  {outcome.result}",
+    terminal.print_narration(
+        f"   {format_elapsed_seconds(began)}  {short_path(path)} {outcome.status}  {outcome.result}",
         "green" if good else "red",
     )
     if not good:
@@ -123,14 +123,14 @@ async def _play_action(
     return outcome
 
 
-async def _print_moves(client: ActionClient, path: str, run: str, seen: int) -> int:
+async def _print_new_history(client: ActionClient, path: str, run: str, seen: int) -> int:
     """Prints an action's new history lines. Returns the number of the last one."""
     lines = (await client.run_query(READ_HISTORY, ReadQuery(path=path, limit=100), HistoryView)).lines
     mine = [line for line in lines if line.run == run]
     for line in mine:
         if line.seq > seen and line.source != line.to and line.effect is not LineEffect.IGNORED:
             at = (line.at - mine[0].at).total_seconds()
-            terminal.print_story(f"   {at:6.2f} s  {name_of(path)}: {line.source} -> {line.to}  ({line.actor})")
+            terminal.print_narration(f"   {at:6.2f} s  {name_of(path)}: {line.source} -> {line.to}  ({line.actor})")
     return max((line.seq for line in mine), default=seen)
 
 
@@ -165,11 +165,11 @@ async def _start_crm(client: ActionClient, path: str, version: str) -> asyncio.s
         process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)
     finally:
         os.close(log)
-    terminal.print_story(f"   process   starter {' '.join(words[:6])}", "cyan")
+    terminal.print_narration(f"   process   starter {' '.join(words[:6])}", "cyan")
     return process
 
 
-async def _find_free_name(client: ActionClient) -> str:
+async def _find_free_cloudlet_name(client: ActionClient) -> str:
     """Returns edge-1, or the number after the highest that was ever used on this machine."""
     home = load_settings().home / "crm"
     files = [file.stem for file in home.glob("demo/edge-*.db")] if home.exists() else []

@@ -9,11 +9,11 @@ from domain.edge.specs import crm_command
 from domain.model import ObjectView
 from domain.paths import expand_path, name_of, parent_of, short_path
 from starter import terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.kinds import ObjectArg
 from starter.output import Output, OutputOption, Sheet, print_sheet
 from starter.session import open_client
-from starter.watch import WatchOption, run_and_watch
+from starter.watch import WatchOption, run_once_or_watch
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 SCOPE = ("org", "cloudlet")
 
 
-async def status(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
+async def status(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:
     """A cloudlet with its clusters and apps, as a tree.
 
     Example: starter cloudlet status acme/berlin
     """
     path = expand_path(target, SCOPE)
-    return await run_and_watch(watch, lambda: _print_status(path, output))
+    return await run_once_or_watch(watch, lambda: _print_status(path, output))
 
 
-async def _print_status(path: str, output: Output) -> Exit:
+async def _print_status(path: str, output: Output) -> ExitCode:
     async with open_client() as client:
         cloudlet = await client.read_object(path)
         inside = [view async for view in client.iterate_objects("cluster", path)]
@@ -38,11 +38,11 @@ async def _print_status(path: str, output: Output) -> Exit:
     if output == "table":
         for line in tree_lines(cloudlet, inside):
             terminal.print_data(terminal.escape_controls(line))
-        return Exit.DONE
+        return ExitCode.DONE
     print_sheet(
         Sheet(cloudlet_document(cloudlet, inside), (), [], [path, *sorted(view.path for view in inside)]), output
     )
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 def cloudlet_document(cloudlet: ObjectView, inside: Sequence[ObjectView] = ()) -> dict[str, Any]:

@@ -13,16 +13,16 @@ from domain.leases.messages import CalendarQuery, CalendarView, LeasesView, Leas
 from domain.model import ObjectView, ReadQuery
 from domain.paths import expand_path, name_of, short_path
 from starter import terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.extensions import CliExtension
-from starter.kinds import DEFAULT_LIMIT, CliCommand, Limit, ObjectArg, Prefix, with_help
+from starter.kinds import DEFAULT_LIMIT, CliCommand, Limit, ObjectArg, Prefix, set_command_help
 from starter.leases.calendar import draw_calendar
-from starter.leases.dates import attach_local_zone, format_local_date, with_local_zone
+from starter.leases.dates import add_zones_to_spec, attach_local_zone, format_local_date
 from starter.leases.demo import demo
-from starter.naming import list_prefix
+from starter.naming import prefix_to_list
 from starter.output import Output, OutputOption, Sheet, print_sheet
 from starter.session import open_client
-from starter.watch import WatchOption, run_and_watch
+from starter.watch import WatchOption, run_once_or_watch
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -36,15 +36,17 @@ EndOption = Annotated[str, Parameter(name="--end", help="As --start. A week if n
 
 
 def _show_command(word: str) -> CliCommand:
-    async def show_lease(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
+    async def show_lease(
+        target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table"
+    ) -> ExitCode:
         path = expand_path(target, SCOPE)
-        return await run_and_watch(watch, lambda: _print_lease(path, output))
+        return await run_once_or_watch(watch, lambda: _print_lease(path, output))
 
     what = "One lease: its dates, what it holds, and whether anything of that is missing."
-    return with_help(show_lease, what, f"lease {word} p1/demo")
+    return set_command_help(show_lease, what, f"lease {word} p1/demo")
 
 
-async def _print_lease(path: str, output: Output) -> Exit:
+async def _print_lease(path: str, output: Output) -> ExitCode:
     lease = await _read_lease(path)
     if output == "table":
         for line in _lease_cells(lease):
@@ -57,44 +59,44 @@ async def _print_lease(path: str, output: Output) -> Exit:
             reservation.status,
             reservation.resource_type,
             _describe_holdings(reservation.hosts, reservation.mci),
-            _describe_flags(reservation),
+            _describe_reservation_flags(reservation),
             reservation.error,
         )
         for reservation in lease.reservations
     ]
     print_sheet(Sheet(lease.model_dump(mode="json"), headings, lines, [lease.path]), output)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
-async def events(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
+async def events(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:
     """The events of a lease: start, announcement of the end, and end, with time and status.
 
     Example: starter lease events p1/demo
     """
     path = expand_path(target, SCOPE)
-    return await run_and_watch(watch, lambda: _print_events(path, output))
+    return await run_once_or_watch(watch, lambda: _print_events(path, output))
 
 
-async def _print_events(path: str, output: Output) -> Exit:
+async def _print_events(path: str, output: Output) -> ExitCode:
     lease = await _read_lease(path)
     lines = [(event.name, event.status, format_local_date(event.due), event.error) for event in lease.events]
     data = [event.model_dump(mode="json") for event in lease.events]
     paths = [names.event_path(lease.path, event.name) for event in lease.events]
     print_sheet(Sheet(data, ("EVENT", "STATUS", "DUE", "ERROR"), lines, paths), output)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 async def list_leases(
     *, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, watch: WatchOption = False, output: OutputOption = "table"
-) -> Exit:
+) -> ExitCode:
     """Every lease there is, with its dates.
 
     Example: starter lease list --prefix p1
     """
-    return await run_and_watch(watch, lambda: _print_leases(prefix, limit, output))
+    return await run_once_or_watch(watch, lambda: _print_leases(prefix, limit, output))
 
 
-async def _print_leases(where: str, limit: int, output: Output) -> Exit:
+async def _print_leases(where: str, limit: int, output: Output) -> ExitCode:
     found = await _read_leases(where, limit)
     headings = ("LEASE", "NAME", "STATUS", "START", "END", "HOLDS", "FLAGS")
     lines = [
@@ -111,7 +113,7 @@ async def _print_leases(where: str, limit: int, output: Output) -> Exit:
     ]
     data = [view.model_dump(mode="json") for view in found]
     print_sheet(Sheet(data, headings, lines, [view.path for view in found]), output)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 async def calendar(
@@ -122,28 +124,28 @@ async def calendar(
     limit: Limit = 200,
     watch: WatchOption = False,
     output: OutputOption = "table",
-) -> Exit:
+) -> ExitCode:
     """Who holds which host when, drawn: a line for each host, a letter for each lease.
 
     Example: starter lease calendar --pool main --end +2d
     """
     start, end = attach_local_zone(start, "start"), attach_local_zone(end, "end")
     query = CalendarQuery(pool=pool, start=start, end=end, limit=max(1, min(limit, 2_000)))
-    return await run_and_watch(watch, lambda: _print_calendar(query, output))
+    return await run_once_or_watch(watch, lambda: _print_calendar(query, output))
 
 
-async def _print_calendar(query: CalendarQuery, output: Output) -> Exit:
+async def _print_calendar(query: CalendarQuery, output: Output) -> ExitCode:
     async with open_client() as client:
         view = await client.run_query(names.READ_CALENDAR, query, CalendarView)
     if output != "table":
         paths = [f"pool:{view.pool}:host:{line.host}" for line in view.hosts]
         print_sheet(Sheet(view.model_dump(mode="json"), (), [], paths), output)
-        return Exit.DONE
+        return ExitCode.DONE
     for line in draw_calendar(view, shutil.get_terminal_size((100, 24)).columns):
         terminal.print_data(line)
     if view.left_out:
         terminal.print_message(f"{view.left_out} more hosts are not shown: raise --limit")
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 async def _read_lease(path: str) -> LeaseView:
@@ -156,7 +158,7 @@ async def lease_remarks(client: ActionClient, view: ObjectView) -> list[tuple[st
     lease = await client.run_query(names.READ_LEASE, ReadQuery(path=view.path), LeaseView)
     told = [("term", f"from {format_local_date(lease.start)} to {format_local_date(lease.end)}, pool {lease.pool}")]
     for reservation in lease.reservations:
-        missing = f": {_describe_flags(reservation)}" if _describe_flags(reservation) else ""
+        missing = f": {_describe_reservation_flags(reservation)}" if _describe_reservation_flags(reservation) else ""
         told.append(
             (
                 "holds",
@@ -169,7 +171,7 @@ async def lease_remarks(client: ActionClient, view: ObjectView) -> list[tuple[st
 
 async def _read_leases(where: str, limit: int) -> list[LeaseView]:
     found: list[LeaseView] = []
-    below = list_prefix(where, registry.find_kind("lease"))
+    below = prefix_to_list(where, registry.find_kind("lease"))
     async with open_client() as client:
         while len(found) < limit:
             query = ReadQuery(
@@ -197,7 +199,7 @@ def _describe_holdings(hosts: dict[str, int], mci: str) -> str:
     return ", ".join(host if units == 1 else f"{host} x{units}" for host, units in hosts.items()) or mci
 
 
-def _describe_flags(each: object) -> str:
+def _describe_reservation_flags(each: object) -> str:
     words = ("missing_resources", "resources_changed")
     return ", ".join(word for word in words if getattr(each, word))
 
@@ -210,7 +212,10 @@ def _describe_reservations(lease: LeaseView) -> str:
 
 def _describe_degraded(lease: LeaseView) -> str:
     flags = dict.fromkeys(
-        flag for reservation in lease.reservations for flag in _describe_flags(reservation).split(", ") if flag
+        flag
+        for reservation in lease.reservations
+        for flag in _describe_reservation_flags(reservation).split(", ")
+        if flag
     )
     return ", ".join(["degraded", *flags]) if lease.degraded else ""
 
@@ -230,6 +235,6 @@ EXTENSION = CliExtension(
     extend=_extend_app,
     remarks={"lease": lease_remarks},
     demo=demo,
-    complete_spec={"lease": with_local_zone},
+    complete_spec={"lease": add_zones_to_spec},
     examples={"project": "p1", "lease": "demo", "pool": "main", "host": "h1", "end": "+2h", "event": "end_lease"},
 )

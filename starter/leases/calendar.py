@@ -31,7 +31,9 @@ ROUND_STEPS = (
 def draw_calendar(view: CalendarView, width: int) -> list[str]:
     """Draws a line per host, a column per span of time, and a legend of the leases."""
     if not view.hosts:
-        return [f"pool {view.pool} has no hosts; add one: {terminal.as_typed(f'starter host add {view.pool}/h1')}"]
+        return [
+            f"pool {view.pool} has no hosts; add one: {terminal.rewrite_as_typed(f'starter host add {view.pool}/h1')}"
+        ]
     longest = max(len(line.host) for line in view.hosts)
     room = max(MIN_COLUMNS, min(MAX_COLUMNS, width - longest - 10))
     start, end = view.start.astimezone(), view.end.astimezone()

@@ -15,7 +15,7 @@ def attach_local_zone(text: str, what: str) -> str:
     return attach_zone_to_text(text, datetime.now(UTC), what, datetime.astimezone)
 
 
-def with_local_zone(spec: dict[str, Any]) -> dict[str, Any]:
+def add_zones_to_spec(spec: dict[str, Any]) -> dict[str, Any]:
     """Returns a lease's spec whose dates have zones: the worker may be in another one."""
     dates = {name: attach_local_zone(spec[name], name) for name in DATE_FIELDS if isinstance(spec.get(name), str)}
     return {**spec, **dates}

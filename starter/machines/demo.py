@@ -9,26 +9,26 @@ from domain.model import ObjectView, ReadQuery
 from starter import terminal
 from starter.demo import (
     demo_client,
-    find_free_name,
+    find_free_demo_name,
     print_heading,
     print_next_commands,
-    request_admitted,
-    request_refused,
+    request_expecting_admission,
+    request_expecting_refusal,
     show_statuses,
 )
-from starter.errors import EXIT_OF_RESULT, Exit
+from starter.errors import EXIT_OF_RESULT, ExitCode
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
 
-async def machines() -> Exit:
+async def machines() -> ExitCode:
     """Runs the demo: a machine is destroyed during a hidden migration, and a further request is refused."""
     async with demo_client() as client:
-        name = await find_free_name(client, "account")
+        name = await find_free_demo_name(client, "account")
         space = f"account:{name}:cloudspace:dev"
         db = f"{space}:machine:db"
-        terminal.print_story(f"\nA machine, two nodes, one queue: {db}")
+        terminal.print_narration(f"\nA machine, two nodes, one queue: {db}")
         print_heading(1, "an account, a cloudspace, an image, two nodes, a machine with a disk")
         plays: list[tuple[str, str, dict[str, Any] | None]] = [
             (f"account:{name}", "create", None),
@@ -40,9 +40,11 @@ async def machines() -> Exit:
             (db, "add-disk", {"disk": "data"}),
         ]
         for path, action, spec in plays:
-            outcome = await client.wait_for_outcome(path, (await request_admitted(client, path, action, spec)).run)
-            terminal.print_story(f"   {action:<9} {path}  {outcome.status}")
-            if (code := EXIT_OF_RESULT[outcome.result]) is not Exit.DONE:
+            outcome = await client.wait_for_outcome(
+                path, (await request_expecting_admission(client, path, action, spec)).run
+            )
+            terminal.print_narration(f"   {action:<9} {path}  {outcome.status}")
+            if (code := EXIT_OF_RESULT[outcome.result]) is not ExitCode.DONE:
                 return code
         code = await _play_scenario(client, db, f"{name}-2")
         print_next_commands(
@@ -57,14 +59,14 @@ async def machines() -> Exit:
     return code
 
 
-async def _play_scenario(client: ActionClient, db: str, there: str) -> Exit:
+async def _play_scenario(client: ActionClient, db: str, there: str) -> ExitCode:
     print_heading(2, f"migrate it to {there}: the user sees nothing of that")
-    await request_admitted(client, db, "migrate", {"node": there})
+    await request_expecting_admission(client, db, "migrate", {"node": there})
     view = await client.run_query(wire.READ_OBJECT, ReadQuery(path=db), ObjectView)
-    terminal.print_story(f"   status    {view.status}, on {view.info.get('node', 'no node')}")
+    terminal.print_narration(f"   status    {view.status}, on {view.info.get('node', 'no node')}")
     print_heading(3, "destroy it meanwhile: accepted, shown at once, and waiting for the migration")
-    destroy = await request_admitted(client, db, "destroy")
+    destroy = await request_expecting_admission(client, db, "destroy")
     print_heading(4, "and one more request: only one may wait")
-    await request_refused(client, db, "stop", "a second action was let in")
+    await request_expecting_refusal(client, db, "stop", "a second action was let in")
     print_heading(5, "the migration ends; then stop, delete, destroy, as one action")
     return EXIT_OF_RESULT[(await show_statuses(client, destroy)).result]

@@ -15,12 +15,12 @@ from domain.locks import EXCLUSIVE_MODES, LockMode, LocksView, LockView
 from domain.model import LockHolders, QueueCommand, ReadQuery
 from domain.paths import short_path
 from starter import reads
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.extensions import LOOKING
 from starter.kinds import ObjectArg
 from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
 from starter.session import open_client
-from starter.watch import WatchOption, run_and_watch
+from starter.watch import WatchOption, run_once_or_watch
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -32,28 +32,28 @@ app = App(name="queue", help="Wait queues: the action on an object, and those th
 
 
 @app.command(name="list")
-async def list_queues(*, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
+async def list_queues(*, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:
     """Every queue that has something in it, in the order in which it is worked through.
 
     A queue begins with the first request on an object, and is gone when it is empty.
 
     Example: starter queue list
     """
-    return await run_and_watch(watch, lambda: _print_queues("", output))
+    return await run_once_or_watch(watch, lambda: _print_queues("", output))
 
 
 @app.command(name="show")
-async def show_queue(path: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
+async def show_queue(path: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:
     """The queue of one object. Actions on an attached disk are in its machine's queue.
 
     Example: starter queue show acme/dev/db
     """
     where = await reads.locate_object(path)
-    return await run_and_watch(watch, lambda: _print_queues(where, output))
+    return await run_once_or_watch(watch, lambda: _print_queues(where, output))
 
 
 @app.command
-async def stop(path: ObjectArg, /, *, output: OutputOption = "table") -> Exit:
+async def stop(path: ObjectArg, /, *, output: OutputOption = "table") -> ExitCode:
     """Drain an object's queue: refuse new requests, wait until all in it have ended, and remove it.
 
     Example: starter queue stop acme/dev/db
@@ -68,7 +68,7 @@ async def terminate(
     *,
     prefix: Annotated[str, Parameter(help="Only queues at or below this path.")] = "",
     output: OutputOption = "table",
-) -> Exit:
+) -> ExitCode:
     """Drain every queue, like `queue stop`.
 
     Example: starter queue terminate
@@ -79,7 +79,7 @@ async def terminate(
         return _print_drained(await _start_drains(client, list(paths)), output)
 
 
-async def _print_queues(where: str, output: Output) -> Exit:
+async def _print_queues(where: str, output: Output) -> ExitCode:
     """Prints the wait queue of one object, or all of them."""
     async with open_client() as client:
         held = [lock for lock in await _read_queue_locks(client, where) if where in ("", lock.path)]
@@ -118,7 +118,7 @@ async def _start_drains(client: ActionClient, paths: list[str]) -> dict[str, int
     return dict(zip(paths, await asyncio.gather(*map(one, paths)), strict=True))
 
 
-def _print_locks(held: Iterable[LockView], output: Output, nothing: str) -> Exit:
+def _print_locks(held: Iterable[LockView], output: Output, nothing: str) -> ExitCode:
     cells, data, places = [], [], dict[str, int]()
     for lock in held:
         place = places[lock.path] = places.get(lock.path, 0) + 1
@@ -127,11 +127,11 @@ def _print_locks(held: Iterable[LockView], output: Output, nothing: str) -> Exit
         cells.append((short_path(lock.path), word, lock.action, lock.owner, hidden, format_time(lock.since)))
         data.append({**lock.model_dump(mode="json"), "place": place})
     print_sheet(Sheet(data, HEADINGS, cells, list(places), nothing), output)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
-def _print_drained(ends: dict[str, int], output: Output) -> Exit:
+def _print_drained(ends: dict[str, int], output: Output) -> ExitCode:
     cells = [(short_path(path), "gone", str(number)) for path, number in ends.items()]
     data = [{"path": path, "waited_for": number} for path, number in ends.items()]
     print_sheet(Sheet(data, ("OBJECT", "QUEUE", "WAITED FOR"), cells, list(ends), "there is no queue"), output)
-    return Exit.DONE
+    return ExitCode.DONE

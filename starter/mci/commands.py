@@ -10,12 +10,12 @@ from domain import registry
 from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyOrder, SurveyReport
 from domain.paths import expand_path
 from starter import actions, reads, terminal
-from starter.errors import Exit
-from starter.kinds import CliCommand, ObjectArg, with_help
+from starter.errors import ExitCode
+from starter.kinds import CliCommand, ObjectArg, set_command_help
 from starter.mci.documents import mci_document
 from starter.output import OutputOption, Sheet, print_sheet
 from starter.session import open_client
-from starter.watch import WatchOption, run_and_watch
+from starter.watch import WatchOption, run_once_or_watch
 
 Refresh = Annotated[
     bool, Parameter(negative="", help="Ask the clouds first, about the VMs that may have changed by themselves.")
@@ -35,30 +35,32 @@ def extend_app(app: App) -> None:
     noun.command(status)
     noun.command(reconcile)
     go_on = "Continue an MCI that holds: its VMs are created."
-    noun.command(with_help(_decision_command(CONTINUE), go_on, "mci continue default/web"), name=CONTINUE)
+    noun.command(set_command_help(_decision_command(CONTINUE), go_on, "mci continue default/web"), name=CONTINUE)
     give_up = "Withdraw an MCI that holds: what was prepared for it is undone."
-    noun.command(with_help(_decision_command(WITHDRAW), give_up, "mci withdraw default/web"), name=WITHDRAW)
+    noun.command(set_command_help(_decision_command(WITHDRAW), give_up, "mci withdraw default/web"), name=WITHDRAW)
 
 
 async def status(
     target: ObjectArg, /, *, refresh: Refresh = False, watch: WatchOption = False, output: OutputOption = "table"
-) -> Exit:
+) -> ExitCode:
     """The status of one MCI and of each VM.
 
     Example: starter mci status default/web --refresh
     """
     path = _mci_path(target)
     if refresh:
-        _print_survey(await _run_survey(SurveyOrder(path=path)))
-    return await run_and_watch(watch, lambda: reads.print_status(registry.find_kind("mci"), path, output, mci_document))
+        _print_survey(await _request_survey(SurveyOrder(path=path)))
+    return await run_once_or_watch(
+        watch, lambda: reads.print_status(registry.find_kind("mci"), path, output, mci_document)
+    )
 
 
-async def reconcile(target: ObjectArg, /, *, dry_run: DryRun = False, output: OutputOption = "table") -> Exit:
+async def reconcile(target: ObjectArg, /, *, dry_run: DryRun = False, output: OutputOption = "table") -> ExitCode:
     """Compare the records of an MCI with the clouds: adopt lost VMs, mark missing ones, report orphans.
 
     Example: starter mci reconcile default/web --dry-run
     """
-    report = await _run_survey(SurveyOrder(path=_mci_path(target), reconcile=True, dry_run=dry_run))
+    report = await _request_survey(SurveyOrder(path=_mci_path(target), reconcile=True, dry_run=dry_run))
     word = "would be corrected" if dry_run else "corrected"
     lines = [
         *((word, each) for each in report.corrected),
@@ -70,7 +72,7 @@ async def reconcile(target: ObjectArg, /, *, dry_run: DryRun = False, output: Ou
     )
     print_sheet(sheet, output)
     _print_survey(report)
-    return Exit.PARTLY if report.errors else Exit.DONE
+    return ExitCode.PARTLY if report.errors else ExitCode.DONE
 
 
 def _decision_command(word: str) -> CliCommand:
@@ -82,7 +84,7 @@ def _decision_command(word: str) -> CliCommand:
         within: HoldTimeout = "",
         reason: Reason = "",
         output: OutputOption = "table",
-    ) -> Exit:
+    ) -> ExitCode:
         from starter.mci import requests  # imported late: it loads Temporal's SDK
 
         path, decision = _mci_path(target), HoldDecision(reason=reason)
@@ -90,14 +92,14 @@ def _decision_command(word: str) -> CliCommand:
         async with open_client() as client:
             await requests.send_decision(client, path, word, decision, seconds or requests.DECISION_SECONDS)
         if not wait:
-            terminal.print_remark(f"sent; wait for it with: {terminal.as_typed(f'starter wait {path}')}")
-            return Exit.DONE
+            terminal.print_remark(f"sent; wait for it with: {terminal.rewrite_as_typed(f'starter wait {path}')}")
+            return ExitCode.DONE
         return await actions.wait_for_action(path, seconds, output)
 
     return decide
 
 
-async def _run_survey(wish: SurveyOrder) -> SurveyReport:
+async def _request_survey(wish: SurveyOrder) -> SurveyReport:
     from starter.mci import requests
 
     async with open_client() as client:

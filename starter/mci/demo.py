@@ -8,14 +8,14 @@ from domain.paths import build_path, short_path
 from starter import terminal
 from starter.demo import (
     demo_client,
-    find_free_name,
+    find_free_demo_name,
     print_heading,
     print_next_commands,
-    request_admitted,
-    request_refused,
+    request_expecting_admission,
+    request_expecting_refusal,
     show_statuses,
 )
-from starter.errors import EXIT_OF_RESULT, Exit
+from starter.errors import EXIT_OF_RESULT, ExitCode
 from starter.kinds import read_spec_file
 
 SPEC = Path(__file__).parents[2] / "examples" / "mci-demo.yaml"
@@ -27,23 +27,23 @@ REMARK_OF_STEP = {
 }
 
 
-async def mci() -> Exit:
+async def mci() -> ExitCode:
     """Runs the demo: creates, suspends, resumes and terminates six VMs in three simulated clouds."""
     async with demo_client() as client:
-        path = build_path(("ns", "mci"), ("default", await find_free_name(client, "mci", "ns:default")))
-        terminal.print_story(f"\nSix VMs in three clouds, one MCI: {path}")
+        path = build_path(("ns", "mci"), ("default", await find_free_demo_name(client, "mci", "ns:default")))
+        terminal.print_narration(f"\nSix VMs in three clouds, one MCI: {path}")
         for number, (action, remark) in enumerate(REMARK_OF_STEP.items(), 1):
             print_heading(number, action, remark)
-            ticket = await request_admitted(
+            ticket = await request_expecting_admission(
                 client, path, action, read_spec_file(str(SPEC)) if action == "create" else None
             )
             if link := client.web_ui_url(ticket.path, ticket.run):
-                terminal.print_story(f"   watch it  {link}", "cyan")
+                terminal.print_narration(f"   watch it  {link}", "cyan")
             if action == "resume":
-                await request_refused(
+                await request_expecting_refusal(
                     client, path, "reboot", "the second action was let in while the first was running"
                 )
-            if (code := EXIT_OF_RESULT[(await show_statuses(client, ticket)).result]) is not Exit.DONE:
+            if (code := EXIT_OF_RESULT[(await show_statuses(client, ticket)).result]) is not ExitCode.DONE:
                 return code
         print_next_commands(
             (
@@ -54,4 +54,4 @@ async def mci() -> Exit:
                 "starter --help",
             )
         )
-    return Exit.DONE
+    return ExitCode.DONE

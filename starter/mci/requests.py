@@ -10,7 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.refusals import refusal_of_error
 from client.actions import ActionClient
 from client.errors import Unanswered
-from client.launching import CLOSING_ERROR, UPDATE_LIMIT_ERROR, message_contains, run_within
+from client.launching import CLOSING_ERROR, UPDATE_LIMIT_ERROR, message_contains, run_with_timeout
 from domain import wire
 from domain.errors import Category, Refused
 from domain.limits import TASK_TIMEOUT
@@ -23,7 +23,7 @@ async def send_decision(
     client: ActionClient, path: str, word: str, decision: HoldDecision, seconds: float = DECISION_SECONDS
 ) -> str:
     """Sends `continue` or `withdraw` to an MCI that holds. Returns the run; refuses if it does not hold."""
-    decision = client.speaker.sign(decision, f"{word} {path}")
+    decision = client.message_signer.sign(decision, f"{word} {path}")
     running = await client.newest_run(path)
     if running is None or not running.is_open:
         raise await _not_holding_refusal(client, path, word)
@@ -33,7 +33,7 @@ async def send_decision(
     await client.check_polled(wire.ACTIONS_QUEUE)
     handle = client.client.get_workflow_handle(path, run_id=running.run_id)
     try:
-        await run_within(seconds, handle.execute_update(word, decision, result_type=str))
+        await run_with_timeout(seconds, handle.execute_update(word, decision, result_type=str))
     except TimeoutError as error:
         raise Unanswered(
             f"{path} did not answer within {seconds:g} s: it has no worker, or is paused; {word} may still come",

@@ -13,12 +13,12 @@ from domain.paths import expand_path
 from domain.systems.rules import node_path
 from starter import actions
 from starter.actions import ActionOptions
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.kinds import SpecFile, read_spec_file
 from starter.output import OutputOption
 from starter.session import open_client
 from starter.systems import definitions, views
-from starter.watch import WatchOption, run_and_watch
+from starter.watch import WatchOption, run_once_or_watch
 
 MAX_LINES = 100
 
@@ -49,7 +49,7 @@ async def deploy(
     deadline: Deadline = "5m",
     rollback: Rollback = False,
     options: ActionOptions = ActionOptions(),  # noqa: B008  frozen
-) -> Exit:
+) -> ExitCode:
     """Replace the definition at a path of the system and wait until its services are stable.
 
     Example: starter system deploy shop /back/api -f api.yaml --rollback-on-failure
@@ -70,13 +70,13 @@ async def rollback(
     *,
     deadline: Deadline = "5m",
     options: ActionOptions = ActionOptions(),  # noqa: B008  frozen
-) -> Exit:
+) -> ExitCode:
     """Deploy again what a deploy had put at its path; without its name, what the last deploy replaced.
 
     Example: starter system rollback shop d1
     """
     async with open_client() as client:
-        goal = await definitions.find_rollback(client, system_path(system), name)
+        goal = await definitions.find_rollback_definition(client, system_path(system), name)
     spec: dict[str, object] = {"definition": goal.definition, "deadline": _parse_seconds(deadline)}
     told = replace(options, reason=options.reason or goal.label)
     return await actions.run_action(registry.kind_at(goal.path), goal.path, "deploy", told, spec)
@@ -91,7 +91,7 @@ async def diff(
     path: Annotated[str, Parameter(help="With --file: where in the system, / or /a/b/c.")] = "/",
     file: SpecFile = "",
     output: OutputOption = "table",
-) -> Exit:
+) -> ExitCode:
     """Compare definitions: what the last deploy changed; what differs since a deploy; or what a file would change.
 
     Example: starter system diff shop -f examples/system-demo.yaml
@@ -104,7 +104,7 @@ async def diff(
             before = definitions.NamedDefinition(at, "now", await views.read_current_definition(client, at))
             after = definitions.NamedDefinition(at, file, read_spec_file(file) or {})
         else:
-            before, after = await definitions.find_compared(client, system_path(system), first, second)
+            before, after = await definitions.find_definitions_to_compare(client, system_path(system), first, second)
     return definitions.print_diff(before, after, output)
 
 
@@ -115,7 +115,7 @@ async def logs(
     *,
     lines: Annotated[int, Parameter(name=["--lines", "-n"], help="How many lines of each instance.")] = 20,
     output: OutputOption = "table",
-) -> Exit:
+) -> ExitCode:
     """The last lines that each instance of the services wrote; known secrets in them are masked.
 
     Example: starter system logs shop /back/api -n 50
@@ -126,25 +126,25 @@ async def logs(
     return await views.print_logs(root, node_path(root, path), lines, output)
 
 
-async def status(system: SystemName, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
+async def status(system: SystemName, /, *, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:
     """The state of a system and of each of its services.
 
     Example: starter system status shop -o json
     """
     path = system_path(system)
-    return await run_and_watch(watch, lambda: views.print_status(path, output))
+    return await run_once_or_watch(watch, lambda: views.print_status(path, output))
 
 
-async def deploys(system: SystemName, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
+async def deploys(system: SystemName, /, *, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:
     """The deploys and teardowns of a system, and how far each of them is.
 
     Example: starter system deploys shop
     """
     path = system_path(system)
-    return await run_and_watch(watch, lambda: views.print_deploys(path, output))
+    return await run_once_or_watch(watch, lambda: views.print_deploys(path, output))
 
 
-async def show(system: SystemName, path: TreePath = "/", /, *, output: OutputOption = "yaml") -> Exit:
+async def show(system: SystemName, path: TreePath = "/", /, *, output: OutputOption = "yaml") -> ExitCode:
     """The definition at a path, as it could be deployed again.
 
     Example: starter system show shop /back
@@ -152,13 +152,13 @@ async def show(system: SystemName, path: TreePath = "/", /, *, output: OutputOpt
     return await views.print_definition(node_path(system_path(system), path), output)
 
 
-async def graph(system: SystemName, /, *, watch: WatchOption = False) -> Exit:
+async def graph(system: SystemName, /, *, watch: WatchOption = False) -> ExitCode:
     """The tree of a system with the state of everything in it, and who holds locks on it.
 
     Example: starter system graph shop
     """
     path = system_path(system)
-    return await run_and_watch(watch, lambda: views.print_graph(path))
+    return await run_once_or_watch(watch, lambda: views.print_graph(path))
 
 
 def system_path(text: str) -> str:

@@ -12,7 +12,7 @@ from domain.paths import name_of, short_path
 from domain.systems.ports import FORMER_DEFINITION, READ_DEFINITION, DefinitionView
 from domain.systems.rules import tree_path
 from starter import terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.output import Output, Sheet, print_sheet
 from starter.systems import views
 
@@ -29,35 +29,35 @@ class NamedDefinition:
     definition: dict[str, Any]
 
 
-async def find_rollback(client: ActionClient, system: str, name: str) -> NamedDefinition:
+async def find_rollback_definition(client: ActionClient, system: str, name: str) -> NamedDefinition:
     """Returns what to deploy to go back: a deploy's own definition, or without a name what the last one replaced."""
     record = await _find_deploy(client, system, name)
     if name:
-        return NamedDefinition(_target_of(record), f"rollback to {name}", await _read_definition(client, record))
+        return NamedDefinition(_target_of_deploy(record), f"rollback to {name}", await _read_definition(client, record))
     last = name_of(record.path)
-    former = await _read_former(client, record)
+    former = await _read_former_definition(client, record)
     if former is None:
         raise Refused(
             Category.NOT_ALLOWED,
             f"there was nothing at {tree_path(record.path)} before {last}",
             f"name a deploy to go back to, see: starter system deploys {short_path(system)}",
         )
-    return NamedDefinition(_target_of(record), f"rollback of {last}", former)
+    return NamedDefinition(_target_of_deploy(record), f"rollback of {last}", former)
 
 
-async def find_compared(
+async def find_definitions_to_compare(
     client: ActionClient, system: str, first: str, second: str
 ) -> tuple[NamedDefinition, NamedDefinition]:
     """Returns the two definitions to compare: of two deploys, of one and now, or before and after the last."""
     record = await _find_deploy(client, system, first)
-    path, name = _target_of(record), name_of(record.path)
+    path, name = _target_of_deploy(record), name_of(record.path)
     own = NamedDefinition(path, name, await _read_definition(client, record))
     if not first:
-        return NamedDefinition(path, f"before {name}", await _read_former(client, record) or {}), own
+        return NamedDefinition(path, f"before {name}", await _read_former_definition(client, record) or {}), own
     if not second:
         return own, NamedDefinition(path, "now", await views.read_current_definition(client, path))
     other = await _find_deploy(client, system, second)
-    if _target_of(other) != path:
+    if _target_of_deploy(other) != path:
         raise Refused(
             Category.INVALID,
             f"{first} is a deploy of {tree_path(path)}, {second} of {tree_path(other.path)}",
@@ -66,7 +66,7 @@ async def find_compared(
     return own, NamedDefinition(path, second, await _read_definition(client, other))
 
 
-def print_diff(before: NamedDefinition, after: NamedDefinition, output: Output) -> Exit:
+def print_diff(before: NamedDefinition, after: NamedDefinition, output: Output) -> ExitCode:
     """Prints the differences of two definitions, line by line."""
     old, new = _as_sorted_lines(before.definition), _as_sorted_lines(after.definition)
     lines = list(difflib.unified_diff(old, new, before.label, after.label, lineterm=""))
@@ -75,10 +75,10 @@ def print_diff(before: NamedDefinition, after: NamedDefinition, output: Output) 
             terminal.print_data(line)
         if not lines:
             terminal.print_message(f"{tree_path(before.path)} is the same in both")
-        return Exit.DONE
+        return ExitCode.DONE
     data = {"path": before.path, "from": before.label, "to": after.label, "diff": lines}
     print_sheet(Sheet(data, (), [], [before.path]), output)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 async def _find_deploy(client: ActionClient, system: str, name: str) -> ObjectView:
@@ -99,12 +99,12 @@ async def _read_definition(client: ActionClient, record: ObjectView) -> dict[str
     return found.definition or {}
 
 
-async def _read_former(client: ActionClient, record: ObjectView) -> dict[str, Any] | None:
+async def _read_former_definition(client: ActionClient, record: ObjectView) -> dict[str, Any] | None:
     query = ReadQuery(path=record.path, kind=FORMER_DEFINITION)
     return (await client.run_query(READ_DEFINITION, query, DefinitionView)).definition
 
 
-def _target_of(record: ObjectView) -> str:
+def _target_of_deploy(record: ObjectView) -> str:
     return record.path.partition("::")[0]
 
 

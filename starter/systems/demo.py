@@ -25,17 +25,17 @@ from starter import terminal
 from starter.demo import (
     POLL_SECONDS,
     demo_client,
-    elapsed_seconds,
-    find_free_name,
+    find_free_demo_name,
+    format_elapsed_seconds,
     print_heading,
     print_next_commands,
-    request_admitted,
-    request_refused,
+    request_expecting_admission,
+    request_expecting_refusal,
     show_statuses,
 )
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.kinds import read_spec_file
-from starter.progress import print_changes
+from starter.progress import skip_repeated_lines
 
 if TYPE_CHECKING:
     from client.actions import ActionClient, Ticket
@@ -55,12 +55,14 @@ NEXT_COMMANDS = (
 )
 
 
-async def systems() -> Exit:
+async def systems() -> ExitCode:
     """Runs the demo: deploys, updates under load, loses a process, rolls back a failure, tears down."""
     async with demo_client(**PROCESS_BACKEND) as client:
         await _check_process_backend(client)
-        demo = SystemDemo(client, build_path(("system",), [await find_free_name(client, "system")]), _demo_definition())
-        terminal.print_story(f"\nThree services, real processes of this machine, one system: {demo.path}")
+        demo = SystemDemo(
+            client, build_path(("system",), [await find_free_demo_name(client, "system")]), _demo_definition()
+        )
+        terminal.print_narration(f"\nThree services, real processes of this machine, one system: {demo.path}")
         try:
             for play in (
                 demo.create_system,
@@ -72,13 +74,13 @@ async def systems() -> Exit:
             ):
                 await play()
         except DemoFailed as failure:
-            terminal.print_story(f"   {failure}", "bold red")
-            return Exit.FAILED
+            terminal.print_narration(f"   {failure}", "bold red")
+            return ExitCode.FAILED
         finally:
             with suppress(Refused):
                 await demo.run_action("/", "delete", None, quiet=True)
         print_next_commands(NEXT_COMMANDS, "Done, and deleted. What to try next in this folder:")
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 async def _check_process_backend(client: ActionClient) -> None:
@@ -112,18 +114,18 @@ class SystemDemo:
     async def deploy_system(self) -> None:
         print_heading(2, "deploy /", "each service after those it needs; stable when all are healthy")
         await self.run_action("/", "deploy", {"definition": self.definition})
-        terminal.print_story(f"   curl http://127.0.0.1:{self.port}/")
-        terminal.print_story(f"   {(await _get_page(self.port)).decode().splitlines()[-1]}", "cyan")
+        terminal.print_narration(f"   curl http://127.0.0.1:{self.port}/")
+        terminal.print_narration(f"   {(await _get_page(self.port)).decode().splitlines()[-1]}", "cyan")
 
     async def update_under_load(self) -> None:
         print_heading(3, "deploy /back/api", "a new version under load, while somebody wants to tear everything down")
         async with _generate_load(self.port) as seen:
             ticket = await self.request_action("/back/api", "deploy", {"definition": self._api_definition("2")})
             wrong = "the teardown was let in while the deploy was running"
-            await request_refused(self.client, self.path, "teardown", wrong, "early")
+            await request_expecting_refusal(self.client, self.path, "teardown", wrong, "early")
             await self.show_states(ticket, ActionResult.SUCCEEDED)
         versions = ", ".join(f"{number} by version {version}" for version, number in sorted(seen.items()) if version)
-        terminal.print_story(
+        terminal.print_narration(
             f"   requests  {versions}; dropped: {seen['']}", "bold green" if not seen[""] else "bold red"
         )
         if seen[""]:
@@ -134,7 +136,7 @@ class SystemDemo:
         began = time.monotonic()
         states: list[str] = []
         os.kill(await asyncio.to_thread(self._pid_of_service, "web"), signal.SIGKILL)
-        tell = print_changes(lambda text: terminal.print_story(f"   {elapsed_seconds(began)}  {text}"))
+        tell = skip_repeated_lines(lambda text: terminal.print_narration(f"   {format_elapsed_seconds(began)}  {text}"))
         async with asyncio.timeout(30):
             while states[-1:] != ["stable"] or "degraded" not in states:
                 states.append((await self.read_object(self.path)).status)
@@ -150,8 +152,8 @@ class SystemDemo:
             "/back/api", "deploy", {"definition": broken, "deadline": 3, "rollback": True}
         )
         outcome = await self.show_states(ticket, ActionResult.FAILED)
-        terminal.print_story(f"   {outcome.message}", "yellow")
-        terminal.print_story(f"   {(await _get_page(self.port)).decode().splitlines()[-1]}", "cyan")
+        terminal.print_narration(f"   {outcome.message}", "yellow")
+        terminal.print_narration(f"   {(await _get_page(self.port)).decode().splitlines()[-1]}", "cyan")
 
     async def tear_down_system(self) -> None:
         print_heading(6, "teardown", "every process ends in good order; the system stays until it is deleted")
@@ -175,11 +177,13 @@ class SystemDemo:
         await self.show_states(await self.request_action(tree, action, spec), ActionResult.SUCCEEDED, quiet)
 
     async def request_action(self, tree: str, action: str, spec: dict[str, Any] | None) -> Ticket:
-        return await request_admitted(self.client, node_path(self.path, tree), action, spec)
+        return await request_expecting_admission(self.client, node_path(self.path, tree), action, spec)
 
     async def show_states(self, ticket: Ticket, wanted: ActionResult, quiet: bool = False) -> Outcome:
         """Prints the states as they change until the action ends; fails if its result is not the wanted one."""
-        outcome = await show_statuses(self.client, ticket, wanted, _print_nothing if quiet else terminal.print_story)
+        outcome = await show_statuses(
+            self.client, ticket, wanted, _print_nothing if quiet else terminal.print_narration
+        )
         if outcome.result is not wanted:
             raise DemoFailed(f"{outcome.action} of {short_path(outcome.path)} {outcome.result}: {outcome.message}")
         return outcome
@@ -198,12 +202,12 @@ async def _generate_load(port: int) -> AsyncIterator[Counter[str]]:
     seen: Counter[str] = Counter()
     enough = asyncio.Event()
 
-    async def ask_on() -> None:
+    async def send_load() -> None:
         while not enough.is_set():
             seen[_version_in_page(await _get_page(port))] += 1
             await asyncio.sleep(0.01)
 
-    tasks = [asyncio.create_task(ask_on()) for _ in range(4)]
+    tasks = [asyncio.create_task(send_load()) for _ in range(4)]
     try:
         yield seen
     finally:
@@ -229,13 +233,13 @@ def _version_in_page(answer: bytes) -> str:
 
 def _demo_definition() -> dict[str, Any]:
     """Returns the example's definition with free ports and absolute directories."""
-    from workers.embedded import free_port
+    from workers.embedded import find_free_port
 
     found = read_spec_file(str(SPEC)) or {}
     ports: dict[str, str] = {}
     services = [part for part in _all_nodes(found) if "port" in part]
     for part in services:
-        ports[str(part["port"])] = str(free_port())
+        ports[str(part["port"])] = str(find_free_port())
         part["port"], part["directory"] = int(ports[str(part["port"])]), str(ROOT)
         part["command"] = [sys.executable, *part["command"][1:]]
     for part in services:

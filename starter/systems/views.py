@@ -18,7 +18,7 @@ from domain.systems.ports import READ_SERVICE_LOGS, READ_SERVICES, ServiceLogsVi
 from domain.systems.rules import subtree_definition, tree_path
 from domain.systems.specs import is_service
 from starter import terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.output import Output, Sheet, format_time, print_sheet
 from starter.session import open_client
 
@@ -52,7 +52,7 @@ class SystemTree:
         return facts.describe_counts() if facts else ""
 
 
-async def print_status(path: str, output: Output) -> Exit:
+async def print_status(path: str, output: Output) -> ExitCode:
     """Prints the state of a system and of its services."""
     async with open_client() as client:
         tree = await _read_tree(client, path)
@@ -71,10 +71,10 @@ async def print_status(path: str, output: Output) -> Exit:
         for view in tree.services()
     ]
     print_sheet(Sheet(data, ("SERVICE", "STATE", "HEALTHY", "CHANGED", "ERROR"), lines, [path]), output)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
-async def print_deploys(path: str, output: Output) -> Exit:
+async def print_deploys(path: str, output: Output) -> ExitCode:
     """Prints the deploys and teardowns of a system, oldest first, with their stages."""
     async with open_client() as client:
         await client.read_object(path)  # raises if the system does not exist
@@ -88,15 +88,15 @@ async def print_deploys(path: str, output: Output) -> Exit:
     headings = ("NAME", "ACTION", "PATH", "STATE", "BY", "BEGAN", "MESSAGE")
     data = [dict(zip((heading.lower() for heading in headings), line, strict=True)) for line in cells]
     print_sheet(Sheet(data, headings, cells, [view.path for view in found]), output)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
-async def print_definition(path: str, output: Output) -> Exit:
+async def print_definition(path: str, output: Output) -> ExitCode:
     """Prints the definition at a path, as it could be deployed again."""
     async with open_client() as client:
         tree = await _read_tree(client, path)
     print_sheet(Sheet(_definition_of_tree(tree), ("PATH",), [(tree_path(path),)], [path]), output)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 async def read_current_definition(client: ActionClient, path: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ async def read_current_definition(client: ActionClient, path: str) -> dict[str, 
     return _definition_of_tree(await _read_tree(client, path))
 
 
-async def print_graph(path: str) -> Exit:
+async def print_graph(path: str) -> ExitCode:
     """Prints the tree with states and locks."""
     async with open_client() as client:
         tree = await _read_tree(client, path)
@@ -120,7 +120,7 @@ async def print_graph(path: str) -> Exit:
         locks[locked].append(f"{LockMode.IX} for {number} below")
     for line in _draw_node(tree, tree.top, locks, "", ""):
         terminal.print_data(line)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 async def _read_tree(client: ActionClient, path: str) -> SystemTree:
@@ -139,7 +139,7 @@ def _service_document(tree: SystemTree, view: ObjectView) -> dict[str, Any]:
 
 def _error_of_part(tree: SystemTree, view: ObjectView) -> str:
     facts = tree.facts.get(view.path)
-    return facts.message if facts and facts.message and not facts.is_settled() else view.error
+    return facts.message if facts and facts.message and not facts.is_rolled_out() else view.error
 
 
 def _definition_of_tree(tree: SystemTree) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _draw_node(
         yield from _draw_node(tree, part, locks, inside, "└── " if part is parts[-1] else "├── ")
 
 
-async def print_logs(system: str, path: str, lines: int, output: Output) -> Exit:
+async def print_logs(system: str, path: str, lines: int, output: Output) -> ExitCode:
     """Prints the last lines of each instance of the services at and below a path."""
     async with open_client() as client:
         backend = str((await client.read_object(system)).spec["backend"])
@@ -174,7 +174,7 @@ async def print_logs(system: str, path: str, lines: int, output: Output) -> Exit
     if output != "table":
         data = [{"service": tree_path(log.path), "instance": log.number, "lines": log.lines} for log in found.logs]
         print_sheet(Sheet(data, (), [], [log.path for log in found.logs]), output)
-        return Exit.DONE
+        return ExitCode.DONE
     for log in found.logs:
         terminal.print_data(f"== {tree_path(log.path)} {log.number}")
         for line in log.lines:
@@ -184,4 +184,4 @@ async def print_logs(system: str, path: str, lines: int, output: Output) -> Exit
         terminal.print_message(f"no service at {tree_path(path)} has written anything{simulated}")
     if found.more:
         terminal.print_message(f"and {found.more} instances more: name a service")
-    return Exit.DONE
+    return ExitCode.DONE

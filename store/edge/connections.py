@@ -11,7 +11,7 @@ from domain.edge.messages import CrmAddress
 from domain.edge.tables import CLOUDLET
 from store.edge.hooks import crm_address_of
 from store.engine import Database
-from store.rows import read_all
+from store.rows import parse_rows
 from store.schema import ObjectRow, objects
 
 PAGE_SIZE = 500
@@ -35,5 +35,5 @@ async def list_open_connections(database: Database) -> AsyncIterator[list[CrmAdd
 
 
 def _read_page(connection: sa.Connection, after: str) -> dict[str, list[CrmAddress]]:
-    rows = read_all(ObjectRow, connection.execute(_SELECT_CLOUDLETS, {"after": after}))
+    rows = parse_rows(ObjectRow, connection.execute(_SELECT_CLOUDLETS, {"after": after}))
     return {row.path: [address for role in ("crm", "next") if (address := crm_address_of(row, role))] for row in rows}

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel
 
-from domain.access import find_program
+from domain.access import find_requesting_program
 from domain.edge.messages import CrmAddress
 from domain.edge.reports import CloudletGrantDetails, InstanceGrantDetails
 from domain.edge.specs import (
@@ -25,15 +25,15 @@ from domain.edge.specs import (
 )
 from domain.edge.tables import POLICY, S, why_changes_refused
 from domain.errors import Category, Refused
-from domain.fields import refuse_invalid
-from domain.model import ActionResult, Claim, Grant, Outcome
-from domain.paths import ancestors, name_of, parent_of, short_path
+from domain.model import ActionResult, BeginRequest, Grant, Outcome
+from domain.paths import ancestor_paths, name_of, parent_of, short_path
 from domain.statetable import Actor, Row
+from domain.validation import refuse_validation_errors
 from store.history import history_line, merge_info
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
 from store.rows import find_object, lock_object
 from store.schema import ObjectRow, objects
-from store.status import OBJECT_BY_PATH, update_details
+from store.status import OBJECT_BY_PATH, update_object_columns
 
 _SELECT_CHILDREN = (
     sa.select(objects.c.path, objects.c.status, objects.c.spec)
@@ -48,7 +48,7 @@ MAX_CASCADED_APPS = 500
 
 def cloudlet_of(path: str) -> str:
     """Returns the path of an instance's cloudlet: the first two pairs of its path."""
-    return ([*ancestors(path), path])[1]
+    return ([*ancestor_paths(path), path])[1]
 
 
 def crm_address_of(cloudlet: ObjectRow, role: str = "crm") -> CrmAddress | None:
@@ -68,7 +68,7 @@ def crm_address_of(cloudlet: ObjectRow, role: str = "crm") -> CrmAddress | None:
 
 
 def admit_cloudlet(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     """Refuses an upgrade or maintenance without a connected CRM, and a delete of a non-empty cloudlet."""
     path, action = claim.request.path, claim.request.action
@@ -127,7 +127,7 @@ def _check_can_upgrade(found: ObjectRow, address: CrmAddress | None, spec: Upgra
 
 
 def admit_instance(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     """Refuses unless the cloudlet takes changes, an app's cluster is Ready, and a cluster to delete is empty."""
     request = claim.request
@@ -159,7 +159,7 @@ def admit_instance(
         key=cloudlet.spec.get("key", ""),
     )
     kept = after if request.action == "create" else None
-    made_by = {"policy": name_of(request.requested_by)} if find_program(request) == POLICY.kind else {}
+    made_by = {"policy": name_of(request.requested_by)} if find_requesting_program(request) == POLICY.kind else {}
     info = {"progress": None} if object_row else made_by
     return GrantExtras(details=terms, spec=kept, info=info)
 
@@ -213,7 +213,7 @@ def _spec_after_action(
         return before
     wanted = spec
     if action == "update":
-        with refuse_invalid("the spec is not valid"):
+        with refuse_validation_errors("the spec is not valid"):
             wanted = type(spec).model_validate({**before, **given})
     return wanted.model_dump(mode="json", exclude={"override"})
 
@@ -249,7 +249,7 @@ def finish_instance_action(connection: sa.Connection, grant: Grant, outcome: Out
     row = lock_object(connection, home)
     if row:
         left = [path for path in row.info.get("orphans", ()) if path != grant.path]
-        update_details(connection, home, info=merge_info(row.info, {"orphans": left or None}))
+        update_object_columns(connection, home, info=merge_info(row.info, {"orphans": left or None}))
 
 
 def finish_cloudlet_action(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
@@ -262,16 +262,16 @@ def finish_cloudlet_action(connection: sa.Connection, grant: Grant, outcome: Out
     repaired = row.status == S.READY and grant.action == "repair"
     if row.status == S.READY and grant.action == "upgrade" and other:  # cut off
         why = "its upgrade was cut off when the other CRM had connected; the state stays until repair"
-        _set_status(connection, grant, at, "cut off", S.UPDATE_ERROR, why)
+        _set_cloudlet_status(connection, grant, at, "cut off", S.UPDATE_ERROR, why)
     elif row.status == S.READY and not crm_address_of(row):
-        _set_status(connection, grant, at, "lost", S.OFFLINE, "its CRM is gone")
+        _set_cloudlet_status(connection, grant, at, "lost", S.OFFLINE, "its CRM is gone")
     if other:
         kept = grant.action in ("upgrade", "repair") and not repaired  # not after a rekey: it has to prove the new key
         crm, other = remaining_crms(crm, other) if kept else (crm, None)
         info = merge_info(row.info, {"crm": crm, "next": other})
-        update_details(connection, grant.path, info=info)
+        update_object_columns(connection, grant.path, info=info)
     if repaired and crm:  # a repair may have started another version
-        update_details(connection, grant.path, spec={**row.spec, "version": crm["version"]})
+        update_object_columns(connection, grant.path, spec={**row.spec, "version": crm["version"]})
 
 
 def _apply_handover(connection: sa.Connection, found: ObjectRow, grant: Grant, outcome: Outcome) -> ObjectRow:
@@ -285,7 +285,7 @@ def _apply_handover(connection: sa.Connection, found: ObjectRow, grant: Grant, o
         news = {"crm": {**crm, "connected": False}, "next": None}
     else:
         return found
-    update_details(connection, grant.path, info=merge_info(found.info, news))
+    update_object_columns(connection, grant.path, info=merge_info(found.info, news))
     again = find_object(connection, grant.path)
     assert again
     return again
@@ -300,7 +300,7 @@ def remaining_crms(
     return (crm, other) if crm and crm.get("connected") else (other, None)
 
 
-def _set_status(connection: sa.Connection, grant: Grant, at: datetime, action: str, to: S, why: str) -> None:
+def _set_cloudlet_status(connection: sa.Connection, grant: Grant, at: datetime, action: str, to: S, why: str) -> None:
     change = {"status": to.value, "changed_at": at, **({"error": why} if to is S.UPDATE_ERROR else {})}
     told = history_line(grant.path, at, Actor.CONTROLLER, action, S.READY, to, grant.epoch, why)
     OBJECT_BY_PATH.change_objects(connection, {"name": grant.path}, change, [told])

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from store.edge import links, queries
-from store.transaction import Store, transaction
+from store.transaction import SqlStore, transaction
 
 
-class SqlEdgeInventory(Store):
+class SqlEdgeInventory(SqlStore):
     """The edge family's store: `domain.edge.ports.EdgeInventory` on SQLite or PostgreSQL."""
 
     accept_connection = transaction(links.accept_connection)
     record_answer = transaction(links.record_answer)
     record_disconnect = transaction(links.record_disconnect)
     find_connection = transaction(links.find_connection)
-    record_ignored = transaction(links.record_ignored)
+    record_ignored_messages = transaction(links.record_ignored_messages)
     list_expected_instances = transaction(queries.list_expected_instances)
     plan_failover = transaction(queries.plan_failover)
     read_policy = transaction(queries.read_policy)

@@ -27,17 +27,17 @@ from domain.edge.reports import (
     StoredReconnection,
 )
 from domain.edge.tables import CLOUDLET, CrmActor, S
-from domain.errors import Refused, one_line
+from domain.errors import Refused, format_one_line
 from domain.locks import LockMode, locks_needed_for
 from domain.paths import check_path
 from domain.statetable import NONE, Actor, LineEffect, Ruling
+from store.advisory import acquire_advisory_locks
 from store.edge.hooks import cloudlet_of, crm_address_of, remaining_crms
 from store.history import history_line, merge_info
-from store.queries import is_at_or_below
-from store.rows import find_object, lock_object, read_all
+from store.queries import at_or_below_condition
+from store.rows import find_object, lock_object, parse_rows
 from store.schema import locks, objects
 from store.status import OBJECT_BY_PATH, record_lines
-from store.turns import take_turns_on_paths
 
 MAX_ORPHANS = 100
 
@@ -59,12 +59,12 @@ class _CloudletWriter:
 
     def __init__(self, connection: sa.Connection, fact: CrmReport) -> None:
         path = fact.cloudlet
-        take_turns_on_paths(connection, locks_needed_for([path]))  # no action below can begin meanwhile
+        acquire_advisory_locks(connection, locks_needed_for([path]))  # no action below can begin meanwhile
         self.connection, self.path, self.at, self.kept = connection, path, fact.at, fact.kept
         self.object_row = lock_object(connection, path)  # before its locks are read: finish releases them last
         holders = (
             sa.select(locks.c.owner)
-            .where(locks.c.mode == LockMode.X.value, is_at_or_below(locks.c.path, path))
+            .where(locks.c.mode == LockMode.X.value, at_or_below_condition(locks.c.path, path))
             .distinct()
         )
         owners = list(connection.execute(holders.order_by(locks.c.owner)).scalars())
@@ -135,7 +135,7 @@ def accept_connection(
     role = _role_of_new_connection(site, said)
     known = {"notify_id": said.notify_id, "version": said.version, "connected": True, "since": fact.at.isoformat()}
     if site.public_key:
-        known["reported"] = _instances_under_way(site, fact.instances)
+        known["reported"] = _reported_instances_under_way(site, fact.instances)
     site.write_object({role: known, **({"next": None} if role == "crm" and _is_upgrade_successor(site, said) else {})})
     if not site.owner:
         _acknowledge_startup(site)
@@ -166,9 +166,9 @@ def _role_of_open_connection(site: _CloudletWriter, said: CrmConnect) -> str:
     return ""
 
 
-def _instances_under_way(site: _CloudletWriter, there: dict[str, ReportedInstance]) -> dict[str, Any]:
+def _reported_instances_under_way(site: _CloudletWriter, there: dict[str, ReportedInstance]) -> dict[str, Any]:
     """Returns the CRM's instances that running actions work on; these read them here, as a signal can be forged."""
-    ours = [(path, seen) for path, seen in there.items() if any(_owner_covers(owner, path) for owner in site.running)]
+    ours = [(path, seen) for path, seen in there.items() if any(_path_covers(owner, path) for owner in site.running)]
     return {path: seen.model_dump() for path, seen in ours}
 
 
@@ -183,14 +183,14 @@ def find_connection(connection: sa.Connection, path: str, notify_ids: list[int])
                 news=Reconnected(
                     address=address,
                     reported={
-                        each: ReportedInstance.model_validate(seen) for each, seen in there if _owner_covers(path, each)
+                        each: ReportedInstance.model_validate(seen) for each, seen in there if _path_covers(path, each)
                     },
                 )
             )
     return StoredReconnection()
 
 
-def _owner_covers(owner: str, path: str) -> bool:
+def _path_covers(owner: str, path: str) -> bool:
     return f"{path}:".startswith(f"{owner}:")
 
 
@@ -238,16 +238,16 @@ def _reconcile_instances(site: _CloudletWriter, there: dict[str, ReportedInstanc
     """Compares instances at rest with the CRM's report: marks missing ones, records unknown ones as orphans."""
     rows = {
         row.path: row
-        for row in read_all(
+        for row in parse_rows(
             RecordedInstance,
             site.connection.execute(
-                _LOCK_INSTANCES.where(is_at_or_below(objects.c.path, site.path)).order_by(objects.c.path)
+                _LOCK_INSTANCES.where(at_or_below_condition(objects.c.path, site.path)).order_by(objects.c.path)
             ),
         )
         if row.path != site.path
     }
     known = {path: (row.status, bool(row.info.get("missing"))) for path, row in rows.items()}
-    busy = frozenset(path for path in {*rows, *there} if any(_owner_covers(owner, path) for owner in site.running))
+    busy = frozenset(path for path in {*rows, *there} if any(_path_covers(owner, path) for owner in site.running))
     ours = {
         path: reported for path, reported in there.items() if path.startswith(f"{site.path}:") and _is_valid_path(path)
     }
@@ -333,13 +333,13 @@ def record_disconnect(
     return AnswerResult(owner=site.owner)
 
 
-def record_ignored(connection: sa.Connection, messages: Iterable[IgnoredMessage], at: datetime) -> int:
+def record_ignored_messages(connection: sa.Connection, messages: Iterable[IgnoredMessage], at: datetime) -> int:
     """Records ignored messages in the histories of their objects."""
     lines = []
     for message in messages:
         row = find_object(connection, message.path)
         status, epoch = (row.status, row.epoch) if row else (NONE, 0)
-        change = (status, one_line(message.state, 100), epoch, f"ignored: {message.reason}", LineEffect.IGNORED)
+        change = (status, format_one_line(message.state, 100), epoch, f"ignored: {message.reason}", LineEffect.IGNORED)
         lines.append(history_line(message.path, at, message.actor, "response", *change))
     record_lines(connection, lines)
     return len(lines)

@@ -20,8 +20,8 @@ from domain.edge.tables import S, why_changes_refused
 from domain.paths import name_of, parent_of
 from domain.statetable import NONE
 from store.edge.hooks import cloudlet_of, crm_address_of
-from store.queries import is_below
-from store.rows import find_object, read_all
+from store.queries import below_condition
+from store.rows import find_object, parse_rows
 from store.schema import ObjectRow, objects
 
 INSTANCES_PER_PAGE = 2_000
@@ -44,7 +44,7 @@ def plan_failover(connection: sa.Connection, cloudlet: str) -> FailoverPlan:
     """Finds for each app of a cloudlet another cloudlet without that app and with a Ready cluster of the same name."""
     apps = connection.execute(
         sa.select(objects.c.path, objects.c.spec)
-        .where(is_below(objects.c.path, cloudlet), objects.c.kind == "app", objects.c.status == S.READY.value)
+        .where(below_condition(objects.c.path, cloudlet), objects.c.kind == "app", objects.c.status == S.READY.value)
         .order_by(objects.c.path)
     ).all()
     others = [
@@ -71,15 +71,17 @@ def _find_failover(connection: sa.Connection, app: str, spec: dict[str, Any], ot
 
 
 def _list_apps_of_org(connection: sa.Connection, org: str) -> list[str]:
-    query = sa.select(objects.c.path).where(is_below(objects.c.path, org), objects.c.kind == "app")
+    query = sa.select(objects.c.path).where(below_condition(objects.c.path, org), objects.c.kind == "app")
     return list(connection.execute(query).scalars())
 
 
 def _list_cloudlets_of_org(connection: sa.Connection, org: str) -> list[ObjectRow]:
     query = (
-        sa.select(objects).where(objects.c.kind == "cloudlet", is_below(objects.c.path, org)).order_by(objects.c.path)
+        sa.select(objects)
+        .where(objects.c.kind == "cloudlet", below_condition(objects.c.path, org))
+        .order_by(objects.c.path)
     )
-    return read_all(ObjectRow, connection.execute(query))
+    return parse_rows(ObjectRow, connection.execute(query))
 
 
 def _is_usable_cloudlet(cloudlet: ObjectRow) -> bool:
@@ -136,7 +138,7 @@ def _list_sites_outside_policy(connection: sa.Connection, path: str, policy: Aut
     sites = {site.cloudlet for site in policy.cloudlets}
     apps = connection.execute(
         sa.select(objects.c.path, objects.c.status, objects.c.info)
-        .where(is_below(objects.c.path, str(parent_of(path))), objects.c.kind == "app")
+        .where(below_condition(objects.c.path, str(parent_of(path))), objects.c.kind == "app")
         .order_by(objects.c.path)
     ).all()
     found = []

@@ -10,10 +10,10 @@ from domain.errors import Category, Refused
 from domain.leases.capacity import Allocation, ResourceSize, peak_usage
 from domain.leases.dates import format_date
 from domain.leases.properties import condition_as_list, parse_condition
-from domain.leases.specs import Instances, LeaseLimits, LeaseTerm, MciLease, PhysicalHosts
+from domain.leases.specs import HostReservation, Instances, LeaseLimits, LeaseTerm, MciReservation
 from domain.paths import parent_of
 from store.leases import capacity
-from store.leases.capacity import RoomRequest
+from store.leases.capacity import HostSearch
 from store.leases.tables import BookingRow, allocations, bookings, hosts
 
 NO_SIZE = ResourceSize(0, 0, 0)
@@ -35,7 +35,7 @@ _DELETE_BOOKINGS = sa.delete(bookings).where(bookings.c.reservation.in_(sa.bindp
 
 _COUNT_HOSTS = sa.select(sa.func.count(hosts.c.host)).where(hosts.c.pool == sa.bindparam("of_pool"))
 
-AnyReservationSpec = PhysicalHosts | Instances | MciLease
+AnyReservationSpec = HostReservation | Instances | MciReservation
 
 
 def book_reservation(
@@ -52,15 +52,17 @@ def book_reservation(
         starts=dates.start,
         ends=dates.end,
         units=0,
-        whole=isinstance(wanted, PhysicalHosts),
-        **capacity.columns(_size_of_unit(wanted)),
-        wants=[] if isinstance(wanted, MciLease) else condition_as_list(parse_condition(wanted.resource_properties)),
+        whole=isinstance(wanted, HostReservation),
+        **capacity.size_columns(_size_of_unit(wanted)),
+        wants=[]
+        if isinstance(wanted, MciReservation)
+        else condition_as_list(parse_condition(wanted.resource_properties)),
         affinity=wanted.affinity if isinstance(wanted, Instances) else None,
         began_with=None,
         closing=False,
     )
     places: dict[str, int] = {}
-    if not isinstance(wanted, MciLease):
+    if not isinstance(wanted, MciReservation):
         places = allocate_units(connection, booking, wanted.min, wanted.max_units)
     connection.execute(_INSERT_BOOKING, booking._replace(units=sum(places.values()))._asdict())
     capacity.insert_allocations(connection, booking, places)
@@ -70,16 +72,16 @@ def allocate_units(
     connection: sa.Connection, booking: BookingRow, least: int, most: int, prefer: Sequence[str] = ()
 ) -> dict[str, int]:
     """Finds room for `least` to `most` units, as host -> units. Refuses with the numbers if there is less."""
-    wish = make_room_request(booking, most)
-    places = capacity.find_hosts(connection, wish, prefer)
+    wish = build_host_search(booking, most)
+    places = capacity.find_hosts_with_room(connection, wish, prefer)
     if (found := sum(places.values())) < least:
-        raise _not_enough_room(connection, wish, least, found)
+        raise _no_room_refusal(connection, wish, least, found)
     return places
 
 
-def make_room_request(booking: BookingRow, units: int) -> RoomRequest:
+def build_host_search(booking: BookingRow, units: int) -> HostSearch:
     """Builds the search for hosts from a booking."""
-    return RoomRequest(
+    return HostSearch(
         pool=booking.pool,
         starts=booking.starts,
         ends=booking.ends,
@@ -100,7 +102,7 @@ def check_quota(
     others = {"of_project": project, "but": lease}
     leases = connection.execute(_COUNT_LEASES, others).scalar_one()
     if leases >= limits.leases:
-        raise _quota_exceeded(f"project {project} has {leases} leases: the limit is {limits.leases}")
+        raise _quota_refusal(f"project {project} has {leases} leases: the limit is {limits.leases}")
     within = others | {"since": dates.start, "until": dates.end}
     at_most = connection.execute(_SUM_BOOKED_HOSTS, within).scalar_one() or 0
     if at_most + number_of_hosts <= limits.hosts:
@@ -110,7 +112,7 @@ def check_quota(
         Allocation(max(dates.start, starts), ends, ResourceSize(units, 0, 0)) for starts, ends, units in rows
     ).vcpus
     if most + number_of_hosts > limits.hosts:
-        raise _quota_exceeded(
+        raise _quota_refusal(
             f"project {project} would hold {most + number_of_hosts} hosts at one time: the limit is {limits.hosts}"
         )
 
@@ -127,7 +129,7 @@ def _size_of_unit(wanted: AnyReservationSpec) -> ResourceSize:
     return ResourceSize(wanted.vcpus, wanted.memory_mb, wanted.disk_gb) if isinstance(wanted, Instances) else NO_SIZE
 
 
-def _not_enough_room(connection: sa.Connection, wish: RoomRequest, least: int, found: int) -> Refused:
+def _no_room_refusal(connection: sa.Connection, wish: HostSearch, least: int, found: int) -> Refused:
     what = "hosts" if wish.whole else "instances"
     fitting = capacity.count_matching_hosts(connection, wish)
     asked = f" with {parse_condition(wish.wants)}" if wish.wants else ""
@@ -143,5 +145,5 @@ def _not_enough_room(connection: sa.Connection, wish: RoomRequest, least: int, f
     )
 
 
-def _quota_exceeded(message: str) -> Refused:
+def _quota_refusal(message: str) -> Refused:
     return Refused(Category.QUOTA, message, "end or delete a lease of the project, or ask for a higher limit")

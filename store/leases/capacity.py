@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from domain.leases.capacity import Allocation, ResourceSize, count_fitting_instances
 from domain.leases.properties import parse_condition
-from store.leases.properties import hosts_meet
+from store.leases.properties import host_condition_clause
 from store.leases.tables import AllocationRow, BookingRow, HostRow, allocations, bookings, hosts
-from store.rows import read_all
+from store.rows import parse_rows
 
 # During an update of a lease, JOINING rows become its own if the update succeeds; LEAVING rows stay so if it fails.
 # RETURNING rows are not its own any more, but may still be handed over: they stay blocked until they are back.
@@ -22,7 +22,7 @@ _PAGE_SIZE = 200  # hosts per query when instances are placed
 
 
 @dataclass(frozen=True)
-class RoomRequest:
+class HostSearch:
     """A search for hosts: so many units, for a period, on hosts of a pool with these properties."""
 
     pool: str
@@ -63,14 +63,14 @@ _LOCK_BOOKINGS_OF_LEASE = _LOCK_BOOKINGS.where(bookings.c.lease == sa.bindparam(
 _LOCK_THESE_BOOKINGS = _LOCK_BOOKINGS.where(bookings.c.reservation.in_(sa.bindparam("these", expanding=True)))
 
 
-def lock_pool(connection: sa.Connection, pool: str) -> None:
+def serialize_pool_allocations(connection: sa.Connection, pool: str) -> None:
     """Serialises allocations in a pool until the transaction ends. On SQLite every writer is alone anyway."""
     if connection.dialect.name == "postgresql":
         key = sa.func.hashtextextended(f"lease capacity {pool}", 0)
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
 
 
-def find_hosts(connection: sa.Connection, wish: RoomRequest, prefer: Sequence[str] = ()) -> dict[str, int]:
+def find_hosts_with_room(connection: sa.Connection, wish: HostSearch, prefer: Sequence[str] = ()) -> dict[str, int]:
     """Finds hosts with room for up to the units asked for, as host -> units; hosts in `prefer` come first."""
     if wish.whole and not wish.wants and not prefer:
         asked = {"of_pool": wish.pool, "since": wish.starts, "until": wish.ends, "most": wish.units}
@@ -82,7 +82,7 @@ def find_hosts(connection: sa.Connection, wish: RoomRequest, prefer: Sequence[st
     return _find_shared_hosts(connection, wish, candidates, prefer)
 
 
-def count_matching_hosts(connection: sa.Connection, wish: RoomRequest) -> int:
+def count_matching_hosts(connection: sa.Connection, wish: HostSearch) -> int:
     """Returns how many working hosts of the pool have the wanted properties."""
     return int(connection.execute(_select_count(_select_candidate_hosts(wish))).scalar_one())
 
@@ -99,24 +99,24 @@ def insert_allocations(
 
 def lock_bookings_of_lease(connection: sa.Connection, lease: str) -> list[BookingRow]:
     """Locks and returns the bookings of a lease, by reservation path. Changes to allocations need this lock."""
-    return read_all(BookingRow, connection.execute(_LOCK_BOOKINGS_OF_LEASE, {"of_lease": lease}))
+    return parse_rows(BookingRow, connection.execute(_LOCK_BOOKINGS_OF_LEASE, {"of_lease": lease}))
 
 
 def lock_bookings(connection: sa.Connection, reservations: Iterable[str]) -> dict[str, BookingRow]:
     """Locks the bookings of these reservations, always in the same order, and returns the existing ones by path."""
     rows = connection.execute(_LOCK_THESE_BOOKINGS, {"these": sorted(set(reservations))})
-    return {row.reservation: row for row in read_all(BookingRow, rows)}
+    return {row.reservation: row for row in parse_rows(BookingRow, rows)}
 
 
 def list_allocations(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> list[AllocationRow]:
     """Returns the allocations that meet a condition, ordered by host."""
     query = sa.select(allocations).where(*which).order_by(allocations.c.host, allocations.c.id)
-    return read_all(AllocationRow, connection.execute(query))
+    return parse_rows(AllocationRow, connection.execute(query))
 
 
 def list_allocations_of_lease(connection: sa.Connection, lease: str) -> list[AllocationRow]:
     """Returns the allocations of a lease, ordered by host."""
-    return read_all(AllocationRow, connection.execute(_SELECT_ALLOCATIONS_OF_LEASE, {"of_lease": lease}))
+    return parse_rows(AllocationRow, connection.execute(_SELECT_ALLOCATIONS_OF_LEASE, {"of_lease": lease}))
 
 
 def delete_allocations(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> None:
@@ -135,11 +135,11 @@ def size_from_row(row: HostRow | BookingRow | AllocationRow) -> ResourceSize:
     return ResourceSize(row.vcpus, row.memory_mb, row.disk_gb)
 
 
-def _select_candidate_hosts(wish: RoomRequest) -> sa.Select[Any]:
+def _select_candidate_hosts(wish: HostSearch) -> sa.Select[Any]:
     """Builds the query for the working hosts of the pool with the wanted properties."""
     query = sa.select(hosts).where(hosts.c.pool == wish.pool, hosts.c.working)
     condition = parse_condition(wish.wants)
-    return query if condition is None else query.where(hosts_meet(condition))
+    return query if condition is None else query.where(host_condition_clause(condition))
 
 
 def _select_count(candidates: sa.Select[Any]) -> sa.Select[Any]:
@@ -147,7 +147,7 @@ def _select_count(candidates: sa.Select[Any]) -> sa.Select[Any]:
 
 
 def _find_free_hosts(
-    connection: sa.Connection, wish: RoomRequest, candidates: sa.Select[Any], prefer: Sequence[str]
+    connection: sa.Connection, wish: HostSearch, candidates: sa.Select[Any], prefer: Sequence[str]
 ) -> list[str]:
     """Returns hosts without any allocation during the period."""
     rank = sa.case((hosts.c.host.in_(prefer), 0), else_=1)
@@ -161,7 +161,7 @@ def _find_free_hosts(
 
 
 def _find_shared_hosts(
-    connection: sa.Connection, wish: RoomRequest, candidates: sa.Select[Any], prefer: Sequence[str]
+    connection: sa.Connection, wish: HostSearch, candidates: sa.Select[Any], prefer: Sequence[str]
 ) -> dict[str, int]:
     """Places instances on shared hosts in the order of their names, as many as fit on each: host -> units."""
     places: dict[str, int] = {}
@@ -185,16 +185,16 @@ def _find_shared_hosts(
     return places
 
 
-def _hosts_of_reservation(connection: sa.Connection, wish: RoomRequest) -> set[str]:
+def _hosts_of_reservation(connection: sa.Connection, wish: HostSearch) -> set[str]:
     rows = list_allocations(connection, allocations.c.reservation == wish.reservation, allocations.c.phase != RETURNING)
     return {row.host for row in rows}
 
 
 def _hosts_with_allocations(
-    connection: sa.Connection, wish: RoomRequest, candidates: sa.Select[Any], prefer: Sequence[str]
+    connection: sa.Connection, wish: HostSearch, candidates: sa.Select[Any], prefer: Sequence[str]
 ) -> Iterator[tuple[HostRow, list[Allocation]]]:
     """Yields each candidate host with its allocations during the period."""
-    found = read_all(HostRow, connection.execute(candidates.order_by(hosts.c.host)))
+    found = parse_rows(HostRow, connection.execute(candidates.order_by(hosts.c.host)))
     found.sort(key=lambda host: (host.host not in prefer, host.host))
     for first in range(0, len(found), _PAGE_SIZE):
         page = found[first : first + _PAGE_SIZE]
@@ -211,9 +211,9 @@ def _hosts_with_allocations(
 
 def _allocation_row(booking: BookingRow, host: str, units: int, size: ResourceSize, phase: str) -> dict[str, Any]:
     kept = {name: getattr(booking, name) for name in ("reservation", "lease", "starts", "ends", "whole")}
-    return kept | {"host": host, "units": units, "phase": phase, **columns(size.multiplied_by(units))}
+    return kept | {"host": host, "units": units, "phase": phase, **size_columns(size.multiplied_by(units))}
 
 
-def columns(size: ResourceSize) -> dict[str, int]:
+def size_columns(size: ResourceSize) -> dict[str, int]:
     """A size as the tables have it."""
     return {"vcpus": size.vcpus, "memory_mb": size.memory_mb, "disk_gb": size.disk_gb}

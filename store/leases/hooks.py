@@ -14,27 +14,27 @@ from pydantic import BaseModel
 
 from domain.errors import Category, Refused
 from domain.leases.dates import format_date
-from domain.leases.messages import LeaseTerms, ReservationWork
+from domain.leases.messages import LeaseGrantDetails, ReservationWork
 from domain.leases.names import event_path, reservation_path
 from domain.leases.specs import (
     EventFiring,
+    HostReservation,
     LeaseChange,
     LeaseLimits,
     LeaseSpec,
     LeaseTerm,
-    MciLease,
-    PhysicalHosts,
+    MciReservation,
     term_after_change,
     term_of_new_lease,
 )
 from domain.leases.tables import BEFORE_END, END, START, EventStatus, LeaseStatus, ReservationStatus
-from domain.model import ActionResult, Claim, Grant, Move, NewObject, Outcome
+from domain.model import ActionResult, BeginRequest, Grant, Move, NewObject, Outcome
 from domain.paths import name_of, parent_of
 from domain.simulated import refuse_simulated
 from domain.statetable import NONE, Row
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
-from store.leases import booking, changes, hosts, parts
-from store.leases.capacity import list_allocations_of_lease, lock_bookings_of_lease, lock_pool
+from store.leases import booking, hosts, parts, updates
+from store.leases.capacity import list_allocations_of_lease, lock_bookings_of_lease, serialize_pool_allocations
 from store.leases.parts import LeaseParts, next_due_date
 from store.leases.tables import bookings
 from store.rows import find_object
@@ -49,25 +49,25 @@ def finish_lease_action(connection: sa.Connection, grant: Grant, outcome: Outcom
     lease = find_object(connection, grant.path)
     if lease is None:
         booking.release_bookings(connection, grant.path)
-        parts.set_timers(connection, grant.path, "", NONE, None)
+        parts.replace_lease_timers(connection, grant.path, "", NONE, None)
         return
-    now = parts.read_parts(connection, grant.path)
+    now = parts.read_lease_parts(connection, grant.path)
     status = parts.fail_contradictory_lease(connection, lease, now, at)
     if grant.action == "start":
         _record_initial_hosts(connection, grant.path)
     if grant.action == "update":
-        terms = LeaseTerms.model_validate(grant.details)
-        changes.settle_update(connection, grant.path, terms, outcome.result is ActionResult.SUCCEEDED)
+        terms = LeaseGrantDetails.model_validate(grant.details)
+        updates.finish_lease_update(connection, grant.path, terms, outcome.result is ActionResult.SUCCEEDED)
     if grant.action == "create" and status == LeaseStatus.ERROR:
         booking.release_bookings(connection, grant.path)
     over = [row.path for row in now.reservations if row.status == ReservationStatus.DELETED]
     if over:
         booking.release_bookings(connection, grant.path, over)
-    parts.set_timers(connection, grant.path, lease.spec["pool"], status, now)
+    parts.replace_lease_timers(connection, grant.path, lease.spec["pool"], status, now)
 
 
 def admit_event(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     """Admits an event only at the time when it is due."""
     assert object_row
@@ -80,20 +80,26 @@ def finish_event_action(connection: sa.Connection, grant: Grant, outcome: Outcom
     path = str(parent_of(grant.path))
     lease = find_object(connection, path)
     if lease is not None:
-        parts.set_timers(connection, path, lease.spec["pool"], lease.status, parts.read_parts(connection, path))
+        parts.replace_lease_timers(
+            connection, path, lease.spec["pool"], lease.status, parts.read_lease_parts(connection, path)
+        )
 
 
 def _admit_create(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, limits: LeaseLimits
+    connection: sa.Connection,
+    claim: BeginRequest,
+    spec: BaseModel | None,
+    object_row: MaybeObjectRow,
+    limits: LeaseLimits,
 ) -> GrantExtras:
     assert isinstance(spec, LeaseSpec)
     lease = claim.request.path
     dates = term_of_new_lease(spec, claim.at, limits)
     _lock_project_and_pool(connection, lease.split(":")[1], spec.pool)
     wanted = spec.reservation_specs()
-    if claim.no_simulation and not all(isinstance(each, MciLease) for each in wanted):
+    if claim.no_simulation and not all(isinstance(each, MciReservation) for each in wanted):
         raise refuse_simulated(f"the host site of pool {spec.pool}")
-    number_of_hosts = sum(each.min for each in wanted if isinstance(each, PhysicalHosts))
+    number_of_hosts = sum(each.min for each in wanted if isinstance(each, HostReservation))
     booking.check_quota(connection, lease, dates, number_of_hosts, limits)
     before = next_due_date(connection, spec.pool)
     births = []
@@ -107,65 +113,69 @@ def _admit_create(
         parts.INSERT_TIMERS, [_timer_row(lease, spec.pool, name, due) for name, due in _due_dates(dates).items()]
     )
     kept = {"name": spec.name or name_of(lease), "pool": spec.pool, **_term_info(dates)}
-    terms = LeaseTerms(pool=spec.pool, wake=_wake_details(before, dates.start, claim.at))
+    terms = LeaseGrantDetails(pool=spec.pool, wake=_wake_details(before, dates.start, claim.at))
     return GrantExtras(new_objects=births, spec=kept, details=terms)
 
 
 def _admit_update(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, limits: LeaseLimits
+    connection: sa.Connection,
+    claim: BeginRequest,
+    spec: BaseModel | None,
+    object_row: MaybeObjectRow,
+    limits: LeaseLimits,
 ) -> GrantExtras:
     """Admits an update of a lease: allocates what it needs. Readers see no change before it ends."""
     assert object_row
     assert isinstance(spec, LeaseChange)
-    lease, pool, now = object_row.path, object_row.spec["pool"], parts.read_parts(connection, object_row.path)
+    lease, pool, now = object_row.path, object_row.spec["pool"], parts.read_lease_parts(connection, object_row.path)
     named = {**object_row.spec, **({"name": spec.name} if spec.name else {})}
     if spec.changes_only_name():
-        told = changes.describe_new_values(object_row.spec, named)
-        return GrantExtras(details=LeaseTerms(pool=pool, wake=False, spec=named, changes=told))
+        told = updates.describe_new_values(object_row.spec, named)
+        return GrantExtras(details=LeaseGrantDetails(pool=pool, wake=False, spec=named, changes=told))
     if object_row.status == LeaseStatus.TERMINATED:
         raise Refused(Category.NOT_ALLOWED, "the lease has ended: only its name can change", "create another lease")
     if wrong := now.why_action_refused("update", object_row.status):
-        return GrantExtras(details=LeaseTerms(contradiction=wrong))
+        return GrantExtras(details=LeaseGrantDetails(contradiction=wrong))
     started = now.events[START].status != EventStatus.UNDONE
     dates = term_after_change(spec, now.lease_term(), started, claim.at, limits)
     _lock_project_and_pool(connection, lease.split(":")[1], pool)
     before = next_due_date(connection, pool)
-    taken = changes.prepare_update(connection, lease, now, spec, dates, started)
+    taken = updates.allocate_lease_update(connection, lease, now, spec, dates, started)
     booking.check_quota(
-        connection, lease, dates, changes.count_hosts_after_update(connection, lease, taken.plans), limits
+        connection, lease, dates, updates.count_hosts_after_update(connection, lease, taken.plans), limits
     )
     to_come = (due for name, due in _due_dates(dates).items() if due > claim.at or (name == START and not started))
     after = {**named, **_term_info(dates)}
     more = {
         "pool": pool,
-        "changes": [*changes.describe_new_values(object_row.spec, after), *taken.changes],
+        "changes": [*updates.describe_new_values(object_row.spec, after), *taken.changes],
         "wake": _wake_details(before, min(to_come, default=claim.at), claim.at),
         "spec": after,
-        "moves": [*changes.plan_event_moves(connection, now, _due_dates(dates), object_row), *taken.moves],
+        "moves": [*updates.plan_event_moves(connection, now, _due_dates(dates), object_row), *taken.moves],
     }
     return GrantExtras(details=taken.model_copy(update=more))
 
 
 def _admit_start(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow
 ) -> GrantExtras:
     assert object_row
-    now = parts.read_parts(connection, object_row.path)
+    now = parts.read_lease_parts(connection, object_row.path)
     if wrong := now.describe_contradiction(object_row.status):
-        return GrantExtras(details=LeaseTerms(contradiction=wrong))
+        return GrantExtras(details=LeaseGrantDetails(contradiction=wrong))
     _check_due_date(cast(EventFiring, spec), START, now.events[START].spec["due"])
     entering = Move(path=now.events[START].path, to=EventStatus.IN_PROGRESS, action="start")
     return GrantExtras(details=_work_details(now), moves=[entering])
 
 
 def _admit_end(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow
 ) -> GrantExtras:
     """Admits the end of a lease: by the clock, by a user before its time, or after a failed start or end."""
     assert object_row
-    now = parts.read_parts(connection, object_row.path)
+    now = parts.read_lease_parts(connection, object_row.path)
     if wrong := now.why_action_refused("end", object_row.status):
-        return GrantExtras(details=LeaseTerms(contradiction=wrong))
+        return GrantExtras(details=LeaseGrantDetails(contradiction=wrong))
     firing = cast(EventFiring, spec)
     if firing.due:
         _check_due_date(firing, END, now.events[END].spec["due"])
@@ -180,11 +190,11 @@ def _admit_end(
 
 
 def _admit_delete(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow
 ) -> GrantExtras:
     """Admits a delete in every status; also frees bookings whose reservation does not exist any more."""
     assert object_row
-    work = _work_details(parts.read_parts(connection, object_row.path))
+    work = _work_details(parts.read_lease_parts(connection, object_row.path))
     known = {reservation.path for reservation in work.reservations}
     lost = [
         row for row in lock_bookings_of_lease(connection, object_row.path) if row.units and row.reservation not in known
@@ -194,7 +204,7 @@ def _admit_delete(
     return GrantExtras(details=work.model_copy(update={"reservations": [*work.reservations, *more]}))
 
 
-_AdmitLease = Callable[[sa.Connection, Claim, BaseModel | None, MaybeObjectRow], GrantExtras]
+_AdmitLease = Callable[[sa.Connection, BeginRequest, BaseModel | None, MaybeObjectRow], GrantExtras]
 
 
 def _timer_row(lease: str, pool: str, name: str, due: datetime) -> dict[str, Any]:
@@ -203,8 +213,8 @@ def _timer_row(lease: str, pool: str, name: str, due: datetime) -> dict[str, Any
 
 def _lock_project_and_pool(connection: sa.Connection, project: str, pool: str) -> None:
     """Serialises quota checks of the project and allocations in the pool until the transaction ends."""
-    lock_pool(connection, f"of project {project}")
-    lock_pool(connection, pool)
+    serialize_pool_allocations(connection, f"of project {project}")
+    serialize_pool_allocations(connection, pool)
 
 
 def _due_dates(dates: LeaseTerm) -> dict[str, datetime]:
@@ -225,12 +235,12 @@ def _wake_details(before: datetime | None, earliest: datetime, at: datetime) -> 
     return before is None or earliest < before or first <= at + SOON_ENOUGH
 
 
-def _work_details(now: LeaseParts) -> LeaseTerms:
+def _work_details(now: LeaseParts) -> LeaseGrantDetails:
     """Returns reservations and events with their statuses, for the workflow to start, end or free."""
     work = [
         ReservationWork(path=row.path, status=row.status, **_resource_details(row.spec)) for row in now.reservations
     ]
-    return LeaseTerms(reservations=work, events={name: row.status for name, row in now.events.items()})
+    return LeaseGrantDetails(reservations=work, events={name: row.status for name, row in now.events.items()})
 
 
 def _resource_details(spec: dict[str, Any]) -> dict[str, Any]:
@@ -269,7 +279,7 @@ def lease_hooks(limits: LeaseLimits) -> dict[str, Hooks]:
     }
 
     def admit(
-        connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+        connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
     ) -> GrantExtras:
         """Admits an action on a lease. A refusal rolls back what the hook has booked."""
         with connection.begin_nested() if row.action in _BOOKING_ACTIONS else nullcontext():

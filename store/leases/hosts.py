@@ -8,17 +8,17 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from domain.errors import Category, Refused
-from domain.leases.messages import LeaseTerms
+from domain.leases.messages import LeaseGrantDetails
 from domain.leases.specs import HostChange, HostSpec
 from domain.leases.tables import HostStatus, LeaseStatus, ReservationStatus
-from domain.model import Claim, Grant, Outcome
+from domain.model import BeginRequest, Grant, Outcome
 from domain.paths import name_of, short_path
 from domain.statetable import Row
 from store.hooks import GrantExtras, MaybeObjectRow
 from store.leases import capacity, properties
-from store.leases.booking import make_room_request
+from store.leases.booking import build_host_search
 from store.leases.capacity import RETURNING
-from store.leases.swaps import HostSwap, HostSwaps, record_swaps, texts_by_lease
+from store.leases.swaps import HostSwap, HostSwaps, describe_swaps_by_lease, record_host_swaps
 from store.leases.tables import BookingRow, HostRow, allocations, bookings, hosts
 from store.schema import objects
 
@@ -26,32 +26,32 @@ HOLDERS_SHOWN = 5
 
 
 def admit_host_action(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     """Changes the pool's capacity and bookings at begin; returns the started reservations to hand over afterwards."""
     host, pool = claim.request.path, claim.request.path.split(":")[1]
     with connection.begin_nested():
-        capacity.lock_pool(connection, pool)
+        capacity.serialize_pool_allocations(connection, pool)
         if row.action == "remove":
             _check_host_unused(connection, host)
-            _set_working(connection, host, False)  # no new allocations from now on
+            _set_host_working(connection, host, False)  # no new allocations from now on
             return GrantExtras()
         if row.action == "update":
             assert isinstance(spec, HostChange)
             assert object_row
-            changed_spec = HostSpec.model_validate(object_row.spec).with_change(spec)
+            changed_spec = HostSpec.model_validate(object_row.spec).with_updated_properties(spec)
             _store_properties(connection, host, changed_spec)
             return GrantExtras(spec=changed_spec.model_dump(mode="json"))
         if row.action == "add":
             assert isinstance(spec, HostSpec)
             _insert_host(connection, host, pool, spec)
-        _set_working(connection, host, row.action != "fail")
+        _set_host_working(connection, host, row.action != "fail")
         swaps = HostSwaps(HostSwap)
         if row.action == "fail":
             _reallocate_bookings(connection, host, claim.at, swaps)
         _refill_bookings(connection, pool, claim.at, swaps)
-        in_use = _filter_in_use(connection, list(swaps))
-        return GrantExtras(details=LeaseTerms(hand_over=in_use, swaps=texts_by_lease(swaps)))
+        in_use = _filter_started_reservations(connection, list(swaps))
+        return GrantExtras(details=LeaseGrantDetails(hand_over=in_use, swaps=describe_swaps_by_lease(swaps)))
 
 
 def finish_host_action(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
@@ -61,9 +61,9 @@ def finish_host_action(connection: sa.Connection, grant: Grant, outcome: Outcome
         connection.execute(sa.delete(hosts).where(hosts.c.host == grant.path))
         properties.store_properties(connection, grant.path, {})
     else:
-        _set_working(connection, grant.path, status == HostStatus.UP)
-    swaps = LeaseTerms.model_validate(grant.details).swaps
-    record_swaps(connection, swaps, f"{grant.action} of host {name_of(grant.path)}", at)
+        _set_host_working(connection, grant.path, status == HostStatus.UP)
+    swaps = LeaseGrantDetails.model_validate(grant.details).swaps
+    record_host_swaps(connection, swaps, f"{grant.action} of host {name_of(grant.path)}", at)
 
 
 def _insert_host(connection: sa.Connection, host: str, pool: str, spec: HostSpec) -> None:
@@ -76,7 +76,7 @@ def _store_properties(connection: sa.Connection, host: str, spec: HostSpec) -> N
     properties.store_properties(connection, host, {**spec.all_properties(), "name": name_of(host)})
 
 
-def _set_working(connection: sa.Connection, host: str, working: bool) -> None:
+def _set_host_working(connection: sa.Connection, host: str, working: bool) -> None:
     connection.execute(sa.update(hosts).where(hosts.c.host == host).values(working=working))
 
 
@@ -106,7 +106,9 @@ def _reallocate_bookings(connection: sa.Connection, host: str, at: datetime, swa
         capacity.delete_allocations(connection, allocations.c.id == row.id)
         if row.phase != RETURNING and (mine := touched.get(row.reservation)) and not mine.closing:
             rest = mine._replace(starts=max(row.starts, at), ends=row.ends)
-            places = capacity.find_hosts(connection, make_room_request(rest, row.units), mine.began_with or ())
+            places = capacity.find_hosts_with_room(
+                connection, build_host_search(rest, row.units), mine.began_with or ()
+            )
             capacity.insert_allocations(connection, rest, places, row.phase)
             swaps[row.reservation].lost[host] = row.units
             swaps[row.reservation].gained |= places
@@ -142,13 +144,13 @@ def _refill_bookings(connection: sa.Connection, pool: str, at: datetime, swaps: 
 
 def _refill_booking(connection: sa.Connection, booking: BookingRow, units: int, at: datetime) -> dict[str, int]:
     rest = booking._replace(starts=max(booking.starts, at))
-    places = capacity.find_hosts(connection, make_room_request(rest, units), booking.began_with or ())
+    places = capacity.find_hosts_with_room(connection, build_host_search(rest, units), booking.began_with or ())
     capacity.insert_allocations(connection, rest, places)
     capacity.outdate_handover_orders(connection, [booking.reservation])
     return places
 
 
-def _filter_in_use(connection: sa.Connection, reservations: list[str]) -> list[str]:
+def _filter_started_reservations(connection: sa.Connection, reservations: list[str]) -> list[str]:
     """Returns those reservations that have started or are starting: their hosts must be handed over anew."""
     if not reservations:
         return []

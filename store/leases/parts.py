@@ -24,7 +24,7 @@ from domain.paths import name_of
 from domain.statetable import NONE, Actor
 from store.history import history_line
 from store.leases.tables import timers
-from store.rows import read_all
+from store.rows import parse_rows
 from store.schema import ObjectRow, objects
 from store.status import OBJECT_BY_PATH
 
@@ -67,9 +67,9 @@ class LeaseParts:
         return LeaseTerm(self.due_date_of(START), self.due_date_of(END), self.due_date_of(BEFORE_END))
 
 
-def read_parts(connection: sa.Connection, lease: str) -> LeaseParts:
+def read_lease_parts(connection: sa.Connection, lease: str) -> LeaseParts:
     """Reads the reservations of a lease, ordered by path, and its events by name."""
-    rows = read_all(ObjectRow, connection.execute(_SELECT_PARTS, {"at_path": lease}))
+    rows = parse_rows(ObjectRow, connection.execute(_SELECT_PARTS, {"at_path": lease}))
     events = {name_of(row.path): row for row in rows if row.kind == "event"}
     return LeaseParts([row for row in rows if row.kind == "reservation"], events)
 
@@ -87,7 +87,9 @@ def fail_contradictory_lease(connection: sa.Connection, lease: ObjectRow, parts:
     return LeaseStatus.ERROR
 
 
-def set_timers(connection: sa.Connection, lease: str, pool: str, status: str, parts: LeaseParts | None) -> None:
+def replace_lease_timers(
+    connection: sa.Connection, lease: str, pool: str, status: str, parts: LeaseParts | None
+) -> None:
     """Replaces the timers of a lease by those of its events still to come."""
     wanted = _wanted_timers(status, parts) if parts else {}
     there = {str(event): due for event, due in connection.execute(_SELECT_TIMERS, {"of_lease": lease})}

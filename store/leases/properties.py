@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.leases.properties import PropertyComparison, PropertyCondition, number_of_value, text_of_value
+from domain.leases.properties import PropertyComparison, PropertyCondition, value_as_number, value_as_text
 from store.leases.tables import hosts, properties
 
 _COMPARE: dict[str, Callable[[Any, Any], sa.ColumnElement[bool]]] = {
@@ -27,23 +27,23 @@ def store_properties(connection: sa.Connection, host: str, values: Mapping[str, 
     """Replaces the properties of a host."""
     connection.execute(_DELETE_PROPERTIES, {"of_host": host})
     lines = [
-        {"host": host, "name": name, "value": text_of_value(value), "number": number_of_value(value)}
+        {"host": host, "name": name, "value": value_as_text(value), "number": value_as_number(value)}
         for name, value in values.items()
     ]
     if lines:
         connection.execute(_INSERT_PROPERTIES, lines)
 
 
-def hosts_meet(condition: PropertyCondition) -> sa.ColumnElement[bool]:
+def host_condition_clause(condition: PropertyCondition) -> sa.ColumnElement[bool]:
     """Builds the condition for hosts that meet an expression."""
     if isinstance(condition, PropertyComparison):
-        return _hosts_compare(condition)
-    parts = [hosts_meet(part) for part in condition.parts]
+        return _comparison_clause(condition)
+    parts = [host_condition_clause(part) for part in condition.parts]
     return sa.and_(*parts) if condition.word == "and" else sa.or_(*parts)
 
 
-def _hosts_compare(wanted: PropertyComparison) -> sa.ColumnElement[bool]:
-    compare, number = _COMPARE[wanted.sign], number_of_value(wanted.value)
+def _comparison_clause(wanted: PropertyComparison) -> sa.ColumnElement[bool]:
+    compare, number = _COMPARE[wanted.sign], value_as_number(wanted.value)
     holds = compare(properties.c.value, wanted.value)
     if number is not None:  # as numbers if the host's value is one, too
         is_number = properties.c.number.is_not(None)

@@ -26,10 +26,10 @@ from domain.paths import name_of
 from store.leases.capacity import HELD, LEAVING, RETURNING
 from store.leases.parts import next_due_date
 from store.leases.tables import AllocationRow, BookingRow, allocations, bookings, hosts
-from store.queries import is_at_or_below
-from store.rows import read_all
+from store.queries import at_or_below_condition
+from store.rows import parse_rows
 from store.schema import ObjectRow, objects
-from store.transaction import Store, transaction
+from store.transaction import SqlStore, transaction
 
 WEEK = timedelta(days=7)
 
@@ -45,28 +45,28 @@ def _read_leases(connection: sa.Connection, prefix: str, after: str, limit: int)
     which = objects.c.path > after
     if prefix:  # bounds on both sides: with `below` alone, all leases are read
         first = which if after >= prefix else objects.c.path >= prefix
-        which = first & (objects.c.path < f"{prefix};") & is_at_or_below(objects.c.path, prefix)
+        which = first & (objects.c.path < f"{prefix};") & at_or_below_condition(objects.c.path, prefix)
     return _read_leases_where(connection, which, limit)
 
 
 def _read_leases_where(connection: sa.Connection, which: sa.ColumnElement[bool], limit: int) -> list[LeaseView]:
     query = sa.select(objects).where(objects.c.kind == "lease", which).order_by(objects.c.path).limit(limit)
-    leases = read_all(ObjectRow, connection.execute(query))
+    leases = parse_rows(ObjectRow, connection.execute(query))
     paths = [row.path for row in leases]
     parts: defaultdict[str, list[ObjectRow]] = defaultdict(list)
-    for part in read_all(ObjectRow, connection.execute(sa.select(objects).where(objects.c.parent.in_(paths)))):
+    for part in parse_rows(ObjectRow, connection.execute(sa.select(objects).where(objects.c.parent.in_(paths)))):
         parts[part.parent].append(part)
-    booked = read_all(BookingRow, connection.execute(sa.select(bookings).where(bookings.c.lease.in_(paths))))
+    booked = parse_rows(BookingRow, connection.execute(sa.select(bookings).where(bookings.c.lease.in_(paths))))
     by_path = {row.reservation: row for row in booked}
     placed: defaultdict[str, list[AllocationRow]] = defaultdict(list)
-    for row in read_all(
+    for row in parse_rows(
         AllocationRow, connection.execute(sa.select(allocations).where(allocations.c.lease.in_(paths)))
     ):
         placed[row.reservation].append(row)
     return [_lease_view(lease, parts[lease.path], by_path, placed) for lease in leases]
 
 
-def _by_host(rows: Iterable[AllocationRow]) -> dict[str, list[Occupancy]]:
+def _occupancies_by_host(rows: Iterable[AllocationRow]) -> dict[str, list[Occupancy]]:
     found: defaultdict[str, list[Occupancy]] = defaultdict(list)
     for row in rows:
         found[row.host].append(
@@ -160,7 +160,7 @@ def _read_calendar(connection: sa.Connection, query: CalendarQuery, now: datetim
         allocations.c.host.in_([host for host, _ in shown]), allocations.c.starts < end, allocations.c.ends > start
     )
     rows = connection.execute(within.order_by(allocations.c.starts, allocations.c.lease))
-    taken = _by_host(read_all(AllocationRow, rows))
+    taken = _occupancies_by_host(parse_rows(AllocationRow, rows))
     return CalendarView(
         pool=query.pool,
         start=start,
@@ -177,12 +177,12 @@ def _list_bookings(connection: sa.Connection, prefix: str, after: BookingKey, li
     key = (allocations.c.host, allocations.c.ends, allocations.c.id)
     # The bound on the host alone: by it the index is entered.
     which = [allocations.c.whole, allocations.c.host >= after[0]]
-    which += [is_at_or_below(allocations.c.lease, prefix)] if prefix else []
+    which += [at_or_below_condition(allocations.c.lease, prefix)] if prefix else []
     last = sa.tuple_(*(sa.literal(value, column.type) for value, column in zip(after, key, strict=True)))
     rows = connection.execute(sa.select(allocations).where(*which, sa.tuple_(*key) > last).order_by(*key).limit(limit))
     return [
         HostBooking(id=row.id, host=row.host, lease=row.lease, start=row.starts, end=row.ends)
-        for row in read_all(AllocationRow, rows)
+        for row in parse_rows(AllocationRow, rows)
     ]
 
 
@@ -192,7 +192,7 @@ def _start_of_calendar(connection: sa.Connection, pool: str, now: datetime) -> d
     return max(now, soon) if soon and soon > now + WEEK else now
 
 
-class SqlLeaseViews(Store):
+class SqlLeaseViews(SqlStore):
     """The reads of `starter lease show`, `list`, `events` and `calendar`."""
 
     read_lease = transaction(_read_lease)

@@ -13,11 +13,19 @@ from domain.leases.capacity import ResourceSize
 from domain.leases.dates import format_date
 from domain.leases.messages import DesiredHolding, DueEvent, DueEvents, DueEventsQuery, HandOverGoal, HandOverOrder
 from domain.leases.tables import BEFORE_END, END, START, LeaseStatus
-from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, lock_bookings, lock_pool, size_from_row
+from store.leases.capacity import (
+    HELD,
+    JOINING,
+    LEAVING,
+    RETURNING,
+    lock_bookings,
+    serialize_pool_allocations,
+    size_from_row,
+)
 from store.leases.tables import BookingRow, allocations, bookings, timers
-from store.queries import is_at_or_below
+from store.queries import at_or_below_condition
 from store.schema import actions, objects
-from store.transaction import Store, transaction
+from store.transaction import SqlStore, transaction
 
 PAGE_SIZE = 500
 OVERDUE_LISTED = 1_000
@@ -107,14 +115,14 @@ def list_due_events(connection: sa.Connection, query: DueEventsQuery) -> DueEven
     A start waits until the previous holders of its hosts have given them back, unless their lease is under ERROR.
     Waiting events do not block later ones: it reads on, page by page.
     """
-    lock_pool(connection, query.pool)  # waits for transactions that may add an earlier event
+    serialize_pool_allocations(connection, query.pool)  # waits for transactions that may add an earlier event
     asked, busy = {"of_pool": query.pool, "now": query.at}, set(query.busy)
     ready: list[DueEvent] = []
     waiting = 0
     page = connection.execute(_SELECT_DUE_EVENTS, asked).all()
     while page:
         come = [DueEvent(lease=row.lease, name=row.name, due=row.due) for row in page if row.lease not in busy]
-        held_up = _leases_waiting_for_hosts(connection, [event.lease for event in come if event.name == START])
+        held_up = _find_leases_waiting(connection, [event.lease for event in come if event.name == START])
         ready += [event for event in come if event.lease not in held_up]
         waiting += len(held_up)
         if len(page) < PAGE_SIZE or len(ready) >= PAGE_SIZE:
@@ -136,7 +144,7 @@ def _with_principals(connection: sa.Connection, events: list[DueEvent]) -> list[
     return [event.model_copy(update={"principal": made_by.get(event.lease, "")}) for event in events]
 
 
-def list_pools(connection: sa.Connection) -> dict[str, datetime]:
+def list_pools_with_events(connection: sa.Connection) -> dict[str, datetime]:
     """Returns pools with events to come, each with the time of its first event."""
     found: dict[str, datetime] = {}
     last = ""
@@ -149,20 +157,22 @@ def list_overdue_events(connection: sa.Connection, prefix: str, before: datetime
     """Returns events due before a time, by lease. A start that waits for another lease's end is not overdue."""
     if prefix:
         rows = list(
-            connection.execute(_SELECT_OVERDUE_EVENTS.where(is_at_or_below(timers.c.lease, prefix)), {"before": before})
+            connection.execute(
+                _SELECT_OVERDUE_EVENTS.where(at_or_below_condition(timers.c.lease, prefix)), {"before": before}
+            )
         )
     else:  # pool by pool, as the index is ordered
-        late = {pool for pool, first in list_pools(connection).items() if first < before}
+        late = {pool for pool, first in list_pools_with_events(connection).items() if first < before}
         each = (
             connection.execute(_SELECT_OVERDUE_EVENTS.where(timers.c.pool == pool), {"before": before})
             for pool in sorted(late)
         )
         rows = sorted((row for some in each for row in some), key=lambda row: row.due)[:OVERDUE_LISTED]
-    held_up = _leases_waiting_for_hosts(connection, [row.lease for row in rows if row.name == START])
+    held_up = _find_leases_waiting(connection, [row.lease for row in rows if row.name == START])
     return {row.lease: f"{format_date(row.due)} ({row.name})" for row in reversed(rows) if row.lease not in held_up}
 
 
-def filter_still_due(connection: sa.Connection, events: Sequence[DueEvent]) -> list[DueEvent]:
+def filter_due_events(connection: sa.Connection, events: Sequence[DueEvent]) -> list[DueEvent]:
     """Returns those events whose timers still exist with the same time."""
     query = sa.select(timers.c.lease, timers.c.name, timers.c.due)
     leases = [event.lease for event in events]
@@ -219,7 +229,7 @@ def _holding_from_row(row: BookingRow, generation: int, hosts: dict[str, int], r
     return DesiredHolding(*named, hosts, row.whole, size, returning)
 
 
-def _leases_waiting_for_hosts(connection: sa.Connection, leases: list[str]) -> set[str]:
+def _find_leases_waiting(connection: sa.Connection, leases: list[str]) -> set[str]:
     """Returns leases whose hosts are still held by a lease whose time is over."""
     if not leases:
         return set()
@@ -234,12 +244,12 @@ def _leases_waiting_for_hosts(connection: sa.Connection, leases: list[str]) -> s
     return set(connection.execute(query).scalars())
 
 
-class SqlLeaseSchedule(Store):
+class SqlLeaseSchedule(SqlStore):
     """The leases family's store: `domain.leases.messages.EventSchedule` and `HoldingsStore` on SQLite or PostgreSQL."""
 
     list_due_events = transaction(list_due_events)
-    filter_still_due = transaction(filter_still_due)
+    filter_due_events = transaction(filter_due_events)
     read_holdings = transaction(_read_holdings_of_order)
-    list_pools = transaction(list_pools)
+    list_pools_with_events = transaction(list_pools_with_events)
     list_overdue_events = transaction(list_overdue_events)
     record_returned_hosts = transaction(record_returned_hosts)

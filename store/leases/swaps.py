@@ -45,7 +45,7 @@ class HostSwap:
 HostSwaps = defaultdict[str, HostSwap]  # by reservation
 
 
-def texts_by_lease(swaps: Mapping[str, HostSwap]) -> dict[str, str]:
+def describe_swaps_by_lease(swaps: Mapping[str, HostSwap]) -> dict[str, str]:
     """Returns what the leases have lost and got, for their histories."""
     by_lease: defaultdict[str, list[str]] = defaultdict(list)
     for path, swap in sorted(swaps.items()):
@@ -54,7 +54,7 @@ def texts_by_lease(swaps: Mapping[str, HostSwap]) -> dict[str, str]:
     return {lease: join_first_texts(texts) for lease, texts in islice(by_lease.items(), MAX_LEASES)}
 
 
-def record_swaps(connection: sa.Connection, texts: Mapping[str, str], why: str, at: datetime) -> None:
+def record_host_swaps(connection: sa.Connection, texts: Mapping[str, str], why: str, at: datetime) -> None:
     """Writes a history line for each lease whose hosts have changed.
 
     It is called when the host's action ends: when it begins it holds the lock of the pool, for which actions on leases

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from domain.leases.specs import LeaseTerm
-from store.schema import Count, Path, index, table
+from store.schema import Count, Path, define_index, define_table
 
 
 class HostRow(NamedTuple):
@@ -23,7 +23,7 @@ class HostRow(NamedTuple):
     working: bool
 
 
-hosts = table("lease_hosts", HostRow, ("host",), index("lease_hosts_of_pool", "pool", "host"))
+hosts = define_table("lease_hosts", HostRow, ("host",), define_index("lease_hosts_of_pool", "pool", "host"))
 
 
 class PropertyRow(NamedTuple):
@@ -35,7 +35,7 @@ class PropertyRow(NamedTuple):
     number: float | None
 
 
-properties = table("lease_properties", PropertyRow, ("host", "name"))
+properties = define_table("lease_properties", PropertyRow, ("host", "name"))
 
 
 class BookingRow(NamedTuple):
@@ -59,18 +59,18 @@ class BookingRow(NamedTuple):
     began_with: list[str] | None  # the hosts at its start
     closing: bool  # hosts are being taken back; none is handed over any more
 
-    def during(self, dates: LeaseTerm) -> BookingRow:
+    def with_term(self, dates: LeaseTerm) -> BookingRow:
         """The same for another term."""
         return self._replace(starts=dates.start, ends=dates.end)
 
 
-bookings = table(
+bookings = define_table(
     "lease_bookings",
     BookingRow,
     ("reservation",),
-    index("lease_bookings_of_lease", "lease"),
-    index("lease_bookings_of_project", "project", "ends", "starts", "units", "lease"),
-    index("lease_bookings_of_pool", "pool", "ends"),
+    define_index("lease_bookings_of_lease", "lease"),
+    define_index("lease_bookings_of_project", "project", "ends", "starts", "units", "lease"),
+    define_index("lease_bookings_of_pool", "pool", "ends"),
 )
 
 
@@ -91,17 +91,17 @@ class AllocationRow(NamedTuple):
     phase: str  # held; joining, leaving or returning during an update
 
 
-allocations = table(
+allocations = define_table(
     "lease_allocations",
     AllocationRow,
     ("id",),
-    index("lease_allocations_of_host", "host", "ends", "starts"),
-    index("lease_allocations_of_lease", "lease"),
-    index("lease_allocations_of_reservation", "reservation"),
+    define_index("lease_allocations_of_host", "host", "ends", "starts"),
+    define_index("lease_allocations_of_lease", "lease"),
+    define_index("lease_allocations_of_reservation", "reservation"),
 )
 
 
-class TimerRow(NamedTuple):
+class EventTimerRow(NamedTuple):
     """An event that is still to come, or under way."""
 
     event: Path
@@ -111,10 +111,10 @@ class TimerRow(NamedTuple):
     due: datetime
 
 
-timers = table(
+timers = define_table(
     "lease_timers",
-    TimerRow,
+    EventTimerRow,
     ("event",),
-    index("lease_timers_of_pool", "pool", "due"),
-    index("lease_timers_of_lease", "lease"),
+    define_index("lease_timers_of_pool", "pool", "due"),
+    define_index("lease_timers_of_lease", "lease"),
 )

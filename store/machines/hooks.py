@@ -10,18 +10,18 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from domain.machines import HYPERVISOR_QUEUE, rules, specs
-from domain.machines.messages import MachineTerms
+from domain.machines.messages import MachineGrantDetails
 from domain.machines.tables import BIN_STATUSES, GONE_STATUSES, S
-from domain.model import ActionResult, Claim, Grant, Outcome, Request
-from domain.orphans import OrphanSpec, OrphanTerms
-from domain.paths import ancestors, name_of
+from domain.model import ActionResult, BeginRequest, Grant, Outcome, Request
+from domain.orphans import OrphanGrantDetails, OrphanSpec
+from domain.paths import ancestor_paths, name_of
 from domain.statetable import NONE, Row
 from store.history import merge_info
 from store.hooks import AdmitHook, GrantExtras, Hooks, MaybeObjectRow
-from store.queries import is_below
-from store.rows import read_one
+from store.queries import below_condition
+from store.rows import parse_row
 from store.schema import IS_MACHINE, ObjectRow, actions, history, json_key_as_text, objects
-from store.status import update_details
+from store.status import update_object_columns
 
 _ATTACHED_STATUSES = (S.ASSIGNED, S.TOBEDELETED)
 _ACTIONS_WITH_DISKS = ("delete", "restore", "destroy")
@@ -52,7 +52,7 @@ def _lock_object(connection: sa.Connection, path: str, shared: bool = False) -> 
     """Returns an object's row, locked until the transaction ends, because a decision depends on it; None if it is gone.
     With `shared`, others may lock it in the same way."""
     query = sa.select(objects).where(objects.c.path == path).with_for_update(read=shared)
-    row = read_one(ObjectRow, connection.execute(query))
+    row = parse_row(ObjectRow, connection.execute(query))
     return None if row and row.status in GONE_STATUSES else row
 
 
@@ -116,7 +116,7 @@ def _locks_of_cloudspace_action(
 
 
 def _admit_machine(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     request = claim.request
     _check_ancestors(connection, request)
@@ -126,11 +126,11 @@ def _admit_machine(
         return GrantExtras(info=_check_new_machine(connection, object_row.spec))
     if isinstance(spec, specs.MigrateSpec) and object_row:
         _check_migration_target(connection, object_row, spec.node)
-        return GrantExtras(details=MachineTerms(node=spec.node or ""))
+        return GrantExtras(details=MachineGrantDetails(node=spec.node or ""))
     if isinstance(spec, specs.DiskNameSpec):
         return _admit_disk_action(connection, request, spec)
     named = _locks_of_machine_action(connection, request, object_row)
-    return _admit_delete(connection, claim, spec, object_row, row, MachineTerms(named=list(named)))
+    return _admit_delete(connection, claim, spec, object_row, row, MachineGrantDetails(named=list(named)))
 
 
 def _admit_disk_action(connection: sa.Connection, request: Request, spec: specs.DiskNameSpec) -> GrantExtras:
@@ -138,11 +138,11 @@ def _admit_disk_action(connection: sa.Connection, request: Request, spec: specs.
     row = _lock_object(connection, disk)
     status = str(row.status) if row else None
     rules.check_disk_for_machine(request.action, disk, status, _machine_of_disk(row), request.path)
-    return GrantExtras(details=MachineTerms(named=[disk], order=spec.model_dump()))
+    return GrantExtras(details=MachineGrantDetails(named=[disk], order=spec.model_dump()))
 
 
 def _admit_disk(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     request = claim.request
     _check_ancestors(connection, request)
@@ -154,35 +154,35 @@ def _admit_disk(
         going = request.action == "destroy" and kept is not None and kept.status in BIN_STATUSES
         if not going:
             rules.check_machine_for_disk(request.action, machine, str(kept.status) if kept else None)
-    terms = MachineTerms(named=[machine] if machine else [], machine=machine)
+    terms = MachineGrantDetails(named=[machine] if machine else [], machine=machine)
     return _admit_delete(connection, claim, spec, object_row, row, terms)
 
 
 def _admit_cloudspace(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     request = claim.request
     _check_ancestors(connection, request)
     if request.action in ("delete", "destroy"):
         _check_empty(connection, request, spec, ("machine",))
-    terms = MachineTerms(named=list(_locks_of_cloudspace_action(connection, request, object_row)))
+    terms = MachineGrantDetails(named=list(_locks_of_cloudspace_action(connection, request, object_row)))
     if request.action == "restore" and object_row:  # objects deleted with it are restored with it
         terms = terms.model_copy(update={"bin": object_row.info.get("bin")})
     return _admit_delete(connection, claim, spec, object_row, row, terms)
 
 
 def _admit_account(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     request = claim.request
     if request.action in ("delete", "destroy"):
         _check_empty(connection, request, spec, ("cloudspace", "disk", "machine"))
     named = list((object_row.info if object_row else {}).get("paused", [])) if request.action == "enable" else []
-    return _admit_delete(connection, claim, spec, object_row, row, MachineTerms(named=named))
+    return _admit_delete(connection, claim, spec, object_row, row, MachineGrantDetails(named=named))
 
 
 def _admit_image(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     request = claim.request
     if request.action in ("delete", "destroy"):
@@ -191,11 +191,11 @@ def _admit_image(
             IS_MACHINE, made_from, objects.c.status.notin_([*GONE_STATUSES, S.VIRTUAL])
         )
         rules.check_image_unused(request.path, request.action, connection.execute(users.limit(100)).scalars())
-    return _admit_delete(connection, claim, spec, object_row, row, MachineTerms())
+    return _admit_delete(connection, claim, spec, object_row, row, MachineGrantDetails())
 
 
 def _admit_node(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     request = claim.request
     if request.action == "decommission":
@@ -206,19 +206,19 @@ def _admit_node(
     if isinstance(spec, specs.MaintainSpec):
         if spec.mode == "move":
             _check_machines_have_room(connection, name_of(request.path))
-        return GrantExtras(details=MachineTerms(mode=spec.mode))
+        return GrantExtras(details=MachineGrantDetails(mode=spec.mode))
     if request.action == "enable" and object_row:
-        return GrantExtras(details=MachineTerms(stopped=object_row.info.get("stopped", [])))
+        return GrantExtras(details=MachineGrantDetails(stopped=object_row.info.get("stopped", [])))
     return GrantExtras(spec=_complete_spec(spec))
 
 
 def _check_ancestors(connection: sa.Connection, request: Request) -> None:
-    rules.check_ancestors_in_use(request.path, request.action, _read_statuses(connection, ancestors(request.path)))
+    rules.check_ancestors_in_use(request.path, request.action, _read_statuses(connection, ancestor_paths(request.path)))
 
 
 def _check_empty(connection: sa.Connection, request: Request, spec: BaseModel | None, kinds: Sequence[str]) -> None:
     query = sa.select(objects.c.path, objects.c.status).where(
-        is_below(objects.c.path, request.path), objects.c.kind.in_(kinds)
+        below_condition(objects.c.path, request.path), objects.c.kind.in_(kinds)
     )
     contents = {path: status for path, status in connection.execute(query)}  # noqa: C416  rows, not pairs
     rules.check_empty_or_cascade(request.path, request.action, bool(getattr(spec, "cascade", False)), contents)
@@ -257,10 +257,10 @@ def _check_machines_have_room(connection: sa.Connection, name: str) -> None:
     machines = {path: int(spec.get("memory", specs.MACHINE_MEMORY)) for path, spec in running}
     if machines:
         others = [other for other in _list_enabled_nodes(connection) if other != name]
-        rules.check_machines_have_room(name, machines, (_read_room(connection, other) for other in others))
+        rules.check_machines_have_room(name, machines, (_read_free_memory(connection, other) for other in others))
 
 
-def _read_room(connection: sa.Connection, name: str) -> int:
+def _read_free_memory(connection: sa.Connection, name: str) -> int:
     """Returns the free memory of a node."""
     spec = connection.execute(_SELECT_SPEC, {"which": f"node:{name}"}).scalar_one_or_none() or {}
     used = int(connection.execute(_SUM_USED_MEMORY, {"node": name, "statuses": _MEMORY_STATUSES}).scalar_one())
@@ -280,11 +280,11 @@ def _list_enabled_nodes(connection: sa.Connection) -> list[str]:
 
 def _admit_delete(
     connection: sa.Connection,
-    claim: Claim,
+    claim: BeginRequest,
     spec: BaseModel | None,
     object_row: MaybeObjectRow,
     row: Row,
-    terms: MachineTerms,
+    terms: MachineGrantDetails,
 ) -> GrantExtras:
     """Admits delete and destroy of every kind: sets the retention; the clock may destroy only the entry it saw."""
     path, info = claim.request.path, None
@@ -293,7 +293,7 @@ def _admit_delete(
             _SELECT_SPEC, {"which": rules.account_of(path)}
         ).scalar_one_or_none()  # its lock is held
         stays = rules.retention_seconds(spec.retention_days, account, specs.DEFAULT_RETENTION_DAYS)
-        terms = terms.model_copy(update={"until": rules.end_of_bin_stay(claim.at, stays)})
+        terms = terms.model_copy(update={"until": rules.bin_retention_end(claim.at, stays)})
         info = {"until": terms.until}  # written at begin, so that the clock finds it when it is woken
     if isinstance(spec, specs.DestroySpec) and spec.bin is not None:
         rules.check_still_in_bin(
@@ -312,7 +312,7 @@ def _finish_delete(connection: sa.Connection, grant: Grant, outcome: Outcome, at
     row = _lock_object(connection, grant.path)
     if row and row.status not in BIN_STATUSES and "until" in row.info:
         kept = merge_info(row.info, {"until": None})
-        update_details(connection, grant.path, info=kept)
+        update_object_columns(connection, grant.path, info=kept)
 
 
 def _complete_spec(spec: BaseModel | None) -> dict[str, Any] | None:
@@ -324,10 +324,10 @@ def _admit_unless_orphan(admit: AdmitHook) -> AdmitHook:
     """An orphan has neither parents nor contents that matter: only the worker that reaches the hypervisor."""
 
     def admit_any(
-        connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+        connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
     ) -> GrantExtras:
         if isinstance(spec, OrphanSpec):
-            return GrantExtras(details=OrphanTerms(queue=HYPERVISOR_QUEUE))
+            return GrantExtras(details=OrphanGrantDetails(queue=HYPERVISOR_QUEUE))
         return admit(connection, claim, spec, object_row, row)
 
     return admit_any

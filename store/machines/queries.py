@@ -10,11 +10,11 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from domain.machines import rules
-from domain.machines.messages import BinEntry, DueBinEntries, DueBinQuery
+from domain.machines.messages import BinEntry, DueBinEntries, DueBinEntriesQuery
 from domain.machines.tables import BIN_STATUSES
 from store.schema import IS_IN_BIN as IN_INDEX
 from store.schema import json_key_as_text, objects
-from store.transaction import Store, transaction
+from store.transaction import SqlStore, transaction
 
 PAGE_SIZE = 500  # entries read at once, besides those put off
 
@@ -49,7 +49,7 @@ _SELECT_ALL_ENTRIES = (
 )
 
 
-def list_due_entries(connection: sa.Connection, query: DueBinQuery) -> DueBinEntries:
+def list_due_bin_entries(connection: sa.Connection, query: DueBinEntriesQuery) -> DueBinEntries:
     """Returns entries whose retention is over, the oldest first. What lies inside a listed entry goes with it."""
     which = {"within": f"{query.tenant}:", "at": rules.format_sortable_time(query.at)}
     rows = connection.execute(_SELECT_DUE, which | {"most": PAGE_SIZE + len(query.later)}).all()
@@ -66,20 +66,20 @@ def list_due_entries(connection: sa.Connection, query: DueBinQuery) -> DueBinEnt
     return DueBinEntries(due=found, waiting=waiting, next=datetime.fromisoformat(first) if first else None)
 
 
-def list_overdue_entries(connection: sa.Connection, prefix: str, before: datetime) -> dict[str, str]:
+def list_overdue_bin_entries(connection: sa.Connection, prefix: str, before: datetime) -> dict[str, str]:
     """Returns entries at or below a path whose retention was over before a time."""
     rows = connection.execute(_SELECT_OVERDUE, {"at": rules.format_sortable_time(before)})
     return {path: until for path, until in rows if not prefix or path == prefix or path.startswith(f"{prefix}:")}
 
 
-def list_tenants(connection: sa.Connection) -> list[str]:
+def list_bin_tenants(connection: sa.Connection) -> list[str]:
     """Returns tenants with entries in the bin, or on their way there."""
     return sorted({rules.bin_tenant_of(path) for path in connection.execute(_SELECT_ALL_ENTRIES).scalars()})
 
 
-class SqlRecycleBin(Store):
+class SqlRecycleBin(SqlStore):
     """The recycle bin's store: `domain.machines.messages.RecycleBinStore` on SQLite or PostgreSQL."""
 
-    list_due_entries = transaction(list_due_entries)
-    list_overdue_entries = transaction(list_overdue_entries)
-    list_tenants = transaction(list_tenants)
+    list_due_bin_entries = transaction(list_due_bin_entries)
+    list_overdue_bin_entries = transaction(list_overdue_bin_entries)
+    list_bin_tenants = transaction(list_bin_tenants)

@@ -17,12 +17,12 @@ from domain.ports import VmState
 from domain.statetable import NONE, Actor, Ruling
 from store.grants import columns_at_begin, new_object_row
 from store.history import history_line, merge_info
-from store.mci.connections import record_use
-from store.mci.groups import number_in_name
+from store.mci.connections import record_place_uses
+from store.mci.groups import vm_number_in_name
 from store.mci.tables import unanswered_orders
 from store.rows import lock_object
 from store.schema import ObjectRow, actions
-from store.status import OBJECT_BY_PATH, create_objects, update_details
+from store.status import OBJECT_BY_PATH, create_objects, update_object_columns
 
 _LOCK_ACTION = sa.select(actions.c.ended_at).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
 # Sweeps remove VMs that are listed as unanswered; this one has a record again.
@@ -93,7 +93,7 @@ def _create_record(
     """Creates a record by the row of scale-out, with its subgroup's present spec."""
     at, epoch, place = adoption.at, adoption.order.epoch, adoption.order.place
     mci, group = _find_group_of_vm(connection, vm, place, "")
-    row, number = VM.creation_row("scale-out"), number_in_name(vm, group.name)
+    row, number = VM.find_creation_row("scale-out"), vm_number_in_name(vm, group.name)
     assert row
     assert row.during
     (born,) = new_vm_objects(mci.path, group, number, 1)
@@ -111,8 +111,8 @@ def _create_record(
     create_objects(connection, [fresh | rest], lines)
     highest: dict[str, int] = dict(mci.info.get("highest", {}))
     highest[group.name] = max(number, highest.get(group.name, group.subGroupSize))
-    update_details(connection, mci.path, info=merge_info(mci.info, {"highest": highest}))
-    record_use(connection, mci.path, [place])
+    update_object_columns(connection, mci.path, info=merge_info(mci.info, {"highest": highest}))
+    record_place_uses(connection, mci.path, [place])
 
 
 def _find_group_of_vm(connection: sa.Connection, vm: str, place: str, hint: str) -> tuple[ObjectRow, SubGroup]:
@@ -126,7 +126,7 @@ def _find_group_of_vm(connection: sa.Connection, vm: str, place: str, hint: str)
         raise Refused(Category.NOT_ALLOWED, message, hint)
     name = name_of(vm).rpartition("-")[0]
     found = {subgroup.name: subgroup for subgroup in MciSpec.model_validate(mci.spec).subGroups}
-    if name not in found or not number_in_name(vm, name):
+    if name not in found or not vm_number_in_name(vm, name):
         message = f"{short_path(path)} has no subgroup whose VM could be {name_of(vm)}"
         raise Refused(Category.NOT_ALLOWED, message, hint)
     _check_same_place(vm, found[name].place, place, hint)

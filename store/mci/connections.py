@@ -12,12 +12,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.mci.messages import HeldConnection, HoldConnection, LeavePlaceResult, PlaceNeeds
+from domain.mci.messages import ConnectionLock, ConnectionLockRequest, LeavePlaceResult, PlaceRequirements
 from domain.ports import SHARED_RESOURCE_TYPES
 from domain.registry import tenant_of
-from store import clock
+from store import dbtime
 from store.mci.tables import ConnectionRow, OfferRow, connection_uses, connections, offers
-from store.rows import read_all, read_one
+from store.rows import parse_row, parse_rows
 from store.schema import objects
 
 VERIFIED_FOR = timedelta(hours=24)  # how long a verified offer counts
@@ -62,25 +62,27 @@ _DELETE_USES = sa.delete(connection_uses).where(connection_uses.c.path == sa.bin
 _SELECT_ONE_VM = sa.select(objects.c.path).where(objects.c.parent == sa.bindparam("mine")).limit(1)
 
 
-def list_unverified_needs(connection: sa.Connection, wanted: Sequence[PlaceNeeds], at: datetime) -> list[PlaceNeeds]:
+def list_unverified_requirements(
+    connection: sa.Connection, wanted: Sequence[PlaceRequirements], at: datetime
+) -> list[PlaceRequirements]:
     """Returns the specs and images that were not verified with their cloud in the last 24 hours."""
     rows = connection.execute(_SELECT_OFFERS, {"places": [needs.place for needs in wanted]})
-    known = {row.place: row.checked for row in read_all(OfferRow, rows)}
+    known = {row.place: row.checked for row in parse_rows(OfferRow, rows)}
     return [needs for needs in wanted if not _was_verified(known.get(needs.place, {}), needs, at)]
 
 
-def mark_needs_verified(connection: sa.Connection, wanted: PlaceNeeds, at: datetime) -> None:
+def record_verified_requirements(connection: sa.Connection, wanted: PlaceRequirements, at: datetime) -> None:
     """Records that the cloud offers these specs and images."""
     at_place = {"at_place": wanted.place}
     row = connection.execute(_LOCK_OFFER, at_place).one_or_none()
     if row is None:
         connection.execute(_INSERT_OFFER, {"place": wanted.place})
         row = connection.execute(_LOCK_OFFER, at_place).one()
-    seen = {word: at.isoformat() for word in _names_of_needs(wanted)}
+    seen = {word: at.isoformat() for word in _names_of_requirements(wanted)}
     connection.execute(_UPDATE_OFFER, at_place | {"checked": {**OfferRow(*row).checked, **seen}})
 
 
-def record_use(connection: sa.Connection, path: str, places: Sequence[str]) -> list[str]:
+def record_place_uses(connection: sa.Connection, path: str, places: Sequence[str]) -> list[str]:
     """Records that the MCI uses these places. Returns the places that are not prepared for its tenant.
 
     Locks the rows before it reads them; else the last user could leave meanwhile and remove the network.
@@ -97,7 +99,7 @@ def list_used_places(connection: sa.Connection) -> list[str]:
     return list(connection.execute(_SELECT_USED_PLACES).scalars())
 
 
-def list_places(connection: sa.Connection, path: str) -> list[str]:
+def list_mci_places(connection: sa.Connection, path: str) -> list[str]:
     """Returns the places whose connections the MCI uses."""
     return list(connection.execute(_SELECT_PLACES, {"mine": path}).scalars())
 
@@ -107,74 +109,78 @@ def list_places_used_alone(connection: sa.Connection, path: str) -> list[str]:
     others = {"of_tenant": tenant_of(path), "mine": path}
     return [
         place
-        for place in list_places(connection, path)
+        for place in list_mci_places(connection, path)
         if connection.execute(_SELECT_OTHER_USERS, {**others, "at_place": place}).first() is None
     ]
 
 
-def forget_uses(connection: sa.Connection, path: str) -> None:
+def forget_place_uses(connection: sa.Connection, path: str) -> None:
     """Removes all uses of an MCI that is gone, atomically for other MCIs that leave at the same time."""
-    for place in list_places(connection, path):
+    for place in list_mci_places(connection, path):
         _lock_connection(connection, tenant_of(path), place)
     connection.execute(_DELETE_USES, {"mine": path})
 
 
 def read_shared_resources(connection: sa.Connection, tenant: str, place: str) -> dict[str, str]:
     """Returns what a tenant's VMs share in a place: name -> cloud id."""
-    return dict(connection.execute(_SELECT_RESOURCES, _at_place(tenant, place)).scalar_one_or_none() or {})
+    return dict(connection.execute(_SELECT_RESOURCES, _connection_condition(tenant, place)).scalar_one_or_none() or {})
 
 
-def hold_connection(connection: sa.Connection, wish: HoldConnection) -> HeldConnection | None:
+def acquire_connection_lock(connection: sa.Connection, wish: ConnectionLockRequest) -> ConnectionLock | None:
     """Acquires a connection's hold. Returns None if another holder has it.
 
     The same holder gets it again at once with a new epoch, which fences off the worker that had it before.
     """
     row = _lock_connection(connection, wish.tenant, wish.place)
-    at = clock.read_now(connection)
+    at = dbtime.read_database_time(connection)
     if row.holder not in ("", wish.holder) and row.held_until is not None and at < row.held_until:
         return None
     generation = row.generation if row.resources else wish.generation  # created anew: other tokens
-    epoch = max(row.epoch + 1, clock.read_micros(connection))  # also above epochs that a restored store has lost
+    epoch = max(
+        row.epoch + 1, dbtime.read_database_micros(connection)
+    )  # also above epochs that a restored store has lost
     held = {"holder": wish.holder, "held_until": at + wish.lasts, "generation": generation, "epoch": epoch}
-    connection.execute(_UPDATE_CONNECTION, _at_place(wish.tenant, wish.place) | held)
-    return HeldConnection(wish.tenant, wish.place, generation, epoch, dict(row.resources))
+    connection.execute(_UPDATE_CONNECTION, _connection_condition(wish.tenant, wish.place) | held)
+    return ConnectionLock(wish.tenant, wish.place, generation, epoch, dict(row.resources))
 
 
-def renew_hold(connection: sa.Connection, held: HeldConnection, lasts: timedelta) -> bool:
+def renew_connection_lock(connection: sa.Connection, held: ConnectionLock, lasts: timedelta) -> bool:
     """Extends a hold. Returns False if it was lost."""
-    until = _at_place(held.tenant, held.place) | {"held_until": clock.read_now(connection) + lasts}
+    until = _connection_condition(held.tenant, held.place) | {
+        "held_until": dbtime.read_database_time(connection) + lasts
+    }
     return (
         connection.execute(_UPDATE_CONNECTION.where(connections.c.epoch == held.epoch, _IS_HELD), until).rowcount == 1
     )
 
 
-def record_resource(
-    connection: sa.Connection, held: HeldConnection, lasts: timedelta, what: str, cloud_id: str | None
+def record_shared_resource(
+    connection: sa.Connection, held: ConnectionLock, lasts: timedelta, what: str, cloud_id: str | None
 ) -> bool:
     """Records a shared resource as ordered (empty id), created or removed (None). Returns False without the hold."""
     row = _lock_connection(connection, held.tenant, held.place)
-    if not _is_held_by(row, held):
+    if not _is_locked_by(row, held):
         return False
     known = {name: kept for name, kept in row.resources.items() if name != what}
     if cloud_id is not None:
         known[what] = cloud_id
-    until = clock.read_now(connection) + lasts
+    until = dbtime.read_database_time(connection) + lasts
     news = {"resources": known, "held_until": until}
-    connection.execute(_UPDATE_CONNECTION, _at_place(held.tenant, held.place) | news)
+    connection.execute(_UPDATE_CONNECTION, _connection_condition(held.tenant, held.place) | news)
     return True
 
 
-def release_connection_hold(connection: sa.Connection, held: HeldConnection) -> None:
+def release_connection_lock(connection: sa.Connection, held: ConnectionLock) -> None:
     """Releases a hold, unless it was lost."""
-    free = _at_place(held.tenant, held.place) | {"holder": "", "held_until": None}
+    free = _connection_condition(held.tenant, held.place) | {"holder": "", "held_until": None}
     connection.execute(_UPDATE_CONNECTION.where(connections.c.epoch == held.epoch), free)
 
 
-def _is_held_by(row: ConnectionRow, held: HeldConnection) -> bool:
+def _is_locked_by(row: ConnectionRow, held: ConnectionLock) -> bool:
     return bool(row.holder) and row.epoch == held.epoch
 
 
-def leave_place(connection: sa.Connection, wish: HoldConnection, path: str) -> LeavePlaceResult:
+def leave_place(connection: sa.Connection, wish: ConnectionLockRequest, path: str) -> LeavePlaceResult:
     """Removes the MCI's use of a place, unless it still has VMs.
 
     The last user of the tenant gets the hold instead, to clean up.
@@ -182,33 +188,33 @@ def leave_place(connection: sa.Connection, wish: HoldConnection, path: str) -> L
     _lock_connection(connection, wish.tenant, wish.place)
     if connection.execute(_SELECT_ONE_VM, {"mine": path}).first():
         return LeavePlaceResult.OCCUPIED
-    use = _at_place(wish.tenant, wish.place) | {"mine": path}
+    use = _connection_condition(wish.tenant, wish.place) | {"mine": path}
     if connection.execute(_SELECT_OTHER_USERS, use).first() is None:
-        return LeavePlaceResult.BUSY if hold_connection(connection, wish) is None else LeavePlaceResult.LAST
+        return LeavePlaceResult.BUSY if acquire_connection_lock(connection, wish) is None else LeavePlaceResult.LAST
     connection.execute(_DELETE_USE, use)
     return LeavePlaceResult.SHARED
 
 
-def finish_leaving(connection: sa.Connection, held: HeldConnection, path: str) -> bool:
+def finish_leaving_place(connection: sa.Connection, held: ConnectionLock, path: str) -> bool:
     """Removes the last MCI's use after clean-up, and releases the hold. Returns False if the hold was lost."""
-    if not _is_held_by(_lock_connection(connection, held.tenant, held.place), held):
+    if not _is_locked_by(_lock_connection(connection, held.tenant, held.place), held):
         return False
-    connection.execute(_DELETE_USE, _at_place(held.tenant, held.place) | {"mine": path})
-    release_connection_hold(connection, held)
+    connection.execute(_DELETE_USE, _connection_condition(held.tenant, held.place) | {"mine": path})
+    release_connection_lock(connection, held)
     return True
 
 
 def _lock_connection(connection: sa.Connection, tenant: str, place: str) -> ConnectionRow:
     """Locks and returns a tenant's row of a place; inserts it if there is none."""
-    which = _at_place(tenant, place)
-    row = read_one(ConnectionRow, connection.execute(_LOCK_CONNECTION, which))
+    which = _connection_condition(tenant, place)
+    row = parse_row(ConnectionRow, connection.execute(_LOCK_CONNECTION, which))
     if row is None:
         connection.execute(_INSERT_CONNECTION, which)
         row = ConnectionRow(*connection.execute(_LOCK_CONNECTION, which).one())
     return row
 
 
-def _at_place(tenant: str, place: str) -> dict[str, Any]:
+def _connection_condition(tenant: str, place: str) -> dict[str, Any]:
     return {"of_tenant": tenant, "at_place": place}
 
 
@@ -216,10 +222,10 @@ def _has_all_resources(resources: Mapping[str, str]) -> bool:
     return all(resources.get(what) for what in SHARED_RESOURCE_TYPES)
 
 
-def _names_of_needs(wanted: PlaceNeeds) -> list[str]:
+def _names_of_requirements(wanted: PlaceRequirements) -> list[str]:
     return [*(f"spec:{name}" for name in wanted.specs), *(f"image:{name}" for name in wanted.images)]
 
 
-def _was_verified(checked: Mapping[str, str], wanted: PlaceNeeds, at: datetime) -> bool:
+def _was_verified(checked: Mapping[str, str], wanted: PlaceRequirements, at: datetime) -> bool:
     oldest = (at - VERIFIED_FOR).isoformat()
-    return all(checked.get(word, "") > oldest for word in _names_of_needs(wanted))
+    return all(checked.get(word, "") > oldest for word in _names_of_requirements(wanted))

@@ -10,17 +10,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.errors import Category, Refused, one_line
+from domain.errors import Category, Refused, format_one_line
 from domain.limits import FAILURES_SHOWN
 from domain.mci import MCI, VM, MciPhase, MciSpec, VmStatus
 from domain.mci.messages import AddedVms, AddVms
 from domain.mci.specs import new_vm_objects
 from domain.model import Chunk, Grant, NewObject, TargetFailure
 from domain.statetable import Actor, Row, Ruling
-from store.grants import chunks_of, columns_at_begin, cut_into_ranges, grant_of_action, new_object_row
+from store.grants import columns_at_begin, cut_into_ranges, grant_of_action, new_object_row, ranges_to_chunks
 from store.history import history_line, merge_info
-from store.mci.groups import PlacedVm, highest_number_ever, lock_vms_of_group
-from store.rows import lock_object, read_all, read_one
+from store.mci.groups import PlacedVm, highest_vm_number_ever, lock_vms_of_group
+from store.rows import lock_object, parse_row, parse_rows
 from store.schema import ActionRow, ObjectRow, actions, objects
 from store.status import OBJECT_BY_PATH, ObjectSet, create_objects
 
@@ -35,7 +35,7 @@ _TAKEN_VMS = ObjectSet(
 
 def add_vms_to_action(connection: sa.Connection, order: AddVms) -> AddedVms:
     """Adds VMs to a running action by its row for VMs. Refuses if the action has ended or lost the MCI."""
-    action = read_one(ActionRow, connection.execute(_LOCK_ACTION, {"mine": order.epoch}))
+    action = parse_row(ActionRow, connection.execute(_LOCK_ACTION, {"mine": order.epoch}))
     mci = lock_object(connection, order.path)
     if action is None or action.ended_at is not None or mci is None or mci.epoch != order.epoch:
         raise Refused(
@@ -53,10 +53,10 @@ def _add_new_vms(connection: sa.Connection, order: AddVms, mci: ObjectRow, grant
     born: list[NewObject] = []
     for group in spec.subGroups if order.action == "create" else [spec.find_group(order.group)]:
         size = group.subGroupSize if order.action == "create" else order.count
-        first = _next_number(connection, order, highest, group.name)
+        first = _next_vm_number(connection, order, highest, group.name)
         born += new_vm_objects(order.path, group, first, size)
         highest[group.name] = first + size - 1
-    row = VM.creation_row(order.action)
+    row = VM.find_creation_row(order.action)
     assert row
     fresh = columns_at_begin(row, row.source, order.epoch, order.at)
     fresh |= {"created_at": order.at, "info": {"generation": order.epoch}}
@@ -66,11 +66,11 @@ def _add_new_vms(connection: sa.Connection, order: AddVms, mci: ObjectRow, grant
     return _store_grant(connection, order, grant, _to_chunks(order, [(each.placement, each.path) for each in born]))
 
 
-def _next_number(connection: sa.Connection, order: AddVms, highest: dict[str, int], group: str) -> int:
+def _next_vm_number(connection: sa.Connection, order: AddVms, highest: dict[str, int], group: str) -> int:
     if order.action == "create":
         return 1
     known = highest.get(group)
-    return 1 + (highest_number_ever(connection, order.path, group) if known is None else known)
+    return 1 + (highest_vm_number_ever(connection, order.path, group) if known is None else known)
 
 
 def _move_to_creating(connection: sa.Connection, order: AddVms, mci: ObjectRow, news: dict[str, Any]) -> None:
@@ -97,12 +97,12 @@ def _take_highest_vms(connection: sa.Connection, order: AddVms, mci: ObjectRow, 
     if grant.targets:
         return AddedVms(chunks=grant.chunks, targets=grant.targets)
     found = lock_vms_of_group(connection, order.path, order.group)[-order.count :]
-    return _store_grant(connection, order, grant, _take_along(connection, order, found))
+    return _store_grant(connection, order, grant, _move_to_transitional(connection, order, found))
 
 
 def _take_vms_of_failed_creation(connection: sa.Connection, order: AddVms, mci: ObjectRow, grant: Grant) -> AddedVms:
     """After a partly failed creation, takes the failed VMs for `refine` or all VMs for `delete`."""
-    members = read_all(ObjectRow, connection.execute(_LOCK_TAKEN_VMS, {"which": order.path, "mine": order.epoch}))
+    members = parse_rows(ObjectRow, connection.execute(_LOCK_TAKEN_VMS, {"which": order.path, "mine": order.epoch}))
     taken = [row for row in members if row.target_action == order.action]  # by an earlier attempt
     failed = [row for row in members if row.status == VmStatus.FAILED or row.previous_status == VmStatus.FAILED]
     if not failed:
@@ -110,9 +110,11 @@ def _take_vms_of_failed_creation(connection: sa.Connection, order: AddVms, mci: 
     rows = taken or (failed if order.action == "refine" else members)
     todo = [PlacedVm(row.path, row.placement, row.status) for row in rows]
     chunks = (
-        _to_chunks(order, [(vm.placement, vm.path) for vm in todo]) if taken else _take_along(connection, order, todo)
+        _to_chunks(order, [(vm.placement, vm.path) for vm in todo])
+        if taken
+        else _move_to_transitional(connection, order, todo)
     )
-    troubles = [_failure_of_vm(row, order) for row in failed[:FAILURES_SHOWN]]
+    troubles = [_vm_failure(row, order) for row in failed[:FAILURES_SHOWN]]
     return AddedVms(chunks=chunks, targets=len(todo), lost=len(failed), troubles=troubles)
 
 
@@ -131,7 +133,7 @@ _ADDERS_OF_ACTION: dict[str, Callable[[sa.Connection, AddVms, ObjectRow, Grant],
 }
 
 
-def _take_along(connection: sa.Connection, order: AddVms, vms: Sequence[PlacedVm]) -> list[Chunk]:
+def _move_to_transitional(connection: sa.Connection, order: AddVms, vms: Sequence[PlacedVm]) -> list[Chunk]:
     """Moves VMs to their transitional status by the action's row. Returns their chunks."""
     changes = [
         {"name": vm.path, **columns_at_begin(_row_for_vm(order, vm.status), vm.status, order.epoch, order.at)}
@@ -153,7 +155,7 @@ def _row_for_vm(order: AddVms, status: str) -> Row:
 
 
 def _to_chunks(order: AddVms, placed: Sequence[tuple[str, str]]) -> list[Chunk]:
-    return chunks_of(cut_into_ranges(sorted(placed)), order.epoch, order.action)
+    return ranges_to_chunks(cut_into_ranges(sorted(placed)), order.epoch, order.action)
 
 
 def _store_grant(connection: sa.Connection, order: AddVms, grant: Grant, chunks: list[Chunk]) -> AddedVms:
@@ -168,10 +170,10 @@ def _store_grant(connection: sa.Connection, order: AddVms, grant: Grant, chunks:
 def _record_history(connection: sa.Connection, order: AddVms, actor: str) -> None:
     which = {"which": order.path, "mine": order.epoch, "doing": order.action}
     line = {"at": order.at, "actor": str(actor), "action": order.action}
-    _TAKEN_VMS.record_arrivals(connection, which, line)
+    _TAKEN_VMS.record_lines_after_move(connection, which, line)
 
 
-def _failure_of_vm(row: ObjectRow, order: AddVms) -> TargetFailure:
+def _vm_failure(row: ObjectRow, order: AddVms) -> TargetFailure:
     failure = row.info.get("failure", {})
-    error = one_line(failure.get("error") or row.error or "it failed", 200)
+    error = format_one_line(failure.get("error") or row.error or "it failed", 200)
     return TargetFailure(path=row.path, status=VmStatus.FAILED, error=error, at=failure.get("at") or order.at)

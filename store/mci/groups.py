@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from domain.mci import MCI, VM, MciSpec
 from domain.paths import name_of
-from store.rows import read_all
+from store.rows import parse_rows
 from store.schema import history, objects, pruned
 
 
@@ -44,21 +44,21 @@ def place_of_group(connection: sa.Connection, path: str, group: str) -> str:
 
 def lock_vms_of_group(connection: sa.Connection, path: str, group: str) -> list[PlacedVm]:
     """Locks and returns the VMs of a subgroup, ordered by number."""
-    rows = read_all(PlacedVm, connection.execute(_LOCK_VMS, {"first": f"{path}:", "last": f"{path};"}))
+    rows = parse_rows(PlacedVm, connection.execute(_LOCK_VMS, {"first": f"{path}:", "last": f"{path};"}))
     found = [row for row in rows if name_of(row.path).rpartition("-")[0] == group]
-    return sorted(found, key=lambda row: number_in_name(row.path, group))
+    return sorted(found, key=lambda row: vm_number_in_name(row.path, group))
 
 
-def highest_number_ever(connection: sa.Connection, path: str, group: str) -> int:
+def highest_vm_number_ever(connection: sa.Connection, path: str, group: str) -> int:
     """Returns the highest number that a VM of the subgroup ever had, from its history."""
     first, last = f"{path}:vm:{group}-", f"{path}:vm:{group}-:"  # ':' sorts after the digits
     seen = sa.union(
         *(sa.select(each.c.path).where(each.c.path >= first, each.c.path < last) for each in (history, pruned))
     )
-    return max((number_in_name(found, group) for found in connection.execute(seen).scalars()), default=0)
+    return max((vm_number_in_name(found, group) for found in connection.execute(seen).scalars()), default=0)
 
 
-def number_in_name(path: str, group: str) -> int:
+def vm_number_in_name(path: str, group: str) -> int:
     """Returns the number in a VM's name, or 0."""
     number = name_of(path).removeprefix(f"{group}-")
     return int(number) if number.isdigit() else 0

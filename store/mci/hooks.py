@@ -11,19 +11,19 @@ from pydantic import BaseModel
 from domain.connections import check_places_served
 from domain.errors import Category, Refused
 from domain.mci import MciSpec, ScaleSpec, VmStatus
-from domain.mci.messages import AddVms, MciTerms
+from domain.mci.messages import AddVms, MciGrantDetails
 from domain.mci.specs import check_vm_name_length
-from domain.model import Claim, Grant, Outcome
-from domain.orphans import OrphanSpec, OrphanTerms
+from domain.model import BeginRequest, Grant, Outcome
+from domain.orphans import OrphanGrantDetails, OrphanSpec
 from domain.paths import name_of, parent_of, short_path
 from domain.simulated import check_no_place_simulated
 from domain.statetable import Row
 from domain.wire import cloud_queue, split_placement
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
 from store.mci import adoption
-from store.mci.connections import forget_uses, list_places, list_places_used_alone, record_use
+from store.mci.connections import forget_place_uses, list_mci_places, list_places_used_alone, record_place_uses
 from store.mci.enrolment import add_vms_to_action
-from store.mci.groups import highest_number_ever, lock_vms_of_group
+from store.mci.groups import highest_vm_number_ever, lock_vms_of_group
 from store.mci.unanswered import keep_unanswered_orders
 from store.schema import objects
 
@@ -34,13 +34,13 @@ _SELECT_EXISTING = sa.select(objects.c.path).where(objects.c.path == sa.bindpara
 
 
 def admit_mci(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     """Adds the connections that the action needs to its grant. Refuses what the worker's clouds cannot do."""
     forgetting = claim.request.action == "delete" and claim.request.force  # calls no cloud
     if not forgetting:  # checked before anything is written
         new = [group.place for group in spec.subGroups] if isinstance(spec, MciSpec) else []
-        places = {*new, *list_places(connection, claim.request.path)}
+        places = {*new, *list_mci_places(connection, claim.request.path)}
         if claim.no_simulation:
             check_no_place_simulated(places)
         if claim.serves is not None:
@@ -50,7 +50,7 @@ def admit_mci(
 
 
 def admit_vm(
-    _connection: sa.Connection, claim: Claim, _spec: BaseModel | None, object_row: MaybeObjectRow, _row: Row
+    _connection: sa.Connection, claim: BeginRequest, _spec: BaseModel | None, object_row: MaybeObjectRow, _row: Row
 ) -> GrantExtras:
     """Refuses an action on a VM whose place this worker does not serve."""
     if claim.serves is not None and object_row:
@@ -59,7 +59,7 @@ def admit_vm(
 
 
 def admit_orphan(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, _found: MaybeObjectRow, _row: Row
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, _found: MaybeObjectRow, _row: Row
 ) -> GrantExtras:
     """What a record calls its own is no orphan."""
     assert isinstance(spec, OrphanSpec)
@@ -72,9 +72,9 @@ def admit_orphan(
         check_places_served([spec.place], claim.serves)
     if claim.request.action == "adopt":
         own = adoption.check_adoptable(connection, vm, cloud_id, spec.place)
-        return GrantExtras(details=OrphanTerms(place=spec.place, own=own))
+        return GrantExtras(details=OrphanGrantDetails(place=spec.place, own=own))
     queue = {"queue": cloud_queue(split_placement(spec.place)[0])} if spec.place else {}
-    return GrantExtras(details=OrphanTerms(place=spec.place, **queue))
+    return GrantExtras(details=OrphanGrantDetails(place=spec.place, **queue))
 
 
 def finish_mci_action(connection: sa.Connection, grant: Grant, _outcome: Outcome, _at: datetime) -> None:
@@ -83,13 +83,13 @@ def finish_mci_action(connection: sa.Connection, grant: Grant, _outcome: Outcome
         grant.action in ("create", "delete")
         and not connection.execute(_SELECT_EXISTING, {"at_path": grant.path}).first()
     ):
-        forget_uses(connection, grant.path)
+        forget_place_uses(connection, grant.path)
 
 
 def _admit_create(connection: sa.Connection, path: str, spec: BaseModel | None, _found: MaybeObjectRow) -> GrantExtras:
     assert isinstance(spec, MciSpec)
     places = sorted({group.place for group in spec.subGroups})
-    terms = MciTerms(places=places, prepare=record_use(connection, path, places))
+    terms = MciGrantDetails(places=places, prepare=record_place_uses(connection, path, places))
     return GrantExtras(details=terms, planned_vms=sum(group.subGroupSize for group in spec.subGroups))
 
 
@@ -100,10 +100,10 @@ def _admit_scale_out(
     assert object_row
     group = MciSpec.model_validate(object_row.spec).find_group(spec.subGroup)
     try:
-        check_vm_name_length(group.name, highest_number_ever(connection, path, group.name) + spec.count)
+        check_vm_name_length(group.name, highest_vm_number_ever(connection, path, group.name) + spec.count)
     except ValueError as error:
         raise Refused(Category.INVALID, str(error), "add fewer VMs, or make a subgroup with a shorter name") from error
-    terms = MciTerms(places=[group.place], prepare=record_use(connection, path, [group.place]))
+    terms = MciGrantDetails(places=[group.place], prepare=record_place_uses(connection, path, [group.place]))
     return GrantExtras(details=terms, planned_vms=spec.count)
 
 
@@ -122,7 +122,9 @@ def _admit_scale_in(
 
 def _admit_delete(connection: sa.Connection, path: str, _spec: BaseModel | None, _found: MaybeObjectRow) -> GrantExtras:
     return GrantExtras(
-        details=MciTerms(places=list_places(connection, path), alone=list_places_used_alone(connection, path))
+        details=MciGrantDetails(
+            places=list_mci_places(connection, path), alone=list_places_used_alone(connection, path)
+        )
     )
 
 
@@ -134,7 +136,7 @@ _ADMIT_OF_ACTION: dict[str, Callable[[sa.Connection, str, BaseModel | None, Mayb
 }
 
 
-def rehearse_mci_action(connection: sa.Connection, claim: Claim, grant: Grant) -> None:
+def preview_mci_action(connection: sa.Connection, claim: BeginRequest, grant: Grant) -> None:
     """Adds the VMs that the action would create or remove after it has begun, for a dry run."""
     if grant.action not in ("create", "scale-out", "scale-in"):
         return
@@ -146,7 +148,7 @@ def rehearse_mci_action(connection: sa.Connection, claim: Claim, grant: Grant) -
 
 
 HOOKS: dict[str, Hooks] = {
-    "mci": Hooks(admit=admit_mci, on_finish=finish_mci_action, rehearse=rehearse_mci_action),
+    "mci": Hooks(admit=admit_mci, on_finish=finish_mci_action, rehearse=preview_mci_action),
     "vm": Hooks(admit=admit_vm, before_removal=keep_unanswered_orders),
     "orphan": Hooks(admit=admit_orphan),
 }

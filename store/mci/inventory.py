@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from store.mci import adoption, connections, enrolment, groups, surveys, unanswered
-from store.transaction import Store, transaction
+from store.transaction import SqlStore, transaction
 
 
-class SqlMciStore(Store):
+class SqlMciStore(SqlStore):
     """The MCI family's store: `domain.mci.messages.MciStore` on SQLite or PostgreSQL."""
 
     used_places = transaction(connections.list_used_places)
-    list_unverified_needs = transaction(connections.list_unverified_needs)
-    mark_needs_verified = transaction(connections.mark_needs_verified)
+    list_unverified_requirements = transaction(connections.list_unverified_requirements)
+    record_verified_requirements = transaction(connections.record_verified_requirements)
     read_shared_resources = transaction(connections.read_shared_resources)
-    hold_connection = transaction(connections.hold_connection)
-    renew_hold = transaction(connections.renew_hold)
-    record_resource = transaction(connections.record_resource)
-    release_connection_hold = transaction(connections.release_connection_hold)
+    acquire_connection_lock = transaction(connections.acquire_connection_lock)
+    renew_connection_lock = transaction(connections.renew_connection_lock)
+    record_shared_resource = transaction(connections.record_shared_resource)
+    release_connection_lock = transaction(connections.release_connection_lock)
     leave_place = transaction(connections.leave_place)
-    finish_leaving = transaction(connections.finish_leaving)
+    finish_leaving_place = transaction(connections.finish_leaving_place)
     count_vms = transaction(groups.count_vms)
     place_of_group = transaction(groups.place_of_group)
     add_vms_to_action = transaction(enrolment.add_vms_to_action)
@@ -28,4 +28,4 @@ class SqlMciStore(Store):
     apply_corrections = transaction(surveys.apply_corrections)
     list_unanswered_places = transaction(unanswered.list_unanswered_places)
     list_unanswered_orders = transaction(unanswered.list_unanswered_orders)
-    forget_unanswered = transaction(unanswered.forget_unanswered)
+    forget_unanswered_orders = transaction(unanswered.forget_unanswered_orders)

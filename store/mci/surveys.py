@@ -16,10 +16,10 @@ from domain.mci.tables import RECONCILED_STATUSES, SURVEYED_STATUSES
 from domain.model import Chunk
 from domain.paths import parent_of
 from domain.statetable import NONE, Actor
-from store.clock import resolve_write_time
-from store.grants import SELECT_MEMBER_RANGES, chunks_of
+from store.dbtime import resolve_write_time
+from store.grants import SELECT_MEMBER_RANGES, ranges_to_chunks
 from store.history import history_line
-from store.mci.connections import list_places
+from store.mci.connections import list_mci_places
 from store.mci.groups import count_vms
 from store.schema import objects
 from store.status import OBJECT_BY_PATH
@@ -59,11 +59,11 @@ def plan_survey(connection: sa.Connection, survey: SurveyOrder) -> SurveyPlan:
         raise Refused(Category.NOT_FOUND, f"there is no such MCI: {survey.path}", hint)
     statuses = RECONCILED_STATUSES if survey.reconcile else SURVEYED_STATUSES
     which = {"which": survey.path, "member": VM.kind, "statuses": [str(status) for status in statuses]}
-    chunks = chunks_of([(*row,) for row in connection.execute(SELECT_MEMBER_RANGES, which)], 0, "observe")
+    chunks = ranges_to_chunks([(*row,) for row in connection.execute(SELECT_MEMBER_RANGES, which)], 0, "observe")
     saved = count_vms(connection, survey.path) - sum(chunk.count for chunk in chunks)
     places = {
         *connection.execute(_SELECT_PLACES, {"which": survey.path}).scalars(),
-        *list_places(connection, survey.path),
+        *list_mci_places(connection, survey.path),
     }
     return SurveyPlan(path=survey.path, chunks=chunks, saved=saved, places=sorted(places))
 

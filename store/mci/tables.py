@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from store.schema import Path, index, table
+from store.schema import Path, define_index, define_table
 
 
 class OfferRow(NamedTuple):
@@ -15,7 +15,7 @@ class OfferRow(NamedTuple):
     checked: dict[str, str]  # verified specs and images, with the time
 
 
-offers = table("place_offers", OfferRow, ("place",))
+offers = define_table("place_offers", OfferRow, ("place",))
 
 
 class ConnectionRow(NamedTuple):
@@ -30,10 +30,10 @@ class ConnectionRow(NamedTuple):
     epoch: int  # of the last hold; raised by every new one
 
 
-connections = table("connections", ConnectionRow, ("tenant", "place"))
+connections = define_table("connections", ConnectionRow, ("tenant", "place"))
 
 
-class UseRow(NamedTuple):
+class PlaceUseRow(NamedTuple):
     """An MCI that uses a connection of its tenant."""
 
     tenant: str
@@ -41,12 +41,12 @@ class UseRow(NamedTuple):
     path: Path
 
 
-connection_uses = table(
-    "connection_uses", UseRow, ("tenant", "place", "path"), index("connection_uses_of_path", "path")
+connection_uses = define_table(
+    "connection_uses", PlaceUseRow, ("tenant", "place", "path"), define_index("connection_uses_of_path", "path")
 )
 
 
-class UnansweredRow(NamedTuple):
+class UnansweredOrderRow(NamedTuple):
     """A VM whose record was deleted before a cloud answered: the order may still be carried out. Its token follows from
     path and generation."""
 
@@ -56,4 +56,4 @@ class UnansweredRow(NamedTuple):
     since: datetime  # when the record was deleted
 
 
-unanswered_orders = table("unanswered", UnansweredRow, ("place", "path", "generation"))
+unanswered_orders = define_table("unanswered", UnansweredOrderRow, ("place", "path", "generation"))

@@ -72,7 +72,7 @@ def list_unanswered_orders(
     return [UnansweredOrder.model_validate(row._asdict()) for row in rows]
 
 
-def forget_unanswered(connection: sa.Connection, some: Sequence[UnansweredOrder]) -> None:
+def forget_unanswered_orders(connection: sa.Connection, some: Sequence[UnansweredOrder]) -> None:
     """Deletes unanswered orders that can have no effect any more."""
     named = [{"at_place": order.place, "at_path": order.path, "born_in": order.generation} for order in some]
     if named:

@@ -13,7 +13,7 @@ from domain.errors import Category, Refused
 from domain.model import ReadQuery
 from domain.paths import short_path
 from domain.systems.ports import FORMER_DEFINITION, DefinitionView
-from store.schema import Path, table
+from store.schema import Path, define_table
 
 
 class DefinitionRow(NamedTuple):
@@ -24,7 +24,7 @@ class DefinitionRow(NamedTuple):
     former: dict[str, Any] | None
 
 
-definitions = table("system_definitions", DefinitionRow, ("record",))
+definitions = define_table("system_definitions", DefinitionRow, ("record",))
 _SELECT_DEFINITION = sa.select(definitions.c.definition).where(definitions.c.record == sa.bindparam("which"))
 _SELECT_FORMER = sa.select(definitions.c.former).where(definitions.c.record == sa.bindparam("which"))
 

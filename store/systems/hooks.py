@@ -10,23 +10,23 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from domain.errors import Category, Refused
-from domain.model import Claim, Grant, Move, NewObject, Outcome, Step, StepResult
-from domain.orphans import OrphanSpec, OrphanTerms
-from domain.paths import ancestors, parent_of
+from domain.model import BeginRequest, Grant, Move, NewObject, Outcome, Step, StepResult
+from domain.orphans import OrphanGrantDetails, OrphanSpec
+from domain.paths import ancestor_paths, parent_of
 from domain.services.definition import Node
 from domain.services.rollout import ServiceFacts
 from domain.simulated import refuse_simulated
 from domain.statetable import NONE, Actor, Row, Ruling
-from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemTerms, SystemWork, backend_queue
+from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemGrantDetails, SystemWork, backend_queue
 from domain.systems.rules import (
     FORMER_KEY,
     LEAVING_KEY,
     StoredPart,
     check_definition_fits,
     is_only_rescaled,
-    leaving_move,
     observation_move,
     observed_status,
+    removal_begun_move,
     replacement_moves,
     reversal_moves,
     subtree_definition,
@@ -34,18 +34,18 @@ from domain.systems.rules import (
 from domain.systems.specs import DeploySpec, SystemSpec, is_service, stored_jobs, stored_spec
 from domain.systems.tables import BACKEND, NUMBER_PREFIX_OF, PART, SYSTEM, DeployStage, PartState
 from domain.wire import SIMULATED
-from store.clock import resolve_write_time
+from store.dbtime import resolve_write_time
 from store.history import history_line
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
-from store.rows import find_object, lock_object, read_all
-from store.schema import IS_LEAVING_PART, ObjectRow, Path, json_key_as_text, objects, table
+from store.rows import find_object, lock_object, parse_rows
+from store.schema import IS_LEAVING_PART, ObjectRow, Path, define_table, json_key_as_text, objects
 from store.status import ObjectSet
 from store.steps import apply_step
 from store.systems.definitions import delete_definitions, read_definition, store_definition
-from store.transaction import Store, transaction
+from store.transaction import SqlStore, transaction
 
 
-class NumberRow(NamedTuple):
+class DeployNumberRow(NamedTuple):
     """The last number that was given to a deploy or a teardown of a system."""
 
     system: Path
@@ -53,7 +53,7 @@ class NumberRow(NamedTuple):
     last: Annotated[int, sa.BigInteger()]
 
 
-deploy_numbers = table("system_numbers", NumberRow, ("system", "action"))
+deploy_numbers = define_table("system_numbers", DeployNumberRow, ("system", "action"))
 
 
 class PartRow(NamedTuple):
@@ -100,7 +100,7 @@ _PART_AT_REST = ObjectSet(
 
 
 def admit_system_action(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     """Admits an action on a system or part: its system must be stable and the definition must fit in its tree."""
     request = claim.request
@@ -109,16 +109,16 @@ def admit_system_action(
         connection.execute(
             sa.insert(deploy_numbers), [{"system": root, "action": letter, "last": 0} for letter in NUMBER_PREFIX_OF]
         )
-        return GrantExtras(details=SystemTerms(backend=spec.backend), spec=spec.model_dump(mode="json"))
+        return GrantExtras(details=SystemGrantDetails(backend=spec.backend), spec=spec.model_dump(mode="json"))
     if isinstance(spec, OrphanSpec):  # what its system is, or whether there is one, does not matter
         queue = {"queue": backend_queue(spec.place)} if spec.place else {}
-        return GrantExtras(details=OrphanTerms(place=spec.place, **queue))
+        return GrantExtras(details=OrphanGrantDetails(place=spec.place, **queue))
     system = object_row if root == request.path else _lock_living_system(connection, root)
     backend = str(system.spec["backend"]) if system else ""
     if claim.no_simulation and backend == SIMULATED:
         raise refuse_simulated(f"the backend of {root}")
     if request.action not in NUMBER_PREFIX_OF:
-        return GrantExtras(details=SystemTerms(backend=backend))
+        return GrantExtras(details=SystemGrantDetails(backend=backend))
     known: dict[str, Any] = {}
     if isinstance(spec, DeploySpec):
         above = _find_part(connection, parent_of(request.path))
@@ -130,14 +130,16 @@ def admit_system_action(
         if object_row and root == request.path:  # a system keeps its own spec; its parts have records of their own
             made_with = {name: value for name, value in object_row.spec.items() if name != "jobs"}
             known["spec"] = made_with | stored_jobs(known["spec"])
-    name = f"{NUMBER_PREFIX_OF[request.action]}{_next_number(connection, root, request.action)}"
+    name = f"{NUMBER_PREFIX_OF[request.action]}{_next_deploy_number(connection, root, request.action)}"
     record = f"{request.path}::{request.action}:{name}"
     if isinstance(spec, DeploySpec):
         former = _read_definition_at(connection, object_row) if object_row else None
         store_definition(connection, record, (request.spec or {})["definition"], former)
     told = {"by": request.requested_by, "reason": request.reason}
     born = NewObject(record, request.action, "", told)
-    return GrantExtras(new_objects=[born], details=SystemTerms(backend=backend, name=name, record=record), **known)
+    return GrantExtras(
+        new_objects=[born], details=SystemGrantDetails(backend=backend, name=name, record=record), **known
+    )
 
 
 def finish_system_action(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
@@ -173,7 +175,7 @@ def _accept_deploy(connection: sa.Connection, acceptance: AcceptDeploy) -> StepR
 def _accept_removal(connection: sa.Connection, asked: RevertDeploy) -> StepResult:
     work = asked.work
     moves = [
-        leaving_move(row.path, work.backend)
+        removal_begun_move(row.path, work.backend)
         for row in _read_parts_below(connection, work.path, _LOCK_PARTS_BELOW)
         if row.status != PartState.DELETING
     ]
@@ -194,7 +196,7 @@ def _revert_deploy(connection: sa.Connection, asked: RevertDeploy) -> StepResult
     return apply_step(connection, HOOKS, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves))
 
 
-def _list_touched_parts(connection: sa.Connection, work: SystemWork) -> list[StoredPart]:
+def _list_changed_parts(connection: sa.Connection, work: SystemWork) -> list[StoredPart]:
     rows = _read_parts_at_and_below(connection, work.path)
     mine = [row for row in rows if row.epoch == work.epoch and row.target_action != NONE]
     return [_part_from_row(row) for row in mine if row.status in PART.transitional_statuses]
@@ -202,7 +204,9 @@ def _list_touched_parts(connection: sa.Connection, work: SystemWork) -> list[Sto
 
 def _list_services(connection: sa.Connection, prefix: str) -> list[StoredPart]:
     rows = (
-        _read_parts_at_and_below(connection, prefix) if prefix else read_all(PartRow, connection.execute(_SELECT_PARTS))
+        _read_parts_at_and_below(connection, prefix)
+        if prefix
+        else parse_rows(PartRow, connection.execute(_SELECT_PARTS))
     )
     return [_part_from_row(row) for row in rows if is_service(row.spec)]
 
@@ -225,11 +229,11 @@ def _record_observations(connection: sa.Connection, facts: Sequence[ServiceFacts
     return len(changes)
 
 
-def _list_leaving_parts(connection: sa.Connection, backend: str) -> dict[str, int]:
+def _list_parts_being_removed(connection: sa.Connection, backend: str) -> dict[str, int]:
     return {row.path: row.epoch for row in connection.execute(_SELECT_LEAVING_PARTS, {"by": backend})}
 
 
-def _forget_parts(connection: sa.Connection, parts: Mapping[str, int], at: datetime) -> int:
+def _delete_removed_parts(connection: sa.Connection, parts: Mapping[str, int], at: datetime) -> int:
     """Deletes parts that the backend has removed, if they are unchanged and nothing is below them. Returns how many."""
     at = resolve_write_time(connection, at)
     gone: set[str] = set()
@@ -244,7 +248,7 @@ def _forget_parts(connection: sa.Connection, parts: Mapping[str, int], at: datet
 
 
 def _system_path_of(path: str) -> str:
-    return next(iter(ancestors(path)), path)
+    return next(iter(ancestor_paths(path)), path)
 
 
 def _lock_living_system(connection: sa.Connection, root: str) -> ObjectRow:
@@ -269,7 +273,7 @@ def _find_part(connection: sa.Connection, path: str | None) -> StoredPart | None
     return _part_from_row(row) if row else None
 
 
-def _next_number(connection: sa.Connection, system: str, action: str) -> int:
+def _next_deploy_number(connection: sa.Connection, system: str, action: str) -> int:
     """Returns the next number of a system's deploys or teardowns; concurrent ones never get the same."""
     return int(connection.execute(_RAISE_NUMBER, {"which": system, "what": action}).scalar_one())
 
@@ -282,7 +286,7 @@ def _read_status(connection: sa.Connection, path: str) -> str:
 def _read_parts_below(
     connection: sa.Connection, path: str, query: sa.Select[Any] = _SELECT_PARTS_BELOW
 ) -> list[PartRow]:
-    return read_all(PartRow, connection.execute(query, {"first": f"{path}:", "last": f"{path};"}))
+    return parse_rows(PartRow, connection.execute(query, {"first": f"{path}:", "last": f"{path};"}))
 
 
 def _read_parts_at_and_below(connection: sa.Connection, path: str) -> list[PartRow | ObjectRow]:
@@ -297,15 +301,15 @@ def _part_from_row(row: PartRow | ObjectRow) -> StoredPart:
     return StoredPart(row.path, row.status, row.spec, row.previous_status, under_way, leaving)
 
 
-class SqlSystemStore(Store):
+class SqlSystemStore(SqlStore):
     """The systems family's store: `domain.systems.ports.SystemStore` on SQLite or PostgreSQL."""
 
     accept_deploy = transaction(_accept_deploy)
     accept_removal = transaction(_accept_removal)
     revert_deploy = transaction(_revert_deploy)
-    list_touched_parts = transaction(_list_touched_parts)
+    list_changed_parts = transaction(_list_changed_parts)
     read_definition = transaction(read_definition)
     list_services = transaction(_list_services)
     record_observations = transaction(_record_observations)
-    list_leaving_parts = transaction(_list_leaving_parts)
-    forget_parts = transaction(_forget_parts)
+    list_parts_being_removed = transaction(_list_parts_being_removed)
+    delete_removed_parts = transaction(_delete_removed_parts)

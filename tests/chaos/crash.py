@@ -67,7 +67,7 @@ class CrashPoints:
 
     def watch(self, database: Database) -> None:
         """Adds a point just before and just after the commit of each transaction."""
-        run_here = database.run_transaction_here
+        run_here = database.run_transaction_blocking
 
         def watched(work: Callable[[sa.Connection], T]) -> T:
             plain = work.func if isinstance(work, partial) else work
@@ -82,7 +82,7 @@ class CrashPoints:
             self.reach(f"{name}:after-commit")
             return result
 
-        setattr(database, "run_transaction_here", watched)  # noqa: B010  a method, as far as mypy knows
+        setattr(database, "run_transaction_blocking", watched)  # noqa: B010  a method, as far as mypy knows
 
     def at_once(self, works: Mapping[tuple[str, str], InlineWork]) -> dict[tuple[str, str], InlineWork]:
         """Adds points at the start and the end of work in the activity of begin."""

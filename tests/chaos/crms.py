@@ -16,8 +16,8 @@ from temporalio.service import RPCError
 from domain.edge import messages as wire
 from domain.edge.faults import CrmFault
 from domain.wire import companion_id
-from providers.edge.agent import ReferenceCrm
 from providers.edge.controller import ControllerClient
+from providers.edge.crm import ReferenceCrm
 from providers.edge.handover import CrmHandover
 from providers.edge.platform import SimulatedPlatform
 from providers.edge.token import CrmToken
@@ -113,7 +113,7 @@ class Crms:
         """What the CRM really did to an instance, in order."""
         platform = SimulatedPlatform(platform_file(self.home, ":".join(path.split(":")[:4])))
         try:
-            return platform.list_changes(path)
+            return platform.list_applied_verbs(path)
         finally:
             platform.close()
 

@@ -144,7 +144,7 @@ def _everything(place: World, path: str) -> set[tuple[str, ...]]:
     rows: set[tuple[str, ...]] = set()
     for url in (settings.store_database_url(), settings.cloud_database_url()):
         database = Database(url)
-        rows |= database.run_transaction_here(lambda connection: _rows(connection, name))
+        rows |= database.run_transaction_blocking(lambda connection: _rows(connection, name))
         database.close()
     return rows
 

@@ -16,14 +16,14 @@ import pytest
 from cyclopts import App
 from hypothesis import strategies as st
 
-from starter.app import build_app
+from starter.app import build_cli_app
 from starter.command import run_command
-from starter.errors import Exit
+from starter.errors import ExitCode
 from tests.fuzz.inputs import SEED, drawn, texts
 from tests.patience import PATIENCE
 
 SECONDS = 120  # for all of the words: each line makes the whole command line anew
-MET = {Exit.USAGE, Exit.UNREACHABLE}  # by words that are wrong in themselves, and by words that are not
+MET = {ExitCode.USAGE, ExitCode.UNREACHABLE}  # by words that are wrong in themselves, and by words that are not
 # These run until they are told to stop, or start other processes.
 LASTING = {("up",), ("demo",), ("worker",), ("codec",), ("tui",), ("crm", "run")}
 FLAGS = (
@@ -39,7 +39,7 @@ def commands(app: App, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
             yield from commands(app[name], (*before, name))
 
 
-COMMANDS = sorted(command for command in commands(build_app()) if command not in LASTING)
+COMMANDS = sorted(command for command in commands(build_cli_app()) if command not in LASTING)
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ async def test_any_words_get_an_answer(many: int, monkeypatch: pytest.MonkeyPatc
     some = drawn(lines, 70 * many)  # thousands take a minute: that is not the time for trying them
     Random(SEED).shuffle(some)  # the first that are drawn are the simplest: few of them look for a server
     some.append((("mci", "list"), []))  # and this one does
-    told: set[Exit] = set()
+    told: set[ExitCode] = set()
     until = monotonic() + SECONDS
     for command, rest in some:
         if monotonic() > until and told >= MET:
@@ -87,8 +87,8 @@ async def test_any_words_get_an_answer(many: int, monkeypatch: pytest.MonkeyPatc
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), answering():
             code = await run_command([word for word in words if word != "--debug"])
-        assert code in list(Exit), words
+        assert code in list(ExitCode), words
         assert "a bug in this program" not in err.getvalue(), (words, err.getvalue())
         assert "Traceback" not in err.getvalue() + out.getvalue(), words
-        told.add(Exit(code))
+        told.add(ExitCode(code))
     assert told >= MET, "the words were of many kinds"

@@ -7,7 +7,7 @@ from contextlib import suppress
 from temporalio.service import RPCError
 
 from client.actions import ActionClient
-from domain.leases.names import clock_id
+from domain.leases.names import pool_clock_id
 from tests.records.recorder import HistoryRecorder
 from tests.test_leases.tenant import HOUR, Tenant
 from workers.service import WorkerService
@@ -31,7 +31,7 @@ async def record(recorder: HistoryRecorder, client: ActionClient, service: Worke
     with suppress(RPCError):  # it may have ended already, with nothing left to wait for
         await tenant.forward(HOUR * 9)
     await tenant.clock().result()
-    await recorder.keep(clock_id("recorded"), "clock")
+    await recorder.keep(pool_clock_id("recorded"), "clock")
 
 
 async def _record_running(recorder: HistoryRecorder, tenant: Tenant) -> None:

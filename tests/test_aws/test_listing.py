@@ -7,7 +7,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from domain.ports import FIRST_VM, VmFacts, VmState
-from providers.listings import MAX_READINGS, Listings
+from providers.listings import MAX_READINGS, VmListingCache
 from tests.faulty import Moto
 from tests.test_aws.conftest import REGION, CloudMaker
 from tests.test_clouds.kit import PARENT, create
@@ -42,7 +42,7 @@ async def test_a_region_is_listed_page_by_page_in_the_order_of_paths_which_ec2_d
 
 async def test_many_listings_at_once_are_read_again_rather_than_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("providers.listings.VMS_PER_PAGE", 1)
-    listings, vms = Listings(), [VmFacts(name, f"i-{name}", VmState.RUNNING) for name in "ab"]
+    listings, vms = VmListingCache(), [VmFacts(name, f"i-{name}", VmState.RUNNING) for name in "ab"]
     read = AsyncMock(side_effect=lambda _most: vms)
     for n in range(MAX_READINGS + 1):
         assert await listings.take_page(f"p{n}", FIRST_VM, read) == vms[:1]

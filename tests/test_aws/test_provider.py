@@ -16,7 +16,7 @@ from domain.limits import ConcurrencyCaps
 from domain.ports import VmFacts, VmOrder, VmState
 from providers.aws import AwsCloud
 from providers.aws.ratelimit import RateLimiter
-from providers.steps import VERBS, NextStep, next_step
+from providers.steps import VERBS, NextOrderStep, next_order_step
 from tests.faulty import Moto
 from tests.patience import PATIENCE
 from tests.test_aws.conftest import REGION, CloudMaker
@@ -247,7 +247,7 @@ async def test_nobody_home_is_unavailable_and_a_mute_server_is_unknown(cloud: Cl
         with pytest.raises(Unavailable, match="no answer"):
             await silent.describe_vms(REGION, orders("a"))
         with pytest.raises(UnknownOutcome):
-            await silent._ec2.call_changing("stop_instances", InstanceIds=["i-0123"])
+            await silent._ec2.call_change_operation("stop_instances", InstanceIds=["i-0123"])
 
 
 async def test_credentials_of_another_account_are_never_used(cloud: CloudMaker, moto: Moto) -> None:
@@ -291,7 +291,7 @@ async def test_whoever_is_cancelled_waits_for_the_end_of_the_call_under_way(
     moto.ec2.add_fault(Fault(kind=FaultKind.HANG, verb="suspend", seconds=0.6))
 
     async def suspend() -> None:
-        async with permits.enter_region("aws", REGION), permits.take_vm_slots("aws", REGION):
+        async with permits.take_region_permit("aws", REGION), permits.take_vm_slots("aws", REGION):
             await do(ec2, "suspend", on(vm, "now"))
 
     work = asyncio.create_task(suspend())
@@ -304,7 +304,7 @@ async def test_whoever_is_cancelled_waits_for_the_end_of_the_call_under_way(
         await work
     assert real_state(moto, vm) == "stopped", "nothing is in flight any more"
     assert permits.slots_in_use() == {}
-    await permits.return_all()
+    await permits.return_all_permits()
 
 
 async def test_whoever_runs_out_of_time_waits_for_the_end_of_the_call_under_way(cloud: CloudMaker, moto: Moto) -> None:
@@ -351,7 +351,9 @@ def real_state(moto: Moto, vm: VmFacts) -> str:
 
 def test_every_verb_has_a_way_in_every_state_or_is_refused() -> None:
     """The states and verbs in which nothing is possible, written down apart from the table."""
-    refused = {(verb, state) for verb in VERBS for state in VmState if next_step(verb, state) is NextStep.REFUSE}
+    refused = {
+        (verb, state) for verb in VERBS for state in VmState if next_order_step(verb, state) is NextOrderStep.REFUSE
+    }
     dead = {VmState.TERMINATING, VmState.TERMINATED}
     expected = {(verb, state) for verb in ("suspend", "resume", "reboot") for state in dead}
     assert refused == expected | {("reboot", VmState.STOPPED), ("reboot", VmState.STOPPING)}

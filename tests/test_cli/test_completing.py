@@ -14,7 +14,7 @@ import pytest
 
 from domain import registry
 from starter import completion
-from starter.app import build_app
+from starter.app import build_cli_app
 from starter.completion import find_names_within
 from tests.test_cli.shell import Cli
 
@@ -56,7 +56,7 @@ async def test_the_commands_of_a_noun_look_for_their_own_kind(monkeypatch: pytes
 def test_the_command_line_can_be_built_any_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     def told(typed: str) -> int:
         monkeypatch.setenv("RATCHET_COMMAND", typed)  # it is built once for each
-        command = build_app()["mci"]["status"].default_command
+        command = build_cli_app()["mci"]["status"].default_command
         assert command
         return len(get_args(signature(command).parameters["target"].annotation))
 
@@ -91,7 +91,7 @@ async def test_a_server_that_takes_its_time_is_not_waited_for(monkeypatch: pytes
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash on this machine")
 async def test_bash_completes_with_the_script_that_is_installed(cli: Cli, mci: str, ns: str, tmp_path: Path) -> None:
     script = tmp_path / "completion.bash"
-    script.write_text(build_app().generate_completion(shell="bash"))
+    script.write_text(build_cli_app().generate_completion(shell="bash"))
     ours = tmp_path / "starter"
     ours.write_text(f"#!{sys.executable}\n{PATIENT}\n")
     ours.chmod(0o755)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client.actions import ActionClient
-from starter.errors import Exit
+from starter.errors import ExitCode
 from tests.registry import NAMES
 from tests.test_cli.shell import Cli
 
@@ -22,5 +22,5 @@ ELSEWHERE = {"mci": "tests/test_cli/test_running.py", "edge": "tests/test_edge/t
 @pytest.mark.parametrize("family", [name for name in NAMES if name not in ELSEWHERE])
 async def test_a_demo_tells_its_story(cli: Cli, asking: ActionClient, family: str) -> None:
     ran = await cli(f"demo {family}")
-    assert ran.code == Exit.DONE, ran.out + ran.err
+    assert ran.code == ExitCode.DONE, ran.out + ran.err
     assert [words for words in TOLD[family] if words not in ran.out] == []

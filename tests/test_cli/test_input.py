@@ -10,10 +10,10 @@ import pytest
 
 from client.actions import ActionClient
 from domain.limits import MAX_SPEC_BYTES
-from starter.errors import Exit
+from starter.errors import ExitCode
 from tests.test_cli.shell import Cli, State, assert_told
 
-USAGE, MISSING = Exit.USAGE, Exit.NOT_FOUND
+USAGE, MISSING = ExitCode.USAGE, ExitCode.NOT_FOUND
 VM = "{name: front, csp: aws, region: r1}"
 
 
@@ -95,7 +95,7 @@ async def test_bad_words_change_nothing(
 ) -> None:
     before = await state()
     assert_told(await cli(words), code, says)
-    actions = 1 if code == Exit.NOT_FOUND and words.startswith(("mci suspend", "vm")) else 0  # asked, and refused
+    actions = 1 if code == ExitCode.NOT_FOUND and words.startswith(("mci suspend", "vm")) else 0  # asked, and refused
     assert await state() == (before[0], before[1] + actions)
 
 
@@ -104,26 +104,26 @@ async def test_a_bad_spec_changes_nothing(
     cli: Cli, state: Callable[[], asyncio.Future[State]], spec: str, says: str
 ) -> None:
     before = await state()
-    assert_told(await cli("mci create default/bad -f -", stdin=spec), Exit.USAGE, says)
+    assert_told(await cli("mci create default/bad -f -", stdin=spec), ExitCode.USAGE, says)
     assert await state() == before
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[31m", "a\x00", "a\u202eb", "a b", "ünïcode"])
 async def test_control_characters_are_refused_and_not_printed(cli: Cli, asking: ActionClient, name: str) -> None:
     ran = await cli("mci suspend", f"default/{name}")
-    assert_told(ran, Exit.USAGE, f"bad name {name!a}")
+    assert_told(ran, ExitCode.USAGE, f"bad name {name!a}")
 
 
 @pytest.mark.parametrize("file", ["no/such/file.yaml", "."])
 async def test_a_file_that_cannot_be_read_is_named(cli: Cli, asking: ActionClient, file: str) -> None:
-    assert_told(await cli("mci create default/bad -f", file), Exit.USAGE, f"cannot use {file} as a spec")
+    assert_told(await cli("mci create default/bad -f", file), ExitCode.USAGE, f"cannot use {file} as a spec")
 
 
 async def test_a_file_that_is_not_text_is_refused(cli: Cli, asking: ActionClient, tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_bytes(b"\xff\xfe\xfa")
-    assert_told(await cli("mci create default/bad -f", str(tmp_path / "spec.yaml")), Exit.USAGE, "not UTF-8")
+    assert_told(await cli("mci create default/bad -f", str(tmp_path / "spec.yaml")), ExitCode.USAGE, "not UTF-8")
 
 
 async def test_json_with_tabs_is_taken(cli: Cli, asking: ActionClient, ns: str) -> None:
     spec = '{\n\t"subGroups": [\n\t\t{"name": "a", "csp": "aws", "region": "r1"}\n\t]\n}'
-    assert (await cli(f"mci create {ns}/json -f -", stdin=spec)).code == Exit.DONE
+    assert (await cli(f"mci create {ns}/json -f -", stdin=spec)).code == ExitCode.DONE

@@ -16,14 +16,14 @@ from client.actions import ActionClient
 from domain import registry, rendering
 from domain.paths import expand_path
 from starter import terminal
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.output import Sheet, align_columns, fit_table
 from tests.patience import PATIENCE
 from tests.test_cli.shell import EXAMPLES, Cli, Clouds
 
 
 async def test_the_status_of_an_mci_counts_its_vms_and_has_them(cli: Cli, mci: str) -> None:
-    assert (await cli(f"vm suspend {mci}/front-1")).code == Exit.DONE
+    assert (await cli(f"vm suspend {mci}/front-1")).code == ExitCode.DONE
     found = json.loads((await cli(f"mci status {mci} -o json")).out)
     vms = found.pop("vms")
     counts = dict.fromkeys(
@@ -105,7 +105,7 @@ async def test_every_page_is_listed_and_a_cut_is_said(
 
 
 async def test_history_says_who_did_what_and_why(cli: Cli, mci: str) -> None:
-    assert (await cli(f"mci suspend {mci} --reason", "night")).code == Exit.DONE
+    assert (await cli(f"mci suspend {mci} --reason", "night")).code == ExitCode.DONE
     lines = json.loads((await cli(f"history {mci} -o json")).out)
     assert [(line["action"], line["source"], line["to"]) for line in lines[-2:]] == [
         ("suspend", "Running", "Suspending"),
@@ -171,11 +171,11 @@ async def test_faults_are_set_from_words_and_files(cli: Cli, clouds: Clouds) -> 
     assert "front-1" in (await cli("cloud fault list")).out
     assert json.loads((await cli("cloud fault clear -o json")).out) == {"faults": []}
     wrong = await cli("cloud fault set -f -", stdin="faults: [{kind: lie, verb: create}]")
-    assert (wrong.code, "lie is about terminate" in wrong.err) == (Exit.USAGE, True)
+    assert (wrong.code, "lie is about terminate" in wrong.err) == (ExitCode.USAGE, True)
 
 
 async def test_text_from_others_cannot_move_the_cursor(cli: Cli, asking: ActionClient, mci: str) -> None:
-    assert (await cli(f"mci suspend {mci} --reason", "\x1b[2Jgone")).code == Exit.DONE
+    assert (await cli(f"mci suspend {mci} --reason", "\x1b[2Jgone")).code == ExitCode.DONE
     shown = (await cli(f"history {mci}")).out
     assert "\x1b" not in shown
     assert "\\x1b[2Jgone" in shown
@@ -208,10 +208,10 @@ async def test_a_path_with_colons_is_no_emoji(cli: Cli) -> None:
 
 def test_hints_use_the_command_that_the_user_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_COMMAND", "python3 run.py")
-    assert terminal.as_typed("wait for it: starter wait x") == "wait for it: python3 run.py wait x"
-    assert terminal.as_typed("or all: starter --help") == "or all: python3 run.py --help"
+    assert terminal.rewrite_as_typed("wait for it: starter wait x") == "wait for it: python3 run.py wait x"
+    assert terminal.rewrite_as_typed("or all: starter --help") == "or all: python3 run.py --help"
     named = "ns:default:mci:starter is Failed, and default/starter too"  # by people who know nothing of us
-    assert terminal.as_typed(named) == named
+    assert terminal.rewrite_as_typed(named) == named
 
 
 async def test_help_uses_the_command_that_the_user_typed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,9 +252,9 @@ async def test_explain_tells_what_a_running_action_waits_for(
 
 async def test_explain_says_what_an_mci_that_holds_waits_for(cli: Cli, ns: str) -> None:
     created = await cli(f"mci create {ns}/held --no-wait -f", str(EXAMPLES / "mci-hold.yaml"))
-    assert created.code == Exit.DONE, created.err
+    assert created.code == ExitCode.DONE, created.err
     async with asyncio.timeout(PATIENCE):
         while "is Prepared" not in (told := (await cli(f"explain {ns}/held")).out):
             await asyncio.sleep(0.1)
     assert f"go on: starter mci continue {ns}/held; give up: starter mci withdraw {ns}/held" in told
-    assert (await cli(f"mci withdraw {ns}/held")).code == Exit.DONE
+    assert (await cli(f"mci withdraw {ns}/held")).code == ExitCode.DONE

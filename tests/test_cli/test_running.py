@@ -16,7 +16,7 @@ from temporalio.client import Client
 from client.actions import ActionClient
 from client.connection import EMBEDDED_FILE, read_embedded_options
 from domain import registry, wire
-from starter.errors import Exit
+from starter.errors import ExitCode
 from tests.patience import PATIENCE
 from tests.test_cli.shell import Cli, Ran, assert_told, ended, heard
 from tests.test_store.driver import WEB, StoreDriver
@@ -35,7 +35,7 @@ def commands() -> list[str]:
 async def test_every_command_has_help_with_an_example(cli: Cli) -> None:
     ran = {words: await cli(f"{words} --help") for words in commands()}
     examples = {words: " ".join(ran.out.partition("Example:")[2].split()) for words, ran in ran.items()}
-    assert {words: ran for words, ran in ran.items() if ran.code != Exit.DONE} == {}
+    assert {words: ran for words, ran in ran.items() if ran.code != ExitCode.DONE} == {}
     assert {words: each for words, each in examples.items() if f"starter {words}" not in each} == {}
 
 
@@ -59,7 +59,7 @@ async def test_a_traceback_is_shown_only_when_asked_for(cli: Cli) -> None:
 async def test_the_doctor_finds_a_healthy_stack_healthy(cli: Cli, asking: ActionClient, home: Path) -> None:
     ran = await cli("doctor -o json")
     found = {load["about"]: load for load in json.loads(ran.out)}
-    assert (ran.code, [each for each in found.values() if each["mend"]]) == (Exit.DONE, [])
+    assert (ran.code, [each for each in found.values() if each["mend"]]) == (ExitCode.DONE, [])
     assert set(found) == {"versions", "names", "server", "namespace", "search attributes", "workers", "store"}
     assert str(home / "inventory.db") in found["store"]["found"]
 
@@ -67,7 +67,7 @@ async def test_the_doctor_finds_a_healthy_stack_healthy(cli: Cli, asking: Action
 async def test_the_doctor_says_what_is_wrong_and_how_to_mend_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
     ran = await cli("doctor")
-    assert ran.code == Exit.UNREACHABLE
+    assert ran.code == ExitCode.UNREACHABLE
     assert "connection refused" in ran.out
     assert "starter up" in ran.err
 
@@ -77,10 +77,10 @@ async def test_in_an_empty_namespace_the_doctor_misses_everything_and_setup_regi
 ) -> None:
     ill = await cli("doctor -o json")
     mend = {load["mend"] for load in json.loads(ill.out)}
-    assert ill.code == Exit.UNREACHABLE
+    assert ill.code == ExitCode.UNREACHABLE
     assert {"starter setup", "starter worker --queues actions", "starter worker --queues cloud-aws"} <= mend
     first, second = await cli("setup"), await cli("setup")
-    assert (first.code, second.code) == (Exit.DONE, Exit.DONE)
+    assert (first.code, second.code) == (ExitCode.DONE, ExitCode.DONE)
     assert "registered ObjectPath" in first.out
     assert "registered already" in second.out
     request = ListSearchAttributesRequest(namespace=empty_namespace)
@@ -104,7 +104,7 @@ async def test_migrate_restored_ends_what_was_open_and_says_what_is_next(
     await driver.make()
     await driver.grant(WEB, "suspend")
     first, second = await cli("migrate --restored"), await cli("migrate --restored")
-    assert (first.code, second.code) == (Exit.DONE, Exit.DONE)
+    assert (first.code, second.code) == (ExitCode.DONE, ExitCode.DONE)
     assert "this is incarnation 2 of the store; runs that started before now are refused" in first.out
     assert "1 action was open in the backup: ended as abandoned" in first.out
     assert "next: start the workers; then starter heal, and starter verify" in first.out
@@ -117,7 +117,7 @@ async def test_migrate_restored_ends_what_was_open_and_says_what_is_next(
 
 async def test_the_demo_tells_its_story(cli: Cli, asking: ActionClient) -> None:
     ran = await cli("demo")
-    assert ran.code == Exit.DONE, ran.err
+    assert ran.code == ExitCode.DONE, ran.err
     for words in (
         "Running:6 (R:6/6)",
         "Suspended:6 (R:0/6)",
@@ -137,14 +137,14 @@ async def test_up_runs_everything_until_it_is_told_to_stop(
     up = await cli.start("up")
     try:
         await _said(up, "stop ")
-        assert (await cli("doctor")).code == Exit.DONE
-        assert_told(await cli("up"), Exit.REFUSED, f"a stack is running in {tmp_path} already")
+        assert (await cli("doctor")).code == ExitCode.DONE
+        assert_told(await cli("up"), ExitCode.REFUSED, f"a stack is running in {tmp_path} already")
         up.send_signal(signal.SIGINT)
         ran = await ended(up)
     finally:
         if up.returncode is None:
             up.kill()
-    assert (ran.code, ran.err) == (Exit.DONE, "")
+    assert (ran.code, ran.err) == (ExitCode.DONE, "")
     assert not (tmp_path / EMBEDDED_FILE).exists()
     assert not is_folder_in_use(tmp_path)
 
@@ -161,7 +161,7 @@ async def test_a_demo_of_its_own_takes_over_what_a_killed_stack_left(
     up.kill()
     await up.wait()
     ran = await cli.process("demo")
-    assert (ran.code, ran.err) == (Exit.DONE, "")
+    assert (ran.code, ran.err) == (ExitCode.DONE, "")
     assert "Terminated:6 (R:0/6)  succeeded" in ran.out
     with pytest.raises(ProcessLookupError):
         os.kill(orphan, 0)
@@ -176,7 +176,7 @@ async def test_a_worker_logs_json_and_ends_gracefully(
     assert serving["queues"] == ["cloud-other"]
     worker.send_signal(signal.SIGTERM)
     ran = await asyncio.wait_for(ended(worker), PATIENCE)
-    assert ran.code == Exit.DONE
+    assert ran.code == ExitCode.DONE
     assert [json.loads(line)["event"] for line in ran.err.splitlines()][-1] == "stopped"
 
 

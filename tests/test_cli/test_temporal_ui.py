@@ -21,7 +21,7 @@ from activities.refusals import refusal_of_error
 from client.actions import ActionClient
 from domain.errors import Category
 from domain.model import ActionResult
-from starter.errors import Exit
+from starter.errors import ExitCode
 from tests.patience import PATIENCE
 from tests.test_cli.shell import Cli, assert_told
 from tests.user import User
@@ -51,7 +51,7 @@ async def run_hint(hint: str) -> None:
     """Types the command of a hint, such as `unpause it: temporal workflow ...`."""
     words = shlex.split(hint.partition(": ")[2])
     assert words[0] == "temporal"
-    command = [embedded.find_binary(), *words[1:]]
+    command = [embedded.find_temporal_binary(), *words[1:]]
     await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
 
 
@@ -63,7 +63,7 @@ async def test_a_paused_action_is_explained_and_every_command_says_what_helps(
     why = "paused by eve at "
     hint = f"unpause it: temporal workflow unpause --workflow-id {user.mci()} --address {temporal_address}"
     explained = await cli(f"explain {user.mci()}")
-    assert explained.code == Exit.DONE
+    assert explained.code == ExitCode.DONE
     assert why in explained.out
     assert "lunch; it goes on when it is unpaused" in explained.out
     assert hint in explained.out
@@ -75,20 +75,20 @@ async def test_a_paused_action_is_explained_and_every_command_says_what_helps(
         f"cancel {user.mci()}",
     ):
         ran = await cli(words)
-        assert_told(ran, Exit.REFUSED, why)
+        assert_told(ran, ExitCode.REFUSED, why)
         assert ran.err.splitlines()[-1] == f"  hint: {hint}"
     waited = await cli(f"wait {user.mci()} --timeout 500ms")
-    assert (waited.code, why in waited.err) == (Exit.STILL_WAITING, True)
+    assert (waited.code, why in waited.err) == (ExitCode.STILL_WAITING, True)
     ill = await cli("doctor -o json")
-    assert ill.code == Exit.UNREACHABLE
+    assert ill.code == ExitCode.UNREACHABLE
     [check] = [check for check in json.loads(ill.out) if user.mci() in check["found"]]
     assert (check["about"], check["mend"]) == ("action", hint)
-    assert (await cli(f"verify {user.mci()}")).code == Exit.DONE, "it is open: no promise is broken"
+    assert (await cli(f"verify {user.mci()}")).code == ExitCode.DONE, "it is open: no promise is broken"
     swept = await cli("heal --older-than 10ms --dry-run -o json")
     [entry] = [entry for entry in json.loads(swept.out)[0]["found"] if entry["path"] == user.mci()]
     assert entry["finding"] == "paused"
     await run_hint(hint)
-    assert (await cli(f"mci continue {user.mci()} -o json")).code == Exit.DONE
+    assert (await cli(f"mci continue {user.mci()} -o json")).code == ExitCode.DONE
 
 
 async def test_what_was_sent_to_a_paused_action_arrives_when_it_is_unpaused(user: User, client: Client) -> None:
@@ -112,12 +112,12 @@ async def test_a_workflow_on_a_mistyped_queue_is_named_and_can_be_ended(
         explained = await cli(f"explain {user.mci()}")
     assert why in explained.out
     assert hint in explained.out
-    assert_told(await cli(f"mci suspend {user.mci()}"), Exit.REFUSED, why)
-    assert_told(await cli(f"cancel {user.mci()}"), Exit.REFUSED, why)
+    assert_told(await cli(f"mci suspend {user.mci()}"), ExitCode.REFUSED, why)
+    assert_told(await cli(f"cancel {user.mci()}"), ExitCode.REFUSED, why)
     ill = json.loads((await cli("doctor -o json")).out)
     assert [check["mend"] for check in ill if user.mci() in check["found"]] == [hint]
     await run_hint(hint)
-    assert (await cli(f"mci suspend {user.mci()}")).code == Exit.DONE
+    assert (await cli(f"mci suspend {user.mci()}")).code == ExitCode.DONE
 
 
 async def test_a_stranger_with_the_id_of_an_object_that_does_not_exist_is_named(
@@ -125,7 +125,7 @@ async def test_a_stranger_with_the_id_of_an_object_that_does_not_exist_is_named(
 ) -> None:
     await client.start_workflow("ControlVms", {}, id=user.mci(), task_queue="actoins")
     ran = await cli(f"explain {user.mci()}")
-    assert_told(ran, Exit.NOT_FOUND, "there is no such MCI")
+    assert_told(ran, ExitCode.NOT_FOUND, "there is no such MCI")
     assert "on the queue 'actoins'" in ran.err
     await client.get_workflow_handle(user.mci()).terminate()
 
@@ -162,13 +162,13 @@ async def test_a_terminated_action_is_explained_and_healed(cli: Cli, user: User,
     assert "its workflow was ended from outside (terminated)" in explained.out
     assert "starter heal" in explained.out
     broken = await cli(f"verify {user.mci()} -o json")
-    assert broken.code == Exit.FAILED
+    assert broken.code == ExitCode.FAILED
     assert {finding["path"] for finding in json.loads(broken.out)["findings"]} >= {user.mci()}
     healed = json.loads((await cli("heal -o json")).out)[0]["found"]
     assert user.mci() in {entry["path"] for entry in healed if entry["finding"] == "healed"}
     await user.heal_faults()
     assert (await user.see(user.mci())).status == "Running:2 (R:2/2)"
-    assert (await cli(f"verify {user.mci()}")).code == Exit.DONE
+    assert (await cli(f"verify {user.mci()}")).code == ExitCode.DONE
 
 
 async def test_a_reset_sends_the_request_once_more(cli: Cli, asking: ActionClient, user: User, client: Client) -> None:
@@ -186,7 +186,7 @@ async def test_a_reset_sends_the_request_once_more(cli: Cli, asking: ActionClien
             await asyncio.sleep(0.05)
     explained = await cli(f"explain {user.mci()}")
     assert "holding: waits for continue or withdraw" in explained.out
-    assert (await cli(f"mci continue {user.mci()}")).code == Exit.DONE
+    assert (await cli(f"mci continue {user.mci()}")).code == ExitCode.DONE
     assert (await asking.wait_for_outcome(user.mci(), run)).status.startswith("Running"), "the first run leads to it"
 
 
@@ -199,4 +199,4 @@ async def test_a_cancelled_action_is_explained(cli: Cli, user: User, client: Cli
     assert any("cancelled" in fact["text"] for fact in explained["remarks"])
     assert explained["allowed"] == ["delete"]
     assert explained["next"] == f"starter mci delete {user.ns}/web"
-    assert (await cli(f"verify {user.mci()}")).code == Exit.DONE
+    assert (await cli(f"verify {user.mci()}")).code == ExitCode.DONE

@@ -14,7 +14,7 @@ from temporalio.service import RPCError
 from client import admission
 from client.actions import ActionClient
 from domain.paths import expand_path
-from starter.errors import Exit
+from starter.errors import ExitCode
 from store import engine
 from tests.cable import wire_to
 from tests.patience import PATIENCE
@@ -25,18 +25,18 @@ async def test_without_a_server_every_command_says_how_to_start_one(cli: Cli, mo
     monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
     for words in ("mci suspend default/web", "get default/web", "demo", "setup", "worker"):
         ran = await asyncio.wait_for(cli(words), PATIENCE)
-        assert_told(ran, Exit.UNREACHABLE, "no Temporal server at 127.0.0.1:1: connection refused")
+        assert_told(ran, ExitCode.UNREACHABLE, "no Temporal server at 127.0.0.1:1: connection refused")
         assert "starter up" in ran.err
 
 
 async def test_an_unknown_namespace_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPORAL_NAMESPACE", "nowhere")
-    assert_told(await cli("mci suspend default/web"), Exit.UNREACHABLE, "Temporal has no namespace 'nowhere'")
+    assert_told(await cli("mci suspend default/web"), ExitCode.UNREACHABLE, "Temporal has no namespace 'nowhere'")
 
 
 async def test_without_a_worker_nothing_is_started(cli: Cli, client: Client, empty_namespace: str) -> None:
     ran = await cli("mci suspend default/web")
-    assert_told(ran, Exit.UNREACHABLE, "no worker polls the queue 'actions'")
+    assert_told(ran, ExitCode.UNREACHABLE, "no worker polls the queue 'actions'")
     assert "starter worker" in ran.err
     there = await Client.connect(client.service_client.config.target_host, namespace=empty_namespace)
     with pytest.raises(RPCError, match="not found"):
@@ -55,13 +55,13 @@ async def test_an_outage_of_temporal_ends_the_waiting_and_says_that_the_action_g
         async with asyncio.timeout(PATIENCE):
             ran = await ended(waiting)
     told = ran.err[ran.err.index("error: ") :].splitlines()
-    assert ran.code == Exit.UNREACHABLE
+    assert ran.code == ExitCode.UNREACHABLE
     assert told[0] == "error: stopped waiting: the action goes on", ran.err
     assert "Temporal was lost" in told[1]
     assert told[2].endswith(f"starter wait {path}")
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
-    assert (await cli(f"mci continue {ns}/web")).code == Exit.DONE
-    assert (await cli(f"wait {path} -o name")).code == Exit.DONE
+    assert (await cli(f"mci continue {ns}/web")).code == ExitCode.DONE
+    assert (await cli(f"wait {path} -o name")).code == ExitCode.DONE
 
 
 class Locked:
@@ -93,7 +93,7 @@ async def test_an_action_waits_for_a_locked_database_and_then_succeeds(
     finally:
         locked.release()
     ran = await waiting
-    assert (ran.code, ran.out) == (Exit.DONE, f"{expand_path(mci, ('ns', 'mci'))}\n"), ran.err
+    assert (ran.code, ran.out) == (ExitCode.DONE, f"{expand_path(mci, ('ns', 'mci'))}\n"), ran.err
 
 
 async def test_a_request_that_nobody_can_answer_yet_stays_and_is_carried_out_later(
@@ -105,19 +105,19 @@ async def test_a_request_that_nobody_can_answer_yet_stays_and_is_carried_out_lat
         ran = await cli(f"mci suspend {mci}")
     finally:
         locked.release()
-    assert_told(ran, Exit.UNREACHABLE, "no worker could answer within 0.5 s; the request stays")
+    assert_told(ran, ExitCode.UNREACHABLE, "no worker could answer within 0.5 s; the request stays")
     assert f"starter wait {expand_path(mci, ('ns', 'mci'))}" in ran.err
     attached = await cli(f"wait {mci}")
-    assert (attached.code, "Suspended:6 (R:0/6)" in attached.out) == (Exit.DONE, True), attached.err
+    assert (attached.code, "Suspended:6 (R:0/6)" in attached.out) == (ExitCode.DONE, True), attached.err
 
 
 async def test_migrating_a_locked_database_says_so(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_STORE_URL", f"sqlite:///{tmp_path / 'store.db'}")
     monkeypatch.setattr(engine, "BUSY_TIMEOUT_SECONDS", 0.2)
-    assert (await cli("migrate")).code == Exit.DONE
+    assert (await cli("migrate")).code == ExitCode.DONE
     locked = Locked(tmp_path / "store.db")
     try:
-        assert_told(await cli("migrate"), Exit.UNREACHABLE, "database is locked")
+        assert_told(await cli("migrate"), ExitCode.UNREACHABLE, "database is locked")
     finally:
         locked.release()
 
@@ -131,6 +131,6 @@ async def test_of_two_racing_terminals_one_wins_and_the_other_names_the_winner(
     await clouds.relent()
     loser, winner = await done.pop(), await waiting.pop()
     path = expand_path(mci, ("ns", "mci"))
-    assert_told(loser, Exit.REFUSED, f"409 Conflict: other action currently happening on {path}: suspend since")
+    assert_told(loser, ExitCode.REFUSED, f"409 Conflict: other action currently happening on {path}: suspend since")
     assert f"starter wait {path}" in loser.err
-    assert (winner.code, winner.out) == (Exit.DONE, f"{path}\n"), winner.err
+    assert (winner.code, winner.out) == (ExitCode.DONE, f"{path}\n"), winner.err

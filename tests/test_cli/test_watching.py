@@ -11,8 +11,8 @@ from cyclopts import App
 
 from domain.errors import Category, Refused
 from starter import terminal, watch
-from starter.app import build_app
-from starter.errors import Exit
+from starter.app import build_cli_app
+from starter.errors import ExitCode
 from tests.cases import every_case
 
 # Commands that show something and are not watched: why.
@@ -50,7 +50,7 @@ def shown(app: App, words: tuple[str, ...] = ()) -> Iterator[tuple[str, inspect.
         yield from shown(command, (*words, name))
 
 
-SHOWN = {words: taken.parameters for words, taken in shown(build_app()) if "output" in taken.parameters}
+SHOWN = {words: taken.parameters for words, taken in shown(build_cli_app()) if "output" in taken.parameters}
 
 
 @every_case("words", SHOWN)
@@ -59,7 +59,7 @@ def test_whatever_can_change_under_the_eyes_can_be_watched(words: str) -> None:
 
 
 def test_trees_and_explanations_can_be_watched_too() -> None:
-    taken = dict(shown(build_app()))
+    taken = dict(shown(build_cli_app()))
     for words in ("cloudlet status", "system status", "system graph", "lease show", "explain", "mci status", "history"):
         assert "watch" in taken[words].parameters, words
     assert set(taken) > {*ONCE, *ACTING}, "a reason for a command that is gone"
@@ -72,15 +72,15 @@ async def test_it_is_printed_again_when_it_has_changed(
     monkeypatch.setattr(watch, "shared_client", nullcontext)
     seen = iter(["Creating", "Creating", "Running", "Running"])
 
-    async def look() -> Exit:
+    async def look() -> ExitCode:
         if (status := next(seen, None)) is None:
             raise Refused(Category.NOT_FOUND, "it is gone")
         terminal.print_data(status)
         terminal.print_message(f"now {status}")
-        return Exit.DONE
+        return ExitCode.DONE
 
     with pytest.raises(Refused, match="it is gone"):
-        await watch.run_and_watch(True, look)
+        await watch.run_once_or_watch(True, look)
     printed = capsys.readouterr()
     assert printed.out == "Creating\n\nRunning\n"
     assert printed.err == "now Creating\nnow Running\n"

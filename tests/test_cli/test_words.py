@@ -13,9 +13,9 @@ from domain import registry
 from domain.model import ActionResult, Admission, Grant, Outcome, Request
 from domain.statetable import Ruling
 from starter import actions, families, reads
-from starter.app import build_app
+from starter.app import build_cli_app
 from starter.command import run_command
-from starter.errors import Exit
+from starter.errors import ExitCode
 from store.begin import _describe_allowed_actions
 from tests.cases import every_case
 
@@ -35,9 +35,9 @@ def test_a_hint_offers_only_what_people_can_ask_for(kind: registry.Kind) -> None
 
 
 def test_neither_the_clock_s_start_nor_a_migration_is_offered() -> None:
-    assert "start" not in registry.find_kind("lease").offered_actions
-    assert "migrate" not in registry.find_kind("machine").offered_actions
-    assert "discard" not in registry.find_kind("disk").offered_actions
+    assert "start" not in registry.find_kind("lease").requestable_actions
+    assert "migrate" not in registry.find_kind("machine").requestable_actions
+    assert "discard" not in registry.find_kind("disk").requestable_actions
 
 
 def test_a_conflict_with_hidden_work_names_its_own_workflow_and_offers_no_force() -> None:
@@ -68,12 +68,12 @@ async def test_carried_out_before_is_said_only_if_it_was(
     capsys: pytest.CaptureFixture[str], grant: Grant | None, before: bool
 ) -> None:
     ticket = Ticket(MACHINE, "r1", Admission(grant=grant, outcome=ENDED))
-    assert await actions._follow_ticket(cast(ActionClient, Link()), ticket, actions.ActionOptions()) is Exit.DONE
+    assert await actions._follow_ticket(cast(ActionClient, Link()), ticket, actions.ActionOptions()) is ExitCode.DONE
     assert ("carried out before" in capsys.readouterr().err) is before
 
 
 def test_the_message_of_a_success_is_told_with_its_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert actions.print_outcome(ENDED, "table") is Exit.DONE
+    assert actions.print_outcome(ENDED, "table") is ExitCode.DONE
     assert "2 start again on enable" in capsys.readouterr().err
 
 
@@ -90,16 +90,16 @@ def test_that_it_was_cancelled_is_told_once(capsys: pytest.CaptureFixture[str], 
 def test_examples_in_help_are_the_family_s_own() -> None:
     for family, kinds in registry.FAMILIES.items():
         named = families.EXTENSIONS[family].examples
-        shown = [word for kind in kinds if kind.offered_actions and not kind.has_own_command for word in kind.scope]
+        shown = [word for kind in kinds if kind.requestable_actions and not kind.has_own_command for word in kind.scope]
         assert [word for word in shown if word not in named] == []
-    assert families.EXTENSIONS["machines"].example(registry.find_kind("machine")) == "acme/dev/db"
-    assert families.EXTENSIONS["mci"].example(registry.find_kind("vm")) == "default/web/front-1"
+    assert families.EXTENSIONS["machines"].example_path(registry.find_kind("machine")) == "acme/dev/db"
+    assert families.EXTENSIONS["mci"].example_path(registry.find_kind("vm")) == "default/web/front-1"
 
 
 def test_help_shows_the_command_for_orphans_and_not_the_noun_that_it_works_through(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    build_app()(["--help"], exit_on_error=False)
+    build_cli_app()(["--help"], exit_on_error=False)
     shown = {line.split()[1] for line in capsys.readouterr().out.splitlines() if len(line.split()) > 2}
     assert "orphans" in shown
     assert "orphan" not in shown
@@ -112,7 +112,7 @@ async def test_a_cancel_without_a_worker_says_what_to_do(
         raise NoWorker("actions")
 
     monkeypatch.setattr(reads, "locate_object", nobody)
-    assert await run_command(["cancel", "default/web"]) == Exit.UNREACHABLE
+    assert await run_command(["cancel", "default/web"]) == ExitCode.UNREACHABLE
     told = " ".join(capsys.readouterr().err.split())
     assert "no worker polls the queue 'actions'" in told
     assert "starter worker" in told

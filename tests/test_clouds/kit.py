@@ -43,7 +43,7 @@ async def prepare(cloud: Cloud, region: str = REGION, token: str = "first", tena
     """All that a tenant's VMs share, by name."""
     made: dict[str, str] = {}
     for what in SHARED_RESOURCE_TYPES:
-        made[what] = await cloud.prepare(region, shared(what, token, tenant=tenant), made)
+        made[what] = await cloud.prepare_resource(region, shared(what, token, tenant=tenant), made)
     return made
 
 

@@ -23,12 +23,12 @@ pytestmark = pytest.mark.bare
 
 
 async def test_what_is_offered_passes_and_what_is_not_is_named(cloud: Cloud) -> None:
-    assert await cloud.validate(REGION, ["small"], ["ubuntu-24.04"]) == []
-    problems = await cloud.validate(REGION, ["small", "huge"], ["ubuntu-24.04", "beos-5"])
+    assert await cloud.list_missing_offers(REGION, ["small"], ["ubuntu-24.04"]) == []
+    problems = await cloud.list_missing_offers(REGION, ["small", "huge"], ["ubuntu-24.04", "beos-5"])
     assert len(problems) == 2
     assert "huge" in problems[0]
     assert "beos-5" in problems[1]
-    assert await cloud.validate(REGION, [], []) == []
+    assert await cloud.list_missing_offers(REGION, [], []) == []
 
 
 async def test_a_shared_resource_is_there_once_however_often_it_is_made(subject: Subject) -> None:
@@ -45,24 +45,24 @@ async def test_a_lost_answer_does_not_make_it_twice(subject: Subject, what: str)
     made: dict[str, str] = {}
     for each in SHARED_RESOURCE_TYPES:
         try:
-            made[each] = await subject.cloud.prepare(REGION, shared(each), made)
+            made[each] = await subject.cloud.prepare_resource(REGION, shared(each), made)
         except UnknownOutcome:  # a cloud may find out by itself
-            made[each] = await subject.cloud.prepare(REGION, shared(each), made)
+            made[each] = await subject.cloud.prepare_resource(REGION, shared(each), made)
     assert await prepare(subject.cloud) == made
 
 
 async def test_what_comes_later_needs_what_comes_before(subject: Subject) -> None:
     with pytest.raises(Rejected):
-        await subject.cloud.prepare(REGION, shared("securityGroup"), {"vnet": "vpc-0123456789abcdef0"})
+        await subject.cloud.prepare_resource(REGION, shared("securityGroup"), {"vnet": "vpc-0123456789abcdef0"})
 
 
 async def test_everything_is_released_by_its_id_or_by_its_token_and_may_be_gone(subject: Subject) -> None:
     made = await prepare(subject.cloud)
     for what in reversed(SHARED_RESOURCE_TYPES):
         by_id = what != "securityGroup"
-        await subject.cloud.release(REGION, shared(what, cloud_id=made[what] if by_id else ""))
-        await subject.cloud.release(REGION, shared(what, cloud_id=made[what]))
-    await subject.cloud.release(ELSEWHERE, shared("vnet", token="never made"))
+        await subject.cloud.release_resource(REGION, shared(what, cloud_id=made[what] if by_id else ""))
+        await subject.cloud.release_resource(REGION, shared(what, cloud_id=made[what]))
+    await subject.cloud.release_resource(ELSEWHERE, shared("vnet", token="never made"))
     again = await prepare(subject.cloud, token="second")
     assert set(again) == set(SHARED_RESOURCE_TYPES)
 
@@ -70,7 +70,7 @@ async def test_everything_is_released_by_its_id_or_by_its_token_and_may_be_gone(
 async def test_a_network_is_not_removed_from_under_what_is_in_it(subject: Subject) -> None:
     made = await prepare(subject.cloud)
     with pytest.raises(Rejected):
-        await subject.cloud.release(REGION, shared("vnet", cloud_id=made["vnet"]))
+        await subject.cloud.release_resource(REGION, shared("vnet", cloud_id=made["vnet"]))
     assert isinstance(await do(subject.cloud, "create", within(made)), VmFacts)
 
 
@@ -80,7 +80,7 @@ async def test_a_vm_lives_and_dies_in_what_was_prepared(subject: Subject) -> Non
     assert isinstance(vm, VmFacts)
     assert isinstance(await do(subject.cloud, "terminate", on(vm, "end")), VmFacts)
     for what in reversed(SHARED_RESOURCE_TYPES):
-        await subject.cloud.release(REGION, shared(what, cloud_id=made[what]))
+        await subject.cloud.release_resource(REGION, shared(what, cloud_id=made[what]))
 
 
 OTHERS = "ns:others"
@@ -104,7 +104,7 @@ async def test_a_tenant_makes_no_vm_in_what_another_tenant_has(subject: Subject,
 async def test_a_tenant_builds_nothing_within_another_tenants_network(subject: Subject) -> None:
     theirs = await prepare(subject.cloud, tenant=OTHERS, token="others")
     with pytest.raises(Rejected):
-        await subject.cloud.prepare(REGION, shared("securityGroup"), {"vnet": theirs["vnet"]})
+        await subject.cloud.prepare_resource(REGION, shared("securityGroup"), {"vnet": theirs["vnet"]})
 
 
 @pytest.mark.parametrize("by_id", [True, False], ids=["by its id", "by its token"])
@@ -113,7 +113,7 @@ async def test_a_tenant_removes_nothing_of_another_tenant(subject: Subject, by_i
     for what in reversed(SHARED_RESOURCE_TYPES):
         aimed = shared(what, "others", theirs[what] if by_id else "")
         with suppress(Rejected):  # or it finds nothing that it could remove
-            await subject.cloud.release(REGION, aimed)
+            await subject.cloud.release_resource(REGION, aimed)
     assert await prepare(subject.cloud, tenant=OTHERS, token="others") == theirs
     vm = replace(within(theirs), path=f"{OTHERS}:mci:web:vm:a")
     assert isinstance(await do(subject.cloud, "create", vm), VmFacts)

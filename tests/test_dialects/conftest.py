@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.app import build_app
+from gateway.app import build_gateway_app
 from gateway.context import Gateway
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
@@ -24,7 +24,7 @@ async def gateway(stack: WorkerService, ns: str) -> Gateway:
 
 @pytest.fixture
 async def url(gateway: Gateway) -> AsyncIterator[str]:
-    async with serve_app(build_app(gateway), "127.0.0.1", 0) as found:
+    async with serve_app(build_gateway_app(gateway), "127.0.0.1", 0) as found:
         yield found
 
 

@@ -15,12 +15,12 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.app import build_app
+from gateway.app import build_gateway_app
 from gateway.context import Gateway
 from gateway.dialects import calls
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
-from gateway.tokens import CallerTokens, TokenFile, hash_token, new_token
+from gateway.tokens import CallerTokens, TokenFile, generate_token, hash_token
 from tests.patience import PATIENCE
 from workers.service import WorkerService
 
@@ -247,7 +247,7 @@ async def test_every_answer_has_blazars_headers(http: httpx.AsyncClient, url: st
 
 
 async def test_the_tokens_of_the_gateway_open_every_way_in(gateway: Gateway, tmp_path: Path, ns: str) -> None:
-    token, other = new_token(), new_token()
+    token, other = generate_token(), generate_token()
     file = tmp_path / "tokens.yaml"
     lines = [
         f"- {{name: anna, hash: '{hash_token(token)}', tenants: ['project:{ns}-a', 'project:{ns}-b']}}",
@@ -263,7 +263,7 @@ async def test_the_tokens_of_the_gateway_open_every_way_in(gateway: Gateway, tmp
         return {"auth": {"identity": {"methods": ["password"], "password": {"user": user}}, "scope": scope}}
 
     async with (
-        serve_app(build_app(gateway), "127.0.0.1", 0) as url,
+        serve_app(build_gateway_app(gateway), "127.0.0.1", 0) as url,
         httpx.AsyncClient(base_url=url, timeout=PATIENCE) as http,
     ):
         host = {"name": "h1"}
@@ -311,7 +311,7 @@ async def test_a_worker_answers_where_the_gateway_has_no_store(
     made = await create(http, lease())
     alone = Gateway(GatewayClient(stack.client), pool=gateway.pool, project=gateway.project)
     async with (
-        serve_app(build_app(alone), "127.0.0.1", 0) as url,
+        serve_app(build_gateway_app(alone), "127.0.0.1", 0) as url,
         httpx.AsyncClient(base_url=f"{url}/reservation/v1", timeout=PATIENCE) as far,
     ):
         assert (await far.get("/leases")).json()["leases"] == [made]

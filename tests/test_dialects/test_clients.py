@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from gateway.context import Gateway
-from gateway.tokens import CallerTokens, TokenFile, hash_token, new_token
+from gateway.tokens import CallerTokens, TokenFile, generate_token, hash_token
 from tests.patience import PATIENCE
 from tests.test_dialects.clients import ClientPrograms
 
@@ -24,7 +24,7 @@ INSTANCES = "resource_type=virtual:instance,vcpus=1,memory_mb=100,disk_gb=1,amou
 @pytest.fixture
 def token(gateway: Gateway, tmp_path: Path) -> str:
     """The gateway wants this token from now on."""
-    secret = new_token()
+    secret = generate_token()
     file = tmp_path / "tokens.yaml"
     file.write_text(f"tokens: [{{name: anna, hash: '{hash_token(secret)}', tenants: ['project:{gateway.project}']}}]")
     file.chmod(0o600)

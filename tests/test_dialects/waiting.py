@@ -16,11 +16,11 @@ import httpx
 from activities.runs import describe_run
 from client.runs import find_newest_run
 from domain.wire import CANCEL_ACTIVITY
+from providers.edge.gatewaycrm import GatewayControllerClient, GatewayCrm
 from providers.edge.handover import CrmHandover
-from providers.edge.overhttp import GatewayController, GatewayCrm
 from providers.edge.platform import SimulatedPlatform
 from providers.edge.token import CrmToken
-from providers.sockets import free_port
+from providers.sockets import find_free_port
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK
 from tests.test_platform.forkserver import Child
@@ -41,7 +41,7 @@ class Gate:
     """A gateway in a process of its own, always on one port, so that its clients find the next one."""
 
     site: Site
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=find_free_port)
     started: int = 0
     process: Child | None = None
 
@@ -269,7 +269,7 @@ async def _crm(http: httpx.AsyncClient, key: str) -> list[WaitingRequest]:
     return [WaitingRequest("CRM poll and answer", ask, path, newest_run_of(path))]
 
 
-class RememberingController(GatewayController):
+class RememberingController(GatewayControllerClient):
     """Remembers what it posted, so that a test can post it again."""
 
     posted: list[dict[str, Any]]

@@ -17,7 +17,7 @@ from domain.edge.faults import CrmFault
 from domain.model import HistoryLine, ObjectView, ReadQuery, VerificationReport
 from domain.statetable import NONE, LineEffect
 from domain.wire import VERIFY_ACTIVITY, companion_id
-from providers.edge.agent import ReferenceCrm
+from providers.edge.crm import ReferenceCrm
 from providers.edge.handover import CrmHandover
 from providers.edge.platform import SimulatedPlatform
 from providers.edge.token import CrmToken

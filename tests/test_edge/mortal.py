@@ -16,9 +16,9 @@ from providers.edge.controller import ControllerClient
 from providers.edge.platform import SimulatedPlatform
 from providers.services.ledger import BackendLedger
 from tests.steps import StepCounter
-from workers.crm import run_crm
+from workers.crm import run_crm_command
 
-LEDGER_WRITES = ("order_services", "remove_services", "insert_instances", "update_instances", "delete_instances")
+LEDGER_WRITES = ("record_service_orders", "remove_services", "insert_instances", "update_instances", "delete_instances")
 COUNT_FILE = "MORTAL_COUNT"  # the variable that names the file for the number of steps so far
 
 
@@ -57,4 +57,4 @@ def count_steps(steps: NotedCounter) -> None:
 
 if __name__ == "__main__":
     count_steps(NotedCounter(int(sys.argv.pop(1))))
-    run_crm()
+    run_crm_command()

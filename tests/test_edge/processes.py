@@ -35,7 +35,7 @@ class CrmProcess:
 
     def pid_of(self, version: str) -> int:
         """The process of this version, if one runs."""
-        pid = int(self.platform.read_fact(f"pid-{version}", 0))
+        pid = int(self.platform.read_crm_value(f"pid-{version}", 0))
         return pid if is_crm_process(pid) else 0
 
 

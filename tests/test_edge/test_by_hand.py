@@ -28,7 +28,7 @@ async def by_starter(_edge: Edge, path: str, message: dict[str, Any], _server: e
 
 async def by_temporal(_edge: Edge, path: str, message: dict[str, Any], server: embedded.EmbeddedServer) -> None:
     words = ["workflow", "signal", "--workflow-id", path, "--name", "crm_response", "--input", json.dumps(message)]
-    await shell([embedded.find_binary(), *words, "--address", server.address])
+    await shell([embedded.find_temporal_binary(), *words, "--address", server.address])
 
 
 async def by_curl(_edge: Edge, path: str, message: dict[str, Any], server: embedded.EmbeddedServer) -> None:

@@ -185,7 +185,7 @@ async def test_work_that_was_done_when_the_crm_died_is_not_done_again(edge: Edge
     await edge.stop_crm()
     await edge.start_crm()
     assert (await edge.end(ticket)).status == "Ready"
-    assert edge.platform().list_changes(path) == ["create"]
+    assert edge.platform().list_applied_verbs(path) == ["create"]
 
 
 async def test_an_update_of_what_the_cloudlet_has_lost_fails_and_says_so(edge: Edge) -> None:
@@ -217,7 +217,9 @@ async def test_a_network_that_is_cut_and_mended_loses_nothing(edge: Edge, tempor
         cable.mend()
         assert (await edge.end(ticket)).status == "Ready"
         await edge.until(path, "Ready")
-        assert edge.platform().list_changes(cluster) == ["create"]  # its work went on all the time, and was done once
+        assert edge.platform().list_applied_verbs(cluster) == [
+            "create"
+        ]  # its work went on all the time, and was done once
         await edge.close()
 
 

@@ -127,7 +127,7 @@ async def test_a_crm_killed_in_every_state_is_asked_again_and_does_nothing_twice
             for ticket in tickets.values():
                 assert (await edge.end(ticket)).result is ActionResult.SUCCEEDED
         for name, (_, action) in names.items():
-            done = crm.platform.list_changes(edge.at("berlin", name))
+            done = crm.platform.list_applied_verbs(edge.at("berlin", name))
             assert done == (["create"] if action == "create" else ["create", action]), name
     await edge.at_rest()
 
@@ -154,7 +154,7 @@ async def test_a_crm_that_crashes_before_or_after_its_work_is_found_out_by_what_
         for ticket in tickets:
             assert (await edge.end(ticket)).result is ActionResult.SUCCEEDED
         for name, (_, action) in names.items():
-            done = crm.platform.list_changes(edge.at("berlin", name))
+            done = crm.platform.list_applied_verbs(edge.at("berlin", name))
             assert done == (["create"] if action == "create" else ["create", action]), name
             there = words(await edge.walk(edge.at("berlin", name)))
             assert there[-1] == ("None" if action == "delete" else "Ready")

@@ -10,7 +10,7 @@ from domain.edge import messages as wire
 from domain.healing import ANY_ACTION, SweepOptions
 from domain.model import ObjectView
 from domain.wire import companion_id
-from providers.edge.agent import ReferenceCrm
+from providers.edge.crm import ReferenceCrm
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, fault
 

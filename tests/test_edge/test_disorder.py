@@ -181,12 +181,12 @@ async def test_a_request_that_comes_again_when_it_was_done_is_answered_and_not_d
     path, known = "org:a:cloudlet:b:cluster:c", {"notify_id": 1, "version": "v1", "epoch": 7}
     request = CrmRequest(path=path, verb=CrmVerb.UPDATE, spec={"nodes": 2}, **known)
     for attempt in (1, 1, 2):
-        works.accept_request(request.model_copy(update={"attempt": attempt}))
+        works.start_request_job(request.model_copy(update={"attempt": attempt}))
         await works.wait_until_idle(path)
-    assert (platform.list_changes(path), said) == (["update"], ["Ready"] * 3)
-    works.accept_request(CrmRequest(path=path, verb=CrmVerb.UPDATE, spec={"nodes": 1}, undo=True, **known))
+    assert (platform.list_applied_verbs(path), said) == (["update"], ["Ready"] * 3)
+    works.start_request_job(CrmRequest(path=path, verb=CrmVerb.UPDATE, spec={"nodes": 1}, undo=True, **known))
     await works.wait_until_idle(path)
-    assert platform.list_changes(path) == ["update", "update"]
+    assert platform.list_applied_verbs(path) == ["update", "update"]
     platform.close()
 
 

@@ -13,8 +13,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client.actions import ActionClient
 from domain.edge import messages as wire
-from domain.edge.floods import HOUR_SECONDS, IGNORED_RECORDED_PER_HOUR, SIGNALS_PER_RUN, IgnoredBudget
-from domain.edge.policies import PolicyMemory
+from domain.edge.budgets import HOUR_SECONDS, IGNORED_RECORDED_PER_HOUR, SIGNALS_PER_RUN, IgnoredMessageBudget
+from domain.edge.policies import PolicyState
 from domain.wire import companion_id
 from tests.patience import PATIENCE
 from tests.stack import opened
@@ -148,7 +148,7 @@ async def test_a_policy_outlives_a_flood_and_still_hears(edge: Edge) -> None:
     first = (await edge.client.get_workflow_handle(loop).describe()).run_id
     await flooded(edge, loop, wire.DEMAND_SIGNAL, ["junk"] * SOME)
     await edge.client.get_workflow_handle(loop).signal(wire.DEMAND_SIGNAL, {"cloudlet": "berlin", "clients": 3})
-    memory: PolicyMemory = await edge.client.get_workflow_handle(loop).query("memory", result_type=PolicyMemory)
+    memory: PolicyState = await edge.client.get_workflow_handle(loop).query("memory", result_type=PolicyState)
     assert memory.clients == {"berlin": 3}
     assert (await edge.client.get_workflow_handle(loop).describe()).run_id != first
     assert len(await edge.ignored(path)) < IGNORED_RECORDED_PER_HOUR + 50
@@ -156,10 +156,10 @@ async def test_a_policy_outlives_a_flood_and_still_hears(edge: Edge) -> None:
 
 
 def test_of_a_flood_the_first_are_kept_within_each_hour_and_the_rest_is_counted() -> None:
-    budget, kept = IgnoredBudget(), 0
+    budget, kept = IgnoredMessageBudget(), 0
     for n in range(200):
-        keep, budget = budget.spend_one(1_000_000 + n)
+        keep, budget = budget.spend_for_message(1_000_000 + n)
         kept += keep
     assert (kept, budget.more) == (IGNORED_RECORDED_PER_HOUR, 150)
     assert budget.describe_unrecorded().startswith("150 more")
-    assert budget.spend_one(1_000_000 + HOUR_SECONDS)[0]
+    assert budget.spend_for_message(1_000_000 + HOUR_SECONDS)[0]

@@ -144,7 +144,7 @@ async def test_a_crm_refuses_an_order_of_an_action_before_the_last_one_it_has_se
     await agent.crm_requests(CrmRequests(requests=[late]))
     await agent._jobs.wait_until_idle(cluster)
     assert edge.things() == ["c1"]
-    assert platform.list_changes(cluster) == ["create"]
+    assert platform.list_applied_verbs(cluster) == ["create"]
     assert await edge.ignored(cluster) == []  # whoever acts now is not disturbed
     now = late.model_copy(update={"epoch": epoch + 1})
     await agent.crm_requests(CrmRequests(requests=[now]))

@@ -14,13 +14,13 @@ import pytest
 
 from domain.edge import messages as wire
 from domain.statetable import LineEffect
-from gateway.app import build_app
+from gateway.app import build_gateway_app
 from gateway.context import Gateway
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
 from gateway.tokens import CallerTokens, TokenFile
+from providers.edge.gatewaycrm import GatewayControllerClient, GatewayCrm
 from providers.edge.handover import CrmHandover
-from providers.edge.overhttp import GatewayController, GatewayCrm
 from providers.edge.platform import SimulatedPlatform
 from providers.edge.token import CrmToken
 from tests.patience import PATIENCE
@@ -33,7 +33,7 @@ from workers.service import WorkerService
 async def serving(stack: WorkerService, tokens: Path, port: int = 0) -> AsyncIterator[str]:
     gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), CallerTokens(TokenFile(tokens)))
     try:
-        async with serve_app(build_app(gateway), "127.0.0.1", port) as url:
+        async with serve_app(build_gateway_app(gateway), "127.0.0.1", port) as url:
             yield url
     finally:
         await gateway.crm_door.close()
@@ -58,7 +58,7 @@ async def url(stack: WorkerService, tokens: Path) -> AsyncIterator[str]:
 async def crm_over_http(edge: Edge, url: str, name: str = "berlin") -> AsyncIterator[GatewayCrm]:
     path, token = edge.at(name), edge.token(name)
     platform = SimulatedPlatform(platform_file(edge.home, path))
-    controller = GatewayController(url, path, token)
+    controller = GatewayControllerClient(url, path, token)
     crm = GatewayCrm(None, path, "v1", platform, CrmHandover(platform, "v1", ["false"]), token, 0, controller)
     task = asyncio.create_task(crm.serve_until_stopped())
     try:

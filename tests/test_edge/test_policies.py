@@ -11,14 +11,14 @@ from domain.edge.policies import (
     DemandMeasurement,
     DemandStreak,
     PolicyFacts,
-    PolicyMemory,
     PolicySite,
-    memory_after_demand,
-    memory_after_failure,
-    memory_after_interval,
-    nodes_for_load,
+    PolicyState,
+    apply_demand_signal,
+    count_nodes_for_load,
     plan_provisioning,
     plan_scaling,
+    skip_failed_site,
+    update_streaks,
 )
 from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
 from tests.cases import every_case
@@ -38,8 +38,8 @@ def world(**apps: str | None) -> PolicyFacts:
     )
 
 
-def streaks(**found: tuple[int, int]) -> PolicyMemory:
-    return PolicyMemory(streaks={name: DemandStreak(high=high, low=low) for name, (high, low) in found.items()})
+def streaks(**found: tuple[int, int]) -> PolicyState:
+    return PolicyState(streaks={name: DemandStreak(high=high, low=low) for name, (high, low) in found.items()})
 
 
 def names(places: tuple[PolicySite, ...]) -> list[str]:
@@ -48,25 +48,25 @@ def names(places: tuple[PolicySite, ...]) -> list[str]:
 
 def test_an_app_is_deployed_only_after_enough_intervals_of_enough_clients() -> None:
     rule = policy("a", deploy_client_count=10, deploy_interval_count=3)
-    memory = PolicyMemory()
+    memory = PolicyState()
     deployed = []
     for _ in range(4):
-        memory = memory_after_interval(rule, memory.model_copy(update={"clients": {"a": 10}}))
+        memory = update_streaks(rule, memory.model_copy(update={"clients": {"a": 10}}))
         deployed.append(names(plan_provisioning(rule, memory, world(a="")).deploy))
     assert deployed == [[], [], ["a"], ["a"]]
 
 
 def test_one_interval_of_too_few_clients_starts_the_count_again() -> None:
     rule = policy("a", deploy_client_count=10, deploy_interval_count=2)
-    memory = memory_after_interval(rule, PolicyMemory(clients={"a": 10}))
-    memory = memory_after_interval(rule, memory.model_copy(update={"clients": {"a": 9}}))
-    memory = memory_after_interval(rule, memory.model_copy(update={"clients": {"a": 10}}))
+    memory = update_streaks(rule, PolicyState(clients={"a": 10}))
+    memory = update_streaks(rule, memory.model_copy(update={"clients": {"a": 9}}))
+    memory = update_streaks(rule, memory.model_copy(update={"clients": {"a": 10}}))
     assert plan_provisioning(rule, memory, world(a="")).deploy == ()
 
 
 def test_an_app_that_nobody_asks_for_is_taken_away_but_never_below_the_minimum() -> None:
     rule = policy("a", "b", "c", min_active=1, deploy_client_count=5, undeploy_client_count=1)
-    memory = memory_after_interval(rule, PolicyMemory(clients={"a": 0, "c": 1}))
+    memory = update_streaks(rule, PolicyState(clients={"a": 0, "c": 1}))
     found = plan_provisioning(rule, memory, world(a="Ready", b="Ready", c="Ready"))
     assert sorted(names(found.undeploy)) == ["a", "b"]
     alone = plan_provisioning(rule, memory, world(a="Ready", b="", c=""))
@@ -75,14 +75,14 @@ def test_an_app_that_nobody_asks_for_is_taken_away_but_never_below_the_minimum()
 
 def test_max_is_enforced_before_min_and_takes_the_last_of_the_order_away() -> None:
     rule = policy("a", "b", "c", "d", min_active=2, max=2)
-    found = plan_provisioning(rule, PolicyMemory(), world(a="Ready", b="Ready", c="Ready", d=""))
+    found = plan_provisioning(rule, PolicyState(), world(a="Ready", b="Ready", c="Ready", d=""))
     assert names(found.undeploy) == ["c"]
     assert found.deploy == ()
 
 
 def test_the_minimum_is_filled_in_the_order_of_the_policy_where_it_is_possible() -> None:
     rule = policy("a", "b", "c", min_active=2, deploy_client_count=5)
-    assert names(plan_provisioning(rule, PolicyMemory(), world(a=None, b="", c="")).deploy) == ["b", "c"]
+    assert names(plan_provisioning(rule, PolicyState(), world(a=None, b="", c="")).deploy) == ["b", "c"]
 
 
 def test_demand_beyond_the_maximum_is_not_served() -> None:
@@ -94,38 +94,38 @@ def test_demand_beyond_the_maximum_is_not_served() -> None:
 
 def test_a_site_that_failed_is_skipped_for_the_rest_of_its_interval_and_the_whole_next_one() -> None:
     rule = policy("a", "b", min_active=1)
-    memory = memory_after_failure(PolicyMemory(), "a")
+    memory = skip_failed_site(PolicyState(), "a")
     chosen = []
     for _ in range(3):
         chosen += names(plan_provisioning(rule, memory, world(a="", b="")).deploy)
-        memory = memory_after_interval(rule, memory)
+        memory = update_streaks(rule, memory)
     assert chosen == ["b", "b", "a"]
 
 
 def test_a_count_that_is_not_reported_again_expires_with_its_interval() -> None:
     rule = policy("a", deploy_client_count=5, deploy_interval_count=2)
-    memory = memory_after_interval(rule, memory_after_interval(rule, PolicyMemory(clients={"a": 9})))
+    memory = update_streaks(rule, update_streaks(rule, PolicyState(clients={"a": 9})))
     assert memory.streaks["a"].high == 0
     assert plan_provisioning(rule, memory, world(a="")).deploy == ()
 
 
 def test_a_count_of_zero_never_takes_an_app_away() -> None:
     rule = policy("a", deploy_client_count=5)
-    memory = memory_after_interval(rule, memory_after_interval(rule, PolicyMemory()))
+    memory = update_streaks(rule, update_streaks(rule, PolicyState()))
     assert plan_provisioning(rule, memory, world(a="Ready")).undeploy == ()
 
 
 def test_an_instance_on_a_cloudlet_that_cannot_be_used_is_not_active() -> None:
     rule = policy("a", "b", min_active=1, max=1)
     offline = PolicySite(cloudlet="a", cluster="c1", app="Ready", reached=False)
-    found = plan_provisioning(rule, PolicyMemory(), PolicyFacts(places=[offline, *world(b="").places]))
+    found = plan_provisioning(rule, PolicyState(), PolicyFacts(places=[offline, *world(b="").places]))
     assert (names(found.deploy), found.undeploy) == (["b"], ())
-    back = plan_provisioning(rule, PolicyMemory(), world(a="Ready", b="Ready"))
+    back = plan_provisioning(rule, PolicyState(), world(a="Ready", b="Ready"))
     assert names(back.undeploy) == ["b"]
 
 
 def test_instances_on_cloudlets_that_left_the_policy_are_removed() -> None:
-    found = plan_provisioning(policy("a"), PolicyMemory(), world(a="Ready", gone="Ready"))
+    found = plan_provisioning(policy("a"), PolicyState(), world(a="Ready", gone="Ready"))
     assert names(found.undeploy) == ["gone"]
 
 
@@ -180,18 +180,18 @@ def rule_for(**more: object) -> AutoScale:
     ],
 )
 def test_nodes_follow_the_load_but_not_inside_the_band(nodes: int, cpu: float, wanted: int) -> None:
-    assert nodes_for_load(rule_for(), nodes, DemandMeasurement(cpu=cpu)) == wanted
+    assert count_nodes_for_load(rule_for(), nodes, DemandMeasurement(cpu=cpu)) == wanted
 
 
 def test_the_target_that_calls_for_the_most_nodes_counts_and_unmeasured_ones_do_not() -> None:
     rule = rule_for(target_mem=80, target_connections=100)
-    assert nodes_for_load(rule, 2, DemandMeasurement(cpu=50, mem=160, connections=10)) == 4
-    assert nodes_for_load(rule, 2, DemandMeasurement(cpu=50)) == 2
-    assert nodes_for_load(rule, 2, DemandMeasurement()) == 2
+    assert count_nodes_for_load(rule, 2, DemandMeasurement(cpu=50, mem=160, connections=10)) == 4
+    assert count_nodes_for_load(rule, 2, DemandMeasurement(cpu=50)) == 2
+    assert count_nodes_for_load(rule, 2, DemandMeasurement()) == 2
 
 
 def test_a_peak_shorter_than_the_window_changes_nothing() -> None:
-    rule, memory = rule_for(stabilization_window=300), PolicyMemory()
+    rule, memory = rule_for(stabilization_window=300), PolicyState()
     wanted = []
     for second, cpu in [(0, 50), (60, 100), (120, 50), (400, 50)]:
         memory = memory.model_copy(update={"load": DemandMeasurement(cpu=cpu)})
@@ -201,7 +201,7 @@ def test_a_peak_shorter_than_the_window_changes_nothing() -> None:
 
 
 def test_a_load_that_lasts_longer_than_the_window_changes_the_nodes() -> None:
-    rule, memory = rule_for(stabilization_window=300), PolicyMemory(load=DemandMeasurement(cpu=100))
+    rule, memory = rule_for(stabilization_window=300), PolicyState(load=DemandMeasurement(cpu=100))
     wanted = []
     for second in (0, 150, 299, 301, 310):
         nodes, memory = plan_scaling(rule, 2, memory, float(second))
@@ -210,7 +210,7 @@ def test_a_load_that_lasts_longer_than_the_window_changes_the_nodes() -> None:
 
 
 def test_a_dip_takes_the_highest_advice_of_the_window() -> None:
-    rule, memory = rule_for(stabilization_window=100), PolicyMemory()
+    rule, memory = rule_for(stabilization_window=100), PolicyState()
     for second, cpu in [(0, 50), (110, 25), (150, 40), (215, 25)]:
         memory = memory.model_copy(update={"load": DemandMeasurement(cpu=cpu)})
         nodes, memory = plan_scaling(rule, 4, memory, float(second))
@@ -220,17 +220,17 @@ def test_a_dip_takes_the_highest_advice_of_the_window() -> None:
 
 
 def test_without_a_window_a_change_is_made_at_once() -> None:
-    assert plan_scaling(rule_for(stabilization_window=0), 2, PolicyMemory(load=DemandMeasurement(cpu=100)), 0.0)[0] == 4
+    assert plan_scaling(rule_for(stabilization_window=0), 2, PolicyState(load=DemandMeasurement(cpu=100)), 0.0)[0] == 4
 
 
 def test_demand_that_says_nothing_or_is_about_somewhere_else_is_ignored_with_the_reason() -> None:
-    assert memory_after_demand(PolicyMemory(), DemandMeasurement(), ["a"])[1]
+    assert apply_demand_signal(PolicyState(), DemandMeasurement(), ["a"])[1]
     assert (
-        "not in the policy" in memory_after_demand(PolicyMemory(), DemandMeasurement(cloudlet="x", clients=3), ["a"])[1]
+        "not in the policy" in apply_demand_signal(PolicyState(), DemandMeasurement(cloudlet="x", clients=3), ["a"])[1]
     )
-    memory, why = memory_after_demand(PolicyMemory(), DemandMeasurement(cloudlet="a", clients=3), ["a"])
+    memory, why = apply_demand_signal(PolicyState(), DemandMeasurement(cloudlet="a", clients=3), ["a"])
     assert (memory.clients, why) == ({"a": 3}, "")
-    memory, why = memory_after_demand(PolicyMemory(load=DemandMeasurement(cpu=10)), DemandMeasurement(mem=20), [])
+    memory, why = apply_demand_signal(PolicyState(load=DemandMeasurement(cpu=10)), DemandMeasurement(mem=20), [])
     assert (memory.load.cpu, memory.load.mem, why) == (10, 20, "")
 
 

@@ -192,8 +192,8 @@ def test_only_the_actor_of_a_row_may_take_it() -> None:
 @pytest.mark.parametrize("kind", ["cloudlet", "cluster", "app"])
 def test_what_is_gone_is_not_present_in_what_people_read(kind: str) -> None:
     found = registry.find_kind(kind)
-    assert (found.shown_status(NONE), found.shown_status("Ready")) == ("NotPresent", "Ready")
-    assert registry.find_kind("mci").shown_status(NONE) == NONE
+    assert (found.display_status(NONE), found.display_status("Ready")) == ("NotPresent", "Ready")
+    assert registry.find_kind("mci").display_status(NONE) == NONE
 
 
 def test_the_outcome_of_a_delete_says_not_present() -> None:

@@ -11,7 +11,7 @@ import pytest
 from domain.edge.messages import CrmAddress, CrmRequest, CrmVerb
 from domain.errors import ProviderError, Rejected, Unavailable, UnknownOutcome
 from providers.edge.transports import WebhookTransport
-from workers.embedded import free_port
+from workers.embedded import find_free_port
 
 CLOUDLET = "org:acme:cloudlet:berlin"
 REQUEST = CrmRequest(path=CLOUDLET, verb=CrmVerb.ALL_DATA, notify_id=1, version="v1", attempt=1)
@@ -94,7 +94,7 @@ async def test_any_good_answer_means_that_the_crm_has_it() -> None:
 
 async def test_nobody_at_the_address_has_it_for_sure() -> None:
     with pytest.raises(Unavailable, match="cannot be reached"):
-        await post(f"http://127.0.0.1:{free_port()}/")
+        await post(f"http://127.0.0.1:{find_free_port()}/")
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "http://[/", "http://127.0.0.1:port/", "http://127.0.0.1/a b"])

@@ -13,7 +13,7 @@ from client.actions import ActionClient
 from domain.leases.tables import describe_contradiction
 from domain.paths import name_of
 from store.engine import Database
-from store.queries import is_at_or_below
+from store.queries import at_or_below_condition
 from store.schema import objects
 from tests.test_leases.tenant import Tenant
 from tests.test_store.conftest import (  # noqa: F401  the same databases as for the store's own tests
@@ -59,7 +59,7 @@ def relations_hold(database: Database, project: str) -> Iterator[None]:
 
 def contradictions(connection: sa.Connection, project: str) -> list[str]:
     query = sa.select(objects.c.path, objects.c.kind, objects.c.parent, objects.c.status)
-    rows = connection.execute(query.where(is_at_or_below(objects.c.path, f"project:{project}"))).all()
+    rows = connection.execute(query.where(at_or_below_condition(objects.c.path, f"project:{project}"))).all()
     found = []
     for path, kind, _, status in rows:
         if kind == "lease":

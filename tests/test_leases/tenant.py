@@ -15,7 +15,7 @@ from temporalio.testing import TimeSkipper
 from client.actions import ActionClient, Ticket
 from domain.faults import Fault
 from domain.leases.messages import LeaseView
-from domain.leases.names import clock_id
+from domain.leases.names import pool_clock_id
 from domain.leases.tables import LEASE
 from domain.model import HistoryLine, Outcome, Refusal, Request
 from providers.leases.hosts import PROVIDER_NAME, SimulatedHosts
@@ -102,7 +102,7 @@ class Tenant:
 
     async def held(self) -> dict[str, str]:
         """Who holds which host of this pool, as the site has it."""
-        books = await self.books.list_all_tenants()
+        books = await self.books.list_all_tenancies()
         mine = f"pool:{self.name}:host:"
         return {book.host.removeprefix(mine): book.reservation for book in books if book.host.startswith(mine)}
 
@@ -119,7 +119,7 @@ class Tenant:
     # The clock
 
     def clock(self) -> WorkflowHandle[Any, Any]:
-        return self.asking.client.get_workflow_handle(clock_id(self.name))
+        return self.asking.client.get_workflow_handle(pool_clock_id(self.name))
 
     async def stop_clock(self) -> None:
         """The pool's clock is ended from outside, if it runs."""

@@ -13,7 +13,7 @@ from activities.leases import HostHandover
 from activities.retry import ProviderRetry
 from domain.leases.dates import format_date
 from domain.leases.messages import DesiredHolding
-from domain.model import ActionResult, Admission, Claim, Request
+from domain.model import ActionResult, Admission, BeginRequest, Request
 from domain.ports import InlineWork
 from store.leases import SqlLeaseSchedule
 from tests.environment import activity_environment
@@ -32,7 +32,7 @@ class CountingHosts:
         self.orders: list[str] = []
         self.broken = False
 
-    async def set_holding(self, holding: DesiredHolding) -> None:
+    async def set_reservation_hosts(self, holding: DesiredHolding) -> None:
         self.orders.append(holding.reservation)
         if self.broken:
             raise RuntimeError(BROKEN)
@@ -60,14 +60,14 @@ class Desk:
             _no_host_fails,
         )
         work: dict[tuple[str, str], InlineWork] = {
-            ("lease", "start"): hands.start_at_once,
-            ("lease", "end"): hands.end_at_once,
+            ("lease", "start"): hands.try_start_inline,
+            ("lease", "end"): hands.try_end_inline,
         }
         return ActionActivities(self.driver.inventory, at_once=work)
 
     async def begin(self, action: str, run: str, **spec: str) -> Admission:
         request = Request(path=LEASE, action=action, spec=spec, requested_by="clock")
-        asked = Claim(request=request, run=run, at=START)
+        asked = BeginRequest(request=request, run=run, at=START)
         return await activity_environment().run(self.writes().begin_action, asked)
 
     async def told(self) -> list[tuple[str, str, str]]:

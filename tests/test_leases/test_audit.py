@@ -63,7 +63,7 @@ async def test_leases_and_their_hosts_are_audited_page_by_page(tmp_path: Path) -
         for statement in SPOIL:
             connection.exec_driver_sql(statement)
 
-    database.run_transaction_here(fill)
+    database.run_transaction_blocking(fill)
     leases, hosts = Counted(SqlLeaseViews(database)), Counted(SimulatedHosts(database))
     findings, size = await LeaseAudit(leases, hosts).find_violations("")
     assert sorted(f"{finding.path} {finding.what}" for finding in findings if finding.invariant == "I3") == [

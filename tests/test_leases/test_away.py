@@ -15,7 +15,7 @@ from client.actions import ActionClient
 from client.connection import connect_temporal
 from domain import wire
 from domain.healing import HealFinding, SweepOptions
-from domain.leases.names import clock_id
+from domain.leases.names import pool_clock_id
 from domain.leases.tables import START
 from domain.model import InvariantViolation as Broken
 from domain.model import ReadQuery, VerificationReport
@@ -111,7 +111,7 @@ async def test_a_clock_that_was_ended_from_outside_is_named_by_verify_and_starte
     [finding] = await _broken(tenant)
     assert (finding.invariant, finding.path) == ("I12", f"pool:{tenant.name}")
     report = await tenant.asking.run_sweep(SweepOptions())
-    told = [(found.action, found.finding) for found in report.found if found.path == clock_id(tenant.name)]
+    told = [(found.action, found.finding) for found in report.found if found.path == pool_clock_id(tenant.name)]
     assert told == [("lease clock", HealFinding.STARTED)]
     assert await _broken(tenant) == []
     await tenant.forward(HOUR * 4)
@@ -137,7 +137,7 @@ async def test_a_starting_worker_starts_the_clocks_that_are_missing(tmp_path: Pa
         await tenant.stop_clock()
         async with tenant.service.serve_queues():
             async with asyncio.timeout(PATIENCE):
-                while not await is_workflow_open(tenant.asking.client, clock_id(tenant.name)):
+                while not await is_workflow_open(tenant.asking.client, pool_clock_id(tenant.name)):
                     await asyncio.sleep(0.05)
             await tenant.forward(HOUR * 2)
             await tenant.until_status("ACTIVE")

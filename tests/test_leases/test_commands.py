@@ -11,7 +11,7 @@ import yaml
 
 from domain.leases.messages import CalendarView, HostOccupancy, Occupancy
 from domain.leases.specs import LeaseSpec
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.leases.calendar import draw_calendar
 from tests.test_cli.conftest import cli  # noqa: F401  the commands, on the shared server
 from tests.test_cli.shell import EXAMPLES, Cli
@@ -21,11 +21,11 @@ from tests.test_leases.tenant import Tenant
 async def test_a_lease_is_booked_shown_drawn_changed_and_deleted(cli: Cli, tenant: Tenant) -> None:  # noqa: F811
     pool = tenant.name
     added = await cli(f"host add {pool}/h1 --vcpus 32 --labels gpu=a100")
-    assert (added.code, added.err.count("error")) == (Exit.DONE, 0)
+    assert (added.code, added.err.count("error")) == (ExitCode.DONE, 0)
     created = await cli(f"lease create {pool}/l1 --hosts 1 --start now --end +2h --pool {pool} --name")
-    assert created.code == Exit.USAGE
+    assert created.code == ExitCode.USAGE
     created = await cli(f"lease create {pool}/l1 --hosts 1 --start now --end +2h --pool {pool}")
-    assert created.code == Exit.DONE, created.err
+    assert created.code == ExitCode.DONE, created.err
     await tenant.until_status("ACTIVE")
     shown = (await cli(f"lease show {pool}/l1")).out.splitlines()
     assert shown[0] == f"{pool}/l1  ACTIVE"
@@ -44,30 +44,30 @@ async def test_a_lease_is_booked_shown_drawn_changed_and_deleted(cli: Cli, tenan
     assert "h1    UP      AAAA" in drawing
     assert f"A  {pool}/l1" in drawing
     updated = await cli(f"lease update {pool}/l1 --end +4h --name", "mine and yours")
-    assert updated.code == Exit.DONE, updated.err
+    assert updated.code == ExitCode.DONE, updated.err
     assert "mine and yours" in (await cli(f"lease list --prefix {pool}")).out
-    assert (await cli(f"lease delete {pool}/l1 --yes")).code == Exit.DONE
-    assert (await cli(f"lease show {pool}/l1")).code == Exit.NOT_FOUND
+    assert (await cli(f"lease delete {pool}/l1 --yes")).code == ExitCode.DONE
+    assert (await cli(f"lease show {pool}/l1")).code == ExitCode.NOT_FOUND
 
 
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
-        ("--hosts 1 --start +2h --end +1h", Exit.USAGE, "ends before it starts"),
-        ("--hosts 1 --start +1h --end +1h", Exit.USAGE, "has no length"),
-        ("--hosts 1 --start 2020-01-01 --end +1h", Exit.USAGE, "is in the past"),
-        ("--hosts 1 --end +367d", Exit.USAGE, "the limit is 366 days"),
-        ("--hosts 1 --end +2h --before-end +3h", Exit.USAGE, "is outside the lease"),
-        ("--hosts 2 --end +2h", Exit.REFUSED, "2 wanted, room for 1"),
-        ("--end +2h", Exit.USAGE, "say what to reserve"),
-        ("--hosts 1 --end someday", Exit.USAGE, "bad end 'someday'"),
+        ("--hosts 1 --start +2h --end +1h", ExitCode.USAGE, "ends before it starts"),
+        ("--hosts 1 --start +1h --end +1h", ExitCode.USAGE, "has no length"),
+        ("--hosts 1 --start 2020-01-01 --end +1h", ExitCode.USAGE, "is in the past"),
+        ("--hosts 1 --end +367d", ExitCode.USAGE, "the limit is 366 days"),
+        ("--hosts 1 --end +2h --before-end +3h", ExitCode.USAGE, "is outside the lease"),
+        ("--hosts 2 --end +2h", ExitCode.REFUSED, "2 wanted, room for 1"),
+        ("--end +2h", ExitCode.USAGE, "say what to reserve"),
+        ("--hosts 1 --end someday", ExitCode.USAGE, "bad end 'someday'"),
     ],
 )
 async def test_bad_requests_say_what_why_and_what_next(
     cli: Cli,  # noqa: F811
     tenant: Tenant,
     words: str,
-    code: Exit,
+    code: ExitCode,
     reason: str,
 ) -> None:
     await tenant.add_hosts("h1")
@@ -75,7 +75,7 @@ async def test_bad_requests_say_what_why_and_what_next(
     assert ran.code == code, ran.err
     assert reason in ran.err
     assert "hint:" in ran.err
-    assert (await cli(f"lease show {tenant.name}/l1")).code == Exit.NOT_FOUND
+    assert (await cli(f"lease show {tenant.name}/l1")).code == ExitCode.NOT_FOUND
 
 
 async def test_a_file_with_an_unknown_resource_type_is_refused_with_those_that_there_are(
@@ -86,7 +86,7 @@ async def test_a_file_with_an_unknown_resource_type_is_refused_with_those_that_t
     spec = tmp_path / "lease.yaml"
     spec.write_text("end: +2h\nreservations:\n  - resource_type: floppy\n")
     ran = await cli(f"lease create {tenant.name}/l1 -f", str(spec))
-    assert ran.code == Exit.USAGE
+    assert ran.code == ExitCode.USAGE
     assert "'physical:host', 'virtual:instance', 'mci'" in ran.err
 
 
@@ -102,7 +102,7 @@ async def test_the_calendar_is_data_for_programs(cli: Cli, tenant: Tenant) -> No
     assert found["hosts"][0]["stretches"][0]["lease"] == tenant.lease()
     empty = await cli(f"lease calendar --pool {tenant.name}-none")
     assert "has no hosts; add one: starter host add" in empty.out
-    assert (await cli(f"lease calendar --pool {tenant.name} --start +2h --end +1h")).code == Exit.USAGE
+    assert (await cli(f"lease calendar --pool {tenant.name} --start +2h --end +1h")).code == ExitCode.USAGE
 
 
 def test_the_drawing_shows_who_holds_what_when() -> None:

@@ -42,9 +42,9 @@ class HeldInCall:
     hosts: HostProvider
     stop: Stop
 
-    async def set_holding(self, holding: DesiredHolding) -> None:
+    async def set_reservation_hosts(self, holding: DesiredHolding) -> None:
         await self.stop.here()
-        await self.hosts.set_holding(holding)
+        await self.hosts.set_reservation_hosts(holding)
 
 
 @dataclass
@@ -127,7 +127,7 @@ async def test_a_stale_start_hands_nothing_over_to_a_lease_that_is_gone(tenant: 
 
 
 async def _at_once(hands: HostHandover, grant: Grant) -> None:
-    await hands.start_at_once(grant)
+    await hands.try_start_inline(grant)
 
 
 async def test_a_stale_growth_does_not_come_back_after_a_later_one(tenant: Tenant) -> None:

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities import leases
-from activities.leases import CONCURRENT_FIRINGS, EventActivities
+from activities.leases import CONCURRENT_FIRINGS, LeaseEventActivities
 from domain.leases.messages import DueEvent, DueEvents, EventSchedule
 from domain.leases.tables import START
 
@@ -37,12 +37,12 @@ class Pool:
         self.running.add(id)
         self.most = max(self.most, len(self.running - self.never))
 
-    async def filter_still_due(self, events: Sequence[DueEvent]) -> list[DueEvent]:
+    async def filter_due_events(self, events: Sequence[DueEvent]) -> list[DueEvent]:
         self.running &= self.never
         return [due for due in events if due.lease in self.running]
 
     async def fire(self) -> list[str]:
-        firing = EventActivities(cast(Client, self), cast(EventSchedule, self))
+        firing = LeaseEventActivities(cast(Client, self), cast(EventSchedule, self))
         due = [DueEvent(lease=lease(number), name=START, due=MOMENT) for number in range(MANY)]
         return (await ActivityEnvironment().run(firing.fire_events, DueEvents(due=due))).busy
 

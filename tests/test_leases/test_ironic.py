@@ -15,7 +15,7 @@ from domain.errors import Rejected, Superseded, Unavailable
 from domain.leases.capacity import ResourceSize
 from domain.leases.messages import DesiredHolding, HostFailed
 from providers.leases.ironic import IronicHosts, IronicOptions
-from providers.leases.ironic.nodes import IronicNode, NodeStep, step_to_hold, step_to_return
+from providers.leases.ironic.nodes import IronicNode, NodeStep, next_step_to_hold, next_step_to_return
 from tests.ironic import Ironic, ironic_running
 from tests.patience import PATIENCE
 from tests.stack import opened
@@ -35,7 +35,7 @@ async def ironic(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Iron
 async def hosts(ironic: Ironic) -> AsyncIterator[IronicHosts]:
     site = IronicHosts(IronicOptions.model_validate({"provider": "ironic", "url": ironic.url}))
     yield site
-    for reservation in {tenant.reservation for tenant in await site.list_living("", ("", ""))}:
+    for reservation in {tenant.reservation for tenant in await site.list_existing_objects("", ("", ""))}:
         await settle(site.take_back_hosts, reservation, 99)
 
 
@@ -62,23 +62,23 @@ def holding(*names: str, version: int = 1, generation: int = 1, **more: Any) -> 
 
 
 async def test_a_reservation_gets_exactly_its_hosts_and_gives_them_back(ironic: Ironic, hosts: IronicHosts) -> None:
-    await settle(hosts.set_holding, holding("h1", "h2"))
+    await settle(hosts.set_reservation_hosts, holding("h1", "h2"))
     assert [await ironic.state(name) for name in ("h1", "h2", "h3")] == ["active", "active", "available"]
-    held = await hosts.held([RESERVATION])
+    held = await hosts.list_held_hosts([RESERVATION])
     assert [tenant.host for tenant in held] == ["pool:metal:host:h1", "pool:metal:host:h2"]
-    await hosts.set_holding(holding("h1", "h2"))  # repeated: nothing happens
-    await settle(hosts.set_holding, holding("h2", "h3", version=2))
+    await hosts.set_reservation_hosts(holding("h1", "h2"))  # repeated: nothing happens
+    await settle(hosts.set_reservation_hosts, holding("h2", "h3", version=2))
     assert [await ironic.state(name) for name in ("h1", "h2", "h3")] == ["available", "active", "active"]
-    await hosts.set_holding(holding("h1", version=1))  # late: a later order decides
+    await hosts.set_reservation_hosts(holding("h1", version=1))  # late: a later order decides
     assert [await ironic.state(name) for name in ("h1", "h2", "h3")] == ["available", "active", "active"]
-    await settle(hosts.set_holding, holding(version=3))
+    await settle(hosts.set_reservation_hosts, holding(version=3))
     assert [await ironic.state(name) for name in ("h1", "h2", "h3")] == ["available"] * 3
-    assert await hosts.list_living("", ("", "")) == []
+    assert await hosts.list_existing_objects("", ("", "")) == []
     assert (await ironic.see("h2"))["lessee"] is None
 
 
 async def test_what_is_somebody_elses_is_not_touched(ironic: Ironic, hosts: IronicHosts) -> None:
-    await settle(hosts.set_holding, holding("h1"))
+    await settle(hosts.set_reservation_hosts, holding("h1"))
     other = DesiredHolding(
         token="project:p:lease:m:reservation:r1#5",
         generation=5,
@@ -89,11 +89,11 @@ async def test_what_is_somebody_elses_is_not_touched(ironic: Ironic, hosts: Iron
         size=ResourceSize(0, 0, 0),
     )
     with pytest.raises(Rejected, match="still held by project:p:lease:l"):
-        await hosts.set_holding(other)
+        await hosts.set_reservation_hosts(other)
     with pytest.raises(Rejected, match="404"):
-        await hosts.set_holding(holding("h9", version=2))
+        await hosts.set_reservation_hosts(holding("h9", version=2))
     with pytest.raises(Rejected, match="whole hosts"):
-        await hosts.set_holding(holding("h2", version=2, whole=False))
+        await hosts.set_reservation_hosts(holding("h2", version=2, whole=False))
     with pytest.raises(Superseded):
         await hosts.take_back_hosts(RESERVATION, 0)
     assert await ironic.state("h1") == "active"
@@ -103,7 +103,7 @@ async def test_a_node_in_maintenance_is_a_failed_host(ironic: Ironic, hosts: Iro
     await ironic.call("PUT", "/v1/nodes/h3/maintenance", json={"reason": "no fan"})
     try:
         with pytest.raises(HostFailed, match="in maintenance: no fan") as failed:
-            await hosts.set_holding(holding("h3"))
+            await hosts.set_reservation_hosts(holding("h3"))
         assert failed.value.host == "pool:metal:host:h3"
     finally:
         await ironic.call("DELETE", "/v1/nodes/h3/maintenance")
@@ -113,16 +113,18 @@ def test_every_state_of_a_node_has_a_step() -> None:
     def node(state: str, lessee: str = "", instance: str = "", maintenance: bool = False) -> IronicNode:
         return IronicNode("h1", state, lessee, instance, maintenance, "", {})
 
-    assert step_to_hold(node("deploy failed"), "t") is NodeStep.UNDEPLOY  # what another tenant left is cleaned first
-    assert step_to_hold(node("deploy failed", "t", "i"), "t") is NodeStep.DEPLOY_AGAIN
-    assert step_to_hold(node("available", "t", "i"), "t") is NodeStep.DEPLOY
-    assert step_to_hold(node("available", "u"), "t") is NodeStep.CLAIM  # given back, and not yet unmarked
-    assert step_to_hold(node("active", "u", "i"), "t") is NodeStep.TAKEN
-    assert step_to_hold(node("clean failed"), "t") is NodeStep.BROKEN
-    assert step_to_hold(node("cleaning", "t"), "t") is NodeStep.WAIT
-    assert step_to_return(node("deploying", "t", "i")) is NodeStep.WAIT
-    assert step_to_return(node("deploy failed", "t", "i", maintenance=True)) is NodeStep.RELEASE
-    assert step_to_return(node("available", "t")) is NodeStep.RELEASE
+    assert (
+        next_step_to_hold(node("deploy failed"), "t") is NodeStep.UNDEPLOY
+    )  # what another tenant left is cleaned first
+    assert next_step_to_hold(node("deploy failed", "t", "i"), "t") is NodeStep.DEPLOY_AGAIN
+    assert next_step_to_hold(node("available", "t", "i"), "t") is NodeStep.DEPLOY
+    assert next_step_to_hold(node("available", "u"), "t") is NodeStep.CLAIM  # given back, and not yet unmarked
+    assert next_step_to_hold(node("active", "u", "i"), "t") is NodeStep.TAKEN
+    assert next_step_to_hold(node("clean failed"), "t") is NodeStep.BROKEN
+    assert next_step_to_hold(node("cleaning", "t"), "t") is NodeStep.WAIT
+    assert next_step_to_return(node("deploying", "t", "i")) is NodeStep.WAIT
+    assert next_step_to_return(node("deploy failed", "t", "i", maintenance=True)) is NodeStep.RELEASE
+    assert next_step_to_return(node("available", "t")) is NodeStep.RELEASE
 
 
 async def test_ironic_is_killed_in_a_deploy_and_the_lease_is_active_all_the_same(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ async def come_late(tenant: Tenant, host: str, generation: int, lease: str = "l1
         whole=True,
         size=ResourceSize(1, 1, 1),
     )
-    await tenant.books.set_holding(holding)
+    await tenant.books.set_reservation_hosts(holding)
     return holding
 
 
@@ -47,7 +47,7 @@ async def test_a_host_that_is_handed_over_after_cancel_and_delete_is_named_liste
     assert (await removed(tenant.asking, orphan)).message == "it holds no host any more"
     assert await tenant.held() == {}
     with pytest.raises(Superseded):  # the worker that was frozen wakes, and gives its order
-        await tenant.books.set_holding(holding)
+        await tenant.books.set_reservation_hosts(holding)
     await tenant.create("l2", start="now", end="+4h")
     await tenant.until_status("ACTIVE", "l2")
 
@@ -64,7 +64,7 @@ async def test_a_reservation_on_record_is_no_orphan(tenant: Tenant) -> None:
 
 async def test_all_hosts_of_a_reservation_go_with_one_removal(tenant: Tenant) -> None:
     holding = await come_late(tenant, "h1", 7)
-    await tenant.books.set_holding(replace(holding, token="another", hosts={tenant.host("h2"): 1}))
+    await tenant.books.set_reservation_hosts(replace(holding, token="another", hosts={tenant.host("h2"): 1}))
     found = await listed(tenant.asking, tenant.reservation())
     assert [orphan.id for orphan in found] == [tenant.host("h1"), tenant.host("h2")]
     assert {orphan.target for orphan in found} == {tenant.reservation()}

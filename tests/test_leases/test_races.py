@@ -45,7 +45,7 @@ async def test_what_to_hand_over_is_not_read_while_a_host_is_failing(site: Pair)
 
     def starts_meanwhile(connection: sa.Connection) -> None:
         failing(connection)
-        site[1].database.run_transaction_here(beginning(claim(lease("a"), "start", spec={"due": stamp(1)})))
+        site[1].database.run_transaction_blocking(beginning(claim(lease("a"), "start", spec={"due": stamp(1)})))
 
     found = await overtaken(
         site, starts_meanwhile, partial(schedule.read_holdings, reservations=[R1], want=HandOverGoal.ALL)
@@ -181,7 +181,7 @@ async def test_an_update_and_the_end_of_another_do_not_lose_a_host(site: Pair) -
         left = {"moves": grant.details["moves"], "spec": grant.details["spec"]}
         ending(grant, **left)(connection)
         refusal = (
-            site[1].database.run_transaction_here(beginning(claim(lease("a"), "update", spec={"hosts": 2}))).refusal
+            site[1].database.run_transaction_blocking(beginning(claim(lease("a"), "update", spec={"hosts": 2}))).refusal
         )
         assert refusal
         assert "room for 0" in refusal.message

@@ -131,7 +131,7 @@ class PoolModel:
         """The hours of each host that are somebody's, from the table itself."""
         hours: dict[str, list[int]] = {host: [] for host in self.hosts}
         query = sa.select(allocations).where(allocations.c.host.in_(list(self.hosts)))
-        rows = self.database.run_transaction_here(lambda connection: connection.execute(query).all())
+        rows = self.database.run_transaction_blocking(lambda connection: connection.execute(query).all())
         for row in rows:
             mine = row.lease in ((self._path(only),) if only else map(self._path, self.leases))
             if mine and row.lease != self._path(besides):
@@ -145,7 +145,7 @@ class PoolModel:
         return {"start": _hour(hours[0]).isoformat(), "end": _hour(hours[-1] + 1).isoformat()}
 
     def _begin(self, path: str, action: str, spec: dict[str, Any] | None) -> Admission:
-        return self.database.run_transaction_here(
+        return self.database.run_transaction_blocking(
             partial(begin.begin_action, hooks=HOOKS, claim=claim(path, action, spec=spec))
         )
 
@@ -162,7 +162,7 @@ class PoolModel:
             "at": NOON,
         }
         told["moves"] = moves
-        self.database.run_transaction_here(
+        self.database.run_transaction_blocking(
             partial(finish.finish_action, hooks=HOOKS, ending=ActionEnding.model_validate(told))
         )
 

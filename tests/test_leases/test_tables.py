@@ -110,9 +110,11 @@ def test_steps_are_for_our_own_workflows_and_only_those_that_are_listed(kind: st
 
 @pytest.mark.parametrize("action", ["start", "end"])
 def test_the_events_of_a_lease_are_under_way_only_with_their_lease(action: str) -> None:
-    entered = {status for status in EventStatus if EVENT.entry_row(action, status, EventStatus.IN_PROGRESS)}
+    entered = {status for status in EventStatus if EVENT.find_entry_row(action, status, EventStatus.IN_PROGRESS)}
     assert entered == ({"UNDONE"} if action == "start" else {"UNDONE", "ERROR"})
-    landed = {to for to in EventStatus if EVENT.row_for_ending(action, EventStatus.IN_PROGRESS, EventStatus.UNDONE, to)}
+    landed = {
+        to for to in EventStatus if EVENT.find_ending_row(action, EventStatus.IN_PROGRESS, EventStatus.UNDONE, to)
+    }
     assert landed == {"DONE", "ERROR"}
 
 

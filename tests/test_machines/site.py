@@ -17,7 +17,17 @@ from domain.faults import Fault
 from domain.machines.messages import HypervisorResult, HypervisorTask
 from domain.machines.ports import Hypervisor, HypervisorOrder, expected_state
 from domain.machines.tables import TABLES
-from domain.model import ActionEnding, ActionResult, Claim, Grant, HistoryLine, ObjectView, Outcome, Refusal, Request
+from domain.model import (
+    ActionEnding,
+    ActionResult,
+    BeginRequest,
+    Grant,
+    HistoryLine,
+    ObjectView,
+    Outcome,
+    Refusal,
+    Request,
+)
 from domain.statetable import NONE
 from providers.machines import PROVIDER_NAME, SimulatedHypervisor
 from tests.environment import activity_environment
@@ -143,7 +153,7 @@ class MachineSite:
         """An action's own transactions and orders, without its workflow: for what a test begins with."""
         inventory, at = self.service.inventory, datetime.now(UTC)
         request = Request(path=path, action=action, spec=spec or None, requested_by="seed")
-        admission = await inventory.begin_action(Claim(request=request, run=f"seed-{uuid.uuid4()}", at=at))
+        admission = await inventory.begin_action(BeginRequest(request=request, run=f"seed-{uuid.uuid4()}", at=at))
         assert admission.grant, admission.refusal
         grant = admission.grant
         work = await self.at_work("operate", grant)

@@ -13,7 +13,7 @@ from temporalio.testing import TimeSkipper
 from domain import wire
 from domain.healing import HealFinding, SweepOptions
 from domain.machines import BIN_ROLE
-from domain.machines.messages import DueBinQuery
+from domain.machines.messages import DueBinEntriesQuery
 from domain.machines.rules import bin_tenant_of, format_sortable_time
 from domain.model import InvariantViolation as Broken
 from domain.model import ReadQuery, VerificationReport
@@ -189,8 +189,8 @@ async def test_a_delete_that_fails_leaves_no_time_behind(site: MachineSite) -> N
     outcome = await site.do(site.disk(), "delete")
     assert outcome.status == "CREATED"
     assert {"bin", "until"}.isdisjoint((await site.see(site.disk())).info)
-    query = DueBinQuery(tenant=site.account, at=datetime.now(UTC) + timedelta(days=30), limit=10)
-    seen = await SqlRecycleBin(site.service.context.database).list_due_entries(query)
+    query = DueBinEntriesQuery(tenant=site.account, at=datetime.now(UTC) + timedelta(days=30), limit=10)
+    seen = await SqlRecycleBin(site.service.context.database).list_due_bin_entries(query)
     assert (seen.due, seen.next, seen.waiting) == ([], None, False)
 
 

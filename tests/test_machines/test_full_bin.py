@@ -7,8 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from activities.machines.bin import BinActivities
-from domain.machines.messages import TenantBin
+from activities.machines.recyclebin import RecycleBinActivities
+from domain.machines.messages import TenantRecycleBin
 from domain.machines.rules import format_sortable_time
 from domain.statetable import NONE
 from providers.machines.tables import things
@@ -16,7 +16,7 @@ from store.machines.queries import SqlRecycleBin
 from store.schema import objects
 from tests.test_machines.site import MachineSite
 from tests.test_machines.test_bin import Clock
-from workflows.machines.bin import CONCURRENT_DESTROYS
+from workflows.machines.recyclebin import CONCURRENT_DESTROYS
 
 
 async def with_disks(site: MachineSite, number: int, status: str, state: str, **info: Any) -> None:
@@ -73,8 +73,8 @@ async def test_many_entries_that_are_due_by_themselves_are_destroyed_so_many_at_
         site, 70, "DELETED", "binned", bin=1, until=format_sortable_time(datetime.now(UTC) - timedelta(minutes=1))
     )
     context = site.service.context
-    await BinActivities(site.asking.client, SqlRecycleBin(context.database)).wake_bin_clock(
-        TenantBin(tenant=site.account)
+    await RecycleBinActivities(site.asking.client, SqlRecycleBin(context.database)).wake_bin_clock(
+        TenantRecycleBin(tenant=site.account)
     )
     clock = Clock(site, site.disk())
     await clock.handle.result()

@@ -46,14 +46,14 @@ class Rack:
     async def fault(self, kind: FaultKind, **more: Any) -> None:
         await SimulatedCloud("aws", self.database).add_fault(Fault(kind=kind, csp=PROVIDER_NAME, **more))
 
-    async def count_effects(self, path: str) -> int:
+    async def count_effective_orders(self, path: str) -> int:
         return (await self.database.run_transaction(partial(HYPERVISOR_LEDGER.find_object, path=path))).effects
 
 
 @asynccontextmanager
 async def open_rack(which: str, folder: Path) -> AsyncIterator[Rack]:
     database = Database(f"sqlite:///{folder}/cloud.db")
-    database.run_transaction_here(create_tables)
+    database.run_transaction_blocking(create_tables)
     hypervisor: Hypervisor = SimulatedHypervisor(database)
     if which == "qemu":
         hypervisor = QemuHypervisor(qemu_options(folder / "qemu"), database)
@@ -130,10 +130,10 @@ async def test_stopped_machines_use_no_memory(rack: Rack) -> None:
 
 async def test_one_token_has_one_effect_even_after_other_orders(rack: Rack) -> None:
     await rack.machine()
-    before = await rack.count_effects(DB)
+    before = await rack.count_effective_orders(DB)
     for _ in range(3):
         await rack.tell("reboot", DB, token="once")
-    assert await rack.count_effects(DB) == before + 1
+    assert await rack.count_effective_orders(DB) == before + 1
     await rack.tell("stop", DB)
     assert (await rack.tell("reboot", DB, token="once")).state == "stopped"  # late and repeated: nothing happens
 
@@ -172,7 +172,7 @@ async def test_the_fault_script_holds_here_too(
 
 async def test_what_is_there_is_listed_by_path_and_by_node(rack: Rack) -> None:
     await rack.machine()
-    assert [facts.path for facts in await rack.hypervisor.list_living("account:a", "")] == [
+    assert [facts.path for facts in await rack.hypervisor.list_existing_objects("account:a", "")] == [
         "account:a:cloudspace:dev",
         DB,
     ]

@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 from domain.errors import Superseded
 from domain.machines.messages import HypervisorResult
 from domain.machines.ports import Hypervisor, HypervisorFacts, HypervisorOrder
-from domain.model import ActionEnding, ActionResult, Claim, Grant, ObjectView, Request
+from domain.model import ActionEnding, ActionResult, BeginRequest, Grant, ObjectView, Request
 from tests.patience import PATIENCE
 from tests.test_machines.site import MachineSite
 
@@ -43,8 +43,8 @@ class Frozen:
         await self._freeze(next(self._calls) == self._at)
         return facts
 
-    async def list_living(self, prefix: str, after: str) -> list[HypervisorFacts]:
-        return await self._inner.list_living(prefix, after)
+    async def list_existing_objects(self, prefix: str, after: str) -> list[HypervisorFacts]:
+        return await self._inner.list_existing_objects(prefix, after)
 
     async def list_machines_on(self, node: str) -> list[HypervisorFacts]:
         return await self._inner.list_machines_on(node)
@@ -59,7 +59,7 @@ async def begun(site: MachineSite, path: str, action: str, **spec: Any) -> tuple
     """An action that has begun, and its run."""
     run = f"late-{site.name}-{next(_runs)}"
     request = Request(path=path, action=action, spec=spec or None, requested_by="tester")
-    admission = await site.service.inventory.begin_action(Claim(request=request, run=run, at=datetime.now(UTC)))
+    admission = await site.service.inventory.begin_action(BeginRequest(request=request, run=run, at=datetime.now(UTC)))
     assert admission.grant, admission.refusal
     return admission.grant, run
 
@@ -88,7 +88,7 @@ async def everything(site: MachineSite) -> tuple[list[HypervisorFacts], list[Obj
     """All that is ours, outside and on record."""
     inventory = site.service.inventory
     kinds = ("account", "cloudspace", "machine", "disk")
-    return await site.hypervisor.list_living(site.account, ""), [
+    return await site.hypervisor.list_existing_objects(site.account, ""), [
         view for kind in kinds for view in await inventory.list_objects(kind, site.account, "", 1_000)
     ]
 

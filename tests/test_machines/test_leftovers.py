@@ -12,7 +12,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.healing import HealingActivities
 from activities.leftovers import LeftoverCleaner
 from domain import wire
-from domain.healing import ANY_ACTION, HealEntry, HealFinding, HealReport, Leftover, Suspect, SweepOptions
+from domain.healing import ANY_ACTION, HealEntry, HealFinding, HealReport, Leftover, StuckItem, SweepOptions
 from domain.machines.ports import HypervisorOrder
 from domain.model import ActionResult, ReadQuery, VerificationReport
 from tests.test_machines.site import MachineSite, left_node
@@ -185,13 +185,13 @@ class Outdated:
     async def list_leftovers(self) -> list[Leftover]:
         return self._leftovers
 
-    async def list_suspects(self, before: datetime) -> list[Suspect]:
+    async def list_stuck_items(self, before: datetime) -> list[StuckItem]:
         return []
 
     async def forget_expired_proofs(self, now: datetime) -> int:
         return 0
 
-    async def save_report(self, report: HealReport) -> HealReport:
+    async def save_heal_report(self, report: HealReport) -> HealReport:
         return report
 
 

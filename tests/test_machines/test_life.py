@@ -128,7 +128,7 @@ async def test_every_pair_outside_the_table_is_refused_and_changes_nothing(site:
         before = await site.see(stage.path) if status != NONE else None
         for action in table.user_actions:
             if table.judge(status, action).ruling is not Ruling.REFUSED or (
-                action in ("create", table.discard_action) and status in table.vacant_statuses
+                action in ("create", table.orphan_removal_action) and status in table.vacant_statuses
             ):
                 continue
             refusal = await site.would_be_refused(stage.path, action, **_plausible(kind, action))

@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 from domain.errors import Superseded
 from domain.machines.ports import HypervisorOrder
-from domain.model import ActionEnding, ActionResult, Claim, Request
+from domain.model import ActionEnding, ActionResult, BeginRequest, Request
 from domain.orphans import Orphan
 from tests.orphans import found_and_removed, listed, refused, removed
 from tests.test_machines.site import MachineSite
@@ -99,7 +99,7 @@ async def test_a_worker_that_was_frozen_before_it_removed_an_orphan_removes_noth
     await come_late(site, node)
     request = Request(path=node, action="discard", spec={"place": "hypervisor"}, requested_by="tester")
     admission = await site.service.inventory.begin_action(
-        Claim(request=request, run=f"frozen {node}", at=datetime.now(UTC))
+        BeginRequest(request=request, run=f"frozen {node}", at=datetime.now(UTC))
     )
     grant = admission.grant
     assert grant, admission.refusal

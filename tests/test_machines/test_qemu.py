@@ -39,11 +39,11 @@ async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
 
 def process(rack: Rack, node: str) -> QemuProcess:
     assert isinstance(rack.hypervisor, QemuHypervisor)
-    return rack.hypervisor._process(DB, node)
+    return rack.hypervisor._process_on_node(DB, node)
 
 
 async def status(rack: Rack, node: str) -> str:
-    async with process(rack, node).control() as monitor:
+    async with process(rack, node).open_monitor() as monitor:
         return await monitor.read_status()
 
 
@@ -66,14 +66,14 @@ async def test_a_disk_comes_and_goes_while_the_machine_runs_and_stays_over_a_sto
     disk = rack.hypervisor._disk_file(DISK)
     await rack.tell("create", DISK, size=1)
     await rack.tell("attach", DISK, machine=DB)
-    async with process(rack, "n1").control() as monitor:
+    async with process(rack, "n1").open_monitor() as monitor:
         assert await monitor.has_disk(disk)
     await rack.tell("stop", DB)
     await rack.tell("start", DB)
-    async with process(rack, "n1").control() as monitor:
+    async with process(rack, "n1").open_monitor() as monitor:
         assert await monitor.has_disk(disk)
     await rack.tell("detach", DISK, machine=DB)
-    async with process(rack, "n1").control() as monitor:
+    async with process(rack, "n1").open_monitor() as monitor:
         assert not await monitor.has_disk(disk)
     await rack.tell("delete", DISK)
     await rack.tell("destroy", DISK)
@@ -212,7 +212,7 @@ async def test_scenario_1_with_a_real_machine(tmp_path: Path) -> None:
             assert (await site.outcome(moving)).result == "succeeded"
             assert (await site.outcome(destroy)).status == "DESTROYED"
             hypervisor = family_of(running.stack, MachineFamily).hypervisor
-            assert [facts.path for facts in await hypervisor.list_living("account:s", "")] == [
+            assert [facts.path for facts in await hypervisor.list_existing_objects("account:s", "")] == [
                 "account:s:cloudspace:dev"
             ]
             assert not list(options.folder.rglob("*.pid"))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from domain.model import ActionEnding, ActionResult, Claim, Request
+from domain.model import ActionEnding, ActionResult, BeginRequest, Request
 from tests.test_machines.site import MachineSite
 
 pytestmark = pytest.mark.stores("postgres")
@@ -78,7 +78,7 @@ async def test_an_account_remembers_what_it_paused_also_when_a_second_worker_goe
     await site.with_space()
     inventory, at = site.service.inventory, datetime.now(UTC)
     asked = Request(path=site.account, action="disable", requested_by="tester")
-    grant = (await inventory.begin_action(Claim(request=asked, run=f"run-{site.name}", at=at))).grant
+    grant = (await inventory.begin_action(BeginRequest(request=asked, run=f"run-{site.name}", at=at))).grant
     assert grant
     assert (await site.at_work("operate", grant)).info == {"paused": [site.space()]}
     assert (await site.at_work("operate", grant)).info == {"paused": [site.space()]}

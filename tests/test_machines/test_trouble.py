@@ -85,10 +85,10 @@ async def test_what_a_failed_creation_made_all_the_same_goes_with_its_record(sit
 async def test_what_was_not_answered_is_asked_again_and_done_once(site: MachineSite, kind: str) -> None:
     await site.with_machine()
     db = site.machine()
-    effects = await site.hypervisor.count_effects(db)
+    effects = await site.hypervisor.count_effective_orders(db)
     await site.fault(kind, db, verb="reboot", times=2)
     assert await site.to(db, "reboot") == "RUNNING"
-    assert await site.hypervisor.count_effects(db) == effects + 1
+    assert await site.hypervisor.count_effective_orders(db) == effects + 1
 
 
 async def test_a_cancelled_action_goes_back_here_and_outside(site: MachineSite) -> None:
@@ -154,7 +154,7 @@ async def test_what_a_creation_made_that_was_cut_off_goes_with_its_record(site: 
     await site.heal_faults()
     assert await site.status(db) == "VIRTUAL"
     assert await site.to(site.account, "destroy", cascade=True) == "DESTROYED"
-    assert await site.hypervisor.list_living(site.account, "") == []
+    assert await site.hypervisor.list_existing_objects(site.account, "") == []
     await site.at_rest()
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from domain import metrics
-from providers.sockets import free_port
+from providers.sockets import find_free_port
 from tests.patience import PATIENCE
 from tests.test_platform.site import ROOT, Site
 from tests.test_platform.test_observability import WEB, fetch
@@ -60,7 +60,7 @@ def test_latencies_have_buckets_up_to_an_hour() -> None:
 
 
 async def test_the_rules_fire_for_a_worker_that_is_really_stuck(site: Site) -> None:
-    port = free_port()
+    port = find_free_port()
     async with site.worker(RATCHET_METRICS=f"127.0.0.1:{port}"):
 
         async def served() -> str:

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from domain.limits import CAPS_BY_CLOUD
 from domain.permits import SHARE_SECONDS
-from store import clock
+from store import dbtime
 from store.schema import permits
 from tests.patience import PATIENCE
 from tests.test_platform.site import Site, Worker
@@ -108,13 +108,13 @@ def _stop(site: Site, worker: Worker, word: signal.Signals) -> Stop:
 
     def shortest(connection: sa.Connection) -> float:
         held = sa.select(permits.c.until).where(permits.c.cloud == CSP, permits.c.worker != "")
-        now = clock.read_micros(connection) / 1e6
+        now = dbtime.read_database_micros(connection) / 1e6
         return min((until - now for until in connection.execute(held).scalars()), default=0.0)
 
     at = time.monotonic()
     worker.process.send_signal(word)
     assert worker.process.pid
-    return Stop(worker.process.pid, at + site.database.run_transaction_here(shortest))
+    return Stop(worker.process.pid, at + site.database.run_transaction_blocking(shortest))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from starter.app import build_app
+from starter.app import build_cli_app
 from tests.cases import every_case
 from tests.test_platform.site import ROOT
 from workers import embedded
@@ -105,7 +105,7 @@ def test_no_password_is_written_down() -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_our_commands_exist_with_their_options(name: str) -> None:
-    build_app().parse_args(OURS[name]["command"], print_error=False, exit_on_error=False)
+    build_cli_app().parse_args(OURS[name]["command"], print_error=False, exit_on_error=False)
 
 
 def test_a_worker_is_given_longer_to_stop_than_it_takes() -> None:
@@ -242,7 +242,7 @@ def test_on_kubernetes_variables_are_settings() -> None:
 def test_on_kubernetes_commands_exist() -> None:
     for container in containers():
         if "args" in container:
-            build_app().parse_args(container["args"], print_error=False, exit_on_error=False)
+            build_cli_app().parse_args(container["args"], print_error=False, exit_on_error=False)
 
 
 def test_on_kubernetes_a_worker_has_time_to_drain_and_is_asked_where_it_answers() -> None:
@@ -281,7 +281,7 @@ def test_on_kubernetes_the_files_are_where_the_settings_look_for_them() -> None:
 def test_a_systemd_unit_runs_a_command_that_exists_and_lets_it_drain(unit: str) -> None:
     text = (ROOT / "deploy" / unit).read_text()
     (command,) = re.findall(r"^ExecStart=\S+/starter (.+)$", text, re.MULTILINE)
-    build_app().parse_args(shlex.split(command), print_error=False, exit_on_error=False)
+    build_cli_app().parse_args(shlex.split(command), print_error=False, exit_on_error=False)
     assert "NoNewPrivileges=yes" in text
     if (verify := shutil.which("systemd-analyze")) is not None:
         ran = subprocess.run([verify, "verify", "--man=no", ROOT / "deploy" / unit], capture_output=True, text=True)

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from client.connection import KEEP_ALIVE, connection_options
-from starter.errors import Exit
+from starter.errors import ExitCode
 from tests.chaos.wire import wire_to
 from tests.test_cli.shell import Cli, assert_told
 from tests.test_platform import gates
@@ -73,7 +73,7 @@ async def test_with_the_right_profile_every_command_goes_through(cli: Cli, made:
     made.mutual("prod", door, made.client)
     for words in ("--profile prod list mci", "--profile=prod locks", "--profile prod doctor"):
         ran = await cli(words)
-        assert ran.code == Exit.DONE, ran
+        assert ran.code == ExitCode.DONE, ran
     assert door in ran.out
     assert "TEMPORAL_PROFILE" not in os.environ, "the next command does not use it"
     ran = await cli("--profile prod worker --queues nonsense")
@@ -83,21 +83,21 @@ async def test_with_the_right_profile_every_command_goes_through(cli: Cli, made:
 async def test_the_doors_of_mutual_tls_say_why_they_stay_shut(cli: Cli, made: Files, door: str) -> None:
     made.mutual("prod", door, made.authority.issue("expired", days=-1))
     ran = await cli("--profile prod list mci")
-    assert_told(ran, Exit.USAGE, "the client certificate expired on 20")
+    assert_told(ran, ExitCode.USAGE, "the client certificate expired on 20")
     made.mutual("prod", door, made.stranger.issue("foreign"))
     ran = await cli("--profile prod list mci")
-    assert_told(ran, Exit.UNREACHABLE, f"Temporal at {door}: it hung up at once")
+    assert_told(ran, ExitCode.UNREACHABLE, f"Temporal at {door}: it hung up at once")
     assert "a client certificate that it trusts" in ran.err
     made.profile("prod", door, server_ca_cert_path=made.authority.file)
-    assert_told(await cli("--profile prod list mci"), Exit.UNREACHABLE, "it hung up at once")
+    assert_told(await cli("--profile prod list mci"), ExitCode.UNREACHABLE, "it hung up at once")
     made.mutual("prod", door, made.client, made.stranger)
     ran = await cli("--profile prod list mci")
-    assert_told(ran, Exit.UNREACHABLE, "its certificate is signed by nobody whom we trust")
+    assert_told(ran, ExitCode.UNREACHABLE, "its certificate is signed by nobody whom we trust")
     assert "server_ca_cert_path" in ran.err
     made.mutual("prod", door, Pair(made.client.cert, made.server.key))
-    assert_told(await cli("--profile prod list mci"), Exit.UNREACHABLE, "and its key do not belong together")
+    assert_told(await cli("--profile prod list mci"), ExitCode.UNREACHABLE, "and its key do not belong together")
     made.mutual("prod", door, Pair(made.toml, made.toml))
-    assert_told(await cli("--profile prod list mci"), Exit.UNREACHABLE, "is no PEM file")
+    assert_told(await cli("--profile prod list mci"), ExitCode.UNREACHABLE, "is no PEM file")
 
 
 async def test_a_server_whose_certificate_has_expired_is_not_trusted(
@@ -105,16 +105,16 @@ async def test_a_server_whose_certificate_has_expired_is_not_trusted(
 ) -> None:
     async with gates.tls(temporal_address, gates.context(made.authority.issue("old", days=-1))) as door:
         made.profile("prod", door, server_ca_cert_path=made.authority.file)
-        assert_told(await cli("--profile prod list mci"), Exit.UNREACHABLE, "its certificate has expired")
+        assert_told(await cli("--profile prod list mci"), ExitCode.UNREACHABLE, "its certificate has expired")
 
 
 async def test_tls_where_there_is_none_and_none_where_there_is(
     cli: Cli, made: Files, door: str, temporal_address: str
 ) -> None:
     made.profile("prod", temporal_address, server_ca_cert_path=made.authority.file)
-    assert_told(await cli("--profile prod list mci"), Exit.UNREACHABLE, "it does not speak TLS, and we do")
+    assert_told(await cli("--profile prod list mci"), ExitCode.UNREACHABLE, "it does not speak TLS, and we do")
     made.profile("prod", door)
-    assert_told(await cli("--profile prod list mci"), Exit.UNREACHABLE, "it hung up at once")
+    assert_told(await cli("--profile prod list mci"), ExitCode.UNREACHABLE, "it hung up at once")
 
 
 @pytest.mark.parametrize("status", [16, 7])
@@ -122,7 +122,7 @@ async def test_a_wrong_api_key_is_told_and_not_shown(cli: Cli, made: Files, stat
     async with gates.turning_away(gates.context(made.server), status, "Request unauthorized.") as door:
         made.profile("prod", door, f'api_key = "{KEY}"', server_ca_cert_path=made.authority.file)
         ran = await cli("--profile prod list mci")
-        assert_told(ran, Exit.UNREACHABLE, "it does not accept our API key or certificate")
+        assert_told(ran, ExitCode.UNREACHABLE, "it does not accept our API key or certificate")
         assert "TEMPORAL_API_KEY" in ran.err
         assert KEY not in ran.err + (await cli("--profile prod list mci --debug")).err
 
@@ -144,14 +144,14 @@ async def test_a_profile_that_is_none_is_told(cli: Cli, made: Files, toml: str, 
     made.toml.write_text(toml)
     for command in ("list mci", "demo", "worker", "setup"):
         ran = await cli(f"--profile {profile} {command}")
-        assert_told(ran, Exit.USAGE, words)
+        assert_told(ran, ExitCode.USAGE, words)
         assert KEY not in ran.err
     doctor = await cli(f"--profile {profile} doctor")
-    assert (doctor.code, words in doctor.out) == (Exit.UNREACHABLE, True)
+    assert (doctor.code, words in doctor.out) == (ExitCode.UNREACHABLE, True)
 
 
 async def test_a_profile_needs_a_name(cli: Cli) -> None:
-    assert_told(await cli("--profile"), Exit.USAGE, "--profile needs a name")
+    assert_told(await cli("--profile"), ExitCode.USAGE, "--profile needs a name")
 
 
 def test_a_connection_that_is_dead_is_noticed_soon_by_pings_that_a_server_bears(tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ from client import queries
 from client.payloads import data_converter
 from domain.wire import ACTIONS_QUEUE
 from starter import doctor
-from starter.errors import Exit
-from starter.stack import attribute_types
+from starter.errors import ExitCode
+from starter.stack import search_attribute_types
 from store import engine
-from store.migrate import newest_version
+from store.migrate import newest_schema_version
 from tests.patience import PATIENCE
 from tests.stack import ActionStack
 from tests.test_cli.shell import Cli
@@ -53,7 +53,7 @@ class Clinic:
         """What the doctor finds wrong, by what it is about."""
         ran = await self.cli(f"{words} -o json")
         found = {load["about"]: load for load in json.loads(ran.out) if load["mend"]}
-        assert (ran.code == Exit.DONE) is not bool(found)
+        assert (ran.code == ExitCode.DONE) is not bool(found)
         return found
 
     @asynccontextmanager
@@ -79,7 +79,7 @@ async def namespaces(on_sqlite: ActionStack) -> list[str]:
     for name in names:
         request = RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=kept)
         await client.workflow_service.register_namespace(request)
-    attributes = AddSearchAttributesRequest(namespace=names[0], search_attributes=attribute_types())
+    attributes = AddSearchAttributesRequest(namespace=names[0], search_attributes=search_attribute_types())
     await client.operator_service.add_search_attributes(attributes)
     return names
 
@@ -156,7 +156,7 @@ async def test_7_a_queue_that_nobody_serves(
     monkeypatch.setenv("TEMPORAL_NAMESPACE", namespaces[1])  # Temporal remembers for minutes who polled
     async with replace(clinic, namespace=namespaces[1]).worker(ACTIONS_QUEUE):
         ran = await clinic.cli("doctor")
-    assert ran.code == Exit.UNREACHABLE
+    assert ran.code == ExitCode.UNREACHABLE
     assert "nobody polls cloud-aws" in ran.out
     assert "nobody polls actions" not in ran.out
     assert "starter worker --queues cloud-aws" in ran.err
@@ -178,7 +178,7 @@ async def test_9_a_schema_that_the_workers_do_not_know(clinic: Clinic) -> None:
             other.execute("UPDATE alembic_version SET version_num = '9999'")
         other.close()
         found = (await clinic.ill())["store"]
-    assert f"has schema 9999, not {newest_version()}" in found["found"]
+    assert f"has schema 9999, not {newest_schema_version()}" in found["found"]
     assert found["mend"] == "starter migrate"
 
 

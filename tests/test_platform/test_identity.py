@@ -8,7 +8,7 @@ import pytest
 
 from client.actions import ActionClient
 from client.connection import connect_temporal
-from client.identity import forget_registered_store, read_registered_store, register_store
+from client.storeregistry import forget_registered_store, read_registered_store, register_store
 from domain.errors import Refused
 from starter.doctor import _check_store
 from workers import embedded

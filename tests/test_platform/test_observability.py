@@ -16,7 +16,7 @@ import pytest
 
 from domain import metrics
 from domain.model import Request
-from providers.sockets import free_port
+from providers.sockets import find_free_port
 from tests.patience import PATIENCE
 from tests.test_platform.collector import Seen, collecting
 from tests.test_platform.forkserver import ForkServer
@@ -47,7 +47,7 @@ async def watched(
 ) -> AsyncIterator[Watched]:
     with collecting() as collector:
         async with open_postgres_site(tmp_path_factory.mktemp("watched"), postgres_url, forkserver) as site:
-            port = free_port()
+            port = find_free_port()
             site.environment["RATCHET_TRACES"] = collector.url
             async with site.worker(RATCHET_METRICS=f"127.0.0.1:{port}") as worker:
                 await story(site)

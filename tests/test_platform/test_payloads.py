@@ -20,16 +20,16 @@ from temporalio.converter import ActivitySerializationContext, DataConverter, Wo
 from temporalio.exceptions import ApplicationError
 
 from client.actions import ActionClient
-from client.codec import CodecServer, codec_token, serve_in_threads
+from client.codec import CodecServer, load_codec_token, serve_in_threads
 from client.encryption import (
     ENCRYPTED_ENCODING,
     EncryptionCodec,
     EncryptionKeys,
+    PayloadSeal,
     RefusedPayload,
-    Seal,
     UnreadablePayload,
     load_keys,
-    seal_of,
+    seal_of_context,
 )
 from client.payloads import data_converter, tolerant_converter
 from client.queries import PAGE_SIZE
@@ -89,41 +89,41 @@ async def test_plaintext_is_refused_and_the_error_says_what_to_do(tmp_path: Path
     assert b"hunter2" not in marked.SerializeToString(), "whoever forgets to look finds nothing to read"
 
 
-WEB, SHOP = Seal("default", "workflow", "ns:web"), Seal("default", "workflow", "ns:shop")
-BEGIN = Seal("default", "activity begin", "ns:web")
-ELSEWHERE: dict[str, tuple[Seal, Seal]] = {
+WEB, SHOP = PayloadSeal("default", "workflow", "ns:web"), PayloadSeal("default", "workflow", "ns:shop")
+BEGIN = PayloadSeal("default", "activity begin", "ns:web")
+ELSEWHERE: dict[str, tuple[PayloadSeal, PayloadSeal]] = {
     "workflow": (WEB, SHOP),
     "namespace": (WEB, replace(WEB, namespace="other")),
     "activity's name": (BEGIN, replace(BEGIN, field="activity finish")),
     "activity's workflow": (BEGIN, replace(BEGIN, owner="ns:shop")),
     "from activity to workflow": (BEGIN, WEB),
     "from workflow to activity": (WEB, BEGIN),
-    "call": (Seal("default", "call", "read-1"), Seal("default", "call", "read-2")),
-    "schedule's memo": (Seal("default", "schedule"), WEB),
-    "outside to activity": (Seal("default", "outside"), BEGIN),
-    "outside to schedule": (Seal("default", "outside"), Seal("default", "schedule")),
-    "outside of another namespace": (Seal("other", "outside"), WEB),
-    "another schedule's run": (WEB, Seal("default", "workflow", "ns:shop-2026-11-16T10:20:00Z")),
+    "call": (PayloadSeal("default", "call", "read-1"), PayloadSeal("default", "call", "read-2")),
+    "schedule's memo": (PayloadSeal("default", "schedule"), WEB),
+    "outside to activity": (PayloadSeal("default", "outside"), BEGIN),
+    "outside to schedule": (PayloadSeal("default", "outside"), PayloadSeal("default", "schedule")),
+    "outside of another namespace": (PayloadSeal("other", "outside"), WEB),
+    "another schedule's run": (WEB, PayloadSeal("default", "workflow", "ns:shop-2026-11-16T10:20:00Z")),
 }
 
 
 @pytest.mark.parametrize("case", ELSEWHERE)
 async def test_a_payload_is_good_only_where_it_belongs(case: str) -> None:
     ours, (there, here) = codec("a", a=OLD), ELSEWHERE[case]
-    [sealed] = await ours.sealing(there).encode([SAID])
-    assert await ours.sealing(there).decode([sealed]) == [SAID]
+    [sealed] = await ours.with_seal(there).encode([SAID])
+    assert await ours.with_seal(there).decode([sealed]) == [SAID]
     with pytest.raises(RefusedPayload, match="it belongs to"):
-        await ours.sealing(here).decode([sealed])
+        await ours.with_seal(here).decode([sealed])
     sealed.metadata["sealed-to"] = str(here).encode()  # whoever writes another place on it needs the key
     with pytest.raises(UnreadablePayload, match="does not fit"):
-        await ours.sealing(here).decode([sealed])
+        await ours.with_seal(here).decode([sealed])
 
 
-@pytest.mark.parametrize("found", [Seal("default", "outside"), WEB])
-async def test_what_a_person_typed_and_what_a_schedule_starts_is_taken(found: Seal) -> None:
-    [sealed] = await codec("a", a=OLD).sealing(found).encode([SAID])
-    started = Seal("default", "workflow", "ns:web-2026-11-16T10:20:00Z")
-    assert await codec("a", a=OLD).sealing(started).decode([sealed]) == [SAID]
+@pytest.mark.parametrize("found", [PayloadSeal("default", "outside"), WEB])
+async def test_what_a_person_typed_and_what_a_schedule_starts_is_taken(found: PayloadSeal) -> None:
+    [sealed] = await codec("a", a=OLD).with_seal(found).encode([SAID])
+    started = PayloadSeal("default", "workflow", "ns:web-2026-11-16T10:20:00Z")
+    assert await codec("a", a=OLD).with_seal(started).decode([sealed]) == [SAID]
 
 
 async def test_a_payload_without_a_place_is_refused() -> None:
@@ -138,9 +138,9 @@ def test_the_places_are_those_that_temporals_sdk_tells() -> None:
     def activity(workflow_id: str | None) -> ActivitySerializationContext:
         return ActivitySerializationContext("n", "7", "begin", "actions", workflow_id, "W", is_local=True)
 
-    assert seal_of(WorkflowSerializationContext("n", "w")) == Seal("n", "workflow", "w")
-    assert seal_of(activity("w")) == Seal("n", "activity begin", "w")
-    assert seal_of(activity(None)) == seal_of(activity("")) == Seal("n", "call", "7")
+    assert seal_of_context(WorkflowSerializationContext("n", "w")) == PayloadSeal("n", "workflow", "w")
+    assert seal_of_context(activity("w")) == PayloadSeal("n", "activity begin", "w")
+    assert seal_of_context(activity(None)) == seal_of_context(activity("")) == PayloadSeal("n", "call", "7")
 
 
 @pytest.mark.parametrize("part", ["key", "text", "name"])
@@ -281,37 +281,37 @@ async def test_the_codec_endpoint_wants_its_token(endpoint: CodecServer) -> None
 
 @pytest.mark.parametrize(
     ("path", "seal"),
-    [("encode", Seal("default", "outside")), ("workflow/ns%3Aweb/encode", WEB), ("workflow/ns:web/encode", WEB)],
+    [("encode", PayloadSeal("default", "outside")), ("workflow/ns%3Aweb/encode", WEB), ("workflow/ns:web/encode", WEB)],
 )
 async def test_what_is_encoded_belongs_to_the_workflow_that_the_address_names(
-    endpoint: CodecServer, path: str, seal: Seal
+    endpoint: CodecServer, path: str, seal: PayloadSeal
 ) -> None:
     status, answer, _ = post(f"{endpoint.url}/{TOKEN}/{path}", await body(SAID))
     [sealed] = Parse(answer, Payloads()).payloads
     assert (status, sealed.metadata["sealed-to"]) == (200, str(seal).encode())
-    assert await codec("a", a=OLD).sealing(WEB).decode([sealed]) == [SAID]
+    assert await codec("a", a=OLD).with_seal(WEB).decode([sealed]) == [SAID]
 
 
 async def test_the_endpoint_decrypts_for_its_own_namespace_only(endpoint: CodecServer) -> None:
-    [other] = await codec("a", a=OLD).sealing(replace(WEB, namespace="other")).encode([SAID])
+    [other] = await codec("a", a=OLD).with_seal(replace(WEB, namespace="other")).encode([SAID])
     status, answer, _ = post(f"{endpoint.url}/{TOKEN}/decode", await body(other))
     assert (status, answer) == (400, "it belongs to namespace other, not to default")
 
 
 def test_a_token_file_is_short_or_open_or_good(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    assert len({codec_token(None), codec_token(None)}) == 2, "each start makes a new one"
+    assert len({load_codec_token(None), load_codec_token(None)}) == 2, "each start makes a new one"
     with pytest.raises(Refused, match="cannot be read"):
-        codec_token(file)
+        load_codec_token(file)
     file.write_text("short")
     file.chmod(0o600)
     with pytest.raises(Refused, match="must be 24 to 200"):
-        codec_token(file)
+        load_codec_token(file)
     file.write_text(f"{TOKEN}\n")
-    assert codec_token(file) == TOKEN
+    assert load_codec_token(file) == TOKEN
     file.chmod(0o644)
     with pytest.raises(Refused, match="can be read by others"):
-        codec_token(file)
+        load_codec_token(file)
 
 
 def test_a_port_that_is_taken_is_told(endpoint: CodecServer) -> None:

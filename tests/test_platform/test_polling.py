@@ -36,7 +36,7 @@ def cancel_loop(_worker: Worker) -> None:
     """Somebody cancels a task that is not his own."""
     for task in asyncio.all_tasks():
         frame = getattr(task.get_coro(), "cr_frame", None)
-        if frame and frame.f_code.co_name == "poll_until_told" and frame.f_locals["queue"] == BROKEN:
+        if frame and frame.f_code.co_name == "poll_until_stopped" and frame.f_locals["queue"] == BROKEN:
             task.cancel()
             return
     raise AssertionError("no such loop")

@@ -17,7 +17,7 @@ import pytest
 from client.documents import UnreadableDocument, read_document
 from domain.errors import Refused
 from providers.aws.connection import CredentialsSource
-from providers.aws.credentials import check_offline
+from providers.aws.credentials import check_prerequisites
 from tests.test_platform.site import ROOT
 from workers import embedded
 from workers.crm import platform_file
@@ -118,9 +118,9 @@ def test_credentials_that_others_may_read_are_refused(tmp_path: Path) -> None:
     file.chmod(0o640)
     source = CredentialsSource.model_validate({"source": "file", "path": str(file)})
     with pytest.raises(Refused, match="can be used by others"):
-        check_offline(source)
+        check_prerequisites(source)
     file.chmod(0o600)
-    check_offline(source)
+    check_prerequisites(source)
 
 
 def test_two_organizations_never_share_a_token_file() -> None:

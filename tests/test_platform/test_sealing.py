@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 from client.actions import ActionClient
 from client.codec import CodecServer, serve_in_threads
 from client.connect_errors import translate_errors
-from client.encryption import EncryptionCodec, RefusedPayload, Seal, load_keys
+from client.encryption import EncryptionCodec, PayloadSeal, RefusedPayload, load_keys
 from client.errors import Unreachable
 from client.payloads import data_converter
 from domain import wire
@@ -207,7 +207,7 @@ async def test_temporals_own_cli_signals_through_the_codec_endpoint_and_not_with
             (43, ["--codec-endpoint", endpoint.url, "--codec-auth", f"Bearer {TOKEN}"]),
         ):
             told = ["--input", json.dumps({"cloudlet": "berlin", "clients": clients})]
-            process = await asyncio.create_subprocess_exec(embedded.find_binary(), *words, *told, *more)
+            process = await asyncio.create_subprocess_exec(embedded.find_temporal_binary(), *words, *told, *more)
             assert await until(process.wait()) == 0
             assert await memory(sealed, "lead") == ({"berlin": clients} if more else before)
 
@@ -219,9 +219,9 @@ async def test_what_is_sealed_to_one_namespace_is_refused_in_another(sealed: Act
         sealed.server.address, namespace="elsewhere", plugins=[temporal_plugin(payloads=data_converter(given))]
     )
     [ours] = await sealed.client.data_converter.encode(["secret"])
-    seals = {Seal.parse(ours.metadata["sealed-to"].decode()).namespace}
+    seals = {PayloadSeal.parse(ours.metadata["sealed-to"].decode()).namespace}
     [theirs] = await other.data_converter.encode(["secret"])
-    seals.add(Seal.parse(theirs.metadata["sealed-to"].decode()).namespace)
+    seals.add(PayloadSeal.parse(theirs.metadata["sealed-to"].decode()).namespace)
     assert seals == {"default", "elsewhere"}
     with pytest.raises(ApplicationError, match="of namespace elsewhere, not to"):
         await sealed.client.data_converter.decode([theirs], [str])
@@ -236,7 +236,7 @@ async def test_every_payload_of_an_action_names_its_workflow(sealed: ActionStack
     assert {seal.field.split()[0] for seal in found} == {"workflow", "activity"}
 
 
-def seals_in(value: Any) -> list[Seal]:
+def seals_in(value: Any) -> list[PayloadSeal]:
     """The seals of all payloads within a history as JSON."""
     if isinstance(value, list):
         return [seal for each in value for seal in seals_in(each)]
@@ -245,5 +245,5 @@ def seals_in(value: Any) -> list[Seal]:
     found = [seal for each in value.values() for seal in seals_in(each)]
     metadata = value.get("metadata")
     if isinstance(metadata, dict) and "sealed-to" in metadata:
-        found.append(Seal.parse(base64.b64decode(metadata["sealed-to"]).decode()))
+        found.append(PayloadSeal.parse(base64.b64decode(metadata["sealed-to"]).decode()))
     return found

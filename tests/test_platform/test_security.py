@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from activities.proofs import new_key
+from activities.proofs import generate_key_pair
 from gateway.tokens import hash_token
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.security import CHECKS
 from store.engine import Database
 from store.history import history_line
@@ -70,7 +70,7 @@ def production(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli: Cli, store:
     etc = tmp_path / "etc"
     etc.mkdir()
     documents = {
-        "identities.yaml": {"subjects": {"wanda": {"keys": [new_key()[1]]}}},
+        "identities.yaml": {"subjects": {"wanda": {"keys": [generate_key_pair()[1]]}}},
         "tokens.yaml": {"tokens": [{"name": "ci", "hash": hash_token("t" * 40)}]},
     }
     for name, document in documents.items():
@@ -97,14 +97,14 @@ async def missing(cli: Cli) -> dict[str, dict[str, str]]:
     checks = json.loads(ran.out)
     assert [check["about"] for check in checks] == list(CHECKS)
     found = {check["about"]: check for check in checks if check["mend"]}
-    assert ran.code == (Exit.FAILED if found else Exit.DONE)
+    assert ran.code == (ExitCode.FAILED if found else ExitCode.DONE)
     return found
 
 
 async def test_the_production_example_is_green(production: Cli) -> None:
     assert await missing(production) == {}
     ran = await production("doctor --security")
-    assert (ran.code, ran.out.count("ok ")) == (Exit.DONE, len(CHECKS)), ran.out + ran.err
+    assert (ran.code, ran.out.count("ok ")) == (ExitCode.DONE, len(CHECKS)), ran.out + ran.err
 
 
 async def test_the_default_names_what_is_missing_and_what_to_do(cli: Cli) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import sqlalchemy as sa
 
-from starter.errors import Exit
+from starter.errors import ExitCode
 from store.engine import Database
 from store.migrate import migrate_schema
 from tests.stack import fresh_database
@@ -28,7 +28,7 @@ def newer(postgres_url: str) -> str:
     """A store of a version that is yet to come."""
     database = Database(url := fresh_database(postgres_url))
     migrate_schema(database)
-    database.run_transaction_here(
+    database.run_transaction_blocking(
         lambda connection: connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     )
     database.close()
@@ -39,36 +39,56 @@ def newer(postgres_url: str) -> str:
 def forbidden(postgres_url: str) -> str:
     """A store whose user may look but not touch."""
     database = Database(url := fresh_database(postgres_url))
-    database.run_transaction_here(lambda connection: connection.execute(sa.text("CREATE ROLE onlooker LOGIN")))
-    database.run_transaction_here(
+    database.run_transaction_blocking(lambda connection: connection.execute(sa.text("CREATE ROLE onlooker LOGIN")))
+    database.run_transaction_blocking(
         lambda connection: connection.execute(sa.text("REVOKE ALL ON SCHEMA public FROM PUBLIC"))
     )
     database.close()
     return str(sa.make_url(url).set(username="onlooker"))
 
 
-BAD: dict[str, tuple[dict[str, str], Exit, str, str]] = {
+BAD: dict[str, tuple[dict[str, str], ExitCode, str, str]] = {
     "nobody there": (
         {"RATCHET_STORE_URL": "postgresql://me:hunter2@127.0.0.1:1/ratchet"},
-        Exit.UNREACHABLE,
+        ExitCode.UNREACHABLE,
         "the store did not answer",
         "RATCHET_STORE_URL",
     ),
-    "no URL": ({"RATCHET_STORE_URL": "hunter2"}, Exit.USAGE, "the store's URL cannot be read", "postgresql://user"),
-    "newer": ({"RATCHET_STORE_URL": "{newer}"}, Exit.USAGE, "has schema 9999, which is newer", "upgrade this program"),
+    "no URL": ({"RATCHET_STORE_URL": "hunter2"}, ExitCode.USAGE, "the store's URL cannot be read", "postgresql://user"),
+    "newer": (
+        {"RATCHET_STORE_URL": "{newer}"},
+        ExitCode.USAGE,
+        "has schema 9999, which is newer",
+        "upgrade this program",
+    ),
     "no rights": (
         {"RATCHET_STORE_URL": "{forbidden}"},
-        Exit.USAGE,
+        ExitCode.USAGE,
         "the store denies access",
         "the right to create",
     ),
-    "pool": ({"RATCHET_STORE_POOL": "0"}, Exit.USAGE, "store_pool: Input should be greater", "RATCHET_*"),
-    "policy": ({"RATCHET_POLICY_FILE": "/nowhere"}, Exit.USAGE, "the policy file /nowhere cannot be read", "examples/"),
-    "keys": ({"RATCHET_KEYS_FILE": "/nowhere"}, Exit.USAGE, "the keys file /nowhere cannot be read", "openssl rand"),
-    "metrics": ({"RATCHET_METRICS": "somewhere"}, Exit.USAGE, "metrics cannot be served", "127.0.0.1:9464"),
-    "server": ({"TEMPORAL_ADDRESS": "127.0.0.1:1"}, Exit.UNREACHABLE, "connection refused", "starter up"),
-    "namespace": ({"TEMPORAL_NAMESPACE": "nowhere"}, Exit.UNREACHABLE, "no namespace 'nowhere'", "TEMPORAL_NAMESPACE"),
-    "profile": ({"TEMPORAL_PROFILE": "nowhere"}, Exit.USAGE, "Profile 'nowhere' not found", "TEMPORAL_CONFIG_FILE"),
+    "pool": ({"RATCHET_STORE_POOL": "0"}, ExitCode.USAGE, "store_pool: Input should be greater", "RATCHET_*"),
+    "policy": (
+        {"RATCHET_POLICY_FILE": "/nowhere"},
+        ExitCode.USAGE,
+        "the policy file /nowhere cannot be read",
+        "examples/",
+    ),
+    "keys": (
+        {"RATCHET_KEYS_FILE": "/nowhere"},
+        ExitCode.USAGE,
+        "the keys file /nowhere cannot be read",
+        "openssl rand",
+    ),
+    "metrics": ({"RATCHET_METRICS": "somewhere"}, ExitCode.USAGE, "metrics cannot be served", "127.0.0.1:9464"),
+    "server": ({"TEMPORAL_ADDRESS": "127.0.0.1:1"}, ExitCode.UNREACHABLE, "connection refused", "starter up"),
+    "namespace": (
+        {"TEMPORAL_NAMESPACE": "nowhere"},
+        ExitCode.UNREACHABLE,
+        "no namespace 'nowhere'",
+        "TEMPORAL_NAMESPACE",
+    ),
+    "profile": ({"TEMPORAL_PROFILE": "nowhere"}, ExitCode.USAGE, "Profile 'nowhere' not found", "TEMPORAL_CONFIG_FILE"),
 }
 
 

@@ -18,7 +18,7 @@ def _empty_database(backend: str, request: pytest.FixtureRequest) -> str:
         return f"sqlite:///{directory}/cloud.db"
     url: str = request.getfixturevalue("postgres_url")
     database = Database(url)
-    database.run_transaction_here(metadata.drop_all)
+    database.run_transaction_blocking(metadata.drop_all)
     database.close()
     return url
 
@@ -32,7 +32,7 @@ def url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def database(url: str) -> Iterator[Database]:
     database = Database(url)
-    database.run_transaction_here(create_tables)
+    database.run_transaction_blocking(create_tables)
     yield database
     database.close()
 

@@ -23,7 +23,7 @@ NAME, PATH = "shelf", "account:a:disk:d1"
 
 def _switch(connection: sa.Connection, state: str, token: str, epoch: int = 1) -> HypervisorObject:
     order = LedgerOrder(PATH, "disk", "switch", token, epoch)
-    return HYPERVISOR_LEDGER.carry_out_once(connection, order, lambda old: replace(old, state=state))
+    return HYPERVISOR_LEDGER.carry_out_order_once(connection, order, lambda old: replace(old, state=state))
 
 
 async def _call(provider: SimulatedProvider, state: str, token: str, epoch: int = 1) -> HypervisorObject:
@@ -107,4 +107,4 @@ async def test_a_database_that_fails_is_a_provider_that_is_not_there() -> None:
             raise StoreUnavailable("gone")
 
     with pytest.raises(Unavailable, match="the database of the simulated hosts failed: gone"):
-        await SimulatedHosts(Away()).list_all_tenants()
+        await SimulatedHosts(Away()).list_all_tenancies()

@@ -96,7 +96,7 @@ async def test_two_processes_together_keep_to_the_quota_and_to_one_vm_per_token(
 @pytest.mark.parametrize("make_tables", [create_tables, ledger.create_tables], ids=["clouds", "services"])
 def test_several_processes_may_make_the_tables_at_once(url: str, make_tables: Callable[[sa.Connection], None]) -> None:
     first = Database(url)
-    first.run_transaction_here(
+    first.run_transaction_blocking(
         lambda connection: None
     )  # a new SQLite file does not bear being opened by several at once
     first.close()
@@ -107,7 +107,7 @@ def test_several_processes_may_make_the_tables_at_once(url: str, make_tables: Ca
         database = Database(url)
         try:
             start.wait()
-            database.run_transaction_here(make_tables)
+            database.run_transaction_blocking(make_tables)
         except BaseException as error:
             errors.append(error)
         finally:

@@ -30,7 +30,7 @@ def crowded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     url = f"sqlite:///{file}" if request.param == "sqlite" else request.getfixturevalue("empty_postgres")()
     database = Database(url)
     migrate_schema(database)
-    database.run_transaction_here(fill)
+    database.run_transaction_blocking(fill)
     yield database
     database.close()
 
@@ -65,7 +65,9 @@ def sqlite_url(migrated_sqlite: Path, tmp_path: Path) -> str:
 def emptied_postgres_url(migrated_postgres: str) -> str:
     database = Database(migrated_postgres)
     tables = ", ".join(set(metadata.tables) - {"store_identity"})
-    database.run_transaction_here(lambda connection: connection.execute(sa.text(f"TRUNCATE {tables} RESTART IDENTITY")))
+    database.run_transaction_blocking(
+        lambda connection: connection.execute(sa.text(f"TRUNCATE {tables} RESTART IDENTITY"))
+    )
     database.close()
     return migrated_postgres
 

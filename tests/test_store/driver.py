@@ -14,7 +14,7 @@ from domain.model import (
     ActionEnding,
     ActionResult,
     Admission,
-    Claim,
+    BeginRequest,
     Grant,
     HistoryLine,
     Outcome,
@@ -46,10 +46,10 @@ def group(name: str = "front", size: int = 2, csp: str = "aws", region: str = "e
 
 def claim(
     path: str, action: str, run: str = "", at: datetime = NOON, started: datetime | None = None, **request: Any
-) -> Claim:
+) -> BeginRequest:
     """A claim of a run that nobody else has, unless one is named."""
     run = run or f"run-{next(_runs)}"
-    return Claim(request=Request(path=path, action=action, **request), run=run, at=at, started=started)
+    return BeginRequest(request=Request(path=path, action=action, **request), run=run, at=at, started=started)
 
 
 class StoreDriver:
@@ -70,7 +70,7 @@ class StoreDriver:
         return await self.inventory.begin_action(claim(path, action, run, self.now(), **request))
 
     async def check(self, path: str, action: str, run: str = "", **request: Any) -> Admission:
-        return await self.inventory.check_admission(claim(path, action, run, self.now(), **request))
+        return await self.inventory.preview_admission(claim(path, action, run, self.now(), **request))
 
     async def grant(self, path: str, action: str, run: str = "", **request: Any) -> Grant:
         """Begin, which must succeed; a creation goes on until its VMs are there."""
@@ -151,4 +151,6 @@ def dumped(connection: sa.Connection) -> Dump:
 def blocked(driver: StoreDriver) -> bool:
     """Does a statement of this database, which is PostgreSQL, wait for a lock?"""
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    return bool(driver.database.run_transaction_here(lambda connection: connection.execute(sa.text(query)).scalar()))
+    return bool(
+        driver.database.run_transaction_blocking(lambda connection: connection.execute(sa.text(query)).scalar())
+    )

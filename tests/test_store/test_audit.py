@@ -58,7 +58,7 @@ async def test_actions_begin_and_end_in_the_middle_of_a_verify_which_does_not_se
     assert (found.actions, found.objects, found.lines, found.open, found.findings) == (1, 6, lines, [], [])
     after = await driver.inventory.read_audit_snapshot("")
     assert (after.actions, after.objects, after.findings) == (3, 9, [])
-    assert sorted(await driver.inventory.paths_begun_since(found.last)) == [f"{NS}:mci:other", WEB]
+    assert sorted(await driver.inventory.list_paths_begun_since(found.last)) == [f"{NS}:mci:other", WEB]
 
 
 async def test_a_reader_cannot_write(driver: StoreDriver) -> None:
@@ -68,7 +68,7 @@ async def test_a_reader_cannot_write(driver: StoreDriver) -> None:
     if driver.database.sqlite:
         pytest.skip("SQLite has no such transaction")
     with pytest.raises(Exception, match="read-only"):
-        await driver.database.read_snapshot(lambda connection: connection.execute(change))
+        await driver.database.run_in_snapshot(lambda connection: connection.execute(change))
 
 
 async def test_pages_miss_nothing_and_read_nothing_twice(driver: StoreDriver, small_pages: None) -> None:
@@ -138,7 +138,7 @@ async def test_every_page_is_found_by_an_index(driver: StoreDriver, prefix: str)
             told.extend(row[-1] for row in rows)
 
     await driver.make()
-    await driver.database.read_snapshot(plan)
+    await driver.database.run_in_snapshot(plan)
     assert not [line for line in told if "TEMP B-TREE" in line], told
     if prefix:
         assert not [line for line in told if line.startswith("SCAN") and "actions_open" not in line], told

@@ -12,33 +12,33 @@ import sqlalchemy as sa
 from domain.errors import Refused
 from domain.mci.messages import (
     AddVms,
-    HeldConnection,
-    HoldConnection,
+    ConnectionLock,
+    ConnectionLockRequest,
     LeavePlaceResult,
-    PlaceNeeds,
+    PlaceRequirements,
     SurveyedVm,
     SurveyOrder,
     VmCorrection,
 )
-from domain.model import Claim, Request
-from store import clock
+from domain.model import BeginRequest, Request
+from store import dbtime
 from store.mci.tables import connections
 from tests.test_store.driver import FRONT_1, NOON, NS, WEB, StoreDriver, group
 
 PLACE = "aws/eu-1"
 OTHER = f"{NS}:mci:other"
-WANTS = PlaceNeeds(place=PLACE, specs=["small"], images=["ubuntu-24.04"])
+WANTS = PlaceRequirements(place=PLACE, specs=["small"], images=["ubuntu-24.04"])
 
 
 LASTS = timedelta(seconds=30)
 
 
-def wish(holder: str, generation: int = 7) -> HoldConnection:
-    return HoldConnection(NS, PLACE, holder, LASTS, generation)
+def wish(holder: str, generation: int = 7) -> ConnectionLockRequest:
+    return ConnectionLockRequest(NS, PLACE, holder, LASTS, generation)
 
 
-async def held(driver: StoreDriver, holder: str, generation: int = 7) -> HeldConnection:
-    found = await driver.book.hold_connection(wish(holder, generation))
+async def held(driver: StoreDriver, holder: str, generation: int = 7) -> ConnectionLock:
+    found = await driver.book.acquire_connection_lock(wish(holder, generation))
     assert found
     return found
 
@@ -58,19 +58,19 @@ async def begun(driver: StoreDriver, *paths: str) -> None:
 async def prepared(driver: StoreDriver, holder: str = "a") -> None:
     mine = await held(driver, holder)
     for what in ("vnet", "securityGroup", "sshKey"):
-        assert await driver.book.record_resource(mine, LASTS, what, f"id-{what}")
-    await driver.book.release_connection_hold(mine)
+        assert await driver.book.record_shared_resource(mine, LASTS, what, f"id-{what}")
+    await driver.book.release_connection_lock(mine)
 
 
 async def test_a_connection_has_one_holder_at_a_time(driver: StoreDriver) -> None:
     first = await held(driver, "a")
     assert (first.generation, first.resources) == (7, {})
-    assert await driver.book.hold_connection(wish("b")) is None
-    assert await driver.book.renew_hold(first, LASTS), "it may go on holding"
-    await driver.book.release_connection_hold(replace(first, epoch=first.epoch - 1))
-    assert await driver.book.hold_connection(wish("b")) is None, "only the holder lets go"
-    await driver.book.release_connection_hold(first)
-    assert not await driver.book.renew_hold(first, LASTS), "what was let go of is gone"
+    assert await driver.book.acquire_connection_lock(wish("b")) is None
+    assert await driver.book.renew_connection_lock(first, LASTS), "it may go on holding"
+    await driver.book.release_connection_lock(replace(first, epoch=first.epoch - 1))
+    assert await driver.book.acquire_connection_lock(wish("b")) is None, "only the holder lets go"
+    await driver.book.release_connection_lock(first)
+    assert not await driver.book.renew_connection_lock(first, LASTS), "what was let go of is gone"
     second = await held(driver, "b", generation=9)
     assert (second.generation, second.resources) == (9, {}), "made anew: a generation of its own"
     assert second.epoch > first.epoch
@@ -78,13 +78,13 @@ async def test_a_connection_has_one_holder_at_a_time(driver: StoreDriver) -> Non
 
 async def test_a_holder_that_died_is_followed_by_one_that_goes_on_where_it_stopped(driver: StoreDriver) -> None:
     dead = await held(driver, "a")
-    assert await driver.book.record_resource(dead, LASTS, "vnet", "v-1")
-    assert await driver.book.record_resource(dead, LASTS, "securityGroup", "")
-    assert await driver.book.hold_connection(wish("b")) is None
+    assert await driver.book.record_shared_resource(dead, LASTS, "vnet", "v-1")
+    assert await driver.book.record_shared_resource(dead, LASTS, "securityGroup", "")
+    assert await driver.book.acquire_connection_lock(wish("b")) is None
     await expired(driver)
     heir = await held(driver, "b", generation=9)
     assert (heir.generation, heir.resources) == (7, {"vnet": "v-1", "securityGroup": ""})
-    assert not await driver.book.record_resource(dead, LASTS, "securityGroup", "s-1"), (
+    assert not await driver.book.record_shared_resource(dead, LASTS, "securityGroup", "s-1"), (
         "the dead one writes nothing any more"
     )
     assert await driver.book.read_shared_resources(NS, PLACE) == {"vnet": "v-1", "securityGroup": ""}
@@ -95,10 +95,10 @@ async def test_a_hold_that_was_lost_does_not_come_back_when_it_is_renewed(driver
     await prepared(driver)
     frozen = await held(driver, "a")
     await expired(driver)
-    await driver.book.release_connection_hold(await held(driver, "b"))
-    assert not await driver.book.renew_hold(frozen, LASTS)
-    assert not await driver.book.record_resource(frozen, LASTS, "sshKey", "")
-    assert not await driver.book.finish_leaving(frozen, WEB)
+    await driver.book.release_connection_lock(await held(driver, "b"))
+    assert not await driver.book.renew_connection_lock(frozen, LASTS)
+    assert not await driver.book.record_shared_resource(frozen, LASTS, "sshKey", "")
+    assert not await driver.book.finish_leaving_place(frozen, WEB)
     assert (await driver.book.read_shared_resources(NS, PLACE))["sshKey"] == "id-sshKey"
 
 
@@ -108,8 +108,8 @@ async def test_another_worker_with_the_same_work_takes_it_over_at_once_and_the_f
     first = await held(driver, "a")
     second = await held(driver, "a")
     assert second.epoch > first.epoch
-    assert not await driver.book.record_resource(first, LASTS, "vnet", "v-1")
-    assert await driver.book.record_resource(second, LASTS, "vnet", "v-1")
+    assert not await driver.book.record_shared_resource(first, LASTS, "vnet", "v-1")
+    assert await driver.book.record_shared_resource(second, LASTS, "vnet", "v-1")
 
 
 async def test_a_hold_is_reckoned_by_the_clock_of_the_database(driver: StoreDriver, rival: StoreDriver) -> None:
@@ -118,14 +118,16 @@ async def test_a_hold_is_reckoned_by_the_clock_of_the_database(driver: StoreDriv
     [until] = await driver.database.run_transaction(
         lambda connection: connection.execute(sa.select(connections.c.held_until)).one()
     )
-    now = await rival.database.run_transaction(clock.read_now)
+    now = await rival.database.run_transaction(dbtime.read_database_time)
     assert timedelta(seconds=20) < until - now <= LASTS
-    assert await rival.book.hold_connection(wish("b")) is None
+    assert await rival.book.acquire_connection_lock(wish("b")) is None
 
 
 async def test_of_many_that_want_to_hold_exactly_one_does(driver: StoreDriver, rival: StoreDriver) -> None:
     wishes = [(each, f"h{n}") for n in range(10) for each in (driver, rival)]
-    got = await asyncio.gather(*(driver.book.hold_connection(wish(f"{name}-{id(driver)}")) for driver, name in wishes))
+    got = await asyncio.gather(
+        *(driver.book.acquire_connection_lock(wish(f"{name}-{id(driver)}")) for driver, name in wishes)
+    )
     assert len([found for found in got if found]) == 1
 
 
@@ -146,11 +148,11 @@ async def test_the_last_one_to_leave_removes_what_is_shared(driver: StoreDriver)
     assert await driver.book.leave_place(wish("a"), WEB) is LeavePlaceResult.SHARED
     assert await driver.book.leave_place(wish("a"), WEB) is LeavePlaceResult.SHARED, "asked again, it has left already"
     assert await driver.book.leave_place(wish("b"), OTHER) is LeavePlaceResult.LAST
-    assert await driver.book.hold_connection(wish("c")) is None, "it holds the place while it removes"
+    assert await driver.book.acquire_connection_lock(wish("c")) is None, "it holds the place while it removes"
     mine = await held(driver, "b")
     for what in ("sshKey", "securityGroup", "vnet"):
-        assert await driver.book.record_resource(mine, LASTS, what, None)
-    assert await driver.book.finish_leaving(mine, OTHER)
+        assert await driver.book.record_shared_resource(mine, LASTS, what, None)
+    assert await driver.book.finish_leaving_place(mine, OTHER)
     assert await driver.book.read_shared_resources(NS, PLACE) == {}
     assert (await held(driver, "c", generation=9)).generation == 9
 
@@ -177,17 +179,17 @@ async def test_a_place_that_somebody_is_at_is_left_later(driver: StoreDriver) ->
 
 
 async def test_what_a_cloud_was_seen_to_offer_is_believed_for_a_day(driver: StoreDriver) -> None:
-    assert await driver.book.list_unverified_needs([WANTS], NOON) == [WANTS]
-    await driver.book.mark_needs_verified(WANTS, NOON)
+    assert await driver.book.list_unverified_requirements([WANTS], NOON) == [WANTS]
+    await driver.book.record_verified_requirements(WANTS, NOON)
     more = WANTS.model_copy(update={"specs": ["large", "small"]})
-    assert await driver.book.list_unverified_needs([WANTS, more], NOON + timedelta(hours=23)) == [more]
-    assert await driver.book.list_unverified_needs([WANTS], NOON + timedelta(hours=25)) == [WANTS]
+    assert await driver.book.list_unverified_requirements([WANTS, more], NOON + timedelta(hours=23)) == [more]
+    assert await driver.book.list_unverified_requirements([WANTS], NOON + timedelta(hours=25)) == [WANTS]
 
 
 async def test_a_look_at_whether_it_would_be_allowed_uses_no_place(driver: StoreDriver) -> None:
     before = await driver.dump()
-    claim = Claim(request=Request(path=WEB, action="create", spec={"subGroups": [group()]}), run="x", at=NOON)
-    assert (await driver.inventory.check_admission(claim)).grant
+    claim = BeginRequest(request=Request(path=WEB, action="create", spec={"subGroups": [group()]}), run="x", at=NOON)
+    assert (await driver.inventory.preview_admission(claim)).grant
     assert await driver.dump() == before
 
 

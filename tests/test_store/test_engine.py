@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from domain.errors import Category, Refused, StoreUnavailable
 from store import engine
 from store.engine import Database
-from store.migrate import _ADVISORY_LOCK, migrate_schema, newest_version
+from store.migrate import _ADVISORY_LOCK, migrate_schema, newest_schema_version
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def statement(text: str) -> Callable[[sa.Connection], object]:
 
 
 def test_of_two_transactions_in_a_deadlock_both_are_done_in_the_end(database: Database) -> None:
-    database.run_transaction_here(statement("CREATE TABLE things (id INTEGER PRIMARY KEY, n INTEGER)"))
-    database.run_transaction_here(statement("INSERT INTO things VALUES (1, 0), (2, 0)"))
+    database.run_transaction_blocking(statement("CREATE TABLE things (id INTEGER PRIMARY KEY, n INTEGER)"))
+    database.run_transaction_blocking(statement("INSERT INTO things VALUES (1, 0), (2, 0)"))
     gate, tries = Barrier(2), []
 
     def crossing(order: tuple[int, int]) -> Callable[[sa.Connection], None]:
@@ -50,8 +50,8 @@ def test_of_two_transactions_in_a_deadlock_both_are_done_in_the_end(database: Da
         return work
 
     with ThreadPoolExecutor(2) as threads:
-        list(threads.map(lambda order: database.run_transaction_here(crossing(order)), [(1, 2), (2, 1)]))
-    total = database.run_transaction_here(
+        list(threads.map(lambda order: database.run_transaction_blocking(crossing(order)), [(1, 2), (2, 1)]))
+    total = database.run_transaction_blocking(
         lambda connection: connection.execute(sa.text("SELECT sum(n) FROM things")).scalar()
     )
     assert total == 4
@@ -64,7 +64,7 @@ def test_a_standby_is_unavailable_rather_than_broken(database: Database) -> None
         connection.exec_driver_sql("CREATE TABLE things (id INTEGER)")
 
     with pytest.raises(StoreUnavailable, match="read-only transaction"):
-        database.run_transaction_here(write)
+        database.run_transaction_blocking(write)
 
 
 def test_missing_rights_are_told_with_what_to_grant(database: Database, url: str) -> None:
@@ -74,7 +74,7 @@ def test_missing_rights_are_told_with_what_to_grant(database: Database, url: str
         "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
         f"GRANT CONNECT ON DATABASE {name} TO {name}_reader",
     ):
-        database.run_transaction_here(statement(text))
+        database.run_transaction_blocking(statement(text))
     reader = Database(str(sa.make_url(url).set(username=f"{name}_reader")))
     with pytest.raises(Refused, match="permission denied for schema public") as caught:
         migrate_schema(reader)
@@ -102,14 +102,14 @@ def test_whoever_migrates_second_waits_longer_than_an_action_would(
         return bool(connection.execute(waiting).scalar())
 
     with ThreadPoolExecutor(2) as threads:
-        holding = threads.submit(database.run_transaction_here, first)
+        holding = threads.submit(database.run_transaction_blocking, first)
         assert held.wait(10)
         migrating = threads.submit(migrate_schema, second)
-        while not database.run_transaction_here(until_it_waits) and not migrating.done():
+        while not database.run_transaction_blocking(until_it_waits) and not migrating.done():
             pass
         waited.set()
         holding.result()
-        assert migrating.result() == ("", newest_version())
+        assert migrating.result() == ("", newest_schema_version())
     second.close()
 
 
@@ -135,7 +135,9 @@ def test_a_pool_is_as_large_as_it_is_told(url: str) -> None:
     gate = Barrier(2)
     with ThreadPoolExecutor(2) as threads:
         pids = list(
-            threads.map(lambda _: small.run_transaction_here(lambda connection: _backend(connection, gate)), range(2))
+            threads.map(
+                lambda _: small.run_transaction_blocking(lambda connection: _backend(connection, gate)), range(2)
+            )
         )
     assert len(set(pids)) == 2
     assert small.engine.pool.status().startswith("Pool size: 2 ")
@@ -156,7 +158,7 @@ def test_a_new_file_that_another_process_writes_to_is_waited_for(tmp_path: Path)
     with ThreadPoolExecutor(1) as threads:
         database = Database(f"sqlite:///{file}")
         asked = threads.submit(
-            database.run_transaction_here, lambda connection: connection.exec_driver_sql("SELECT 1").scalar()
+            database.run_transaction_blocking, lambda connection: connection.exec_driver_sql("SELECT 1").scalar()
         )
         assert not wait([asked], timeout=0.3).done
         other.execute("COMMIT")

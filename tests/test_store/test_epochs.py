@@ -78,7 +78,7 @@ async def test_finish_ends_no_other_action_that_has_its_number(driver: StoreDriv
     for wrong in ({"run": "of-another-store"}, {"path": f"{WEB}:vm:front-2"}):
         foreign = grant.model_copy(update=wrong)
         outcome = await driver.inventory.finish_action(
-            ActionEnding.of_grant(foreign, ActionResult.SUCCEEDED, WorkReport(), NOON)
+            ActionEnding.from_grant(foreign, ActionResult.SUCCEEDED, WorkReport(), NOON)
         )
         assert (outcome.result, outcome.message) == (ActionResult.FAILED, UNKNOWN_ACTION_MESSAGE)
     assert await driver.inventory.list_locks() == before

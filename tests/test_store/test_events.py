@@ -26,7 +26,7 @@ def write_line(connection: sa.Connection, path: str) -> None:
 def paths_after(driver: StoreDriver, cursor: EventCursor) -> list[str]:
     return [
         event.line.path
-        for event in driver.database.read_snapshot_here(lambda one: list_events_after(one, cursor, 1_000))
+        for event in driver.database.run_in_snapshot_blocking(lambda one: list_events_after(one, cursor, 1_000))
     ]
 
 
@@ -37,7 +37,7 @@ def test_a_line_that_commits_late_is_not_missed(driver: StoreDriver) -> None:
     late = driver.database.engine.connect()
     late.begin()
     write_line(late, "ns:a:mci:late")
-    driver.database.run_transaction_here(lambda connection: write_line(connection, "ns:a:mci:early"))
+    driver.database.run_transaction_blocking(lambda connection: write_line(connection, "ns:a:mci:early"))
     assert paths_after(driver, FIRST_CURSOR) == [], "the early line is not shown while an older transaction is open"
     late.commit()
     late.close()
@@ -48,7 +48,7 @@ def test_a_line_that_commits_late_is_not_missed(driver: StoreDriver) -> None:
 def test_readers_beside_racing_writers_see_each_line_once(driver: StoreDriver) -> None:
     def write(writer: int) -> None:
         for number in range(LINES):
-            driver.database.run_transaction_here(lambda one, n=number: write_line(one, f"ns:a:mci:w{writer}-{n}"))  # type: ignore[misc]
+            driver.database.run_transaction_blocking(lambda one, n=number: write_line(one, f"ns:a:mci:w{writer}-{n}"))  # type: ignore[misc]
 
     seen: list[str] = []
     cursor = FIRST_CURSOR
@@ -57,7 +57,7 @@ def test_readers_beside_racing_writers_see_each_line_once(driver: StoreDriver) -
             threads.submit(write, writer)
         deadline = time.monotonic() + PATIENCE
         while True:
-            page = driver.database.read_snapshot_here(lambda one, at=cursor: list_events_after(one, at, 7))  # type: ignore[misc]
+            page = driver.database.run_in_snapshot_blocking(lambda one, at=cursor: list_events_after(one, at, 7))  # type: ignore[misc]
             seen += [event.line.path for event in page]
             cursor = parse_cursor(page[-1].id) if page else cursor
             if len(seen) >= WRITERS * LINES and not page:
@@ -68,10 +68,10 @@ def test_readers_beside_racing_writers_see_each_line_once(driver: StoreDriver) -
 
 
 def test_a_position_is_the_one_after_which_nothing_was_written(driver: StoreDriver) -> None:
-    assert driver.database.read_snapshot_here(read_newest_position) == FIRST_CURSOR
-    driver.database.run_transaction_here(lambda connection: write_line(connection, "ns:a:mci:web"))
+    assert driver.database.run_in_snapshot_blocking(read_newest_position) == FIRST_CURSOR
+    driver.database.run_transaction_blocking(lambda connection: write_line(connection, "ns:a:mci:web"))
     newest = eventually(
-        lambda: driver.database.read_snapshot_here(read_newest_position), lambda position: position > FIRST_CURSOR
+        lambda: driver.database.run_in_snapshot_blocking(read_newest_position), lambda position: position > FIRST_CURSOR
     )
     assert newest > FIRST_CURSOR
     assert paths_after(driver, newest) == []
@@ -79,11 +79,11 @@ def test_a_position_is_the_one_after_which_nothing_was_written(driver: StoreDriv
 
 
 def test_a_position_whose_line_is_gone_is_refused(driver: StoreDriver) -> None:
-    driver.database.run_transaction_here(lambda connection: write_line(connection, "ns:a:mci:web"))
+    driver.database.run_transaction_blocking(lambda connection: write_line(connection, "ns:a:mci:web"))
     newest = eventually(
-        lambda: driver.database.read_snapshot_here(read_newest_position), lambda position: position > FIRST_CURSOR
+        lambda: driver.database.run_in_snapshot_blocking(read_newest_position), lambda position: position > FIRST_CURSOR
     )
-    driver.database.run_transaction_here(lambda connection: connection.execute(sa.delete(history)))
+    driver.database.run_transaction_blocking(lambda connection: connection.execute(sa.delete(history)))
     with pytest.raises(Refused, match="there is no event") as refused:
         paths_after(driver, newest)
     assert refused.value.category is Category.NOT_FOUND

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from domain import wire
-from domain.healing import Suspect
+from domain.healing import StuckItem
 from domain.locks import LockMode
 from domain.mci.messages import SurveyedVm, VmCorrection
 from domain.model import ActionEnding, ActionResult, Grant, Move, QueueCommand, Step, TargetLanding, WorkReport
@@ -40,13 +40,13 @@ def interleave(pair: Pair, first: Work, second: Work, hold: int) -> tuple[Any, A
             nonlocal seen, rival
             seen += 1
             if seen == hold:
-                rival = thread.submit(two.database.run_transaction_here, second)
+                rival = thread.submit(two.database.run_transaction_blocking, second)
                 while not rival.done() and not blocked(two):
                     pass
 
         sa.event.listen(one.database.engine, "after_cursor_execute", after)
         try:
-            result = one.database.run_transaction_here(first)
+            result = one.database.run_transaction_blocking(first)
         finally:
             sa.event.remove(one.database.engine, "after_cursor_execute", after)
         return (result, rival.result()) if rival else None
@@ -88,7 +88,7 @@ class Case:
         return partial(land.land_targets, hooks=HOOKS, chunk=self.granted.chunks[0], landings=landed, at=NOON)
 
     def finish(self) -> Work:
-        ending = ActionEnding.of_grant(self.granted, ActionResult.SUCCEEDED, WorkReport(), NOON)
+        ending = ActionEnding.from_grant(self.granted, ActionResult.SUCCEEDED, WorkReport(), NOON)
         return partial(finish.finish_action, hooks=HOOKS, ending=ending)
 
     def abandon(self) -> Work:
@@ -185,8 +185,8 @@ async def _recovery_and_landing(case: Case) -> tuple[Work, Work]:
     told = {"e": case.granted.epoch}
     await case.driver.database.run_transaction(lambda connection: connection.execute(sa.text(wrong), told))
     path, epoch = case.vms[0], case.granted.epoch
-    left = Suspect(path=path, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=epoch)
-    return partial(healing.heal_suspect, hooks=HOOKS, suspect=left, at=NOON, message="gone"), case.land(
+    left = StuckItem(path=path, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=epoch)
+    return partial(healing.heal_stuck_item, hooks=HOOKS, suspect=left, at=NOON, message="gone"), case.land(
         "Suspended", slice(0, 1)
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from domain.machines.messages import BinEntry, DueBinQuery
+from domain.machines.messages import BinEntry, DueBinEntriesQuery
 from domain.machines.rules import format_sortable_time
 from domain.model import ActionEnding, ActionResult, Admission, Grant, Request
 from domain.statetable import NONE
@@ -129,7 +129,9 @@ async def test_a_delete_that_begins_while_an_attach_ends_holds_both_the_disk_and
     await make(one, DB, image="ubuntu", left={"node": "n1"})
     await make(one, f"{ACME}:disk:d1")
     attach = await one.grant(f"{ACME}:disk:d1", "attach", spec={"machine": "dev/db"})
-    between("machine" if path == DB else "disk", lambda: two.database.run_transaction_here(ending(attach, machine=DB)))
+    between(
+        "machine" if path == DB else "disk", lambda: two.database.run_transaction_blocking(ending(attach, machine=DB))
+    )
     admission = await one.database.run_transaction(beginning(claim(path, "delete")))
     assert admission.grant, admission.refusal
     held = {hold.path for hold in await one.inventory.list_locks() if hold.mode.value == "X"}
@@ -191,8 +193,8 @@ async def test_the_bin_tells_what_is_due_and_leaves_out_what_goes_along_or_is_pu
     await make(driver, IMAGE, "delete", {"bin": 8}, retention_days=1)
 
     def seen(days: float, **more: Any) -> tuple[list[BinEntry], bool, bool]:
-        query = DueBinQuery(tenant=ACME, at=NOON + timedelta(days=days), limit=10, **more)
-        found = driver.database.run_transaction_here(partial(queries.list_due_entries, query=query))
+        query = DueBinEntriesQuery(tenant=ACME, at=NOON + timedelta(days=days), limit=10, **more)
+        found = driver.database.run_transaction_blocking(partial(queries.list_due_bin_entries, query=query))
         return found.due, found.waiting, found.next is not None
 
     entry = BinEntry(path=DEV, number=7)
@@ -202,7 +204,7 @@ async def test_the_bin_tells_what_is_due_and_leaves_out_what_goes_along_or_is_pu
     assert seen(2, later=[ACME]) == ([entry], False, False)
     await driver.grant(ACME, "delete", spec={"retention_days": 1, "cascade": True})
     assert seen(2) == ([entry], True, False)  # the account is on its way into the bin
-    assert driver.database.run_transaction_here(queries.list_tenants) == [ACME, "image"]
+    assert driver.database.run_transaction_blocking(queries.list_bin_tenants) == [ACME, "image"]
 
 
 @pytest.fixture

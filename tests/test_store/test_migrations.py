@@ -19,7 +19,7 @@ from domain.errors import Category, Refused
 from store import engine
 from store import migrate as migrations
 from store.engine import Database
-from store.migrate import migrate_schema, newest_version, read_version
+from store.migrate import migrate_schema, newest_schema_version, read_schema_version
 from store.schema import PathText, metadata
 from tests.patience import PATIENCE
 
@@ -47,15 +47,15 @@ def database(empty_url: str) -> Iterator[Database]:
 
 
 def tables(database: Database) -> set[str]:
-    return set(database.run_transaction_here(lambda connection: sa.inspect(connection).get_table_names()))
+    return set(database.run_transaction_blocking(lambda connection: sa.inspect(connection).get_table_names()))
 
 
 def test_an_empty_database_comes_to_the_newest_schema_and_stays_there(database: Database) -> None:
-    assert read_version(database) == ""
-    assert migrate_schema(database) == ("", newest_version())
+    assert read_schema_version(database) == ""
+    assert migrate_schema(database) == ("", newest_schema_version())
     assert tables(database) == TABLES | {"alembic_version"}
-    assert read_version(database) == newest_version() != ""
-    assert migrate_schema(database) == (newest_version(), newest_version())
+    assert read_schema_version(database) == newest_schema_version() != ""
+    assert migrate_schema(database) == (newest_schema_version(), newest_schema_version())
 
 
 def test_the_migrated_schema_is_the_one_that_the_code_names(database: Database) -> None:
@@ -64,7 +64,7 @@ def test_the_migrated_schema_is_the_one_that_the_code_names(database: Database) 
     def differences(connection: sa.Connection) -> list[object]:
         return list(compare_metadata(MigrationContext.configure(connection), metadata))
 
-    assert database.run_transaction_here(differences) == []
+    assert database.run_transaction_blocking(differences) == []
 
 
 def test_a_difference_would_be_found(database: Database) -> None:
@@ -75,7 +75,7 @@ def test_a_difference_would_be_found(database: Database) -> None:
         connection.exec_driver_sql("DROP INDEX locks_of_owner")
         return list(compare_metadata(MigrationContext.configure(connection), metadata))
 
-    assert len(database.run_transaction_here(differences)) == 2
+    assert len(database.run_transaction_blocking(differences)) == 2
 
 
 @pytest.mark.parametrize("empty_url", ["postgres"], indirect=True)
@@ -85,7 +85,7 @@ def test_paths_are_sorted_by_bytes_on_postgresql(database: Database) -> None:
         "SELECT table_name || '.' || column_name FROM information_schema.columns "
         "WHERE table_schema = 'public' AND collation_name = 'C'"
     )
-    found = set(database.run_transaction_here(lambda connection: connection.execute(query).scalars().all()))
+    found = set(database.run_transaction_blocking(lambda connection: connection.execute(query).scalars().all()))
     columns = (column for table in metadata.tables.values() for column in table.columns)
     assert found == {f"{column.table.name}.{column.name}" for column in columns if column.type is PathText}
 
@@ -107,29 +107,34 @@ def test_the_numbers_of_actions_are_never_used_twice(database: Database) -> None
         connection.execute(sa.delete(actions))
         return int(epoch)
 
-    assert [database.run_transaction_here(add) for _ in range(3)] == [1, 2, 3]
+    assert [database.run_transaction_blocking(add) for _ in range(3)] == [1, 2, 3]
 
 
 def test_a_newer_schema_is_refused_clearly_and_left_alone(database: Database) -> None:
     migrate_schema(database)
-    database.run_transaction_here(
+    database.run_transaction_blocking(
         lambda connection: connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     )
     with pytest.raises(Refused) as caught:
         migrate_schema(database)
     assert caught.value.category is Category.INVALID
-    assert caught.value.message == f"the store has schema 9999, which is newer than this program's {newest_version()}"
+    assert (
+        caught.value.message
+        == f"the store has schema 9999, which is newer than this program's {newest_schema_version()}"
+    )
     assert "upgrade this program" in caught.value.hint
-    assert read_version(database) == "9999"
+    assert read_schema_version(database) == "9999"
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(database: Database) -> None:
-    database.run_transaction_here(lambda connection: connection.execute(sa.text("CREATE TABLE history (mine VARCHAR)")))
+    database.run_transaction_blocking(
+        lambda connection: connection.execute(sa.text("CREATE TABLE history (mine VARCHAR)"))
+    )
     with pytest.raises(Exception, match="already exists"):
         migrate_schema(database)
     assert tables(database) == {"history"}
-    database.run_transaction_here(lambda connection: connection.execute(sa.text("DROP TABLE history")))
-    assert migrate_schema(database) == ("", newest_version())
+    database.run_transaction_blocking(lambda connection: connection.execute(sa.text("DROP TABLE history")))
+    assert migrate_schema(database) == ("", newest_schema_version())
 
 
 def test_eight_threads_migrating_at_once_are_safe(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +151,7 @@ def test_eight_threads_migrating_at_once_are_safe(empty_url: str, monkeypatch: p
 
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(one, range(8)))
-    assert sorted(answers) == [("", newest_version())] + [(newest_version(), newest_version())] * 7
+    assert sorted(answers) == [("", newest_schema_version())] + [(newest_schema_version(), newest_schema_version())] * 7
 
 
 def test_two_processes_migrating_at_once_are_safe(empty_url: str, database: Database) -> None:
@@ -172,8 +177,8 @@ def test_two_processes_migrating_at_once_are_safe(empty_url: str, database: Data
         process.stdin.flush()
     answers = [process.communicate(timeout=PATIENCE)[0].split() for process in started]
     assert [process.returncode for process in started] == [0, 0]
-    assert sorted(answers) == [[newest_version()], [newest_version(), newest_version()]]
-    assert read_version(database) == newest_version()
+    assert sorted(answers) == [[newest_schema_version()], [newest_schema_version(), newest_schema_version()]]
+    assert read_schema_version(database) == newest_schema_version()
 
 
 def test_a_migration_can_be_taken_back(database: Database) -> None:
@@ -184,7 +189,7 @@ def test_a_migration_can_be_taken_back(database: Database) -> None:
         config.attributes["connection"] = connection
         command.downgrade(config, "base")
 
-    database.run_transaction_here(downgrade)
+    database.run_transaction_blocking(downgrade)
     assert tables(database) == {"alembic_version"}
-    assert read_version(database) == ""
-    assert migrate_schema(database) == ("", newest_version())
+    assert read_schema_version(database) == ""
+    assert migrate_schema(database) == ("", newest_schema_version())

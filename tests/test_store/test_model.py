@@ -17,7 +17,7 @@ from domain.errors import Category
 from domain.locks import locks_needed_for
 from domain.mci import MCI, VM
 from domain.mci.messages import AddVms
-from domain.model import ActionEnding, ActionResult, Admission, Claim, Grant, Outcome, Request, TargetLanding
+from domain.model import ActionEnding, ActionResult, Admission, BeginRequest, Grant, Outcome, Request, TargetLanding
 from domain.paths import parent_of
 from domain.statetable import NONE, Row, Ruling, StateTable, Verdict
 from store import begin, finish, land, recovery
@@ -55,7 +55,7 @@ class Thing:
 class Deed:
     """An action that was granted, and what became of it."""
 
-    claim: Claim
+    claim: BeginRequest
     grant: Grant
     touched: list[str]
     outcome: Outcome | None = None
@@ -111,14 +111,14 @@ class Lives(RuleBasedStateMachine):
         self.epochs: dict[str, int] = {}
 
     def teardown(self) -> None:
-        self.database.run_transaction_here(legal_history)
+        self.database.run_transaction_blocking(legal_history)
         self.database.close()
 
     def dump(self) -> object:
-        return self.database.run_transaction_here(dumped)
+        return self.database.run_transaction_blocking(dumped)
 
-    def ask(self, claim: Claim) -> Admission:
-        return self.database.run_transaction_here(partial(begin.begin_action, hooks=HOOKS, claim=claim))
+    def ask(self, claim: BeginRequest) -> Admission:
+        return self.database.run_transaction_blocking(partial(begin.begin_action, hooks=HOOKS, claim=claim))
 
     @initialize()
     def create(self) -> None:
@@ -132,7 +132,7 @@ class Lives(RuleBasedStateMachine):
             return
         spec = {"subGroups": [group(size=len(VMS[path]))]} if action == "create" else None
         request = Request(path=path, action=action, force=force, spec=spec)
-        claim = Claim(request=request, run=f"run-{next(self.runs)}", at=NOON)
+        claim = BeginRequest(request=request, run=f"run-{next(self.runs)}", at=NOON)
         before, running = self.dump(), self.world.running()
         admission = self.ask(claim)
         others = {owner for owner in running if overlap(owner, path) and owner != path}
@@ -153,7 +153,7 @@ class Lives(RuleBasedStateMachine):
         if not going and path not in running:
             assert self.dump() == before
 
-    def admitted(self, claim: Claim, admission: Admission, going: dict[str, Row]) -> None:
+    def admitted(self, claim: BeginRequest, admission: Admission, going: dict[str, Row]) -> None:
         grant = admission.grant
         assert grant
         if going and claim.request.action == "create":
@@ -171,9 +171,9 @@ class Lives(RuleBasedStateMachine):
     def born(self, grant: Grant) -> Grant:
         """A creation goes on at once until its VMs are there; doing so twice changes nothing."""
         order = AddVms(path=grant.path, epoch=grant.epoch, action="create", at=NOON)
-        found = self.database.run_transaction_here(partial(enrolment.add_vms_to_action, order=order))
+        found = self.database.run_transaction_blocking(partial(enrolment.add_vms_to_action, order=order))
         before = self.dump()
-        assert self.database.run_transaction_here(partial(enrolment.add_vms_to_action, order=order)) == found
+        assert self.database.run_transaction_blocking(partial(enrolment.add_vms_to_action, order=order)) == found
         assert self.dump() == before
         return grant.model_copy(update={"chunks": found.chunks, "targets": found.targets})
 
@@ -200,7 +200,7 @@ class Lives(RuleBasedStateMachine):
             return
         names = [path for path in deed.touched if path not in VMS][: which % 3 or None]
         told = [TargetLanding(name, to, error=error) for name in names]
-        landed = self.database.run_transaction_here(
+        landed = self.database.run_transaction_blocking(
             partial(land.land_targets, hooks=HOOKS, chunk=deed.grant.chunks[0], landings=told, at=NOON)
         )
         expected = 0
@@ -226,7 +226,7 @@ class Lives(RuleBasedStateMachine):
             return
         ending = ActionEnding(epoch=deed.grant.epoch, run=deed.grant.run, path=deed.grant.path, result=result, at=NOON)
         before = self.dump()
-        outcome = self.database.run_transaction_here(partial(finish.finish_action, hooks=HOOKS, ending=ending))
+        outcome = self.database.run_transaction_blocking(partial(finish.finish_action, hooks=HOOKS, ending=ending))
         if deed.ended:
             assert deed.outcome in (None, outcome)
             assert self.dump() == before
@@ -256,7 +256,7 @@ class Lives(RuleBasedStateMachine):
         work = partial(
             recovery.abandon_run, hooks=HOOKS, owner=deed.grant.path, run=deed.claim.run, at=NOON, message="gone"
         )
-        assert self.database.run_transaction_here(work) == left
+        assert self.database.run_transaction_blocking(work) == left
         if not deed.ended:
             self.world.abandon(deed)
 
@@ -267,7 +267,7 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def the_inventory_is_what_the_model_says(self) -> None:
-        rows = self.database.run_transaction_here(
+        rows = self.database.run_transaction_blocking(
             lambda connection: connection.execute(sa.select(objects)).mappings().all()
         )
         things = {path: thing for path, thing in self.world.things.items() if thing.status != NONE}
@@ -282,7 +282,7 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def exactly_the_running_actions_hold_locks(self) -> None:
-        rows = self.database.run_transaction_here(
+        rows = self.database.run_transaction_blocking(
             lambda connection: connection.execute(sa.select(locks)).mappings().all()
         )
         held = {(row["path"], row["mode"], row["owner"], row["run"]) for row in rows}

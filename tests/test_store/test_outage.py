@@ -73,14 +73,14 @@ def test_a_place_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
     directory.mkdir()
     database = Database(f"sqlite:///{directory}")
     with pytest.raises(StoreUnavailable, match="unable to open database file"):
-        database.run_transaction_here(lambda connection: None)
+        database.run_transaction_blocking(lambda connection: None)
     database.close()
 
 
 def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     database = Database(f"postgresql://postgres@/postgres?host={tmp_path}")
     with pytest.raises(StoreUnavailable, match="the store did not answer"):
-        database.run_transaction_here(lambda connection: None)
+        database.run_transaction_blocking(lambda connection: None)
     database.close()
 
 

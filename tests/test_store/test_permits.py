@@ -8,7 +8,7 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from domain.permits import PermitLimits, PermitRequest, PermitTerms
+from domain.permits import PermitLimits, PermitReply, PermitRequest
 from store import permits
 from store.schema import permits as shares
 from tests.test_store.driver import StoreDriver
@@ -17,7 +17,7 @@ from tests.test_store.test_races import together
 LIMITS = PermitLimits(2, lambda _region: 6)
 
 
-def leasing(worker: int) -> Callable[[sa.Connection], PermitTerms]:
+def leasing(worker: int) -> Callable[[sa.Connection], PermitReply]:
     wishes = (
         [PermitRequest(f"r{worker % 3}", 0, 4), PermitRequest("r0", 0, 4)]
         if worker % 3

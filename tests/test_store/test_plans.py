@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from domain.errors import Refused
-from domain.healing import Suspect
+from domain.healing import StuckItem
 from domain.invariants import HistoryPosition
 from domain.model import (
     ActionEnding,
@@ -46,7 +46,7 @@ def scans(database: Database, work: Work) -> tuple[list[str], Any]:
     """What the statements of `work` would read from end to end."""
     sent = Sent()
     with sent.noted(database.engine):
-        result = database.run_transaction_here(work)
+        result = database.run_transaction_blocking(work)
     return sent.whole_reads(database), result
 
 
@@ -67,7 +67,7 @@ def reads() -> dict[str, Work]:
         "locks of one group": partial(queries.list_locks, prefix=mci(7)),
         "is it open": partial(queries.is_action_open, path=vm, epoch=7),
         "outcome of a run": partial(_outcome, run="run-nobody"),
-        "who is still ahead": partial(waitqueue.filter_unreleased, holders=holders),
+        "who is still ahead": partial(waitqueue.filter_unreleased_holders, holders=holders),
         "leftovers": healing.list_leftovers,
     }
 
@@ -85,15 +85,15 @@ def test_reads_use_an_index(crowded: Database, what: str) -> None:
 
 def test_what_a_sweep_suspects_is_found_by_an_index(crowded: Database) -> None:
     """Every lock is looked at, as each is held by an action under way; nothing else is read as a whole."""
-    found, _ = scans(crowded, partial(healing.list_suspects, before=NOON))
-    assert [each for each in found if not each.startswith("healing.py _suspects_by_lock")] == []
+    found, _ = scans(crowded, partial(healing.list_stuck_items, before=NOON))
+    assert [each for each in found if not each.startswith("healing.py _stuck_items_by_lock")] == []
 
 
 def test_a_request_id_is_found_by_an_index_on_an_object_of_many_actions(crowded: Database) -> None:
     found, admission = scans(crowded, begin(mci(1), "suspend", "asks", request_id="q-nobody"))
     assert found == []
     assert admission.grant
-    crowded.run_transaction_here(
+    crowded.run_transaction_blocking(
         partial(recovery.abandon_run, hooks=HOOKS, owner=mci(1), run="asks", at=NOON, message="over")
     )
 
@@ -120,7 +120,7 @@ def finishing(grant: Grant) -> Work:
     return partial(
         finish.finish_action,
         hooks=HOOKS,
-        ending=ActionEnding.of_grant(grant, ActionResult.SUCCEEDED, WorkReport(), NOON),
+        ending=ActionEnding.from_grant(grant, ActionResult.SUCCEEDED, WorkReport(), NOON),
     )
 
 
@@ -145,7 +145,7 @@ def test_an_action_uses_indexes_from_begin_to_finish(crowded: Database, path: st
 
 def test_abandoning_uses_indexes(crowded: Database) -> None:
     path = mci(13)
-    crowded.run_transaction_here(begin(path, "suspend", path))
+    crowded.run_transaction_blocking(begin(path, "suspend", path))
     late = partial(
         claims.begin_action, hooks=HOOKS, claim=claim(path, "reboot", run="later", started=NOON + timedelta(seconds=1))
     )
@@ -154,8 +154,8 @@ def test_abandoning_uses_indexes(crowded: Database) -> None:
         scans(crowded, partial(recovery.abandon_run, hooks=HOOKS, owner=path, run="later", at=NOON, message="gone"))[0]
         == []
     )
-    left = Suspect(path=path, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=7)
-    assert scans(crowded, partial(healing.heal_suspect, hooks=HOOKS, suspect=left, at=NOON, message="gone"))[0] == []
+    left = StuckItem(path=path, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=7)
+    assert scans(crowded, partial(healing.heal_stuck_item, hooks=HOOKS, suspect=left, at=NOON, message="gone"))[0] == []
     order = QueueCommand(path=path, run="drain", at=NOON)
     assert scans(crowded, partial(waitqueue.close_wait_queue, order=order))[0] == []
     assert scans(crowded, partial(waitqueue.open_wait_queue, order=order))[0] == []

@@ -11,7 +11,7 @@ from domain.access import AccessPolicy
 from domain.identities import Principal
 from domain.policycases import PolicyCases, RecordedAction, compare_cases, replay_actions
 from starter.command import run_command
-from starter.errors import Exit
+from starter.errors import ExitCode
 from store.replay import iterate_actions
 from tests.test_store.driver import NOON, WEB, StoreDriver
 from tests.tiers import ROOT
@@ -21,14 +21,14 @@ LEASE = "project:p1:lease:l1"
 
 
 async def test_the_example_cases_are_answered_as_expected(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await run_command(["policy", "test", str(CASES), "--policy", str(POLICY)]) == Exit.DONE
+    assert await run_command(["policy", "test", str(CASES), "--policy", str(POLICY)]) == ExitCode.DONE
     assert "6 of 6 cases are answered as expected" in "".join(capsys.readouterr())
 
 
 async def test_differences_are_listed_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = tmp_path / "cases.yaml"
     wrong.write_text(CASES.read_text().replace("verb: terminate", "verb: reboot"))
-    assert await run_command(["policy", "test", str(wrong), "--policy", str(POLICY), "-o", "json"]) == Exit.FAILED
+    assert await run_command(["policy", "test", str(wrong), "--policy", str(POLICY), "-o", "json"]) == ExitCode.FAILED
     [found] = json.loads(capsys.readouterr().out)
     assert (found["number"], found["expected"], found["answer"], found["why"]) == (5, "deny", "allow", "")
 
@@ -47,7 +47,7 @@ async def test_a_file_of_cases_that_is_wrong_is_refused(
 ) -> None:
     file = tmp_path / "cases.yaml"
     file.write_text(text)
-    assert await run_command(["policy", "test", str(file), "--policy", str(POLICY)]) != Exit.DONE
+    assert await run_command(["policy", "test", str(file), "--policy", str(POLICY)]) != ExitCode.DONE
     assert words in capsys.readouterr().err
 
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 
 from domain.errors import Category
-from domain.model import Admission, Claim
+from domain.model import Admission, BeginRequest
 from domain.quotafile import Quotas
 from domain.quotas import Quota, QuotaQuery, QuotaUse
 from store import begin
@@ -147,7 +147,7 @@ async def test_tenants_are_listed_page_by_page(driver: StoreDriver) -> None:
     assert rest.after == ""
 
 
-def beginning(asked: Claim, quotas: Quotas) -> partial[Admission]:
+def beginning(asked: BeginRequest, quotas: Quotas) -> partial[Admission]:
     return partial(begin.begin_action, hooks=HOOKS, claim=asked, quotas=quotas)
 
 

@@ -15,14 +15,20 @@ import sqlalchemy as sa
 
 from domain.errors import Category
 from domain.locks import LockMode
-from domain.mci.messages import AddVms, HoldConnection, LeavePlaceResult, PlaceNeeds, SurveyOrder, VmCorrection
-from domain.model import ActionEnding, ActionResult, Admission, Claim, Grant, Outcome, QueueCommand, TargetLanding
-from domain.ports import SHARED_RESOURCE_TYPES
+from domain.model import (
+    ActionEnding,
+    ActionResult,
+    Admission,
+    BeginRequest,
+    Grant,
+    Outcome,
+    QueueCommand,
+    TargetLanding,
+)
 from store import begin, finish, land, recovery, waitqueue
-from store.mci import connections, enrolment, surveys
 from store.migrate import migrate_schema
 from store.schema import actions
-from tests.test_store.driver import FRONT_1, FRONT_2, HOOKS, NOON, NS, WEB, StoreDriver, blocked, claim, group
+from tests.test_store.driver import FRONT_1, FRONT_2, HOOKS, NOON, WEB, StoreDriver, blocked, claim, group
 
 T = TypeVar("T")
 
@@ -35,13 +41,13 @@ def together(scenes: list[StoreDriver], works: list[Callable[[sa.Connection], T]
 
     def one(number: int, work: Callable[[sa.Connection], T]) -> T:
         gate.wait()
-        return scenes[number % len(scenes)].database.run_transaction_here(work)
+        return scenes[number % len(scenes)].database.run_transaction_blocking(work)
 
     with ThreadPoolExecutor(len(works)) as threads:
         return list(threads.map(one, range(len(works)), works))
 
 
-def beginning(asked: Claim) -> Callable[[sa.Connection], Admission]:
+def beginning(asked: BeginRequest) -> Callable[[sa.Connection], Admission]:
     return partial(begin.begin_action, hooks=HOOKS, claim=asked)
 
 
@@ -238,142 +244,6 @@ PLACE = "aws/eu-1"
 LASTS = timedelta(seconds=30)
 
 
-def wish(holder: str) -> HoldConnection:
-    return HoldConnection(NS, PLACE, holder, LASTS, 7)
-
-
-async def prepared(driver: StoreDriver, path: str) -> None:
-    """An MCI without VMs that uses a prepared place."""
-    assert (await driver.begin(path, "create", spec={"subGroups": [group()]})).grant
-    held = await driver.book.hold_connection(wish("a"))
-    assert held
-    for what in SHARED_RESOURCE_TYPES:
-        assert await driver.book.record_resource(held, LASTS, what, f"id-{what}")
-    await driver.book.release_connection_hold(held)
-
-
-async def test_an_mci_that_comes_while_the_last_one_leaves_does_not_count_on_its_network(
-    pair: tuple[StoreDriver, StoreDriver],
-) -> None:
-    other = f"{WEB}-2"
-    await prepared(pair[0], WEB)
-    admission = await overtaken(
-        pair,
-        partial(connections.leave_place, wish=wish("b"), path=WEB),
-        beginning(claim(other, "create", spec={"subGroups": [group()]})),
-    )
-    assert admission.grant
-    assert admission.grant.details["prepare"] == [PLACE]
-
-
-async def test_one_that_leaves_while_another_comes_is_not_the_last(pair: tuple[StoreDriver, StoreDriver]) -> None:
-    other = f"{WEB}-2"
-    await prepared(pair[0], WEB)
-    leaving = await overtaken(
-        pair,
-        beginning(claim(other, "create", spec={"subGroups": [group()]})),
-        partial(connections.leave_place, wish=wish("b"), path=WEB),
-    )
-    assert leaving is LeavePlaceResult.SHARED
-
-
-async def test_of_two_that_leave_at_once_one_is_the_last(pair: tuple[StoreDriver, StoreDriver]) -> None:
-    other = f"{WEB}-2"
-    await prepared(pair[0], WEB)
-    await pair[0].begin(other, "create", spec={"subGroups": [group()]})
-    leaving = await overtaken(
-        pair,
-        partial(connections.leave_place, wish=wish("b"), path=WEB),
-        partial(connections.leave_place, wish=wish("c"), path=other),
-    )
-    assert leaving is LeavePlaceResult.LAST
-
-
-async def test_one_that_leaves_while_the_other_is_forgotten_is_the_last(pair: tuple[StoreDriver, StoreDriver]) -> None:
-    other = f"{WEB}-2"
-    await prepared(pair[0], WEB)
-    await pair[0].begin(other, "create", spec={"subGroups": [group()]})
-    leaving = await overtaken(
-        pair, partial(connections.forget_uses, path=other), partial(connections.leave_place, wish=wish("b"), path=WEB)
-    )
-    assert leaving is LeavePlaceResult.LAST
-
-
-async def test_a_holder_that_writes_while_it_is_taken_over_writes_nothing(
-    pair: tuple[StoreDriver, StoreDriver],
-) -> None:
-    driver = pair[0]
-    held = await driver.book.hold_connection(wish("a"))
-    assert held
-    kept = await overtaken(
-        pair,
-        partial(connections.hold_connection, wish=wish("a")),  # another worker has the same work
-        partial(connections.record_resource, held=held, lasts=LASTS, what="vnet", cloud_id="v-1"),
-    )
-    assert kept is False
-
-
-async def test_what_clouds_offer_is_remembered_of_two_at_once(pair: tuple[StoreDriver, StoreDriver]) -> None:
-    small, large = (PlaceNeeds(place=PLACE, specs=[spec], images=[]) for spec in ("small", "large"))
-    await overtaken(
-        pair,
-        partial(connections.mark_needs_verified, wanted=small, at=NOON),
-        partial(connections.mark_needs_verified, wanted=large, at=NOON),
-    )
-    assert await pair[0].book.list_unverified_needs([small, large], NOON) == []
-
-
-async def test_a_correction_that_waited_for_an_action_on_the_mci_changes_nothing(
-    pair: tuple[StoreDriver, StoreDriver],
-) -> None:
-    driver = pair[0]
-    await driver.make()
-    await driver.act(FRONT_1, "suspend", "Suspended")
-    known = await driver.book.list_vms_in_status(
-        (await driver.book.plan_survey(SurveyOrder(path=WEB, reconcile=True))).chunks[0], ["Suspended"]
-    )
-    told = [VmCorrection(vm, "Running", vm.info) for vm in known]
-    made = await overtaken(
-        pair, beginning(claim(WEB, "reboot", run="r1")), partial(surveys.apply_corrections, corrections=told, at=NOON)
-    )
-    assert made == []
-    assert await driver.statuses() == {"front-1": "Suspended", "front-2": "Rebooting"}
-
-
-async def test_an_action_that_waited_for_a_correction_judges_what_it_wrote(
-    pair: tuple[StoreDriver, StoreDriver],
-) -> None:
-    driver = pair[0]
-    await driver.make()
-    await driver.act(FRONT_1, "suspend", "Suspended")
-    known = await driver.book.list_vms_in_status(
-        (await driver.book.plan_survey(SurveyOrder(path=WEB, reconcile=True))).chunks[0], ["Suspended"]
-    )
-    told = [VmCorrection(vm, "Running", vm.info) for vm in known]
-    admission = await overtaken(
-        pair, partial(surveys.apply_corrections, corrections=told, at=NOON), beginning(claim(WEB, "reboot", run="r1"))
-    )
-    assert admission.grant
-    assert admission.grant.targets == 2
-    assert await driver.statuses() == {"front-1": "Rebooting", "front-2": "Rebooting"}
-
-
-async def test_a_scale_in_that_waited_for_a_correction_takes_the_vm_as_it_is(
-    pair: tuple[StoreDriver, StoreDriver],
-) -> None:
-    driver = pair[0]
-    await driver.make()
-    known = await driver.book.list_vms_in_status(
-        (await driver.book.plan_survey(SurveyOrder(path=WEB))).chunks[0], ["Running"]
-    )
-    told = [VmCorrection(vm, "Suspended", vm.info) for vm in known]
-    grant = await driver.grant(WEB, "scale-in", spec={"subGroup": "front", "count": 1})
-    order = AddVms(path=WEB, epoch=grant.epoch, action="scale-in", at=NOON, group="front", count=1)
-    correct = partial(surveys.apply_corrections, corrections=told, at=NOON)
-    assert await overtaken(pair, partial(enrolment.add_vms_to_action, order=order), correct) == []
-    assert await driver.statuses() == {"front-1": "Running", "front-2": "Terminating"}
-
-
 @pytest.fixture
 def strict_pair(empty_postgres: Callable[[], str]) -> Iterator[tuple[StoreDriver, StoreDriver]]:
     """On a server whose transactions see nothing that was committed after they began, unless told otherwise."""
@@ -382,7 +252,7 @@ def strict_pair(empty_postgres: Callable[[], str]) -> Iterator[tuple[StoreDriver
     migrate_schema(scenes[0].database)
     name = sa.make_url(url).database
     stricter = sa.text(f"ALTER DATABASE {name} SET default_transaction_isolation TO 'repeatable read'")
-    scenes[0].database.run_transaction_here(lambda connection: connection.execute(stricter))
+    scenes[0].database.run_transaction_blocking(lambda connection: connection.execute(stricter))
     scenes[0].database.engine.dispose()  # the next connections have the new default
     yield scenes
     for driver in scenes:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from domain.access import Subject
 from domain.errors import Category, Refused
 from domain.model import Request
-from store.delegation import Everybody
+from store.delegation import AllowAllAccess
 from store.inventory import SqlInventory
 from store.schema import actions
 from tests.test_store.driver import HOOKS, WEB, StoreDriver, claim, group
@@ -66,10 +66,10 @@ async def test_an_action_from_before_specs_were_told_apart_is_still_found(driver
     assert (await driver.begin(WEB, "suspend", request_id="q1")).outcome == outcome
 
 
-class Nobody(Everybody):
+class Nobody(AllowAllAccess):
     """Allows nothing to anybody."""
 
-    def judge_sender(self, request: Request, sender: Subject) -> None:
+    def authorize_sender(self, request: Request, sender: Subject) -> None:
         raise Refused(Category.NOT_ALLOWED, "not for you")
 
 

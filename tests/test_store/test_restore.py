@@ -20,7 +20,7 @@ from store.engine import Database
 from store.finish import UNKNOWN_ACTION_MESSAGE
 from store.identity import RESTORED_MESSAGE, mark_restored, read_identity
 from store.migrate import migrate_schema
-from store.schema import Identity
+from store.schema import StoreIdentityRow
 from tests.test_store.driver import FRONT_1, HOOKS, WEB, StoreDriver, claim
 
 WEB_2 = f"{WEB}-2"
@@ -57,7 +57,7 @@ def _sqlite(folder: Path) -> CopiedStore:
     driver = _scene(f"sqlite:///{file}")
 
     def copy() -> None:
-        driver.database.run_transaction_here(lambda connection: connection.execute(sa.text("SELECT 1")))
+        driver.database.run_transaction_blocking(lambda connection: connection.execute(sa.text("SELECT 1")))
         other = Database(f"sqlite:///{file}")
         with other.engine.connect() as connection:  # as `.backup` does it: the log included
             connection.exec_driver_sql("COMMIT")
@@ -167,7 +167,7 @@ async def test_a_restore_walked_from_the_copy_to_the_first_new_action(site: Copi
 
 
 async def test_a_store_keeps_its_id_and_another_one_has_another(site: CopiedStore, tmp_path: Path) -> None:
-    first: Identity = await site.driver.database.run_transaction(read_identity)
+    first: StoreIdentityRow = await site.driver.database.run_transaction(read_identity)
     migrate_schema(site.driver.database)
     assert await site.driver.database.run_transaction(read_identity) == first
     other = _scene(f"sqlite:///{tmp_path}/other.db")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from activities.retention import Archive
+from activities.retention import RetentionArchive
 from domain.healing import PruneResult
 from domain.mci.messages import AddVms
 from domain.model import ActionResult
@@ -250,14 +250,14 @@ async def test_a_crash_between_export_and_commit_loses_nothing_and_exports_again
 ) -> None:
     await driver.make()
     await cycle(driver, times=2)
-    before, archive = await driver.dump(), Archive(tmp_path / "archive")
+    before, archive = await driver.dump(), RetentionArchive(tmp_path / "archive")
 
     def crash(connection: sa.Connection) -> None:
         retention.prune_batch(connection, SOON, 0, frozenset(), archive.append_rows)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        driver.database.run_transaction_here(crash)
+        driver.database.run_transaction_blocking(crash)
     assert await driver.dump() == before
     [file] = (tmp_path / "archive").iterdir()
     with file.open("a") as torn:
@@ -278,7 +278,7 @@ async def test_an_archive_that_cannot_be_written_keeps_everything(driver: StoreD
     before = await driver.dump()
     (tmp_path / "archive").write_text("no folder")
     with pytest.raises(FileExistsError):
-        await driver.inventory.prune_batch(SOON, 0, frozenset(), Archive(tmp_path / "archive").append_rows)
+        await driver.inventory.prune_batch(SOON, 0, frozenset(), RetentionArchive(tmp_path / "archive").append_rows)
     assert await driver.dump() == before
 
 

@@ -17,10 +17,10 @@ from store.history import history_line
 from store.schema import history, pruned, seals
 from store.seals import (
     LINES_PER_SEAL,
-    ChainReport,
+    SealChainReport,
+    canonical_line_text,
     check_chain,
     iterate_seals,
-    line_text,
     read_sealed_lines,
     seal_lines,
 )
@@ -32,11 +32,11 @@ DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
 
 def write(driver: StoreDriver, *paths: str, epoch: int = 1) -> None:
     lines = [history_line(path, NOON, "User", "create", "None", "Running", epoch, "ok") for path in paths]
-    driver.database.run_transaction_here(lambda one: one.execute(sa.insert(history), lines) and None)
+    driver.database.run_transaction_blocking(lambda one: one.execute(sa.insert(history), lines) and None)
 
 
 def seal(driver: StoreDriver) -> int:
-    return driver.database.run_transaction_here(seal_lines)
+    return driver.database.run_transaction_blocking(seal_lines)
 
 
 def seal_some(driver: StoreDriver) -> int:
@@ -48,12 +48,12 @@ def seal_often(driver: StoreDriver) -> None:
         seal(driver)
 
 
-def check(driver: StoreDriver, anchor: str = "") -> ChainReport:
-    return driver.database.read_snapshot_here(lambda one: check_chain(one, anchor))
+def check(driver: StoreDriver, anchor: str = "") -> SealChainReport:
+    return driver.database.run_in_snapshot_blocking(lambda one: check_chain(one, anchor))
 
 
 def run(driver: StoreDriver, statement: Any) -> None:
-    driver.database.run_transaction_here(lambda one: one.execute(statement) and None)
+    driver.database.run_transaction_blocking(lambda one: one.execute(statement) and None)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def sealed(driver: StoreDriver) -> StoreDriver:
     for number in range(3):
         write(driver, f"ns:a:mci:w{number}", f"ns:b:mci:w{number}", epoch=number + 1)
         assert seal_some(driver) == 2
-    assert check(driver)._replace(head="") == ChainReport(3, 6, 0, "", [])
+    assert check(driver)._replace(head="") == SealChainReport(3, 6, 0, "", [])
     return driver
 
 
@@ -150,7 +150,7 @@ def exported(driver: StoreDriver) -> list[dict[str, Any]]:
     with driver.database.engine.connect() as connection:
         for one in iterate_seals(connection):
             there = read_sealed_lines(connection, one)
-            lines = [{"digest": line[3], "text": line_text(there[line[0]])} for line in one.lines]
+            lines = [{"digest": line[3], "text": canonical_line_text(there[line[0]])} for line in one.lines]
             found.append({"number": one.number, "previous": one.previous, "hash": one.hash, "lines": lines})
     return found
 

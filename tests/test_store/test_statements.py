@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 import store
 from store.engine import Database
-from store.schema import Moment
+from store.schema import UtcDateTime
 from store.status import ObjectSet
 from tests.registry import NAMES
 from tests.test_store.crowd import STORE, Sent
@@ -29,7 +29,7 @@ ALLOWED = {
     "leases/schedule.py _SELECT_OVERDUE_EVENTS": "a beginning: a condition follows",
     "audit.py _": "beginnings: they are read in pages, in the order of an index",
     "healing.py _SELECT_UNOWNED_LOCKS": "a lock lives as long as its action: as many as are under way",
-    "healing.py _suspects_by_lock": "a lock lives as long as its action: as many as are under way",
+    "healing.py _stuck_items_by_lock": "a lock lives as long as its action: as many as are under way",
     "machines/hooks.py _list_enabled_nodes": "nodes are few",
     "seals.py _count_sealed_range": "audit verify, which reads every line",
     "seals.py seal_lines": "beginnings: they are read in pages, in the order of an index",
@@ -37,16 +37,16 @@ ALLOWED = {
     "systems/hooks.py _list_services": "verify of everything, which asks the backends for everything as well",
 }
 # On PostgreSQL an index is used as soon as it has statistics, which it makes by itself.
-ONCE_ANALYZED = ("leases/schedule.py _leases_waiting_for_hosts", "audit.py paths_begun_since")
+ONCE_ANALYZED = ("leases/schedule.py _find_leases_waiting", "audit.py list_paths_begun_since")
 # Not tried here: they read by a key or not at all, and what leads to them is rare.
 UNTRIED = {
-    "clock.py read_micros": "reads no table",
+    "clock.py read_database_micros": "reads no table",
     "engine.py _sqlite_engine": "begins a transaction",
-    "engine.py prepare": "begins a connection",
-    "engine.py _use_wal": "begins a connection",
-    "turns.py take_turns_on_paths": "reads no table",
+    "engine.py configure_connection": "begins a connection",
+    "engine.py _enable_wal": "begins a connection",
+    "advisory.py acquire_advisory_locks": "reads no table",
     "seals.py may_rewrite_history": "reads no table",
-    "leases/capacity.py lock_pool": "reads no table",
+    "leases/capacity.py serialize_pool_allocations": "reads no table",
     "machines/hooks.py _lock_nodes": "reads no table",
     "identity.py mark_restored": "once after a restore, by hand",
     "leases/parts.py fail_contradictory_lease": "one lease, by its path",
@@ -64,7 +64,9 @@ def constants() -> Iterator[tuple[str, sa.Executable]]:
                 if isinstance(value, ObjectSet):
                     where = f"{module.name.removeprefix('store.').replace('.', '/')}.py {name}"
                     yield from ((where, each) for each in (value.update_rows, value.delete_rows))
-                    yield from ((where, each) for each in (value.departure_lines, value.arrival_lines))
+                    yield from (
+                        (where, each) for each in (value.insert_lines_before_move, value.insert_lines_after_move)
+                    )
                 reads = isinstance(value, BY_NAME) or (isinstance(value, sa.Insert) and value.select is not None)
                 if reads:
                     yield f"{module.name.removeprefix('store.').replace('.', '/')}.py {name}", value
@@ -77,7 +79,7 @@ def examples(statement: Any, engine: sa.Engine) -> dict[str, Any]:
 
 
 def _example(bind: Any) -> Any:
-    kinds: dict[type, Any] = {sa.String: "x", Moment: NOON, sa.JSON: {}, sa.Boolean: True}
+    kinds: dict[type, Any] = {sa.String: "x", UtcDateTime: NOON, sa.JSON: {}, sa.Boolean: True}
     value = next((each for kind, each in kinds.items() if isinstance(bind.type, kind)), 1)
     return [value, value] if bind.expanding else value
 

@@ -12,7 +12,18 @@ from pydantic import BaseModel
 
 from domain import registry
 from domain.errors import Category, Refused
-from domain.model import ActionEnding, ActionResult, Claim, Grant, Move, NewObject, Outcome, Request, Step, StepResult
+from domain.model import (
+    ActionEnding,
+    ActionResult,
+    BeginRequest,
+    Grant,
+    Move,
+    NewObject,
+    Outcome,
+    Request,
+    Step,
+    StepResult,
+)
 from domain.statetable import NONE, Row
 from store import audit
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
@@ -230,7 +241,7 @@ class Told(BaseModel):
 
 def admit(found: list[MaybeObjectRow]) -> Any:
     def decide(
-        connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: MaybeObjectRow, row: Row
+        connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, thing: MaybeObjectRow, row: Row
     ) -> GrantExtras:
         found.append(thing)
         if claim.request.reason == "no":
@@ -283,7 +294,7 @@ async def test_a_hook_may_lock_more_and_a_conflict_there_refuses(driver: StoreDr
 
 async def test_a_hook_bears_objects_of_other_kinds(driver: StoreDriver, hooks: dict[str, Hooks]) -> None:
     def bear(
-        connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: MaybeObjectRow, row: Row
+        connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, thing: MaybeObjectRow, row: Row
     ) -> GrantExtras:
         return GrantExtras(new_objects=[NewObject(GUEST, "vm", "", {"born": "with it"})])
 
@@ -300,7 +311,7 @@ async def test_where_an_object_is_does_not_make_it_a_target_that_must_be_landed(
     """Only members of a group are landed one by one; any other object ends with its action, wherever it is."""
 
     def place(
-        connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: MaybeObjectRow, row: Row
+        connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, thing: MaybeObjectRow, row: Row
     ) -> GrantExtras:
         return GrantExtras(placement="store/cellar", spec={})
 

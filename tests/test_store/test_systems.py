@@ -54,7 +54,7 @@ async def states(driver: StoreDriver) -> dict[str, str]:
 async def landed(driver: StoreDriver, systems: SqlSystemStore, grant: Grant) -> None:
     """Everything that the deploy touched is stable, and it ends."""
 
-    touched = [part.path for part in await systems.list_touched_parts(work(grant)) if part.path != grant.path]
+    touched = [part.path for part in await systems.list_changed_parts(work(grant)) if part.path != grant.path]
     moves = [Move(path=path, to="stable", action="deploy") for path in touched]
     moves += [Move(path=work(grant).record, to=stage) for stage in ("in progress", "succeeded")]
     stepped = await driver.inventory.apply_step(Step(path=grant.path, epoch=grant.epoch, at=driver.now(), moves=moves))
@@ -170,7 +170,7 @@ async def test_a_definition_is_judged_by_parts_that_no_backend_changes_meanwhile
         pair, partial(_record_observations, facts=ill, at=driver.now()), partial(_accept_deploy, acceptance=asked)
     )
     assert stepped.made
-    assert [part.path for part in await SqlSystemStore(driver.database).list_touched_parts(work(grant))] == [
+    assert [part.path for part in await SqlSystemStore(driver.database).list_changed_parts(work(grant))] == [
         f"{SHOP}:a:b"
     ]
 
@@ -243,7 +243,7 @@ async def test_an_action_on_a_service_that_rests_in_scaling_begins_there_and_if_
     definition = RUN if at else again
     grant = await deploy(driver, SHOP + at, definition, run="r9")
     assert (await systems.accept_deploy(AcceptDeploy(work=work(grant), definition=definition, at=driver.now()))).made
-    assert f"{SHOP}:web" in [part.path for part in await systems.list_touched_parts(work(grant))]
+    assert f"{SHOP}:web" in [part.path for part in await systems.list_changed_parts(work(grant))]
     assert await systems.record_observations(few("web"), driver.now()) == 0
     await driver.inventory.abandon_run(SHOP + at, "r9", driver.now(), "it died")
     assert (await states(driver))["/web"] == "scaling"
@@ -261,7 +261,7 @@ async def test_a_removal_that_is_taken_back_orders_the_service_again_which_then_
     assert (await systems.revert_deploy(RevertDeploy(work=work(grant), at=driver.now()))).made
     view = await driver.inventory.read_object(f"{SHOP}:web")
     assert (view.phase, view.target_action) == ("updating", "deploy")  # its backend may have stopped it
-    assert f"{SHOP}:web" in [part.path for part in await systems.list_touched_parts(work(grant))]
+    assert f"{SHOP}:web" in [part.path for part in await systems.list_changed_parts(work(grant))]
     await driver.finish(grant, ActionResult.FAILED)
     assert (await states(driver))["/web"] == "scaling"
     assert await broken(driver) == []
@@ -279,9 +279,9 @@ async def test_a_service_that_landed_and_is_seen_miscounted_is_still_taken_back(
     )
     assert (await driver.inventory.apply_step(step)).made
     assert await systems.record_observations(few("web"), driver.now()) == 1
-    assert f"{SHOP}:web" not in [part.path for part in await systems.list_touched_parts(work(grant))]
+    assert f"{SHOP}:web" not in [part.path for part in await systems.list_changed_parts(work(grant))]
     assert (await systems.revert_deploy(RevertDeploy(work=work(grant), at=driver.now()))).made
-    (web,) = [part for part in await systems.list_touched_parts(work(grant)) if part.path == f"{SHOP}:web"]
+    (web,) = [part for part in await systems.list_changed_parts(work(grant)) if part.path == f"{SHOP}:web"]
     assert (web.status, web.spec["command"]) == ("updating", ["run"])
 
 
@@ -292,7 +292,7 @@ async def test_with_a_system_go_its_records_and_its_numbers_but_not_its_history(
     grant = await driver.grant(SHOP, "delete")
     await systems.accept_removal(RevertDeploy(work=work(grant), at=driver.now()))
 
-    moves = [Move(path=part.path, to="None", action="remove") for part in await systems.list_touched_parts(work(grant))]
+    moves = [Move(path=part.path, to="None", action="remove") for part in await systems.list_changed_parts(work(grant))]
     await driver.inventory.apply_step(Step(path=SHOP, epoch=grant.epoch, at=driver.now(), moves=moves))
     await driver.finish(grant)
     for kind in ("system", "part", "deploy"):

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from domain.mci.messages import SurveyedVm, VmCorrection
 from domain.model import AT_WRITE_TIME, Grant, Move, Step, TargetLanding
 from store import land, recovery, steps
-from store.clock import read_now
+from store.dbtime import read_database_time
 from store.mci import surveys
 from tests.test_store.driver import FRONT_1, HOOKS, WEB, StoreDriver
 
@@ -40,18 +40,18 @@ async def test_what_an_activity_writes_has_the_databases_time(
 ) -> None:
     await driver.make()
     grant = await driver.grant(WEB, "suspend")
-    before = await driver.database.run_transaction(read_now)
+    before = await driver.database.run_transaction(read_database_time)
     await driver.database.run_transaction(work(grant))
-    assert before <= (await driver.last(FRONT_1)).at <= await driver.database.run_transaction(read_now)
+    assert before <= (await driver.last(FRONT_1)).at <= await driver.database.run_transaction(read_database_time)
 
 
 async def test_what_a_survey_writes_has_the_databases_time(driver: StoreDriver) -> None:
     await driver.make()
     view = await driver.inventory.read_object(FRONT_1)
     known = SurveyedVm(FRONT_1, view.status, view.epoch, view.target_action, view.info)
-    before = await driver.database.run_transaction(read_now)
+    before = await driver.database.run_transaction(read_database_time)
     corrections = [VmCorrection(known, "Suspended", view.info)]
     assert await driver.database.run_transaction(
         partial(surveys.apply_corrections, corrections=corrections, at=AT_WRITE_TIME)
     )
-    assert before <= (await driver.last(FRONT_1)).at <= await driver.database.run_transaction(read_now)
+    assert before <= (await driver.last(FRONT_1)).at <= await driver.database.run_transaction(read_database_time)

@@ -10,11 +10,11 @@ from domain.aliases import AliasQuery, Dialect
 from domain.edge.messages import CrmConnect
 from domain.edge.reports import ConnectReport, PolicyFactsQuery
 from domain.edge.specs import AutoProvision
-from domain.healing import HealReport, Suspect
+from domain.healing import HealReport, StuckItem
 from domain.identities import ProofUse
 from domain.leases.messages import FIRST_BOOKING, CalendarQuery, DueEventsQuery, HandOverGoal
-from domain.machines.messages import DueBinQuery
-from domain.mci.messages import HoldConnection, SurveyOrder
+from domain.machines.messages import DueBinEntriesQuery
+from domain.mci.messages import ConnectionLockRequest, SurveyOrder
 from domain.model import ActionResult, Move, QueueCommand, ReadQuery, Step
 from domain.quotafile import Quotas
 from domain.quotas import Quota, QuotaQuery
@@ -24,11 +24,11 @@ from store.edge import links
 from store.edge.connections import list_open_connections
 from store.edge.inventory import SqlEdgeInventory
 from store.gauges import SqlGauges
-from store.healing import read_reports, save_report
-from store.leases import SqlLeaseSchedule, SqlLeaseViews, changes, schedule
+from store.healing import read_reports, save_heal_report
+from store.leases import SqlLeaseSchedule, SqlLeaseViews, schedule, updates
 from store.machines import hooks as machines
 from store.machines import queries
-from store.mci.groups import highest_number_ever
+from store.mci.groups import highest_vm_number_ever
 from store.quotas import no_quotas
 from store.replay import iterate_actions
 from store.seals import check_chain, iterate_seals, may_rewrite_history, read_sealed_lines, seal_lines
@@ -53,7 +53,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     await driver.act(f"{WEB}:vm:front-1", "resume", "Running")
     plan = await driver.book.plan_survey(SurveyOrder(path=WEB))
     await driver.book.list_vms_in_status(plan.chunks[0], ["Running"])
-    await driver.database.run_transaction(partial(highest_number_ever, path=WEB, group="front"))
+    await driver.database.run_transaction(partial(highest_vm_number_ever, path=WEB, group="front"))
     await driver.book.list_unanswered_places()
     await driver.book.list_unanswered_orders("aws/eu-1", None, 100)
     await driver.inventory.read_object(WEB, members=True)
@@ -63,13 +63,13 @@ async def of_mcis(driver: StoreDriver) -> None:
     await driver.check(WEB, "scale-out", spec={"subGroup": "front"})
     await driver.inventory.read_action(made.run)
     assert await driver.inventory.find_answer_of_run(made.run)
-    assert driver.database.read_snapshot_here(lambda one: list(iterate_actions(one)))
+    assert driver.database.run_in_snapshot_blocking(lambda one: list(iterate_actions(one)))
     newest = await driver.inventory.read_newest_position()
     await driver.inventory.list_events_after(newest, 100)
     await driver.database.run_transaction(seal_lines)
-    driver.database.read_snapshot_here(check_chain)
-    driver.database.read_snapshot_here(may_rewrite_history)
-    driver.database.read_snapshot_here(lambda one: [read_sealed_lines(one, seal) for seal in iterate_seals(one)])
+    driver.database.run_in_snapshot_blocking(check_chain)
+    driver.database.run_in_snapshot_blocking(may_rewrite_history)
+    driver.database.run_in_snapshot_blocking(lambda one: [read_sealed_lines(one, seal) for seal in iterate_seals(one)])
     await driver.inventory.read_tree(WEB, troubles=10)
     some_uuid = "3f2b7d3e-6b44-4a1c-9d55-0c7a1f0e2b11"
     query = AliasQuery(dialect=Dialect.BLAZAR, ids=["1", some_uuid], paths=["project:p1:lease:a"])
@@ -78,27 +78,27 @@ async def of_mcis(driver: StoreDriver) -> None:
     order = QueueCommand(path=WEB, run="drain", at=NOON)
     await driver.inventory.close_wait_queue(order)
     await driver.inventory.open_wait_queue(order)
-    await driver.inventory.list_suspects(NOON)
+    await driver.inventory.list_stuck_items(NOON)
     assert (await SqlGauges(driver.database).read_gauges()).open_actions >= 0
-    left = Suspect(path=WEB, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=7)
-    await driver.inventory.heal_suspect(left, NOON, "gone")
-    wish = HoldConnection(tenant=NS, place="aws/eu-1", holder=WEB, generation=1, lasts=timedelta(seconds=1))
-    held = await driver.book.hold_connection(wish)
+    left = StuckItem(path=WEB, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=7)
+    await driver.inventory.heal_stuck_item(left, NOON, "gone")
+    wish = ConnectionLockRequest(tenant=NS, place="aws/eu-1", holder=WEB, generation=1, lasts=timedelta(seconds=1))
+    held = await driver.book.acquire_connection_lock(wish)
     assert held
-    await driver.book.renew_hold(held, timedelta(seconds=1))
-    await driver.book.release_connection_hold(held)
+    await driver.book.renew_connection_lock(held, timedelta(seconds=1))
+    await driver.book.release_connection_lock(held)
     proof = ProofUse("proof-1", NOON)
     await driver.inventory.use_proof(proof, "r1")
     assert await driver.inventory.is_proof_used(proof.id)
     assert await driver.inventory.forget_expired_proofs(NOON + timedelta(days=1)) == 1
-    await driver.inventory.record_attempt(AccessAttempt(path=WEB, verb="cancel", message="by ann", at=NOON))
+    await driver.inventory.record_access_attempt(AccessAttempt(path=WEB, verb="cancel", message="by ann", at=NOON))
     await driver.inventory.read_audit_snapshot(WEB)
-    await driver.inventory.paths_begun_since(2**62)
+    await driver.inventory.list_paths_begun_since(2**62)
     await driver.inventory.read_last_epoch()
     await driver.inventory.read_objects([WEB, f"{WEB}:vm:front-1"])
     await driver.book.used_places()
     await driver.database.run_transaction(
-        partial(save_report, report=HealReport(at=NOON, looked=0, counts={}, found=[]))
+        partial(save_heal_report, report=HealReport(at=NOON, looked=0, counts={}, found=[]))
     )
     await driver.database.run_transaction(partial(read_reports, limit=10))
     limits = Quota(objects=10**6, vms=10**6, open_actions=10**6, requests_per_minute=1_000)
@@ -153,10 +153,12 @@ async def of_machines(driver: StoreDriver) -> None:
     await driver.finish(await driver.grant(db, "delete", spec={"retention_days": 1}), ActionResult.FAILED)
     await act(driver, DEV, "delete", {"bin": 7}, retention_days=1, cascade=True)
     await driver.database.run_transaction(
-        partial(queries.list_due_entries, query=DueBinQuery(tenant=ACME, at=NOON + timedelta(days=2), limit=10))
+        partial(
+            queries.list_due_bin_entries, query=DueBinEntriesQuery(tenant=ACME, at=NOON + timedelta(days=2), limit=10)
+        )
     )
-    await driver.database.run_transaction(partial(queries.list_overdue_entries, prefix=ACME, before=NOON))
-    await driver.database.run_transaction(queries.list_tenants)
+    await driver.database.run_transaction(partial(queries.list_overdue_bin_entries, prefix=ACME, before=NOON))
+    await driver.database.run_transaction(queries.list_bin_tenants)
     await driver.database.run_transaction(partial(machines._machine_disk_was_made_for, disk=disk))
     await driver.refusal(ACME, "delete", spec={})
 
@@ -179,10 +181,10 @@ async def of_leases(driver: StoreDriver) -> None:
     await driver.database.run_transaction(
         partial(schedule.list_due_events, query=DueEventsQuery(pool="main", at=bookings.moment(9)))
     )
-    await leases.list_pools()
+    await leases.list_pools_with_events()
     await leases.list_overdue_events("", NOON)
     await leases.list_overdue_events("project:p1", NOON)
-    await leases.filter_still_due([])
+    await leases.filter_due_events([])
     await bookings.holdings(driver, HandOverGoal.ALL)
     await bookings.started(driver, "a")
     await bookings.change(driver, "a", hosts=2)
@@ -190,7 +192,7 @@ async def of_leases(driver: StoreDriver) -> None:
     await bookings.change(driver, "a", end=bookings.at(4))
     await bookings.change(driver, "a", end=bookings.at(3.5))
     await driver.database.run_transaction(
-        partial(changes._keep_uncertain_hosts, reservation=f"{bookings.lease('a')}:reservation:r1")
+        partial(updates._keep_uncertain_hosts, reservation=f"{bookings.lease('a')}:reservation:r1")
     )
     await bookings.change(driver, "w", start=bookings.at(1.5), end=bookings.at(5))
     await bookings.finish(driver, await driver.grant("pool:main:host:h1", "fail"))
@@ -213,7 +215,7 @@ async def of_systems(driver: StoreDriver) -> None:
     grant = await driver.grant(SHOP, "deploy", spec={"definition": TREE})
     work = SystemWork(path=SHOP, epoch=grant.epoch, backend="simulated", record=str(grant.details["record"]))
     await systems.accept_deploy(AcceptDeploy(work=work, definition=TREE, at=NOON))
-    touched = [part.path for part in await systems.list_touched_parts(work) if part.path != SHOP]
+    touched = [part.path for part in await systems.list_changed_parts(work) if part.path != SHOP]
     moves = [Move(path=path, to="stable", action="deploy") for path in touched]
     moves += [Move(path=work.record, to=stage) for stage in ("in progress", "succeeded")]
     await driver.inventory.apply_step(Step(path=SHOP, epoch=grant.epoch, at=NOON, moves=moves))
@@ -232,9 +234,9 @@ async def of_systems(driver: StoreDriver) -> None:
         RevertDeploy(work=SystemWork(path=SHOP, epoch=gone.epoch, backend="simulated"), at=NOON)
     )
     await driver.finish(gone, ActionResult.FAILED)
-    left = await systems.list_leaving_parts("simulated")
+    left = await systems.list_parts_being_removed("simulated")
     assert left
-    await systems.forget_parts(left, NOON)
+    await systems.delete_removed_parts(left, NOON)
     await driver.finish(await driver.grant(SHOP, "delete"))
 
 

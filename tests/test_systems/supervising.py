@@ -26,7 +26,7 @@ def make_runner(folder: Path, rules: ContainerRules = ANY_IMAGE) -> ContainerRun
 async def keeping(folder: Path, rules: ContainerRules = ANY_IMAGE) -> AsyncIterator[Supervisor]:
     """A supervisor with its data in a folder. Leaving the block is, for its containers, the end of a worker."""
     database = Database(f"sqlite:///{folder / 'books.db'}")
-    database.run_transaction_here(create_tables)
+    database.run_transaction_blocking(create_tables)
     supervisor = Supervisor(make_runner(folder, rules), BackendLedger("container", database), folder / "lock")
     task = asyncio.create_task(supervisor.run(lambda _facts, _gone: asyncio.sleep(0)))
     try:
@@ -43,7 +43,7 @@ async def until(supervisor: Supervisor, wanted: int, generation: int) -> None:
     listener = supervisor.listen_for_changes("system:s")
     while True:
         facts = await supervisor.describe_services("system:s")
-        if len(facts) == wanted and all(fact.is_settled(generation) for fact in facts):
+        if len(facts) == wanted and all(fact.is_rolled_out(generation) for fact in facts):
             return listener.close()
         await listener.wait_for_change()
 

@@ -46,10 +46,10 @@ class Subject:
             return {**self.service, "environment": {"SIMULATED": "crash"}}
         return {**self.service, "command": ["sh", "-c", "exit 3"]}
 
-    async def end_instance(self) -> None:
+    async def crash_instance(self) -> None:
         unit = (await self.shop.units("/job"))[0]
         if self.shop.backend == "simulated":
-            self.shop.runner.end_instance(unit.token)
+            self.shop.runner.crash_instance(unit.token)
         else:
             os.kill(unit.pid, signal.SIGKILL)
 
@@ -84,7 +84,7 @@ async def test_deploy_update_scale_and_teardown(subject: Subject) -> None:
 
 async def test_an_instance_that_ends_by_itself_is_told_and_comes_back(subject: Subject) -> None:
     await subject.shop.deploy("/", system({"name": "job", **subject.version("1")}))
-    await subject.end_instance()
+    await subject.crash_instance()
     await subject.shop.until_state("/", "degraded")
     await subject.shop.until_state("/", "stable")
     assert len(await subject.shop.units("/job")) == 1
@@ -108,7 +108,7 @@ async def test_a_service_without_a_record_is_listed_as_an_orphan_and_removed(sub
     await supervisor.apply_orders([ServiceOrder(shop.at("/stray"), over, {"instances": 1, **subject.service})])
 
     async def is_up() -> bool:
-        return any(fact.is_settled() for fact in await supervisor.describe_services(shop.at("/stray")))
+        return any(fact.is_rolled_out() for fact in await supervisor.describe_services(shop.at("/stray")))
 
     await shop.until(is_up)
     await found_and_removed(shop.asking, shop.at("/stray"), shop.backend, "1 of 1 up")

@@ -18,7 +18,7 @@ from providers.services import confinement
 from providers.services.confinement import ProcessRules, assign_uid
 from providers.services.ledger import SupervisedInstance
 from providers.services.process import ProcessRunner
-from providers.sockets import free_port
+from providers.sockets import find_free_port
 from tests.patience import PATIENCE
 from tests.test_systems.kit import Shop, system
 from workers.settings import WorkerSettings
@@ -36,7 +36,7 @@ def instance(script: str, **more: Any) -> SupervisedInstance:
 async def output(runner: ProcessRunner, unit: SupervisedInstance) -> str:
     """What the instance printed until it said `end`."""
     await runner.start_instance(unit)
-    log = runner.log_folder_of(unit.path) / "1.log"
+    log = runner.log_folder_of_service(unit.path) / "1.log"
     try:
         async with asyncio.timeout(PATIENCE):
             while "end\n" not in (text := log.read_text()):
@@ -224,7 +224,7 @@ def test_a_secret_has_a_plain_name(file: str) -> None:
 
 async def test_a_first_line_without_end_is_an_unhealthy_service_that_can_be_stopped(real: Shop) -> None:
     """The line overruns the reader's buffer: that must not end the task that watches the instance."""
-    port = free_port()
+    port = find_free_port()
     endless = (
         "import os, socket; s = socket.create_server(('127.0.0.1', int(os.environ['PORT'])))\n"
         "while True:\n c = s.accept()[0]\n try: c.sendall(b'x' * 300_000)\n except OSError: pass\n c.close()"

@@ -15,7 +15,7 @@ import pytest
 from domain.errors import NoCapacity
 from domain.services.ports import ServiceOrder
 from providers.services.container import ContainerRules
-from providers.sockets import free_port
+from providers.sockets import find_free_port
 from tests.patience import PATIENCE
 from tests.test_systems.containers import ROOT, folder, image, instance, living, message_of, needs_containers, runc
 from tests.test_systems.images import sleeper, web
@@ -135,7 +135,7 @@ async def test_a_container_killed_outside_comes_back(folder: Path, image: Path) 
 async def test_a_paused_container_is_unhealthy_and_replaced(folder: Path, image: Path) -> None:
     health = {"http": "/health", "interval": 0.1, "timeout": 0.3, "failures": 2}
     async with asyncio.timeout(PATIENCE), keeping(folder) as supervisor:
-        units = await want(supervisor, 1, web(image, free_port(), health=health))
+        units = await want(supervisor, 1, web(image, find_free_port(), health=health))
         (unit,) = [unit for unit in units if unit.number]
         await runc(folder, "pause", unit.token)
         await message_of(supervisor, "no longer healthy")

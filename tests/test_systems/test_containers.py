@@ -17,7 +17,7 @@ from domain.services.ports import ServiceOrder
 from providers.services.confinement import CGROUPS
 from providers.services.container import ContainerRules
 from providers.services.ledger import SupervisedInstance
-from providers.sockets import free_port
+from providers.sockets import find_free_port
 from tests.patience import PATIENCE
 from tests.test_systems.containers import folder, image, instance, living, message_of, needs_containers
 from tests.test_systems.images import make_image, sleeper, web
@@ -30,7 +30,7 @@ pytestmark = needs_containers
 
 
 async def test_a_container_runs_is_healthy_serves_and_is_gone(folder: Path, image: Path) -> None:
-    port = free_port()
+    port = find_free_port()
     async with keeping(folder) as supervisor:
         units = await want(supervisor, 1, web(image, port, instances=2))
         assert len(living(folder)) == 2
@@ -42,7 +42,7 @@ async def test_a_container_runs_is_healthy_serves_and_is_gone(folder: Path, imag
 
 
 async def test_an_update_drops_no_request(folder: Path, image: Path) -> None:
-    port, answers, done = free_port(), list[bytes](), asyncio.Event()
+    port, answers, done = find_free_port(), list[bytes](), asyncio.Event()
 
     async def ask_on() -> None:
         while not done.is_set():
@@ -64,7 +64,7 @@ async def test_an_update_drops_no_request(folder: Path, image: Path) -> None:
 async def output(folder: Path, unit: SupervisedInstance, words: str, rules: ContainerRules = ANY_IMAGE) -> str:
     """What an instance writes until these words are in it."""
     runner = make_runner(folder, rules)
-    log = runner.log_folder_of(unit.path) / f"{unit.number}.log"
+    log = runner.log_folder_of_service(unit.path) / f"{unit.number}.log"
     await runner.start_instance(unit)
     try:
         async with asyncio.timeout(PATIENCE):
@@ -174,7 +174,7 @@ async def test_a_secret_reaches_the_program_and_no_file(folder: Path, image: Pat
 )
 async def test_health_is_checked_inside(folder: Path, image: Path, health: dict[str, Any], well: bool) -> None:
     runner = make_runner(folder)
-    node = Node.model_validate(web(image, free_port()) | {"health": health})
+    node = Node.model_validate(web(image, find_free_port()) | {"health": health})
     unit = SupervisedInstance(os.urandom(16).hex(), "system:s:web", 1, "", node)
     await runner.start_instance(unit)
     try:

@@ -8,10 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from domain.errors import Category, Refused
-from domain.fields import describe_validation_errors
 from domain.services.definition import MAX_PARTS, Node
 from domain.systems.rules import StoredPart, check_definition_fits, node_path, tree_path
 from domain.systems.specs import DeploySpec, SystemSpec, is_service, stored_spec, walk_nodes
+from domain.validation import describe_validation_errors
 from tests.cases import every_case
 
 RUN = {"command": ["run"]}

@@ -280,7 +280,7 @@ async def test_services_change_by_themselves_as_their_instances_come_and_go(shop
     await shop.deploy("/", TREE)
     (unit,) = await shop.units("/web")
     shop.hold("/web")
-    shop.runner.end_instance(unit.token)
+    shop.runner.crash_instance(unit.token)
     await shop.until_state("/", "degraded")
     assert (await shop.see("/web")).error.startswith("0 of 1 healthy")
     shop.let_go()
@@ -348,7 +348,7 @@ async def test_what_is_deployed_again_after_a_failed_teardown_stays(shop: Shop) 
     assert (await shop.do("/", "teardown", {"deadline": 0.7})).result is ActionResult.FAILED
     shop.let_go()
     assert (await shop.deploy("/", tree)).result is ActionResult.SUCCEEDED
-    leaving = await SqlSystemStore(shop.service.database).list_leaving_parts(shop.backend)
+    leaving = await SqlSystemStore(shop.service.database).list_parts_being_removed(shop.backend)
     assert not [path for path in leaving if path.startswith(f"{shop.path}:")]
     assert await shop.states() == {
         "/": "stable",

@@ -60,8 +60,8 @@ class Held:
         await self._here("dispose")
         await self.backend.clean_up_system(system, generation)
 
-    async def list_living(self, prefix: str, after: str) -> list[ServiceFacts]:
-        return await self.backend.list_living(prefix, after)
+    async def list_existing_objects(self, prefix: str, after: str) -> list[ServiceFacts]:
+        return await self.backend.list_existing_objects(prefix, after)
 
     async def describe_services(self, prefix: str = "") -> list[ServiceFacts]:
         await self._here("facts")
@@ -163,14 +163,14 @@ async def test_a_stale_deploy_starts_nothing_in_a_system_that_is_gone(shop: Shop
 async def test_orders_for_siblings_and_for_what_is_below_do_not_supersede_each_other(shop: Shop) -> None:
     """Of two deploys side by side the later one may well order first."""
     ledger, run, path = shop.supervisor.ledger, {"command": ["run"], "instances": 0}, f"{shop.path}-other"
-    await ledger.order_services([ServiceOrder(f"{path}:a:b", 90, run)])
-    await ledger.order_services([ServiceOrder(f"{path}:a:c", 80, run)])
+    await ledger.record_service_orders([ServiceOrder(f"{path}:a:b", 90, run)])
+    await ledger.record_service_orders([ServiceOrder(f"{path}:a:c", 80, run)])
     with pytest.raises(Superseded):
         await ledger.remove_services(f"{path}:a", 85)
     await ledger.remove_services(f"{path}:a", 100)
     with pytest.raises(Superseded):
-        await ledger.order_services([ServiceOrder(f"{path}:a:c", 95, run)])
-    await ledger.order_services([ServiceOrder(f"{path}:d", 80, run)])
+        await ledger.record_service_orders([ServiceOrder(f"{path}:a:c", 95, run)])
+    await ledger.record_service_orders([ServiceOrder(f"{path}:d", 80, run)])
     await ledger.remove_services(path, 110)
     with pytest.raises(Superseded):
         await ledger.claim_generation(path, 109)
@@ -199,7 +199,7 @@ async def test_a_deploy_whose_deadline_has_passed_starts_nothing_more(shop: Shop
     assert [fact.path for fact in await shop.supervisor.describe_services(shop.path)] == [shop.at("/db")]
 
     async def is_up() -> bool:
-        return all(fact.is_settled() for fact in await shop.supervisor.describe_services(shop.path))
+        return all(fact.is_rolled_out() for fact in await shop.supervisor.describe_services(shop.path))
 
     await shop.until(is_up)
     await asyncio.sleep(0.5)  # the deadline itself

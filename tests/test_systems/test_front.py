@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from providers.services.proxy import Route, RoutesFile, ServiceProxy
+from providers.services.proxy import InstanceRoute, RoutesFile, ServiceProxy
 from tests.patience import PATIENCE
 
 HERE = "127.0.0.1"
@@ -23,7 +23,7 @@ async def test_when_one_side_is_gone_the_other_does_not_wait_for_it(tmp_path: Pa
     taken: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
     instance = await asyncio.start_server(lambda *ends: taken.put_nowait(ends), HERE, 0)
     routes = tmp_path / "routes"
-    routes.write_text(json.dumps([Route(instance.sockets[0].getsockname()[1])]))
+    routes.write_text(json.dumps([InstanceRoute(instance.sockets[0].getsockname()[1])]))
     front = ServiceProxy(RoutesFile(routes))
     server = await asyncio.start_server(front.handle_connection, HERE, 0)
     async with asyncio.timeout(PATIENCE):

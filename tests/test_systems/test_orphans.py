@@ -17,7 +17,7 @@ async def come_late(shop: Shop, tree: str, generation: int) -> None:
 
     async def is_up() -> bool:
         facts = await shop.supervisor.describe_services(shop.at(tree))
-        return any(fact.is_settled() for fact in facts)
+        return any(fact.is_rolled_out() for fact in facts)
 
     await shop.until(is_up)
 

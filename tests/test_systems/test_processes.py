@@ -23,7 +23,7 @@ from providers.services.ledger import BackendLedger, SupervisedInstance, create_
 from providers.services.pids import TOKEN_VARIABLE
 from providers.services.process import ProcessRunner
 from providers.services.supervisor import Supervisor
-from providers.sockets import free_port
+from providers.sockets import find_free_port
 from store.engine import Database
 from tests.patience import PATIENCE
 from tests.test_systems import supervising
@@ -72,7 +72,7 @@ async def test_a_killed_process_makes_its_service_degraded_and_comes_back_by_its
 
 
 async def test_a_service_that_never_gets_healthy_fails_at_its_deadline_and_is_rolled_back(real: Shop) -> None:
-    port = free_port()
+    port = find_free_port()
     await real.deploy("/", system({"name": "web", **web(port)}))
     (former,) = [unit for unit in await real.units("/web") if unit.number]
     deaf = {**SLEEP, "port": port, "health": {"http": "/health", "interval": 0.1, "timeout": 0.2}}
@@ -86,7 +86,7 @@ async def test_a_service_that_never_gets_healthy_fails_at_its_deadline_and_is_ro
 
 
 async def test_an_update_drops_no_request(real: Shop) -> None:
-    port = free_port()
+    port = find_free_port()
     await real.deploy("/", system({"name": "web", **web(port, instances=2)}))
     answers: list[bytes] = []
     done = asyncio.Event()
@@ -106,7 +106,7 @@ async def test_an_update_drops_no_request(real: Shop) -> None:
 
 
 async def test_nothing_of_a_service_is_left_after_a_teardown_but_its_logs(real: Shop, home: Path) -> None:
-    port = free_port()
+    port = find_free_port()
     await real.deploy("/", system({"name": "web", **web(port)}))
     pids = [unit.pid for unit in await real.units("/web")]
     assert all(map(runs, pids))
@@ -131,7 +131,7 @@ def make_supervisor(folder: Path, database: Database, rules: ProcessRules = ANY_
 async def keeping(folder: Path) -> AsyncIterator[Supervisor]:
     """A supervisor with its data in a folder. Leaving the block is, for its processes, the end of a worker."""
     database = Database(f"sqlite:///{folder / 'books.db'}")
-    database.run_transaction_here(create_tables)
+    database.run_transaction_blocking(create_tables)
     supervisor = make_supervisor(folder, database)
 
     async def report(_facts: object, _gone: object) -> None:
@@ -200,10 +200,10 @@ async def test_two_supervisors_of_one_folder_take_turns(tmp_path: Path) -> None:
 async def test_a_process_that_was_started_but_not_noted_is_found_by_its_token(tmp_path: Path) -> None:
     """The worker died between the start and the write: the stored state has the token and no PID."""
     database = Database(f"sqlite:///{tmp_path / 'books.db'}")
-    database.run_transaction_here(create_tables)
+    database.run_transaction_blocking(create_tables)
     ledger = BackendLedger("process", database)
     unit = SupervisedInstance("tok3n", "system:s:job", 1, "", Node.model_validate(SLEEP))
-    await ledger.order_services([ServiceOrder("system:s:job", 1, SLEEP)])
+    await ledger.record_service_orders([ServiceOrder("system:s:job", 1, SLEEP)])
     unit.revision = instance_revision(unit.node)
     await ledger.insert_instances([unit])
     lost = await asyncio.create_subprocess_exec("sleep", "1000", env={TOKEN_VARIABLE: "tok3n"}, start_new_session=True)
@@ -320,7 +320,9 @@ async def test_crashes_are_told_and_answered_with_ever_longer_pauses(tmp_path: P
 )
 async def test_health_is_checked_by_tcp_http_and_command(tmp_path: Path, health: dict[str, Any], well: bool) -> None:
     runner = ProcessRunner(tmp_path, ANY_PROGRAM)
-    unit = SupervisedInstance("t", "system:s:web", 1, "", Node.model_validate({**web(free_port()), "health": health}))
+    unit = SupervisedInstance(
+        "t", "system:s:web", 1, "", Node.model_validate({**web(find_free_port()), "health": health})
+    )
     await runner.start_instance(unit)
     try:
         async with asyncio.timeout(PATIENCE):

@@ -24,7 +24,7 @@ NEVER = {"environment": {"SIMULATED": "unhealthy"}}
 
 
 async def all_run(shop: Shop) -> set[str]:
-    return {facts.path for facts in await shop.supervisor.describe_services(shop.path) if facts.is_settled()}
+    return {facts.path for facts in await shop.supervisor.describe_services(shop.path) if facts.is_rolled_out()}
 
 
 @pytest.mark.parametrize("cancelled", [False, True])

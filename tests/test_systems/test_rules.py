@@ -100,11 +100,11 @@ def test_a_backend_only_says_whether_a_service_at_rest_is_well() -> None:
 
 
 def test_a_service_rests_in_scaling_by_what_is_seen_and_never_by_what_is_ordered() -> None:
-    assert PART.resting_statuses == ("scaling",)
+    assert PART.transitional_resting_statuses == ("scaling",)
     assert {row.action for row in PART.rows if row.rests} == {"observe", "rollback"}
     assert {row.action for row in PART.rows if row.then == "scaling" and not row.rests} == {"rescale"}
     assert "scaling" in PART.stable_statuses
-    assert PART.moving_statuses == ("pending", "updating", "deleting")
+    assert PART.always_transitional_statuses == ("pending", "updating", "deleting")
     at_rest = {"stable", "degraded", "failed", "scaling"}
     assert {row.source for row in PART.rows if row.action == "deploy"} == at_rest | {NONE}
     assert {row.source for row in PART.rows if row.action == "remove"} == at_rest
@@ -138,7 +138,7 @@ def facts(**more: Any) -> ServiceFacts:
     ],
 )
 def test_a_service_has_settled_when_all_of_the_new_and_none_of_the_old_is_up(seen: ServiceFacts, settled: bool) -> None:
-    assert seen.is_settled(4) is settled
+    assert seen.is_rolled_out(4) is settled
 
 
 MISCOUNTED = [facts(alive=n, healthy=n, current=n) for n in (0, 1, 3)]  # too few, or too many, and none failed

@@ -9,7 +9,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
-    from activities.edge.crm import EdgeActivities, SignalDelivery
+    from activities.edge.crm import EdgeActivities, UpdateDeliveryActivities
     from activities.retry import ONCE
     from domain.edge import messages as wire
     from domain.edge.messages import (
@@ -37,9 +37,9 @@ with workflow.unsafe.imports_passed_through():
         ReconnectionQuery,
         SignedStatement,
     )
-    from domain.errors import one_line
+    from domain.errors import format_one_line
     from domain.model import Grant
-    from workflows.calls import run_local, run_quick, run_remote
+    from workflows.calls import run_local_activity, run_provider_activity, run_short_activity
 
 WEBHOOK_TIMEOUT = timedelta(minutes=5)
 PROBE_TIMEOUT = timedelta(seconds=10)  # a worker that dies in a probe is missed after that
@@ -50,10 +50,10 @@ async def send_requests(to: CrmAddress, *requests: CrmRequest) -> None:
     first = requests[0]
     post = SendCrmRequests(to=to, requests=list(requests), path=first.reply_to or first.path, epoch=first.epoch)
     if to.transport == "queue":
-        await run_local(EdgeActivities.send_crm_requests, post)
+        await run_local_activity(EdgeActivities.send_crm_requests, post)
     else:
         summary, attempt = f"{first.verb} {first.path}", timedelta(seconds=30)
-        await run_remote(EdgeActivities.send_crm_requests, post, WEBHOOK_TIMEOUT, summary, attempt=attempt)
+        await run_provider_activity(EdgeActivities.send_crm_requests, post, WEBHOOK_TIMEOUT, summary, attempt=attempt)
 
 
 async def probe_crm(to: CrmAddress, verb: CrmVerb) -> str:
@@ -62,9 +62,9 @@ async def probe_crm(to: CrmAddress, verb: CrmVerb) -> str:
     patience = 2 * PROBE_TIMEOUT  # an absent worker tells nothing about the CRM
     summary = f"{verb} {to.version} of {to.cloudlet}"
     try:
-        return await run_quick(EdgeActivities.probe_crm, post, PROBE_TIMEOUT, summary, patience, retry=ONCE)
+        return await run_short_activity(EdgeActivities.probe_crm, post, PROBE_TIMEOUT, summary, patience, retry=ONCE)
     except ActivityError as error:
-        return one_line(error.cause or error, 200)
+        return format_one_line(error.cause or error, 200)
 
 
 async def deliver_by_update(workflow_id: str, letter: ReceivedSignal) -> str:
@@ -72,52 +72,56 @@ async def deliver_by_update(workflow_id: str, letter: ReceivedSignal) -> str:
     order = DeliverSignal(workflow=workflow_id, letter=letter)
     summary = f"{letter.signal} to {workflow_id}, which may hear no more signals"
     try:
-        return await run_quick(
-            SignalDelivery.deliver_by_update, order, timedelta(seconds=10), summary, timedelta(minutes=1)
+        return await run_short_activity(
+            UpdateDeliveryActivities.deliver_by_update, order, timedelta(seconds=10), summary, timedelta(minutes=1)
         )
     except ActivityError as error:
-        return one_line(error.cause or error, 200)
+        return format_one_line(error.cause or error, 200)
 
 
 async def send_all_data(to: CrmAddress, grant: Grant | None = None) -> int:
     """Sends all data to a CRM that is Ready, for an action or for the link."""
     order = SendAllData(to=to, path=grant.path, epoch=grant.epoch) if grant else SendAllData(to=to)
     summary, attempt = f"all data to {to.version} of {to.cloudlet}", timedelta(minutes=2)
-    return await run_remote(EdgeActivities.send_all_data, order, timedelta(minutes=10), summary, attempt=attempt)
+    return await run_provider_activity(
+        EdgeActivities.send_all_data, order, timedelta(minutes=10), summary, attempt=attempt
+    )
 
 
-async def record_ignored(*messages: IgnoredMessage) -> None:
+async def record_ignored_messages(*messages: IgnoredMessage) -> None:
     """Records ignored messages in the histories of their objects."""
-    await run_local(EdgeActivities.record_ignored_messages, IgnoredMessages(messages=list(messages), at=workflow.now()))
+    await run_local_activity(
+        EdgeActivities.record_ignored_messages, IgnoredMessages(messages=list(messages), at=workflow.now())
+    )
 
 
-async def report_connection(cloudlet: str, pages: list[CrmConnect], kept: bool = True) -> ConnectionReply:
+async def report_crm_connection(cloudlet: str, pages: list[CrmConnect], kept: bool = True) -> ConnectionReply:
     """Reports a CRM's connection to the inventory, which accepts or refuses it."""
     instances = {path: seen for page in pages for path, seen in page.instances.items()}
     said = pages[0].model_copy(update={"instances": {}})
     fact = ConnectReport(said=said, instances=instances, **_report_fields(wire.CRM_CONNECT, cloudlet, kept, *pages))
-    return await run_local(EdgeActivities.accept_crm_connection, fact)
+    return await run_local_activity(EdgeActivities.accept_crm_connection, fact)
 
 
-async def report_answer(cloudlet: str, said: CrmResponse, kept: bool = True) -> AnswerResult:
+async def report_crm_answer(cloudlet: str, said: CrmResponse, kept: bool = True) -> AnswerResult:
     """Reports a CRM's message about its cloudlet to the inventory, which applies it or names the owning action."""
     fact = AnswerReport(said=said, **_report_fields(wire.CRM_RESPONSE, cloudlet, kept, said))
-    return await run_local(EdgeActivities.record_crm_answer, fact)
+    return await run_local_activity(EdgeActivities.record_crm_answer, fact)
 
 
-async def report_disconnect(cloudlet: str, said: CrmDisconnect, kept: bool = True) -> AnswerResult:
+async def report_crm_disconnect(cloudlet: str, said: CrmDisconnect, kept: bool = True) -> AnswerResult:
     """Reports a lost connection. A CRM's own disconnect has a raw message; a loss that the link noticed has none."""
     fact = DisconnectReport(
-        said=said, noticed=not said.received_fields, **_report_fields(wire.CRM_DISCONNECT, cloudlet, kept, said)
+        said=said, noticed=not said.fields_as_received, **_report_fields(wire.CRM_DISCONNECT, cloudlet, kept, said)
     )
-    return await run_local(EdgeActivities.record_crm_disconnect, fact)
+    return await run_local_activity(EdgeActivities.record_crm_disconnect, fact)
 
 
 def _report_fields(
     signal: str, cloudlet: str, kept: bool, *messages: CrmConnect | CrmResponse | CrmDisconnect
 ) -> dict[str, Any]:
     signed = [
-        SignedStatement(statement=text_to_sign(signal, cloudlet, message.received_fields), proof=message.proof)
+        SignedStatement(statement=text_to_sign(signal, cloudlet, message.fields_as_received), proof=message.proof)
         for message in messages
     ]
     return {"cloudlet": cloudlet, "at": workflow.now(), "signed": signed, "kept": kept}
@@ -126,4 +130,4 @@ def _report_fields(
 async def confirm_reconnection(path: str, claimed: list[int]) -> Reconnected | None:
     """Confirms reported reconnections with the inventory; None if it has no connection with one of these notify-ids."""
     query = ReconnectionQuery(path=path, notify_id=claimed[0], others=claimed[1:])
-    return (await run_local(EdgeActivities.find_crm_connection, query)).news
+    return (await run_local_activity(EdgeActivities.find_crm_connection, query)).news

@@ -28,7 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.paths import short_path
     from domain.wire import companion_id
     from workflows.action import WorkFailed, action_workflow
-    from workflows.calls import act_on, advance_object, run_local
+    from workflows.calls import advance_object, run_child_action, run_local_activity
     from workflows.edge import calls
     from workflows.edge.inbox import CrmInboxAction, CrmNews
 
@@ -49,11 +49,11 @@ class CloudletAction(CrmInboxAction):
 
     async def _send_order(self, grant: Grant, verb: CrmVerb, **spec: object) -> None:
         assert self._address
-        await calls.send_requests(self._address, cloudlet_request(grant, self._address, verb, **spec))
+        await calls.send_requests(self._address, make_cloudlet_request(grant, self._address, verb, **spec))
 
     async def _next_message(self, grant: Grant, until: datetime, what: str) -> CrmNews:
         """Returns the next message; raises WorkFailed if none comes in time."""
-        message = await self.read_message(grant.path, until, what)
+        message = await self.wait_for_message(grant.path, until, what)
         if message is None:
             raise WorkFailed(f"{what}: nothing came in time")
         return message
@@ -73,7 +73,7 @@ class CloudletAction(CrmInboxAction):
         """Forwards an answer to the link: it returns the answer while the action runs, and applies it afterwards."""
         link = workflow.get_external_workflow_handle(companion_id(workflow.info().workflow_id, wire.LINK_ROLE))
         try:
-            await link.signal(wire.CRM_RESPONSE, said.received_fields or said)
+            await link.signal(wire.CRM_RESPONSE, said.fields_as_received or said)
         except FailureError:
             return False
         return True
@@ -95,37 +95,37 @@ class CloudletAction(CrmInboxAction):
                 await self.ignore_message(grant.path, message.state, f"waiting for {' or '.join(words)}")
 
 
-def cloudlet_request(grant: Grant, to: CrmAddress, verb: CrmVerb, **spec: object) -> CrmRequest:
+def make_cloudlet_request(grant: Grant, to: CrmAddress, verb: CrmVerb, **spec: object) -> CrmRequest:
     """Builds a request to a CRM about the cloudlet itself."""
     return CrmRequest(
         path=grant.path, verb=verb, spec=spec, epoch=grant.epoch, reply_to=grant.path, **to.connection_fields()
     )
 
 
-def undo_upgrade_request(grant: Grant, to: CrmAddress, version: str) -> CrmRequest:
+def make_undo_upgrade_request(grant: Grant, to: CrmAddress, version: str) -> CrmRequest:
     """Builds a request to CRMv1 to clean up whatever there is of the CRM of this version."""
-    return cloudlet_request(grant, to, CrmVerb.UPGRADE, version=version).model_copy(update={"undo": True})
+    return make_cloudlet_request(grant, to, CrmVerb.UPGRADE, version=version).model_copy(update={"undo": True})
 
 
 @action_workflow(wire.BRING_UP_CLOUDLET)
 class BringUpCloudlet(CloudletAction):
     """Creates or repairs a cloudlet: its CRM connects, is acknowledged, gathers its instances, and is Ready."""
 
-    async def converse(self, request: Request, grant: Grant) -> WorkReport:
+    async def perform_with_crm(self, request: Request, grant: Grant) -> WorkReport:
         await self._read_grant_details(grant, unasked=True)  # the CRM connects unasked
         until = workflow.now() + timedelta(seconds=self._terms.patience.connect)
         what = f"waiting for its CRM ({crm_command(grant.path, self._terms.spec)})"
         self.update_progress(step=what)
         if self._address:  # a CRM is connected already: ask it to reconnect
             if other := self._terms.next:  # and to clean up after a failed upgrade
-                await calls.send_requests(self._address, undo_upgrade_request(grant, self._address, other.version))
+                await calls.send_requests(self._address, make_undo_upgrade_request(grant, self._address, other.version))
             await self._send_order(grant, CrmVerb.RECONNECT)
             self._address = None
         while True:
             message = await self._next_message(grant, until, what)
             if isinstance(message, Reconnected):
                 await self._acknowledge_crm(grant, message)
-            elif isinstance(message, CrmResponse) and await self._handle_gathered(grant, message):
+            elif isinstance(message, CrmResponse) and await self._handle_gathering_answer(grant, message):
                 break
             elif isinstance(message, ConnectionLost):
                 await self._handle_disconnect(grant, message)
@@ -140,7 +140,7 @@ class BringUpCloudlet(CloudletAction):
             await self._advance_or_fail(grant, S.OFFLINE, "Controller", "its CRM is gone")
         if (other := self._terms.next) and said.version != other.version:
             await calls.send_requests(
-                other, cloudlet_request(grant, other, CrmVerb.RECONNECT)
+                other, make_cloudlet_request(grant, other, CrmVerb.RECONNECT)
             )  # it has taken over meanwhile
 
     async def _acknowledge_crm(self, grant: Grant, said: Reconnected) -> None:
@@ -149,7 +149,7 @@ class BringUpCloudlet(CloudletAction):
         self._address = said.address
         await self._advance_or_fail(grant, S.INIT_OK, "Controller", f"notify-id {said.address.notify_id}")
 
-    async def _handle_gathered(self, grant: Grant, message: CrmResponse) -> bool:
+    async def _handle_gathering_answer(self, grant: Grant, message: CrmResponse) -> bool:
         notify_id = self._address.notify_id if self._address else 0
         meaning = CrmInterpreter(CLOUDLET, self._status, notify_id, actor=CrmActor.CRM).interpret_message(message)
         if meaning.effect is MessageEffect.ENDS and meaning.to == S.READY:
@@ -164,7 +164,7 @@ class BringUpCloudlet(CloudletAction):
 class MaintainCloudlet(CloudletAction):
     """Begins maintenance, creating the apps elsewhere first if requested; or ends it."""
 
-    async def converse(self, request: Request, grant: Grant) -> WorkReport:
+    async def perform_with_crm(self, request: Request, grant: Grant) -> WorkReport:
         await self._read_grant_details(grant)
         note = ""
         if request.action == "maintenance-start":
@@ -174,7 +174,7 @@ class MaintainCloudlet(CloudletAction):
             await self._request_and_wait(grant, CrmVerb.OPERATE, (S.READY,), "the CRM takes up its work")
         return WorkReport(message=note)
 
-    async def revert(self, request: Request, grant: Grant) -> WorkReport:
+    async def settle_with_crm(self, request: Request, grant: Grant) -> WorkReport:
         """Asks the CRM to leave maintenance again, without waiting for it."""
         if self._address:
             await self._send_order(
@@ -184,20 +184,20 @@ class MaintainCloudlet(CloudletAction):
 
     async def _fail_over_apps(self, grant: Grant) -> str:
         """Creates every app elsewhere; if one cannot be, the cloudlet does not go into maintenance."""
-        apps = (await run_local(EdgeActivities.plan_failover, grant.path)).apps
+        apps = (await run_local_activity(EdgeActivities.plan_failover, grant.path)).apps
         self.update_progress(step="failing over", targets=len(apps), done=0)
-        ends = await asyncio.gather(*(self._move_app(grant, app) for app in apps))
+        ends = await asyncio.gather(*(self._recreate_app_elsewhere(grant, app) for app in apps))
         if errors := [why for why in ends if why]:
             raise WorkFailed(f"{len(errors)} of {len(apps)} apps could not fail over: {join_errors(errors)}")
         return f"failed over: {', '.join(short_path(app.to) for app in apps[:10])}" if apps else ""
 
-    async def _move_app(self, grant: Grant, app: PlannedFailover) -> str:
+    async def _recreate_app_elsewhere(self, grant: Grant, app: PlannedFailover) -> str:
         """Creates the app elsewhere, by the action that a user would request. Returns the error, or an empty string."""
         if not app.to:
             return f"{app.path}: no other cloudlet that takes changes has a Ready cluster of that name without the app"
         by = {"requested_by": grant.path, "on_behalf_of": grant.principal, "reason": f"failover of {app.path}"}
         request = Request(path=app.to, action="create", spec=app.spec, **by)
-        if why := await act_on(request):
+        if why := await run_child_action(request):
             return f"{app.path}: {why}"
         self.update_progress(done=self._progress.done + 1)
         return ""
@@ -207,14 +207,14 @@ class MaintainCloudlet(CloudletAction):
 class RekeyCloudlet(CloudletAction):
     """Replaces the CRM's public key: the connected CRM has to reconnect, and prove itself with the new token."""
 
-    async def converse(self, request: Request, grant: Grant) -> WorkReport:
+    async def perform_with_crm(self, request: Request, grant: Grant) -> WorkReport:
         self._terms = CloudletGrantDetails.model_validate(grant.details)
         self._address = self._terms.address
         key = self.spec(KeySpec).key
         note = "its CRM has to prove who it is" if key else "anybody may speak for its CRM"
         return WorkReport(spec={**self._terms.spec, "key": key}, message=note)
 
-    async def announce_end(self, request: Request, outcome: Outcome) -> None:
+    async def notify_after_end(self, request: Request, outcome: Outcome) -> None:
         """Ask the CRM to reconnect, once its new key is stored."""
         if self._address is None or outcome.result is not ActionResult.SUCCEEDED:
             return
@@ -229,7 +229,7 @@ class RekeyCloudlet(CloudletAction):
 class DeleteCloudlet(CloudletAction):
     """Asks the CRM to shut down, then removes the cloudlet."""
 
-    async def converse(self, request: Request, grant: Grant) -> WorkReport:
+    async def perform_with_crm(self, request: Request, grant: Grant) -> WorkReport:
         await self._read_grant_details(grant)
         if self._address is None:
             return WorkReport(message="no CRM was connected: nobody was told")

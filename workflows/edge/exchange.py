@@ -25,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from domain.edge.reports import InstanceGrantDetails
     from domain.edge.tables import ERROR_STATUS_OF, CrmActor, S
-    from domain.errors import one_line
+    from domain.errors import format_one_line
     from domain.model import Grant, Move
     from domain.statetable import NONE, Actor
     from workflows.calls import move_objects
@@ -60,7 +60,7 @@ class CrmExchange:
         address: CrmAddress,
     ) -> None:
         self.path, self.status = path, status
-        self.address = mail.newest_address(address)
+        self.address = mail.current_crm_address(address)
         self._inbox, self._grant, self._terms = mail, grant, terms
         self._table = registry.kind_at(path).table
         self._progress: CrmProgress | None = None
@@ -82,26 +82,26 @@ class CrmExchange:
             if message and await self._apply_message(message):
                 return message
 
-    async def undo_request(self, verb: CrmVerb, wanted: str) -> str:
+    async def undo_and_wait(self, verb: CrmVerb, wanted: str) -> str:
         """Asks the CRM to undo, and waits a while for its confirmation. Returns what is uncertain, if anything."""
         try:
             if await self._request_undo(verb, wanted):
                 return ""
         except FailureError as error:
             why = error.cause.message if isinstance(error.cause, FailureError) else error.message
-            return one_line(f"the CRM could not be told to clean up: {why}")
+            return format_one_line(f"the CRM could not be told to clean up: {why}")
         return f"the CRM did not confirm within {self._terms.patience.cleanup:g} s that it cleaned up"
 
     async def _request_undo(self, verb: CrmVerb, wanted: str) -> bool:
         until = workflow.now() + timedelta(seconds=self._terms.patience.cleanup)
         await self._send_request(verb, self._terms.before, undo=True)
-        while (news := await self._inbox.read_message(self.path, until, "the CRM cleans up")) is not None:
+        while (news := await self._inbox.wait_for_message(self.path, until, "the CRM cleans up")) is not None:
             if isinstance(news, Reconnected):
                 self.address = news.address
                 there = news.reported.get(self.path)
                 if (there.status if there else NONE) == wanted:
                     return True
-                await self._send_again()
+                await self._resend_request()
             elif isinstance(news, CrmResponse):
                 if news.notify_id == self.address.notify_id and news.status in (
                     wanted,
@@ -140,7 +140,7 @@ class CrmExchange:
         while True:
             wait = self._terms.patience.answer if self._asked else patience
             until = min(self._has_heard + timedelta(seconds=wait), cap)
-            news = await self._inbox.read_message(self.path, until)
+            news = await self._inbox.wait_for_message(self.path, until)
             if news is not None:
                 return news
             await self._handle_silence(wait, cap)
@@ -166,7 +166,7 @@ class CrmExchange:
         there = news.reported.get(self.path)
         resolution = decide_after_reconnect(self.status, there, instance_spec_digest(self._terms.spec))
         if resolution is ReconnectDecision.RESEND:
-            await self._send_again()
+            await self._resend_request()
         if resolution is ReconnectDecision.LOST:
             why = "the CRM has connected again and does not have it any more"
             raise CrmFailed(why, ERROR_STATUS_OF[self.status], Actor.CONTROLLER, missing=True)
@@ -179,7 +179,7 @@ class CrmExchange:
         self._has_heard = workflow.now()
         await calls.send_requests(self.address, self._order)
 
-    async def _send_again(self) -> None:
+    async def _resend_request(self) -> None:
         """Sends the same order as another attempt, to the CRM that is connected now."""
         assert self._order
         again = {"attempt": self._order.attempt + 1, **self.address.connection_fields()}

@@ -19,7 +19,7 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from activities.signatures import why_unproven
     from domain.edge import messages as wire
-    from domain.edge.floods import REPEAT_ACCEPTED_AFTER
+    from domain.edge.budgets import REPEAT_ACCEPTED_AFTER
     from domain.edge.messages import (
         ConnectionLost,
         CrmAddress,
@@ -30,8 +30,8 @@ with workflow.unsafe.imports_passed_through():
         parse_message,
     )
     from domain.edge.proofs import text_to_sign
-    from domain.errors import one_line
-    from domain.model import Grant, Model, Request, WorkReport
+    from domain.errors import format_one_line
+    from domain.model import FrozenModel, Grant, Request, WorkReport
     from workflows.action import ActionWorkflow
     from workflows.edge import calls
     from workflows.floods import TaskPace
@@ -43,7 +43,10 @@ ENDED_MESSAGE = "the action has ended"
 UNHEARD_ERROR_TYPE = "Unheard"
 
 
-_NEWS_TYPE_OF_SIGNAL: dict[str, type[Model]] = {wire.RECONNECTED: Reconnected, wire.CONNECTION_LOST: ConnectionLost}
+_NEWS_TYPE_OF_SIGNAL: dict[str, type[FrozenModel]] = {
+    wire.RECONNECTED: Reconnected,
+    wire.CONNECTION_LOST: ConnectionLost,
+}
 
 
 class CrmInboxAction(ActionWorkflow):
@@ -63,23 +66,23 @@ class CrmInboxAction(ActionWorkflow):
         self._handed_in: dict[str, datetime] = {}  # messages accepted by update, and when
 
     @abstractmethod
-    async def converse(self, request: Request, grant: Grant) -> WorkReport:
+    async def perform_with_crm(self, request: Request, grant: Grant) -> WorkReport:
         """Does the work, as `perform_work`. The inbox is closed after it."""
 
-    async def revert(self, request: Request, grant: Grant) -> WorkReport:
+    async def settle_with_crm(self, request: Request, grant: Grant) -> WorkReport:
         """After the work failed or was cancelled, as `settle_work`. The inbox is closed
         after it, whatever comes of it.
         """
         return WorkReport()
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
-        done = await self.converse(request, grant)
+        done = await self.perform_with_crm(request, grant)
         await self.close_inbox()
         return done
 
     async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
         try:
-            return await self.revert(request, grant)
+            return await self.settle_with_crm(request, grant)
         finally:
             await self.close_inbox()
 
@@ -158,7 +161,7 @@ class CrmInboxAction(ActionWorkflow):
         try:
             _NEWS_TYPE_OF_SIGNAL[letter.signal].model_validate(letter.message)
         except ValidationError as error:
-            return one_line(f"not understood: {error}")
+            return format_one_line(f"not understood: {error}")
         return ""
 
     async def require_proof(self, key: str, epoch: int, unasked: bool = False) -> None:
@@ -190,14 +193,14 @@ class CrmInboxAction(ActionWorkflow):
         if not self._key:
             return ""
         if why := why_unproven(
-            self._key, text_to_sign(wire.CRM_RESPONSE, path, message.received_fields), message.proof
+            self._key, text_to_sign(wire.CRM_RESPONSE, path, message.fields_as_received), message.proof
         ):
             return why
         if message.epoch == self._epoch or (self._unasked and not message.epoch):
             return ""
         return f"it answers the request with epoch {message.epoch}, not {self._epoch}"
 
-    def newest_address(self, granted: CrmAddress) -> CrmAddress:
+    def current_crm_address(self, granted: CrmAddress) -> CrmAddress:
         """Returns the CRM that is connected now, which may have changed since the action was granted."""
         return self._latest or granted
 
@@ -205,7 +208,7 @@ class CrmInboxAction(ActionWorkflow):
         """Returns the unread messages about one object."""
         return self._unread.setdefault(path, deque())
 
-    async def read_message(self, path: str, until: datetime, what: str = "the CRM's answer") -> CrmNews | None:
+    async def wait_for_message(self, path: str, until: datetime, what: str = "the CRM's answer") -> CrmNews | None:
         """Returns the next message about an object; None when the time is over."""
         box = self.unread_messages(path)
         while True:
@@ -227,7 +230,9 @@ class CrmInboxAction(ActionWorkflow):
         self._ignored += 1
         if self._ignored <= MAX_IGNORED:
             last = "; further ones are not kept" if self._ignored == MAX_IGNORED else ""
-            await calls.record_ignored(IgnoredMessage(path=path, state=state, reason=f"{why}{last}", actor=actor))
+            await calls.record_ignored_messages(
+                IgnoredMessage(path=path, state=state, reason=f"{why}{last}", actor=actor)
+            )
 
     async def handle_late_answer(self, path: str, said: CrmResponse) -> None:
         """Handles an answer that came after the last read."""

@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.messages import CrmProgress, CrmResponse, CrmVerb, join_errors
     from domain.edge.reports import InstanceGrantDetails
     from domain.edge.tables import ERROR_STATUS_OF, CrmActor, S
-    from domain.errors import one_line
+    from domain.errors import format_one_line
     from domain.model import Grant, Move, Request, WorkReport
     from domain.statetable import NONE
     from workflows.action import WorkFailed, action_workflow
@@ -47,7 +47,7 @@ class ChangeInstance(CrmInboxAction):
         self._missing = False
         self._apps: dict[str, CrmExchange] = {}  # apps of a cluster that are being deleted
 
-    async def converse(self, request: Request, grant: Grant) -> WorkReport:
+    async def perform_with_crm(self, request: Request, grant: Grant) -> WorkReport:
         terms = InstanceGrantDetails.model_validate(grant.details)
         await self.require_proof(terms.key, grant.epoch)
         if request.action == "delete" and terms.address:
@@ -59,20 +59,22 @@ class ChangeInstance(CrmInboxAction):
             return await self._change_with_crm(request, grant, terms)
         except CrmFailed as failed:
             if terms.tolerant:
-                return WorkReport(message=one_line(f"the CRM's error was ignored: {failed}"), spec=terms.spec or None)
+                return WorkReport(
+                    message=format_one_line(f"the CRM's error was ignored: {failed}"), spec=terms.spec or None
+                )
             assert self._exchange
             self._exchange.status, self._missing = failed.to, failed.missing
             await move_objects(
-                grant, [Move(path=grant.path, to=failed.to, actor=failed.actor, message=one_line(str(failed)))]
+                grant, [Move(path=grant.path, to=failed.to, actor=failed.actor, message=format_one_line(str(failed)))]
             )
             raise WorkFailed(str(failed)) from failed
 
-    async def revert(self, request: Request, grant: Grant) -> WorkReport:
+    async def settle_with_crm(self, request: Request, grant: Grant) -> WorkReport:
         """Undoes the change: the CRM reverts it, and the object moves as its state table says."""
         await asyncio.gather(*(self._restore_app(grant, app, exchange) for app, exchange in self._apps.items()))
         exchange = self._exchange
         if exchange is None or exchange.status == S.DELETE_PREPARE:
-            return _report_never_asked(grant)
+            return _report_unsent_change(grant)
         if grant.came_from == grant.then == NONE:  # an orphan: it is not made again
             return WorkReport()
         if error := ERROR_STATUS_OF.get(exchange.status):
@@ -82,7 +84,7 @@ class ChangeInstance(CrmInboxAction):
         if self._missing:  # there is nothing to undo
             return WorkReport(moves=[Move(path=grant.path, to=wanted, message=MISSING_MESSAGE, info={"missing": True})])
         self.update_progress(phase=exchange.status, step="undo: the CRM cleans up")
-        note = await exchange.undo_request(verb, wanted)
+        note = await exchange.undo_and_wait(verb, wanted)
         return WorkReport(message=note, moves=[Move(path=grant.path, to=wanted, message=note or "undone")])
 
     async def _change_with_crm(self, request: Request, grant: Grant, terms: InstanceGrantDetails) -> WorkReport:
@@ -121,9 +123,9 @@ class ChangeInstance(CrmInboxAction):
         try:
             said = await exchange.request_and_wait(CrmVerb.DELETE, terms.patience.delete)
         except CrmFailed as failed:
-            why = one_line(str(failed))
+            why = format_one_line(str(failed))
             if terms.tolerant:
-                note = one_line(f"the CRM's error was ignored: {failed}")
+                note = format_one_line(f"the CRM's error was ignored: {failed}")
                 await move_objects(grant, [Move(path=app, to=NONE, actor=CrmActor.CRM, message=note)])
                 del self._apps[app]
                 return ""
@@ -141,7 +143,7 @@ class ChangeInstance(CrmInboxAction):
         if exchange.status != S.DELETE_ERROR:
             exchange.status = S.DELETE_ERROR
             await move_objects(grant, [Move(path=app, to=S.DELETE_ERROR, message=why)])
-        note = await exchange.undo_request(CrmVerb.CREATE, S.READY)
+        note = await exchange.undo_and_wait(CrmVerb.CREATE, S.READY)
         await move_objects(grant, [Move(path=app, to=S.READY, message=note or "undone", error=why)])
 
     def _show_status(self, status: str, progress: CrmProgress | None) -> None:
@@ -149,7 +151,7 @@ class ChangeInstance(CrmInboxAction):
         self.update_progress(phase=status, **seen)
 
 
-def _report_never_asked(grant: Grant) -> WorkReport:
+def _report_unsent_change(grant: Grant) -> WorkReport:
     """Returns the end of an action that was cut off before the CRM was asked: a new object is removed again."""
     if grant.during != S.CREATE_REQUESTED:
         return WorkReport()
@@ -164,5 +166,10 @@ def _landing_move(path: str, said: CrmResponse, terms: InstanceGrantDetails) -> 
     last = said.progress.model_dump() if said.progress else None
     info = {"missing": None, **({"runtime": runtime} if runtime else {}), **({"progress": last} if last else {})}
     return Move(
-        path=path, to=S.READY, actor=CrmActor.CRM, message=one_line(said.joined_errors()), info=info, spec=terms.spec
+        path=path,
+        to=S.READY,
+        actor=CrmActor.CRM,
+        message=format_one_line(said.joined_errors()),
+        info=info,
+        spec=terms.spec,
     )

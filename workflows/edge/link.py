@@ -16,7 +16,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 with workflow.unsafe.imports_passed_through():
     from domain import registry
     from domain.edge import messages as wire
-    from domain.edge.floods import READING_TASK_TIMEOUT, IgnoredBudget
+    from domain.edge.budgets import READING_TASK_TIMEOUT, IgnoredMessageBudget
     from domain.edge.messages import (
         ConnectionLost,
         CrmAddress,
@@ -30,11 +30,11 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.reports import ConnectionDecision, ConnectionReply
     from domain.edge.tables import CLOUDLET
     from domain.errors import Refused
-    from domain.model import Model
+    from domain.model import FrozenModel
     from domain.paths import kind_of, parent_of
     from domain.wire import REFUSED_ERROR_TYPE, companion_id
     from workflows.edge import calls
-    from workflows.edge.flooded import FloodedWorkflow
+    from workflows.edge.floodlimit import FloodLimitedWorkflow
     from workflows.edge.sessions import CrmSessions
 
 MAX_UNREAD = 1_000  # unread messages; further ones are counted, not queued
@@ -49,18 +49,18 @@ _MESSAGE_TYPE_OF_SIGNAL: dict[str, type[CrmSignal]] = {
 }
 
 
-class LinkState(Model):
+class LinkState(FrozenModel):
     """The answer of the `state` query; also the input of a link that continues as new."""
 
     cloudlet: str
     notify_id: int = 0
     open: list[CrmAddress] = []
     mail: list[ReceivedSignal] = []
-    budget: IgnoredBudget = IgnoredBudget()
+    budget: IgnoredMessageBudget = IgnoredMessageBudget()
 
 
 @workflow.defn(name=wire.CLOUDLET_LINK)
-class CloudletLink(FloodedWorkflow):
+class CloudletLink(FloodLimitedWorkflow):
     """The companion of a cloudlet: its CRM connects here, and answers that no action awaits come here."""
 
     @workflow.init
@@ -74,7 +74,7 @@ class CloudletLink(FloodedWorkflow):
 
     @workflow.run
     async def run(self, state: LinkState) -> None:
-        _check_cloudlet(self._path)
+        _check_cloudlet_id(self._path)
         for address in state.open:
             self._sessions.open_session(address, acked=True)
         while self._unread or self._to_ignore or self._sessions.addresses or not workflow.all_handlers_finished():
@@ -85,7 +85,7 @@ class CloudletLink(FloodedWorkflow):
                     or self._must_continue_as_new()
                 )
             )
-            await self._record_ignored()
+            await self._flush_ignored_messages()
             if self._unread:
                 letter = self._unread.popleft()
                 self._waiting.discard(_text_of_signal(letter))
@@ -95,15 +95,15 @@ class CloudletLink(FloodedWorkflow):
                 and sum(len(_text_of_signal(letter)) for letter in self._unread) <= MAX_CARRIED_BYTES
             ):
                 await self._continue_as_new()
-        await self._record_summary("?")
+        await self._record_ignored_count("?")
 
     async def _continue_as_new(self) -> None:
         """Continues as new, unless more comes meanwhile.
 
         Incomplete pages are dropped: a CRM that is not acknowledged connects again.
         """
-        await self._record_ignored()
-        await self._record_summary("?")
+        await self._flush_ignored_messages()
+        await self._record_ignored_count("?")
         if self._to_ignore or not workflow.all_handlers_finished():
             return  # more came meanwhile
         state = self.state().model_copy(update={"mail": list(self._unread), "budget": self._budget})
@@ -129,18 +129,18 @@ class CloudletLink(FloodedWorkflow):
     def _enqueue_signal(self, signal: str, raw: object) -> None:
         """Queues a message to be read, unless it is unreadable, a repetition, or one too many."""
         self._heard += 1
-        if not isinstance(raw, dict) and self._budget.is_spent(workflow.now().timestamp()):
-            self._spend()  # junk in a flood: not even parsed
+        if not isinstance(raw, dict) and self._budget.is_budget_spent(workflow.now().timestamp()):
+            self._spend_budget()  # junk in a flood: not even parsed
             return
         message = parse_message(_MESSAGE_TYPE_OF_SIGNAL[signal], raw)
         if isinstance(message, str):
-            self._ignore("?", message)
+            self._queue_ignored_message("?", message)
             return
-        letter = ReceivedSignal(signal=signal, message=message.received_fields)
+        letter = ReceivedSignal(signal=signal, message=message.fields_as_received)
         room = MAX_UNREAD if signal == wire.CRM_RESPONSE else 2 * MAX_UNREAD
         if (text := _text_of_signal(letter)) in self._waiting or len(self._unread) >= room:
             why = "it waits already" if text in self._waiting else f"{len(self._unread)} messages wait already"
-            self._ignore(getattr(message, "state", signal), why)
+            self._queue_ignored_message(getattr(message, "state", signal), why)
             return
         self._waiting.add(text)
         self._unread.append(letter)
@@ -161,7 +161,7 @@ class CloudletLink(FloodedWorkflow):
     async def _handle_connect(self, message: CrmConnect) -> None:
         if self._sessions.has_session(message.notify_id):
             why = f"notify-id {message.notify_id} is not newer than {self._notify_id}"
-            self._ignore(wire.CRM_CONNECT, why)
+            self._queue_ignored_message(wire.CRM_CONNECT, why)
             return
         if any(not page.is_same_connection(message) for page in self._pages.values()):
             self._pages = {}
@@ -169,18 +169,18 @@ class CloudletLink(FloodedWorkflow):
         if len(self._pages) < message.of:
             return
         pages, self._pages = [self._pages[number] for number in sorted(self._pages)], {}
-        connected = await calls.report_connection(
-            self._path, pages, self._budget.spend_one(workflow.now().timestamp())[0]
+        connected = await calls.report_crm_connection(
+            self._path, pages, self._budget.spend_for_message(workflow.now().timestamp())[0]
         )
         self._notify_id = max(self._notify_id, connected.current)  # for a CRM that lost its state
         if connected.standing is ConnectionDecision.REFUSED or connected.address is None:
-            self._spend()
+            self._spend_budget()
             workflow.logger.info("connection %s refused: %s", message.notify_id, connected.why)
             return
-        await self._tell_actions(connected, pages)
+        await self._notify_waiting_actions(connected, pages)
         self._sessions.open_session(connected.address)
 
-    async def _tell_actions(self, connected: ConnectionReply, pages: list[CrmConnect]) -> None:
+    async def _notify_waiting_actions(self, connected: ConnectionReply, pages: list[CrmConnect]) -> None:
         """Tells the waiting actions that their CRM has a new connection, and which of their objects it has."""
         assert connected.address
         if connected.standing is ConnectionDecision.OWNED:
@@ -192,11 +192,11 @@ class CloudletLink(FloodedWorkflow):
 
     async def _handle_disconnect(self, message: CrmDisconnect) -> None:
         address = self._sessions.address_of(message.notify_id)
-        answer = await calls.report_disconnect(
-            self._path, message, self._budget.spend_one(workflow.now().timestamp())[0]
+        answer = await calls.report_crm_disconnect(
+            self._path, message, self._budget.spend_for_message(workflow.now().timestamp())[0]
         )
         if answer.ignored:
-            self._spend()
+            self._spend_budget()
         if answer.refused:  # an unproven disconnect
             return
         self._sessions.close_session(message.notify_id)
@@ -207,11 +207,13 @@ class CloudletLink(FloodedWorkflow):
             )
 
     async def _handle_answer(self, message: CrmResponse) -> None:
-        answer = await calls.report_answer(self._path, message, self._budget.spend_one(workflow.now().timestamp())[0])
+        answer = await calls.report_crm_answer(
+            self._path, message, self._budget.spend_for_message(workflow.now().timestamp())[0]
+        )
         if answer.owner and not await self._signal_workflow(answer.owner, wire.CRM_RESPONSE, message):
-            answer = await calls.report_answer(self._path, message)  # it has ended: apply it
+            answer = await calls.report_crm_answer(self._path, message)  # it has ended: apply it
         if answer.ignored:
-            self._spend()
+            self._spend_budget()
         if answer.everything:
             try:
                 await calls.send_all_data(answer.everything)
@@ -223,21 +225,21 @@ class CloudletLink(FloodedWorkflow):
         path = str(message.path)
         if not path.startswith(f"{self._path}:"):
             reason = f"{path[:100]} is not on this cloudlet"
-            self._ignore(message.state, reason)
+            self._queue_ignored_message(message.state, reason)
             return
         above = str(parent_of(path))  # of an app its cluster, whose action may be deleting the app
         for owner in (path, above) if above != self._path else (path,):
             if await self._signal_workflow(owner, wire.CRM_RESPONSE, message):
                 break
         else:
-            self._ignore(message.state, "no action is running on it", path)
+            self._queue_ignored_message(message.state, "no action is running on it", path)
 
-    async def _signal_workflow(self, workflow_id: str, name: str, message: Model | CrmResponse) -> bool:
+    async def _signal_workflow(self, workflow_id: str, name: str, message: FrozenModel | CrmResponse) -> bool:
         """Signals a running workflow; returns False if there is none. A CRM's answer is forwarded as received.
 
         An action that has reached Temporal's signal limit gets the message by an update.
         """
-        as_it_came = (message.received_fields if isinstance(message, CrmResponse) else None) or message.model_dump(
+        as_it_came = (message.fields_as_received if isinstance(message, CrmResponse) else None) or message.model_dump(
             mode="json"
         )
         try:
@@ -247,7 +249,7 @@ class CloudletLink(FloodedWorkflow):
                 return False
             why = await calls.deliver_by_update(workflow_id, ReceivedSignal(signal=name, message=as_it_came))
             if why:
-                self._ignore(name, why, workflow_id)
+                self._queue_ignored_message(name, why, workflow_id)
         return True
 
 
@@ -263,7 +265,7 @@ def _text_of_signal(letter: ReceivedSignal) -> str:
     return letter.signal + json.dumps(letter.message, sort_keys=True, default=str)
 
 
-def _check_cloudlet(cloudlet: str) -> None:
+def _check_cloudlet_id(cloudlet: str) -> None:
     """Fails a link at once whose workflow ID is not that of a cloudlet, instead of letting it wait for ever."""
     try:
         registry.kind_at(cloudlet)

@@ -12,42 +12,42 @@ from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 with workflow.unsafe.imports_passed_through():
     from activities.edge.crm import EdgeActivities
     from domain.edge import messages as wire
-    from domain.edge.floods import READING_TASK_TIMEOUT, IgnoredBudget
+    from domain.edge.budgets import READING_TASK_TIMEOUT, IgnoredMessageBudget
     from domain.edge.messages import IgnoredMessage, parse_message
     from domain.edge.policies import (
         DemandMeasurement,
         PolicyFacts,
-        PolicyMemory,
         PolicySite,
+        PolicyState,
         app_path_of,
+        apply_demand_signal,
         cluster_path_of,
-        memory_after_demand,
-        memory_after_failure,
-        memory_after_interval,
         plan_provisioning,
         plan_scaling,
+        skip_failed_site,
+        update_streaks,
     )
     from domain.edge.reports import PolicyFactsQuery
     from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
     from domain.edge.tables import S
-    from domain.model import ActionResult, Grant, Model, Outcome, Request, WorkReport
+    from domain.model import ActionResult, FrozenModel, Grant, Outcome, Request, WorkReport
     from domain.paths import short_path
     from domain.wire import companion_id
     from workflows.action import ActionWorkflow, action_workflow
-    from workflows.calls import act_on, run_local
+    from workflows.calls import run_child_action, run_local_activity
     from workflows.edge import calls
-    from workflows.edge.flooded import FloodedWorkflow
+    from workflows.edge.floodlimit import FloodLimitedWorkflow
 
 
-class LoopState(Model):
+class PolicyLoopState(FrozenModel):
     """The input of a policy's companion; carried over when it continues as new."""
 
     policy: str
     spec: PolicySpec
     principal: str = ""  # for whom it acts
-    memory: PolicyMemory = PolicyMemory()
+    memory: PolicyState = PolicyState()
     until: datetime | None = None  # the end of the interval in which the last run continued as new
-    budget: IgnoredBudget = IgnoredBudget()
+    budget: IgnoredMessageBudget = IgnoredMessageBudget()
 
 
 @action_workflow(wire.KEEP_POLICY)
@@ -59,7 +59,7 @@ class KeepPolicy(ActionWorkflow):
             return WorkReport(message="what it made stays")
         return WorkReport(spec=self.spec(PolicySpec).model_dump(mode="json", exclude_none=True))
 
-    async def announce_end(self, request: Request, outcome: Outcome) -> None:
+    async def notify_after_end(self, request: Request, outcome: Outcome) -> None:
         """Wakes or starts the companion after the change is stored; it reads the policy from the inventory."""
         if (
             outcome.result is not ActionResult.SUCCEEDED
@@ -80,7 +80,7 @@ class KeepPolicy(ActionWorkflow):
         try:
             await workflow.start_child_workflow(
                 wire.FOLLOW_DEMAND,
-                LoopState(policy=path, spec=spec),
+                PolicyLoopState(policy=path, spec=spec),
                 id=companion_id(path, wire.LOOP_ROLE),
                 task_timeout=READING_TASK_TIMEOUT,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
@@ -91,11 +91,11 @@ class KeepPolicy(ActionWorkflow):
 
 
 @workflow.defn(name=wire.FOLLOW_DEMAND)
-class FollowDemand(FloodedWorkflow):
+class FollowDemand(FloodLimitedWorkflow):
     """The companion of a policy: it collects demand, and at every interval does what the policy decides."""
 
     @workflow.init
-    def __init__(self, state: LoopState) -> None:
+    def __init__(self, state: PolicyLoopState) -> None:
         super().__init__(state.policy, state.budget, "Demand")
         self._spec: PolicySpec | None = state.spec
         self._principal = state.principal
@@ -105,14 +105,14 @@ class FollowDemand(FloodedWorkflow):
         self._changed = False
 
     @workflow.run
-    async def run(self, state: LoopState) -> None:
+    async def run(self, state: PolicyLoopState) -> None:
         while spec := await self._read_policy_to_the_end():
             if self._until is None:
                 self._changed = False
-                await self._act_on_policy(spec)
+                await self._apply_rule_while_watching(spec)
                 self._until = workflow.now() + timedelta(seconds=_rule_of_policy(spec).interval)
             if await self._wait_for_interval() and self._spec and self._spec.auto_provision:
-                self._memory = memory_after_interval(self._spec.auto_provision, self._memory)
+                self._memory = update_streaks(self._spec.auto_provision, self._memory)
             self._until, self._may_have_changed = None, True
 
     async def _read_policy_to_the_end(self) -> PolicySpec | None:
@@ -128,19 +128,19 @@ class FollowDemand(FloodedWorkflow):
 
         Anybody can send the signal that it has changed, so the signal alone changes nothing.
         """
-        await self._record_ignored()
+        await self._flush_ignored_messages()
         while self._may_have_changed:
             self._may_have_changed = False
-            stored = await run_local(EdgeActivities.read_policy, self._path)
+            stored = await run_local_activity(EdgeActivities.read_policy, self._path)
             if stored.changing:  # the changing action signals when its change is stored
                 break
             self._changed = self._changed or stored.spec != self._spec
             self._spec, self._principal = stored.spec, stored.principal
         return self._spec
 
-    async def _act_on_policy(self, spec: PolicySpec) -> None:
+    async def _apply_rule_while_watching(self, spec: PolicySpec) -> None:
         """Carries out the policy's plan; meanwhile it reads policy changes, and continues as new if full."""
-        look = asyncio.ensure_future(self._act_on_demand(spec))
+        look = asyncio.ensure_future(self._apply_policy_rule(spec))
         while not look.done():
             await workflow.wait_condition(
                 lambda: (
@@ -151,7 +151,7 @@ class FollowDemand(FloodedWorkflow):
                 )
             )
             await self._read_policy()
-            await self._continue_if_full()
+            await self._continue_before_limit()
         look.result()
 
     async def _wait_for_interval(self) -> bool:
@@ -169,17 +169,17 @@ class FollowDemand(FloodedWorkflow):
             except TimeoutError:
                 return True
             await self._read_policy()
-            await self._continue_if_full()
+            await self._continue_before_limit()
         return False
 
-    async def _continue_if_full(self) -> None:
+    async def _continue_before_limit(self) -> None:
         """Continues as new before Temporal's signal limit; the interval goes on where it is."""
         if not self._must_continue_as_new() or not self._spec:
             return
-        await self._record_summary(wire.DEMAND_SIGNAL)
+        await self._record_ignored_count(wire.DEMAND_SIGNAL)
         if self._to_ignore or not workflow.all_handlers_finished():
             return  # more came meanwhile
-        state = LoopState(
+        state = PolicyLoopState(
             policy=self._path,
             spec=self._spec,
             principal=self._principal,
@@ -199,9 +199,9 @@ class FollowDemand(FloodedWorkflow):
             why = message
         else:
             assert isinstance(message, DemandMeasurement)
-            self._memory, why = memory_after_demand(self._memory, message, self._site_names())
+            self._memory, why = apply_demand_signal(self._memory, message, self._site_names())
         if why:
-            self._ignore(wire.DEMAND_SIGNAL, why)
+            self._queue_ignored_message(wire.DEMAND_SIGNAL, why)
 
     @workflow.signal(name=wire.POLICY_CHANGED, description="Look in the inventory: the policy may have changed.")
     def policy_changed(self, raw: Any = None) -> None:
@@ -209,7 +209,7 @@ class FollowDemand(FloodedWorkflow):
         self._may_have_changed = True
 
     @workflow.query
-    def memory(self) -> PolicyMemory:
+    def memory(self) -> PolicyState:
         """Query: returns what the policy remembers so far."""
         return self._memory
 
@@ -217,7 +217,7 @@ class FollowDemand(FloodedWorkflow):
         rule = _rule_of_policy(self._spec) if self._spec else None
         return [site.cloudlet for site in rule.cloudlets] if isinstance(rule, AutoProvision) else []
 
-    async def _act_on_demand(self, spec: PolicySpec) -> None:
+    async def _apply_policy_rule(self, spec: PolicySpec) -> None:
         if spec.auto_provision:
             await self._provision_app(spec.auto_provision)
         elif spec.auto_scale:
@@ -244,8 +244,8 @@ class FollowDemand(FloodedWorkflow):
         path = app_path_of(self._path, place.cloudlet, place.cluster, policy.app)
         spec = policy.spec.model_dump(mode="json", exclude={"override"}) if action == "create" else None
         if why := await self._run_action(path, action, spec):
-            self._memory = memory_after_failure(self._memory, place.cloudlet)
-            await calls.record_ignored(
+            self._memory = skip_failed_site(self._memory, place.cloudlet)
+            await calls.record_ignored_messages(
                 IgnoredMessage(path=self._path, state=action, reason=f"{path}: {why}", actor="Policy")
             )
 
@@ -258,19 +258,19 @@ class FollowDemand(FloodedWorkflow):
             return
         path = cluster_path_of(self._path, policy.cloudlet, policy.cluster)
         if why := await self._run_action(path, "update", {"nodes": nodes}):
-            await calls.record_ignored(
+            await calls.record_ignored_messages(
                 IgnoredMessage(path=self._path, state="update", reason=f"{path}: {why}", actor="Policy")
             )
 
     async def _run_action(self, path: str, action: str, spec: dict[str, Any] | None) -> str:
         by = {"requested_by": self._path, "on_behalf_of": self._principal}
-        return await act_on(Request(path=path, action=action, spec=spec, reason="demand", **by))
+        return await run_child_action(Request(path=path, action=action, spec=spec, reason="demand", **by))
 
     async def _read_policy_facts(
         self, auto_provision: AutoProvision | None = None, auto_scale: AutoScale | None = None
     ) -> PolicyFacts:
         asked = PolicyFactsQuery(policy=self._path, auto_provision=auto_provision, auto_scale=auto_scale)
-        return await run_local(EdgeActivities.read_policy_facts, asked)
+        return await run_local_activity(EdgeActivities.read_policy_facts, asked)
 
 
 def _rule_of_policy(spec: PolicySpec) -> AutoProvision | AutoScale:

@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.retry import ONCE
     from domain.edge import messages as wire
     from domain.edge.messages import CrmAddress, CrmDisconnect, CrmVerb
-    from domain.errors import one_line
+    from domain.errors import format_one_line
     from workflows.edge import calls
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=10)  # the heartbeat timeout of a session
@@ -77,7 +77,7 @@ class CrmSessions:
                 summary=f"connection {address.notify_id} of {address.version}",
             )
         except ActivityError as error:
-            return f"its CRM is gone: {one_line(error.cause or error, 100)}"
+            return f"its CRM is gone: {format_one_line(error.cause or error, 100)}"
         return reason
 
     async def _probe_loop(self, address: CrmAddress, acked: bool) -> str:

@@ -17,12 +17,12 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.messages import CrmAddress, CrmResponse, CrmVerb, Reconnected
     from domain.edge.specs import UpgradeSpec
     from domain.edge.tables import CLOUDLET, CrmActor, S
-    from domain.errors import one_line
+    from domain.errors import format_one_line
     from domain.model import Grant, Move, Request, WorkReport
     from workflows.action import WorkFailed, action_workflow
     from workflows.calls import advance_object
     from workflows.edge import calls
-    from workflows.edge.cloudlet import CloudletAction, undo_upgrade_request
+    from workflows.edge.cloudlet import CloudletAction, make_undo_upgrade_request
 
 _STATUSES_BEFORE_V2 = (S.UPDATE_REQUESTED, S.UPDATING)
 
@@ -36,13 +36,13 @@ class UpgradeCloudlet(CloudletAction):
         self._next: CrmAddress | None = None
         self._target = ""
 
-    async def converse(self, request: Request, grant: Grant) -> WorkReport:
+    async def perform_with_crm(self, request: Request, grant: Grant) -> WorkReport:
         await self._read_grant_details(grant, unasked=True)  # CRMv2 reports Ready unasked
         self._target = self.spec(UpgradeSpec).version
         cap = workflow.now() + timedelta(seconds=self._terms.patience.cap)
         await self._send_order(grant, CrmVerb.UPGRADE, version=self._target)
         while True:
-            message = await self._next_of_either(grant, cap)
+            message = await self._next_message_of_crms(grant, cap)
             if isinstance(message, Reconnected):
                 await self._handle_connect(grant, message)
             elif isinstance(message, CrmResponse) and await self._apply_message(grant, message):
@@ -52,35 +52,35 @@ class UpgradeCloudlet(CloudletAction):
         spec = {**self._terms.spec, "version": self._next.version}
         return WorkReport(moves=[Move(path=grant.path, to=S.READY, actor=CrmActor.V2, spec=spec)])
 
-    async def revert(self, request: Request, grant: Grant) -> WorkReport:
+    async def settle_with_crm(self, request: Request, grant: Grant) -> WorkReport:
         """Asks CRMv1 to clean up whatever there is of CRMv2; the cloudlet stays in UpdateError for an admin."""
         if self._status and self._status != S.UPDATE_ERROR:
             await self._advance_or_fail(grant, S.UPDATE_ERROR, "Controller", "cut off, or no answer in time")
         if self._address:
             try:
-                await calls.send_requests(self._address, undo_upgrade_request(grant, self._address, self._target))
+                await calls.send_requests(self._address, make_undo_upgrade_request(grant, self._address, self._target))
             except FailureError as error:  # or the end was stored before, by a task that was replayed differently
                 workflow.logger.warning("CRMv1 could not be told to clean up: %s", error)
         self._over = True  # later messages go to the link, after the action has ended
-        await self._drain_messages(grant)
+        await self._handle_unread_messages(grant)
         return WorkReport()  # the connection record says what is left of CRMv2
 
-    async def _drain_messages(self, grant: Grant) -> None:
+    async def _handle_unread_messages(self, grant: Grant) -> None:
         """Handles unread messages. CRMv1 may report Ready: it keeps serving, but the upgrade has still failed."""
         box = self.unread_messages(grant.path)
         while box:
             message = box.popleft()
             if isinstance(message, CrmResponse):
-                actor, _ = self._actor_of(message)
+                actor, _ = self._sending_actor(message)
                 if actor == CrmActor.V1 and message.status == S.READY:
                     await self.forward_to_link(message)  # the link sends it all data again, after the action has ended
                 else:
                     await self.ignore_message(grant.path, message.state, f"under {self._status}", actor)
 
-    async def _next_of_either(self, grant: Grant, cap: datetime) -> object:
+    async def _next_message_of_crms(self, grant: Grant, cap: datetime) -> object:
         """Returns the next message of either CRM; each one extends the wait, up to the cap."""
         until = min(workflow.now() + timedelta(seconds=self._terms.patience.update), cap)
-        message = await self.read_message(grant.path, until, "the CRMs hand over")
+        message = await self.wait_for_message(grant.path, until, "the CRMs hand over")
         if message is None:
             raise WorkFailed(f"no answer in time under {self._status}; CRMv1 goes on")
         return message
@@ -99,21 +99,21 @@ class UpgradeCloudlet(CloudletAction):
 
     async def _apply_message(self, grant: Grant, message: CrmResponse) -> bool:
         """Applies an answer by the rows of its sender, which the notify-id tells. Returns True when CRMv2 is Ready."""
-        actor, notify_id = self._actor_of(message)
+        actor, notify_id = self._sending_actor(message)
         meaning = CrmInterpreter(CLOUDLET, self._status, notify_id, actor=actor).interpret_message(message)
         if meaning.effect is MessageEffect.IGNORED:
             await self.ignore_message(grant.path, message.state, meaning.why, actor)
         elif meaning.to == S.READY and actor == CrmActor.V2:
             return True
         elif meaning.effect is MessageEffect.ERROR:
-            await advance_object(grant, meaning.to, actor, one_line(message.joined_errors()))
+            await advance_object(grant, meaning.to, actor, format_one_line(message.joined_errors()))
             self._status = meaning.to
             raise WorkFailed(message.joined_errors() or "CRMv1 says that CRMv2 failed")
         else:
             await self._advance_or_fail(grant, meaning.to, actor)
         return False
 
-    def _actor_of(self, message: CrmResponse) -> tuple[str, int]:
+    def _sending_actor(self, message: CrmResponse) -> tuple[str, int]:
         if self._next and message.notify_id == self._next.notify_id:
             return CrmActor.V2, self._next.notify_id
         return CrmActor.V1, self._address.notify_id if self._address else 0

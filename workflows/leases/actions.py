@@ -12,7 +12,7 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
-    from domain.errors import join_first_texts, one_line
+    from domain.errors import format_one_line, join_first_texts
     from domain.leases import boundaries, names
     from domain.leases.boundaries import ReservationErrors
     from domain.leases.messages import HandOverGoal, ReservationWork
@@ -23,7 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import summary
     from workflows.action import ActionWorkflow, WorkFailed, action_workflow
     from workflows.leases import calls
-    from workflows.leases.plugins import end_all_reservations, start_all_reservations
+    from workflows.leases.reservations import end_all_reservations, start_all_reservations
 
 CUT_OFF_MESSAGE = "cut off before it was known what became of it"
 ERROR_REPORT = WorkReport(to=LeaseStatus.ERROR)
@@ -36,12 +36,12 @@ class _LeaseAction(ActionWorkflow):
         super().__init__()
         self._results: ReservationErrors = {}
 
-    def _check_parts(self, grant: Grant) -> None:
+    def _check_reservations_consistent(self, grant: Grant) -> None:
         """Fails the action if the lease's parts contradict its status: the lease goes to ERROR."""
         if wrong := boundaries.describe_contradictions(grant):
             raise WorkFailed(f"its parts cannot be reconciled: {wrong}", ERROR_REPORT)
 
-    def _errors_of(self, grant: Grant, work: list[ReservationWork]) -> ReservationErrors:
+    def _collect_errors(self, grant: Grant, work: list[ReservationWork]) -> ReservationErrors:
         """Returns the errors by reservation; one whose result is unknown counts as an error."""
         unknown = grant.denied or CUT_OFF_MESSAGE
         errors = {reservation.path: self._results.get(reservation.path, unknown) for reservation in work}
@@ -57,7 +57,7 @@ class CreateLease(_LeaseAction):
 
     async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
         """Wakes the clock, also if the action was cut off."""
-        if (terms := boundaries.terms_of(grant)).wake:
+        if (terms := boundaries.lease_grant_details(grant)).wake:
             await calls.wake_pool_clock(terms.pool)
         return WorkReport()
 
@@ -67,17 +67,17 @@ class UpdateLease(_LeaseAction):
     """Changes a lease: all of it at the end, or nothing. Hosts of a running lease are added or returned before that."""
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
-        self._check_parts(grant)
-        terms = boundaries.terms_of(grant)
+        self._check_reservations_consistent(grant)
+        terms = boundaries.lease_grant_details(grant)
         if terms.wake:
             await calls.wake_pool_clock(terms.pool)
         if terms.hand_over and (errors := (await calls.hand_over(grant, terms.hand_over)).errors):
             raise WorkFailed(f"the size cannot change: {boundaries.join_first_errors(errors)}")
-        return WorkReport(message=one_line("; ".join(terms.changes)), spec=terms.spec, moves=terms.moves)
+        return WorkReport(message=format_one_line("; ".join(terms.changes)), spec=terms.spec, moves=terms.moves)
 
     async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
         """Gives back the hosts that were added. If one cannot be given back, the lease goes to ERROR."""
-        changing = boundaries.terms_of(grant).hand_over
+        changing = boundaries.lease_grant_details(grant).hand_over
         try:
             errors = (await calls.hand_over(grant, changing, HandOverGoal.BEFORE)).errors if changing else {}
         except FailureError as error:  # no answer for too long, or another action has taken over
@@ -89,17 +89,17 @@ class UpdateLease(_LeaseAction):
         )
 
 
-class _BoundaryAction(_LeaseAction):
+class _StartOrEndAction(_LeaseAction):
     """Base of a lease's start and end: does all its reservations by `run_all`, and records the result of each."""
 
-    boundary: boundaries.TermBoundary
+    boundary: boundaries.BoundaryRules
     run_all: Callable[[Grant, list[ReservationWork], ReservationErrors], Awaitable[None]]
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
-        self._check_parts(grant)
+        self._check_reservations_consistent(grant)
         work = self.boundary.list_reservations(grant)
         await self.run_all(grant, work, self._results)
-        left = self.boundary.make_report(grant, errors := self._errors_of(grant, work))
+        left = self.boundary.make_report(grant, errors := self._collect_errors(grant, work))
         if errors:
             raise WorkFailed(boundaries.describe_partial_failure(self.boundary.past_participle, errors, work), left)
         return left
@@ -107,11 +107,11 @@ class _BoundaryAction(_LeaseAction):
     async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
         if boundaries.describe_contradictions(grant):
             return ERROR_REPORT
-        return self.boundary.make_report(grant, self._errors_of(grant, self.boundary.list_reservations(grant)))
+        return self.boundary.make_report(grant, self._collect_errors(grant, self.boundary.list_reservations(grant)))
 
 
 @action_workflow(names.START_LEASE)
-class StartLease(_BoundaryAction):
+class StartLease(_StartOrEndAction):
     """Starts every reservation. Those that start stay active, whatever becomes of the others.
 
     If all of them are on hosts that are handed over quickly, begin has done it already.
@@ -121,7 +121,7 @@ class StartLease(_BoundaryAction):
 
 
 @action_workflow(names.END_LEASE)
-class EndLease(_BoundaryAction):
+class EndLease(_StartOrEndAction):
     """Ends every reservation and gives back what it holds. If that is quick, begin has done it already."""
 
     boundary, run_all = boundaries.END_BOUNDARY, staticmethod(end_all_reservations)
@@ -132,7 +132,7 @@ class DeleteLease(_LeaseAction):
     """Gives back all that the lease holds, in any status, and removes it. It may be repeated until it succeeds."""
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
-        terms = boundaries.terms_of(grant)
+        terms = boundaries.lease_grant_details(grant)
         work = terms.reservations
         await end_all_reservations(grant, work, self._results)
         if errors := {path: error for path, error in self._results.items() if error}:
@@ -156,7 +156,7 @@ class ChangeHost(ActionWorkflow):
     """Adds, fails, recovers, updates or removes a host. Hands over the replacement hosts of affected leases."""
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
-        terms = boundaries.terms_of(grant)
+        terms = boundaries.lease_grant_details(grant)
         errors = (await calls.hand_over(grant, terms.hand_over)).errors if terms.hand_over else {}
-        told = [*boundaries.describe_handover_errors(errors), *boundaries.describe_swaps(terms.swaps)]
-        return WorkReport(message=one_line(join_first_texts(told)))
+        told = [*boundaries.describe_handover_errors(errors), *boundaries.describe_host_swaps(terms.swaps)]
+        return WorkReport(message=format_one_line(join_first_texts(told)))

@@ -8,18 +8,18 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from activities.leases import EventActivities, HostHandover
+    from activities.leases import HostHandover, LeaseEventActivities
     from activities.retry import ONCE, STORE_RETRY
     from domain.leases.messages import (
         DueEvents,
-        FiringResult,
+        EventFiringResult,
         HandOverGoal,
         HandOverOrder,
         HandOverResult,
-        WakeClock,
+        WakePoolClock,
     )
     from domain.model import Grant
-    from workflows.calls import HEARTBEAT, run_quick, run_remote
+    from workflows.calls import HEARTBEAT, run_provider_activity, run_short_activity
 
 QUICK_TIMEOUT = timedelta(seconds=3)
 HAND_OVER_TIMEOUT = timedelta(hours=1)  # the activity has its own deadline; this bounds retries after dead workers
@@ -35,7 +35,7 @@ async def hand_over(
         return first
     summary = f"{want} of {len(first.again)} reservations"
     rest = order.model_copy(update={"reservations": first.again})
-    handed = await run_remote(HostHandover.hand_over, rest, HAND_OVER_TIMEOUT, summary)
+    handed = await run_provider_activity(HostHandover.hand_over, rest, HAND_OVER_TIMEOUT, summary)
     return HandOverResult(errors=first.errors | handed.errors)
 
 
@@ -52,15 +52,15 @@ async def _try_hand_over(order: HandOverOrder) -> HandOverResult:
 
 async def wake_pool_clock(pool: str) -> None:
     """Makes the clock of the pool read the due events again."""
-    await run_quick(
-        EventActivities.wake_clock, WakeClock(pool=pool), timedelta(seconds=10), f"wake the clock of {pool}"
+    await run_short_activity(
+        LeaseEventActivities.wake_clock, WakePoolClock(pool=pool), timedelta(seconds=10), f"wake the clock of {pool}"
     )
 
 
-async def fire_events(events: DueEvents) -> FiringResult:
+async def fire_events(events: DueEvents) -> EventFiringResult:
     """Starts the actions of these events and waits briefly for them. Returns the leases that are still busy."""
     return await workflow.execute_activity_method(
-        EventActivities.fire_events,
+        LeaseEventActivities.fire_events,
         events,
         start_to_close_timeout=timedelta(minutes=1),
         heartbeat_timeout=HEARTBEAT,

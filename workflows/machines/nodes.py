@@ -11,11 +11,11 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.machines import MachineActivities
     from domain import machines
-    from domain.errors import one_line
-    from domain.machines.messages import HypervisorTask, MachinesOnNode, MachineTerms
+    from domain.errors import format_one_line
+    from domain.machines.messages import HypervisorTask, MachineGrantDetails, MachinesOnNode
     from domain.model import Grant, ReadQuery, Request, WorkReport
     from workflows.action import ActionWorkflow, WorkFailed, action_workflow
-    from workflows.calls import HEARTBEAT, act_on, run_quick
+    from workflows.calls import HEARTBEAT, run_child_action, run_short_activity
     from workflows.machines.operate import OPERATE_TIMEOUT, SETTLE_TIMEOUT, run_on_hypervisor
 
 CONCURRENT_MACHINES = 10  # machines that are moved, stopped or started side by side
@@ -43,26 +43,26 @@ class WorkOnNode(ActionWorkflow):
     async def _maintain_node(self, grant: Grant) -> WorkReport:
         """Cordons the node, then migrates or stops its machines. Without leave to stop them, all have to move."""
         await _order_node(grant, "maintain")
-        mode = MachineTerms.model_validate(grant.details).mode
-        stopped = await self._clear_machines(grant, move=mode != "stop", stop=mode != "move")
+        mode = MachineGrantDetails.model_validate(grant.details).mode
+        stopped = await self._evacuate_node(grant, move=mode != "stop", stop=mode != "move")
         note = f"{len(stopped)} machines were stopped; they start again on enable" if stopped else ""
         return WorkReport(message=note, info={"stopped": stopped})
 
     async def _enable_node(self, grant: Grant) -> WorkReport:
         """Enables the node, and starts the machines that were stopped for the maintenance, if still stopped."""
         await _order_node(grant, "enable")
-        stopped = MachineTerms.model_validate(grant.details).stopped
-        ends = await self._act_on_each(stopped, lambda path: _act_on_machine(grant, path, "start"))
+        stopped = MachineGrantDetails.model_validate(grant.details).stopped
+        ends = await self._act_on_machines(stopped, lambda path: _act_on_machine(grant, path, "start"))
         failed = [f"{path}: {why}" for path, why in ends.items() if why]
-        return WorkReport(message=one_line("; ".join(failed)), info={"stopped": None})
+        return WorkReport(message=format_one_line("; ".join(failed)), info={"stopped": None})
 
     async def _decommission_node(self, grant: Grant) -> WorkReport:
         await _order_node(grant, "maintain")
-        await self._clear_machines(grant, move=True, stop=False, halted=True)
+        await self._evacuate_node(grant, move=True, stop=False, halted=True)
         await _order_node(grant, "decommission")
         return WorkReport(info={"stopped": None})
 
-    async def _clear_machines(self, grant: Grant, move: bool, stop: bool, halted: bool = False) -> list[str]:
+    async def _evacuate_node(self, grant: Grant, move: bool, stop: bool, halted: bool = False) -> list[str]:
         """Migrates or stops all machines, with `halted` also those that do not run. Returns the stopped ones; raises
         Failed if one stays."""
         stopped: list[str] = []
@@ -74,21 +74,21 @@ class WorkOnNode(ActionWorkflow):
                 return stopped
             self.update_progress(step=f"{len(todo)} machines to clear", targets=0)
             left = (
-                await self._act_on_each(todo, lambda path: _act_on_machine(grant, path, "migrate"))
+                await self._act_on_machines(todo, lambda path: _act_on_machine(grant, path, "migrate"))
                 if move
                 else dict.fromkeys(todo, "stop")
             )
             if stop:
                 stopping = [path for path, why in left.items() if why]
-                left = await self._act_on_each(stopping, lambda path: _act_on_machine(grant, path, "stop"))
+                left = await self._act_on_machines(stopping, lambda path: _act_on_machine(grant, path, "stop"))
                 stopped += [path for path, why in left.items() if not why]
         if still := [path for path, runs in (await _read_machines_on(grant.path)).machines.items() if runs or halted]:
             raise WorkFailed(
-                one_line(f"{still[0]} cannot be cleared from the node: {left.get(still[0]) or 'it came back'}")
+                format_one_line(f"{still[0]} cannot be cleared from the node: {left.get(still[0]) or 'it came back'}")
             )
         return stopped
 
-    async def _act_on_each(self, paths: list[str], act: Callable[[str], Awaitable[str]]) -> dict[str, str]:
+    async def _act_on_machines(self, paths: list[str], act: Callable[[str], Awaitable[str]]) -> dict[str, str]:
         """Acts on each machine, some in parallel. Returns the error of each, or an empty string."""
         room = asyncio.Semaphore(CONCURRENT_MACHINES)
 
@@ -108,7 +108,7 @@ async def _order_node(grant: Grant, verb: str) -> None:
 
 async def _read_machines_on(node: str) -> MachinesOnNode:
     summary = "which machines are there?"
-    return await run_quick(
+    return await run_short_activity(
         MachineActivities.machines_on,
         ReadQuery(path=node),
         HEARTBEAT,
@@ -123,4 +123,4 @@ async def _act_on_machine(grant: Grant, path: str, action: str) -> str:
     spec = {"node": None} if action == "migrate" else None
     by = {"requested_by": grant.path, "on_behalf_of": grant.principal, "reason": f"work on {grant.path}"}
     request = Request(path=path, action=action, spec=spec, **by)
-    return await act_on(request, busy_for=BUSY_PATIENCE, leave_running=True)
+    return await run_child_action(request, busy_for=BUSY_PATIENCE, leave_running=True)

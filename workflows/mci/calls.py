@@ -12,25 +12,25 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.mci.places import PlaceActivities
-    from domain.errors import join_first_texts, one_line
-    from domain.mci.messages import PROBLEMS_SHOWN, PlaceFindings, PlaceNeeds, PlaceVisit
+    from domain.errors import format_one_line, join_first_texts
+    from domain.mci.messages import PROBLEMS_SHOWN, MciAtPlace, PlaceRequirements, PlaceResult
     from domain.model import Grant
-    from workflows.calls import run_at
+    from workflows.calls import run_on_cloud_queue
 
 PREPARE_TIMEOUT = timedelta(hours=1)
 VALIDATE_TIMEOUT = timedelta(seconds=8)  # a user waits for the answer
 
 
 async def run_in_all_places(
-    activity: Callable[[Any, PlaceVisit], Awaitable[PlaceFindings]],
+    activity: Callable[[Any, MciAtPlace], Awaitable[PlaceResult]],
     grant: Grant,
-    wanted: Sequence[PlaceNeeds],
+    wanted: Sequence[PlaceRequirements],
     what: str,
-) -> list[PlaceFindings]:
+) -> list[PlaceResult]:
     """Runs an activity for all places in parallel, and waits for all of them even if one fails."""
-    visits = [PlaceVisit(path=grant.path, epoch=grant.epoch, wants=needs) for needs in wanted]
+    visits = [MciAtPlace(path=grant.path, epoch=grant.epoch, wants=needs) for needs in wanted]
     ends = await asyncio.gather(
-        *(run_at(activity, visit, visit.wants.place, PREPARE_TIMEOUT, what) for visit in visits),
+        *(run_on_cloud_queue(activity, visit, visit.wants.place, PREPARE_TIMEOUT, what) for visit in visits),
         return_exceptions=True,
     )
     for end in ends:
@@ -38,20 +38,22 @@ async def run_in_all_places(
             raise end
     return [
         end
-        if isinstance(end, PlaceFindings)
-        else PlaceFindings(problems=[f"{visit.wants.place}: {one_line(str(end))}"])
+        if isinstance(end, PlaceResult)
+        else PlaceResult(problems=[f"{visit.wants.place}: {format_one_line(str(end))}"])
         for visit, end in zip(visits, ends, strict=True)
     ]
 
 
-async def validate_place_needs(needs: PlaceNeeds) -> PlaceFindings:
+async def validate_place_needs(needs: PlaceRequirements) -> PlaceResult:
     """Asks a place's cloud whether it offers the specs and images; without an answer in time, not `clear`."""
     try:
-        return await run_at(PlaceActivities.validate_place, needs, needs.place, VALIDATE_TIMEOUT, "validate")
+        return await run_on_cloud_queue(
+            PlaceActivities.validate_place, needs, needs.place, VALIDATE_TIMEOUT, "validate"
+        )
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        return PlaceFindings(problems=[str(error)], clear=False)
+        return PlaceResult(problems=[str(error)], clear=False)
 
 
 def join_problems(problems: Sequence[str]) -> str:

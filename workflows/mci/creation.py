@@ -12,16 +12,23 @@ with workflow.unsafe.imports_passed_through():
     from activities.mci.records import MciRecordActivities
     from activities.refusals import refusal_as_error
     from domain import wire
-    from domain.errors import Category, one_line
-    from domain.fields import describe_validation_errors
+    from domain.errors import Category, format_one_line
     from domain.limits import SIGNALS_PER_TASK
     from domain.mci import MciPhase, MciSpec, VmStatus
-    from domain.mci.messages import CONTINUE, HOLDING, WITHDRAW, HoldDecision, needs_by_place, refusal_of_missing_offers
+    from domain.mci.messages import (
+        CONTINUE,
+        HOLDING,
+        WITHDRAW,
+        HoldDecision,
+        refusal_of_missing_offers,
+        requirements_by_place,
+    )
     from domain.model import Grant, Move, Refusal, Request, WorkReport
     from domain.statetable import NONE, Actor
+    from domain.validation import describe_validation_errors
     from workflows import calls
     from workflows.action import MESSAGES_KEPT, WorkFailed, action_workflow
-    from workflows.calls import run_local
+    from workflows.calls import run_local_activity
     from workflows.mci.calls import join_problems, validate_place_needs
     from workflows.mci.vms import VmsAction
 
@@ -47,7 +54,7 @@ class CreateMci(VmsAction):
         unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON,
     )
     async def continue_by_signal(self, raw: Any = None) -> None:
-        await self._take_signal(CONTINUE, raw)
+        await self._take_decision_signal(CONTINUE, raw)
 
     @workflow.signal(
         name=WITHDRAW,
@@ -55,7 +62,7 @@ class CreateMci(VmsAction):
         unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON,
     )
     async def withdraw_by_signal(self, raw: Any = None) -> None:
-        await self._take_signal(WITHDRAW, raw)
+        await self._take_decision_signal(WITHDRAW, raw)
 
     @workflow.update(name=CONTINUE, description="As the signal, but refused if the MCI does not hold.")
     async def continue_by_update(self, decision: HoldDecision = UNNAMED) -> str:
@@ -75,7 +82,7 @@ class CreateMci(VmsAction):
 
     async def examine_request(self, request: Request) -> Request | Refusal:
         """Refuses a wrong spec, also if only a cloud can tell; resolves its connections."""
-        examination = await run_local(MciRecordActivities.examine_mci_request, request)
+        examination = await run_local_activity(MciRecordActivities.examine_mci_request, request)
         if examination.refusal:
             return examination.refusal
         answers = await asyncio.gather(*(validate_place_needs(needs) for needs in examination.unknown))
@@ -85,7 +92,7 @@ class CreateMci(VmsAction):
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         self._grant, spec = grant, self.spec(MciSpec)
-        await self.prepare_places(grant, needs_by_place(spec))
+        await self.prepare_places(grant, requirements_by_place(spec))
         if spec.option and await self._wait_for_decision(grant) == WITHDRAW:
             if left := await self.release_places(grant):
                 raise WorkFailed(
@@ -133,12 +140,14 @@ class CreateMci(VmsAction):
         end = WorkReport(to=NONE, lost=grant.targets, troubles=enrolled.troubles)
         raise WorkFailed(f"{why}: everything was rolled back", end)
 
-    async def _take_signal(self, word: str, raw: Any) -> None:
+    async def _take_decision_signal(self, word: str, raw: Any) -> None:
         """Takes a signal, which may have no data; data of another shape is recorded as ignored, with the reason."""
         try:
             decision = HoldDecision.model_validate(raw or {})
         except ValidationError as error:
-            await self.ignore_signal(f"{word}: its data is not valid: {describe_validation_errors(error, 'data')}")
+            await self.record_ignored_signal(
+                f"{word}: its data is not valid: {describe_validation_errors(error, 'data')}"
+            )
             return
         self._signalled.append((word, decision))
         if self._deciding:  # a flood is checked in bulk, by the handler of its first signal
@@ -167,7 +176,7 @@ class CreateMci(VmsAction):
         self._ignored += 1
         if self._grant and not self._ended and self._ignored <= MESSAGES_KEPT:
             to = VmStatus.CREATING if word == CONTINUE else NONE
-            message = one_line(f"{_describe_decision(word, decision)}: not holding")
+            message = format_one_line(f"{_describe_decision(word, decision)}: not holding")
             await calls.move_objects(
                 self._grant, [Move(path=self._grant.path, to=to, actor=Actor.USER, message=message)]
             )
@@ -188,7 +197,10 @@ class CreateMci(VmsAction):
 
     def _decide(self, word: str, decision: HoldDecision) -> None:
         who = _describe_decision(word, decision)
-        self._decision, self._decided_by = word, one_line(f"{who}: {decision.reason}" if decision.reason else who)
+        self._decision, self._decided_by = (
+            word,
+            format_one_line(f"{who}: {decision.reason}" if decision.reason else who),
+        )
 
     def _check_undecided(self, word: str) -> None:
         if self._decision:

@@ -10,7 +10,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.mci.records import MciRecordActivities
     from activities.mci.survey import SurveyActivities
     from domain.mci.messages import SURVEY_VMS, SurveyOrder, SurveyPlace, SurveyReport
-    from workflows.calls import run_at, run_local
+    from workflows.calls import run_local_activity, run_on_cloud_queue
     from workflows.mci.calls import PREPARE_TIMEOUT
 
 
@@ -20,7 +20,7 @@ class SurveyVms:
 
     @workflow.run
     async def run(self, survey: SurveyOrder) -> SurveyReport:
-        plan = await run_local(MciRecordActivities.plan_survey, survey)
+        plan = await run_local_activity(MciRecordActivities.plan_survey, survey)
         asked = dict.fromkeys(chunk.placement for chunk in plan.chunks)
         places = plan.places if survey.reconcile else list(asked)
         looks = [
@@ -28,9 +28,12 @@ class SurveyVms:
             for place in places
         ]
         reports = await asyncio.gather(
-            *(run_at(SurveyActivities.survey_place, look, look.place, PREPARE_TIMEOUT, "survey") for look in looks)
+            *(
+                run_on_cloud_queue(SurveyActivities.survey_place, look, look.place, PREPARE_TIMEOUT, "survey")
+                for look in looks
+            )
         )
         report = SurveyReport(saved=plan.saved)
         for part in reports:
-            report = report.added_to(part)
+            report = report.sum_with(part)
         return report

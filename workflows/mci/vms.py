@@ -14,10 +14,10 @@ with workflow.unsafe.imports_passed_through():
     from domain import wire
     from domain.limits import FAILURES_SHOWN
     from domain.mci import ScaleSpec, VmStatus
-    from domain.mci.messages import PROBLEMS_SHOWN, SCALE_GROUP, AddedVms, AddVms, MciTerms, PlaceNeeds
+    from domain.mci.messages import PROBLEMS_SHOWN, SCALE_GROUP, AddedVms, AddVms, MciGrantDetails, PlaceRequirements
     from domain.model import Grant, Refusal, Request, TargetFailure, WorkReport
     from workflows.action import ActionWorkflow, WorkFailed, action_workflow
-    from workflows.calls import run_local
+    from workflows.calls import run_local_activity
     from workflows.mci.calls import join_problems, run_in_all_places
 
 OPERATE_TIMEOUT = timedelta(hours=2)  # for a chunk; the activity has its own deadline for each VM
@@ -37,14 +37,14 @@ class VmsAction(ActionWorkflow):
         return WorkReport()
 
     async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
-        await self.for_each_chunk(self._operated or grant, VmActivities.settle_vms, SETTLE_TIMEOUT)
+        await self.run_per_chunk(self._operated or grant, VmActivities.settle_vms, SETTLE_TIMEOUT)
         return WorkReport()
 
     async def operate_vms(self, grant: Grant) -> None:
         """Orders the action of the clouds for all chunks, and waits until they are done."""
         self._operated = grant
         self._providers = sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
-        await self.for_each_chunk(grant, VmActivities.operate_vms, OPERATE_TIMEOUT)
+        await self.run_per_chunk(grant, VmActivities.operate_vms, OPERATE_TIMEOUT)
 
     async def add_vms(
         self, grant: Grant, action: str, scale: ScaleSpec | None = None, message: str = ""
@@ -52,12 +52,12 @@ class VmsAction(ActionWorkflow):
         """Adds VMs to this action: new ones, or existing ones to remove."""
         which = {"group": scale.subGroup, "count": scale.count} if scale else {}
         order = AddVms(path=grant.path, epoch=grant.epoch, action=action, at=workflow.now(), message=message, **which)
-        enrolled = await run_local(MciRecordActivities.add_vms_to_action, order)
+        enrolled = await run_local_activity(MciRecordActivities.add_vms_to_action, order)
         return grant.model_copy(update={"chunks": enrolled.chunks, "targets": enrolled.targets}), enrolled
 
-    async def prepare_places(self, grant: Grant, wanted: Sequence[PlaceNeeds]) -> None:
+    async def prepare_places(self, grant: Grant, wanted: Sequence[PlaceRequirements]) -> None:
         """Creates the missing shared resources in all places in parallel. Raises WorkFailed with every reason."""
-        todo = [needs for needs in wanted if needs.place in MciTerms.model_validate(grant.details).prepare]
+        todo = [needs for needs in wanted if needs.place in MciGrantDetails.model_validate(grant.details).prepare]
         if not todo:
             return
         self.update_progress(step=f"preparing {', '.join(needs.place for needs in todo[:PROBLEMS_SHOWN])}")
@@ -75,13 +75,13 @@ class VmsAction(ActionWorkflow):
     async def release_places(self, grant: Grant) -> list[str]:
         """Leaves the MCI's places; shared resources that no other MCI uses are removed. Returns what could not be."""
         self._has_left = True
-        findings = await run_in_all_places(PlaceActivities.release_place, grant, _places(grant), "release")
+        findings = await run_in_all_places(PlaceActivities.release_place, grant, _places_of_grant(grant), "release")
         return [problem for finding in findings for problem in finding.problems]
 
 
-def _places(grant: Grant) -> list[PlaceNeeds]:
-    places = MciTerms.model_validate(grant.details).places
-    return [PlaceNeeds(place=place, specs=[], images=[]) for place in places]
+def _places_of_grant(grant: Grant) -> list[PlaceRequirements]:
+    places = MciGrantDetails.model_validate(grant.details).places
+    return [PlaceRequirements(place=place, specs=[], images=[]) for place in places]
 
 
 @action_workflow(wire.CONTROL_VMS)
@@ -106,9 +106,9 @@ class RemoveVms(VmsAction):
         return WorkReport()
 
     async def _forget_vms(self, grant: Grant) -> WorkReport:
-        await self.for_each_chunk(grant, VmActivities.forget_vms, SETTLE_TIMEOUT)
+        await self.run_per_chunk(grant, VmActivities.forget_vms, SETTLE_TIMEOUT)
         left = f"removed without asking the clouds: {grant.targets} VMs may be left there"
-        if alone := MciTerms.model_validate(grant.details).alone:
+        if alone := MciGrantDetails.model_validate(grant.details).alone:
             left += f", and what VMs share in {', '.join(alone[:PROBLEMS_SHOWN])}"
         return WorkReport(message=left)
 
@@ -120,11 +120,11 @@ class ScaleGroup(VmsAction):
     async def examine_request(self, request: Request) -> Request | Refusal:
         if request.action == "scale-in":
             return request
-        examination = await run_local(MciRecordActivities.examine_mci_request, request)
+        examination = await run_local_activity(MciRecordActivities.examine_mci_request, request)
         return examination.refusal or request
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
-        await self.prepare_places(grant, _places(grant))
+        await self.prepare_places(grant, _places_of_grant(grant))
         grant, _ = await self.add_vms(grant, request.action, self.spec(ScaleSpec))
         self.update_progress(targets=grant.targets)
         await self.operate_vms(grant)

@@ -12,13 +12,20 @@ from temporalio.exceptions import ActivityError, FailureError, TimeoutError, is_
 
 with workflow.unsafe.imports_passed_through():
     from activities.systems.backend import BackendActivities, SystemRecordActivities
-    from activities.systems.examination import SystemExamination
+    from activities.systems.examination import SystemExaminer
     from domain.model import Grant, Move, Refusal, Request, StepResult, WorkReport
     from domain.paths import kind_of
     from domain.statetable import NONE
     from domain.systems import TearDownSpec
     from domain.systems import ports as wire
-    from domain.systems.ports import AcceptDeploy, RevertDeploy, RollOutResult, SystemTerms, SystemWork, backend_queue
+    from domain.systems.ports import (
+        AcceptDeploy,
+        RevertDeploy,
+        RollOutResult,
+        SystemGrantDetails,
+        SystemWork,
+        backend_queue,
+    )
     from domain.systems.specs import DeploySpec
     from domain.systems.tables import PART, DeployStage, PartState
     from workflows import calls
@@ -38,25 +45,25 @@ class _SystemAction(ActionWorkflow):
         self, activity: BackendActivity[T], work: SystemWork, patience: timedelta, summary: str
     ) -> T:
         """Runs an activity on the backend's queue."""
-        return await calls.run_remote(activity, work, patience, summary, backend_queue(work.backend))
+        return await calls.run_provider_activity(activity, work, patience, summary, backend_queue(work.backend))
 
     async def write_to_inventory(self, activity: Callable[[Any, Any], Awaitable[StepResult]], what: Any) -> None:
         """Writes to the inventory; raises WorkFailed if the write is refused, as the action has lost its system."""
-        stepped = await calls.run_local(activity, what)
+        stepped = await calls.run_local_activity(activity, what)
         if not stepped.made:
             raise WorkFailed("; ".join(stepped.refusals[:3]))
 
 
-def work_of_grant(grant: Grant, undo: bool = False) -> SystemWork:
+def make_system_work(grant: Grant, undo: bool = False) -> SystemWork:
     """Returns the SystemWork of a granted action; with `undo`, of its rollback."""
-    terms, born = SystemTerms.model_validate(grant.details), grant.came_from == NONE
+    terms, born = SystemGrantDetails.model_validate(grant.details), grant.came_from == NONE
     same = {"path": grant.path, "epoch": grant.epoch, "undo": undo, "born": born}
     return SystemWork(backend=terms.backend, record=terms.record, **same)
 
 
-def _moves_to_stage(grant: Grant, stage: DeployStage, message: str = "") -> list[Move]:
+def _make_stage_moves(grant: Grant, stage: DeployStage, message: str = "") -> list[Move]:
     """Returns the moves that bring the record of the deploy or the teardown to its end."""
-    record = work_of_grant(grant).record
+    record = make_system_work(grant).record
     return [Move(path=record, to=stage, message=message, error=message)] if record else []
 
 
@@ -66,11 +73,11 @@ class CreateSystem(_SystemAction):
 
     async def examine_request(self, request: Request) -> Request | Refusal:
         """Refuses a system whose backend nobody serves."""
-        return await calls.run_local(SystemExamination.find_refusal, request) or request
+        return await calls.run_local_activity(SystemExaminer.find_refusal, request) or request
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         await self.run_on_backend(
-            BackendActivities.prepare_system, work_of_grant(grant), PREPARE_TIMEOUT, "prepare the system"
+            BackendActivities.prepare_system, make_system_work(grant), PREPARE_TIMEOUT, "prepare the system"
         )
         return WorkReport()
 
@@ -85,28 +92,28 @@ class DeployPart(_SystemAction):
         self._undone = False
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
-        spec, work = self.spec(DeploySpec), work_of_grant(grant)
-        name = SystemTerms.model_validate(grant.details).name
+        spec, work = self.spec(DeploySpec), make_system_work(grant)
+        name = SystemGrantDetails.model_validate(grant.details).name
         asked = AcceptDeploy(work=work, definition=(request.spec or {})["definition"], at=workflow.now())
         await self.write_to_inventory(SystemRecordActivities.accept_deploy, asked)
         self.update_progress(phase=DeployStage.IN_PROGRESS, step=f"{name} waits for its services to be stable")
         rolled = await self._roll_out(work, spec.deadline)
         if rolled.ok:
             note = f"{name}: {rolled.services} services rolled out"
-            return WorkReport(message=note, moves=_moves_to_stage(grant, DeployStage.SUCCEEDED))
+            return WorkReport(message=note, moves=_make_stage_moves(grant, DeployStage.SUCCEEDED))
         self._why = rolled.reason
         raise WorkFailed(f"{name}: {rolled.reason}")
 
     async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
         """Rolls back if requested, unless another action takes over; else writes the true status of the services."""
-        spec, moves = self.spec(DeploySpec), _moves_to_stage(grant, DeployStage.FAILED, self._why)
+        spec, moves = self.spec(DeploySpec), _make_stage_moves(grant, DeployStage.FAILED, self._why)
         if spec.rollback and self._successor is None and await self._roll_back(grant, spec.deadline):
             to = "" if kind_of(grant.path) != PART.kind else NONE if grant.came_from == NONE else PartState.STABLE
             return WorkReport(message="rolled back to the former definition", to=to, moves=moves)
         if self._undone and self._successor:  # which need not wait until what is new has gone
             return WorkReport(moves=moves)
         self.update_progress(step="finding out what became of the services")
-        work = work_of_grant(grant, self._undone)
+        work = make_system_work(grant, self._undone)
         left = await self.run_on_backend(
             BackendActivities.settle_parts, work, SETTLE_TIMEOUT, "what became of the services?"
         )
@@ -116,10 +123,10 @@ class DeployPart(_SystemAction):
         """Restores the former definition. An action that takes over cuts it off."""
         self.update_progress(step="putting the former definition back")
         await self.write_to_inventory(
-            SystemRecordActivities.revert_deploy, RevertDeploy(work=work_of_grant(grant), at=workflow.now())
+            SystemRecordActivities.revert_deploy, RevertDeploy(work=make_system_work(grant), at=workflow.now())
         )
         self._undone = True
-        rolling = asyncio.create_task(self._roll_out(work_of_grant(grant, undo=True), deadline))
+        rolling = asyncio.create_task(self._roll_out(make_system_work(grant, undo=True), deadline))
         await workflow.wait_condition(lambda: rolling.done() or self._successor is not None)
         if not rolling.done():
             rolling.cancel()
@@ -154,7 +161,7 @@ class _RemovalAction(_SystemAction):
         self._why = "cut off before every service was gone"
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
-        spec, work = self.spec(TearDownSpec), work_of_grant(grant)
+        spec, work = self.spec(TearDownSpec), make_system_work(grant)
         await self.write_to_inventory(SystemRecordActivities.accept_removal, RevertDeploy(work=work, at=workflow.now()))
         self.update_progress(step="waiting until every service is gone")
         try:
@@ -167,19 +174,19 @@ class _RemovalAction(_SystemAction):
             self._why = f"not gone within {spec.deadline:g} s"
             raise WorkFailed(self._why) from error
         return WorkReport(
-            message=f"{rolled.services} services removed", moves=_moves_to_stage(grant, DeployStage.SUCCEEDED)
+            message=f"{rolled.services} services removed", moves=_make_stage_moves(grant, DeployStage.SUCCEEDED)
         )
 
     async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
         """Writes the true status of what a removal left, unless another action takes over."""
         if self._successor:
-            return WorkReport(moves=_moves_to_stage(grant, DeployStage.FAILED, self._why))
+            return WorkReport(moves=_make_stage_moves(grant, DeployStage.FAILED, self._why))
         self.update_progress(step="finding out what is left")
         left = await self.run_on_backend(
-            BackendActivities.settle_removal, work_of_grant(grant), SETTLE_TIMEOUT, "what is left?"
+            BackendActivities.settle_removal, make_system_work(grant), SETTLE_TIMEOUT, "what is left?"
         )
         reason = f"{self._why}: {left.reason}" if left.reason else self._why
-        return WorkReport(message=left.reason, moves=_moves_to_stage(grant, DeployStage.FAILED, reason))
+        return WorkReport(message=left.reason, moves=_make_stage_moves(grant, DeployStage.FAILED, reason))
 
 
 @action_workflow(wire.TEAR_DOWN_SYSTEM)

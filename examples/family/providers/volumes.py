@@ -11,7 +11,7 @@ from domain.ports import TransactionRunner
 from domain.singleorder import ABSENT, ObjectFacts, ObjectOrder
 from providers.simulated.ledger import Ledger, LedgerRow, ledger_tables
 from providers.simulated.provider import SimulatedProvider
-from providers.simulated.singleorder import SimulatedObjects
+from providers.simulated.singleorder import SimulatedObjectProvider
 
 NAME = "storage"  # in the fault script
 # fmt: off
@@ -56,5 +56,7 @@ def facts(volume: Volume) -> ObjectFacts:
     return ObjectFacts(volume.path, volume.state, {"size": volume.size, "server": volume.server or None})
 
 
-def simulated_storage(database: TransactionRunner, latency: float, jitter: float) -> SimulatedObjects[Volume]:
-    return SimulatedObjects(SimulatedProvider(NAME, database, latency=latency, jitter=jitter), LEDGER, change, facts)
+def simulated_storage(database: TransactionRunner, latency: float, jitter: float) -> SimulatedObjectProvider[Volume]:
+    return SimulatedObjectProvider(
+        SimulatedProvider(NAME, database, latency=latency, jitter=jitter), LEDGER, change, facts
+    )

@@ -10,21 +10,21 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from domain.errors import Rejected, Unavailable, UnknownOutcome, join_first_texts, one_line
-from domain.leases.messages import DesiredHolding, HostFailed, HostTenant
+from domain.errors import Rejected, Unavailable, UnknownOutcome, format_one_line, join_first_texts
+from domain.leases.messages import DesiredHolding, HeldHost, HostFailed
 from domain.paths import name_of
-from providers.epochs import refuse_late_order
+from providers.description import OpenDatabase
+from providers.epochs import late_order_error
 from providers.leases.ironic.nodes import (
     EXTRA_KEY,
     FIELDS,
     IronicNode,
     NodeStep,
-    instance_of,
-    step_to_hold,
-    step_to_return,
+    claim_uuid_for_node,
+    next_step_to_hold,
+    next_step_to_return,
 )
 from providers.leases.ironic.options import IronicOptions
-from providers.provider import OpenDatabase
 
 VERSION = "1.81"  # of the API; fields of a lessee are older
 PAGE_SIZE = 1_000
@@ -38,12 +38,12 @@ class IronicHosts:
     def __init__(self, options: IronicOptions) -> None:
         self._options = options
 
-    async def set_holding(self, holding: DesiredHolding) -> None:
+    async def set_reservation_hosts(self, holding: DesiredHolding) -> None:
         """Takes every node one step towards the holding. Raises Unavailable until it is reached."""
         if holding.hosts and not holding.whole:
             raise Rejected("Ironic hands over whole hosts, not parts of them: reserve physical:host")
         wanted = {name_of(host): host for host in holding.hosts}
-        async with self._open() as ironic:
+        async with self._open_ironic_api() as ironic:
             held = await ironic.list_nodes(lessee=holding.token)
             if any(int(node.mark.get("version", 0)) > holding.version for node in held):
                 return  # a later order was given since
@@ -51,77 +51,79 @@ class IronicHosts:
             for name in wanted.keys() - nodes.keys():
                 nodes[name] = await ironic.find_node(name)
             steps = {
-                name: step_to_hold(node, holding.token) if name in wanted else step_to_return(node)
+                name: next_step_to_hold(node, holding.token) if name in wanted else next_step_to_return(node)
                 for name, node in nodes.items()
             }
             for name, step in steps.items():
-                await self._take_step(ironic, step, nodes[name], holding, wanted.get(name, ""))
-        self._wait_unless_done(steps)
+                await self._take_node_step(ironic, step, nodes[name], holding, wanted.get(name, ""))
+        self._raise_unless_done(steps)
 
     async def take_back_hosts(self, reservation: str, generation: int) -> int:
         """Takes back every node of a reservation, of any generation up to this one."""
-        async with self._open() as ironic:
+        async with self._open_ironic_api() as ironic:
             held = [node for node in await ironic.list_leased_nodes() if node.mark.get("reservation") == reservation]
             if late := next(
                 (
                     late
                     for node in held
-                    if (late := refuse_late_order(reservation, generation, _generation(node), "generation"))
+                    if (late := late_order_error(reservation, generation, _generation_of_node(node), "generation"))
                 ),
                 None,
             ):
                 raise late
-            steps = {node.name: step_to_return(node) for node in held}
+            steps = {node.name: next_step_to_return(node) for node in held}
             for node in held:
                 await self._return_node(ironic, steps[node.name], node)
-        self._wait_unless_done(steps)
+        self._raise_unless_done(steps)
         return len(held)
 
-    async def list_living(self, prefix: str, after: tuple[str, str]) -> list[HostTenant]:
-        found = [tenant for tenant in await self._list_tenants() if is_at_or_below(tenant.reservation, prefix)]
+    async def list_existing_objects(self, prefix: str, after: tuple[str, str]) -> list[HeldHost]:
+        found = [tenant for tenant in await self._list_all_tenancies() if is_at_or_below(tenant.reservation, prefix)]
         return [tenant for tenant in found if (tenant.reservation, tenant.host) > after][:PAGE_SIZE]
 
-    async def held(self, reservations: Sequence[str]) -> list[HostTenant]:
+    async def list_held_hosts(self, reservations: Sequence[str]) -> list[HeldHost]:
         """Returns what these reservations hold."""
         wanted = set(reservations)
-        return [tenant for tenant in await self._list_tenants() if tenant.reservation in wanted]
+        return [tenant for tenant in await self._list_all_tenancies() if tenant.reservation in wanted]
 
-    async def _list_tenants(self) -> list[HostTenant]:
-        async with self._open() as ironic:
+    async def _list_all_tenancies(self) -> list[HeldHost]:
+        async with self._open_ironic_api() as ironic:
             nodes = await ironic.list_leased_nodes()
         tenants = [
-            HostTenant(
+            HeldHost(
                 host=str(node.mark["host"]),
                 reservation=str(node.mark["reservation"]),
                 units=1,
                 token=node.lessee,
-                generation=_generation(node),
+                generation=_generation_of_node(node),
             )
             for node in nodes
         ]
         return sorted(tenants, key=lambda tenant: (tenant.reservation, tenant.host))
 
-    async def _take_step(
+    async def _take_node_step(
         self, ironic: IronicApi, step: NodeStep, node: IronicNode, holding: DesiredHolding, host: str
     ) -> None:
         match step:
             case NodeStep.TAKEN:
                 raise Rejected(f"host {node.name} is still held by {node.lessee or node.instance}")
             case NodeStep.BROKEN:
-                raise HostFailed(host, f"node {node.name} is {_plain_state(node)}{node.error and f': {node.error}'}")
+                raise HostFailed(
+                    host, f"node {node.name} is {_describe_node_state(node)}{node.error and f': {node.error}'}"
+                )
             case NodeStep.NOTHING:
-                await self._raise_version(ironic, node, holding)
+                await self._write_order_version(ironic, node, holding)
             case NodeStep.CLAIM:
-                await self._claim(ironic, node, holding, host)
-                await ironic.provision(node.name, "active")
+                await self._claim_node(ironic, node, holding, host)
+                await ironic.set_provision_state(node.name, "active")
             case NodeStep.DEPLOY:
-                await ironic.provision(node.name, "active")
+                await ironic.set_provision_state(node.name, "active")
             case NodeStep.DEPLOY_AGAIN:
-                await self._deploy_again(ironic, node, host)
+                await self._redeploy_node(ironic, node, host)
             case _:
                 await self._return_node(ironic, step, node)
 
-    async def _claim(self, ironic: IronicApi, node: IronicNode, holding: DesiredHolding, host: str) -> None:
+    async def _claim_node(self, ironic: IronicApi, node: IronicNode, holding: DesiredHolding, host: str) -> None:
         mark = {
             "host": host,
             "reservation": holding.reservation,
@@ -130,44 +132,46 @@ class IronicHosts:
             "tries": 1,
         }
         values = {
-            "/instance_uuid": instance_of(holding.token, node.name),
+            "/instance_uuid": claim_uuid_for_node(holding.token, node.name),
             "/lessee": holding.token,
             f"/extra/{EXTRA_KEY}": mark,
             **{f"/instance_info/{name}": value for name, value in self._options.instance_info.items()},
         }
-        await ironic.patch(node.name, [{"op": "add", "path": path, "value": value} for path, value in values.items()])
+        await ironic.patch_node(
+            node.name, [{"op": "add", "path": path, "value": value} for path, value in values.items()]
+        )
 
-    async def _raise_version(self, ironic: IronicApi, node: IronicNode, holding: DesiredHolding) -> None:
+    async def _write_order_version(self, ironic: IronicApi, node: IronicNode, holding: DesiredHolding) -> None:
         """Marks a node with the version of the order, by which an earlier one is known to be outdated."""
         if node.mark.get("version") != holding.version:
             change = {"op": "add", "path": f"/extra/{EXTRA_KEY}/version", "value": holding.version}
-            await ironic.patch(node.name, [change])
+            await ironic.patch_node(node.name, [change])
 
-    async def _deploy_again(self, ironic: IronicApi, node: IronicNode, host: str) -> None:
+    async def _redeploy_node(self, ironic: IronicApi, node: IronicNode, host: str) -> None:
         """Deploys a node once more; after the last try it goes into maintenance, and the lease gets another host."""
         tries = int(node.mark.get("tries", 1))
         if tries >= self._options.deploys:
             reason = f"{tries} deploys failed, the last one: {node.error or 'Ironic gives no reason'}"
             await ironic.set_maintenance(node.name, reason)
             raise HostFailed(host, f"node {node.name} is in maintenance: {reason}")
-        await ironic.patch(node.name, [{"op": "add", "path": f"/extra/{EXTRA_KEY}/tries", "value": tries + 1}])
-        await ironic.provision(node.name, "active")
+        await ironic.patch_node(node.name, [{"op": "add", "path": f"/extra/{EXTRA_KEY}/tries", "value": tries + 1}])
+        await ironic.set_provision_state(node.name, "active")
 
     async def _return_node(self, ironic: IronicApi, step: NodeStep, node: IronicNode) -> None:
         if step is NodeStep.UNDEPLOY:
-            await ironic.provision(node.name, "deleted")
+            await ironic.set_provision_state(node.name, "deleted")
         elif step is NodeStep.RELEASE:
             gone = ["/lessee", f"/extra/{EXTRA_KEY}", *(["/instance_uuid"] if node.instance else [])]
-            await ironic.patch(node.name, [{"op": "remove", "path": path} for path in gone])
+            await ironic.patch_node(node.name, [{"op": "remove", "path": path} for path in gone])
 
     @staticmethod
-    def _wait_unless_done(steps: dict[str, NodeStep]) -> None:
+    def _raise_unless_done(steps: dict[str, NodeStep]) -> None:
         left = [f"{name}: {step}" for name, step in steps.items() if step not in (NodeStep.NOTHING, NodeStep.RELEASE)]
         if left:
             raise Unavailable(f"Ironic is at work ({join_first_texts(sorted(left))})")
 
     @asynccontextmanager
-    async def _open(self) -> AsyncIterator[IronicApi]:
+    async def _open_ironic_api(self) -> AsyncIterator[IronicApi]:
         import httpx
 
         async with httpx.AsyncClient(
@@ -204,14 +208,14 @@ class IronicApi:
                 return found
             params["marker"] = page[-1]["uuid"]
 
-    async def provision(self, node: str, target: str) -> None:
+    async def set_provision_state(self, node: str, target: str) -> None:
         await self._call("PUT", f"/v1/nodes/{node}/states/provision", json={"target": target})
 
-    async def patch(self, node: str, changes: list[dict[str, Any]]) -> None:
+    async def patch_node(self, node: str, changes: list[dict[str, Any]]) -> None:
         await self._call("PATCH", f"/v1/nodes/{node}", json=changes)
 
     async def set_maintenance(self, node: str, reason: str) -> None:
-        await self._call("PUT", f"/v1/nodes/{node}/maintenance", json={"reason": one_line(reason, 250)})
+        await self._call("PUT", f"/v1/nodes/{node}/maintenance", json={"reason": format_one_line(reason, 250)})
 
     async def _call(self, method: str, path: str, **more: Any) -> Any:
         """Makes one call. An answer that a later try may change is Unavailable, any other refusal is Rejected."""
@@ -220,27 +224,27 @@ class IronicApi:
         try:
             answer = await self._client.request(method, path, **more)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise Unavailable(f"Ironic cannot be reached: {one_line(error)}") from error
+            raise Unavailable(f"Ironic cannot be reached: {format_one_line(error)}") from error
         except httpx.HTTPError as error:
-            raise UnknownOutcome(f"Ironic did not answer: {one_line(error)}") from error
+            raise UnknownOutcome(f"Ironic did not answer: {format_one_line(error)}") from error
         if answer.is_success:
             return answer.json() if answer.content else None
-        said = one_line(answer.text, 300)
+        said = format_one_line(answer.text, 300)
         if answer.status_code in (_ALREADY_SO, 429) or answer.status_code >= 500:
             raise Unavailable(f"Ironic says {answer.status_code} to {method} {path}: {said}")
         raise Rejected(f"Ironic says {answer.status_code} to {method} {path}: {said}")
 
 
-def open_hosts(options: IronicOptions, open_database: OpenDatabase) -> IronicHosts:
+def open_ironic_hosts(options: IronicOptions, open_database: OpenDatabase) -> IronicHosts:
     """Opens Ironic as the host site. It needs no database of ours: nodes carry their lessee."""
     return IronicHosts(options)
 
 
-def _generation(node: IronicNode) -> int:
+def _generation_of_node(node: IronicNode) -> int:
     return int(node.mark.get("generation", 0))
 
 
-def _plain_state(node: IronicNode) -> str:
+def _describe_node_state(node: IronicNode) -> str:
     return "in maintenance" if node.maintenance else node.state
 
 

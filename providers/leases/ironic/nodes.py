@@ -57,7 +57,7 @@ class NodeStep(StrEnum):
 _AT_WORK = ("deploying", "wait call-back", "deleting", "cleaning", "clean wait", "rebuilding")
 
 
-def step_to_hold(node: IronicNode, token: str) -> NodeStep:
+def next_step_to_hold(node: IronicNode, token: str) -> NodeStep:
     """Returns the next step of a node that a reservation should hold."""
     ours = node.lessee == token
     if node.instance and not ours:
@@ -78,7 +78,7 @@ def step_to_hold(node: IronicNode, token: str) -> NodeStep:
             return NodeStep.BROKEN
 
 
-def step_to_return(node: IronicNode) -> NodeStep:
+def next_step_to_return(node: IronicNode) -> NodeStep:
     """Returns the next step of a node that its reservation should no longer hold."""
     if node.maintenance:
         return NodeStep.RELEASE  # Ironic does nothing with it until a person has repaired it
@@ -87,6 +87,6 @@ def step_to_return(node: IronicNode) -> NodeStep:
     return NodeStep.WAIT if node.state in _AT_WORK else NodeStep.RELEASE
 
 
-def instance_of(token: str, node: str) -> str:
+def claim_uuid_for_node(token: str, node: str) -> str:
     """Returns the instance UUID by which a reservation claims a node; Ironic lets a node have one at a time."""
     return str(uuid5(NAMESPACE_URL, f"ratchet:{token}:{node}"))

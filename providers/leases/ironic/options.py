@@ -39,7 +39,7 @@ class IronicOptions(BackendOptions):
         except OSError as error:
             raise Refused(Category.INVALID, f"the password file of hosts: {error.strerror}", HINT) from error
 
-    def check_host(self) -> None:
+    def check_prerequisites(self) -> None:
         """Refuses missing credentials, or a host without the HTTP client."""
         if not find_spec("httpx"):
             raise Refused(Category.INVALID, "the hosts of ironic need httpx", "pip install 'ratchet[ironic]'")

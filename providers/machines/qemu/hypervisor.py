@@ -22,14 +22,14 @@ from domain.errors import ProviderError, Rejected, Unavailable
 from domain.machines.ports import ABSENT, HypervisorFacts, HypervisorOrder
 from domain.paths import kind_of
 from domain.ports import TransactionRunner
+from providers.description import OpenDatabase
 from providers.machines import state
-from providers.machines.qemu.migration import keep_one, migrate, read_status
+from providers.machines.qemu.migration import end_duplicate_process, migrate_to_process, read_status
 from providers.machines.qemu.options import QemuOptions
 from providers.machines.qemu.process import DiskFile, QemuProcess
 from providers.machines.qemu.program import refusal, run_program
 from providers.machines.state import HYPERVISOR_LEDGER, MEMORY_STATES, HypervisorObject
 from providers.machines.tables import orders, things
-from providers.provider import OpenDatabase
 
 ADDING_VERBS = ("create", "start", "migrate", "attach")
 _STATE_OF_STATUS = {"running": "running", "paused": "paused", "suspended": "paused"}
@@ -46,72 +46,72 @@ class QemuHypervisor:
     async def perform_order(self, verb: str, order: HypervisorOrder) -> HypervisorFacts:
         others = [machine] if (machine := str(order.spec.get("machine") or "")) and order.kind == "disk" else []
         async with self._lock_objects([order.path, *others]):
-            await self._update_ledger(order.path)
-            old, new = await self._database.run_transaction(partial(self._accept_order, verb=verb, order=order))
+            await self._refresh_ledger_object(order.path)
+            old, new = await self._database.run_transaction(partial(self._record_order, verb=verb, order=order))
             if new is None:
                 return old.to_facts()
             try:
                 await self._carry_out(verb, order, old, new)
             except ProviderError:
-                await self._update_ledger(order.path)
+                await self._refresh_ledger_object(order.path)
                 raise
             entry = state.make_ledger_order(verb, order)
-            done = partial(HYPERVISOR_LEDGER.carry_out_once, order=entry, change=lambda _: new)
+            done = partial(HYPERVISOR_LEDGER.carry_out_order_once, order=entry, change=lambda _: new)
             return (await self._database.run_transaction(done)).to_facts()
 
     async def describe_object(self, path: str) -> HypervisorFacts:
         try:
             async with self._lock_objects([path]):
-                return (await self._update_ledger(path)).to_facts()
+                return (await self._refresh_ledger_object(path)).to_facts()
         except Unavailable:  # an order is being carried out: the ledger tells what it is about
-            return (await self._find(path)).to_facts()
+            return (await self._find_object(path)).to_facts()
 
-    async def list_living(self, prefix: str, after: str) -> list[HypervisorFacts]:
+    async def list_existing_objects(self, prefix: str, after: str) -> list[HypervisorFacts]:
         page = await self._database.run_transaction(partial(HYPERVISOR_LEDGER.read_page, prefix=prefix, after=after))
-        return await asyncio.to_thread(lambda: [self._compare_with_process(row).to_facts() for row in page])
+        return await asyncio.to_thread(lambda: [self._as_seen_by_process(row).to_facts() for row in page])
 
     async def list_machines_on(self, node: str) -> list[HypervisorFacts]:
         found = await self._database.run_transaction(partial(state.read_machines_on, node=node))
-        return await asyncio.to_thread(lambda: [self._compare_with_process(row).to_facts() for row in found])
+        return await asyncio.to_thread(lambda: [self._as_seen_by_process(row).to_facts() for row in found])
 
     # The ledger.
 
-    def _accept_order(
+    def _record_order(
         self, connection: sa.Connection, verb: str, order: HypervisorOrder
     ) -> tuple[HypervisorObject, HypervisorObject | None]:
         """Judges an order. Returns the object before and after it; None if the order was carried out earlier."""
         old = HYPERVISOR_LEDGER.find_object(connection, order.path, order.kind)
-        if HYPERVISOR_LEDGER.is_done(connection, state.make_ledger_order(verb, order), old):
+        if HYPERVISOR_LEDGER.is_order_done(connection, state.make_ledger_order(verb, order), old):
             return old, None
         if (order.kind, verb) == ("node", "create") and order.path.partition(":")[2] not in self._options.nodes:
             served = ", ".join(self._options.nodes)
             raise Rejected(f"no worker serves {order.path}; the connections file of this one names {served}")
-        new = replace(state.change_object(connection, verb, order, old), epoch=order.epoch, address="")
+        new = replace(state.object_after_order(connection, verb, order, old), epoch=order.epoch, address="")
         HYPERVISOR_LEDGER.write_object(connection, new if verb in ADDING_VERBS else replace(old, epoch=order.epoch))
         return old, new
 
-    async def _find(self, path: str) -> HypervisorObject:
+    async def _find_object(self, path: str) -> HypervisorObject:
         return await self._database.run_transaction(
             partial(HYPERVISOR_LEDGER.find_object, path=path, kind=kind_of(path))
         )
 
-    async def _update_ledger(self, path: str) -> HypervisorObject:
+    async def _refresh_ledger_object(self, path: str) -> HypervisorObject:
         """Brings one object of the ledger up to date with its process or file, and returns it."""
-        row = await self._find(path)
-        look = {"machine": self._look_at_machine, "disk": self._look_at_disk}.get(row.kind)
+        row = await self._find_object(path)
+        look = {"machine": self._refresh_machine_row, "disk": self._refresh_disk_row}.get(row.kind)
         if look is None or (now := await look(row)) == row:
             return row
         await self._database.run_transaction(partial(HYPERVISOR_LEDGER.write_object, row=now))
         return now
 
-    async def _look_at_machine(self, row: HypervisorObject) -> HypervisorObject:
-        living = [process for process in self._processes(row.path) if process.find_pid()]
+    async def _refresh_machine_row(self, row: HypervisorObject) -> HypervisorObject:
+        living = [process for process in self._processes_of_machine(row.path) if process.find_pid()]
         if len(living) > 1:
-            process = await keep_one(living[0], living[1], runs=row.state == "running")
+            process = await end_duplicate_process(living[0], living[1], runs=row.state == "running")
         elif living:
             process = living[0]
         elif row.state in MEMORY_STATES:  # it ended by itself, or was never started
-            return replace(row, state="stopped") if self._boot_disk(row.path).file.exists() else self._gone(row)
+            return replace(row, state="stopped") if self._boot_disk(row.path).file.exists() else self._absent_row(row)
         else:
             return row
         status = await read_status(process)
@@ -120,23 +120,23 @@ class QemuHypervisor:
             return replace(row, state="stopped", node=process.node)
         return replace(row, state=_STATE_OF_STATUS[status], node=process.node)
 
-    async def _look_at_disk(self, row: HypervisorObject) -> HypervisorObject:
+    async def _refresh_disk_row(self, row: HypervisorObject) -> HypervisorObject:
         if row.state != ABSENT and not self._disk_file(row.path).file.exists():
-            return self._gone(row)
+            return self._absent_row(row)
         process = self._living_process(row.machine) if row.state in _ATTACHED else None
         if process is None:
             return row
-        async with process.control() as monitor:
+        async with process.open_monitor() as monitor:
             attached = await monitor.has_disk(self._disk_file(row.path))
         return row if attached else replace(row, state=_ATTACHED[row.state], machine="")
 
-    def _compare_with_process(self, row: HypervisorObject) -> HypervisorObject:
+    def _as_seen_by_process(self, row: HypervisorObject) -> HypervisorObject:
         """Returns a machine as stopped if its process is gone; without a call to QEMU, for lists."""
         lost = row.kind == "machine" and row.state in MEMORY_STATES and not self._living_process(row.path)
         return replace(row, state="stopped") if lost else row
 
     @staticmethod
-    def _gone(row: HypervisorObject) -> HypervisorObject:
+    def _absent_row(row: HypervisorObject) -> HypervisorObject:
         return replace(row, state=ABSENT, node="", machine="")
 
     # Effects. Each is carried out again after a crash, so each finds what an earlier try has done.
@@ -145,10 +145,10 @@ class QemuHypervisor:
         effects: dict[tuple[str, str], Callable[[HypervisorObject, HypervisorObject], Awaitable[None]]] = {
             ("machine", "create"): self._create_machine,
             ("machine", "start"): self._start_machine,
-            ("machine", "pause"): partial(self._command, commands=("stop",)),
-            ("machine", "resume"): partial(self._command, commands=("cont",)),
-            ("machine", "reboot"): partial(self._command, commands=("system_reset", "cont")),
-            ("machine", "reset"): partial(self._command, commands=("system_reset",)),
+            ("machine", "pause"): partial(self._run_monitor_commands, commands=("stop",)),
+            ("machine", "resume"): partial(self._run_monitor_commands, commands=("cont",)),
+            ("machine", "reboot"): partial(self._run_monitor_commands, commands=("system_reset", "cont")),
+            ("machine", "reset"): partial(self._run_monitor_commands, commands=("system_reset",)),
             ("machine", "stop"): self._stop_machine,
             ("machine", "migrate"): self._migrate_machine,
             ("machine", "destroy"): self._destroy_machine,
@@ -173,25 +173,27 @@ class QemuHypervisor:
             raise
 
     async def _start_machine(self, old: HypervisorObject, new: HypervisorObject) -> None:
-        process = self._process(new.path, new.node)
+        process = self._process_on_node(new.path, new.node)
         if not process.find_pid():
-            await process.start(new.path, new.memory, await self._disks_of(new.path))
-        async with process.control() as monitor:
+            await process.start(new.path, new.memory, await self._disks_of_machine(new.path))
+        async with process.open_monitor() as monitor:
             await monitor.execute("cont")
 
     async def _stop_machine(self, old: HypervisorObject, new: HypervisorObject) -> None:
-        for process in self._processes(new.path):
+        for process in self._processes_of_machine(new.path):
             await process.end()
 
-    async def _command(self, old: HypervisorObject, new: HypervisorObject, commands: Sequence[str]) -> None:
-        async with self._process(new.path, new.node).control() as monitor:
+    async def _run_monitor_commands(
+        self, old: HypervisorObject, new: HypervisorObject, commands: Sequence[str]
+    ) -> None:
+        async with self._process_on_node(new.path, new.node).open_monitor() as monitor:
             for command in commands:
                 await monitor.execute(command)
 
     async def _migrate_machine(self, old: HypervisorObject, new: HypervisorObject) -> None:
         if old.state in MEMORY_STATES:
-            source, target = self._process(old.path, old.node), self._process(new.path, new.node)
-            await migrate(source, target, new.path, new.memory, await self._disks_of(new.path))
+            source, target = self._process_on_node(old.path, old.node), self._process_on_node(new.path, new.node)
+            await migrate_to_process(source, target, new.path, new.memory, await self._disks_of_machine(new.path))
 
     async def _destroy_machine(self, old: HypervisorObject, new: HypervisorObject) -> None:
         self._boot_disk(new.path).file.unlink(missing_ok=True)
@@ -203,12 +205,12 @@ class QemuHypervisor:
 
     async def _attach_disk(self, old: HypervisorObject, new: HypervisorObject) -> None:
         if process := self._living_process(new.machine):
-            async with process.control() as monitor:
+            async with process.open_monitor() as monitor:
                 await monitor.attach_disk(self._disk_file(new.path))
 
     async def _detach_disk(self, old: HypervisorObject, new: HypervisorObject) -> None:
         if process := self._living_process(old.machine):
-            async with process.control() as monitor:
+            async with process.open_monitor() as monitor:
                 await monitor.detach_disk(self._disk_file(new.path))
 
     async def _destroy_disk(self, old: HypervisorObject, new: HypervisorObject) -> None:
@@ -240,29 +242,29 @@ class QemuHypervisor:
             raise refusal(f"the disk {file} could not be made", said)
         part.rename(file)
 
-    def _folder_of(self, path: str) -> Path:
+    def _folder_of_object(self, path: str) -> Path:
         """Returns an object's folder. Names have neither slashes nor leading dots."""
         return self._options.folder.joinpath(*path.split(":"))
 
     def _disk_file(self, path: str) -> DiskFile:
-        return DiskFile.of_path(path, self._folder_of(path) / "disk.qcow2")
+        return DiskFile.for_object_path(path, self._folder_of_object(path) / "disk.qcow2")
 
     def _boot_disk(self, machine: str) -> DiskFile:
-        return DiskFile.of_path(machine, self._folder_of(machine) / "boot.qcow2")
+        return DiskFile.for_object_path(machine, self._folder_of_object(machine) / "boot.qcow2")
 
     def _image_file(self, name: str) -> Path:
-        return self._options.images.get(name, self._folder_of(f"image:{name}") / "image.qcow2")
+        return self._options.images.get(name, self._folder_of_object(f"image:{name}") / "image.qcow2")
 
-    def _process(self, machine: str, node: str) -> QemuProcess:
-        return QemuProcess(self._options, self._folder_of(machine), node)
+    def _process_on_node(self, machine: str, node: str) -> QemuProcess:
+        return QemuProcess(self._options, self._folder_of_object(machine), node)
 
-    def _processes(self, machine: str) -> list[QemuProcess]:
-        return [self._process(machine, node) for node in self._options.nodes]
+    def _processes_of_machine(self, machine: str) -> list[QemuProcess]:
+        return [self._process_on_node(machine, node) for node in self._options.nodes]
 
     def _living_process(self, machine: str) -> QemuProcess | None:
-        return next((process for process in self._processes(machine) if process.find_pid()), None)
+        return next((process for process in self._processes_of_machine(machine) if process.find_pid()), None)
 
-    async def _disks_of(self, machine: str) -> list[DiskFile]:
+    async def _disks_of_machine(self, machine: str) -> list[DiskFile]:
         """Returns the boot disk of a machine, and the disks attached to it."""
         attached = HYPERVISOR_LEDGER.select_rows().where(
             things.c.machine == machine, things.c.kind == "disk", things.c.state.in_(_ATTACHED)
@@ -289,7 +291,7 @@ class QemuHypervisor:
             yield
 
 
-def open_hypervisor(options: QemuOptions, open_database: OpenDatabase) -> QemuHypervisor:
+def open_qemu_hypervisor(options: QemuOptions, open_database: OpenDatabase) -> QemuHypervisor:
     """Opens the hypervisor of this host, with its ledger beside its disks."""
     options.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return QemuHypervisor(options, open_database(options.folder / "ledger.db", (things, orders)))

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 
 from domain.errors import Rejected
-from providers.machines.qemu.process import DiskFile, Monitor, QemuProcess
+from providers.machines.qemu.process import DiskFile, QemuMonitor, QemuProcess
 
 MIGRATION_SECONDS = 120.0
 CHANNEL = "migration"
@@ -15,12 +15,14 @@ _WAITING = ("inmigrate", "prelaunch")  # run states of a target that has not rec
 _SENT = ("postmigrate", "finish-migrate")  # run states of a source that has stopped the machine
 
 
-async def migrate(source: QemuProcess, target: QemuProcess, name: str, memory: int, disks: Sequence[DiskFile]) -> None:
+async def migrate_to_process(
+    source: QemuProcess, target: QemuProcess, name: str, memory: int, disks: Sequence[DiskFile]
+) -> None:
     """Moves a running or paused machine to another process. If it fails, the source keeps the machine."""
     await target.start(name, memory, disks, incoming=True)
     runs = False
     try:
-        async with source.control() as leaving, target.control() as arriving:
+        async with source.open_monitor() as leaving, target.open_monitor() as arriving:
             runs = await leaving.read_status() == "running"
             ours, theirs = socket.socketpair()
             with ours, theirs:  # once passed on, both processes hold their ends: the migration does not need us
@@ -28,16 +30,16 @@ async def migrate(source: QemuProcess, target: QemuProcess, name: str, memory: i
                 await arriving.execute("migrate-incoming", uri=f"fd:{CHANNEL}")
                 await leaving.pass_descriptor(CHANNEL, ours.fileno())
                 await leaving.execute("migrate", uri=f"fd:{CHANNEL}")
-            await _wait_for_end(leaving)
+            await _wait_for_migration_end(leaving)
             if runs:
                 await arriving.execute("cont")
     except BaseException:
-        await keep_one(source, target, runs)
+        await end_duplicate_process(source, target, runs)
         raise
     await source.end()
 
 
-async def keep_one(one: QemuProcess, other: QemuProcess, runs: bool) -> QemuProcess:
+async def end_duplicate_process(one: QemuProcess, other: QemuProcess, runs: bool) -> QemuProcess:
     """Ends one of a machine's two processes after an interrupted migration. Returns the other, which has the machine.
 
     The target has the machine once it has received all of it; until then the source has it. `runs` says whether the
@@ -51,18 +53,18 @@ async def keep_one(one: QemuProcess, other: QemuProcess, runs: bool) -> QemuProc
         if process is not kept:
             await process.end()
     if runs and kept.find_pid():
-        async with kept.control() as monitor:
+        async with kept.open_monitor() as monitor:
             await monitor.execute("cont")
     return kept
 
 
 async def read_status(process: QemuProcess) -> str:
     """Returns the run state of a living process, such as running, paused or inmigrate."""
-    async with process.control() as monitor:
+    async with process.open_monitor() as monitor:
         return await monitor.read_status()
 
 
-async def _wait_for_end(monitor: Monitor) -> None:
+async def _wait_for_migration_end(monitor: QemuMonitor) -> None:
     """Waits until the source says how the migration ended. Raises Rejected if it failed."""
     async with asyncio.timeout(MIGRATION_SECONDS):
         while True:

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 
 from domain.connections import BackendOptions
 from domain.errors import Category, Refused
-from domain.fields import Name
+from domain.validation import Name
 
 KVM_DEVICE = Path("/dev/kvm")
 AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]  # QEMU has a working folder of its own
@@ -33,13 +33,13 @@ class QemuOptions(BackendOptions):
     def identity(self) -> str:
         return f"qemu@{self.folder}"
 
-    def chosen_accelerator(self) -> str:
+    def choose_accelerator(self) -> str:
         """Returns kvm where this host allows it, and tcg, which emulates, elsewhere."""
         if self.accelerator != "auto":
             return self.accelerator
         return "kvm" if os.access(KVM_DEVICE, os.R_OK | os.W_OK) else "tcg"
 
-    def check_host(self) -> None:
+    def check_prerequisites(self) -> None:
         """Refuses a host without QEMU, or without the library that speaks to it."""
         for program in (self.program, self.image_program):
             if not shutil.which(program):

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from domain.errors import Rejected, Unavailable, UnknownOutcome, one_line
+from domain.errors import Rejected, Unavailable, UnknownOutcome, format_one_line
 from providers.machines.qemu.options import QemuOptions
 from providers.machines.qemu.program import refusal, run_program
 
@@ -37,14 +37,14 @@ class DiskFile:
     name: str
 
     @classmethod
-    def of_path(cls, path: str, file: Path) -> DiskFile:
+    def for_object_path(cls, path: str, file: Path) -> DiskFile:
         """Returns the disk of an object. QEMU allows names of 31 characters, so that of a path is a hash."""
         return cls(file, "d" + hashlib.sha256(path.encode()).hexdigest()[:24])
 
-    def block_node(self) -> dict[str, Any]:
+    def block_node_arguments(self) -> dict[str, Any]:
         return {"driver": "qcow2", "node-name": self.name, "file": {"driver": "file", "filename": str(self.file)}}
 
-    def device(self) -> dict[str, Any]:
+    def device_arguments(self) -> dict[str, Any]:
         # SCSI disks can be detached without the guest's consent, so an action never waits for a guest that hangs.
         # The address follows from the name: in a migration the target must have each disk at the source's address.
         number = int(self.name[1:], 16)
@@ -76,21 +76,26 @@ class QemuProcess:
         """Starts the process, which waits for `cont`; or, with `incoming`, for a migration. Returns when it listens."""
         words = [
             *(self._options.program, "-daemonize", "-S", "-nodefaults", "-display", "none", "-no-user-config"),
-            *("-accel", self._options.chosen_accelerator(), "-m", f"{memory}G", "-smp", "1"),
+            *("-accel", self._options.choose_accelerator(), "-m", f"{memory}G", "-smp", "1"),
             *("-name", f"guest={name},process=ratchet-vm", "-pidfile", self._pid_file.name),
             *("-sandbox", "on,resourcecontrol=deny"),
             *("-qmp", f"unix:{self._socket},server=on,wait=off", "-device", f"virtio-scsi-pci,id={SCSI_BUS}"),
             *(("-incoming", "defer") if incoming else ()),
         ]
         for disk in disks:
-            words += ["-blockdev", json.dumps(disk.block_node()), "-device", json.dumps(disk.device())]
+            words += [
+                "-blockdev",
+                json.dumps(disk.block_node_arguments()),
+                "-device",
+                json.dumps(disk.device_arguments()),
+            ]
         said = await run_program(*words, cwd=self._folder)
         if not self.find_pid():  # what runs counts, whatever was answered
             self._remove_files()
             raise refusal(f"QEMU did not start {name} on {self.node}", said)
 
     @asynccontextmanager
-    async def control(self) -> AsyncIterator[Monitor]:
+    async def open_monitor(self) -> AsyncIterator[QemuMonitor]:
         """Opens the control connection; QEMU serves one at a time."""
         from qemu.qmp import ConnectError, QMPClient
 
@@ -104,11 +109,11 @@ class QemuProcess:
         except (ConnectError, TimeoutError, OSError) as error:
             with suppress(Exception):
                 await client.disconnect()
-            raise Unavailable(f"QEMU on {self.node} does not answer: {one_line(error)}") from error
+            raise Unavailable(f"QEMU on {self.node} does not answer: {format_one_line(error)}") from error
         finally:
             os.close(descriptor)
         try:
-            yield Monitor(client)
+            yield QemuMonitor(client)
         finally:
             with suppress(Exception):  # the process may be gone, as after `quit`
                 await client.disconnect()
@@ -133,7 +138,7 @@ class QemuProcess:
             file.unlink(missing_ok=True)
 
 
-class Monitor:
+class QemuMonitor:
     """Commands to a living QEMU process."""
 
     def __init__(self, client: Any) -> None:
@@ -147,9 +152,9 @@ class Monitor:
             async with asyncio.timeout(QMP_SECONDS):
                 return await self._client.execute(command, arguments or None)
         except ExecuteError as error:
-            raise Rejected(f"QEMU refused {command}: {one_line(error)}") from error
+            raise Rejected(f"QEMU refused {command}: {format_one_line(error)}") from error
         except (ExecInterruptedError, TimeoutError, OSError) as error:
-            raise UnknownOutcome(f"QEMU did not answer {command}: {one_line(error)}") from error
+            raise UnknownOutcome(f"QEMU did not answer {command}: {format_one_line(error)}") from error
 
     async def read_status(self) -> str:
         """Returns the run state, such as running, paused or inmigrate."""
@@ -157,22 +162,22 @@ class Monitor:
 
     async def attach_disk(self, disk: DiskFile) -> None:
         """Attaches a disk; one that is attached stays so."""
-        nodes, devices = await self._read_block_names()
+        nodes, devices = await self._read_block_node_names()
         if disk.name not in nodes:
-            await self.execute("blockdev-add", **disk.block_node())
+            await self.execute("blockdev-add", **disk.block_node_arguments())
         if disk.name not in devices:
-            await self.execute("device_add", **disk.device())
+            await self.execute("device_add", **disk.device_arguments())
 
     async def detach_disk(self, disk: DiskFile) -> None:
         """Detaches a disk; one that is not attached stays so."""
-        nodes, devices = await self._read_block_names()
+        nodes, devices = await self._read_block_node_names()
         if disk.name in devices:
-            await self.execute("device_del", id=disk.device()["id"])
+            await self.execute("device_del", id=disk.device_arguments()["id"])
         if disk.name in nodes:
             await self._delete_block_node(disk.name)
 
     async def has_disk(self, disk: DiskFile) -> bool:
-        return disk.name in (await self._read_block_names())[1]
+        return disk.name in (await self._read_block_node_names())[1]
 
     async def pass_descriptor(self, name: str, descriptor: int) -> None:
         """Passes an open file to QEMU under a name."""
@@ -191,7 +196,7 @@ class Monitor:
                         raise
                 await asyncio.sleep(0.01)
 
-    async def _read_block_names(self) -> tuple[set[str], set[str]]:
+    async def _read_block_node_names(self) -> tuple[set[str], set[str]]:
         """Returns the names of the block nodes, and of those that a device uses."""
         nodes = {node["node-name"] for node in await self.execute("query-named-block-nodes", flat=True)}
         used = {block["inserted"]["node-name"] for block in await self.execute("query-block") if block.get("inserted")}

@@ -8,7 +8,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from domain.errors import NoCapacity, Rejected, one_line
+from domain.errors import NoCapacity, Rejected, format_one_line
 
 _FULL = ("no space left", "disk quota exceeded", "cannot allocate memory", "too many open files", "cannot set up guest")
 
@@ -30,7 +30,7 @@ async def run_program(*words: str, cwd: Path | None = None) -> str:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-    said = one_line(errors.decode(errors="replace"))
+    said = format_one_line(errors.decode(errors="replace"))
     return said or (f"it ended with exit code {process.returncode}" if process.returncode else "")
 
 

@@ -57,10 +57,10 @@ def container_config(node: Node, process: dict[str, Any], token: str, hostname: 
         "linux": {
             "cgroupsPath": f"/{CGROUP_NAME}/{token}",
             "namespaces": [{"type": kind} for kind in kinds],
-            "resources": _resources(node),
+            "resources": _resource_limits(node),
             "maskedPaths": list(_MASKED),
             "readonlyPaths": list(_READ_ONLY),
-            "seccomp": _seccomp(),
+            "seccomp": _seccomp_profile(),
         },
     }
 
@@ -82,7 +82,7 @@ def _mounts(node: Node, data: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _resources(node: Node) -> dict[str, Any]:
+def _resource_limits(node: Node) -> dict[str, Any]:
     limits = node.resources
     found: dict[str, Any] = {
         "devices": [{"allow": False, "access": "rwm"}],
@@ -100,7 +100,7 @@ def _can_limit_swap() -> bool:
     return (CGROUPS / "cgroup.controllers").exists() or (CGROUPS / "memory/memory.memsw.limit_in_bytes").exists()
 
 
-def _seccomp() -> dict[str, Any]:
+def _seccomp_profile() -> dict[str, Any]:
     namespaced = {"index": 0, "value": _CLONE_NEWUSER, "valueTwo": _CLONE_NEWUSER, "op": "SCMP_CMP_MASKED_EQ"}
     return {
         "defaultAction": "SCMP_ACT_ALLOW",

@@ -14,7 +14,7 @@ BUNDLE_FILE = "config.json"  # of an OCI bundle; a folder without it is a root f
 
 
 @dataclass(frozen=True)
-class FoundImage:
+class ContainerImage:
     """An image on this machine: its files, and what it says about its program."""
 
     rootfs: Path
@@ -33,14 +33,14 @@ class ContainerRules:
     runc: str = "runc"
     seconds: float = 30.0  # for one call of runc
 
-    def find_image(self, name: str) -> FoundImage:
+    def find_image(self, name: str) -> ContainerImage:
         """Returns the image of this name or folder; raises Rejected if it is missing or not allowed here."""
         folder = next((found for found in map(Path, self._candidates(name)) if found.is_dir()), None)
         if folder is None:
             raise Rejected(f"there is no image {name[:200]}: RATCHET_IMAGES of the worker lists none")
         if not any(_is_listed(os.path.realpath(folder), entry) for entry in self.images):
             raise Rejected(f"the image {name[:200]} may not run here: RATCHET_IMAGES of the worker does not list it")
-        return _read_bundle(folder) if (folder / BUNDLE_FILE).exists() else FoundImage(folder.resolve())
+        return _read_bundle(folder) if (folder / BUNDLE_FILE).exists() else ContainerImage(folder.resolve())
 
     def _candidates(self, name: str) -> list[str]:
         """Returns the folders that the name may mean: itself, or below a listed folder of images."""
@@ -55,7 +55,7 @@ def _is_listed(folder: str, entry: str) -> bool:
     return folder.startswith(listed.rstrip("/") + "/") if entry.endswith("/") else folder == listed
 
 
-def _read_bundle(folder: Path) -> FoundImage:
+def _read_bundle(folder: Path) -> ContainerImage:
     """Returns what an OCI bundle says about its program. It cannot give itself rights: everything else is ignored."""
     try:
         config = json.loads((folder / BUNDLE_FILE).read_text())
@@ -68,4 +68,4 @@ def _read_bundle(folder: Path) -> FoundImage:
         raise Rejected(f"{folder / BUNDLE_FILE} is no OCI bundle's: {error}") from error
     if not rootfs.is_dir() or not rootfs.is_relative_to(folder.resolve()):
         raise Rejected(f"the root file system of {folder} is not a folder inside it")
-    return FoundImage(rootfs, command, words, directory)
+    return ContainerImage(rootfs, command, words, directory)

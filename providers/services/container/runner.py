@@ -27,9 +27,9 @@ from providers.services.container.runtime import ContainerRuntime
 from providers.services.ledger import SupervisedInstance
 from providers.services.pids import TOKEN_VARIABLE
 from providers.services.process import HOME_FOLDER, ProcessRunner, end_cgroups, instance_environment, open_log
-from providers.services.proxy import Route
+from providers.services.proxy import InstanceRoute
 from providers.services.reconciler import PROXY_NUMBER
-from providers.sockets import free_port
+from providers.sockets import find_free_port
 
 SHIM = (sys.executable, "-I", "-S", str(Path(__file__).with_name("shim.py")))
 SHIM_SECONDS = 5.0  # in which a shim ends after its container
@@ -65,7 +65,7 @@ class ContainerRunner(ProcessRunner):
             return await super().start_instance(unit)
         await self._remove_container(unit.token)  # of an earlier start
         if unit.node.port is not None:
-            unit.port = unit.node.port if unit.node.has_own_network else free_port()
+            unit.port = unit.node.port if unit.node.has_own_network else find_free_port()
         try:
             self._take_room(unit)
             order = await asyncio.to_thread(self._container_order, unit)
@@ -78,7 +78,7 @@ class ContainerRunner(ProcessRunner):
         if "pid" not in report:
             await self._remove_container(unit.token)
             raise _ERRORS.get(report["kind"], Rejected)(f"no container of {unit.node.image}: {report['error']}")
-        unit.pid, unit.started = report["pid"], pids.start_ticks(report["pid"])
+        unit.pid, unit.started = report["pid"], pids.read_start_ticks(report["pid"])
 
     def _take_room(self, unit: SupervisedInstance) -> None:
         """Makes the container's folder, unless there are as many as there may be."""
@@ -98,7 +98,7 @@ class ContainerRunner(ProcessRunner):
         if not unit.node.has_own_network and not self._containers.host_network:
             raise Rejected("no network of the machine for containers here: RATCHET_CONTAINER_NETWORK of the worker")
         process = self._process_config(unit, command)
-        home = self.log_folder_of(unit.path) / HOME_FOLDER
+        home = self.log_folder_of_service(unit.path) / HOME_FOLDER
         hostname = f"{unit.path.rpartition(':')[2]}-{unit.number}"[:63]
         return {
             "runc": self._containers.runc,
@@ -112,9 +112,9 @@ class ContainerRunner(ProcessRunner):
 
     def _process_config(self, unit: SupervisedInstance, command: Sequence[str]) -> dict[str, Any]:
         image = self._containers.find_image(unit.node.image or "")
-        home = self._make_passable(self.log_folder_of(unit.path)) / HOME_FOLDER
+        home = self._make_traversable_folder(self.log_folder_of_service(unit.path)) / HOME_FOLDER
         home.mkdir(mode=0o700, exist_ok=True)
-        uid = self._give_to_own_user(unit, home)
+        uid = self._assign_folder_owner(unit, home)
         words = [word.replace("{port}", str(unit.port)) for word in command]
         environment = instance_environment(unit, Path(DATA_FOLDER), image.environment) | self._resolve_secrets(unit)
         directory = unit.node.directory or image.directory or DATA_FOLDER
@@ -125,7 +125,10 @@ class ContainerRunner(ProcessRunner):
         ready, report = os.pipe()
         lock = os.open(self._bundles / unit.token / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         reader = asyncio.StreamReader()
-        with open_log(self.log_folder_of(unit.path) / f"{unit.number}.log") as log, os.fdopen(ready, "rb") as pipe:
+        with (
+            open_log(self.log_folder_of_service(unit.path) / f"{unit.number}.log") as log,
+            os.fdopen(ready, "rb") as pipe,
+        ):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # the shim inherits it: from here on a successor sees that it lives
                 process = subprocess.Popen(  # noqa: S603, ASYNC220  our own program, and no wait for it
@@ -166,14 +169,14 @@ class ContainerRunner(ProcessRunner):
                 while self._is_being_made(unit.token):  # noqa: ASYNC110  by a shim whose worker has died
                     await asyncio.sleep(POLL_SECONDS)
         unit.pid = await self._find_running(unit.token)
-        unit.started = pids.start_ticks(unit.pid)
+        unit.started = pids.read_start_ticks(unit.pid)
         return bool(unit.started)
 
     async def _find_running(self, token: str) -> int:
         """Returns the pid of a container that runs, or 0. Nothing may be done before that is known."""
         while True:
             try:
-                return await self.runtime.read_running(token)
+                return await self.runtime.read_running_pid(token)
             except Unavailable:
                 await asyncio.sleep(1)
 
@@ -254,14 +257,20 @@ class ContainerRunner(ProcessRunner):
         with suppress(OSError, ValueError):
             os.killpg(int((self._bundles / token / LOCK_FILE).read_text()), signal.SIGKILL)
 
-    def route_to(self, unit: SupervisedInstance) -> Route:
-        return Route(unit.port, unit.pid or -1, unit.started) if unit.node.has_own_network else Route(unit.port)
+    def route_to_instance(self, unit: SupervisedInstance) -> InstanceRoute:
+        return (
+            InstanceRoute(unit.port, unit.pid or -1, unit.started)
+            if unit.node.has_own_network
+            else InstanceRoute(unit.port)
+        )
 
     async def _probe_by_command(self, unit: SupervisedInstance, health: HealthCheck) -> str:
         if unit.number == PROXY_NUMBER:
             return await super()._probe_by_command(unit, health)
         process = await asyncio.to_thread(self._process_config, unit, health.command or [])
-        return await self.runtime.check_command(unit.token, health, process, self._bundles / unit.token / "check")
+        return await self.runtime.check_health_by_command(
+            unit.token, health, process, self._bundles / unit.token / "check"
+        )
 
 
 def _send_signal(unit: SupervisedInstance, number: signal.Signals) -> None:

@@ -22,11 +22,11 @@ class ContainerRuntime:
         self._rules = rules
         self.root = root
 
-    async def read_running(self, token: str) -> int:
+    async def read_running_pid(self, token: str) -> int:
         """Returns the pid of a container that runs, or 0."""
         if not (self.root / token).exists():
             return 0
-        code, text = await self._call("state", token)
+        code, text = await self._call_runc("state", token)
         try:
             state: dict[str, Any] = json.loads(text) if code == 0 else {}
         except ValueError as error:
@@ -36,19 +36,21 @@ class ContainerRuntime:
     async def delete(self, token: str) -> None:
         """Ends and forgets a container, also one that is half made. There may be none."""
         if (self.root / token).exists():
-            await self._call("delete", "--force", token)
+            await self._call_runc("delete", "--force", token)
 
-    async def check_command(self, token: str, health: HealthCheck, process: dict[str, Any], file: Path) -> str:
+    async def check_health_by_command(
+        self, token: str, health: HealthCheck, process: dict[str, Any], file: Path
+    ) -> str:
         """Checks an instance's health by a command in its container."""
         words = ("exec", "--process", "/dev/stdin", "--pid-file", str(file), token)
         try:
-            code, _ = await self._call(*words, given=json.dumps(process).encode(), seconds=health.timeout)
+            code, _ = await self._call_runc(*words, given=json.dumps(process).encode(), seconds=health.timeout)
         except Unavailable:
             _kill_pid_in(file)  # runc was ended, and the command goes on without it
             return f"no answer within {health.timeout:g} s"
         return "" if code == 0 else f"the check ended with exit code {code}"
 
-    async def _call(self, *words: str, given: bytes = b"", seconds: float = 0) -> tuple[int, str]:
+    async def _call_runc(self, *words: str, given: bytes = b"", seconds: float = 0) -> tuple[int, str]:
         """Calls runc. Returns its exit code and output; raises Unavailable if it cannot run or takes too long."""
         seconds = seconds or self._rules.seconds
         try:

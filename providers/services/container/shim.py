@@ -20,7 +20,7 @@ FULL = ("no space left", "cannot allocate memory", "resource temporarily unavail
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Failed(Exception):
+class ContainerFailed(Exception):
     """The container could not be made: `kind` is rejected, full or slow."""
 
     def __init__(self, kind: str, text: str) -> None:
@@ -39,19 +39,19 @@ def main(report: int, lock: int) -> None:
     os.chdir(order["folder"])
     try:
         pid = make_container(order)
-    except (Failed, OSError) as error:
-        with suppress(Failed):
+    except (ContainerFailed, OSError) as error:
+        with suppress(ContainerFailed):
             call_runc(order, "delete", "--force", order["token"])
         kind = getattr(error, "kind", "") or failure_kind(str(error))
-        tell(report, {"kind": kind, "error": str(error)})
+        write_report(report, {"kind": kind, "error": str(error)})
         sys.exit(126)
-    write_file("made", str(pid))
-    tell(report, {"pid": pid})
+    write_file_atomically("made", str(pid))
+    write_report(report, {"pid": pid})
     os.close(report)
-    wait_for_end(pid)
+    wait_for_container_end(pid)
 
 
-def tell(report: int, words: dict) -> None:  # type: ignore[type-arg]  # JSON
+def write_report(report: int, words: dict) -> None:  # type: ignore[type-arg]  # JSON
     """Reports to the worker, if it still lives."""
     with suppress(OSError):
         os.write(report, json.dumps(words).encode())
@@ -59,15 +59,15 @@ def tell(report: int, words: dict) -> None:  # type: ignore[type-arg]  # JSON
 
 def make_container(order: dict) -> int:  # type: ignore[type-arg]  # JSON
     """Creates and starts the container. Returns its first process, a child of this one."""
-    check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "the container cannot be watched")
+    check_syscall(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "the container cannot be watched")
     mount_image(order["rootfs"])
     with open("bundle/config.json", "w") as file:
         json.dump(order["config"], file)
     try:
-        run_step(order, "created", "create", "--bundle", "bundle", order["token"])
+        run_runc_command(order, "created", "create", "--bundle", "bundle", order["token"])
     finally:
         os.unlink("bundle/config.json")
-    return int(run_step(order, "running", "start", order["token"])["pid"])
+    return int(run_runc_command(order, "running", "start", order["token"])["pid"])
 
 
 def mount_image(rootfs: str) -> None:
@@ -75,7 +75,7 @@ def mount_image(rootfs: str) -> None:
     for name in ("bundle", "bundle/rootfs", "image", "upper", "work"):  # runc also looks for the second outside
         os.mkdir(name)
     os.chmod("upper", os.stat(rootfs).st_mode & 0o7777)  # the root folder, as the image has it
-    check(libc.unshare(CLONE_NEWNS), "no mount namespace")
+    check_syscall(libc.unshare(CLONE_NEWNS), "no mount namespace")
     mount(None, "/", None, MS_REC | MS_PRIVATE, None)
     mount("tmpfs", "bundle", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0700")
     os.mkdir("bundle/rootfs")
@@ -86,14 +86,14 @@ def mount_image(rootfs: str) -> None:
 def mount(source: "str | None", target: str, kind: "str | None", flags: int, options: "str | None") -> None:
     """Calls mount(2)."""
     words = [word.encode() if word is not None else None for word in (source, target, kind, options)]
-    check(libc.mount(*words[:3], flags, words[3]), f"cannot mount {source or target}")
+    check_syscall(libc.mount(*words[:3], flags, words[3]), f"cannot mount {source or target}")
 
 
-def check(result: int, text: str) -> None:
+def check_syscall(result: int, text: str) -> None:
     """Raises Failed with the C library's reason."""
     if result:
         reason = os.strerror(ctypes.get_errno())
-        raise Failed(failure_kind(reason), f"{text}: {reason}")
+        raise ContainerFailed(failure_kind(reason), f"{text}: {reason}")
 
 
 def failure_kind(reason: str) -> str:
@@ -101,7 +101,7 @@ def failure_kind(reason: str) -> str:
     return "full" if any(word in reason.lower() for word in FULL) else "rejected"
 
 
-def run_step(order: dict, status: str, *words: str) -> dict:  # type: ignore[type-arg]  # JSON
+def run_runc_command(order: dict, status: str, *words: str) -> dict:  # type: ignore[type-arg]  # JSON
     """Calls runc, and asks what became of it, as an answer may be lost or wrong."""
     said = call_runc(order, *words, output=None)
     state = call_runc(order, "state", order["token"], output=subprocess.PIPE)
@@ -111,14 +111,14 @@ def run_step(order: dict, status: str, *words: str) -> dict:  # type: ignore[typ
         found = {}
     ended = status == "running" and found.get("status") == "stopped"  # it was quick
     if found.get("status") == status or (ended and said[0] == 0):
-        return {"pid": read_pid(order)} if ended else found
+        return {"pid": read_container_pid(order)} if ended else found
     if said[0] is None or state[0] is None:
-        raise Failed("slow", f"runc {words[0]} gave no answer within {order['seconds']:g} s")
-    reason = last_error() or f"runc {words[0]} ended with exit code {said[0]}"
-    raise Failed(failure_kind(reason), reason)
+        raise ContainerFailed("slow", f"runc {words[0]} gave no answer within {order['seconds']:g} s")
+    reason = last_runc_error() or f"runc {words[0]} ended with exit code {said[0]}"
+    raise ContainerFailed(failure_kind(reason), reason)
 
 
-def read_pid(order: dict) -> int:  # type: ignore[type-arg]  # JSON
+def read_container_pid(order: dict) -> int:  # type: ignore[type-arg]  # JSON
     """Returns the pid of a container that has ended already; it is our child until it is waited for."""
     with open(f"{order['root']}/{order['token']}/state.json") as file:
         return int(json.load(file)["init_process_pid"])
@@ -134,11 +134,11 @@ def call_runc(order: dict, *words: str, output: "int | None" = subprocess.DEVNUL
     except subprocess.TimeoutExpired:
         return None, ""
     except OSError as error:
-        raise Failed("rejected", f"{order['runc']} cannot run: {error.strerror}") from error
+        raise ContainerFailed("rejected", f"{order['runc']} cannot run: {error.strerror}") from error
     return done.returncode, (done.stdout or b"").decode(errors="replace")
 
 
-def last_error() -> str:
+def last_runc_error() -> str:
     """Returns what runc logged last as an error."""
     try:
         with open("runc.log") as file:
@@ -148,13 +148,13 @@ def last_error() -> str:
     return next((line["msg"] for line in reversed(lines) if line.get("level") in ("error", "fatal")), "")
 
 
-def wait_for_end(pid: int) -> None:
+def wait_for_container_end(pid: int) -> None:
     """Waits for the container's end, and writes how it ended."""
     _, status = os.waitpid(pid, 0)
-    write_file("ended", str(os.waitstatus_to_exitcode(status)))
+    write_file_atomically("ended", str(os.waitstatus_to_exitcode(status)))
 
 
-def write_file(name: str, text: str) -> None:
+def write_file_atomically(name: str, text: str) -> None:
     """Writes a file that is there as a whole or not at all."""
     with open(f"{name}.new", "w") as file:
         file.write(text)

@@ -117,7 +117,7 @@ async def orphan_removed(world: World, path: str) -> Outcome:
     )
     books = Database(WorkerSettings(home=world.home).cloud_database_url())
     try:
-        await SimulatedHosts(books).set_holding(holding)
+        await SimulatedHosts(books).set_reservation_hosts(holding)
     finally:
         books.close()
     return await world.do(reservation, "discard", spec={"place": "hosts"})

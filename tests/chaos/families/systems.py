@@ -79,7 +79,7 @@ async def orphan_removed(world: World, path: str) -> Outcome:
     books = Database(WorkerSettings(home=world.home).cloud_database_url())
     try:
         order = ServiceOrder(late, generation, {"instances": 1, **RUN})
-        await BackendLedger("simulated", books).order_services([order])
+        await BackendLedger("simulated", books).record_service_orders([order])
     finally:
         books.close()
     return await world.do(late, "discard", spec={"place": "simulated"})

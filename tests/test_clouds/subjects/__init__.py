@@ -7,11 +7,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from providers.provider import Provider
+from providers.description import CloudProvider
 from tests.test_clouds.kit import Opener
 
 
-def openers(providers: Iterable[Provider[Any]]) -> dict[str, Opener]:
+def openers(providers: Iterable[CloudProvider[Any]]) -> dict[str, Opener]:
     """Every way in which each of the providers is tested, by its title: `simulated on sqlite`."""
     return {
         f"{provider.name} on {where}": opener

@@ -20,7 +20,7 @@ def _on_sqlite(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Su
 def _on_postgres(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Subject]:
     url: str = request.getfixturevalue("postgres_url")
     database = Database(url)
-    database.run_transaction_here(metadata.drop_all)
+    database.run_transaction_blocking(metadata.drop_all)
     database.close()
     return _kept_at(url)
 
@@ -28,7 +28,7 @@ def _on_postgres(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[
 @asynccontextmanager
 async def _kept_at(url: str) -> AsyncIterator[Subject]:
     database = Database(url)
-    database.run_transaction_here(create_tables)
+    database.run_transaction_blocking(create_tables)
     cloud = SimulatedCloud("aws", database, bulk=50)
 
     async def made() -> int:

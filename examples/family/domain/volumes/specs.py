@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from domain.fields import Name
-from domain.model import Model
+from domain.model import FrozenModel
+from domain.validation import Name
 
 
-class NewVolume(Model):
+class NewVolume(FrozenModel):
     """A new volume."""
 
     size: int = Field(10, ge=1, le=16_384, description="GiB.")
 
 
-class Attach(Model):
+class Attach(FrozenModel):
     """Where a volume is to be used."""
 
     server: Name = Field(description="The server that it is attached to.")
 
 
-class Resize(Model):
+class Resize(FrozenModel):
     """A larger size."""
 
     size: int = Field(ge=1, le=16_384, description="GiB; a volume never shrinks.")

@@ -7,13 +7,13 @@ from domain.volumes.rules import refuse_to_shrink
 from domain.volumes.specs import Resize
 from pydantic import BaseModel
 
-from domain.model import Claim
+from domain.model import BeginRequest
 from domain.statetable import Row
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
 
 
 def _admit(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
+    connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     if isinstance(spec, Resize) and object_row:
         refuse_to_shrink(claim.request.path, int(object_row.info["size"]), spec.size)

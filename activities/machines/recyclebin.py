@@ -1,0 +1,35 @@
+"""Activities of the recycle bin's clock: reads due entries, and wakes the clock after a delete."""
+
+from __future__ import annotations
+
+from temporalio import activity
+from temporalio.client import Client
+
+from domain import machines, wire
+from domain.limits import TASK_TIMEOUT
+from domain.machines.messages import DueBinEntries, DueBinEntriesQuery, RecycleBinStore, TenantRecycleBin
+
+
+class RecycleBinActivities:
+    """Activities of the recycle bins' clocks."""
+
+    def __init__(self, client: Client, recycle_bin: RecycleBinStore) -> None:
+        self._client = client
+        self._bin = recycle_bin
+
+    @activity.defn(name="bin_due")
+    async def list_due_bin_entries(self, query: DueBinEntriesQuery) -> DueBinEntries:
+        return await self._bin.list_due_bin_entries(query)
+
+    @activity.defn(name="wake_bin")
+    async def wake_bin_clock(self, of: TenantRecycleBin) -> None:
+        """Wakes the clock of a tenant's recycle bin, or starts it if it does not run."""
+        await self._client.start_workflow(
+            machines.EMPTY_BIN,
+            of,
+            id=wire.companion_id(of.tenant, machines.BIN_ROLE),
+            task_queue=wire.ACTIONS_QUEUE,
+            task_timeout=TASK_TIMEOUT,
+            start_signal=machines.LOOK_AGAIN_SIGNAL,
+            static_summary=f"the recycle bin of {of.tenant}",
+        )

@@ -1,0 +1,150 @@
+"""The rig of the benchmarks: an embedded server, a worker for everything, and a worker for the bare baselines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+from temporalio.client import Client
+from temporalio.worker import PollerBehaviorAutoscaling, Worker
+
+from bench import baselines
+from bench.instant import InstantCloud
+from client.actions import ActionClient
+from client.connection import connect_temporal
+from domain.limits import CAPS_BY_CLOUD
+from domain.model import Outcome, Request
+from domain.wire import ACTIONS_QUEUE
+from workers import embedded, logs
+from workers.plugin import temporal_plugin
+from workers.service import WorkerService
+from workers.settings import WorkerSettings
+
+
+@dataclass
+class BenchStack:
+    client: Client
+    service: WorkerService
+    asking: ActionClient
+
+    async def do(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Outcome:
+        """Carries out one action, from the request to the outcome."""
+        ticket = await self.asking.request_action(Request(path=path, action=action, spec=spec))
+        if ticket.admission.refusal:
+            raise ticket.admission.refusal.to_error()
+        return await self.asking.wait_for_outcome(path, ticket.run)
+
+    async def events(self, path: str) -> int:
+        """Returns the number of history events of the newest run on a path."""
+        return len((await self.client.get_workflow_handle(path).fetch_history()).events)
+
+
+@asynccontextmanager
+async def rig(latency: float = 0.0, jitter: float = 0.0, simulated: bool = True) -> AsyncIterator[BenchStack]:
+    """Starts a rig on simulated clouds, or on clouds that answer at once, so that only our own time is measured."""
+    logs.configure_logging("error", "console")
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        server = await embedded.start_server(home)
+        try:
+            async with _serve_bench_stack(home, latency, jitter, simulated) as rig:
+                yield rig
+        finally:
+            await server.stop_server()  # also when a benchmark fails
+
+
+@asynccontextmanager
+async def _serve_bench_stack(home: Path, latency: float, jitter: float, simulated: bool) -> AsyncIterator[BenchStack]:
+    client = await connect_temporal(home, temporal_plugin())
+    settings = WorkerSettings(home=home, simulated_latency=latency, simulated_jitter=jitter)
+    service = WorkerService(client, settings, None if simulated else dict.fromkeys(CAPS_BY_CLOUD, InstantCloud()))
+    service.prepare_databases()
+    baseline = Worker(
+        client,
+        task_queue=baselines.QUEUE,
+        workflows=[baselines.OneActivity, baselines.ManyActivities, baselines.Answering],
+        activities=[baselines.nothing],
+        build_id="bare",
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.step_patience),
+        workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
+        activity_task_poller_behavior=PollerBehaviorAutoscaling(),
+    )
+    async with service.serve_queues(), baseline:
+        yield BenchStack(client, service, ActionClient(client))
+    await service.close()
+
+
+@asynccontextmanager
+async def run_extra_workers(rig: BenchStack, number: int) -> AsyncIterator[None]:
+    """Starts workers in separate processes that serve the same queues."""
+    settings = rig.service.settings
+    environment = os.environ | {
+        "RATCHET_HOME": str(settings.home),
+        "TEMPORAL_ADDRESS": rig.client.service_client.config.target_host,
+        "RATCHET_SIMULATED_LATENCY": str(settings.simulated_latency),
+        "RATCHET_SIMULATED_JITTER": str(settings.simulated_jitter),
+        "RATCHET_LOG_LEVEL": "error",
+    }
+    command = (sys.executable, "-m", "workers")
+    there = await rig.asking.count_pollers(ACTIONS_QUEUE)
+    started = [await asyncio.create_subprocess_exec(*command, env=environment) for _ in range(number)]
+    try:
+        while await rig.asking.count_pollers(ACTIONS_QUEUE) < there + number:  # noqa: ASYNC110  another process
+            await asyncio.sleep(0.1)
+        yield
+    finally:
+        for process in started:
+            process.terminate()
+            await process.wait()
+
+
+def mci(regions: int, vms: int, csps: Sequence[str] = ("aws", "azure", "gcp", "alibaba")) -> dict[str, Any]:
+    """Returns a spec of `vms` VMs spread evenly over `regions` regions of these clouds."""
+    groups = [
+        {"name": f"g{n}", "subGroupSize": vms // regions, "csp": csps[n % len(csps)], "region": f"r{n // len(csps)}"}
+        for n in range(regions)
+    ]
+    return {"subGroups": groups}
+
+
+async def measure_seconds(work: Awaitable[Any]) -> float:
+    start = time.perf_counter()
+    await work
+    return time.perf_counter() - start
+
+
+async def measure_in_turns(times: int, *works: Callable[[int], Awaitable[Any]]) -> list[float]:
+    """Returns the median time of each work, measured in turns under the same conditions; the first turn warms up."""
+    turns = [[await measure_seconds(work(n)) for work in works] for n in range(times)]
+    return [statistics.median(column) for column in zip(*turns[1:], strict=True)]
+
+
+def memory() -> float:
+    """Returns the memory of this process, worker and client, in megabytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def print_result_row(what: str, ours: str, baseline: str, ratio: float, limit: str) -> None:
+    print(f"{what:<58} {ours:>14} {baseline:>14} {ratio:>8.2f}   {limit}")
+
+
+def print_table_head(title: str, *columns: str) -> None:
+    print(f"\n{title}\n{'':<58} {columns[0]:>14} {columns[1]:>14} {'ratio':>8}   required")
+
+
+def run(main: Coroutine[Any, Any, None]) -> NoReturn:
+    """Runs a benchmark and exits at once, as the SDK's threads can abort a slow interpreter exit."""
+    asyncio.run(main)
+    sys.stdout.flush()
+    os._exit(0)

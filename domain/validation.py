@@ -1,0 +1,78 @@
+"""Shared pydantic field types, and how validation errors are worded for users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import Annotated, Any, get_args
+
+from pydantic import AfterValidator, BaseModel, ValidationError
+
+from domain.errors import Category, Refused, join_first_texts
+from domain.paths import check_name, check_path
+
+
+def as_pydantic_validator(check: Callable[[str], str]) -> AfterValidator:
+    """Wraps a check that raises Refused as a pydantic validator, which must raise ValueError."""
+
+    def validate(text: str) -> str:
+        try:
+            return check(text)
+        except Refused as refused:
+            raise ValueError(f"{refused.message}; {refused.hint}" if refused.hint else refused.message) from refused
+
+    return AfterValidator(validate)
+
+
+Name = Annotated[str, as_pydantic_validator(check_name)]
+ObjectPath = Annotated[str, as_pydantic_validator(check_path)]
+
+
+@contextmanager
+def refuse_validation_errors(
+    what: str, hint: str = "", whole: str = "spec", model: type[BaseModel] | None = None
+) -> Iterator[None]:
+    """Refuses what pydantic finds invalid: `what`, then the fields. Not even the traceback holds the input.
+
+    With the model, an unknown field is answered with the one that was probably meant.
+    """
+    try:
+        yield
+    except ValidationError as error:
+        told = describe_validation_errors(error, whole, model)
+        raise Refused(Category.INVALID, f"{what}: {told}", hint) from None
+
+
+def describe_validation_errors(
+    error: ValidationError, whole: str = "spec", model: type[BaseModel] | None = None
+) -> str:
+    """Formats validation errors as `field: message`. Values are never quoted: they may hold secrets."""
+    problems = []
+    for problem in error.errors(include_url=False, include_input=False, include_context=False):
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            message = _describe_unknown_field(model, problem["loc"])
+        problems.append(f"{'.'.join(map(str, problem['loc'])) or whole}: {message}")
+    return join_first_texts(problems)
+
+
+def _describe_unknown_field(model: type[BaseModel] | None, place: Sequence[int | str]) -> str:
+    """Says that there is no such field, which one was probably meant, or which ones there are."""
+    for step in place[:-1]:
+        if model and isinstance(step, str):
+            field = model.model_fields.get(step)
+            model = _find_model(field.annotation) if field else None
+    if model is None:
+        return "there is no such field"
+    meant = get_close_matches(str(place[-1]), model.model_fields, 1)
+    return "there is no such field; " + (
+        f"did you mean {meant[0]}?" if meant else f"fields are: {', '.join(model.model_fields)}"
+    )
+
+
+def _find_model(annotation: Any) -> type[BaseModel] | None:
+    """Returns the model within a type such as `list[SubGroup] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for part in get_args(annotation) if (model := _find_model(part))), None)

@@ -1,0 +1,166 @@
+"""The types of resources that can be reserved, and how each starts and ends. A new type is a class and a line here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from activities.refusals import refusal_of_error
+    from domain import wire
+    from domain.errors import Category, format_one_line
+    from domain.leases import boundaries
+    from domain.leases.boundaries import ReservationErrors
+    from domain.leases.messages import HandOverGoal, ReservationWork
+    from domain.model import Grant, ObjectView, ReadQuery, Request
+    from workflows.calls import run_child_action
+    from workflows.leases import calls
+
+BUSY_PATIENCE = timedelta(minutes=5)  # for another action on the MCI to end
+
+
+class ReservationType(Protocol):
+    """One type of resource. Both methods are repeatable."""
+
+    async def start_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
+        """Hands the reservations over to the tenant. Returns the errors."""
+        ...
+
+    async def end_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
+        """Takes the reservations back. Returns the errors."""
+        ...
+
+
+class HostReservationType:
+    """Reservations of whole hosts, and of instances on hosts."""
+
+    async def start_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
+        return await self._hand_over(grant, work, HandOverGoal.ALL)
+
+    async def end_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
+        return await self._hand_over(grant, work, HandOverGoal.NOTHING)
+
+    async def _hand_over(self, grant: Grant, work: Sequence[ReservationWork], want: HandOverGoal) -> ReservationErrors:
+        tried = all(reservation.tried for reservation in work)
+        return (await calls.hand_over(grant, [reservation.path for reservation in work], want, tried)).errors
+
+
+class MciReservationType:
+    """Reservations of MCIs, by normal actions as child workflows: other requests for the same MCI get 409 meanwhile."""
+
+    async def start_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
+        return await _run_per_reservation(grant, work, self._start_mci)
+
+    async def end_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
+        return await _run_per_reservation(
+            grant, [reservation for reservation in work if reservation.status != "pending"], self._end_mci
+        )
+
+    async def _start_mci(self, grant: Grant, reservation: ReservationWork) -> str:
+        mci = await _read_mci(reservation.mci)
+        if mci is None and reservation.spec is None:
+            return f"there is no {reservation.mci}, and no spec to create it from"
+        if mci is None:
+            return await _run_mci_action(grant, reservation, "create", reservation.spec)
+        if mci.counts.get("Suspended"):
+            return await _run_mci_action(grant, reservation, "resume")
+        running = bool(mci.counts) and set(mci.counts) == {"Running"}
+        return "" if running else f"{reservation.mci} is {mci.status}: it can be neither created nor resumed"
+
+    async def _end_mci(self, grant: Grant, reservation: ReservationWork) -> str:
+        mci = await _read_mci(reservation.mci)
+        if mci is None or (reservation.on_end == "suspend" and not mci.counts.get("Running")):
+            return ""
+        error = await _run_mci_action(grant, reservation, reservation.on_end)
+        if (
+            error and reservation.on_end == "terminate"
+        ):  # nothing could be terminated: for example only failed VMs are left
+            return await _run_mci_action(grant, reservation, "delete")
+        return error
+
+
+HOST_RESERVATIONS, MCI_RESERVATIONS = HostReservationType(), MciReservationType()
+RESERVATION_TYPES: dict[str, ReservationType] = {
+    **dict.fromkeys(boundaries.HOST_RESOURCE_TYPES, HOST_RESERVATIONS),
+    "mci": MCI_RESERVATIONS,
+}
+
+
+async def start_all_reservations(grant: Grant, work: Sequence[ReservationWork], done: ReservationErrors) -> None:
+    """Starts reservations, all types in parallel. The result of each is put into `done` as soon as it is known."""
+    await asyncio.gather(
+        *(
+            _run_reservation_group(plugin.start_reservations, grant, group, done)
+            for plugin, group in _group_reservations_by_type(work)
+        )
+    )
+
+
+async def end_all_reservations(grant: Grant, work: Sequence[ReservationWork], done: ReservationErrors) -> None:
+    """Ends reservations, all types in parallel. The result of each is put into `done` as soon as it is known."""
+    await asyncio.gather(
+        *(
+            _run_reservation_group(plugin.end_reservations, grant, group, done)
+            for plugin, group in _group_reservations_by_type(work)
+        )
+    )
+
+
+def _group_reservations_by_type(work: Sequence[ReservationWork]) -> list[tuple[ReservationType, list[ReservationWork]]]:
+    groups: list[tuple[ReservationType, list[ReservationWork]]] = []
+    for plugin in (HOST_RESERVATIONS, MCI_RESERVATIONS):
+        group = [reservation for reservation in work if RESERVATION_TYPES[reservation.resource_type] is plugin]
+        if group:
+            groups.append((plugin, group))
+    return groups
+
+
+async def _run_reservation_group(
+    what: Any, grant: Grant, group: list[ReservationWork], done: ReservationErrors
+) -> None:
+    try:
+        errors = await what(grant, group)
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        errors = dict.fromkeys((reservation.path for reservation in group), format_one_line(error.cause or error))
+    done.update({reservation.path: errors.get(reservation.path, "") for reservation in group})
+
+
+async def _run_per_reservation(grant: Grant, work: Sequence[ReservationWork], what: Any) -> ReservationErrors:
+    errors = await asyncio.gather(*(what(grant, reservation) for reservation in work))
+    return {reservation.path: error for reservation, error in zip(work, errors, strict=True) if error}
+
+
+async def _read_mci(path: str) -> ObjectView | None:
+    """Returns the stored MCI, or None."""
+    try:
+        view: ObjectView = await workflow.execute_activity(
+            wire.READ_OBJECT,
+            ReadQuery(path=path),
+            result_type=ObjectView,
+            start_to_close_timeout=timedelta(seconds=10),
+            summary=f"how is {path}?",
+        )
+    except ActivityError as error:
+        refusal = refusal_of_error(error.cause)
+        if refusal and refusal.category is Category.NOT_FOUND:
+            return None
+        raise
+    return view
+
+
+async def _run_mci_action(
+    grant: Grant, reservation: ReservationWork, action: str, spec: dict[str, Any] | None = None
+) -> str:
+    """Carries out a normal action on the MCI. Returns the error, or an empty string."""
+    path = reservation.mci
+    by = {"requested_by": grant.path, "on_behalf_of": grant.principal, "reason": f"for {reservation.path}"}
+    request = Request(path=path, action=action, spec=spec, **by)
+    why = await run_child_action(request, busy_for=BUSY_PATIENCE)
+    return f"{path}: {why}" if why else ""
