@@ -10,7 +10,7 @@ from tests.cases import every_case
 from tests.tiers import FAST, ROOT, SLOW, is_fast
 
 FILES = sorted((ROOT / "tests").rglob("test_*.py"))
-# Each family's actions, the store, pure rules, and a kill.
+# Each family's actions, the store, pure rules; test_mci_prepare has the kill.
 PARTS = (
     "test_mci_prepare",
     "test_machines/test_life",
@@ -19,7 +19,6 @@ PARTS = (
     "test_systems/test_fence",
     "test_store/test_begin",
     "test_statetable",
-    "test_crashes",
 )
 
 
