@@ -74,7 +74,7 @@ class KeySets:
         return self._fetched[where]
 
     def _read_file(self, name: str) -> Keys:
-        """Returns the keys of a file, read again if it has changed. One that others can change is no key set."""
+        """Returns the keys of a file, and reads it again when it has changed. Refuses a file that others may write."""
         try:
             facts = Path(name).stat()
             version = (facts.st_mtime_ns, facts.st_ino, facts.st_size)

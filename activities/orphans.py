@@ -79,7 +79,7 @@ class ProviderListing(ABC):
         return False
 
     def removal_target(self, thing: ProviderObject) -> str:
-        """The object whose action removes the thing."""
+        """Returns the path of the object whose action removes an orphan."""
         return thing.path
 
 

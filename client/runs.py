@@ -68,7 +68,7 @@ class ActionRun:
         return self.typed_search_attributes.get(_ACTION_ATTRIBUTE) or "an action"
 
     async def memo(self) -> dict[str, Any]:
-        """Returns the decoded memo, without fields that are not of this workflow's making: anybody can start one."""
+        """Returns the decoded memo, with only the fields that our workflows write, not those of a stranger."""
         converter = self.client.data_converter.with_context(
             WorkflowSerializationContext(namespace=self.client.namespace, workflow_id=self.path)
         )

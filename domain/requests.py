@@ -28,7 +28,7 @@ class CancelOrder(SignedMessage):
 
     @property
     def workflow_id(self) -> str:
-        """The workflow to cancel; one of another object is none of this order's business."""
+        """The ID of the workflow to cancel; empty if it acts on another object than this order names."""
         return self.workflow if self.workflow.startswith(f"{self.path}::") else self.path
 
 

@@ -54,7 +54,7 @@ class Row:
         return came_from if self.then == SAME else self.then
 
     def target_status(self, came_from: str) -> str:
-        """Returns the TargetStatus while the action is under way."""
+        """Returns the status that the object shows while the action runs."""
         return self.success_status(came_from) if self.target is None else self.target
 
     def failure_status(self, came_from: str) -> str:
@@ -145,7 +145,7 @@ class StateTable:
         return next((row.action for row in self.rows if row.source == NONE and row.then == NONE), "")
 
     def is_creation(self, action: str) -> bool:
-        """Tells whether users create objects with this action; rows from other statuses only repeat the creation."""
+        """Tells whether users create objects with this action. Its other rows repeat a failed creation."""
         rows = [row for row in self.rows if row.action == action and row.actor == Actor.USER]
         births = {row.during for row in rows if row.source == NONE and row.then != NONE}
         return bool(births) and all(row.during in births for row in rows)

@@ -30,5 +30,6 @@ async def post_signal(
     name: Annotated[str, Path(examples=["continue"], max_length=40)],
     message: Annotated[dict[str, Any], Body(examples=[{"reason": "checked by hand"}])],
 ) -> SignalReceipt:
-    """Tell an object's action something: `continue` and `withdraw` an MCI that holds, a CRM's answer, demand."""
+    """Send a message to the running action of an object: `continue` or `withdraw` of a held MCI, a CRM's answer, or the
+    load of an app (`demand`)."""
     return SignalReceipt(received_by=await send_signal(ratchet, path, name, message, caller.name))

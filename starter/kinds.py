@@ -33,7 +33,7 @@ DEFAULT_LIMIT = 1_000
 
 
 def build_kind_app(kind: registry.Kind, group: Group, extension: CliExtension) -> App:
-    """The commands of one kind. Its family's extension formats a printed status, and has names for examples."""
+    """Builds the commands of one kind. Its family's extension formats statuses and gives example names."""
     app = App(name=kind.name, help=kind.help, group=group, show=not kind.has_own_command)
     for verb in kind.verbs:
         app.command(_action_command(kind, verb, extension), name=verb.action, show=not verb.is_internal)

@@ -108,7 +108,7 @@ class SystemFamily(Family):
         return {("system", "create"): self._examination.examine_request}
 
     def listings(self) -> Sequence[ProviderListing]:
-        """The services of every backend."""
+        """Lists what every backend runs, for the audit."""
         return [ServiceListing(self.supervisors, self._store)]
 
     @asynccontextmanager

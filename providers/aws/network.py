@@ -285,7 +285,7 @@ class TenantResources:
         return found
 
     async def _vpc_of_vnet(self, tenant: str, vnet: str) -> str:
-        """Returns the VPC of a vnet, which is the tenant's VPC or a subnet that the options name."""
+        """Returns the VPC of a vnet: the tenant's own, or that of the subnet that the options name."""
         if not vnet.startswith("subnet-"):
             await self._subnet_of_vpc(tenant, vnet)
             return vnet

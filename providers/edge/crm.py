@@ -177,7 +177,7 @@ class ReferenceCrm:
         return "the CRM stopped" if self._stop.is_set() else "another connection has taken its place"
 
     async def _reconnect_unless_resumed(self, notify_id: int) -> None:
-        """Reconnects if the link opens no new session in time, as the controller then takes this CRM for lost."""
+        """Reconnects if the link opens no new session in time: by then the controller has marked this CRM as lost."""
         await asyncio.sleep(RESUME_TIMEOUT)
         if notify_id == self.notify_id and not self._sessions:
             self._lost.set()

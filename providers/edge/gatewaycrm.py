@@ -117,7 +117,7 @@ class GatewayCrm(ReferenceCrm):
             session = orders.session
 
     def _handle_session_change(self, before: int, now: int) -> None:
-        """An open session of our connection is its acknowledgement; one that ends means that we are taken for lost."""
+        """Handles a change of the session: an open one acknowledges our connection, an ended one means reconnect."""
         if now and now == self.notify_id:
             self._acked.set()
             self._sessions = 1

@@ -286,7 +286,8 @@ def _admit_delete(
     row: Row,
     terms: MachineGrantDetails,
 ) -> GrantExtras:
-    """Admits delete and destroy of every kind: sets the retention; the clock may destroy only the entry it saw."""
+    """Admits delete and destroy of every kind. Delete sets how long the entry stays in the recycle bin; the bin's clock
+    may destroy only the entry that it read."""
     path, info = claim.request.path, None
     if isinstance(spec, specs.DeleteSpec) and row.then in BIN_STATUSES:
         account = connection.execute(

@@ -183,7 +183,7 @@ def _is_locked_by(row: ConnectionRow, held: ConnectionLock) -> bool:
 def leave_place(connection: sa.Connection, wish: ConnectionLockRequest, path: str) -> LeavePlaceResult:
     """Removes the MCI's use of a place, unless it still has VMs.
 
-    The last user of the tenant gets the hold instead, to clean up.
+    For the last user of the tenant it takes the connection's lock instead, to clean up.
     """
     _lock_connection(connection, wish.tenant, wish.place)
     if connection.execute(_SELECT_ONE_VM, {"mine": path}).first():

@@ -51,7 +51,7 @@ _DELETE_UNANSWERED = sa.delete(unanswered_orders).where(
 
 
 def keep_unanswered_orders(connection: sa.Connection, going: Mapping[str, Any], at: datetime) -> None:
-    """Stores an unanswered order for each of the records to be deleted that has no cloud id."""
+    """Stores an unanswered order for each record without a cloud ID, before it is deleted: its VM may still appear."""
     connection.execute(_INSERT_UNANSWERED, {**going, "gone_at": at})
 
 
