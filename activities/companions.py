@@ -15,6 +15,7 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.fairness import tenant_priority
 from activities.runs import is_workflow_open
 from domain.companions import OVERDUE_AFTER, Companion, CompanionType
 from domain.limits import TASK_TIMEOUT
@@ -116,6 +117,7 @@ class CompanionReconciler:
                 task_timeout=TASK_TIMEOUT,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                 static_summary=f"{row.title} of {companion.path}",
+                priority=tenant_priority(companion.path),
             )
         except WorkflowAlreadyStartedError:
             return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes, WorkflowIDConflictPolicy
 
+from activities.fairness import tenant_priority
 from domain import registry, wire
 from domain.limits import TASK_TIMEOUT
 from domain.model import FrozenModel, Outcome, Request
@@ -38,6 +39,7 @@ async def start_action(client: Client, request: Request) -> WorkflowHandle[objec
         id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
         task_timeout=TASK_TIMEOUT,
         search_attributes=TypedSearchAttributes(pairs),
+        priority=tenant_priority(request.path),
         static_summary=f"{request.action} {short_path(request.path)}",
         request_eager_start=True,  # the first workflow task comes with the response
     )

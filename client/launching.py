@@ -17,6 +17,7 @@ from temporalio.common import (
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
+from activities.fairness import tenant_priority
 from domain import registry, wire
 from domain.limits import TASK_TIMEOUT
 from domain.model import Admission, Request
@@ -88,6 +89,7 @@ def build_start_operation(request: Request, mark: str) -> WithStartWorkflowOpera
         task_timeout=TASK_TIMEOUT,
         memo={**wire.request_memo(request), MARK_MEMO: mark},
         search_attributes=_search_attributes(request),
+        priority=tenant_priority(request.path),
         static_summary=f"{request.action} {short_path(request.path)}",
         static_details=f"Requested by **{request.requested_by or 'nobody named'}**\n\n{request.reason}",
     )

@@ -20,6 +20,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import ActivityFailureError, Client
 from temporalio.exceptions import ApplicationError, TimeoutError
 
+from activities.fairness import tenant_priority
 from activities.refusals import refusal_of_error
 from activities.retry import READ_RETRY
 from client.connect_errors import is_refused_payload, refused_payload_error
@@ -74,6 +75,7 @@ class WorkerQueries:
             result_type=answer,
             schedule_to_close_timeout=timedelta(seconds=seconds),
             retry_policy=READ_RETRY,
+            priority=tenant_priority(query.judged_path if isinstance(query, SignedMessage) else ""),
         )
         try:
             result: T = await _retry_once(

@@ -12,6 +12,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
+    from activities.fairness import tenant_priority
     from activities.healing import HealingActivities
     from activities.inventory import ActionActivities
     from activities.refusals import refusal_of_error
@@ -80,6 +81,7 @@ async def _try_child_action(request: Request, leave_running: bool) -> tuple[str,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             cancellation_type=cancellation.ABANDON if leave_running else cancellation.WAIT_CANCELLATION_COMPLETED,
             static_summary=f"{request.action} {request.path}",
+            priority=tenant_priority(request.path),
             result_type=Outcome,
         )
     except WorkflowAlreadyStartedError:
@@ -119,6 +121,7 @@ async def run_short_activity(
         schedule_to_close_timeout=patience,
         retry_policy=retry,
         summary=summary,
+        priority=tenant_priority(workflow.info().workflow_id),
     )
 
 
@@ -141,6 +144,7 @@ async def run_provider_activity(
         retry_policy=PROVIDER_RETRY,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=summary,
+        priority=tenant_priority(workflow.info().workflow_id),
     )
 
 

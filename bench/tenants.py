@@ -1,0 +1,105 @@
+"""Tenants beside each other: how long one tenant's actions take while another floods the same workers.
+
+Run: python3 run.py bench tenants
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from unittest.mock import patch
+
+from temporalio.common import Priority
+from temporalio.service import RPCError
+
+from bench.rig import Rig, head, mci, rig, row, run
+from client import launching
+from client.errors import Unanswered
+from domain.model import Request
+from domain.quotafile import Quotas
+from domain.quotas import Quota
+from workflows import calls
+
+LIMIT = 2.0
+TURNS = 30  # actions of the quiet tenant in each part
+FLOOD = 16  # requests of the other tenant that are always under way
+QUOTAS = Quotas(tenants={"*": Quota(open_actions=4)})
+QUIET, LOUD = "ns:quiet:mci:web", "ns:loud:mci:m{}"
+
+
+async def measure(bench: Rig) -> list[float]:
+    """The seconds of each of the quiet tenant's actions, from the request to the outcome, one after the other."""
+    times: list[float] = []
+    for number in range(TURNS):
+        began = time.perf_counter()
+        await bench.do(QUIET, ("suspend", "resume")[number % 2])
+        times.append(time.perf_counter() - began)
+    return times
+
+
+@asynccontextmanager
+async def flood(bench: Rig) -> AsyncIterator[None]:
+    """The other tenant's MCIs are suspended and resumed all the time, without waiting between."""
+    done, refused = count(), count()
+
+    async def keep_asking(number: int) -> None:
+        path = LOUD.format(number)
+        for turn in count():
+            request = Request(path=path, action=("suspend", "resume")[turn % 2])
+            with suppress(Unanswered, RPCError):  # too much for the workers: asked again at once
+                ticket = await bench.asking.request_action(request)
+                if ticket.admission.refusal:
+                    next(refused)
+                else:
+                    await bench.asking.wait_for_outcome(path, ticket.run)
+                    next(done)
+
+    tasks = [asyncio.create_task(keep_asking(number)) for number in range(FLOOD)]
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds = time.perf_counter() - began
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        broken = [each for each in ended if not isinstance(each, asyncio.CancelledError)]
+        assert not broken, broken[:3]
+        rates = f"{next(done) / seconds:.0f} actions, {next(refused) / seconds:.0f} refused"
+        print(f"the flood: {FLOOD} users who never wait; in a second {rates}")
+
+
+def p95(times: list[float]) -> float:
+    return statistics.quantiles(times, n=20)[-1]
+
+
+async def main() -> None:
+    async with rig(simulated=False) as bench:
+        await bench.do(QUIET, "create", mci(1, 2))
+        for first in range(0, FLOOD, 8):
+            await asyncio.gather(*(bench.do(LOUD.format(n), "create", mci(1, 1)) for n in range(first, first + 8)))
+        await measure(bench)  # everything is warm
+        quiet = await measure(bench)
+        async with flood(bench):
+            fair = await measure(bench)
+        with (
+            patch.object(launching, "tenant_priority", lambda _path: Priority.default),
+            patch.object(calls, "tenant_priority", lambda _id: Priority.default),
+        ):
+            async with flood(bench):
+                unfair = await measure(bench)
+    head(
+        "One tenant's action, from the request to the outcome, while another tenant floods the workers",
+        "flood",
+        "quiet",
+    )
+    for which, times, limit in (("p95", fair, f"<= {LIMIT:g}"), ("p95 without fairness keys", unfair, "told")):
+        row(which, f"{1000 * p95(times):.0f} ms", f"{1000 * p95(quiet):.0f} ms", p95(times) / p95(quiet), limit)
+
+
+if __name__ == "__main__":
+    run(main())
