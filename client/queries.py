@@ -75,7 +75,7 @@ class WorkerQueries:
             result_type=answer,
             schedule_to_close_timeout=timedelta(seconds=seconds),
             retry_policy=READ_RETRY,
-            priority=tenant_priority(query.judged_path if isinstance(query, SignedMessage) else ""),
+            priority=tenant_priority(query.path_to_authorize if isinstance(query, SignedMessage) else ""),
         )
         try:
             result: T = await _retry_once(
