@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
-from temporalio.worker import HandleSignalInput
+from temporalio.worker import HandleSignalInput, Replayer
 
+import workers.floods
 from client.actions import ActionClient
 from domain import wire
 from domain.edge import messages as edge_wire
@@ -33,12 +36,14 @@ from tests.test_leases.tenant import Tenant
 from tests.test_machines.site import MachineSite
 from tests.test_mci_hold import end, holding
 from tests.user import User
+from workers.families import WORKFLOWS
 from workers.floods import pack_flood
+from workers.plugin import temporal_plugin
 from workers.service import WorkerService
 from workflows import argumentguard
 from workflows.action import MESSAGES_KEPT
 from workflows.floods import FLOOD_HEADER
-from workflows.waitqueue import MAX_WOKEN
+from workflows.waitqueue import MAX_WOKEN, QueueWaiter
 
 LIMIT = 10_000  # signals that Temporal lets one run receive
 MANY = 10_500
@@ -46,23 +51,32 @@ SOME = 3 * SIGNALS_PER_TASK + 100
 LONG = pytest.mark.timeout(6 * PATIENCE)
 MOST_EVENTS = 15_000  # of 51,200, at which Temporal terminates a run
 
-Reads = Counter[tuple[str, int]]
+
+class Reads:
+    """Counts the signals that each workflow task of a run reads.
+
+    An instance that replays a run reads everything again, so only the newest one of a run counts.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[str, tuple[object, Counter[int]]] = {}
+
+    def count(self, instance: object) -> None:
+        info = workflow.info()
+        if self._newest.setdefault(info.run_id, (instance, Counter()))[0] is not instance:
+            self._newest[info.run_id] = instance, Counter()
+        self._newest[info.run_id][1][info.get_current_history_length()] += 1
+
+    def by_task(self, run: str) -> Counter[int]:
+        return self._newest[run][1] if run in self._newest else Counter()
 
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
-    """How many signals each workflow task read: by run and length of its history. Replays are left out.
-
-    A task that a busy worker could not end in time is tried again, by another instance: then the last try counts.
-    """
-    handle, found, tries = argumentguard._GuardedWorkflow.handle_signal, Reads(), dict[tuple[str, int], object]()
+    handle, found = argumentguard._GuardedWorkflow.handle_signal, Reads()
 
     async def count(self: argumentguard._GuardedWorkflow, input: HandleSignalInput) -> None:
-        if not workflow.unsafe.is_replaying():
-            task = workflow.info().run_id, workflow.info().get_current_history_length()
-            if tries.setdefault(task, self) is not self:
-                tries[task], found[task] = self, 0
-            found[task] += 1
+        found.count(self)
         await handle(self, input)
 
     monkeypatch.setattr(argumentguard._GuardedWorkflow, "handle_signal", count)
@@ -106,17 +120,14 @@ async def count_events(client: Client, workflow_id: str, run: str | None = None)
     return Counter(event.event_type for event in history.events)
 
 
-async def until_read(reads: Reads, number: int) -> None:
+async def assert_read_in_parts(reads: Reads, run: str, total: int, more: int = 0) -> None:
+    """Each signal was read once, and no task read more than its share. `more`: others that may have come."""
     async with asyncio.timeout(PATIENCE):
-        while sum(reads.values()) < number:
+        while reads.by_task(run).total() < total:
             await asyncio.sleep(0.05)
-
-
-def assert_read_in_parts(reads: Reads, run: str, total: int) -> None:
-    """Each signal was read once, and no task read more than its share."""
-    mine = {task: number for task, number in reads.items() if task[0] == run}
-    assert sum(mine.values()) == total, mine
-    assert max(mine.values()) <= SIGNALS_PER_TASK, mine
+    found = reads.by_task(run)
+    assert total <= found.total() <= total + more, found
+    assert max(found.values()) <= SIGNALS_PER_TASK, found
 
 
 @pytest.fixture
@@ -138,7 +149,7 @@ async def test_a_held_mci_hears_the_right_one_of_ten_thousand_words(user: User, 
     outcome = await end(user, ticket)
     assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "Running:2 (R:2/2)")
     assert refused == MANY - LIMIT  # Temporal told their senders
-    assert_read_in_parts(reads, ticket.run, LIMIT)
+    await assert_read_in_parts(reads, ticket.run, LIMIT)
     assert (await count_events(client, path, ticket.run)).total() < MOST_EVENTS
     lines = [line.message for line in await user.history(path)]
     assert "continue by eve" in lines
@@ -154,7 +165,7 @@ async def test_of_a_flood_of_valid_words_the_first_counts_and_the_rest_costs_lit
         await send_all(client, path, [(WITHDRAW, HoldDecision(requested_by="eve"))])
         await send_all(client, path, ((CONTINUE, HoldDecision(requested_by=f"late {n}")) for n in range(SOME)))
     assert (await end(user, ticket)).message.startswith("withdraw by eve")
-    assert_read_in_parts(reads, ticket.run, SOME + 1)
+    await assert_read_in_parts(reads, ticket.run, SOME + 1)
     events = await count_events(client, path, ticket.run)
     assert events[EventType.EVENT_TYPE_MARKER_RECORDED] < 2 * MESSAGES_KEPT + 20
 
@@ -175,7 +186,7 @@ async def test_an_action_hears_its_crm_among_ten_thousand_messages(edge: Edge, c
         refused += await send_all(client, cluster, (junk[n % 3] for n in range(after)))
     assert (await edge.end(ticket)).status == "Ready"
     assert refused == MANY - LIMIT
-    assert_read_in_parts(reads, ticket.run, LIMIT)
+    await assert_read_in_parts(reads, ticket.run, LIMIT)
     assert (await count_events(client, cluster, ticket.run)).total() < MOST_EVENTS
     assert 0 < len(await edge.ignored(cluster)) < 100
     edge.set_faults()
@@ -205,8 +216,8 @@ async def test_reconnections_that_are_claimed_in_a_flood_are_confirmed_in_bulk(
 async def test_a_link_reads_a_flood_in_parts_and_continues_as_new(edge: Edge, client: Client, reads: Reads) -> None:
     path, current = await edge.up(), await edge.notify_id()
     link = wire.companion_id(path, edge_wire.LINK_ROLE)
-    reads.clear()
     run = (await client.get_workflow_handle(link).describe()).run_id
+    before = reads.by_task(run).total()
     async with in_one_task(client, link):
         await send_all(client, link, ((edge_wire.CRM_RESPONSE, {"no": n}) for n in range(SOME)))
         await send_all(client, link, [(edge_wire.CRM_CONNECT, {"notify_id": current + 1_000})])
@@ -216,7 +227,7 @@ async def test_a_link_reads_a_flood_in_parts_and_continues_as_new(edge: Edge, cl
             await asyncio.sleep(0.1)
         while (await client.get_workflow_handle(link).describe()).run_id == run:  # until it has continued as new
             await asyncio.sleep(0.1)
-    assert_read_in_parts(reads, run, 2 * SOME + 1)
+    await assert_read_in_parts(reads, run, before + 2 * SOME + 1)
 
 
 async def test_a_clock_reads_a_flood_in_parts_and_still_rings(
@@ -226,12 +237,11 @@ async def test_a_clock_reads_a_flood_in_parts_and_still_rings(
     await tenant.add_hosts("h1")
     await tenant.create()
     clock, run = tenant.clock(), (await tenant.clock().describe()).run_id
+    before = reads.by_task(run).total()
     noise = [("noise", None), (wire.LOOK_AGAIN, None)]
-    reads.clear()
     async with in_one_task(client, clock.id):
         await send_all(client, clock.id, (noise[n % 2] for n in range(2 * SOME)))
-    await until_read(reads, SOME)
-    assert_read_in_parts(reads, run, SOME)
+    await assert_read_in_parts(reads, run, before + SOME)
     await tenant.create("l2", start="now", end="+30m")
     await tenant.until(lambda lease: lease.status == "ACTIVE", "l2")
     await tenant.stop_clock()
@@ -261,33 +271,75 @@ async def test_the_clock_of_a_bin_reads_a_flood_in_parts(
     await site.to(site.machine(), "delete")
     clock = wire.companion_id(bin_tenant_of(site.machine()), BIN_ROLE)
     run = (await client.get_workflow_handle(clock).describe()).run_id
-    reads.clear()
+    before = reads.by_task(run).total()
     async with in_one_task(client, clock):
         await send_all(client, clock, ((wire.LOOK_AGAIN, None) for _ in range(SOME)))
-    await until_read(reads, SOME)
-    assert_read_in_parts(reads, run, SOME)
+    await assert_read_in_parts(reads, run, before + SOME)
     assert await site.status(site.machine()) == "DELETED"
 
 
-async def test_an_action_that_waits_in_a_queue_is_woken_a_hundred_times_at_most(
+async def test_an_action_that_waits_in_a_queue_reads_a_flood_in_parts(
     asking: ActionClient, stack: WorkerService, client: Client, reads: Reads, ns: str
 ) -> None:
     site = MachineSite(asking, stack, f"{ns}x")
     await site.with_machine(nodes=2)
     db = site.machine()
-    await site.hang(db, "migrate", 60)
+    await site.hang(db, "migrate", 600)
     await site.admitted(db, "migrate", node=f"{site.name}-2")
     await site.hanging(db)
     stop = await site.admitted(db, "stop")
     async with in_one_task(client, db):
         await send_all(client, db, ((wire.PASSED_SIGNAL, {"workflow": "x"}) for _ in range(SOME)))
-    await until_read(reads, SOME)
-    assert_read_in_parts(reads, stop.run, SOME)
-    for _ in range(3 * MAX_WOKEN):
-        await client.get_workflow_handle(db).signal(wire.PASSED_SIGNAL, {"workflow": "x"})
+    await assert_read_in_parts(reads, stop.run, SOME, more=1)  # the migration's own, if it has ended meanwhile
     await site.heal_faults()
     assert (await site.outcome(stop)).status == "HALTED"
-    assert (await count_events(client, db, stop.run))[EventType.EVENT_TYPE_MARKER_RECORDED] < MAX_WOKEN + 50
+
+
+def test_whoever_was_woken_a_hundred_times_looks_by_its_own_timer() -> None:
+    """Each look is an event, or three: ten thousand of them would end the run by the length of its history."""
+    place = QueueWaiter()
+    for _ in range(LIMIT):
+        place.wake()
+    assert place.passed == MAX_WOKEN
+
+
+async def test_a_flood_before_the_first_task_of_a_workflow_that_was_started_wrongly_holds_up_nobody(
+    edge: Edge, client: Client
+) -> None:
+    path = edge.at("nowhere")
+    link: dict[str, Any] = {"id": wire.companion_id(path, edge_wire.LINK_ROLE), "task_queue": wire.ACTIONS_QUEUE}
+    wrong = [{"cloudlet": path}, "one too many"]
+    day = timedelta(days=1)
+    run = await client.start_workflow(edge_wire.CLOUDLET_LINK, args=wrong, start_delay=day, **link)
+    await send_all(client, link["id"], ((edge_wire.CRM_RESPONSE, {"no": n}) for n in range(SOME)))
+    await client.start_workflow(  # wakes it
+        edge_wire.CLOUDLET_LINK,
+        args=wrong,
+        start_signal=edge_wire.CRM_RESPONSE,
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        **link,
+    )
+    with pytest.raises(WorkflowFailureError):
+        async with asyncio.timeout(PATIENCE):
+            await run.result()
+
+
+async def test_a_flood_that_an_older_build_has_read_at_once_replays(
+    edge: Edge, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = await edge.up()
+    link = client.get_workflow_handle(wire.companion_id(path, edge_wire.LINK_ROLE))
+    with monkeypatch.context() as older:
+        older.setattr(workers.floods, "SIGNALS_PER_TASK", SOME)
+        async with in_one_task(client, link.id):
+            junk = ((edge_wire.CRM_RESPONSE, ["junk"]) for _ in range(SIGNALS_PER_TASK + 50))
+            await send_all(client, link.id, junk)
+        async with asyncio.timeout(PATIENCE):
+            while not await edge.ignored(path):
+                await asyncio.sleep(0.05)
+        history = await link.fetch_history()
+    replayer = Replayer(workflows=WORKFLOWS, plugins=[temporal_plugin(sandbox=True)], namespace=client.namespace)
+    assert (await replayer.replay_workflow(history)).replay_failure is None
 
 
 def test_a_flood_is_packed_in_its_order_and_nobody_else_can_pack() -> None:

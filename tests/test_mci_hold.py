@@ -245,6 +245,27 @@ async def test_a_signal_of_another_shape_is_told_in_the_history(user: User, clie
     assert (await end(user, ticket)).status.startswith("Running")
 
 
+@pytest.mark.parametrize("by", ["signal", "update"])
+async def test_a_decision_outlives_the_worker_that_has_begun_to_carry_it_out(site: Site, by: str) -> None:
+    """The record says Creating by then: nobody may take the MCI for one that does not hold."""
+    client, decision = ActionClient(site.client), HoldDecision(requested_by="eve")
+    async with site.worker(dies_at="enrol_vms:end") as first:
+        ticket = await client.request_action(Request(path=MCI, action="create", spec=HOLD_SPEC))
+        async with asyncio.timeout(PATIENCE):
+            while (await site.inventory.read_object(MCI)).status != "Prepared":
+                await asyncio.sleep(0.02)
+        handle = site.client.get_workflow_handle(MCI)
+        if by == "signal":
+            await handle.signal(CONTINUE, decision)
+        else:
+            deciding = asyncio.create_task(handle.execute_update(CONTINUE, decision, result_type=str))
+        await first.process.wait()
+    async with site.worker(), asyncio.timeout(PATIENCE):
+        assert (await client.wait_for_outcome(MCI, ticket.run)).status == "Running:1 (R:1/1)"
+        if by == "update":
+            assert await deciding == "continue it is"
+
+
 async def test_a_signal_that_no_action_takes_is_told_in_the_history_and_a_flood_of_them_is_not(
     user: User, client: Client
 ) -> None:

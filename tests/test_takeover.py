@@ -33,16 +33,17 @@ LIMIT = (
 )
 
 
-async def stuck(user: User) -> WorkflowHandle[Any, Any]:
-    """A run on the MCI whose task fails each time: no worker knows its type."""
+async def stuck(user: User, path: str = "") -> WorkflowHandle[Any, Any]:
+    """A run on the MCI, or another object, whose task fails each time: no worker knows its type."""
+    path = path or user.mci()
     handle: WorkflowHandle[Any, Any] = await user.asking.client.start_workflow(
-        "NobodyKnowsIt", id=user.mci(), task_queue=wire.ACTIONS_QUEUE
+        "NobodyKnowsIt", id=path, task_queue=wire.ACTIONS_QUEUE
     )
     failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
     async with asyncio.timeout(PATIENCE):
         while failed not in [event.event_type for event in (await handle.fetch_history()).events]:
             await asyncio.sleep(0.05)
-    return user.asking.client.get_workflow_handle(user.mci(), run_id=handle.first_execution_run_id)
+    return user.asking.client.get_workflow_handle(path, run_id=handle.first_execution_run_id)
 
 
 async def status(handle: WorkflowHandle[Any, Any]) -> WorkflowExecutionStatus | None:
@@ -66,6 +67,21 @@ async def test_a_run_whose_task_fails_is_ended_after_its_time_and_ours_goes_on(
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     run = await stuck(user)
     assert (await user.do(user.mci(), "delete", force=True)).result == "succeeded"
+    assert await status(run) is WorkflowExecutionStatus.TERMINATED
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_lease_is_deleted_although_the_task_of_what_runs_on_it_fails(
+    user: User, monkeypatch: pytest.MonkeyPatch, force: bool
+) -> None:
+    """Its delete takes over from whatever runs, also without force."""
+    monkeypatch.setattr(takeover, "PREEMPT_SECONDS", 2.0)
+    monkeypatch.setattr(eviction, "GRACE_SECONDS", 2.0)
+    lease, pool = f"project:{user.ns}:lease:l1", user.ns
+    await user.do(f"pool:{pool}:host:h1", "add", spec={})
+    await user.do(lease, "create", spec={"hosts": 1, "pool": pool, "start": "+1h", "end": "+2h"})
+    run = await stuck(user, lease)
+    assert (await user.do(lease, "delete", force=force)).result == "succeeded"
     assert await status(run) is WorkflowExecutionStatus.TERMINATED
 
 

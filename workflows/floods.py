@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
 from temporalio.bridge.proto.workflow_activation import SignalWorkflow, WorkflowActivation
 from temporalio.common import RawValue
-from temporalio.worker import HandleSignalInput, Interceptor, WorkflowInboundInterceptor, WorkflowInterceptorClassInput
+from temporalio.worker import (
+    ExecuteWorkflowInput,
+    HandleSignalInput,
+    Interceptor,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+)
 
 with workflow.unsafe.imports_passed_through():
     from domain.limits import SIGNALS_PER_TASK
 
 FLOOD_HEADER = "ratchet-flood"
 DEFINITION_ATTRIBUTE = "__temporal_workflow_definition"  # the SDK's attribute on the class
+PATCH = "floods-in-parts"  # older histories have no timers in a flood
 PAUSE = timedelta(milliseconds=1)  # a timer ends the workflow task, and the next one has a new time limit
 PAUSE_SUMMARY = "more signals came than one task reads"
 
@@ -36,24 +44,33 @@ class _FloodedWorkflow(WorkflowInboundInterceptor):
     def __init__(self, next: WorkflowInboundInterceptor) -> None:
         super().__init__(next)
         self._unread: deque[SignalWorkflow | HandleSignalInput] = deque()
-        self._reading = False
+        self._reader: asyncio.Task[Any] | None = None
+
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
+        try:
+            return await super().execute_workflow(input)
+        finally:
+            if self._reader:  # the run has failed before it has read everything: nobody will
+                self._reader.cancel()
 
     async def handle_signal(self, input: HandleSignalInput) -> None:
         if flood := input.headers.get(FLOOD_HEADER):
             self._unread.extend(job.signal_workflow for job in WorkflowActivation.FromString(flood.data).jobs)
-        elif self._reading:  # it came later: those before it are read first
+        elif self._reader:  # it came later: those before it are read first
             self._unread.append(input)
         else:
             await super().handle_signal(input)
             return
-        if not self._reading:
-            self._reading = True
-            await self._read_flood()
+        if not self._reader:
+            self._reader = asyncio.current_task()
+            with suppress(asyncio.CancelledError):
+                await self._read_flood()
 
     async def _read_flood(self) -> None:
         handlers = list[asyncio.Task[None]]()
         while self._unread:
-            for _ in range(min(SIGNALS_PER_TASK, len(self._unread))):
+            share = SIGNALS_PER_TASK if workflow.patched(PATCH) else len(self._unread)
+            for _ in range(min(share, len(self._unread))):
                 signal = self._unread.popleft()
                 read = signal if isinstance(signal, HandleSignalInput) else _read_signal(signal)
                 if read:
@@ -61,13 +78,14 @@ class _FloodedWorkflow(WorkflowInboundInterceptor):
             if self._unread:
                 await workflow.sleep(PAUSE, summary=PAUSE_SUMMARY)
             handlers = [handler for handler in handlers if not handler.done() or handler.result()]  # raises its error
-        self._reading = False
+        self._reader = None
         await asyncio.gather(*handlers)
 
 
 def _read_signal(signal: SignalWorkflow) -> HandleSignalInput | None:
     """Returns a signal as the SDK would hand it over; None if it would drop it."""
-    signals: dict[str | None, Any] = getattr(type(workflow.instance()), DEFINITION_ATTRIBUTE).signals
+    workflow_type = getattr(type(workflow.instance()), DEFINITION_ATTRIBUTE, None)  # None: of an InertWorkflow
+    signals: dict[str | None, Any] = workflow_type.signals if workflow_type else {}
     definition = signals.get(signal.signal_name) or signals.get(None)
     if not definition:
         return None
@@ -93,5 +111,5 @@ class TaskPace:
         task = workflow.info().get_current_history_length()
         self._handled = self._handled + 1 if task == self._task else 1
         self._task = task
-        if self._handled > SIGNALS_PER_TASK:
+        if self._handled > SIGNALS_PER_TASK and workflow.patched(PATCH):
             await workflow.sleep(PAUSE, summary=PAUSE_SUMMARY)

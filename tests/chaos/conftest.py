@@ -11,10 +11,19 @@ import pytest
 
 from tests.chaos.killing import MINUTES, WORLDS, Score, worlds
 from tests.chaos.world import World
+from tests.patience import PATIENCE
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 BLOCK = re.compile(r"(<!-- chaos -->\n).*?(<!-- /chaos -->)", re.DOTALL)
+LONG = 60 * MINUTES + 5 * PATIENCE  # seconds
 HEADINGS = ("fault", "times injected", "actions run", "lost", "doubled", "stuck")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In the long run a test takes its share of the time, which may be more than the timeout of all others."""
+    if config.getoption("--chaos"):
+        for item in items:
+            item.add_marker(pytest.mark.timeout(LONG))
 
 
 @pytest.fixture(scope="session")

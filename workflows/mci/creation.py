@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -33,6 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.mci.vms import VmsAction
 
 
+DECISION_FIRST = "decision-first"  # older histories have no timer after a decision
 UNNAMED = HoldDecision()  # of a message without data
 
 
@@ -117,6 +119,10 @@ class CreateMci(VmsAction):
         self.update_progress(phase=MciPhase.PREPARED, step=f"{HOLDING}: waits for {CONTINUE} or {WITHDRAW}")
         self._write_search_attributes(0)
         await workflow.wait_condition(lambda: bool(self._decision))
+        if workflow.patched(DECISION_FIRST):
+            # Ends the task. If a worker died in one that takes the decision and carries it out, the next one would find
+            # that the record is not Prepared any more, and refuse the decision.
+            await workflow.sleep(timedelta(milliseconds=1), summary="the decision is stored before it is carried out")
         self.update_progress(step="")
         return self._decision
 

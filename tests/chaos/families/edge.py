@@ -214,7 +214,7 @@ async def late_answer(world: World, path: str) -> Outcome:
 
 
 async def cancel(world: World, path: str) -> Outcome:
-    """The CRM takes its time with an update, and it is cancelled meanwhile."""
+    """The CRM does not answer to an update, which is cancelled; nor to its undo."""
     cluster = f"{path}{CLUSTER}"
     ticket = await world.ask(cluster, "update", spec={"nodes": 3})
     await world.asking.cancel_action(cluster)
@@ -317,7 +317,7 @@ STORIES = (
     story("cluster delete", CLUSTER, act(CLUSTER, "delete"), IN_CLUSTER, status="None", told=("create", "delete")),
     story("cluster delete with its apps", CLUSTER, act(CLUSTER, "delete", cascade=True), WITH_APP, status="None",
           told=("create", "delete")),
-    story("cluster cancel", CLUSTER, cancel, IN_CLUSTER, broken(":c1", "update", "slow", seconds=2),
+    story("cluster cancel", CLUSTER, cancel, IN_CLUSTER, broken(":c1", "update", "silent"),
           result="cancelled", status="Ready", plain=False),
     story("app create", APP, create(APP), IN_CLUSTER, status="Ready", told=("create",)),
     story("app update", APP, act(APP, "update", replicas=2), WITH_APP, status="Ready", told=("create", "update")),

@@ -179,7 +179,7 @@ STORIES = (
           told=("create", "stop", "delete", "destroy")),
     story("machine expires", MACHINE, expire, machine, status="DESTROYED",
           told=("create", "stop", "delete", "destroy"), plain=False),
-    story("machine cancel", MACHINE, cancel, machine, trouble(MACHINE, "stop", "hang"), result="cancelled",
+    story("machine cancel", MACHINE, cancel, machine, trouble(MACHINE, "stop", "hang", PATIENCE), result="cancelled",
           status="RUNNING", plain=False),
     story("machine takeover", MACHINE, take_over, machine, trouble(MACHINE, "pause", "hang"), status="HALTED",
           plain=False),

@@ -61,8 +61,8 @@ async def partly_failed(world: World, path: str) -> None:
 
 
 async def cancelled(world: World, path: str) -> Outcome:
-    """A reboot that hangs for a while and is cancelled meanwhile: the clouds are asked what each VM is."""
-    await world.fault(kind="hang", vm=f"{path}:*", verb="reboot", seconds=2)
+    """A reboot that hangs and is cancelled: the clouds are asked what each VM is."""
+    await world.fault(kind="hang", vm=f"{path}:*", verb="reboot", seconds=PATIENCE)  # a dead worker delays the cancel
     ticket = await world.ask(path, "reboot")
     await world.asking.cancel_action(path)
     return await world.end(ticket)
