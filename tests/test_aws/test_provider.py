@@ -117,7 +117,7 @@ async def test_a_vm_that_is_not_seen_for_a_moment_is_not_taken_for_gone(cloud: C
 
 async def test_a_vm_that_ends_while_it_is_made_is_rejected_with_ec2s_reason(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud()
-    moto.ec2.settle_seconds = 0.5
+    moto.ec2.settle_seconds = PATIENCE  # it ends before
     making = asyncio.create_task(do(ec2, "create", orders("a")[0]))
     async with asyncio.timeout(PATIENCE):
         while not (found := await ec2.list_tagged_vms(REGION, PARENT)):

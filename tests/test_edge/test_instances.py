@@ -20,8 +20,8 @@ async def test_an_app_lives_from_create_to_delete_by_the_rows_and_their_actors(e
         assert (await edge.user.do(path, "create", spec={})).status == "Ready"
     assert edge.things() == ["c1", "shop"]
     assert (await edge.user.do(app, "update", spec={"replicas": 3})).status == "Ready"
-    assert (await edge.see(app)).spec == {"image": "nginx:stable", "replicas": 3}
-    assert edge.platform().list_instances()[app] == {"image": "nginx:stable", "replicas": 3}
+    spec = {"image": "nginx:stable", "replicas": 3, "command": ""}
+    assert (await edge.see(app)).spec == edge.platform().list_instances()[app] == spec
     assert (await edge.user.do(app, "delete")).status == "None"
     assert edge.things() == ["c1"]
     assert await edge.walk(app) == [
