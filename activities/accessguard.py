@@ -21,35 +21,34 @@ from domain.requests import AccessAttempt
 _log = logging.getLogger("ratchet.access")
 
 
-class AccessGuard(Interceptor):
-    """Guards the activities of a worker. `own_types` are the names of its workflows.
+class RefusalRecorder:
+    """Keeps what was forbidden to somebody in the history of the object; a RefusalLineBudget bounds how many lines."""
 
-    `record` writes a line about what was forbidden to somebody; a RefusalLineBudget bounds how many.
-    """
-
-    def __init__(
-        self,
-        authorizer: Authorizer,
-        own_types: Iterable[str],
-        record: Callable[[AccessAttempt], Awaitable[None]] | None = None,
-    ) -> None:
-        self.authorizer = authorizer
-        self.own_types = frozenset(own_types)
-        self.record = record
-        self.lines = RefusalLineBudget()
+    def __init__(self, record: Callable[[AccessAttempt], Awaitable[None]]) -> None:
+        self._record = record
+        self._lines = RefusalLineBudget()
 
     async def record_refusal(self, name: str, asked: object, refused: Refused) -> None:
-        """Keeps who was refused what in the history of the object, if it is one. Calls without an object have none."""
+        """Writes the line of a refused call, if it was about an object. Calls without an object have none."""
         path = asked.path_to_authorize if isinstance(asked, SignedMessage) else ""
-        if refused.category is not Category.FORBIDDEN or not self.record or not registry.is_object_path(path):
+        if refused.category is not Category.FORBIDDEN or not registry.is_object_path(path):
             return
-        if self.lines.try_spend_line(path):
+        if self._lines.try_spend_line(path):
             verb = registry.ACTIVITY_EXPOSURES.get(name, INTERNAL).verb or READ
             line = AccessAttempt(path=path, verb=verb, message=f"refused: {refused.message}", at=AT_WRITE_TIME)
             try:
-                await self.record(line)
+                await self._record(line)
             except StoreUnavailable as error:
                 _log.warning("%s, and that could not be recorded: %s", refused.message, error)
+
+
+class AccessGuard(Interceptor):
+    """Guards the activities of a worker. `own_types` are the names of its workflows."""
+
+    def __init__(self, authorizer: Authorizer, own_types: Iterable[str], recorder: RefusalRecorder) -> None:
+        self.authorizer = authorizer
+        self.own_types = frozenset(own_types)
+        self.recorder = recorder
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         return _GuardedActivity(next, self)
@@ -75,5 +74,5 @@ class _GuardedActivity(ActivityInboundInterceptor):
             answer = await super().execute_activity(input)
             return authorizer.prune_answer(subject, answer)
         except Refused as refused:
-            await self._guard.record_refusal(info.activity_type, asked, refused)
+            await self._guard.recorder.record_refusal(info.activity_type, asked, refused)
             raise refusal_as_error(Refusal.from_error(refused)) from refused

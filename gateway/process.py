@@ -37,6 +37,7 @@ async def serve_beside_worker(service: WorkerService, settings: GatewaySettings,
         ui,
         service.authorizer,
         make_message_signer(settings, service.client.namespace),
+        service.refusals,
     )
     token = secrets.token_urlsafe(32)
     record = service.inventory.record_access_attempt
@@ -67,7 +68,12 @@ async def serve_standalone(settings: GatewaySettings) -> AsyncIterator[tuple[str
         try:
             await _check_store(service)
             client = GatewayClient(
-                ratchet.client, service.store_reads(), ratchet.ui, service.authorizer, ratchet.message_signer
+                ratchet.client,
+                service.store_reads(),
+                ratchet.ui,
+                service.authorizer,
+                ratchet.message_signer,
+                service.refusals,
             )
             async with _serve_gateway(client, settings, service.inventory.record_access_attempt) as url:
                 yield url, redact_url(settings.store_database_url())

@@ -12,6 +12,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
 from activities.access import Authorizer
+from activities.accessguard import RefusalRecorder
 from activities.refusals import refusal_of_error
 from client.actions import ActionClient, Ticket
 from client.errors import Unanswered
@@ -19,7 +20,7 @@ from client.message_signer import MessageSigner, VouchingMessageSigner
 from client.queries import READ_SECONDS
 from domain import wire
 from domain.access import Subject
-from domain.errors import StoreUnavailable
+from domain.errors import Refused, StoreUnavailable
 from domain.identities import Principal
 from domain.model import Request
 
@@ -42,10 +43,12 @@ class GatewayClient(ActionClient):
         ui: str = "",
         authorizer: Authorizer | None = None,
         message_signer: MessageSigner | None = None,
+        refusals: RefusalRecorder | None = None,
     ) -> None:
         super().__init__(client, ui, message_signer)
         self.store_reads = store_reads or {}
         self.authorizer = authorizer or Authorizer()
+        self.refusals = refusals
         self.passes_on = False
         self._turns = asyncio.Semaphore(MAX_ADMISSIONS)  # shared by the copies that speak for callers
 
@@ -78,6 +81,10 @@ class GatewayClient(ActionClient):
             if (refusal := refusal_of_error(error)) is not None:
                 raise refusal.to_error() from error
             raise StoreUnavailable(error.message) from error
+        except Refused as refused:
+            if self.refusals:
+                await self.refusals.record_refusal(activity, query, refused)
+            raise
 
     def forwarding_client(self) -> Self:
         """Returns this client, for queries whose senders have put their own names and proofs on them."""

@@ -206,7 +206,7 @@ async def test_the_gateway_believes_the_issuer_and_vouches_for_its_callers(
     )
     monkeypatch.setattr(stack.authorizer, "policy", lambda: policy)
     message_signer = KeyMessageSigner(ProofSigner(GATE_PEM, "gate", namespace))
-    ratchet = GatewayClient(stack.client, stack.store_reads(), "", stack.authorizer, message_signer)
+    ratchet = GatewayClient(stack.client, stack.store_reads(), "", stack.authorizer, message_signer, stack.refusals)
     path = proving.mci()
     async with (
         serve_app(build_gateway_app(Gateway(ratchet, CallerTokens(oidc=oidc))), "127.0.0.1", 0) as url,
@@ -223,6 +223,8 @@ async def test_the_gateway_believes_the_issuer_and_vouches_for_its_callers(
         assert {line["requested_by"] for line in lines} == {NAME}
         other = {"Authorization": f"Bearer {ISSUER.token()}"}  # not in the team
         assert (await http.get(f"/v1/objects/{path}", headers=other)).status_code == 403
+        lines = await stack.inventory.read_history(path, 100)
+        assert any(f"refused: {NAME} may not read {path}" in line.message for line in lines), "a denied read has a line"
         denied = await http.post(f"/v1/objects/{path}/actions/suspend", json={}, headers=other)
         assert denied.status_code == 403, denied.text
 

@@ -19,7 +19,7 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker, WorkerDeploymentConfig
 
-from activities.accessguard import AccessGuard
+from activities.accessguard import AccessGuard, RefusalRecorder
 from activities.cancelling import CancelActivities
 from activities.companions import CompanionReconciler
 from activities.connections import ConnectionActivities
@@ -124,7 +124,8 @@ class WorkerService:
         self._companions = CompanionReconciler(client, rows, expected_schedules(client, settings.heal_interval))
         self.inline_work = {which: work for family in self.families for which, work in family.inline_work().items()}
         names = (str(workflow._Definition.must_from_class(each).name) for each in self._workflows)
-        self._interceptors = [AccessGuard(self.authorizer, names, self.inventory.record_access_attempt), *interceptors]
+        self.refusals = RefusalRecorder(self.inventory.record_access_attempt)
+        self._interceptors = [AccessGuard(self.authorizer, names, self.refusals), *interceptors]
         self.polling = WorkerGroup({})
         self.exit_after: float | None = None  # see WorkerGroup
 
