@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 RUNS_WORKERS = {
     *("starter.audit", "starter.policies"),  # they read the store themselves
     *("starter.stack", "starter.demo", "starter.doctor", "starter.security"),
-    *("starter.edge.crm", "starter.edge.demo", "starter.systems.demo"),
+    *("starter.edge.crm", "starter.edge.demo", "starter.leases.metal", "starter.systems.demo"),
 }
 LONGEST = 400  # lines of a file
 SAID = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -73,6 +73,8 @@ SLOW = (
     "tests/test_leases/test_delegation.py",
     "tests/test_leases/test_fence.py",
     "tests/test_leases/test_ironic.py",
+    "tests/test_leases/test_ironic_chaos.py",
+    "tests/test_leases/test_metal.py",
     "tests/test_leases/test_orphans.py",
     "tests/test_leases/test_updates.py",
     "tests/test_load.py",
