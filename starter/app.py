@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     from cyclopts.help.protocols import HelpFormatter
 
 FOLD_WIDTH = 30  # the widest list of *from* statuses in one line
-_DEMOS = {name: extension.demo for name, extension in EXTENSIONS.items() if extension.demo}
+_DEMOS = {name: extension.demo for name, extension in EXTENSIONS.items() if extension.demo} | {
+    name: demo for extension in EXTENSIONS.values() for name, demo in extension.more_demos.items()
+}
 Timeout = Annotated[str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m.")]
 KindName = Annotated[
     str, Parameter(help=f"One of: {', '.join(registry.KINDS)}.", completer=lambda _context: list(registry.KINDS))
@@ -241,7 +243,7 @@ async def check(
 async def demo(
     family: Annotated[str, Parameter(help=f"One of: {', '.join(_DEMOS)}.")] = next(iter(_DEMOS)), /
 ) -> ExitCode:
-    """A live demo of a family on simulated infrastructure; with no name, six VMs in three clouds. Takes some seconds.
+    """A live demo of a family on simulated infrastructure; with no name, six VMs in three clouds. `metal` needs Ironic.
 
     Example: starter demo mci
     """

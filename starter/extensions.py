@@ -34,6 +34,7 @@ class CliExtension:
     remarks: Mapping[str, ListRemarks] = field(default_factory=dict)
     extend: Callable[[App], None] | None = None  # adds commands of its own
     demo: Callable[[], Awaitable[ExitCode]] | None = None
+    more_demos: Mapping[str, Callable[[], Awaitable[ExitCode]]] = field(default_factory=dict)  # by name
     examples: Mapping[str, str] = field(default_factory=dict)  # names and values for examples in help texts
     complete_spec: Mapping[str, CompleteSpec] = field(default_factory=dict)  # by kind: what only this machine knows
 

@@ -16,6 +16,7 @@ from starter import terminal
 from starter.errors import ExitCode
 from starter.extensions import CliExtension
 from starter.kinds import DEFAULT_LIMIT, CliCommand, Limit, ObjectArg, Prefix, set_command_help
+from starter.leases import metal
 from starter.leases.calendar import draw_calendar
 from starter.leases.dates import add_zones_to_spec, attach_local_zone, format_local_date
 from starter.leases.demo import demo
@@ -235,6 +236,7 @@ EXTENSION = CliExtension(
     extend=_extend_app,
     remarks={"lease": lease_remarks},
     demo=demo,
+    more_demos={"metal": metal.demo},
     complete_spec={"lease": add_zones_to_spec},
     examples={"project": "p1", "lease": "demo", "pool": "main", "host": "h1", "end": "+2h", "event": "end_lease"},
 )

@@ -16,7 +16,7 @@ from typing import Any
 from domain.errors import Category, Refused
 from starter import terminal
 from starter.demo import format_elapsed_seconds, print_heading, print_next_commands
-from starter.errors import Exit
+from starter.errors import ExitCode
 from starter.gateway import gateway_settings
 from starter.leases.ironic import IronicProcess, run_ironic
 
@@ -27,7 +27,7 @@ LEASE_SECONDS = 300.0  # for the lease to become ACTIVE
 POLL_SECONDS = 0.2
 
 
-async def demo() -> Exit:
+async def demo() -> ExitCode:
     """Runs the demo, with an Ironic and a stack of its own in a folder that goes with it."""
     ironic, blazar = _find_program("ironic"), _find_program("blazar")
     with tempfile.TemporaryDirectory(prefix="ratchet-metal-") as folder:
@@ -40,7 +40,7 @@ async def demo() -> Exit:
         ("starter demo leases", "docs/metal.md    # the same with your own Ironic"),
         "Done; nothing of it is left. What to try next:",
     )
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 async def _play(ironic: IronicProcess, blazar: Path, folder: Path) -> None:
