@@ -23,6 +23,7 @@ PROVIDER_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_inte
 READ_RETRY = RetryPolicy(maximum_interval=timedelta(seconds=2))  # somebody waits for the answer
 ONCE = RetryPolicy(maximum_attempts=1)
 
+LOOK_SHARE = 0.1  # of the time that a provider has been at work: how late we notice that it is done
 UNANSWERED: tuple[type[ProviderError], ...] = (Throttled, Unavailable, UnknownOutcome)
 
 
@@ -46,13 +47,14 @@ class ProviderRetry:
 
         `room` is entered for each try; waiting for it does not count towards the call's timeout.
         """
-        deadline, pauses = monotonic_now() + (self.total_seconds if total is None else total), self.pauses()
+        began, pauses = monotonic_now(), self.pauses()
+        deadline = began + (self.total_seconds if total is None else total)
         while True:
             try:
                 async with room():
                     return await self.call_with_timeout(call)
             except again as error:
-                wait = jittered_pause(next(pauses), [error])
+                wait = jittered_pause(self._pause_after(error, monotonic_now() - began, pauses), [error])
                 if monotonic_now() + wait > deadline:
                     raise
             await asyncio.sleep(wait)
@@ -64,6 +66,12 @@ class ProviderRetry:
                 return await call()
         except TimeoutError as error:
             raise UnknownOutcome(f"no answer within {self.call_seconds:g} s") from error
+
+    def _pause_after(self, error: ProviderError, elapsed: float, pauses: Iterator[float]) -> float:
+        """Returns the next pause: a provider at work is not spared, but looked at in a share of its own time."""
+        if isinstance(error, Unavailable) and error.at_work:
+            return min(max(self.first_pause, elapsed * LOOK_SHARE), self.longest_pause)
+        return next(pauses)
 
     def next_pause(self, pause: float) -> float:
         """Returns the pause after the next failure."""

@@ -82,7 +82,11 @@ class Throttled(ProviderError):
 
 
 class Unavailable(ProviderError):
-    """The provider did not take the call; a retry helps."""
+    """The provider did not take the call; a retry helps. `at_work`: it carries out an earlier one, and is well."""
+
+    def __init__(self, message: str, at_work: bool = False) -> None:
+        super().__init__(message)
+        self.at_work = at_work
 
 
 class UnknownOutcome(ProviderError):

@@ -74,3 +74,26 @@ def test_nobody_comes_back_earlier_than_the_provider_asked_for() -> None:
     for _ in range(100):
         assert 5.5 <= jittered_pause(1.0, [Throttled("slowly", 5.0), Throttled("at all"), Unavailable("later")]) <= 6.0
         assert 0.5 <= jittered_pause(1.0, [Unavailable("later")]) <= 1.0
+
+
+def test_a_provider_at_work_is_looked_at_in_a_tenth_of_its_time_and_one_in_trouble_is_spared() -> None:
+    patience = ProviderRetry(first_pause=0.1, longest_pause=10.0)
+    pauses = patience.pauses()
+    at_work, away = Unavailable("deploying", at_work=True), Unavailable("away")
+    waits = [patience._pause_after(at_work, elapsed, pauses) for elapsed in (0.0, 5.0, 60.0, 600.0)]
+    assert waits == [0.1, 0.5, 6.0, 10.0]
+    assert [patience._pause_after(away, 600.0, pauses) for _ in range(3)] == [0.1, 0.2, 0.4]
+
+
+async def test_what_a_provider_finishes_is_noticed_within_a_share_of_its_own_time() -> None:
+    clock, pauses = asyncio.get_running_loop().time, list[float]()
+    done = clock() + 1.5
+
+    async def deploy() -> str:
+        pauses.append(clock())
+        if clock() < done:
+            raise Unavailable("deploying", at_work=True)
+        return "done"
+
+    assert await ProviderRetry(first_pause=0.05, longest_pause=60).call_with_retry(deploy) == "done"
+    assert len(pauses) >= 8, "doubled pauses would have looked six times"

@@ -170,7 +170,7 @@ class IronicHosts:
     def _raise_unless_done(steps: dict[str, NodeStep]) -> None:
         left = [f"{name}: {step}" for name, step in steps.items() if step not in (NodeStep.NOTHING, NodeStep.RELEASE)]
         if left:
-            raise Unavailable(f"Ironic is at work ({join_first_texts(sorted(left))})")
+            raise Unavailable(f"Ironic is at work ({join_first_texts(sorted(left))})", at_work=True)
 
     @asynccontextmanager
     async def _open_ironic_api(self) -> AsyncIterator[IronicApi]:
