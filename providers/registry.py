@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from providers import aws, simulated
+from providers import aws, openstack, simulated
 from providers.description import CloudProvider, FamilyBackend
 from providers.leases import ironic
 from providers.machines import qemu
@@ -12,6 +12,7 @@ from providers.machines import qemu
 PROVIDERS: tuple[CloudProvider[Any], ...] = (
     simulated.PROVIDER,
     aws.PROVIDER,
+    openstack.PROVIDER,
 )
 
 BACKENDS: tuple[FamilyBackend[Any], ...] = (qemu.BACKEND, ironic.BACKEND)

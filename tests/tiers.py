@@ -28,6 +28,7 @@ SLOW = (
     "tests/chaos/",
     "tests/fuzz/",
     "tests/test_aws/",
+    "tests/test_openstack/",
     "tests/test_browser.py",
     "tests/test_cli/",
     "tests/test_client.py",

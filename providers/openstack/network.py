@@ -1,0 +1,208 @@
+"""What a tenant's VMs share in a region of OpenStack: a network with one subnet, a security group, a key pair.
+
+None of these has a client token, and names of networks and groups are not unique. Each is searched by its name, which
+carries hashes of its tenant and its token, before it is created: what belongs to another tenant is neither used nor
+removed. What the connection's options name is used as it is by all tenants, and never created or removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from domain.errors import Rejected, UnknownOutcome
+from domain.ports import SharedResource
+from providers.openstack.api import OpenStackApi
+from providers.openstack.connection import IngressRule, OpenStackOptions
+from providers.openstack.errors import Busy, Ec2CallRejected
+from providers.openstack.servers import hash_of
+
+NO_KEY_NAME = "none"  # cloud id in place of a key
+NOT_FOUND = (400, 404)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchNetwork:
+    """The network, security groups and key of new servers."""
+
+    network: str
+    groups: tuple[str, ...]
+    key: str
+
+    def launch_arguments(self) -> dict[str, Any]:
+        key = {"key_name": self.key} if self.key else {}
+        groups = [{"name": group} for group in self.groups]
+        return {"networks": [{"uuid": self.network}], "security_groups": groups, **key}
+
+
+class TenantResources:
+    """Creates, finds and removes what each tenant's VMs share in one region."""
+
+    def __init__(self, api: OpenStackApi, options: OpenStackOptions, place: str) -> None:
+        self._api = api
+        self._options = options
+        self._place = place
+        self._known: dict[tuple[str, str, str, str], LaunchNetwork] = {}  # by tenant, network, groups and key
+
+    async def prepare_resource(self, resource: SharedResource, made: Mapping[str, str]) -> str:
+        """Creates a shared resource, or finds it. Returns its id; a key's is its name."""
+        match resource.what:
+            case "vnet":
+                return self._options.network or await self._make_vnet(resource)
+            case "securityGroup":
+                given = ",".join(self._options.security_groups)
+                return given or await self._make_security_group(resource, made.get("vnet", ""))
+            case "sshKey":
+                return self._options.key_name or await self._make_key(resource)
+            case _:
+                raise Rejected(f"OpenStack shares no {resource.what!r}")
+
+    async def release_resource(self, resource: SharedResource) -> None:
+        """Removes a shared resource, with duplicates left by lost answers. Ignores what is not ours or is gone."""
+        match resource.what:
+            case "vnet":
+                for network in await self._find_to_remove("networks", resource):
+                    await self._drop_network(network["id"])
+            case "securityGroup":
+                for group in await self._find_to_remove("security-groups", resource):
+                    await self._remove("network", f"/security-groups/{group['id']}")
+            case "sshKey":
+                name = resource.cloud_id or self._name_of(resource)
+                if self._is_of_tenant(name, resource.tenant):
+                    await self._remove("compute", f"/os-keypairs/{name}")
+            case _:
+                raise Rejected(f"OpenStack shares no {resource.what!r}")
+
+    async def find_launch_network(self, tenant: str, network: Mapping[str, str]) -> LaunchNetwork:
+        """Returns network, groups and key for a tenant's new VMs: its own, or those that the options name."""
+        given = ",".join(self._options.security_groups)
+        vnet, groups = network.get("vnet") or self._options.network, network.get("securityGroup") or given
+        key = network.get("sshKey") or self._options.key_name
+        if not (vnet and groups):
+            raise Rejected("nothing is prepared for VMs in this region, and the connection's options name no network")
+        wanted = (tenant, vnet, groups, key)
+        if wanted not in self._known:
+            if vnet != self._options.network:
+                await self._check_owned("networks", "network", tenant, vnet)
+            if groups != given:
+                await self._check_owned("security-groups", "security_group", tenant, groups)
+            if key not in ("", NO_KEY_NAME, self._options.key_name) and not self._is_of_tenant(key, tenant):
+                raise Rejected(f"there is no key {key} of {tenant}: it is another tenant's")
+            self._known[wanted] = LaunchNetwork(vnet, tuple(groups.split(",")), "" if key == NO_KEY_NAME else key)
+        return self._known[wanted]
+
+    async def _make_vnet(self, resource: SharedResource) -> str:
+        name = self._name_of(resource)
+        network = await self._find_or_make("networks", "network", {"name": name, "description": resource.tenant})
+        version = 6 if ":" in self._options.cidr else 4
+        wanted = {"name": name, "network_id": network, "cidr": self._options.cidr, "ip_version": version}
+        await self._find_or_make("subnets", "subnet", wanted, network_id=network)
+        return network
+
+    async def _make_security_group(self, resource: SharedResource, vnet: str) -> str:
+        """Creates a security group. Its description names the network, which is not removed before it."""
+        if vnet != self._options.network:
+            await self._check_owned("networks", "network", resource.tenant, vnet)
+        wanted = {"name": self._name_of(resource), "description": _group_description(vnet)}
+        group = await self._find_or_make("security-groups", "security_group", wanted)
+        for rule in self._options.ingress:
+            try:
+                await self._api.post("network", "/security-group-rules", {"security_group_rule": _rule(group, rule)})
+            except Busy:
+                continue  # it is there
+        return group
+
+    async def _make_key(self, resource: SharedResource) -> str:
+        """Imports the key; Nova's names of keys are unique, so there is one."""
+        if not self._options.public_key:
+            return NO_KEY_NAME
+        name = self._name_of(resource)
+        try:
+            body = {"keypair": {"name": name, "public_key": self._options.public_key}}
+            await self._api.post("compute", "/os-keypairs", body)
+        except Busy:
+            pass  # it is there
+        return name
+
+    async def _find_or_make(self, what: str, kind: str, wanted: Mapping[str, Any], **more: str) -> str:
+        """Finds a resource by its name or creates it. After a lost answer, looks once more."""
+
+        async def find() -> str:
+            found = await self._list(what, name=wanted["name"], **more)
+            return min((str(each["id"]) for each in found), default="")
+
+        return await find() or await self._make_or_find(what, kind, wanted, find)
+
+    async def _make_or_find(
+        self, what: str, kind: str, wanted: Mapping[str, Any], find: Callable[[], Awaitable[str]]
+    ) -> str:
+        try:
+            return str((await self._api.post("network", f"/{what}", {kind: wanted}))[kind]["id"])
+        except UnknownOutcome:
+            if found := await find():
+                return found
+            raise
+
+    async def _drop_network(self, network: str) -> None:
+        """Removes a network with its subnets. Refuses one in use first, to remove nothing by half."""
+        if used := await self._list("security-groups", description=_group_description(network)):
+            raise Rejected(f"{network} is in use by the security group {used[0]['id']}")
+        for subnet in await self._list("subnets", network_id=network):
+            await self._remove("network", f"/subnets/{subnet['id']}")
+        await self._remove("network", f"/networks/{network}")
+
+    async def _remove(self, service: str, path: str) -> None:
+        """Removes a resource; one that is gone counts as removed."""
+        try:
+            await self._api.delete(service, path)
+        except Ec2CallRejected as error:
+            if error.status != 404:
+                raise
+
+    async def _check_owned(self, what: str, kind: str, tenant: str, name: str) -> None:
+        try:
+            found = (await self._api.get("network", f"/{what}/{name}"))[kind]
+        except Ec2CallRejected as error:
+            if error.status not in NOT_FOUND:
+                raise
+            found = {"name": ""}
+        if not self._is_of_tenant(found["name"], tenant):
+            raise Rejected(f"there is no {kind} {name} of {tenant}: it was removed by hand, or is another tenant's")
+
+    async def _find_to_remove(self, what: str, resource: SharedResource) -> list[Any]:
+        """Lists a tenant's resource: by token, which also finds duplicates, or else by id."""
+        if resource.token:
+            return await self._list(what, name=self._name_of(resource))
+        found = await self._list(what, id=resource.cloud_id)
+        return [each for each in found if self._is_of_tenant(each["name"], resource.tenant)]
+
+    async def _list(self, what: str, **filters: str) -> list[Any]:
+        return await self._api.read_all_pages("network", f"/{what}", what.replace("-", "_"), **filters)
+
+    def _name_of(self, resource: SharedResource) -> str:
+        """Returns a name: the tenant, to be read, and the hashes by which it is found."""
+        told = resource.tenant.replace(":", "-")[:100]
+        return f"{self._options.owner[:60]}-{told}-{self._tenant_hash(resource.tenant)}-{hash_of(resource.token)}"
+
+    def _tenant_hash(self, tenant: str) -> str:
+        return hash_of(f"{self._place} {tenant}")
+
+    def _is_of_tenant(self, name: str, tenant: str) -> bool:
+        return name.split("-")[-2:-1] == [self._tenant_hash(tenant)]
+
+
+def _group_description(network: str) -> str:
+    return f"VMs in {network}"
+
+
+def _rule(group: str, rule: IngressRule) -> dict[str, Any]:
+    return {
+        "security_group_id": group,
+        "direction": "ingress",
+        "ethertype": "IPv6" if ":" in rule.source else "IPv4",
+        "protocol": rule.protocol,
+        "port_range_min": rule.port,
+        "port_range_max": rule.to_port or rule.port,
+        "remote_ip_prefix": rule.source,
+    }
