@@ -50,23 +50,30 @@ class BenchStack:
 
 
 @asynccontextmanager
-async def rig(latency: float = 0.0, jitter: float = 0.0, simulated: bool = True) -> AsyncIterator[BenchStack]:
-    """Starts a rig on simulated clouds, or on clouds that answer at once, so that only our own time is measured."""
+async def rig(
+    latency: float = 0.0, jitter: float = 0.0, simulated: bool = True, connections: Path | None = None
+) -> AsyncIterator[BenchStack]:
+    """Starts a rig on simulated clouds, or on clouds that answer at once, so that only our own time is measured.
+
+    With a connections file, on the real providers that it names.
+    """
     logs.configure_logging("error", "console")
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         server = await embedded.start_server(home)
         try:
-            async with _serve_bench_stack(home, latency, jitter, simulated) as rig:
+            async with _serve_bench_stack(home, latency, jitter, simulated, connections) as rig:
                 yield rig
         finally:
             await server.stop_server()  # also when a benchmark fails
 
 
 @asynccontextmanager
-async def _serve_bench_stack(home: Path, latency: float, jitter: float, simulated: bool) -> AsyncIterator[BenchStack]:
+async def _serve_bench_stack(
+    home: Path, latency: float, jitter: float, simulated: bool, connections: Path | None
+) -> AsyncIterator[BenchStack]:
     client = await connect_temporal(home, temporal_plugin())
-    settings = WorkerSettings(home=home, simulated_latency=latency, simulated_jitter=jitter)
+    settings = WorkerSettings(home=home, simulated_latency=latency, simulated_jitter=jitter, connections=connections)
     service = WorkerService(client, settings, None if simulated else dict.fromkeys(CAPS_BY_CLOUD, InstantCloud()))
     service.prepare_databases()
     baseline = Worker(

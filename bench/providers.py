@@ -1,0 +1,243 @@
+"""Our time over the provider's own for the same calls. Run: python3 run.py bench providers [qemu|ironic …]
+
+The baseline makes the same calls to the same provider in the same run, without us: QEMU's processes and QMP, Ironic's
+HTTP API. It keeps no ledger and looks for nothing first, so it would not survive a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+import yaml
+
+from bench import baselines
+from bench.stack import BenchStack, measure_seconds, print_result_row, print_table_head, rig, run
+from domain.model import ActionResult
+from providers.machines.qemu.process import DiskFile, QemuProcess
+from tests.ironic import Ironic, ironic_running
+from tests.test_machines.qemu import end_qemu_processes, qemu_options
+
+NUMBER = 20
+TURNS = 2  # the first one warms up
+DEPLOY_SECONDS = 5  # of the fake hardware; a real deploy takes minutes
+GOAL = "<= 1.2"
+
+Step = Callable[[], Awaitable[Any]]
+
+
+async def compare(site: BenchStack, title: str, steps: dict[str, tuple[Step, Step]], actions: int = 1) -> None:
+    """Carries out every step in both ways, in turns, and prints the fastest time of each.
+
+    The last row is the floor of a step's overhead: as many workflows as it has actions, each with one empty activity.
+    """
+    times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in steps}
+    for _ in range(TURNS):
+        for side in (0, 1):
+            for name, ways in steps.items():
+                began = time.perf_counter()
+                await ways[side]()
+                times[name][side].append(time.perf_counter() - began)
+    print_table_head(title, "ours", "provider")
+    for name, sides in times.items():
+        ours, theirs = (min(side[1:]) for side in sides)
+        print_result_row(name, f"{ours:.2f} s", f"{theirs:.2f} s", ours / theirs, GOAL)
+    ours, theirs = (sum(min(sides[side][1:]) for sides in times.values()) for side in (0, 1))
+    print_result_row("all of it", f"{ours:.2f} s", f"{theirs:.2f} s", ours / theirs, GOAL)
+    floor = min([await measure_seconds(_run_bare(site, actions)) for _ in range(TURNS)][1:])
+    overhead = (ours - theirs) / len(steps)
+    print_result_row(
+        f"overhead per step (bare Temporal: {actions} workflows)",
+        f"{overhead:.2f} s",
+        f"{floor:.2f} s",
+        overhead / floor,
+        "told",
+    )
+
+
+async def _run_bare(site: BenchStack, number: int) -> None:
+    """Runs workflows with one empty activity each, at once."""
+
+    async def one() -> None:
+        await site.client.execute_workflow(
+            baselines.OneActivity.run, 1, id=f"bare-{uuid4()}", task_queue=baselines.QUEUE
+        )
+
+    await asyncio.gather(*(one() for _ in range(number)))
+
+
+async def together(calls: Iterable[Awaitable[Any]], most: int = NUMBER) -> None:
+    slots = asyncio.Semaphore(most)
+
+    async def one(call: Awaitable[Any]) -> None:
+        async with slots:
+            await call
+
+    await asyncio.gather(*(one(call) for call in calls))
+
+
+async def succeed(site: BenchStack, path: str, action: str, spec: dict[str, Any] | None = None) -> None:
+    outcome = await site.do(path, action, spec)
+    assert outcome.result is ActionResult.SUCCEEDED, outcome
+
+
+# QEMU.
+
+
+async def qemu(folder: Path) -> None:
+    if not (shutil.which("qemu-system-x86_64") and shutil.which("qemu-img")):
+        print("\nQEMU is not measured: apt install qemu-system-x86 qemu-utils")
+        return
+    options = qemu_options(folder / "qemu")
+    spec = options.model_dump(mode="json", exclude_defaults=True) | {"provider": "qemu"}
+    try:
+        async with rig(connections=_write(folder, {"hypervisor": spec})) as site:
+            for path in ("account:bench", "image:u", "node:n1", "account:bench:cloudspace:dev"):
+                await succeed(site, path, "create", {"memory": 1000} if path == "node:n1" else None)
+            await compare(site, f"QEMU: {NUMBER} machines at once", _qemu_steps(site, folder), NUMBER)
+    finally:
+        end_qemu_processes(folder)
+
+
+def _qemu_steps(site: BenchStack, folder: Path) -> dict[str, tuple[Step, Step]]:
+    options = qemu_options(folder / "raw")
+    turn = iter(range(1000))
+    now = {"ours": 0, "raw": 0}
+
+    def machines() -> list[str]:
+        return [f"account:bench:cloudspace:dev:machine:m{now['ours']}-{n}" for n in range(NUMBER)]
+
+    def processes() -> list[QemuProcess]:
+        return [QemuProcess(options, folder / "raw" / f"{now['raw']}-{n}", "n1") for n in range(NUMBER)]
+
+    async def create_ours() -> None:
+        now["ours"] = next(turn)
+        spec = {"image": "u", "node": "n1", "memory": 1}
+        await together(succeed(site, path, "create", spec) for path in machines())
+
+    async def create_raw() -> None:
+        now["raw"] = next(turn)
+        await together(_start_process(options, folder / "raw" / f"{now['raw']}-{n}") for n in range(NUMBER))
+
+    def ours(action: str) -> Step:
+        return lambda: together(succeed(site, path, action) for path in machines())
+
+    def raw(command: str) -> Step:
+        return lambda: together(_command(process, command) for process in processes())
+
+    async def stop_raw() -> None:
+        await together(process.end() for process in processes())
+
+    return {
+        "create: a disk from an image, a process, cont": (create_ours, create_raw),
+        "pause": (ours("pause"), raw("stop")),
+        "resume": (ours("resume"), raw("cont")),
+        "stop": (ours("stop"), stop_raw),
+    }
+
+
+async def _start_process(options: Any, home: Path) -> None:
+    home.mkdir(parents=True)  # noqa: ASYNC240  one call
+    disk = home / "boot.qcow2"
+    words = ("create", "-q", "-f", "qcow2", "-b", str(options.images["u"]), "-F", "qcow2", str(disk))
+    await (await asyncio.create_subprocess_exec(options.image_program, *words)).wait()
+    process = QemuProcess(options, home, "n1")
+    await process.start(home.name, 1, [DiskFile.for_object_path(home.name, disk)])
+    await _command(process, "cont")
+
+
+async def _command(process: QemuProcess, command: str) -> None:
+    async with process.open_monitor() as monitor:
+        await monitor.execute(command)
+
+
+# Ironic.
+
+
+async def ironic(folder: Path) -> None:
+    async with ironic_running(folder / "ironic", deploy=DEPLOY_SECONDS) as running, _ironic_client(running) as client:
+        names = [f"h{n}" for n in range(NUMBER)]
+        for name in names:
+            await client.post("/v1/nodes", json={"name": name, "driver": "fake-hardware"})
+        for target, state in (("manage", "manageable"), ("provide", "available")):
+            await _provision_all(client, names, target, state)
+        async with rig(connections=_write(folder, {"hosts": {"provider": "ironic", "url": running.url}})) as site:
+            await together(succeed(site, f"pool:bench:host:{name}", "add", {}) for name in names)
+            title = f"Ironic: {NUMBER} hosts in one lease, {DEPLOY_SECONDS} s for a deploy"
+            await compare(site, title, _ironic_steps(site, client, names))
+
+
+def _ironic_client(running: Ironic) -> httpx.AsyncClient:
+    headers = {"X-OpenStack-Ironic-API-Version": "1.81"}
+    return httpx.AsyncClient(base_url=running.url, headers=headers, timeout=120, trust_env=False)
+
+
+def _ironic_steps(site: BenchStack, client: httpx.AsyncClient, names: list[str]) -> dict[str, tuple[Step, Step]]:
+    turn = iter(range(1000))
+    now = [0]
+
+    def lease() -> str:
+        return f"project:bench:lease:l{now[0]}"
+
+    async def start_ours() -> None:
+        now[0] = next(turn)
+        await succeed(site, lease(), "create", {"hosts": NUMBER, "pool": "bench", "start": "now", "end": "+2h"})
+        while (await site.service.inventory.read_object(lease())).status != "ACTIVE":  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+    async def end_ours() -> None:
+        await succeed(site, lease(), "delete")
+        await _wait_for_nodes(client, "available")
+
+    return {
+        "start: every node is deployed": (start_ours, lambda: _provision_all(client, names, "active", "active")),
+        "end: every node is undeployed and cleaned": (
+            end_ours,
+            lambda: _provision_all(client, names, "deleted", "available"),
+        ),
+    }
+
+
+async def _provision_all(client: httpx.AsyncClient, names: list[str], target: str, state: str) -> None:
+    calls = (client.put(f"/v1/nodes/{name}/states/provision", json={"target": target}) for name in names)
+    for answer in await asyncio.gather(*calls):
+        answer.raise_for_status()
+    await _wait_for_nodes(client, state)
+
+
+async def _wait_for_nodes(client: httpx.AsyncClient, state: str) -> None:
+    """Asks for all nodes in one call, until each is in a state."""
+    while True:
+        answer = await client.get("/v1/nodes", params={"fields": "provision_state"})
+        if answer.is_success and {node["provision_state"] for node in answer.json()["nodes"]} == {state}:
+            return
+        await asyncio.sleep(0.1)
+
+
+def _write(folder: Path, document: dict[str, Any]) -> Path:
+    file = folder / "connections.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+async def main(wanted: list[str]) -> None:
+    benches = {"qemu": qemu, "ironic": ironic}
+    for name in wanted or benches:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                await benches[name](Path(folder))
+            except pytest.skip.Exception as reason:  # what it needs cannot be installed here
+                print(f"\n{name} is not measured: {reason}")
+
+
+if __name__ == "__main__":
+    run(main(sys.argv[1:]))
