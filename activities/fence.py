@@ -70,7 +70,7 @@ def make_acknowledged_heartbeat(client: Client) -> SendHeartbeat:
 
 
 @dataclass
-class OrderRight:
+class OrderFence:
     """One activity's right to give orders for one action."""
 
     inventory: Inventory
@@ -142,11 +142,11 @@ class Fence:
         self._beat = beat
 
     @asynccontextmanager
-    async def right_to_order(self, path: str, epoch: int) -> AsyncIterator[OrderRight]:
+    async def right_to_order(self, path: str, epoch: int) -> AsyncIterator[OrderFence]:
         """Yields the right to give orders and sends heartbeats meanwhile. A lost right fails the activity."""
         info = activity.info()
         timeout = (info.heartbeat_timeout or TASK_TIMEOUT).total_seconds()  # of a local activity: the task's
-        right = OrderRight(self._inventory, path, epoch, timeout)
+        right = OrderFence(self._inventory, path, epoch, timeout)
         right.ends_at = right.acknowledged_at + _attempt_timeout(info)
         beating = None if info.is_local else asyncio.create_task(right.heartbeat_until_cancelled(self._beat))
         try:

@@ -14,7 +14,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.busypaths import BusyPaths
-from activities.fence import Fence, OrderRight
+from activities.fence import Fence, OrderFence
 from activities.heartbeat import send_heartbeats
 from activities.objectpages import list_all_objects
 from domain import registry, wire
@@ -89,7 +89,7 @@ class OrphanRemovingListing(ProviderListing):
     removes: Sequence[str]  # the kinds of targets
 
     @abstractmethod
-    async def remove_orphan(self, grant: Grant, right: OrderRight) -> str:
+    async def remove_orphan(self, grant: Grant, right: OrderFence) -> str:
         """Remove what lives at the target's path, and say what was done. Raises a ProviderError; repeatable."""
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from activities.fence import OrderRight, seconds_since_boot
+from activities.fence import OrderFence, seconds_since_boot
 from domain.errors import StoreUnavailable
 from domain.limits import ConcurrencyCaps
 from domain.permits import (
@@ -54,7 +54,7 @@ class PermitPool:
         """Returns a permit to work in a region. An active region is entered freely, unless others are in the queue."""
         return Permit(self._permits_of_cloud(csp).regions, region)
 
-    def take_vm_slots(self, csp: str, region: str, n: int = 1, right: OrderRight | None = None) -> Permit[int]:
+    def take_vm_slots(self, csp: str, region: str, n: int = 1, right: OrderFence | None = None) -> Permit[int]:
         """Returns a permit to work on up to `n` VMs of a region; `async with` yields the number granted, at least one.
 
         With a right, it is proven once the permits are granted.
@@ -351,7 +351,7 @@ class Permit(Generic[Requested]):
 
     __slots__ = ("_line", "_right", "_size", "_wanted")
 
-    def __init__(self, line: _FifoQueue[Requested], wanted: Requested, right: OrderRight | None = None) -> None:
+    def __init__(self, line: _FifoQueue[Requested], wanted: Requested, right: OrderFence | None = None) -> None:
         self._line = line
         self._wanted = wanted
         self._right = right

@@ -22,10 +22,10 @@ from domain.singleorder import (
     ORDER_OBJECT,
     SETTLE_ORDERED,
     ObjectFacts,
-    ObjectOrder,
     ObjectProvider,
     OrderRules,
     OrderTask,
+    ProviderOrder,
 )
 
 
@@ -48,7 +48,7 @@ class SingleOrderActivities:
         async with self._fence.right_to_order(grant.path, grant.epoch) as right:
             verb, about = self._rules.order_for(task, await self._inventory.read_object(grant.path))
             token = ":".join((grant.path, str(grant.epoch), verb))
-            order = ObjectOrder(grant.path, kind_of(grant.path), verb, token, grant.epoch, about)
+            order = ProviderOrder(grant.path, kind_of(grant.path), verb, token, grant.epoch, about)
             call = partial(right.prove_then_call, partial(self._provider.perform_order, order))
             facts = await self._call_with_retry(call)
         return WorkReport(info=dict(facts.info))

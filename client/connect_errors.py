@@ -24,7 +24,7 @@ PROFILE_HINT = "look at the profile in temporal.toml (--profile), or at the TEMP
 
 
 @dataclass(frozen=True)
-class ErrorPattern:
+class ConnectErrorPattern:
     """Words in an error message, what they mean, and the hint."""
 
     words: tuple[str, ...]
@@ -35,48 +35,48 @@ class ErrorPattern:
 
 # The first match wins.
 ERROR_PATTERNS = (
-    ErrorPattern(("Connection refused", "ConnectionRefused"), "connection refused", START_HINT, there=False),
-    ErrorPattern(("dns error", "failed to lookup"), "unknown host", PROFILE_HINT, there=False),
-    ErrorPattern(
+    ConnectErrorPattern(("Connection refused", "ConnectionRefused"), "connection refused", START_HINT, there=False),
+    ConnectErrorPattern(("dns error", "failed to lookup"), "unknown host", PROFILE_HINT, there=False),
+    ConnectErrorPattern(
         ("Unauthenticated", "PermissionDenied"),
         "it does not accept our API key or certificate",
         "a new key in TEMPORAL_API_KEY or in the profile; and is it for this namespace?",
     ),
-    ErrorPattern(
+    ConnectErrorPattern(
         ("InconsistentKeys", "KeyMismatch"),
         "the client certificate and its key do not belong together",
         "client_cert_path and client_key_path of the profile, or TEMPORAL_TLS_CLIENT_*",
     ),
-    ErrorPattern(
+    ConnectErrorPattern(
         ("PrivateKeyParseError", "CertificateParseError", "NoCertificatesPresented", "InvalidPem"),
         "the client certificate or its key is no PEM file",
         "client_cert_path and client_key_path of the profile, or TEMPORAL_TLS_CLIENT_*",
     ),
-    ErrorPattern(
+    ConnectErrorPattern(
         ("ExpiredContext", "InvalidCertificate(Expired"),
         "its certificate has expired",
         "the server's operator must renew its certificate",
     ),
-    ErrorPattern(
+    ConnectErrorPattern(
         ("UnknownIssuer", "InvalidCertificate(BadSignature"),
         "its certificate is signed by nobody whom we trust",
         "server_ca_cert_path of the profile, or TEMPORAL_TLS_SERVER_CA_CERT_PATH: the authority that signed it",
     ),
-    ErrorPattern(
+    ConnectErrorPattern(
         ("NotValidForName",),
         "its certificate is for another name",
         "the address by that name, or server_name of the profile (TEMPORAL_TLS_SERVER_NAME)",
     ),
-    ErrorPattern(("InvalidCertificate",), "its certificate is not valid", PROFILE_HINT),
-    ErrorPattern(
+    ConnectErrorPattern(("InvalidCertificate",), "its certificate is not valid", PROFILE_HINT),
+    ConnectErrorPattern(
         ("InvalidContentType",), "it does not speak TLS, and we do", "no [tls] in the profile, or TEMPORAL_TLS=false"
     ),
-    ErrorPattern(
+    ConnectErrorPattern(
         ("fatal alert", "AlertReceived"),
         "it does not accept our certificate",
         "a client certificate that it trusts and that has not expired: client_cert_path of the profile",
     ),
-    ErrorPattern(
+    ConnectErrorPattern(
         (
             "ConnectionReset",
             "UnexpectedEof",

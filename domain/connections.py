@@ -16,7 +16,7 @@ from domain.errors import Category, Refused
 from domain.limits import CAPS_BY_CLOUD, NO_CAP, CloudCaps
 from domain.model import FrozenModel, SignedMessage
 from domain.validation import Name
-from domain.wire import SIMULATED, make_placement, split_placement, split_region
+from domain.wire import SIMULATED, make_placement, split_placement, split_region_and_provider
 
 
 class ConnectionsFilePart(BaseModel):
@@ -30,7 +30,7 @@ def check_places_served(places: Iterable[str], served: Iterable[str]) -> None:
     known = set(served)
     for place in sorted(places):
         csp, region = split_placement(place)
-        name, provider = split_region(region)
+        name, provider = split_region_and_provider(region)
         if provider == SIMULATED or place in known:
             continue
         raise Refused(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from domain.errors import Category, Refused
-from domain.wire import SIMULATED, split_placement, split_region
+from domain.wire import SIMULATED, split_placement, split_region_and_provider
 
 SWITCH = "RATCHET_SIMULATED=off"
 
@@ -18,7 +18,7 @@ def is_always_simulated(_spec: Mapping[str, Any], _placement: str) -> bool:
 
 def is_simulated_place(_spec: Mapping[str, Any], placement: str) -> bool:
     """Of a kind whose placement names its provider."""
-    return bool(placement) and split_region(split_placement(placement)[1])[1] == SIMULATED
+    return bool(placement) and split_region_and_provider(split_placement(placement)[1])[1] == SIMULATED
 
 
 def refuse_simulated(what: str) -> Refused:

@@ -25,7 +25,7 @@ class OrderTask(FrozenModel):
 
 
 @dataclass(frozen=True)
-class ObjectOrder:
+class ProviderOrder:
     """One order. The provider carries a token out once, and refuses an epoch below the highest of its object."""
 
     path: str
@@ -49,7 +49,7 @@ class ObjectFacts:
 class ObjectProvider(Protocol):
     """Carries out orders for the objects of one family."""
 
-    async def perform_order(self, order: ObjectOrder) -> ObjectFacts:
+    async def perform_order(self, order: ProviderOrder) -> ObjectFacts:
         """Carries out an order and returns when it is done. Raises a ProviderError, or Superseded for a lower epoch."""
         ...
 

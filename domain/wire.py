@@ -125,7 +125,7 @@ def split_placement(place: str) -> tuple[str, str]:
     return csp, region
 
 
-def split_region(region: str) -> tuple[str, str]:
+def split_region_and_provider(region: str) -> tuple[str, str]:
     """Returns the region's name and its provider."""
     name, _, provider = region.partition("@")
     return name, provider or SIMULATED

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from domain.errors import Rejected, Superseded
 from domain.ports import FIRST_VM, Cloud, SharedResource, VmAnswer, VmFacts, VmKey, VmOrder
-from domain.wire import SIMULATED, split_region
+from domain.wire import SIMULATED, split_region_and_provider
 
 
 class RegionRouter:
@@ -63,7 +63,7 @@ class RegionRouter:
 
     def _cloud_of_region(self, region: str, making: bool = False) -> tuple[Cloud, str]:
         """Returns the cloud that serves a region, and the region's name there."""
-        name, provider = split_region(region)
+        name, provider = split_region_and_provider(region)
         if cloud := self._regions.get(region):
             return cloud, name
         if provider != SIMULATED:

@@ -64,7 +64,7 @@ def print_narration(text: str = "", style: str = "") -> None:
 
 
 @contextmanager
-def collect_lines() -> Iterator[Lines]:
+def capture_output() -> Iterator[Lines]:
     """Collects the lines of the block instead of printing them."""
     kept: Lines = []
     before = _COLLECTED.set(kept)

@@ -25,7 +25,7 @@ async def run_once_or_watch(watch: bool, look: Callable[[], Awaitable[ExitCode]]
     shown: terminal.Lines = []
     async with shared_client():
         while True:
-            with terminal.collect_lines() as lines:
+            with terminal.capture_output() as lines:
                 await look()
             if lines != shown:
                 terminal.print_collected([*([terminal.EMPTY_LINE] if shown else []), *lines])

@@ -79,20 +79,20 @@ def authorize_request(
     try:
         access.authorize_principal(request, principal)
     except Refused as refused:
-        if _object_program_serves(request) != request.path:
+        if _object_of_program(request) != request.path:
             raise
         return PrincipalCheck(principal, refused.message)
     return PrincipalCheck(principal)
 
 
-def _object_program_serves(request: Request) -> str:
+def _object_of_program(request: Request) -> str:
     """Returns the object that a program serves: one that asks gives its path; any other serves what it acts on."""
     return request.requested_by if ":" in request.requested_by else request.path
 
 
 def _find_principal(connection: sa.Connection, request: Request) -> Principal | None:
     """Returns who has asked for what the program does: by an open action of the object it serves, or by making it."""
-    served = _object_program_serves(request)
+    served = _object_of_program(request)
     found = connection.execute(_SELECT_PRINCIPALS, {"paths": [served, *ancestor_paths(served)]}).all()
     nearest = sorted((row for row in found if row.principal), key=lambda row: len(row.path))[-1:]  # a part has none
     known = [row.principal for row in nearest]

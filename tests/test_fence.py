@@ -11,7 +11,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities import fence
-from activities.fence import PROOF_VALID_SECONDS, Fence, OrderRight, seconds_since_boot
+from activities.fence import PROOF_VALID_SECONDS, Fence, OrderFence, seconds_since_boot
 from domain.errors import Superseded
 from domain.ports import Inventory
 from tests.environment import activity_environment
@@ -40,8 +40,8 @@ class Clock:
         return self.now
 
 
-def right_of(actions: Actions, clock: Clock) -> OrderRight:
-    return OrderRight(cast(Inventory, actions), PATH, EPOCH, TIMEOUT, clock)
+def right_of(actions: Actions, clock: Clock) -> OrderFence:
+    return OrderFence(cast(Inventory, actions), PATH, EPOCH, TIMEOUT, clock)
 
 
 async def test_an_open_action_of_a_worker_that_is_heard_may_order() -> None:
@@ -157,7 +157,7 @@ async def run(body: Any, actions: Actions | None = None) -> Any:
 
 
 async def test_a_lost_right_ends_the_activity_and_is_not_tried_again() -> None:
-    async def body(right: OrderRight) -> None:
+    async def body(right: OrderFence) -> None:
         async with asyncio.TaskGroup() as lanes:
             for _ in range(3):
                 lanes.create_task(right.prove())
@@ -169,7 +169,7 @@ async def test_a_lost_right_ends_the_activity_and_is_not_tried_again() -> None:
 
 
 async def test_a_worker_that_was_not_heard_leaves_the_work_to_another() -> None:
-    async def body(right: OrderRight) -> None:
+    async def body(right: OrderFence) -> None:
         right.acknowledged_at = seconds_since_boot() - 10_000
         await right.prove()
 
@@ -179,7 +179,7 @@ async def test_a_worker_that_was_not_heard_leaves_the_work_to_another() -> None:
 
 
 async def test_other_errors_pass_through_unchanged() -> None:
-    async def body(right: OrderRight) -> None:
+    async def body(right: OrderFence) -> None:
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):

@@ -18,7 +18,7 @@ from domain.wire import ACTIONS_QUEUE, companion_id
 from providers.edge.transports import TaskQueueTransport, WebhookTransport
 from store.edge.connections import list_open_connections
 from store.edge.hooks import HOOKS
-from store.edge.inventory import SqlEdgeInventory
+from store.edge.inventory import SqlEdgeStore
 from store.hooks import HooksByKind
 from workers.discovery import collect_activities
 from workers.family import ActivitiesByQueue, Family
@@ -48,7 +48,7 @@ class EdgeFamily(Family):
         client = self.context.client
         webhook = WebhookTransport(self.context.settings.webhooks)
         transports: dict[str, CrmTransport] = {"queue": TaskQueueTransport(client), "webhook": webhook}
-        edge = EdgeActivities(SqlEdgeInventory(self.context.database), transports, self.context.fence)
+        edge = EdgeActivities(SqlEdgeStore(self.context.database), transports, self.context.fence)
         return {ACTIONS_QUEUE: collect_activities(edge, UpdateDeliveryActivities(client))}
 
     def companions(self) -> Sequence[CompanionType]:

@@ -27,7 +27,7 @@ from domain.edge.messages import (
     SendCrmRequests,
 )
 from domain.edge.policies import PolicyFacts
-from domain.edge.ports import CheckProof, CrmTransport, EdgeInventory, ProveRight
+from domain.edge.ports import CheckProof, CrmTransport, EdgeStore, ProveRight
 from domain.edge.reports import (
     AnswerReport,
     AnswerResult,
@@ -48,7 +48,7 @@ from domain.errors import ProviderError, Rejected, format_one_line
 class EdgeActivities:
     """Sends requests to CRMs, records their messages, and reads what policies decide by."""
 
-    def __init__(self, inventory: EdgeInventory, ports: Mapping[str, CrmTransport], fence: Fence) -> None:
+    def __init__(self, inventory: EdgeStore, ports: Mapping[str, CrmTransport], fence: Fence) -> None:
         self._inventory = inventory
         self._ports = ports
         self._fence = fence

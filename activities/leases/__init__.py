@@ -12,7 +12,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from activities.fence import Fence, OrderRight, seconds_since_boot
+from activities.fence import Fence, OrderFence, seconds_since_boot
 from activities.heartbeat import send_heartbeats
 from activities.launching import start_action, wake_clock
 from activities.reads import answered_from_store, translate_refusals
@@ -138,14 +138,14 @@ class HostHandover:
         )
         return left.model_copy(update=failed)
 
-    async def _read_holdings(self, order: HandOverOrder, right: OrderRight) -> list[DesiredHolding]:
+    async def _read_holdings(self, order: HandOverOrder, right: OrderFence) -> list[DesiredHolding]:
         """Reads what to hand over; a successful read also proves that the action is open."""
         asked = seconds_since_boot()
         wanted = await self._holdings.read_holdings(order)
         right.count_as_proof(asked)
         return wanted
 
-    async def _try_order(self, holding: DesiredHolding, want: HandOverGoal, right: OrderRight) -> str | None:
+    async def _try_order(self, holding: DesiredHolding, want: HandOverGoal, right: OrderFence) -> str | None:
         """Tries one order. Returns its error, an empty string, or None if it should be retried."""
         try:
             async with asyncio.timeout(QUICK_TRY_SECONDS):
@@ -155,7 +155,7 @@ class HostHandover:
         except (ProviderError, TimeoutError):
             return None
 
-    async def _hand_over_one(self, order: HandOverOrder, reservation: str, right: OrderRight) -> str:
+    async def _hand_over_one(self, order: HandOverOrder, reservation: str, right: OrderFence) -> str:
         """Repeats an order until it succeeds or the deadline passes. A rejection is final only when hosts are taken."""
         mine = order.model_copy(update={"reservations": [reservation]})
 
@@ -170,7 +170,7 @@ class HostHandover:
         except ProviderError as error:
             return format_one_line(error)
 
-    async def _order_holding(self, holding: DesiredHolding, want: HandOverGoal, right: OrderRight) -> str:
+    async def _order_holding(self, holding: DesiredHolding, want: HandOverGoal, right: OrderFence) -> str:
         """Gives one order. Returns an error if a reservation that should hold hosts has none left."""
         await right.prove()
         try:

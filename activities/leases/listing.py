@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
-from activities.fence import OrderRight
+from activities.fence import OrderFence
 from activities.orphans import OrphanRemovingListing
 from activities.retry import ProviderRetry
 from domain.leases.messages import HostRegister
@@ -31,7 +31,7 @@ class TenancyListing(OrphanRemovingListing):
     async def list_providers(self, prefix: str) -> AsyncIterator[str]:
         yield SITE_NAME
 
-    async def remove_orphan(self, grant: Grant, right: OrderRight) -> str:
+    async def remove_orphan(self, grant: Grant, right: OrderFence) -> str:
         order = partial(self._tenants.take_back_hosts, grant.path, grant.epoch)
         returned = await self._patience.call_with_retry(partial(right.prove_then_call, order))
         return f"{returned} hosts were taken back" if returned else "it holds no host any more"

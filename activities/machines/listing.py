@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from activities.fence import OrderRight
+from activities.fence import OrderFence
 from activities.machines.orders import HypervisorCalls
 from activities.orphans import OrphanRemovingListing
 from activities.retry import ProviderRetry
@@ -45,7 +45,7 @@ class HypervisorListing(OrphanRemovingListing):
     def must_have_thing(self, record: ObjectView) -> bool:
         return _is_at_rest(record) and expected_state(record.kind, record.status) != ABSENT
 
-    async def remove_orphan(self, grant: Grant, right: OrderRight) -> str:
+    async def remove_orphan(self, grant: Grant, right: OrderFence) -> str:
         return await HypervisorCalls(self._hypervisor, self._patience, grant, right).remove_object(grant.path, {})
 
     async def read_provider_page(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from activities.fence import OrderRight
+from activities.fence import OrderFence
 from activities.retry import ProviderRetry
 from domain.errors import Rejected
 from domain.machines.ports import ABSENT, STATE_AFTER_VERB, Hypervisor, HypervisorFacts, HypervisorOrder, verbs_to_reach
@@ -32,7 +32,7 @@ class HypervisorCalls:
     hypervisor: Hypervisor
     patience: ProviderRetry
     grant: Grant
-    right: OrderRight
+    right: OrderFence
 
     async def carry_out_verbs(
         self, verbs: Sequence[str], path: str, about: dict[str, Any], goal: str | None

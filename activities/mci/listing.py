@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from activities.fence import OrderRight
+from activities.fence import OrderFence
 from activities.mci.vms import order_token
 from activities.orphans import OrphanRemovingListing
 from activities.permits import PermitPool
@@ -89,7 +89,7 @@ class VmListing(OrphanRemovingListing):
         """A path may have a VM on record beside the orphan: so the orphan has a name of its own below it."""
         return f"{thing.path}:orphan:{thing.id}"
 
-    async def remove_orphan(self, grant: Grant, right: OrderRight) -> str:
+    async def remove_orphan(self, grant: Grant, right: OrderFence) -> str:
         """Terminate it wherever it is. The action's locks keep the actions of its path away."""
         place = str(grant.details.get("place", ""))
         problems: list[str] = []
@@ -103,7 +103,7 @@ class VmListing(OrphanRemovingListing):
             raise Rejected("; ".join(problems))
         return f"terminated in {', '.join(ended)}" if ended else "there is no such VM any more"
 
-    async def _terminate_in_place(self, grant: Grant, place: str, right: OrderRight) -> bool:
+    async def _terminate_in_place(self, grant: Grant, place: str, right: OrderFence) -> bool:
         """Terminates the orphan if this place has it. Returns False if there is no such VM here."""
         csp, region = split_placement(place)
         vm, cloud_id, cloud = parent_of(grant.path) or "", name_of(grant.path), self._clouds[csp]

@@ -17,7 +17,7 @@ from typing import TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.fence import Fence, OrderRight
+from activities.fence import Fence, OrderFence
 from activities.heartbeat import send_heartbeats
 from activities.permits import PermitPool
 from activities.retry import ProviderRetry
@@ -121,7 +121,7 @@ class PlaceActivities:
             await self._store.record_verified_requirements(wants, datetime.now(UTC))
         return PlaceResult(problems=problems)
 
-    async def _make_missing_resources(self, right: OrderRight, held: ConnectionLock) -> None:
+    async def _make_missing_resources(self, right: OrderFence, held: ConnectionLock) -> None:
         place, made = held.place, held.resources
         csp, region = split_placement(place)
         for what in SHARED_RESOURCE_TYPES:
@@ -134,7 +134,7 @@ class PlaceActivities:
                 made[what] = await self._call_cloud(place, partial(right.prove_then_call, order))
             await self._record_resource(held, what, made[what])
 
-    async def _remove_resources(self, right: OrderRight, held: ConnectionLock, path: str) -> None:
+    async def _remove_resources(self, right: OrderFence, held: ConnectionLock, path: str) -> None:
         """Removes shared resources in reverse order, clearing each id first, so that nobody relies on it."""
         place, made = held.place, held.resources
         csp, region = split_placement(place)

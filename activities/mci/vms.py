@@ -18,7 +18,7 @@ from itertools import islice
 
 from temporalio import activity
 
-from activities.fence import Fence, OrderRight, seconds_since_boot
+from activities.fence import Fence, OrderFence, seconds_since_boot
 from activities.heartbeat import send_heartbeats
 from activities.landingbuffer import LandingBuffer
 from activities.permits import PermitPool
@@ -108,7 +108,7 @@ class _ChunkRunner:
 
     cloud: Cloud
     permits: PermitPool
-    right: OrderRight
+    right: OrderFence
     patience: ProviderRetry
     chunk: Chunk
     csp: str

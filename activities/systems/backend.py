@@ -8,7 +8,7 @@ from contextlib import closing
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.fence import Fence, OrderRight
+from activities.fence import Fence, OrderFence
 from activities.reads import answered_beside_worker, answered_from_store, translate_refusals
 from domain.errors import Rejected, format_one_line, join_first_texts
 from domain.model import AT_WRITE_TIME, Move, ReadQuery, Step, StepResult
@@ -174,7 +174,7 @@ class BackendActivities:
         return join_first_texts(told, NAMES_SHOWN)
 
     async def _bring_up_services(
-        self, work: SystemWork, services: Mapping[str, StoredPart], right: OrderRight
+        self, work: SystemWork, services: Mapping[str, StoredPart], right: OrderFence
     ) -> tuple[list[ServiceFacts], set[str]]:
         """Starts services in dependency order. Returns those that degraded, and the paths of all that were seen."""
         order = rollout_order({path: part.spec for path, part in services.items()})
@@ -200,7 +200,7 @@ class BackendActivities:
         return [], seen
 
     async def _order_services(
-        self, work: SystemWork, parts: Collection[StoredPart], again: bool, right: OrderRight
+        self, work: SystemWork, parts: Collection[StoredPart], again: bool, right: OrderFence
     ) -> None:
         """Orders services, unless a reversal of the action has changed their specs meanwhile."""
         if not parts:
@@ -214,7 +214,7 @@ class BackendActivities:
         )
 
     async def _remove_superfluous_services(
-        self, work: SystemWork, parts: Iterable[StoredPart], right: OrderRight
+        self, work: SystemWork, parts: Iterable[StoredPart], right: OrderFence
     ) -> None:
         """Stops services below the path that are not in the definition, and deletes the records of removed parts."""
         leaving = [part.path for part in parts if part.status == PartState.DELETING]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
-from activities.fence import OrderRight
+from activities.fence import OrderFence
 from activities.orphans import OrphanRemovingListing
 from domain.errors import Rejected
 from domain.model import Grant, ObjectView
@@ -53,7 +53,7 @@ class ServiceListing(OrphanRemovingListing):
         """One that was never started has failed, and that is all. One whose removal was begun goes at the next look."""
         return is_service(record.spec) and record.phase != PartState.FAILED and LEAVING_KEY not in record.info
 
-    async def remove_orphan(self, grant: Grant, right: OrderRight) -> str:
+    async def remove_orphan(self, grant: Grant, right: OrderFence) -> str:
         """Services below it that have a record stay."""
         place = str(grant.details.get("place", ""))
         if place and place not in self._backends:
@@ -66,7 +66,7 @@ class ServiceListing(OrphanRemovingListing):
         ]
         return f"removed at {', '.join(ended)}" if ended else "no backend runs such a service any more"
 
-    async def _remove_at_backend(self, backend: Backend, grant: Grant, keep: Sequence[str], right: OrderRight) -> bool:
+    async def _remove_at_backend(self, backend: Backend, grant: Grant, keep: Sequence[str], right: OrderFence) -> bool:
         extra = {facts.path for facts in await backend.describe_services(grant.path)} - set(keep)
         if not extra:
             return False

@@ -37,7 +37,7 @@ class CrmTransport(Protocol):
         ...
 
 
-class EdgeInventory(Protocol):
+class EdgeStore(Protocol):
     """The edge family's store: CRM connections and policies. Each method is one transaction."""
 
     async def accept_connection(self, fact: ConnectReport, doubt: CheckProof) -> ConnectionReply:

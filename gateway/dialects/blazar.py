@@ -26,7 +26,7 @@ from domain.paths import build_path, name_of
 from gateway.context import Gateway, gateway_of_request
 from gateway.dialects import blazar_json as shapes
 from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
-from gateway.dialects.calls import DialectCall, build_dialect_call, identify_caller, token_of_request
+from gateway.dialects.calls import DialectCall, identify_caller, parse_dialect_call, token_of_request
 from gateway.dialects.keystone import default_project, public_gateway_url, split_token, validate_project_name
 
 SERVICE, VERSION = "reservation", "1.0"
@@ -97,7 +97,7 @@ async def _blazar_call(request: Request) -> BlazarCall:
     secret, project = split_token(token)
     gateway = gateway_of_request(request)
     caller = await identify_caller(gateway, secret)
-    call = await build_dialect_call(request, token, caller)
+    call = await parse_dialect_call(request, token, caller)
     project = validate_project_name(project or default_project(gateway, caller))
     call.check_tenant(f"project:{project}")
     return BlazarCall(call, project)

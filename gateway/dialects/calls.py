@@ -245,7 +245,7 @@ async def identify_caller(gateway: Gateway, secret: str) -> Caller:
     return await gateway.tokens.find_token_owner(secret) if gateway.tokens else Caller(ANONYMOUS)
 
 
-async def build_dialect_call(request: Request, secret: str, caller: Caller) -> DialectCall:
+async def parse_dialect_call(request: Request, secret: str, caller: Caller) -> DialectCall:
     """Makes the call of a request whose caller is known."""
     parts = (secret, request.method, request.url.path, request.url.query)
     asked = hashlib.sha256("\n".join(parts).encode() + b"\n" + await request.body())
@@ -255,7 +255,7 @@ async def build_dialect_call(request: Request, secret: str, caller: Caller) -> D
 async def authenticate_call(request: Request) -> DialectCall:
     """The call of a request with a token of the gateway; raises Unauthorized."""
     secret = token_of_request(request)
-    return await build_dialect_call(request, secret, await identify_caller(gateway_of_request(request), secret))
+    return await parse_dialect_call(request, secret, await identify_caller(gateway_of_request(request), secret))
 
 
 Call = Annotated[DialectCall, Depends(authenticate_call)]

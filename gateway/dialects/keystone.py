@@ -18,7 +18,7 @@ from domain.errors import Refused
 from domain.paths import check_name
 from gateway.context import Gateway, gateway_of_request
 from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
-from gateway.dialects.calls import build_dialect_call, identify_caller
+from gateway.dialects.calls import identify_caller, parse_dialect_call
 from gateway.problems import Unauthorized
 from gateway.tokens import Caller
 
@@ -76,7 +76,7 @@ class LoginScope(BaseModel):
     project: NameOrId = NameOrId()
 
 
-class Login(BaseModel):
+class KeystoneLogin(BaseModel):
     """Who logs in, and for what."""
 
     identity: LoginIdentity
@@ -86,7 +86,7 @@ class Login(BaseModel):
 class LoginBody(BaseModel):
     """The body of a login."""
 
-    auth: Login
+    auth: KeystoneLogin
 
 
 @router.get("/v3")
@@ -113,7 +113,7 @@ async def log_in(request: Request, body: LoginBody) -> JSONResponse:
     project = (
         scope.project.name or scope.project.id or given_project or default_project(gateway_of_request(request), caller)
     )
-    (await build_dialect_call(request, secret, caller)).check_tenant(f"project:{validate_project_name(project)}")
+    (await parse_dialect_call(request, secret, caller)).check_tenant(f"project:{validate_project_name(project)}")
     now = datetime.now(UTC)
     token = {
         "methods": body.auth.identity.methods,

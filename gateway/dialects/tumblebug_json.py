@@ -9,7 +9,7 @@ from domain import registry
 from domain.mci import status_count_info
 from domain.model import ObjectView
 from domain.paths import name_of
-from domain.wire import split_placement, split_region
+from domain.wire import split_placement, split_region_and_provider
 from gateway.dialects.regions import Region, find_region
 
 SSH_PORT = "22"
@@ -166,4 +166,4 @@ def _vm_access_json(vm: ObjectView) -> dict[str, Any]:
 def region_of_vm(vm: ObjectView) -> Region:
     """The region that a VM is in."""
     csp, region = split_placement(vm.placement)
-    return find_region(csp, split_region(region)[0])
+    return find_region(csp, split_region_and_provider(region)[0])

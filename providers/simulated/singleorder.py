@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import sqlalchemy as sa
 
 from domain.paths import kind_of
-from domain.singleorder import ObjectFacts, ObjectOrder
+from domain.singleorder import ObjectFacts, ProviderOrder
 from providers.simulated.ledger import Ledger, LedgerOrder, LedgerRow
 from providers.simulated.provider import SimulatedProvider
 
@@ -24,7 +24,7 @@ class SimulatedObjectProvider(Generic[Entry]):
         self,
         provider: SimulatedProvider,
         ledger: Ledger[Entry],
-        change: Callable[[Entry, ObjectOrder], Entry],  # or raises Rejected
+        change: Callable[[Entry, ProviderOrder], Entry],  # or raises Rejected
         facts: Callable[[Entry], ObjectFacts],
     ) -> None:
         self._provider = provider
@@ -32,7 +32,7 @@ class SimulatedObjectProvider(Generic[Entry]):
         self._change = change
         self._facts = facts
 
-    async def perform_order(self, order: ObjectOrder) -> ObjectFacts:
+    async def perform_order(self, order: ProviderOrder) -> ObjectFacts:
         work = partial(self._carry_out_once, order=order)
         return self._facts(await self._provider.perform_call(order.verb, order.kind, [order.path], work))
 
@@ -49,6 +49,6 @@ class SimulatedObjectProvider(Generic[Entry]):
         """Returns the orders carried out on an object. For tests and audits."""
         return await self._provider.run_transaction(partial(self._ledger.list_carried_out_verbs, path=path))
 
-    def _carry_out_once(self, connection: sa.Connection, order: ObjectOrder) -> Entry:
+    def _carry_out_once(self, connection: sa.Connection, order: ProviderOrder) -> Entry:
         entry = LedgerOrder(order.path, order.kind, order.verb, order.token, order.epoch)
         return self._ledger.carry_out_order_once(connection, entry, lambda old: self._change(old, order))

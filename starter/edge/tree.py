@@ -121,4 +121,4 @@ def _describe_state(view: ObjectView) -> str:
 
 
 def _describe_spec(view: ObjectView) -> str:
-    return ", ".join(f"{key} {value}" for key, value in view.spec.items())
+    return ", ".join(f"{key} {value}" for key, value in view.spec.items() if value != "")

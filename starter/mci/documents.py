@@ -9,7 +9,7 @@ from domain import registry
 from domain.mci import status_count_info
 from domain.model import ObjectView
 from domain.paths import name_of
-from domain.wire import split_placement, split_region
+from domain.wire import split_placement, split_region_and_provider
 
 
 def mci_document(view: ObjectView, vms: Sequence[ObjectView]) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def mci_document(view: ObjectView, vms: Sequence[ObjectView]) -> dict[str, Any]:
 def vm_document(view: ObjectView, _members: Sequence[ObjectView] = ()) -> dict[str, Any]:
     """Returns a VM: where it is, and what its cloud calls it."""
     csp, told = split_placement(view.placement)
-    region, provider = split_region(told)
+    region, provider = split_region_and_provider(told)
     return {
         "path": view.path,
         "name": name_of(view.path),

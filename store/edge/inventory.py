@@ -6,8 +6,8 @@ from store.edge import links, queries
 from store.transaction import SqlStore, transaction
 
 
-class SqlEdgeInventory(SqlStore):
-    """The edge family's store: `domain.edge.ports.EdgeInventory` on SQLite or PostgreSQL."""
+class SqlEdgeStore(SqlStore):
+    """The edge family's store: `domain.edge.ports.EdgeStore` on SQLite or PostgreSQL."""
 
     accept_connection = transaction(links.accept_connection)
     record_answer = transaction(links.record_answer)

@@ -36,11 +36,11 @@ ERRORS = [
     ("",                              200, False, "Unavailable"),
     ("ExpiredToken",                  400, True,  "Unavailable"),
     ("RequestExpired",                400, False, "Unavailable"),
-    ("AuthFailure",                   401, True,  "Declined"),
-    ("SignatureDoesNotMatch",         403, False, "Declined"),
-    ("UnauthorizedOperation",         403, True,  "Declined"),
-    ("InvalidAMIID.NotFound",         400, True,  "Declined"),
-    ("UnsupportedOperation",          400, True,  "Declined"),
+    ("AuthFailure",                   401, True,  "Ec2CallRejected"),
+    ("SignatureDoesNotMatch",         403, False, "Ec2CallRejected"),
+    ("UnauthorizedOperation",         403, True,  "Ec2CallRejected"),
+    ("InvalidAMIID.NotFound",         400, True,  "Ec2CallRejected"),
+    ("UnsupportedOperation",          400, True,  "Ec2CallRejected"),
 ]
 # fmt: on
 

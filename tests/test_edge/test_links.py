@@ -26,6 +26,7 @@ async def test_a_crm_that_lost_its_memory_is_told_all_specs_and_knows_them_again
             await asyncio.sleep(0.05)
     assert edge.platform().read_expected_specs()[edge.at("berlin", "c1", "shop")] == {
         "image": "nginx:stable",
+        "command": "",
         "replicas": 7,
     }
     await edge.at_rest()

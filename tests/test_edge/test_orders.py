@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 from activities.edge.crm import EdgeActivities
 from activities.fence import Fence
 from domain.edge.messages import CrmAddress, CrmRequest, CrmRequests, CrmVerb, SendAllData, SendCrmRequests
-from domain.edge.ports import EdgeInventory, ProveRight
+from domain.edge.ports import EdgeStore, ProveRight
 from domain.edge.reports import ExpectedInstancesPage
 from domain.errors import Superseded
 from domain.ports import Inventory
@@ -62,7 +62,7 @@ async def heard() -> bool:
 
 def activities(port: Port) -> EdgeActivities:
     fence = Fence(cast(Inventory, port.actions), heard)
-    return EdgeActivities(cast(EdgeInventory, None), {"queue": port}, fence)
+    return EdgeActivities(cast(EdgeStore, None), {"queue": port}, fence)
 
 
 async def test_an_order_of_an_open_action_goes_out_and_carries_its_epoch() -> None:
@@ -95,7 +95,7 @@ async def test_all_data_of_an_action_that_is_over_is_not_sent() -> None:
             return ExpectedInstancesPage(items=[])
 
     port = Port(Actions(open=False))
-    edge = EdgeActivities(cast(EdgeInventory, Empty()), {"queue": port}, Fence(cast(Inventory, port.actions), heard))
+    edge = EdgeActivities(cast(EdgeStore, Empty()), {"queue": port}, Fence(cast(Inventory, port.actions), heard))
     with pytest.raises(ApplicationError, match="no order was given"):
         await activity_environment().run(edge.send_all_data, SendAllData(to=TO, path=BERLIN, epoch=7))
     assert port.sent == []

@@ -22,7 +22,7 @@ from domain.requests import AccessAttempt
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
 from store.edge import links
 from store.edge.connections import list_open_connections
-from store.edge.inventory import SqlEdgeInventory
+from store.edge.inventory import SqlEdgeStore
 from store.gauges import SqlGauges
 from store.healing import read_reports, save_heal_report
 from store.leases import SqlLeaseSchedule, SqlLeaseViews, schedule, updates
@@ -125,7 +125,7 @@ async def of_edge(driver: StoreDriver) -> None:
     await driver.database.run_transaction(
         partial(links.accept_connection, fact=said.model_copy(update={"said": CrmConnect(notify_id=2)}))
     )
-    edge = SqlEdgeInventory(driver.database)
+    edge = SqlEdgeStore(driver.database)
     await edge.find_connection(BERLIN, [2])
     await edge.list_expected_instances(BERLIN, "")
     await edge.list_expected_instances(BERLIN, f"{BERLIN}:cluster:c1")

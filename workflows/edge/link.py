@@ -116,17 +116,17 @@ class CloudletLink(FloodLimitedWorkflow):
 
     @workflow.signal(name=wire.CRM_CONNECT, description="A CRM has started: notify_id, version, instances.")
     def crm_connect(self, raw: Any = None) -> None:
-        self._enqueue_signal(wire.CRM_CONNECT, raw)
+        self._enqueue_received_signal(wire.CRM_CONNECT, raw)
 
     @workflow.signal(name=wire.CRM_DISCONNECT, description="A CRM says goodbye: notify_id.")
     def crm_disconnect(self, raw: Any = None) -> None:
-        self._enqueue_signal(wire.CRM_DISCONNECT, raw)
+        self._enqueue_received_signal(wire.CRM_DISCONNECT, raw)
 
     @workflow.signal(name=wire.CRM_RESPONSE, description="An answer about the cloudlet, or one that no action awaits.")
     def crm_response(self, raw: Any = None) -> None:
-        self._enqueue_signal(wire.CRM_RESPONSE, raw)
+        self._enqueue_received_signal(wire.CRM_RESPONSE, raw)
 
-    def _enqueue_signal(self, signal: str, raw: object) -> None:
+    def _enqueue_received_signal(self, signal: str, raw: object) -> None:
         """Queues a message to be read, unless it is unreadable, a repetition, or one too many."""
         self._heard += 1
         if not isinstance(raw, dict) and self._budget.is_budget_spent(workflow.now().timestamp()):

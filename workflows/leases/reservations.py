@@ -36,7 +36,7 @@ class ReservationType(Protocol):
         ...
 
 
-class HostReservationType:
+class HostReservationHandler:
     """Reservations of whole hosts, and of instances on hosts."""
 
     async def start_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
@@ -50,7 +50,7 @@ class HostReservationType:
         return (await calls.hand_over(grant, [reservation.path for reservation in work], want, tried)).errors
 
 
-class MciReservationType:
+class MciReservationHandler:
     """Reservations of MCIs, by normal actions as child workflows: other requests for the same MCI get 409 meanwhile."""
 
     async def start_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
@@ -84,7 +84,7 @@ class MciReservationType:
         return error
 
 
-HOST_RESERVATIONS, MCI_RESERVATIONS = HostReservationType(), MciReservationType()
+HOST_RESERVATIONS, MCI_RESERVATIONS = HostReservationHandler(), MciReservationHandler()
 RESERVATION_TYPES: dict[str, ReservationType] = {
     **dict.fromkeys(boundaries.HOST_RESOURCE_TYPES, HOST_RESERVATIONS),
     "mci": MCI_RESERVATIONS,

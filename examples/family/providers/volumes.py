@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from domain.errors import Rejected
 from domain.ports import TransactionRunner
-from domain.singleorder import ABSENT, ObjectFacts, ObjectOrder
+from domain.singleorder import ABSENT, ObjectFacts, ProviderOrder
 from providers.simulated.ledger import Ledger, LedgerRow, ledger_tables
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.singleorder import SimulatedObjectProvider
@@ -42,7 +42,7 @@ LEDGER = Ledger(
 )
 
 
-def change(volume: Volume, order: ObjectOrder) -> Volume:
+def change(volume: Volume, order: ProviderOrder) -> Volume:
     """What an order makes of a volume, or why it is rejected."""
     state = MOVES[order.verb].get(volume.state)
     if state is None:
