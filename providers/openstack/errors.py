@@ -12,7 +12,7 @@ MAX_TEXT_LENGTH = 300
 _FULL = ("quota exceeded", "no valid host", "exceeded maximum number of retries", "insufficient compute resources")
 
 
-class Ec2CallRejected(Rejected):
+class CallRejected(Rejected):
     """OpenStack rejected a call, with its HTTP status."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -40,7 +40,7 @@ def translate_answer(answer: Any, changing: bool, secrets: Iterable[str]) -> Pro
     if means_full(said) and status in (403, 409, 413):
         return NoCapacity(said)
     if status == 401:
-        return Ec2CallRejected(
+        return CallRejected(
             "401: OpenStack does not accept these credentials; see: starter connections --check", status
         )
     if status == 409:
@@ -49,7 +49,7 @@ def translate_answer(answer: Any, changing: bool, secrets: Iterable[str]) -> Pro
         return Unavailable(said)
     if status >= 500:
         return UnknownOutcome(said) if changing else Unavailable(said)
-    return Ec2CallRejected(said, status)
+    return CallRejected(said, status)
 
 
 def translate_error(error: Exception, changing: bool, secrets: Iterable[str]) -> ProviderError | None:

@@ -15,7 +15,7 @@ from domain.errors import Rejected, UnknownOutcome
 from domain.ports import SharedResource
 from providers.openstack.api import OpenStackApi
 from providers.openstack.connection import IngressRule, OpenStackOptions
-from providers.openstack.errors import Busy, Ec2CallRejected
+from providers.openstack.errors import Busy, CallRejected
 from providers.openstack.servers import hash_of
 
 NO_KEY_NAME = "none"  # cloud id in place of a key
@@ -156,14 +156,14 @@ class TenantResources:
         """Removes a resource; one that is gone counts as removed."""
         try:
             await self._api.delete(service, path)
-        except Ec2CallRejected as error:
+        except CallRejected as error:
             if error.status != 404:
                 raise
 
     async def _check_owned(self, what: str, kind: str, tenant: str, name: str) -> None:
         try:
             found = (await self._api.get("network", f"/{what}/{name}"))[kind]
-        except Ec2CallRejected as error:
+        except CallRejected as error:
             if error.status not in NOT_FOUND:
                 raise
             found = {"name": ""}

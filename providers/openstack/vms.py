@@ -28,7 +28,7 @@ from providers.listings import VmListingCache
 from providers.openstack import servers
 from providers.openstack.api import OpenStackApi
 from providers.openstack.connection import OpenStackOptions
-from providers.openstack.errors import Busy, Ec2CallRejected
+from providers.openstack.errors import Busy, CallRejected
 from providers.openstack.network import TenantResources
 from providers.openstack.servers import OWNER_KEY, Server
 from providers.steps import PendingVmOrder, PolledVms, why_outdated
@@ -109,7 +109,7 @@ class NovaVms(PolledVms[Server]):
         """Reads a server by its id; None if it is not there, or not ours in this region."""
         try:
             described = (await self._api.get("compute", f"/servers/{task.order.cloud_id}"))["server"]
-        except Ec2CallRejected as error:
+        except CallRejected as error:
             if error.status in (400, 404):
                 return None
             raise
@@ -231,7 +231,7 @@ class NovaVms(PolledVms[Server]):
     async def _delete_server(self, server: Server) -> None:
         try:
             await self._api.delete("compute", f"/servers/{server.cloud_id}")
-        except Ec2CallRejected as error:
+        except CallRejected as error:
             if error.status != 404:
                 raise
 

@@ -13,7 +13,7 @@ import yaml
 
 from domain.errors import NoCapacity, ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome
 from providers.openstack import OpenStackCloud, OpenStackConnection
-from providers.openstack.errors import Busy, Ec2CallRejected, translate_answer
+from providers.openstack.errors import Busy, CallRejected, translate_answer
 from tests.cases import every_case
 
 SECRET = "hush-hush-it-is-a-secret"
@@ -27,11 +27,11 @@ def answer(status: int, message: str, **headers: str) -> httpx.Response:
     ("status", "message", "changing", "error"),
     [
         (202, "", True, type(None)),
-        (400, "bad flavor", True, Ec2CallRejected),
-        (401, "who are you", True, Ec2CallRejected),
+        (400, "bad flavor", True, CallRejected),
+        (401, "who are you", True, CallRejected),
         (403, "Quota exceeded for instances: Requested 1", True, NoCapacity),
-        (403, "Policy doesn't allow it", True, Ec2CallRejected),
-        (404, "no such server", True, Ec2CallRejected),
+        (403, "Policy doesn't allow it", True, CallRejected),
+        (404, "no such server", True, CallRejected),
         (409, "Cannot 'stop' instance while it is in task_state powering-on", True, Busy),
         (409, "Quota exceeded for resources: ['network']", True, NoCapacity),
         (429, "slowly", True, Throttled),
