@@ -55,8 +55,7 @@ class IronicHosts:
                 for name, node in nodes.items()
             }
             for name, step in steps.items():
-                async with _retried_if_changed(ironic, nodes[name]):
-                    await self._take_node_step(ironic, step, nodes[name], holding, wanted.get(name, ""))
+                await self._take_node_step(ironic, step, nodes[name], holding, wanted.get(name, ""))
         self._raise_unless_done(steps)
 
     async def take_back_hosts(self, reservation: str, generation: int) -> int:
@@ -74,8 +73,7 @@ class IronicHosts:
                 raise late
             steps = {node.name: next_step_to_return(node) for node in held}
             for node in held:
-                async with _retried_if_changed(ironic, node):
-                    await self._return_node(ironic, steps[node.name], node)
+                await self._return_node(ironic, steps[node.name], node)
         self._raise_unless_done(steps)
         return len(held)
 
@@ -235,19 +233,6 @@ class IronicApi:
         if answer.status_code in (_ALREADY_SO, 429) or answer.status_code >= 500:
             raise Unavailable(f"Ironic says {answer.status_code} to {method} {path}: {said}")
         raise Rejected(f"Ironic says {answer.status_code} to {method} {path}: {said}")
-
-
-@asynccontextmanager
-async def _retried_if_changed(ironic: IronicApi, node: IronicNode) -> AsyncIterator[None]:
-    """Does not take a refusal for final if the node is not as it was: an order that arrives twice is refused once."""
-    try:
-        yield
-    except HostFailed:
-        raise
-    except Rejected as error:
-        if await ironic.find_node(node.name) != node:
-            raise Unavailable(f"node {node.name} has changed meanwhile: {error}") from error
-        raise
 
 
 def open_ironic_hosts(options: IronicOptions, open_database: OpenDatabase) -> IronicHosts:
