@@ -80,7 +80,7 @@ class PlaceActivities:
                     findings = await self._validate_needs(wants, self._patience.total_seconds)
                     if findings.problems:
                         return findings
-                async with self._turns[_connection_key(visit)], self._hold_connection(visit) as held:
+                async with self._turns[_connection_key(visit)], self._hold_connection(right, visit) as held:
                     await self._make_missing_resources(right, held)
         except ProviderError as error:
             return PlaceResult(problems=[f"{wants.place}: {format_one_line(error)}"])
@@ -96,10 +96,11 @@ class PlaceActivities:
                 self._fence.right_to_order(visit.path, visit.epoch) as right,
                 self._turns[_connection_key(visit)],
             ):
-                while (leaving := await self._leave_place(visit)) is LeavePlaceResult.BUSY:  # noqa: ASYNC110  another process's
+                leave = partial(self._store.leave_place, _hold_request(visit), visit.path)
+                while (leaving := await right.prove_then_call(leave)) is LeavePlaceResult.BUSY:  # noqa: ASYNC110  another process's
                     await asyncio.sleep(HOLD_POLL_SECONDS)
                 if leaving is LeavePlaceResult.LAST:
-                    async with self._hold_connection(visit) as held:
+                    async with self._hold_connection(right, visit) as held:
                         await self._remove_resources(right, held, visit.path)
         except ProviderError as error:
             return PlaceResult(
@@ -108,9 +109,6 @@ class PlaceActivities:
         if leaving is LeavePlaceResult.OCCUPIED:
             return PlaceResult(problems=[f"{place}: there are VMs yet"])
         return PlaceResult()
-
-    async def _leave_place(self, visit: MciAtPlace) -> LeavePlaceResult:
-        return await self._store.leave_place(_hold_request(visit), visit.path)
 
     async def _validate_needs(self, wants: PlaceRequirements, seconds: float) -> PlaceResult:
         csp, region = split_placement(wants.place)
@@ -153,11 +151,12 @@ class PlaceActivities:
         _check_hold_not_lost(held, await self._store.record_shared_resource(held, HOLD_DURATION, what, cloud_id))
 
     @asynccontextmanager
-    async def _hold_connection(self, visit: MciAtPlace) -> AsyncIterator[ConnectionLock]:
+    async def _hold_connection(self, right: OrderFence, visit: MciAtPlace) -> AsyncIterator[ConnectionLock]:
         """Holds a place's connection exclusively for the block, by a hold in the store that is renewed and expires by
-        itself.
+        itself. A worker that lost its right takes none: it would keep others waiting.
         """
-        while (held := await self._store.acquire_connection_lock(_hold_request(visit))) is None:  # noqa: ASYNC110  another process's
+        acquire = partial(self._store.acquire_connection_lock, _hold_request(visit))
+        while (held := await right.prove_then_call(acquire)) is None:  # noqa: ASYNC110  another process's
             await asyncio.sleep(HOLD_POLL_SECONDS)
         renewing = asyncio.create_task(self._renew_hold_loop(held))
         try:
