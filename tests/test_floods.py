@@ -49,6 +49,7 @@ LIMIT = 10_000  # signals that Temporal lets one run receive
 MANY = 10_500
 SOME = 3 * SIGNALS_PER_TASK + 100
 LONG = pytest.mark.timeout(6 * PATIENCE)
+FEW = 500  # lines
 MOST_EVENTS = 15_000  # of 51,200, at which Temporal terminates a run
 
 
@@ -153,7 +154,8 @@ async def test_a_held_mci_hears_the_right_one_of_ten_thousand_words(user: User, 
     assert (await count_events(client, path, ticket.run)).total() < MOST_EVENTS
     lines = [line.message for line in await user.history(path)]
     assert "continue by eve" in lines
-    assert len([line for line in lines if line.startswith("ignored")]) == MESSAGES_KEPT
+    ignored = [line for line in lines if line.startswith("ignored")]
+    assert MESSAGES_KEPT <= len(ignored) < FEW  # a task that is tried again records them again
 
 
 async def test_of_a_flood_of_valid_words_the_first_counts_and_the_rest_costs_little(
@@ -188,7 +190,7 @@ async def test_an_action_hears_its_crm_among_ten_thousand_messages(edge: Edge, c
     assert refused == MANY - LIMIT
     await assert_read_in_parts(reads, ticket.run, LIMIT)
     assert (await count_events(client, cluster, ticket.run)).total() < MOST_EVENTS
-    assert 0 < len(await edge.ignored(cluster)) < 100
+    assert 0 < len(await edge.ignored(cluster)) < FEW
     edge.set_faults()
     await edge.at_rest()
 
