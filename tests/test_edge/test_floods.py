@@ -148,7 +148,12 @@ async def test_a_policy_outlives_a_flood_and_still_hears(edge: Edge) -> None:
     first = (await edge.client.get_workflow_handle(loop).describe()).run_id
     await flooded(edge, loop, wire.DEMAND_SIGNAL, ["junk"] * SOME)
     await edge.client.get_workflow_handle(loop).signal(wire.DEMAND_SIGNAL, {"cloudlet": "berlin", "clients": 3})
-    memory: PolicyState = await edge.client.get_workflow_handle(loop).query("memory", result_type=PolicyState)
+    async with asyncio.timeout(PATIENCE):
+        while True:  # what came before is read first
+            memory: PolicyState = await edge.client.get_workflow_handle(loop).query("memory", result_type=PolicyState)
+            if memory.clients:
+                break
+            await asyncio.sleep(0.1)
     assert memory.clients == {"berlin": 3}
     assert (await edge.client.get_workflow_handle(loop).describe()).run_id != first
     assert len(await edge.ignored(path)) < IGNORED_RECORDED_PER_HOUR + 50
