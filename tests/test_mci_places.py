@@ -23,7 +23,7 @@ from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
 from store.mci import connections as places
 from store.mci.inventory import SqlMciStore
-from store.mci.tables import connections
+from store.mci.tables import connection_uses, connections
 from store.migrate import migrate_schema
 from tests.environment import activity_environment
 
@@ -53,11 +53,14 @@ class Freezing:
         await self._cloud.release_resource(region, resource)
 
 
-class Open:
-    """An inventory in which every action is open."""
+class Actions:
+    """An inventory in which every action is open, but those that are over."""
 
-    async def is_action_open(self, _path: str, _epoch: int) -> bool:
-        return True
+    def __init__(self, *over: int) -> None:
+        self._over = over
+
+    async def is_action_open(self, _path: str, epoch: int) -> bool:
+        return epoch not in self._over
 
 
 @pytest.fixture
@@ -69,11 +72,11 @@ def database(tmp_path: Path) -> Iterator[Database]:
     database.close()
 
 
-def worker(database: Database, cloud: object) -> PlaceActivities:
+def worker(database: Database, cloud: object, over: int = 0) -> PlaceActivities:
     async def beat() -> bool:
         return True
 
-    fence = Fence(cast(Inventory, Open()), beat)
+    fence = Fence(cast(Inventory, Actions(over)), beat)
     return PlaceActivities(SqlMciStore(database), {"aws": cast(Cloud, cloud)}, PermitPool(ConcurrencyCaps()), fence)
 
 
@@ -104,3 +107,23 @@ async def test_a_worker_that_froze_while_it_removed_a_key_does_not_remove_it_fro
     assert set(await book.read_shared_resources("ns:default", PLACE)) == set(SHARED_RESOURCE_TYPES)
     assert all((await book.read_shared_resources("ns:default", PLACE)).values())
     await cloud.close()
+
+
+@pytest.mark.parametrize("left", ["prepare_place", "release_place"])
+async def test_a_worker_that_wakes_when_its_action_is_over_changes_nothing_of_the_place(
+    database: Database, left: str
+) -> None:
+    """Neither the use of an MCI that was made anew under the same name, nor the hold for which others would wait."""
+    cloud = SimulatedCloud("aws", database)
+    woken = worker(database, cloud, over=1)
+    for path in (WEB, OTHER):
+        await database.run_transaction(partial(places.record_place_uses, path=path, places=[PLACE]))
+    before = await database.run_transaction(_rows_of_places)
+    with pytest.raises(ApplicationError, match="is over"):
+        await activity_environment().run(getattr(woken, left), visit(WEB, 1))
+    assert await database.run_transaction(_rows_of_places) == before
+    await cloud.close()
+
+
+def _rows_of_places(connection: sa.Connection) -> list[tuple[object, ...]]:
+    return [tuple(row) for table in (connections, connection_uses) for row in connection.execute(sa.select(table))]
