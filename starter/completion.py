@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, get_args, get_origin
 from cyclopts import App, Parameter
 
 from domain import registry, wire
-from domain.errors import Refused
+from domain.errors import RatchetError, Refused
 from domain.model import ObjectsView, ReadQuery
 from domain.paths import short_path
 from starter.naming import prefix_to_list
@@ -61,7 +61,8 @@ async def _find_names(kinds: list[str], begun: str, seconds: float, found: list[
     async with open_client() as client:
         answers = [_names_of_kind(client, registry.find_kind(kind), begun, seconds) for kind in kinds]
         for answer in asyncio.as_completed(answers):
-            found += await answer
+            with suppress(RatchetError):  # a kind that cannot be read hides no other
+                found += await answer
 
 
 async def _names_of_kind(client: ActionClient, kind: registry.Kind, begun: str, seconds: float) -> list[str]:
