@@ -24,7 +24,6 @@ from workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from tests.faulty import Moto
-    from tests.openstack.rig import OpenStack
 
 pytest_plugins = ["tests.shares", "tests.postgres"]
 
@@ -198,15 +197,6 @@ async def forkserver() -> AsyncIterator[ForkServer]:
 def postgres_url(cluster_url: str) -> str:
     """An empty database of this process in the run's PostgreSQL."""
     return fresh_database(cluster_url)
-
-
-@pytest.fixture(scope="session")
-def openstack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenStack]:
-    """Nova and Neutron for the whole session; every test has its own owner."""
-    from tests.openstack.rig import openstack_running
-
-    with openstack_running(tmp_path_factory.mktemp("openstack")) as running:
-        yield running
 
 
 @pytest.fixture(scope="session")

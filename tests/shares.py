@@ -16,14 +16,19 @@ HEAVY = ("tests/chaos/", "tests/test_platform/", "tests/test_load.py", "test_cra
 ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_name("durations.json")
 USUAL = 5  # seconds of a file that nobody has measured
-LONGEST = ("heavy", "crowded")  # shares of several files, which come first
+CLOUDS = "tests/test_clouds/"
+LONGEST = ("heavy", "crowded", CLOUDS)  # shares of several files, which come first
 
 
 @cache
 def share_of(file: str) -> str:
-    """Files that start and kill processes take turns; those that need the large store share it, for it takes long."""
+    """Files that start and kill processes take turns; those that need the large store, or OpenStack, share it, for it
+    takes long to make.
+    """
     if any(part in file for part in HEAVY):
         return "heavy"
+    if file.startswith(CLOUDS):
+        return CLOUDS
     return "crowded" if "crowded: Database" in (ROOT / file).read_text() else file
 
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from domain.ports import Cloud
 from providers.registry import PROVIDERS
+from tests.openstack.rig import OpenStack, openstack_running
 from tests.test_clouds.kit import Opener, Subject, prepare
 from tests.test_clouds.subjects import openers
 
 OPENERS = openers(PROVIDERS)
+
+
+@pytest.fixture(scope="package")
+def openstack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenStack]:
+    """Nova and Neutron; every test has its own owner. They end with these tests: they are busy also when they wait."""
+    with openstack_running(tmp_path_factory.mktemp("openstack")) as running:
+        yield running
 
 
 @pytest.fixture(params=OPENERS)
