@@ -87,25 +87,31 @@ class Tui(App[None]):
         self._only = ""
         self._looking = False
         self.told = ""  # the last notification, for tests
+        # Kept, not looked up: a refresh may end when the user has quit, and the screen is gone.
+        self._tables: dict[str, DataTable[Text]] = {
+            name: DataTable(id=f"{name}-table", cursor_type="row", zebra_stripes=True) for name in HEADINGS_OF_TABLE
+        }
+        self._tabs = TabbedContent(initial="objects")
+        self._side = Static(id="side", markup=False)
 
     def compose(self) -> ComposeResult:
         yield Header()
         yield Input(placeholder="only paths with this in them; Enter", id="filter")
         with Horizontal():
-            with TabbedContent(initial="objects"):
-                for name in HEADINGS_OF_TABLE:
+            with self._tabs:
+                for name, table in self._tables.items():
                     with TabPane(name.title(), id=name):
-                        yield DataTable[Text](id=f"{name}-table", cursor_type="row", zebra_stripes=True)
-            yield Static(id="side", markup=False)
+                        yield table
+            yield self._side
         yield Footer()
 
     async def on_mount(self) -> None:
         for name, headings in HEADINGS_OF_TABLE.items():
-            self._find_table(name).add_columns(*headings)
+            self._tables[name].add_columns(*headings)
         self.query_one("#filter", Input).display = False
         self.action_refresh()
         self.set_interval(REFRESH_SECONDS, self.action_refresh)
-        self._find_table("objects").focus()
+        self._tables["objects"].focus()
 
     @work(group="refresh")
     async def action_refresh(self) -> None:
@@ -191,7 +197,7 @@ class Tui(App[None]):
     def on_input_submitted(self, given: Input.Submitted) -> None:
         self._only = given.value.strip()
         given.input.display = bool(self._only)
-        self._find_table("objects").focus()
+        self._tables["objects"].focus()
         self.action_refresh()
 
     async def on_data_table_row_highlighted(self) -> None:
@@ -203,7 +209,7 @@ class Tui(App[None]):
 
     async def _update_details(self) -> None:
         """Shows status and history of the object under the cursor."""
-        side = self.query_one("#side", Static)
+        side = self._side
         if not (path := self._selected_path()):
             side.update("")
             return
@@ -244,7 +250,7 @@ class Tui(App[None]):
 
     def _fill_table(self, name: str, lines: Iterable[tuple[str, Sequence[str]]]) -> None:
         """Shows these rows in this order; the cursor stays on its object, or goes to the top if that is gone."""
-        table = self._find_table(name)
+        table = self._tables[name]
         wanted = {key: [Text(escape_controls(cell)) for cell in cells] for key, cells in lines}  # no markup
         if [str(key.value) for key in table.rows] == list(wanted):
             columns = [column.key for column in table.ordered_columns]
@@ -266,11 +272,8 @@ class Tui(App[None]):
 
     def _selected_path(self) -> str | None:
         """Returns the path under the cursor of the active table."""
-        key = self._selected_key(self._find_table(self.query_one(TabbedContent).active)).split(" ")[0]
+        key = self._selected_key(self._tables[self._tabs.active]).split(" ")[0]
         return key if key and "::" not in key and kind_of(key) in registry.KINDS else None
-
-    def _find_table(self, name: str) -> DataTable[Text]:
-        return self.query_one(f"#{name}-table", DataTable)
 
     def _notify_user(self, text: str, severity: str = "information") -> None:
         self.told = text = rewrite_as_typed(text)
