@@ -16,7 +16,7 @@ EXAMPLE = ROOT / "examples" / "family"
 FOLDERS = ("domain", "store", "providers", "activities", "workflows", "client", "workers", "starter")
 SHARED = {  # file -> what is added, after which line
     "domain/registry.py": {
-        "from domain import edge, exposure, leases, machines, mci, systems": ", volumes",
+        "from __future__ import annotations\n": "\nfrom domain import volumes\n",
         '    "systems": systems.KINDS,': '\n    "volumes": volumes.KINDS,',
     },
     "workers/families.py": {

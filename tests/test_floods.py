@@ -174,7 +174,7 @@ async def test_of_a_flood_of_valid_words_the_first_counts_and_the_rest_costs_lit
 
 @LONG
 async def test_an_action_hears_its_crm_among_ten_thousand_messages(edge: Edge, client: Client, reads: Reads) -> None:
-    await edge.up()
+    await edge.up(create=1_800, answer=1_800, cap=3_600)  # the flood may take long to read
     cluster, current = edge.at("berlin", "c1"), await edge.notify_id()
     edge.set_faults(fault("silent"))
     ticket = await edge.begun(cluster, "create", spec={})

@@ -19,6 +19,7 @@ from domain.edge.faults import CrmFault, CrmFaultKind
 from domain.errors import Category, Refused
 from domain.paths import check_path, name_of, parent_of
 from domain.services.definition import BackendName
+from domain.simulated import refuse_simulated
 from domain.wire import SIMULATED
 from providers.edge.apps import SiteApps
 from providers.edge.crm import CloudletReadFailed, ReferenceCrm
@@ -60,6 +61,8 @@ def token_of_cloudlet(settings: WorkerSettings, cloudlet: str) -> CrmToken:
 
 async def serve_crm(settings: WorkerSettings, orders: CrmOptions) -> int:
     """Runs a CRM until it is told to stop. Returns the exit code: 0, or 1 if the cloudlet cannot be served."""
+    if orders.backend == SIMULATED and settings.simulated == "off":
+        raise refuse_simulated("the platform of this reference CRM")  # before it leaves a file
     secure_data_folder(settings.home)
     logs.configure_logging(settings.log_level, settings.log_format)
     log = structlog.get_logger("crm").bind(cloudlet=orders.cloudlet, version=orders.version)

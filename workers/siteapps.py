@@ -9,7 +9,6 @@ from pathlib import Path
 
 from domain.errors import Category, Refused, Rejected
 from domain.services.definition import BackendName
-from domain.simulated import refuse_simulated
 from domain.wire import SIMULATED
 from providers.edge.apps import SiteApps
 from providers.edge.platform import SimulatedPlatform
@@ -29,8 +28,6 @@ async def run_apps(
     settings: WorkerSettings, cloudlet: str, backend: BackendName, platform: SimulatedPlatform
 ) -> AsyncIterator[SiteApps | None]:
     """Supervises the apps of a cloudlet while the block lasts; they stay when it ends. None: they are simulated."""
-    if backend == SIMULATED and settings.simulated == "off":
-        raise refuse_simulated("the platform of this reference CRM")
     _refuse_another_backend(platform, backend)
     if backend == SIMULATED:
         yield None

@@ -90,7 +90,7 @@ async def test_a_story_passes_through_every_activity(places: list[World], stack:
     assert not any(ends), [end for end in ends if end]
     passed = {point.split(":")[0] for point in points}
     forgotten = {name for name in stack.activity_names() if not is_read(name)} - passed
-    assert not forgotten, f"no story passes through {forgotten}: tell one"
+    assert not forgotten, f"no story passes through {forgotten}: tell one, and add it to COVERING"
 
 
 async def test_a_dead_worker_is_noticed_in_seconds(places: list[World]) -> None:
