@@ -249,22 +249,6 @@ async def test_a_clock_reads_a_flood_in_parts_and_still_rings(
     await tenant.stop_clock()
 
 
-@LONG
-async def test_a_clock_that_nobody_means_continues_as_new_before_it_is_deaf(
-    asking: ActionClient, stack: WorkerService, client: Client, ns: str
-) -> None:
-    """Signals with other names wake nobody, but Temporal counts them."""
-    tenant = Tenant(asking, stack, f"{ns}pool")
-    await tenant.add_hosts("h1")
-    await tenant.create()
-    run = (await tenant.clock().describe()).run_id
-    await send_all(client, tenant.clock().id, (("noise", None) for _ in range(LIMIT // 2)))
-    async with asyncio.timeout(PATIENCE):
-        while (await tenant.clock().describe()).run_id == run:
-            await asyncio.sleep(0.1)
-    await tenant.stop_clock()
-
-
 async def test_the_clock_of_a_bin_reads_a_flood_in_parts(
     asking: ActionClient, stack: WorkerService, client: Client, reads: Reads, ns: str
 ) -> None:
