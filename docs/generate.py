@@ -33,6 +33,7 @@ from starter import spec
 from starter.actions import ActionOptions
 from starter.app import build_cli_app
 from starter.errors import EXIT_OF_CATEGORY, ExitCode
+from starter.families import EXTENSIONS
 from store.schema import metadata
 from tests.test_layers import MAY_IMPORT
 from workers import embedded
@@ -88,10 +89,7 @@ def size_limits_table() -> str:
             (f"{limits.MAX_VMS_PER_MCI:,}", "VMs in one MCI"),
             (f"{limits.MAX_SUBGROUPS}", "subgroups in one MCI"),
             (f"{limits.MAX_SPEC_BYTES // 1024} KiB", f"a spec file, nested at most {spec.MAX_DEPTH} deep"),
-            (
-                f"{limits.MAX_PAYLOAD_BYTES:,}",
-                "bytes in any payload: a request, an answer, a signal",
-            ),
+            (f"{limits.MAX_PAYLOAD_BYTES:,}", "bytes in any payload: a request, an answer, a signal"),
             (f"{paths.MAX_NAME}", f"characters in a name; {paths.MAX_PATH} in a path"),
             (
                 f"{limits.VMS_PER_CHUNK}",
@@ -126,7 +124,7 @@ def fault_kinds_table() -> str:
 
 def vm_actions_table() -> str:
     """The rows of the VM's table that a user may take."""
-    return rendering.markdown_table(_keep_user_rows(VM))
+    return rendering.markdown_table(replace(VM, rows=tuple(row for row in VM.rows if row.actor == Actor.USER)))
 
 
 def verdicts_table(name: str) -> str:
@@ -212,11 +210,7 @@ def spec_fields_table() -> str:
 def inventory() -> str:
     """The tables of the store."""
     lines = [
-        (
-            f"`{table.name}`",
-            _description_of(descriptions.TABLES, table.name),
-            ", ".join(column.name for column in table.columns),
-        )
+        (f"`{table.name}`", _description_of(descriptions.TABLES, table.name), ", ".join(table.columns.keys()))
         for table in metadata.sorted_tables
     ]
     return _table(
@@ -264,6 +258,18 @@ def workflow_types_table() -> str:
     return _table(("workflow type", "actions"), [(f"`{name}`", ", ".join(what)) for name, what in found.items()])
 
 
+def tenants_table() -> str:
+    """The tenant of each family's objects, by an example."""
+    lines = []
+    for family, kinds in registry.FAMILIES.items():
+        examples = EXTENSIONS[family].examples
+        roots = dict.fromkeys(kind.scope[0] for kind in kinds if not kind.serves_all)
+        lines.append((family, ", ".join(f"`{root}:{examples.get(root, 'NAME')}`" for root in roots)))
+    shared = [kind.name for kind in registry.KINDS.values() if kind.serves_all]
+    lines.append((f"{', '.join(shared)}: they serve all tenants", f"`{registry.INSTALLATION}`"))
+    return _table(("family", "tenant, such as"), lines)
+
+
 def exposures() -> str:
     """What may be called from outside: activities and messages by access and verb."""
     found: dict[tuple[str, str], list[str]] = {}
@@ -275,6 +281,7 @@ def exposures() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "exposures": exposures,
+    "tenants": tenants_table,
     "layers": layers,
     "settings": settings,
     "exit-codes": exit_codes_table,
@@ -338,10 +345,6 @@ def _description_of(told: Mapping[T, str], about: T) -> str:
 
 def _fenced_block(language: str, text: str) -> str:
     return f"```{language}\n{text.rstrip()}\n```\n"
-
-
-def _keep_user_rows(table: StateTable) -> StateTable:
-    return replace(table, rows=tuple(row for row in table.rows if row.actor == Actor.USER))
 
 
 def _describe_verdict(table: StateTable, status: str, verb: str) -> str:

@@ -53,7 +53,7 @@ def family_of(service: WorkerService, kind: type[F]) -> F:
 @contextmanager
 def hasty_with_providers(service: WorkerService) -> Iterator[None]:
     """Calls to providers are given up after two seconds, and after five for good: for tests in which one is."""
-    retries = [vars(family._patience) for family in service.families if hasattr(family, "_patience")]
+    retries = [vars(family.retry) for family in service.families]
     before = [dict(retry) for retry in retries]
     for retry in retries:
         retry.update(call_seconds=2, total_seconds=5)
@@ -68,7 +68,7 @@ def hasty_with_providers(service: WorkerService) -> Iterator[None]:
 def patient_with_clouds(service: WorkerService, call_seconds: float | None = None) -> Iterator[None]:
     """Calls to the clouds of VMs are repeated for `PATIENCE`. The stack's own few seconds are over too soon for a test
     that looks at an action under way, if the machine is busy."""
-    retry = family_of(service, MciFamily)._patience
+    retry = family_of(service, MciFamily).retry
     before = dict(vars(retry))
     vars(retry).update(total_seconds=PATIENCE, call_seconds=call_seconds or retry.call_seconds)
     try:

@@ -1,7 +1,8 @@
-"""A family of the worker that is missing in another layer is named, with the list that lacks it."""
+"""A family of the worker that lacks something is told all of it, each with the place where it belongs."""
 
 from __future__ import annotations
 
+import re
 from logging import getLogger
 from pathlib import Path
 
@@ -9,37 +10,51 @@ import pytest
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+from domain import registry
 from domain.model import Grant, Request, WorkReport
-from domain.registry import KINDS
 from domain.statetable import Ruling
 from starter.families import EXTENSIONS
-from tests.cases import every_case
-from tests.chaos.families import STORIES
-from tests.records import FAMILIES as RECORDED
-from tests.registry import NAMES, module_of
-from tests.test_cli.test_demos import ELSEWHERE, TOLD
-from tests.test_store.tour import STORIES as TOURS
+from tests.registry import FILES_OF_FAMILY, NAMES, ROOT, missing_files, module_of
 from workers import families
 from workflows.action import ActionWorkflow
 from workflows.leases import calls
 from workflows.leases.actions import UpdateLease
 
-ROOT = Path(__file__).resolve().parent.parent
-FAMILIES = set(NAMES)
-LISTS = {
-    "starter/families.py": set(EXTENSIONS),
-    "tests/records/__init__.py": set(RECORDED) - {"kernel"},
-    "tests/chaos/families/__init__.py": {story.family for story in STORIES} - {"healing"},
-    "tests/test_store/tour.py": set(TOURS),
-    "tests/test_cli/test_demos.py": {*TOLD, *ELSEWHERE},
-    "docs/": {name for name in FAMILIES if (ROOT / "docs" / f"{name}.md").exists()},
-    "tests/": {name for name in FAMILIES if any((ROOT / "tests").glob(f"test_{name}*"))},
-}
+FAMILY_TABLE = re.compile(r"(?m)^\| family \|.*\n\|[ |-]*\n((?:\|.*\n)+)")
 
 
-@every_case("where", LISTS)
-def test_every_family_of_the_worker_is_in(where: str) -> None:
-    assert LISTS[where] == FAMILIES, where
+def test_every_family_of_the_worker_is_complete() -> None:
+    lacking = [sentence for family in NAMES for sentence in missing_files(family)]
+    lacking += [
+        f"{place}, which lists every family, has no {name}"
+        for place, names in _lists_of_families().items()
+        for name in NAMES
+        if name not in names
+    ]
+    lacking += [
+        f"family {name} has no demo: EXTENSION of starter/{name}/__init__.py"
+        for name, extension in EXTENSIONS.items()
+        if extension.demo is None
+    ]
+    assert not lacking, "\n".join(lacking)
+
+
+def _lists_of_families() -> dict[str, set[str]]:
+    """The registry, and the tables of docs/ that have a row for each family."""
+    places = {"FAMILIES of domain/registry.py": set(registry.FAMILIES)}
+    for page in (ROOT / "docs").glob("*.md"):
+        for number, rows in enumerate(FAMILY_TABLE.findall(page.read_text()), 1):
+            table = f"table {number} of docs/{page.name} whose first column is `family`"
+            places[table] = {row.split("|")[1].strip().lower() for row in rows.splitlines()}
+    return places
+
+
+def test_a_family_that_lacks_files_is_told_all_of_them(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "things.md").touch()
+    lacking = missing_files("things", tmp_path)
+    assert len(lacking) == len(FILES_OF_FAMILY) - 1
+    assert "family things has no tests/records/things.py: the function that records its histories" in lacking
 
 
 @pytest.mark.parametrize("package", ["tests.records", "tests.chaos.families"])
@@ -50,13 +65,9 @@ def test_a_family_without_a_module_among_the_tests_is_named(package: str) -> Non
 
 def test_the_registry_has_the_kinds_of_every_family() -> None:
     """And every hook is of a kind of its own family."""
-    assert {kind.name for family in families.FAMILIES for kind in family.kinds} == set(KINDS)
+    assert {kind.name for family in families.FAMILIES for kind in family.kinds} == set(registry.KINDS)
     strange = {family.name: set(family.hooks()) - {kind.name for kind in family.kinds} for family in families.FAMILIES}
     assert not any(strange.values()), strange
-
-
-def test_every_family_has_a_demo() -> None:
-    assert [name for name, face in EXTENSIONS.items() if face.demo is None] == []
 
 
 ACTIONS = [workflow for workflow in families.WORKFLOWS if issubclass(workflow, ActionWorkflow)]

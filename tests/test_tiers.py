@@ -7,19 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.cases import every_case
+from tests.registry import NAMES
 from tests.tiers import FAST, ROOT, SLOW, is_fast
 
 FILES = sorted((ROOT / "tests").rglob("test_*.py"))
-# Each family's actions, the store, pure rules; test_mci_prepare has the kill.
-PARTS = (
-    "test_mci_prepare",
-    "test_machines/test_life",
-    "test_leases/test_lives",
-    "test_edge/test_cloudlets",
-    "test_systems/test_fence",
-    "test_store/test_begin",
-    "test_statetable",
-)
+PARTS = ("test_mci_prepare", "test_store/test_begin", "test_statetable")  # a kill, the store, pure rules
 
 
 @every_case("file", FILES)
@@ -41,3 +33,10 @@ def test_every_name_of_a_tier_is_there_and_in_one_tier(entry: str) -> None:
 @every_case("name", PARTS)
 def test_every_part_of_the_program_has_tests_in_the_fast_tier(name: str) -> None:
     assert is_fast(ROOT / "tests" / f"{name}.py")
+
+
+@every_case("family", NAMES)
+def test_every_family_has_tests_in_the_fast_tier(family: str) -> None:
+    prefix = f"tests/test_{family}"
+    mine = [file for file in FILES if file.relative_to(ROOT).as_posix().startswith(prefix)]
+    assert any(map(is_fast, mine)), f"of {prefix}*, one file at least belongs to FAST of tests/tiers.py"

@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from activities.healing import InspectObject
 from activities.leftovers import FindLeftovers
 from activities.orphans import ProviderListing
 from activities.reads import ExamineRequest
+from activities.retry import ProviderRetry
 from activities.verify import AuditFunction
 from domain.companions import CompanionType
 from domain.kinds import Kind
@@ -35,9 +37,12 @@ class Family(ABC):
     queues: ClassVar[Sequence[str]] = ()  # besides the queues of actions and of clouds
 
     held_phases: ClassVar[Sequence[str]] = ()  # of actions that wait for a person to decide
+    pauses: ClassVar[ProviderRetry] = ProviderRetry()  # between tries of calls to its provider; NEARBY has shorter ones
 
     def __init__(self, context: WorkerContext) -> None:
         self.context = context
+        settings = context.settings
+        self.retry = replace(self.pauses, call_seconds=settings.call_timeout, total_seconds=settings.patience)
 
     @classmethod
     def served_queues(cls, settings: WorkerSettings) -> Sequence[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -15,7 +14,7 @@ from activities.leases import HostHandover, LeaseEventActivities, LeaseReadActiv
 from activities.leases.audit import LeaseAudit
 from activities.leases.listing import TenancyListing
 from activities.orphans import ProviderListing
-from activities.retry import NEARBY, ProviderRetry
+from activities.retry import NEARBY
 from activities.verify import AuditFunction
 from domain.companions import Companion, CompanionType
 from domain.leases import KINDS, names
@@ -63,6 +62,7 @@ class LeaseFamily(Family):
     kinds = KINDS
     workflows = (CreateLease, UpdateLease, StartLease, EndLease, DeleteLease, AnnounceEnd, ChangeHost)
     companion_workflows = (LeaseClock,)
+    pauses = NEARBY
 
     @classmethod
     def hooks(cls) -> HooksByKind:
@@ -73,11 +73,8 @@ class LeaseFamily(Family):
         # Without a real site: simulated, in the same database as the simulated clouds.
         self.hosts: HostSite = open_backend(context.connections, "hosts") or SimulatedHosts(context.cloud_database)
         self._store, self._reads = SqlLeaseSchedule(context.database), SqlLeaseViews(context.database)
-        self._patience = replace(
-            NEARBY, call_seconds=context.settings.call_timeout, total_seconds=context.settings.patience
-        )
         self._handover = HostHandover(
-            self._store, self.hosts, context.fence, self._patience, partial(start_action, context.client)
+            self._store, self.hosts, context.fence, self.retry, partial(start_action, context.client)
         )
 
     def activities(self) -> ActivitiesByQueue:
@@ -104,12 +101,7 @@ class LeaseFamily(Family):
 
     def listings(self) -> Sequence[ProviderListing]:
         """Hosts in the hands of reservations."""
-        settings = self.context.settings
-        return [
-            TenancyListing(
-                self.hosts, ProviderRetry(call_seconds=settings.call_timeout, total_seconds=settings.patience)
-            )
-        ]
+        return [TenancyListing(self.hosts, self.retry)]
 
     async def _list_clocks(self) -> AsyncIterator[Companion]:
         for pool, due in (await self._store.list_pools_with_events()).items():

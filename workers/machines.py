@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
 
 from activities.healing import InspectObject
-from activities.machines import HYPERVISOR_RETRY, MachineActivities
+from activities.machines import MachineActivities
 from activities.machines.listing import HypervisorListing
 from activities.machines.recyclebin import RecycleBinActivities
 from activities.orphans import ProviderListing
+from activities.retry import NEARBY
 from domain.companions import Companion, CompanionType
 from domain.machines import BIN_ROLE, EMPTY_BIN, HYPERVISOR_QUEUE, KINDS, LOOK_AGAIN_SIGNAL
 from domain.machines.messages import TenantRecycleBin
@@ -35,6 +35,7 @@ class MachineFamily(Family):
     workflows = (OperateObject, WorkOnNode)
     companion_workflows = (EmptyBin,)
     queues = (HYPERVISOR_QUEUE,)
+    pauses = NEARBY
 
     @classmethod
     def hooks(cls) -> HooksByKind:
@@ -47,8 +48,7 @@ class MachineFamily(Family):
         self.hypervisor: Hypervisor = open_backend(context.connections, "hypervisor") or SimulatedHypervisor(
             context.cloud_database, latency=settings.simulated_latency, jitter=settings.simulated_jitter
         )
-        self._patience = replace(HYPERVISOR_RETRY, call_seconds=settings.call_timeout, total_seconds=settings.patience)
-        self._activities = MachineActivities(context.inventory, self.hypervisor, context.fence, self._patience)
+        self._activities = MachineActivities(context.inventory, self.hypervisor, context.fence, self.retry)
         self._bin = SqlRecycleBin(context.database)
 
     def activities(self) -> ActivitiesByQueue:
@@ -69,7 +69,7 @@ class MachineFamily(Family):
 
     def listings(self) -> Sequence[ProviderListing]:
         """What exists at the hypervisor."""
-        return [HypervisorListing(self.hypervisor, self._patience)]
+        return [HypervisorListing(self.hypervisor, self.retry)]
 
     def companions(self) -> Sequence[CompanionType]:
         """Declares a clock per tenant with entries in the recycle bin."""

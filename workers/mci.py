@@ -17,7 +17,6 @@ from activities.mci.vms import VmActivities
 from activities.orphans import ProviderListing
 from activities.pollers import PollerCheck
 from activities.reads import ExamineRequest
-from activities.retry import ProviderRetry
 from domain.faults import VERBS_OUTSIDE_WILDCARD
 from domain.mci import KINDS
 from domain.mci.tables import MciPhase
@@ -49,22 +48,19 @@ class MciFamily(Family):
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
         self._store = SqlMciStore(context.database)
-        self._patience = ProviderRetry(
-            call_seconds=context.settings.call_timeout, total_seconds=context.settings.patience
-        )
-        self._listing = VmListing(context.clouds, context.permits, self._patience, self._list_places)
+        self._listing = VmListing(context.clouds, context.permits, self.retry, self._list_places)
         pollers = PollerCheck(context.client, context.serving)
         self._records = MciRecordActivities(self._store, context.connections, context.settings.max_vms, pollers)
 
     def activities(self) -> ActivitiesByQueue:
         context = self.context
-        reach = (context.clouds, context.permits, context.fence, self._patience)
+        reach = (context.clouds, context.permits, context.fence, self.retry)
         vms = VmActivities(context.inventory, self._store, *reach)
         places = PlaceActivities(self._store, *reach)
         surveys = SurveyActivities(
-            self._store, context.clouds, context.permits, self._patience, context.inventory, self._listing
+            self._store, context.clouds, context.permits, self.retry, context.inventory, self._listing
         )
-        orphans = IdentifyOrphanActivities(context.clouds, context.permits, self._patience)
+        orphans = IdentifyOrphanActivities(context.clouds, context.permits, self.retry)
         on_clouds: list[Callable[..., Any]] = [
             *(vms.operate_vms, vms.settle_vms, vms.forget_vms, surveys.survey_place),
             *(places.validate_place, places.prepare_place, places.release_place, orphans.identify_orphan),

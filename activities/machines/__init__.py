@@ -9,9 +9,9 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence
-from activities.machines.orders import HYPERVISOR_RETRY, HypervisorCalls
+from activities.machines.orders import HypervisorCalls
 from activities.machines.runner import REFUSED_BY_HYPERVISOR, ObjectRunner
-from activities.retry import ProviderRetry
+from activities.retry import NEARBY, ProviderRetry
 from domain.errors import ProviderError, format_one_line
 from domain.machines.messages import HypervisorResult, HypervisorTask, MachinesOnNode
 from domain.machines.ports import Hypervisor, expected_state
@@ -20,14 +20,14 @@ from domain.model import Grant, ObjectView, ReadQuery
 from domain.paths import name_of
 from domain.ports import Inventory
 
-__all__ = ["HYPERVISOR_RETRY", "MachineActivities"]
+__all__ = ["MachineActivities"]
 
 
 class MachineActivities:
     """Carries out actions of the machines family at the hypervisor."""
 
     def __init__(
-        self, inventory: Inventory, hypervisor: Hypervisor, fence: Fence, patience: ProviderRetry = HYPERVISOR_RETRY
+        self, inventory: Inventory, hypervisor: Hypervisor, fence: Fence, patience: ProviderRetry = NEARBY
     ) -> None:
         self._inventory = inventory
         self._hypervisor = hypervisor

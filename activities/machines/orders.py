@@ -22,7 +22,6 @@ REMOVING_VERB_OF_KIND = {
     for kind, verbs in STATE_AFTER_VERB.items()
     if verbs
 }  # the order that removes an object of each kind, and has no effect on an absent one
-HYPERVISOR_RETRY = ProviderRetry(first_pause=0.1, longest_pause=10.0)  # a hypervisor is nearer than a cloud
 
 
 @dataclass(frozen=True)

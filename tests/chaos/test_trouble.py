@@ -34,9 +34,12 @@ from tests.chaos.trouble import (
 from tests.chaos.world import World, world
 from tests.patience import PATIENCE
 from tests.test_platform.postgres import Postgres
+from workers.families import FAMILIES
+from workers.family import Family
 
 ALL = tuple(dict.fromkeys(story.family for story in STORIES))
-WITH_FAULTS = ("mci", "leases", "machines")  # whose world outside follows the fault script
+# Families whose provider follows the fault script.
+WITH_FAULTS = tuple(family.name for family in FAMILIES if family.fault_verbs is not Family.fault_verbs)
 SHARE = 0.025  # of the long run's time, for each of these faults
 PLAIN = [story for story in STORIES if story.result == "succeeded" and story.plain]
 

@@ -59,6 +59,7 @@ class World:
     server: embedded.EmbeddedServer
     client: Client
     cloud: SimulatedCloud
+    cloud_database: Database  # of all simulated providers
     hypervisor: SimulatedHypervisor
     crms: Crms
     forkserver: ForkServer
@@ -238,6 +239,7 @@ async def world(home: Path, workers: ForkServer | None = None, **settings: str) 
             server,
             await connect_temporal(home, temporal_plugin()),
             cloud,
+            clouds,
             hypervisor,
             Crms(home),
             opened,

@@ -9,10 +9,11 @@ from starter.errors import ExitCode
 from tests.registry import NAMES
 from tests.test_cli.shell import Cli
 
-TOLD = {
-    "machines": ("migrate", "DESTROYED", "refused", "What to try next"),
-    "leases": ("refused", "a host fails", "TERMINATED", "What to try next"),
-    "systems": ("dropped: 0", "degraded", "stable", "refused", "What to try next"),
+EVERY_DEMO = ("What to try next",)
+TOLD = {  # and what else a family's demo says
+    "machines": ("migrate", "DESTROYED", "refused"),
+    "leases": ("refused", "a host fails", "TERMINATED"),
+    "systems": ("dropped: 0", "degraded", "stable", "refused"),
 }
 
 
@@ -23,4 +24,4 @@ ELSEWHERE = {"mci": "tests/test_cli/test_running.py", "edge": "tests/test_edge/t
 async def test_a_demo_tells_its_story(cli: Cli, asking: ActionClient, family: str) -> None:
     ran = await cli(f"demo {family}")
     assert ran.code == ExitCode.DONE, ran.out + ran.err
-    assert [words for words in TOLD[family] if words not in ran.out] == []
+    assert [words for words in (*EVERY_DEMO, *TOLD.get(family, ())) if words not in ran.out] == []

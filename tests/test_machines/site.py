@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from activities.machines import HYPERVISOR_RETRY as PROVIDER_PATIENCE
 from activities.machines import MachineActivities
 from activities.machines.listing import HypervisorListing
 from activities.orphans import OrphanActivities
+from activities.retry import NEARBY
 from client.actions import ActionClient, Ticket
 from domain.faults import Fault
 from domain.machines.messages import HypervisorResult, HypervisorTask
@@ -170,7 +170,7 @@ class MachineSite:
 
     async def discarding(self, grant: Grant, hypervisor: Hypervisor | None = None) -> str:
         """The activity of an action that removes an orphan, as a worker runs it."""
-        listing, context = HypervisorListing(hypervisor or self.hypervisor, PROVIDER_PATIENCE), self.service.context
+        listing, context = HypervisorListing(hypervisor or self.hypervisor, NEARBY), self.service.context
         work = OrphanActivities(context.inventory, [listing], context.fence)
         return await activity_environment().run(work.remove_orphan, grant)
 

@@ -22,6 +22,7 @@ from domain.model import (
     Request,
     TargetLanding,
 )
+from domain.paths import kind_of
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.mci.inventory import SqlMciStore
@@ -53,6 +54,8 @@ def claim(
 
 
 class StoreDriver:
+    """An inventory of its own, with the hooks of every family."""
+
     def __init__(self, url: str) -> None:
         self.database = Database(url)
         self.hooks = dict(HOOKS)
@@ -76,7 +79,7 @@ class StoreDriver:
         """Begin, which must succeed; a creation goes on until its VMs are there."""
         admission = await self.begin(path, action, run, **request)
         assert admission.grant, admission
-        of_vms = path.startswith("ns:") and action == "create"
+        of_vms = kind_of(path) == "mci" and action == "create"
         return await self.born(admission.grant) if of_vms else admission.grant
 
     async def born(self, grant: Grant) -> Grant:

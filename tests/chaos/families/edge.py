@@ -337,3 +337,14 @@ STORIES = (
     story("policy follows demand", CLUSTER, follow, IN_CLUSTER, policy, status="Ready", told=("create", "update"),
           plain=False),
 )  # fmt: skip
+# Together these pass through every activity of the family.
+COVERING = {
+    "CRM comes back",
+    "cluster cancel",
+    "CRM with a token comes back",
+    "maintenance",
+    "late answer",
+    "dead webhook",
+    "answer by the link",
+    "policy create",
+}

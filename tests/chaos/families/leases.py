@@ -13,11 +13,9 @@ from domain.leases.messages import DesiredHolding, LeaseView
 from domain.leases.names import READ_LEASE
 from domain.model import ActionResult, Outcome, ReadQuery
 from providers.leases.hosts import SimulatedHosts
-from store.engine import Database
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
 from tests.patience import PATIENCE
-from workers.settings import WorkerSettings
 
 ROOT = "project:{ns}:lease:l1"
 
@@ -96,11 +94,8 @@ async def until(world: World, path: str, true: Callable[[LeaseView], bool]) -> O
 
 async def orders(world: World, path: str) -> list[str]:
     """What was done to the hosts of the lease's reservation: orders that had an effect."""
-    books = Database(WorkerSettings(home=world.home).cloud_database_url())
-    try:
-        return ["order"] * await SimulatedHosts(books).count_effective_orders(f"{path}:reservation:r1")
-    finally:
-        books.close()
+    done = await SimulatedHosts(world.cloud_database).count_effective_orders(f"{path}:reservation:r1")
+    return ["order"] * done
 
 
 async def orphan_removed(world: World, path: str) -> Outcome:
@@ -115,11 +110,7 @@ async def orphan_removed(world: World, path: str) -> Outcome:
         whole=True,
         size=ResourceSize(1, 1, 1),
     )
-    books = Database(WorkerSettings(home=world.home).cloud_database_url())
-    try:
-        await SimulatedHosts(books).set_reservation_hosts(holding)
-    finally:
-        books.close()
+    await SimulatedHosts(world.cloud_database).set_reservation_hosts(holding)
     return await world.do(reservation, "discard", spec={"place": "hosts"})
 
 
@@ -148,3 +139,5 @@ STORIES = (
         status="DOWN",
     ),
 )
+# Together these pass through every activity of the family.
+COVERING = {"slow start", "delete"}

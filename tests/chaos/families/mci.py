@@ -194,3 +194,14 @@ STORIES = (
     story("orphan adopted", orphan_adopted, (created,), plain=False),
     story("reconcile", reconciled, (created,), effects=1, status="Running:6 (R:6/6)"),
 )
+# Together these pass through every activity of the family.
+COVERING = {
+    "orphan removed",
+    "orphan adopted",
+    "rollback",
+    "reconcile",
+    "delete by force",
+    "made to make way",
+    "withdraw",
+    "continue",
+}

@@ -7,10 +7,8 @@ from typing import Any
 from domain.model import Outcome
 from domain.services.ports import ServiceOrder
 from providers.services.ledger import BackendLedger
-from store.engine import Database
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
-from workers.settings import WorkerSettings
 
 ROOT = "system:{ns}"
 RUN: dict[str, Any] = {"command": ["run"]}
@@ -76,12 +74,8 @@ async def take_over(world: World, path: str) -> Outcome:
 async def orphan_removed(world: World, path: str) -> Outcome:
     """A service that no record knows, because its order was late: an action of its own removes it."""
     late, generation = f"{path}:late", 2 * (await world.see(path)).epoch + 1
-    books = Database(WorkerSettings(home=world.home).cloud_database_url())
-    try:
-        order = ServiceOrder(late, generation, {"instances": 1, **RUN})
-        await BackendLedger("simulated", books).record_service_orders([order])
-    finally:
-        books.close()
+    order = ServiceOrder(late, generation, {"instances": 1, **RUN})
+    await BackendLedger("simulated", world.cloud_database).record_service_orders([order])
     return await world.do(late, "discard", spec={"place": "simulated"})
 
 
@@ -113,3 +107,5 @@ STORIES = (
     story("orphan removed", orphan_removed, created, on=f"{ROOT}:late", status="None", plain=False),
     story("takeover", take_over, created, deployed, status="None", plain=False),
 )
+# Together these pass through every activity of the family.
+COVERING = {"create", "takeover", "roll back", "teardown too late"}
