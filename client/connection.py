@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -14,10 +13,10 @@ from temporalio.envconfig import ClientConfig as Profiles
 from temporalio.runtime import Runtime
 from temporalio.service import KeepAliveConfig
 
+from client.homefiles import read_embedded_options
 from domain.errors import Category, Refused
 
 DEFAULT_ADDRESS = "127.0.0.1:7233"
-EMBEDDED_FILE = "embedded.json"
 # Only an unanswered ping reveals a network that drops packets; by default that takes 45 s. A server
 # disconnects a client that pings more often than every 10 s (`frontend.keepAliveMinTime`), and calls in flight fail
 # with it: on a busy machine pings come unevenly and answers late, so neither number is as small as it could be.
@@ -75,15 +74,6 @@ def _check_certificate(config: dict[str, Any]) -> None:
 
 def _config_file() -> str:
     return os.environ.get("TEMPORAL_CONFIG_FILE") or "temporal.toml (TEMPORAL_CONFIG_FILE)"
-
-
-def read_embedded_options(home: Path) -> dict[str, Any]:
-    """Returns the address and Web UI that the embedded server wrote to its file; empty if there is none."""
-    try:
-        document: dict[str, Any] = json.loads((home / EMBEDDED_FILE).read_text())
-    except (OSError, ValueError):
-        return {}
-    return document
 
 
 async def connect_temporal(

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
+from client.homefiles import GATEWAY_FILE
 from domain import wire
 from domain.errors import Category, Refused
 
-GATEWAY_FILE = "gateway.json"
 PROBLEM_PREFIX = "urn:ratchet:"
 READS_PATH = "/v1/reads"
 _WORKERS_OWN = {wire.READ_STORE}  # `starter doctor` asks it to learn which store the workers use

@@ -10,11 +10,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from activities.proofs import PROOF_SECONDS, ProofSigner
+from client.homefiles import LOGIN_FILE
 from domain.errors import Category, Refused
 from domain.identities import Session
 from domain.message import FrozenModel
 
-LOGIN_FILE = "login.json"
 HINT = "log in again: starter login"
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 from pathlib import Path
 from typing import TypeVar
 
 from activities.proofs import PROOF_SECONDS, ProofSigner
 from client.login import load_session_signer
+from client.reading import user_name
 from client.settings import ClientSettings
 from domain.errors import Category, Refused
 from domain.identities import Login
@@ -81,11 +81,3 @@ def make_message_signer(settings: ClientSettings, namespace: str) -> MessageSign
     if signer is None and settings.uses_login:
         signer = load_session_signer(settings.home, namespace)
     return KeyMessageSigner(signer) if signer else MessageSigner(settings.subject or user_name())
-
-
-def user_name() -> str:
-    """Returns the user's name, from the operating system."""
-    try:
-        return getpass.getuser()[:100]
-    except (KeyError, OSError):  # a container's user often has no name
-        return ""

@@ -8,7 +8,7 @@ import math
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from typing import Self, TypeVar
@@ -27,21 +27,20 @@ from client.connect_errors import is_refused_payload, refused_payload_error
 from client.errors import AnswerTooLarge, NoWorker, Unanswered
 from client.gateway import GatewayReader
 from client.message_signer import MessageSigner, VouchingMessageSigner
+from client.reading import READ_SECONDS, Queries
 from domain import wire
 from domain.identities import Login
 from domain.message import SignedMessage
-from domain.model import HistoryLine, HistoryView, ObjectsView, ObjectView, ReadQuery, Request
+from domain.model import Request
 
 T = TypeVar("T", bound=BaseModel)
 Q = TypeVar("Q", bound=BaseModel)
 
-READ_SECONDS = 10
-PAGE_SIZE = 500  # objects in one answer: Temporal's limit is 2 MB
 POLLERS_TRUSTED_SECONDS = 10  # how long a worker counts as polling once seen: the check costs a tenth of a request
 POLLERS_SECONDS = 2  # Temporal lists a new worker only after a while
 
 
-class WorkerQueries:
+class WorkerQueries(Queries):
     """Reads the inventory: through the gateway of `starter up` if there is one, else through a worker."""
 
     def __init__(self, client: Client, message_signer: MessageSigner | None = None) -> None:
@@ -104,32 +103,6 @@ class WorkerQueries:
         other = copy.copy(self)
         other.message_signer = VouchingMessageSigner(self.message_signer, caller, login)
         return other
-
-    async def read_object(self, path: str) -> ObjectView:
-        """Reads one object; Refused if it does not exist."""
-        return await self.run_query(wire.READ_OBJECT, ReadQuery(path=path), ObjectView)
-
-    async def read_history(self, path: str, limit: int = 100) -> list[HistoryLine]:
-        """Reads the last changes of an object, oldest first."""
-        return (await self.run_query(wire.READ_HISTORY, ReadQuery(path=path, limit=limit), HistoryView)).lines
-
-    async def iterate_objects(self, kind: str, prefix: str = "") -> AsyncIterator[ObjectView]:
-        """Iterates over all objects of a kind at or below a path, page by page."""
-        after, size = "", PAGE_SIZE
-        while True:
-            query = ReadQuery(kind=kind, path=prefix, after=after, limit=size)
-            try:
-                page = await self.run_query(wire.READ_OBJECTS, query, ObjectsView)
-            except AnswerTooLarge:
-                if size == 1:
-                    raise
-                size = max(1, size // 8)
-                continue
-            for view in page.objects:
-                yield view
-            if not page.after:
-                return
-            after = page.after
 
     async def check_polled(self, queue: str) -> None:
         """Raises NoWorker if no worker polls the queue: better than waiting for ever."""

@@ -11,8 +11,9 @@ from temporalio.client import Client
 from client import tracing
 from client.actions import ActionClient
 from client.connect_errors import translate_errors, unreachable_at_address
-from client.connection import connect_temporal, connection_options, read_embedded_options
+from client.connection import connect_temporal, connection_options
 from client.gateway import GatewayReader, find_gateway
+from client.homefiles import read_embedded_options
 from client.message_signer import make_message_signer
 from client.payloads import PayloadPlugin, data_converter
 from client.settings import ClientSettings, load_settings

@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 import workers.families  # noqa: F401  it knows the families' tables
 from client import admission as client_admission
-from client import queries, takeover
+from client import reading, takeover
 from docs import descriptions
 from docs import refusals as in_code
 from domain import errors, faults, limits, metrics, paths, registry, rendering, wire
@@ -98,7 +98,7 @@ def size_limits_table() -> str:
             (f"{limits.FAILURES_SHOWN}", "failed VMs listed in an outcome; the inventory has all of them"),
             (f"{client_admission.ADMISSION_SECONDS} s", "until the CLI reports that no worker has answered a request"),
             (f"{calls.HEARTBEAT.seconds} s", "until Temporal notices that a worker died during a call"),
-            (f"{queries.READ_SECONDS} s", "until a read that a frozen or dead worker took is sent once more"),
+            (f"{reading.READ_SECONDS} s", "until a read that a frozen or dead worker took is sent once more"),
             (
                 f"{admission.FORCE_TIMEOUT.seconds} s",
                 "that `--force` waits for the actions below the object to clean up",

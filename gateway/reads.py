@@ -17,7 +17,7 @@ from activities.refusals import refusal_of_error
 from client.actions import ActionClient, Ticket
 from client.errors import Unanswered
 from client.message_signer import MessageSigner, VouchingMessageSigner
-from client.queries import READ_SECONDS
+from client.reading import READ_SECONDS
 from domain import wire
 from domain.access import Subject
 from domain.errors import Refused, StoreUnavailable

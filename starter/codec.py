@@ -27,7 +27,8 @@ async def codec(*, port: CodecPort = 8234, origin: Origin = "") -> ExitCode:
     """
     from client import encryption
     from client.codec import CodecServer, load_codec_token, serve_in_threads
-    from client.connection import connection_options, read_embedded_options
+    from client.connection import connection_options
+    from client.homefiles import read_embedded_options
     from client.stopsignals import make_stop_event
 
     settings = load_settings()

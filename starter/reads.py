@@ -1,4 +1,4 @@
-"""Commands that read: get, status, list, history, locks. Every read goes through Temporal to a worker."""
+"""Commands that read: get, status, list, history, locks. The gateway of `starter up` answers, or else a worker."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from starter.errors import ExitCode
 from starter.extensions import FormatDocument
 from starter.naming import possible_paths, prefix_to_list
 from starter.output import Output, Sheet, align_columns, format_time, format_yaml, print_sheet
-from starter.session import open_client
+from starter.session import open_reader
 
 if TYPE_CHECKING:
-    from client.actions import ActionClient
+    from client.reading import Queries
 
 HEADINGS = ("NAME", "STATUS", "TARGET", "PLACE", "CHANGED", "ERROR")
 
@@ -30,7 +30,7 @@ async def locate_object(text: str) -> str:
     paths = possible_paths(text)
     if len(paths) == 1:
         return paths[0]
-    async with open_client() as client:
+    async with open_reader() as client:
         there = [path for path in paths if await _exists(client, path)]
     if len(there) == 1:
         return there[0]
@@ -42,7 +42,7 @@ async def locate_object(text: str) -> str:
     )
 
 
-async def _exists(client: ActionClient, path: str) -> bool:
+async def _exists(client: Queries, path: str) -> bool:
     try:
         await _read_object(client, path)
     except Refused as refused:
@@ -54,7 +54,7 @@ async def _exists(client: ActionClient, path: str) -> bool:
 
 async def print_object(path: str, output: Output) -> ExitCode:
     """Prints everything stored about one object."""
-    async with open_client() as client:
+    async with open_reader() as client:
         view = await _read_object(client, path)
     if output != "table":
         print_sheet(_objects_sheet([view], path, object_data(view)), output)
@@ -72,7 +72,7 @@ async def print_status(
     kind: registry.Kind, path: str, output: Output, document: FormatDocument | None = None
 ) -> ExitCode:
     """Prints an object and its members, as the family's document or as a table."""
-    async with open_client() as client:
+    async with open_reader() as client:
         view = await _read_object(client, path)
         members = [view async for view in client.iterate_objects(kind.member, path)] if kind.member else []
     data = document(view, members) if document else view.model_dump(mode="json")
@@ -92,7 +92,7 @@ def _headline_of_view(view: ObjectView) -> str:
 async def print_objects(kind: registry.Kind, where: str, limit: int, output: Output) -> ExitCode:
     """Lists objects of a kind by path. It says so if there are more than the limit."""
     found: list[ObjectView] = []
-    async with open_client() as client:
+    async with open_reader() as client:
         async for view in client.iterate_objects(kind.name, prefix_to_list(where, kind)):
             if len(found) == limit:
                 terminal.print_message(f"cut at {limit}: there are more; raise --limit or narrow --prefix")
@@ -106,7 +106,7 @@ async def print_objects(kind: registry.Kind, where: str, limit: int, output: Out
 
 async def print_history(path: str, limit: int, output: Output) -> ExitCode:
     """Prints an object's history, oldest first."""
-    async with open_client() as client:
+    async with open_reader() as client:
         lines = await client.read_history(path, limit)
         if not lines:
             await _read_object(client, path)  # not found is not the same as nothing happened
@@ -129,7 +129,7 @@ async def print_history(path: str, limit: int, output: Output) -> ExitCode:
 
 async def print_locks(path: str, output: Output) -> ExitCode:
     """Prints the locks at or below a path, or all of them."""
-    async with open_client() as client:
+    async with open_reader() as client:
         held = (await client.run_query(wire.READ_LOCKS, ReadQuery(path=path), LocksView)).locks
     cells = [(lock.path, lock.mode, lock.action, lock.owner, format_time(lock.since)) for lock in held]
     data, names = [lock.model_dump(mode="json") for lock in held], [lock.path for lock in held]
@@ -143,7 +143,7 @@ def object_data(view: ObjectView) -> dict[str, Any]:
     return view.model_dump(mode="json", exclude={"members"}) | shown
 
 
-async def _read_object(client: ActionClient, path: str) -> ObjectView:
+async def _read_object(client: Queries, path: str) -> ObjectView:
     return await client.read_object(path)
 
 

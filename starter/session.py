@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
+
+from client.reading import GatewayQueries, Queries, find_own_gateway, user_name
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -25,6 +28,18 @@ async def open_client() -> AsyncIterator[ActionClient]:
 
     async with connect(trace=COMMAND_NAME.get()) as asking:
         yield asking
+
+
+@asynccontextmanager
+async def open_reader() -> AsyncIterator[Queries]:
+    """Yields what answers reads: the gateway of `starter up`, which needs no connection to Temporal; else a client."""
+    gateway = None if _SHARED_CLIENT.get() else find_own_gateway(os.environ)
+    async with AsyncExitStack() as stack:
+        if gateway is None:
+            yield await stack.enter_async_context(open_client())
+        else:
+            name = os.environ.get("RATCHET_SUBJECT") or user_name()
+            yield GatewayQueries(gateway, name, lambda: stack.enter_async_context(open_client()))
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from client.connection import EMBEDDED_FILE
+from client.homefiles import EMBEDDED_FILE
 from domain.errors import Refused
 from providers.sockets import OUR_PORTS, find_free_port
 from workers import embedded

@@ -15,7 +15,8 @@ from activities.access import RefusalLineBudget, claimed_sender
 from activities.oidc import OidcVerifier
 from activities.proofs import ProofSigner, ProofVerifier, generate_key_pair
 from client.actions import ActionClient
-from client.login import LOGIN_FILE, StoredLogin, load_session_signer, save_login
+from client.homefiles import LOGIN_FILE
+from client.login import StoredLogin, load_session_signer, save_login
 from client.message_signer import KeyMessageSigner
 from domain import wire
 from domain.access import AccessPolicy

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from client.connection import EMBEDDED_FILE, read_embedded_options
+from client.homefiles import EMBEDDED_FILE, read_embedded_options
 from domain.errors import Category, Refused
 
 LOCK_FILE = "up.lock"

@@ -22,7 +22,7 @@ from typing import IO
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from client.connection import EMBEDDED_FILE
+from client.homefiles import EMBEDDED_FILE
 from domain import wire
 from domain.errors import Category, Refused
 from providers.sockets import find_free_port as find_free_port  # for those who start processes of their own

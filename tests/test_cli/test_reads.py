@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from client import queries
+from client import reading
 from client.actions import ActionClient
 from domain import registry, rendering
 from domain.paths import expand_path
@@ -91,7 +91,7 @@ async def test_the_status_is_a_table_of_its_vms_for_people(cli: Cli, mci: str) -
 async def test_every_page_is_listed_and_a_cut_is_said(
     cli: Cli, mci: str, ns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "PAGE_SIZE", 2)
+    monkeypatch.setattr(reading, "PAGE_SIZE", 2)
     everything = await cli(f"list vm --prefix {mci} -o name")
     assert len(everything.out.splitlines()) == 6
     assert everything.err == ""

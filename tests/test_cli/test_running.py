@@ -14,7 +14,7 @@ from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 
 from client.actions import ActionClient
-from client.connection import EMBEDDED_FILE, read_embedded_options
+from client.homefiles import EMBEDDED_FILE, read_embedded_options
 from domain import registry, wire
 from starter.errors import ExitCode
 from tests.patience import PATIENCE

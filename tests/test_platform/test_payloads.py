@@ -32,7 +32,7 @@ from client.encryption import (
     seal_of_context,
 )
 from client.payloads import data_converter, tolerant_converter
-from client.queries import PAGE_SIZE
+from client.reading import PAGE_SIZE
 from domain import wire
 from domain.errors import Refused
 from domain.limits import MAX_PAYLOAD_BYTES

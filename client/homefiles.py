@@ -1,0 +1,20 @@
+"""The files by which commands of one home folder find what runs there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+EMBEDDED_FILE = "embedded.json"  # the Temporal server of `starter up`
+GATEWAY_FILE = "gateway.json"  # its gateway
+LOGIN_FILE = "login.json"  # the session of `starter login`
+
+
+def read_embedded_options(home: Path) -> dict[str, Any]:
+    """Returns the address and Web UI that the embedded server wrote to its file; empty if there is none."""
+    try:
+        document: dict[str, Any] = json.loads((home / EMBEDDED_FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return document
