@@ -19,7 +19,8 @@ from temporalio.service import RPCError
 from activities.refusals import refusal_of_error
 from activities.runs import describe_run, find_reset_run
 from client.admission import ADMISSION_SECONDS, ActionStarter
-from client.errors import Unanswered
+from client.connect_errors import is_outage, to_unreachable
+from client.errors import Unanswered, Unreachable
 from client.launching import Ticket, workflow_id
 from client.message_signer import MessageSigner
 from client.outcomes import minimal_outcome, outcome_of_failure
@@ -57,7 +58,7 @@ class ActionClient(ActionStarter):
         """Starts an action and waits until it is admitted or refused. Temporal itself refuses a busy object."""
         registry.parse_spec(request)
         request = self.message_signer.sign(request, OWN_ACTION)
-        await self.check_polled(wire.ACTIONS_QUEUE)
+        await self._check_served()
         try:
             try:
                 return await self.start_action(request)
@@ -140,6 +141,15 @@ class ActionClient(ActionStarter):
         """Asks the running action to clean up and end; `path` is its workflow ID. A worker asks the policy first."""
         order = CancelOrder(path=wire.object_path_of(path), workflow=path, run=run)
         await self.run_query(wire.CANCEL_ACTIVITY, order, CancelOrder)
+
+    async def _check_served(self) -> None:
+        """Raises Unreachable if no worker polls for actions, or Temporal does not answer: nothing was started."""
+        try:
+            await self.check_polled(wire.ACTIONS_QUEUE)
+        except RPCError as error:
+            if not is_outage(error):
+                raise
+            raise Unreachable(f"{to_unreachable(error, self.client.namespace)}; nothing was started") from error
 
     async def _handle_busy_object(self, request: Request) -> Ticket:
         """Handles an object with a running action: ours from an earlier try, one to preempt, or a conflict."""

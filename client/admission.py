@@ -6,12 +6,17 @@ import asyncio
 import uuid
 from contextlib import suppress
 
-from temporalio.client import WorkflowContinuedAsNewError, WorkflowFailureError, WorkflowHandle
+from temporalio.client import (
+    RPCTimeoutOrCancelledError,
+    WorkflowContinuedAsNewError,
+    WorkflowFailureError,
+    WorkflowHandle,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.refusals import refusal_of_error
-from client.connect_errors import is_refused_payload, refused_payload_error
-from client.errors import NoWorker, Unanswered
+from client.connect_errors import is_outage, is_refused_payload, refused_payload_error, to_unreachable
+from client.errors import LostAnswer, NoWorker, Unanswered
 from client.launching import (
     CLOSED_ERROR,
     CLOSING_ERROR,
@@ -61,11 +66,16 @@ class ActionStarter(WorkerQueries):
             )
         except TimeoutError as error:
             raise _unanswered_error(request) from error
+        except RPCTimeoutOrCancelledError as error:  # how the SDK reports a connection that breaks during an update
+            raise LostAnswer(request.action, request.path, "the connection broke") from error
         except RPCError as error:
             if message_contains(error, CLOSED_ERROR):
                 await self._raise_refused_payload(request, mark)
             if not message_contains(error, *STARTED_ANYWAY_ERRORS):
-                raise
+                if not is_outage(error):
+                    raise
+                lost = str(to_unreachable(error, self.client.namespace))
+                raise LostAnswer(request.action, request.path, lost) from error
             return await self._resend_admission_update(request, mark)
         finally:
             run = await started_run_id(operation)

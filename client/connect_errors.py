@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.client import RPCTimeoutOrCancelledError, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.encryption import RefusedPayload, UnreadablePayload
-from client.errors import Unreachable
+from client.errors import Unanswered, Unreachable
 from domain import wire
 from domain.errors import Category, Refused, format_one_line
 
@@ -149,6 +149,8 @@ def translate_errors(namespace: str) -> Iterator[None]:
         yield
     except RPCError as error:
         raise to_unreachable(error, namespace) from error
+    except RPCTimeoutOrCancelledError as error:
+        raise Unanswered("the connection to Temporal broke before it answered") from error
     except RefusedPayload as error:
         why, hint = (
             f"an answer is refused: {error}",

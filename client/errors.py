@@ -35,6 +35,18 @@ class Unanswered(Unreachable):
     headline = "no answer yet"
 
 
+class LostAnswer(Unanswered):
+    """Temporal was lost after the request was sent, before it said whether the action began."""
+
+    headline = "no answer: it is not known whether the action began"
+
+    def __init__(self, action: str, path: str, reason: str) -> None:
+        super().__init__(
+            f"Temporal was lost while {action} of {path} was asked for: {reason}",
+            f"when Temporal is back, see whether it runs: starter explain {path}; if it does not, ask again",
+        )
+
+
 class LostContact(Unreachable):
     """Temporal was lost while somebody waited for an action. The action goes on."""
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from temporalio.client import Client
+from temporalio.runtime import Runtime
 
 from client import tracing
 from client.actions import ActionClient
@@ -22,13 +23,15 @@ CONNECT_SECONDS = 5
 
 
 @asynccontextmanager
-async def connect(settings: ClientSettings | None = None, trace: str = "client") -> AsyncIterator[ActionClient]:
+async def connect(
+    settings: ClientSettings | None = None, trace: str = "client", runtime: Runtime | None = None
+) -> AsyncIterator[ActionClient]:
     """Connects a client, or raises Unreachable. Without settings, those of the environment are used.
 
     Temporal's errors leave the block as ours. `trace` names the block in a trace.
     """
     settings = settings or load_settings(ClientSettings)
-    temporal = await _connect_client(settings)
+    temporal = await _connect_client(settings, runtime)
     address = temporal.service_client.config.target_host
     client = ActionClient(temporal, find_web_ui(settings, address), make_message_signer(settings, temporal.namespace))
     if gateway := find_gateway(settings.home, address, temporal.namespace):
@@ -44,13 +47,13 @@ def find_web_ui(settings: ClientSettings, address: str) -> str:
     return (settings.ui_url or own).rstrip("/")
 
 
-async def _connect_client(settings: ClientSettings) -> Client:
+async def _connect_client(settings: ClientSettings, runtime: Runtime | None) -> Client:
     address = connection_options(settings.home)["target_host"]
     # Only the converter, not the workers' plugin: that would import every workflow.
     plugin = PayloadPlugin("ratchet-client", data_converter=data_converter(settings))
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            return await connect_temporal(settings.home, *tracing.tracing_plugins(settings), plugin)
+            return await connect_temporal(settings.home, *tracing.tracing_plugins(settings), plugin, runtime=runtime)
     except TimeoutError as error:
         raise unreachable_at_address(address, f"no answer in {CONNECT_SECONDS} s") from error
     except (RuntimeError, ValueError) as error:

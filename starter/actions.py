@@ -64,8 +64,9 @@ async def run_action(
         if not options.yes and not await confirm_request(client, kind, request):
             terminal.print_message("not confirmed: nothing was changed")
             return ExitCode.FAILED
-        async with waiting_with_timeout(path, seconds):
+        async with waiting_with_timeout(path, seconds, admitted=False) as waiting:
             ticket = await client.request_action(request)
+            waiting.admitted = True
             if ticket.admission.refusal:
                 raise ticket.admission.refusal.to_error()
             return await _follow_ticket(client, ticket, options)
@@ -119,7 +120,7 @@ async def cancel_action(path: str, seconds: float | None, output: Output) -> Exi
 def print_outcome(outcome: Outcome, output: Output) -> ExitCode:
     """Prints the outcome; failures and the reason go to stderr. Returns the exit code."""
     print_sheet(_outcome_sheet(outcome), output)
-    if outcome.message and output == "table" and outcome.result is ActionResult.SUCCEEDED:
+    if outcome.message and output == "table" and EXIT_OF_RESULT[outcome.result] is ExitCode.DONE:
         terminal.print_message(f"  {outcome.message}")
     for trouble in outcome.troubles:
         terminal.print_remark(f"  {short_path(trouble.path)} is {trouble.status}: {trouble.error}", "red")

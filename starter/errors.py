@@ -61,9 +61,10 @@ HINT_OF_CATEGORY = {
 class WaitTimedOut(RatchetError):
     """The --timeout passed before the action ended."""
 
-    def __init__(self, path: str, seconds: float) -> None:
-        super().__init__(f"{path} was not done within {seconds:g} s; the action goes on")
-        self.path = path
+    def __init__(self, path: str, seconds: float, admitted: bool = True) -> None:
+        unknown = f"nobody answered for {path} within {seconds:g} s: it is not known whether the action began"
+        super().__init__(f"{path} was not done within {seconds:g} s; the action goes on" if admitted else unknown)
+        self.hint = f"starter wait {path}" if admitted else f"see whether it runs: starter explain {path}"
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,7 @@ def to_printed_error(error: RatchetError) -> PrintedError:
     if isinstance(error, Unreachable):
         return PrintedError(error.headline, str(error), error.hint, ExitCode.UNREACHABLE, "unreachable")
     if isinstance(error, WaitTimedOut):
-        return PrintedError(
-            "stopped waiting", str(error), f"starter wait {error.path}", ExitCode.STILL_WAITING, "still-waiting"
-        )
+        return PrintedError("stopped waiting", str(error), error.hint, ExitCode.STILL_WAITING, "still-waiting")
     if isinstance(error, StoreUnavailable):
         hint = "is another process at it, or is RATCHET_STORE_URL wrong? then try again"
         return PrintedError("the store cannot be used", str(error), hint, ExitCode.UNREACHABLE, "store-unavailable")

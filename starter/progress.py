@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from client.errors import LostContact, NoWorker
@@ -30,17 +31,28 @@ ERRORS_SHOWN = 10  # the most that are read: a terminal has few lines
 PrintLine = Callable[[str], None]
 
 
+@dataclass
+class Waiting:
+    """What a command waits for: its action, or first the answer whether there will be one."""
+
+    admitted: bool
+
+
 @asynccontextmanager
-async def waiting_with_timeout(path: str, seconds: float | None) -> AsyncIterator[None]:
+async def waiting_with_timeout(path: str, seconds: float | None, admitted: bool = True) -> AsyncIterator[Waiting]:
     """Raises WaitTimedOut after --timeout; on Ctrl-C, prints the command that waits again."""
+    waiting = Waiting(admitted)
     try:
         async with asyncio.timeout(seconds):
-            yield
+            yield waiting
     except TimeoutError as error:
-        raise WaitTimedOut(path, seconds or 0) from error
+        raise WaitTimedOut(path, seconds or 0, waiting.admitted) from error
     except asyncio.CancelledError:
-        again = terminal.rewrite_as_typed(f"starter wait {path}")
-        terminal.print_message(f"\nnot waiting any more; the action goes on. Wait for it again with: {again}")
+        if waiting.admitted:
+            told = f"the action goes on. Wait for it again with: starter wait {path}"
+        else:
+            told = f"it is not known whether the action began. See whether it runs: starter explain {path}"
+        terminal.print_message(f"\nnot waiting any more; {terminal.rewrite_as_typed(told)}")
         raise
 
 

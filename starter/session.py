@@ -6,11 +6,14 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import TYPE_CHECKING
 
 from client.reading import GatewayQueries, Queries, find_own_gateway, user_name
 
 if TYPE_CHECKING:
+    from temporalio.runtime import Runtime
+
     from client.actions import ActionClient
     from client.settings import ClientSettings
 
@@ -26,8 +29,16 @@ async def open_client() -> AsyncIterator[ActionClient]:
         return
     from client.session import connect
 
-    async with connect(trace=COMMAND_NAME.get()) as asking:
+    async with connect(trace=COMMAND_NAME.get(), runtime=_quiet_runtime()) as asking:
         yield asking
+
+
+@cache
+def _quiet_runtime() -> Runtime:
+    """Returns a runtime whose core logs nothing: in an outage it would write coloured lines into our output."""
+    from temporalio.runtime import Runtime, TelemetryConfig
+
+    return Runtime(telemetry=TelemetryConfig(logging=None))
 
 
 @asynccontextmanager

@@ -64,6 +64,43 @@ async def test_an_outage_of_temporal_ends_the_waiting_and_says_that_the_action_g
     assert (await cli(f"wait {path} -o name")).code == ExitCode.DONE
 
 
+async def test_an_outage_before_the_admission_says_that_nobody_knows_whether_the_action_began(
+    cli: Cli, mci: str, home: Path, asking: ActionClient, temporal_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = expand_path(mci, ("ns", "mci"))
+    locked = Locked(home / "inventory.db")
+    try:
+        async with wire_to(temporal_address) as cable:
+            monkeypatch.setenv("TEMPORAL_ADDRESS", cable.address)
+            waiting = await cli.start(f"mci suspend {path}")
+            await under_way(asking, path)
+            cable.cut()
+            async with asyncio.timeout(PATIENCE):
+                ran = await ended(waiting)
+    finally:
+        locked.release()
+    assert_told(ran, ExitCode.UNREACHABLE, "no answer: it is not known whether the action began")
+    assert f"starter explain {path}" in ran.err
+    assert "goes on" not in ran.err
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
+    assert (await cli(f"explain {path}")).code == ExitCode.DONE
+    assert (await cli(f"wait {path}")).code == ExitCode.DONE
+
+
+async def test_a_timeout_before_the_admission_does_not_say_that_the_action_goes_on(
+    cli: Cli, mci: str, home: Path
+) -> None:
+    locked = Locked(home / "inventory.db")
+    try:
+        ran = await cli(f"mci suspend {mci} --yes --timeout 2s")
+    finally:
+        locked.release()
+    path = expand_path(mci, ("ns", "mci"))
+    assert_told(ran, ExitCode.STILL_WAITING, "within 2 s: it is not known whether the action began")
+    assert f"starter explain {path}" in ran.err
+    assert (await cli(f"wait {path}")).code == ExitCode.DONE
+
+
 class Locked:
     """Another process that holds a SQLite database for itself."""
 

@@ -72,8 +72,11 @@ async def test_carried_out_before_is_said_only_if_it_was(
     assert ("carried out before" in capsys.readouterr().err) is before
 
 
-def test_the_message_of_a_success_is_told_with_its_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert actions.print_outcome(ENDED, "table") is ExitCode.DONE
+@pytest.mark.parametrize("result", [ActionResult.SUCCEEDED, ActionResult.ALREADY])
+def test_the_message_of_a_success_is_told_with_its_table(
+    capsys: pytest.CaptureFixture[str], result: ActionResult
+) -> None:
+    assert actions.print_outcome(ENDED.model_copy(update={"result": result}), "table") is ExitCode.DONE
     assert "2 start again on enable" in capsys.readouterr().err
 
 
