@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.fence import Fence
-from activities.orphans import REFUSED_BY_PROVIDER, ProviderListing
+from activities.fence import Fence, OrderFence
+from activities.orphans import REFUSED_BY_PROVIDER, OrphanRemovingListing
 from activities.retry import ProviderRetry
 from domain.errors import ProviderError, format_one_line
 from domain.kinds import Kind
-from domain.model import ObjectView, WorkReport
+from domain.model import Grant, ObjectView, WorkReport
 from domain.orphans import ProviderObject, ProviderObjectKey, begin_time_of_epoch
 from domain.paths import kind_of
 from domain.ports import Inventory
@@ -47,8 +48,7 @@ class SingleOrderActivities:
         grant = task.grant
         async with self._fence.right_to_order(grant.path, grant.epoch) as right:
             verb, about = self._rules.order_for(task, await self._inventory.read_object(grant.path))
-            token = ":".join((grant.path, str(grant.epoch), verb))
-            order = ProviderOrder(grant.path, kind_of(grant.path), verb, token, grant.epoch, about)
+            order = _fenced_order(grant, verb, about)
             call = partial(right.prove_then_call, partial(self._provider.perform_order, order))
             facts = await self._call_with_retry(call)
         return WorkReport(info=dict(facts.info))
@@ -73,20 +73,35 @@ class SingleOrderActivities:
         return (await self._provider.describe_object(view.path)).state
 
 
-class SingleOrderListing(ProviderListing):
+def _fenced_order(grant: Grant, verb: str, about: Mapping[str, Any]) -> ProviderOrder:
+    """An order that has one effect however often it arrives, and none after an order of a later action."""
+    token = ":".join((grant.path, str(grant.epoch), verb))
+    return ProviderOrder(grant.path, kind_of(grant.path), verb, token, grant.epoch, about)
+
+
+class SingleOrderListing(OrphanRemovingListing):
     """What exists at the provider of one family, each object known by its path."""
 
     instead = "the provider keeps no spec to record: create it anew under its path, or remove it there"
 
-    def __init__(self, family: str, provider: ObjectProvider, rules: OrderRules, kinds: Sequence[Kind]) -> None:
+    def __init__(
+        self, family: str, provider: ObjectProvider, rules: OrderRules, kinds: Sequence[Kind], patience: ProviderRetry
+    ) -> None:
         self.family = family
         self.kinds = [kind.name for kind in kinds]
+        self.removes = [kind.name for kind in kinds if kind.table.orphan_removal_action]
         self._provider = provider
         self._rules = rules
+        self._patience = patience
         self._stable = {kind.name: kind.table.stable_statuses for kind in kinds}
 
     async def list_providers(self, prefix: str) -> AsyncIterator[str]:
         yield self.family
+
+    async def remove_orphan(self, grant: Grant, right: OrderFence) -> str:
+        order = partial(self._provider.perform_order, _fenced_order(grant, self._rules.removal_verb, {}))
+        facts = await self._patience.call_with_retry(partial(right.prove_then_call, order))
+        return f"the provider has it {facts.state}"
 
     def describe_difference(self, thing: ProviderObject, record: ObjectView) -> str:
         wrong = self._is_certain(record) and record.status != self._rules.status_from(ObjectFacts("", thing.state))

@@ -68,6 +68,5 @@ class OrderRules:
 
     order_for: Callable[[OrderTask, ObjectView], tuple[str, Mapping[str, Any]]]  # the verb and the parameters
     status_from: Callable[[ObjectFacts], str]  # the stable status for these facts
-    uncertain_states: tuple[
-        str, ...
-    ] = ()  # stable statuses of objects that nobody could describe: verify expects nothing
+    uncertain_states: tuple[str, ...] = ()  # statuses of objects that nobody could describe: verify expects nothing
+    removal_verb: str = "delete"  # the order that removes what no record knows

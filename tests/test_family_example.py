@@ -1,4 +1,4 @@
-"""The family of docs/family.md: installed in a copy of the tree by four shared lines, it lives as the page says."""
+"""The family of docs/family.md: installed in a copy of the tree by four shared lines, it is as the page says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "family"
-FOLDERS = ("domain", "store", "providers", "activities", "workflows", "client", "workers", "starter")
+FOLDERS = ("domain", "store", "providers", "activities", "workflows", "client", "workers", "gateway", "starter")
+BESIDE = ("tests", "docs", "bench", "examples")
 SHARED = {  # file -> what is added, after which line
     "domain/registry.py": {
         "from __future__ import annotations\n": "\nfrom domain import volumes\n",
@@ -24,18 +25,22 @@ SHARED = {  # file -> what is added, after which line
         "    SystemFamily,": "\n    VolumeFamily,",
     },
 }
+ROWS = {  # file -> what begins the rows after which one for the family belongs
+    "docs/reliability.md": ("| systems | every order", "| systems | a service"),
+}
+MOST_LINES = 350  # of product code
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the tree with the family in it."""
     copy = tmp_path_factory.mktemp("tree")
-    for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(EXAMPLE, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-    (copy / "tests").mkdir()
-    for name in ("__init__.py", "stack.py", "patience.py", "family_life.py"):
-        shutil.copy(ROOT / "tests" / name, copy / "tests" / name)
+    ignored = shutil.ignore_patterns("__pycache__")
+    for folder in (*FOLDERS, *BESIDE):
+        shutil.copytree(ROOT / folder, copy / folder, ignore=ignored)
+    shutil.copytree(EXAMPLE, copy, dirs_exist_ok=True, ignore=ignored)
+    for page in (*ROOT.glob("*.md"), ROOT / "pyproject.toml"):
+        shutil.copy(page, copy)
     for name, additions in SHARED.items():
         text = (copy / name).read_text()
         for line, more in additions.items():
@@ -45,8 +50,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def _run(tree: Path, *arguments: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
+def _run(tree: Path, *arguments: str, **variables: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(tree), **variables}
     ended = subprocess.run(
         [sys.executable, "-m", *arguments], cwd=tree, env=environment, capture_output=True, text=True, timeout=300
     )
@@ -61,6 +66,31 @@ def test_a_volume_lives_and_survives_faults_of_its_provider(tree: Path, tmp_path
 def test_the_command_line_offers_the_family(tree: Path) -> None:
     assert "--server" in _run(tree, "starter", "volume", "attach", "--help")
     assert re.search(r"attach +Available +Attaching +InUse", _run(tree, "starter", "states", "volume"))
+
+
+def test_what_it_lacks_is_named_and_then_it_is_complete(tree: Path) -> None:
+    check = ("pytest", "-n", "0", "-p", "no:cacheprovider", "tests/test_families.py", "tests/test_volumes.py")
+    with pytest.raises(AssertionError) as lacking:
+        _run(tree, *check)
+    for words in ("has no tests/histories/volumes-*.json", "docs/reliability.md whose first column is `family`"):
+        assert words in str(lacking.value), lacking.value
+    _run(tree, "tests.record", "volumes")
+    _run(tree, "docs.generate")
+    for name, beginnings in ROWS.items():
+        lines = (tree / name).read_text().splitlines(keepends=True)
+        both = [[line, "| volumes | |\n"] if line.startswith(beginnings) else [line] for line in lines]
+        (tree / name).write_text("".join(line for some in both for line in some))
+    _run(tree, *check, "tests/test_layers.py", "tests/test_tiers.py", "tests/test_replay.py")
+
+
+def test_a_worker_killed_in_an_action_on_a_volume_loses_nothing(tree: Path) -> None:
+    kill = ("tests/chaos/test_kill.py", "-k", "killed_at_any_step")
+    _run(tree, "pytest", "-n", "0", "-p", "no:cacheprovider", *kill, RATCHET_CHAOS_FAMILY="volumes")
+
+
+def test_it_is_not_long() -> None:
+    product = [file for file in EXAMPLE.rglob("*.py") if "tests" not in file.parts]
+    assert sum(len(file.read_text().splitlines()) for file in product) <= MOST_LINES
 
 
 def test_the_page_shows_the_files_as_they_are() -> None:

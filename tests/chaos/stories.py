@@ -52,3 +52,22 @@ class Story:
 
 def _ns(path: str) -> str:
     return path.split(":")[1]
+
+
+def act(below: str, action: str, **spec: Any) -> Act:
+    """An action on the object below the story's root; empty: on the root itself."""
+
+    async def do(world: World, path: str) -> Outcome:
+        return await world.do(f"{path}{below}", action, spec=spec or None)
+
+    return do
+
+
+def done(below: str, action: str, result: str = "succeeded", **spec: Any) -> Told:
+    """The same as a preparation, which must end so."""
+
+    async def do(world: World, path: str) -> None:
+        outcome = await act(below, action, **spec)(world, path)
+        assert outcome.result == result, outcome
+
+    return do

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections import Counter
 from math import inf
@@ -102,7 +103,8 @@ async def test_a_worker_killed_at_any_step_loses_nothing(places: list[World], ch
         steps = [*(Death(story, point) for point in passed), *(Death(story, point, after=point) for point in again)]
         deaths.extend(steps if chaos else [chance.choice(steps)])
 
-    await in_worlds(places, list(STORIES) if chaos else chance.sample(STORIES, SAMPLE), follow, score)
+    mine = [story for story in STORIES if story.family == os.environ.get("RATCHET_CHAOS_FAMILY", story.family)]
+    await in_worlds(places, mine if chaos else chance.sample(mine, min(SAMPLE, len(mine))), follow, score)
     chance.shuffle(deaths)
     missed = await kill_at(places, deaths, score, time_for(SHARE) if chaos else inf)
     score.fault = f"worker killed at a step, of {len(deaths)} that the stories pass"

@@ -27,6 +27,8 @@ MOVES = {  # asking for what is so already succeeds
 
 @dataclass(frozen=True, kw_only=True)
 class Volume(LedgerRow):
+    """A volume in the ledger."""
+
     size: int = 0
     server: str = ""
 
@@ -53,10 +55,12 @@ def change(volume: Volume, order: ProviderOrder) -> Volume:
 
 
 def facts(volume: Volume) -> ObjectFacts:
+    """Returns what the provider reports of a volume."""
     return ObjectFacts(volume.path, volume.state, {"size": volume.size, "server": volume.server or None})
 
 
 def simulated_storage(database: TransactionRunner, latency: float, jitter: float) -> SimulatedObjectProvider[Volume]:
+    """Simulated storage in a database."""
     return SimulatedObjectProvider(
         SimulatedProvider(NAME, database, latency=latency, jitter=jitter), LEDGER, change, facts
     )

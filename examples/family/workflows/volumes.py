@@ -12,4 +12,6 @@ with workflow.unsafe.imports_passed_through():
 
 @action_workflow(volumes.OPERATE)
 class OperateVolume(SingleOrderAction):
+    """Gives the one order of an action."""
+
     queue = volumes.QUEUE

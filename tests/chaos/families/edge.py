@@ -15,7 +15,7 @@ from domain.errors import Refused
 from domain.model import ActionResult, ObjectView, Outcome
 from domain.wire import ACTIONS_QUEUE, companion_id
 from tests.chaos.crms import Webhook
-from tests.chaos.stories import Act, Story, Told
+from tests.chaos.stories import Act, Story, Told, act, done
 from tests.chaos.world import World
 from tests.patience import PATIENCE
 from workers.crm import token_of_cloudlet
@@ -26,13 +26,6 @@ CLOUDLET, OTHER = ":cloudlet:berlin", ":cloudlet:munich"
 CLUSTER = f"{CLOUDLET}:cluster:c1"
 APP = f"{CLUSTER}:app:shop"
 POLICY = ":policy:follow"
-
-
-def act(below: str, action: str, **spec: Any) -> Act:
-    async def do(world: World, path: str) -> Outcome:
-        return await world.do(f"{path}{below}", action, spec=spec or None)
-
-    return do
 
 
 def create(below: str) -> Act:
@@ -78,13 +71,6 @@ def broken(below: str, verb: str, kind: str = "fail", on: str = CLOUDLET, **more
         world.crms.set_faults(f"{path}{on}", [CrmFault.model_validate(rule)])
 
     return tell
-
-
-def done(below: str, action: str, result: str = "succeeded", **spec: Any) -> Told:
-    async def do(world: World, path: str) -> None:
-        assert (await act(below, action, **spec)(world, path)).result == result
-
-    return do
 
 
 async def until(world: World, path: str, true: Callable[[ObjectView], bool]) -> ObjectView:

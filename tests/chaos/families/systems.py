@@ -7,7 +7,7 @@ from typing import Any
 from domain.model import Outcome
 from domain.services.ports import ServiceOrder
 from providers.services.ledger import BackendLedger
-from tests.chaos.stories import Act, Story, Told
+from tests.chaos.stories import Act, Story, Told, act, done
 from tests.chaos.world import World
 
 ROOT = "system:{ns}"
@@ -18,57 +18,19 @@ OTHER = {"parts": [{"name": "a", **RUN, "instances": 2}, {"name": "c", **RUN}]}
 BROKEN = {"parts": [{"name": "a", **NEVER}, {"name": "c", **RUN}]}
 
 
-async def create(world: World, path: str) -> Outcome:
-    return await world.do(path, "create", spec={"backend": "simulated"})
-
-
-async def created(world: World, path: str) -> None:
-    assert (await create(world, path)).result == "succeeded"
-
-
-async def deploy(world: World, path: str) -> Outcome:
-    return await world.do(path, "deploy", spec={"definition": TREE})
-
-
-async def deployed(world: World, path: str) -> None:
-    assert (await deploy(world, path)).result == "succeeded"
-
-
-async def replace(world: World, path: str) -> Outcome:
-    return await world.do(f"{path}:in", "deploy", spec={"definition": OTHER})
-
-
-async def fail(world: World, path: str) -> Outcome:
-    return await world.do(f"{path}:in", "deploy", spec={"definition": BROKEN, "deadline": 2})
-
-
-async def roll_back(world: World, path: str) -> Outcome:
-    spec = {"definition": BROKEN, "deadline": 6, "rollback": True}
-    return await world.do(f"{path}:in", "deploy", spec=spec)
-
-
-async def tear_down(world: World, path: str) -> Outcome:
-    return await world.do(path, "teardown")
-
-
-async def tear_down_late(world: World, path: str) -> Outcome:
-    """Hardly any time: the services go on their own when the teardown has failed."""
-    return await world.do(path, "teardown", spec={"deadline": 0.01})
-
-
-async def delete(world: World, path: str) -> Outcome:
-    return await world.do(path, "delete")
+INSIDE = ":in"
+CREATED, DEPLOYED = done("", "create", backend="simulated"), done("", "deploy", definition=TREE)
 
 
 async def cancel(world: World, path: str) -> Outcome:
-    ticket = await world.ask(f"{path}:in", "deploy", spec={"definition": BROKEN})
-    await world.asking.cancel_action(f"{path}:in")
+    ticket = await world.ask(f"{path}{INSIDE}", "deploy", spec={"definition": BROKEN})
+    await world.asking.cancel_action(f"{path}{INSIDE}")
     return await world.end(ticket)
 
 
 async def take_over(world: World, path: str) -> Outcome:
-    await world.ask(f"{path}:in", "deploy", spec={"definition": BROKEN})
-    return await delete(world, path)
+    await world.ask(f"{path}{INSIDE}", "deploy", spec={"definition": BROKEN})
+    return await world.do(path, "delete")
 
 
 async def orphan_removed(world: World, path: str) -> Outcome:
@@ -86,26 +48,23 @@ def story(name: str, act: Act, *before: Told, **more: Any) -> Story:
     return Story(name, ROOT, act, before, ending=ENDING, family="systems", **more)
 
 
+# fmt: off
 STORIES = (
-    story("create", create, status="stable"),
-    story("deploy", deploy, created, status="stable"),
-    story("replace", replace, created, deployed, on=f"{ROOT}:in", status="stable"),
-    story("fail", fail, created, deployed, on=f"{ROOT}:in", result="failed", status="degraded"),
-    story(
-        "roll back",
-        roll_back,
-        created,
-        deployed,
-        on=f"{ROOT}:in",
-        result="failed",
-        status="stable",
-    ),
-    story("teardown", tear_down, created, deployed, status="stable"),
-    story("teardown too late", tear_down_late, created, deployed, result="failed"),
-    story("delete", delete, created, deployed, status="None"),
-    story("cancel", cancel, created, deployed, on=f"{ROOT}:in", result="cancelled", plain=False),
-    story("orphan removed", orphan_removed, created, on=f"{ROOT}:late", status="None", plain=False),
-    story("takeover", take_over, created, deployed, status="None", plain=False),
+    story("create", act("", "create", backend="simulated"), status="stable"),
+    story("deploy", act("", "deploy", definition=TREE), CREATED, status="stable"),
+    story("replace", act(INSIDE, "deploy", definition=OTHER), CREATED, DEPLOYED, on=f"{ROOT}{INSIDE}", status="stable"),
+    story("fail", act(INSIDE, "deploy", definition=BROKEN, deadline=2), CREATED, DEPLOYED, on=f"{ROOT}{INSIDE}",
+          result="failed", status="degraded"),
+    story("roll back", act(INSIDE, "deploy", definition=BROKEN, deadline=6, rollback=True), CREATED, DEPLOYED,
+          on=f"{ROOT}{INSIDE}", result="failed", status="stable"),
+    story("teardown", act("", "teardown"), CREATED, DEPLOYED, status="stable"),
+    # Hardly any time: the services go on their own when the teardown has failed.
+    story("teardown too late", act("", "teardown", deadline=0.01), CREATED, DEPLOYED, result="failed"),
+    story("delete", act("", "delete"), CREATED, DEPLOYED, status="None"),
+    story("cancel", cancel, CREATED, DEPLOYED, on=f"{ROOT}{INSIDE}", result="cancelled", plain=False),
+    story("orphan removed", orphan_removed, CREATED, on=f"{ROOT}:late", status="None", plain=False),
+    story("takeover", take_over, CREATED, DEPLOYED, status="None", plain=False),
 )
+# fmt: on
 # Together these pass through every activity of the family.
 COVERING = {"create", "takeover", "roll back", "teardown too late"}

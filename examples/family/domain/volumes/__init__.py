@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from domain.kinds import Kind, Verb, orphan_verb
+from domain.simulated import is_always_simulated
 from domain.volumes import specs
 from domain.volumes.tables import VOLUME
-
-from domain.kinds import Kind, Verb
 
 OPERATE = "OperateVolume"  # names that cross the wire
 QUEUE = "volumes"
@@ -15,12 +15,14 @@ KINDS: tuple[Kind, ...] = (
         table=VOLUME,
         scope=("project", "volume"),
         place_key="server",
+        is_simulated=is_always_simulated,  # as long as there is no provider for real storage
         verbs=(
             Verb("create", OPERATE, "A new volume.", specs.NewVolume),
             Verb("attach", OPERATE, "Attach it to a server.", specs.Attach),
             Verb("detach", OPERATE, "Detach it from its server."),
             Verb("resize", OPERATE, "Make it larger.", specs.Resize),
             Verb("delete", OPERATE, "Delete it for good."),
+            orphan_verb("Delete at the provider a volume that no record knows."),
         ),
         help="Volumes, which servers keep their data on.",
     ),

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from domain.volumes.specs import NewVolume
-from domain.volumes.tables import S
-
 from domain.errors import Category, Refused
 from domain.model import ObjectView
 from domain.singleorder import ABSENT, ObjectFacts, OrderRules, OrderTask
 from domain.statetable import NONE
+from domain.volumes.specs import NewVolume
+from domain.volumes.tables import S
 
 STATUSES = {ABSENT: NONE, "free": S.AVAILABLE, "attached": S.IN_USE}
 
@@ -23,10 +22,12 @@ def order_for(task: OrderTask, view: ObjectView) -> tuple[str, Mapping[str, Any]
 
 
 def status_from(facts: ObjectFacts) -> str:
+    """Returns the stable status for the provider's facts."""
     return STATUSES[facts.state]
 
 
 def refuse_to_shrink(path: str, size: int, wanted: int) -> None:
+    """Refuses a resize to less than a volume has."""
     if wanted <= size:
         message = f"{path} has {size} GiB: a volume only grows"
         raise Refused(Category.INVALID, message, f"ask for more than {size} GiB")

@@ -8,6 +8,8 @@ from domain.statetable import NONE, SAME, Actor, Row, StateTable
 
 
 class VolumeStatus(StrEnum):
+    """Every status of a volume."""
+
     CREATING = "Creating"
     AVAILABLE = "Available"
     ATTACHING = "Attaching"
@@ -28,6 +30,7 @@ ROWS = (
     Row("resize",  S.AVAILABLE, S.RESIZING,   S.AVAILABLE, SAME),
     Row("delete",  S.AVAILABLE, S.DELETING,   NONE,        S.FAILED),
     Row("delete",  S.FAILED,    S.DELETING,   NONE,        S.FAILED),
+    Row("discard", NONE,        S.DELETING,   NONE,        NONE),  # what the provider has and no record knows
     # A creation that failed and left nothing outside leaves no record either.
     Row("abandon", S.CREATING,  None,         NONE,        actor=Actor.CONTROLLER),
     # A deletion that failed, or was forced and rejected: the volume is as it was.

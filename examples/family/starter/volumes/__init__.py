@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from starter.extensions import CliExtension
+from starter.volumes import demo
 
-EXTENSION = CliExtension(examples={"project": "acme", "volume": "data", "server": "web-1"})
+EXTENSION = CliExtension(demo=demo.volumes, examples={"project": "acme", "volume": "data", "server": "web-1"})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from domain.volumes.rules import refuse_to_shrink
-from domain.volumes.specs import Resize
 from pydantic import BaseModel
 
 from domain.model import BeginRequest
 from domain.statetable import Row
+from domain.volumes.rules import refuse_to_shrink
+from domain.volumes.specs import Resize
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
 
 
