@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starter import terminal
 from starter.demo import (
     demo_client,
@@ -14,7 +16,7 @@ from starter.demo import (
 )
 from starter.errors import EXIT_OF_RESULT, ExitCode
 
-STEPS = (
+STEPS: tuple[tuple[str, dict[str, Any] | None, str], ...] = (
     ("create", {"size": 20}, "the provider has it, and the inventory knows"),
     ("attach", {"server": "web-1"}, "one server at a time"),
     ("detach", None, "after that it may go"),

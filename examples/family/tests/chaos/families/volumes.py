@@ -43,7 +43,8 @@ def story(name: str, work: Act, *before: Told, told: tuple[str, ...] = (), **mor
 STORIES = (
     story("create", act("", "create", size=20), status="Available", told=("create",)),
     story("attach", act("", "attach", server="web-1"), CREATED, status="InUse", told=("create", "attach")),
-    story("detach", act("", "detach"), CREATED, ATTACHED, status="Available", told=("create", "attach", "detach")),
+    story("detach", act("", "detach"), CREATED, ATTACHED, status="Available",
+          told=("create", "attach", "detach")),
     story("resize", act("", "resize", size=40), CREATED, status="Available", told=("create", "resize")),
     story("delete", act("", "delete"), CREATED, status="None", told=("create", "delete")),
     story("cancel", cancel, CREATED, result="cancelled", status="Available", plain=False, told=("create",)),
