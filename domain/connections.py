@@ -83,6 +83,11 @@ class BackendOptions(ConnectionsFilePart):
         """A text that differs between two backends; workers that share a queue must agree in it."""
         return self.provider
 
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The hosts that it has, if orders for one are carried out by a worker there."""
+        return ()
+
 
 class ConnectionsQuery(SignedMessage):
     """Asks for a cloud's connections; with `check`, the cloud itself is called."""

@@ -10,11 +10,21 @@ from typing import Any, Generic, Protocol, TypeVar
 import sqlalchemy as sa
 
 from domain.connections import BackendOptions, Connection
+from domain.nodecalls import CallNode
 from domain.ports import Cloud, TransactionRunner
 
 C = TypeVar("C", bound=Connection)
 B = TypeVar("B", bound=BackendOptions)
 OpenDatabase = Callable[[Path, Sequence[sa.Table]], TransactionRunner]  # a file of the backend's own, with its tables
+
+
+@dataclass(frozen=True)
+class BackendHost:
+    """What a worker lends to a backend: a database of its own, and the way to nodes that other workers serve."""
+
+    open_database: OpenDatabase
+    serves_node: Callable[[str], bool]
+    call_node: CallNode
 
 
 class RealCloud(Cloud, Protocol):
@@ -57,7 +67,7 @@ class FamilyBackend(Generic[B]):
 
     role: str  # what it replaces: its key in the connections file, such as hypervisor
     options: type[B]  # the model of its options in the file
-    open_backend: Callable[[B, OpenDatabase], Any]  # the family's port; makes no call
+    open_backend: Callable[[B, BackendHost], Any]  # the family's port; makes no call
     check_prerequisites: Callable[[B], None]  # refuses a host that cannot run it; makes no call
     docs_page: str = ""
     install_extra: str = ""  # its extra in pyproject.toml

@@ -15,6 +15,7 @@ from domain import wire
 from domain.connections import Connections
 from domain.errors import RatchetError
 from domain.model import ReadQuery, StoreView
+from domain.nodecalls import node_of_queue
 from domain.requests import AccessQuery, AccessView
 from starter.checks import DoctorCheck, print_checks
 from starter.connections import list_connections
@@ -167,7 +168,13 @@ async def _check_queues(client: ActionClient, names: list[str]) -> list[DoctorCh
     idle = [name for name, polled in zip(names, await _are_polled(client, names), strict=True) if not polled]
     if not idle:
         return [DoctorCheck("workers", f"all {len(names)} queues are polled")]
-    return [DoctorCheck("workers", f"nobody polls {name}", f"starter worker --queues {name}") for name in idle]
+    return [_idle_queue(name) for name in idle]
+
+
+def _idle_queue(name: str) -> DoctorCheck:
+    if node := node_of_queue(name):
+        return DoctorCheck("nodes", f"no worker serves the node {node}", f"on its host: starter worker --node {node}")
+    return DoctorCheck("workers", f"nobody polls {name}", f"starter worker --queues {name}")
 
 
 async def _check_workers_agree(client: ActionClient, names: list[str]) -> list[DoctorCheck]:

@@ -59,6 +59,9 @@ async def up(*, port: ServerPort = 0, ui_port: ServerPort = 0) -> ExitCode:
 async def worker(
     *,
     queues: Annotated[str, Parameter(help="Which queues, separated by commas; all by default.")] = "",
+    node: Annotated[
+        str, Parameter(help="Which nodes of the hypervisor this host is, separated by commas; all by default.")
+    ] = "",
 ) -> ExitCode:
     """Run a worker until SIGTERM or SIGINT, then drain it. It logs JSON to stderr.
 
@@ -67,6 +70,8 @@ async def worker(
     from workers import process
 
     settings = worker_settings()
+    if node:
+        settings = settings.with_nodes(node)
     chosen = process.validate_queues(settings, [word.strip() for word in queues.split(",") if word.strip()])
     async with open_client() as client:  # fail early with our own error if there is no server or no such namespace
         await check_namespace(client)

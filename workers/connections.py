@@ -8,7 +8,6 @@ from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-import sqlalchemy as sa
 from pydantic import Field, create_model, model_validator
 
 from client.documents import UnreadableDocument, read_document
@@ -21,7 +20,6 @@ from providers.description import CloudProvider, FamilyBackend, RealCloud
 from providers.regions import RegionRouter
 from providers.registry import BACKENDS, PROVIDERS
 from providers.simulated import default_connections
-from store.engine import Database
 
 MAX_CONNECTIONS = 500
 
@@ -60,7 +58,7 @@ def connections_file_model(
 
 _FILE_MODEL = connections_file_model(PROVIDERS, BACKENDS)
 _PROVIDER_BY_NAME = {provider.name: provider for provider in PROVIDERS}
-_BACKEND_BY_OPTIONS = {backend.options: backend for backend in BACKENDS}
+BACKEND_BY_OPTIONS = {backend.options: backend for backend in BACKENDS}
 _PAGES = " or ".join(filter(None, [*(each.docs_page for each in PROVIDERS), *(each.docs_page for each in BACKENDS)]))
 HINT = f"correct it, or unset RATCHET_CONNECTIONS to simulate everything; {_PAGES} describes it"
 
@@ -89,7 +87,7 @@ def check_connections(file: Path | None, queues: Sequence[str]) -> None:
     """Refuses a bad file, a served cloud without the credentials that the file names, or a host without a backend."""
     connections = load_connections(file)
     for options in connections.backends.values():
-        _BACKEND_BY_OPTIONS[type(options)].check_prerequisites(options)
+        BACKEND_BY_OPTIONS[type(options)].check_prerequisites(options)
     for name, connection in connections.real_connections():
         access = _PROVIDER_BY_NAME[connection.provider].cloud_access
         if access is None or cloud_queue(connection.csp) not in queues:
@@ -108,18 +106,6 @@ def open_clouds(connections: Connections, call_seconds: float) -> dict[str, Real
         for name, connection in connections.real_connections()
     ]
     return {name: access.open_cloud(connection, call_seconds) for name, connection, access in found if access}
-
-
-def open_backend(connections: Connections, role: str) -> Any:
-    """Opens the real backend of a role, such as the hypervisor; None if the file names none. Makes no call yet."""
-    options = connections.backends.get(role)
-    return options and _BACKEND_BY_OPTIONS[type(options)].open_backend(options, _open_database)
-
-
-def _open_database(file: Path, tables: Sequence[sa.Table]) -> Database:
-    database = Database(f"sqlite:///{file}")
-    database.run_transaction_blocking(lambda connection: tables[0].metadata.create_all(connection, tables))
-    return database
 
 
 class ServedClouds(dict[str, Cloud]):

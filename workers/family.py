@@ -15,6 +15,7 @@ from activities.reads import ExamineRequest
 from activities.retry import ProviderRetry
 from activities.verify import AuditFunction
 from domain.companions import CompanionType
+from domain.connections import Connections
 from domain.kinds import Kind
 from domain.ports import InlineWork
 from store.hooks import HooksByKind
@@ -45,8 +46,8 @@ class Family(ABC):
         self.retry = replace(self.pauses, call_seconds=settings.call_timeout, total_seconds=settings.patience)
 
     @classmethod
-    def served_queues(cls, settings: WorkerSettings) -> Sequence[str]:
-        """Returns the family's queues that a worker with these settings polls."""
+    def served_queues(cls, settings: WorkerSettings, connections: Connections) -> Sequence[str]:
+        """Returns the family's queues that a worker with these settings and connections polls."""
         return cls.queues
 
     @classmethod

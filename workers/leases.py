@@ -26,7 +26,7 @@ from providers.leases.hosts import PROVIDER_NAME, SimulatedHosts
 from store.hooks import HooksByKind
 from store.leases import SqlLeaseSchedule, SqlLeaseViews
 from store.leases.hooks import lease_hooks
-from workers.connections import open_backend
+from workers.backends import make_backend_host, open_backend
 from workers.context import WorkerContext
 from workers.discovery import collect_activities
 from workers.family import ActivitiesByQueue, Family
@@ -71,7 +71,8 @@ class LeaseFamily(Family):
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
         # Without a real site: simulated, in the same database as the simulated clouds.
-        self.hosts: HostSite = open_backend(context.connections, "hosts") or SimulatedHosts(context.cloud_database)
+        site: HostSite | None = open_backend(context.connections, "hosts", make_backend_host(context, "hosts"))
+        self.hosts: HostSite = site or SimulatedHosts(context.cloud_database)
         self._store, self._reads = SqlLeaseSchedule(context.database), SqlLeaseViews(context.database)
         self._handover = HostHandover(
             self._store, self.hosts, context.fence, self.retry, partial(start_action, context.client)

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 from activities.healing import InspectObject
 from activities.machines import MachineActivities
 from activities.machines.listing import HypervisorListing
+from activities.machines.nodes import NodeActivities
 from activities.machines.recyclebin import RecycleBinActivities
 from activities.orphans import ProviderListing
 from activities.retry import NEARBY
 from domain.companions import Companion, CompanionType
+from domain.connections import Connections
+from domain.errors import Category, Refused
 from domain.machines import BIN_ROLE, EMPTY_BIN, HYPERVISOR_QUEUE, KINDS, LOOK_AGAIN_SIGNAL
 from domain.machines.messages import TenantRecycleBin
-from domain.machines.ports import STATE_AFTER_VERB, Hypervisor
+from domain.machines.ports import STATE_AFTER_VERB, Hypervisor, NodeHypervisor
 from domain.machines.tables import TABLES
+from domain.nodecalls import node_of_queue, node_queue
 from domain.wire import ACTIONS_QUEUE, companion_id
 from providers.machines import SimulatedHypervisor
 from providers.machines.hypervisor import PROVIDER_NAME
 from store.hooks import HooksByKind
 from store.machines.hooks import HOOKS
 from store.machines.queries import SqlRecycleBin
-from workers.connections import open_backend
+from workers.backends import make_backend_host, open_backend
 from workers.context import WorkerContext
 from workers.family import ActivitiesByQueue, Family
+from workers.settings import WorkerSettings
 from workflows.machines import EmptyBin, OperateObject, WorkOnNode
+
+ROLE = "hypervisor"
 
 
 class MachineFamily(Family):
@@ -38,14 +46,24 @@ class MachineFamily(Family):
     pauses = NEARBY
 
     @classmethod
+    def served_queues(cls, settings: WorkerSettings, connections: Connections) -> Sequence[str]:
+        """Returns the hypervisor's queue, and those of the nodes that this host is."""
+        named = connections.backends[ROLE].node_names if ROLE in connections.backends else ()
+        if unknown := [node for node in settings.nodes if node not in named]:
+            hint = f"it names {', '.join(named)}" if named else "it names no hypervisor; see docs/qemu.md"
+            raise Refused(Category.INVALID, f"the connections file has no node {unknown[0]}", hint)
+        return [*cls.queues, *map(node_queue, settings.nodes or named)]
+
+    @classmethod
     def hooks(cls) -> HooksByKind:
         return HOOKS
 
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
         settings = context.settings
+        self._real: NodeHypervisor | None = open_backend(context.connections, ROLE, make_backend_host(context, ROLE))
         # Without a real one: simulated, in the same database as the simulated clouds.
-        self.hypervisor: Hypervisor = open_backend(context.connections, "hypervisor") or SimulatedHypervisor(
+        self.hypervisor: Hypervisor = self._real or SimulatedHypervisor(
             context.cloud_database, latency=settings.simulated_latency, jitter=settings.simulated_jitter
         )
         self._activities = MachineActivities(context.inventory, self.hypervisor, context.fence, self.retry)
@@ -53,10 +71,19 @@ class MachineFamily(Family):
 
     def activities(self) -> ActivitiesByQueue:
         work, clock = self._activities, RecycleBinActivities(self.context.client, self._bin)
+        real, served = self._real, self.served_queues(self.context.settings, self.context.connections)
         return {
+            **{queue: [NodeActivities(real).serve_node_order] for queue in served if real and node_of_queue(queue)},
             HYPERVISOR_QUEUE: [work.operate_object, work.settle_object, work.machines_on],
             ACTIONS_QUEUE: [clock.list_due_bin_entries, clock.wake_bin_clock],
         }
+
+    @asynccontextmanager
+    async def run_beside_workers(self, queues: Sequence[str]) -> AsyncIterator[None]:
+        """Claims the nodes that are served, before any order for one is taken."""
+        if self._real:
+            self._real.claim_nodes([node for queue in queues if (node := node_of_queue(queue))])
+        yield
 
     def inspectors(self) -> Mapping[str, InspectObject]:
         """Returns the hypervisor's inspector for every kind except accounts, which it does not know."""

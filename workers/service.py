@@ -71,7 +71,7 @@ def all_queues(
     connections: Connections, settings: WorkerSettings, families: Sequence[type[Family]] = FAMILIES
 ) -> list[str]:
     """Returns the queues that workers with these connections and settings poll."""
-    own = [queue for family in families for queue in family.served_queues(settings)]
+    own = [queue for family in families for queue in family.served_queues(settings, connections)]
     return [ACTIONS_QUEUE, *map(cloud_queue, connections.served_clouds()), *own]
 
 

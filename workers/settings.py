@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_settings import NoDecode
@@ -12,6 +12,7 @@ from pydantic_settings import NoDecode
 from client.settings import ClientSettings, SettingWord
 from domain.limits import MAX_VMS_PER_MCI
 from domain.services.definition import BackendName
+from domain.validation import Name
 
 
 def _split_words(text: object) -> object:
@@ -30,6 +31,7 @@ def _check_absolute(path: str) -> str:
 
 
 BackendNames = Annotated[tuple[BackendName, ...], NoDecode, BeforeValidator(_split_words)]
+NodeNames = Annotated[tuple[Name, ...], NoDecode, BeforeValidator(_split_words)]
 UrlList = Annotated[
     tuple[Annotated[str, StringConstraints(pattern=r"^https?://[^/?#\s]+$")], ...] | None,
     NoDecode,
@@ -71,6 +73,7 @@ class WorkerSettings(ClientSettings):
     archive: Path | None = None  # archive folder; by default in the home
     simulated: Literal["on", "off"] = "on"  # off: refuse whatever needs a simulated provider
     backends: BackendNames = ("simulated",)  # of systems; `process` and `container` run on this machine
+    nodes: NodeNames = ()  # of a real hypervisor: those that are this host; all that its file names by default
     programs: ProgramPaths = ()  # what `process` may run: files, or folders with a slash at the end
     images: ProgramPaths = ()  # what `container` may run: folders; with a slash at the end, of images
     container_network: Literal["own", "host"] = "own"  # host: services may ask for the machine's network
@@ -82,6 +85,10 @@ class WorkerSettings(ClientSettings):
     simulated_journal: Path | None = None  # journal of calls to simulated clouds, for tests
     simulated_latency: float = Field(0.3, ge=0)
     simulated_jitter: float = Field(0.5, ge=0, le=1)
+
+    def with_nodes(self, names: str) -> Self:
+        """Returns these settings, for a worker whose host is these nodes."""
+        return self.model_copy(update={"nodes": tuple(word.strip() for word in names.split(",") if word.strip())})
 
     def order_lifetime(self) -> float:
         """Returns the seconds after which no order of an action can be on its way: all tries, and the last call."""

@@ -20,6 +20,7 @@ from activities.systems.backend import (
 )
 from activities.systems.examination import SystemExaminer
 from activities.systems.listing import ServiceListing
+from domain.connections import Connections
 from domain.errors import RatchetError
 from domain.model import AT_WRITE_TIME
 from domain.paths import ancestor_paths
@@ -56,7 +57,7 @@ class SystemFamily(Family):
     queues = tuple(map(backend_queue, BACKENDS))
 
     @classmethod
-    def served_queues(cls, settings: WorkerSettings) -> Sequence[str]:
+    def served_queues(cls, settings: WorkerSettings, connections: Connections) -> Sequence[str]:
         """Returns the queues of the backends that are switched on: `process` runs commands on this machine."""
         return [backend_queue(name) for name in settings.backends]
 

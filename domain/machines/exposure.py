@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from domain.exposure import INTERNAL, Exposures
+from domain.exposure import INTERNAL, TOKEN, Exposures
 
 # fmt: off
 ACTIVITIES: Exposures = {
-    "operate_object": INTERNAL,
-    "settle_object":  INTERNAL,
-    "machines_on":    INTERNAL,
-    "bin_due":        INTERNAL,
-    "wake_bin":       INTERNAL,
+    "operate_object":   INTERNAL,
+    "settle_object":    INTERNAL,
+    "machines_on":      INTERNAL,
+    "serve_node_order": TOKEN,  # the secret of an order that lies in the hypervisor's folder
+    "bin_due":          INTERNAL,
+    "wake_bin":         INTERNAL,
 }
 MESSAGES: Exposures = {}
 # fmt: on

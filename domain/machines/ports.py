@@ -7,11 +7,12 @@ attempt stopped.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from domain.machines.tables import S
+from domain.nodecalls import NodeAnswer, NodeTask
 from domain.statetable import NONE
 
 ABSENT = "absent"  # never made, or destroyed
@@ -127,6 +128,18 @@ class Hypervisor(Protocol):
 
     async def list_machines_on(self, node: str) -> list[HypervisorFacts]:
         """Returns the machines placed on a node, running or not."""
+        ...
+
+
+class NodeHypervisor(Hypervisor, Protocol):
+    """A hypervisor whose nodes are hosts: what happens on one is done by a worker there."""
+
+    async def serve_node_order(self, task: NodeTask) -> NodeAnswer:
+        """Carries out an order of another worker on a node that this worker serves."""
+        ...
+
+    def claim_nodes(self, nodes: Sequence[str]) -> None:
+        """Records that these nodes are this host. Refuses one that is another host."""
         ...
 
 

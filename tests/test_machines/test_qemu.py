@@ -39,7 +39,8 @@ async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
 
 def process(rack: Rack, node: str) -> QemuProcess:
     assert isinstance(rack.hypervisor, QemuHypervisor)
-    return rack.hypervisor._process_on_node(DB, node)
+    options = rack.hypervisor._options
+    return QemuProcess(options, options.folder_of_object(DB), node)
 
 
 async def status(rack: Rack, node: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from domain.connections import Connections
 from domain.errors import Rejected
 from domain.services.definition import Node
 from domain.systems.ports import backend_queue
@@ -61,9 +62,9 @@ def open_folder(folder: Path) -> Path:
 
 
 def test_processes_are_switched_on_by_name_only() -> None:
-    assert SystemFamily.served_queues(WorkerSettings(home=Path("x"))) == [backend_queue("simulated")]
+    assert SystemFamily.served_queues(WorkerSettings(home=Path("x")), Connections()) == [backend_queue("simulated")]
     on = WorkerSettings.model_validate({"home": "x", "backends": "simulated, process"})
-    assert backend_queue("process") in SystemFamily.served_queues(on)
+    assert backend_queue("process") in SystemFamily.served_queues(on, Connections())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 from domain.errors import Rejected, Unavailable, UnknownOutcome, format_one_line, join_first_texts
 from domain.leases.messages import DesiredHolding, HeldHost, HostFailed
 from domain.paths import name_of
-from providers.description import OpenDatabase
+from providers.description import BackendHost
 from providers.epochs import late_order_error
 from providers.leases.ironic.nodes import (
     EXTRA_KEY,
@@ -235,7 +235,7 @@ class IronicApi:
         raise Rejected(f"Ironic says {answer.status_code} to {method} {path}: {said}")
 
 
-def open_ironic_hosts(options: IronicOptions, open_database: OpenDatabase) -> IronicHosts:
+def open_ironic_hosts(options: IronicOptions, host: BackendHost) -> IronicHosts:
     """Opens Ironic as the host site. It needs no database of ours: nodes carry their lessee."""
     return IronicHosts(options)
 

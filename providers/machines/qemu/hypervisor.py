@@ -1,4 +1,4 @@
-"""The hypervisor of one host: a ledger of what was ordered, QEMU processes, and disk files.
+"""The QEMU hypervisor: a ledger of what was ordered, disk files, and QEMU processes on nodes.
 
 The ledger never knows less than what exists: an order that adds something is written before it is carried out, an order
 that takes something away after. Before every order the ledger is brought up to date with the processes and files, so a
@@ -7,11 +7,9 @@ crash between the two leaves nothing that the next order does not see.
 
 from __future__ import annotations
 
-import asyncio
-import fcntl
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,12 +18,15 @@ import sqlalchemy as sa
 
 from domain.errors import ProviderError, Rejected, Unavailable
 from domain.machines.ports import ABSENT, HypervisorFacts, HypervisorOrder
+from domain.nodecalls import CallNode, NodeAnswer, NodeTask
 from domain.paths import kind_of
 from domain.ports import TransactionRunner
-from providers.description import OpenDatabase
+from providers.description import BackendHost
 from providers.machines import state
-from providers.machines.qemu.migration import end_duplicate_process, migrate_to_process, read_status
+from providers.machines.qemu.migration import find_owner
+from providers.machines.qemu.node import claim_node, hold_lock
 from providers.machines.qemu.options import QemuOptions
+from providers.machines.qemu.orders import NodeOrders
 from providers.machines.qemu.process import DiskFile, QemuProcess
 from providers.machines.qemu.program import refusal, run_program
 from providers.machines.state import HYPERVISOR_LEDGER, MEMORY_STATES, HypervisorObject
@@ -36,16 +37,27 @@ _STATE_OF_STATUS = {"running": "running", "paused": "paused", "suspended": "paus
 _ATTACHED = {"attached": "detached", "attached in bin": "binned"}  # state of a disk -> state once detached
 
 
-class QemuHypervisor:
-    """A `Hypervisor` of QEMU processes on this host. Workers of the host may share its folder."""
+async def _call_nobody(task: NodeTask) -> NodeAnswer:
+    raise Unavailable(f"no worker serves the node {task.node}")
 
-    def __init__(self, options: QemuOptions, database: TransactionRunner) -> None:
+
+class QemuHypervisor:
+    """A `Hypervisor` of QEMU processes on nodes. All of its workers share its folder."""
+
+    def __init__(
+        self,
+        options: QemuOptions,
+        database: TransactionRunner,
+        serves_node: Callable[[str], bool] = lambda node: True,
+        call_node: CallNode = _call_nobody,
+    ) -> None:
         self._options = options
         self._database = database
+        self._nodes = NodeOrders(options, serves_node, call_node)
 
     async def perform_order(self, verb: str, order: HypervisorOrder) -> HypervisorFacts:
         others = [machine] if (machine := str(order.spec.get("machine") or "")) and order.kind == "disk" else []
-        async with self._lock_objects([order.path, *others]):
+        with self._lock_objects([order.path, *others]):
             await self._refresh_ledger_object(order.path)
             old, new = await self._database.run_transaction(partial(self._record_order, verb=verb, order=order))
             if new is None:
@@ -61,18 +73,27 @@ class QemuHypervisor:
 
     async def describe_object(self, path: str) -> HypervisorFacts:
         try:
-            async with self._lock_objects([path]):
+            with self._lock_objects([path]):
                 return (await self._refresh_ledger_object(path)).to_facts()
         except Unavailable:  # an order is being carried out: the ledger tells what it is about
             return (await self._find_object(path)).to_facts()
 
     async def list_existing_objects(self, prefix: str, after: str) -> list[HypervisorFacts]:
         page = await self._database.run_transaction(partial(HYPERVISOR_LEDGER.read_page, prefix=prefix, after=after))
-        return await asyncio.to_thread(lambda: [self._as_seen_by_process(row).to_facts() for row in page])
+        return await self._as_seen_by_nodes(page)
 
     async def list_machines_on(self, node: str) -> list[HypervisorFacts]:
         found = await self._database.run_transaction(partial(state.read_machines_on, node=node))
-        return await asyncio.to_thread(lambda: [self._as_seen_by_process(row).to_facts() for row in found])
+        return await self._as_seen_by_nodes(found)
+
+    # Nodes that this worker serves.
+
+    async def serve_node_order(self, task: NodeTask) -> NodeAnswer:
+        return await self._nodes.serve(task)
+
+    def claim_nodes(self, nodes: Sequence[str]) -> None:
+        for node in nodes:
+            claim_node(self._options.folder, node)
 
     # The ledger.
 
@@ -84,8 +105,10 @@ class QemuHypervisor:
         if HYPERVISOR_LEDGER.is_order_done(connection, state.make_ledger_order(verb, order), old):
             return old, None
         if (order.kind, verb) == ("node", "create") and order.path.partition(":")[2] not in self._options.nodes:
-            served = ", ".join(self._options.nodes)
-            raise Rejected(f"no worker serves {order.path}; the connections file of this one names {served}")
+            named = ", ".join(self._options.nodes)
+            raise Rejected(f"no worker serves {order.path}; the connections file names {named}")
+        if verb == "migrate" and 0 < order.epoch == old.epoch and old.node == order.spec.get("node"):
+            return old, old  # an earlier try of this very order has moved it
         new = replace(state.object_after_order(connection, verb, order, old), epoch=order.epoch, address="")
         HYPERVISOR_LEDGER.write_object(connection, new if verb in ADDING_VERBS else replace(old, epoch=order.epoch))
         return old, new
@@ -105,35 +128,60 @@ class QemuHypervisor:
         return now
 
     async def _refresh_machine_row(self, row: HypervisorObject) -> HypervisorObject:
-        living = [process for process in self._processes_of_machine(row.path) if process.find_pid()]
-        if len(living) > 1:
-            process = await end_duplicate_process(living[0], living[1], runs=row.state == "running")
-        elif living:
-            process = living[0]
+        states = await self._read_run_states(row.path)
+        if len(states) > 1:
+            node = await self._end_duplicates(row, states)
+        elif states:
+            node = next(iter(states))
         elif row.state in MEMORY_STATES:  # it ended by itself, or was never started
             return replace(row, state="stopped") if self._boot_disk(row.path).file.exists() else self._absent_row(row)
         else:
             return row
-        status = await read_status(process)
+        status = str(await self._nodes.give(node, "look", row.path)) if len(states) > 1 else states[node]
         if status not in _STATE_OF_STATUS:  # never begun, cut off in a migration, shut down, or crashed
-            await process.end()
-            return replace(row, state="stopped", node=process.node)
-        return replace(row, state=_STATE_OF_STATUS[status], node=process.node)
+            await self._nodes.give(node, "end", row.path)
+            return replace(row, state="stopped", node=node)
+        return replace(row, state=_STATE_OF_STATUS[status], node=node)
+
+    async def _end_duplicates(self, row: HypervisorObject, states: dict[str, str]) -> str:
+        """Ends all but one of a machine's processes after an interrupted migration. Returns the node of that one."""
+        kept = find_owner(states)
+        for node in states:
+            if node != kept:
+                await self._nodes.give(node, "end", row.path)
+        if row.state == "running":
+            await self._nodes.give(kept, "execute", row.path, commands=["cont"])
+        return kept
+
+    async def _read_run_states(self, machine: str) -> dict[str, str]:
+        """Returns the run states of a machine's living processes, by node."""
+        states = {node: await self._nodes.give(node, "look", machine) for node in self._nodes_of_machine(machine)}
+        return {node: str(status) for node, status in states.items() if status}
 
     async def _refresh_disk_row(self, row: HypervisorObject) -> HypervisorObject:
-        if row.state != ABSENT and not self._disk_file(row.path).file.exists():
+        disk = self._disk_file(row.path)
+        if row.state != ABSENT and not disk.file.exists():
             return self._absent_row(row)
-        process = self._living_process(row.machine) if row.state in _ATTACHED else None
-        if process is None:
+        node = await self._find_living_node(row.machine) if row.state in _ATTACHED else ""
+        if not node or await self._nodes.give(node, "has-disk", row.machine, disks=[disk]):
             return row
-        async with process.open_monitor() as monitor:
-            attached = await monitor.has_disk(self._disk_file(row.path))
-        return row if attached else replace(row, state=_ATTACHED[row.state], machine="")
+        return replace(row, state=_ATTACHED[row.state], machine="")
 
-    def _as_seen_by_process(self, row: HypervisorObject) -> HypervisorObject:
-        """Returns a machine as stopped if its process is gone; without a call to QEMU, for lists."""
-        lost = row.kind == "machine" and row.state in MEMORY_STATES and not self._living_process(row.path)
-        return replace(row, state="stopped") if lost else row
+    async def _as_seen_by_nodes(self, rows: Sequence[HypervisorObject]) -> list[HypervisorFacts]:
+        """Returns objects, and machines whose process is gone as stopped. A node that is silent keeps its machines."""
+        looked_for = {row.path for row in rows if row.kind == "machine" and row.state in MEMORY_STATES}
+        machines: defaultdict[str, list[str]] = defaultdict(list)
+        for path in looked_for:
+            for node in self._nodes_of_machine(path):
+                machines[node].append(path)
+        living: set[str] = set()
+        for node, some in machines.items():
+            try:
+                living.update(await self._nodes.give(node, "list", machines=some))
+            except ProviderError:
+                living.update(some)
+        lost = looked_for - living
+        return [(replace(row, state="stopped") if row.path in lost else row).to_facts() for row in rows]
 
     @staticmethod
     def _absent_row(row: HypervisorObject) -> HypervisorObject:
@@ -168,32 +216,37 @@ class QemuHypervisor:
         try:
             await self._make_image_file(boot, "-b", str(self._image_file(new.image)), "-F", "qcow2")
             await self._start_machine(old, new)
-        except ProviderError:
+        except Rejected:  # after any other error a process may have it
             boot.unlink(missing_ok=True)
             raise
 
     async def _start_machine(self, old: HypervisorObject, new: HypervisorObject) -> None:
-        process = self._process_on_node(new.path, new.node)
-        if not process.find_pid():
-            await process.start(new.path, new.memory, await self._disks_of_machine(new.path))
-        async with process.open_monitor() as monitor:
-            await monitor.execute("cont")
+        await self._give_with_disks(new.node, "start", new)
 
     async def _stop_machine(self, old: HypervisorObject, new: HypervisorObject) -> None:
-        for process in self._processes_of_machine(new.path):
-            await process.end()
+        for node in self._nodes_of_machine(new.path):
+            await self._nodes.give(node, "end", new.path)
 
     async def _run_monitor_commands(
         self, old: HypervisorObject, new: HypervisorObject, commands: Sequence[str]
     ) -> None:
-        async with self._process_on_node(new.path, new.node).open_monitor() as monitor:
-            for command in commands:
-                await monitor.execute(command)
+        await self._nodes.give(new.node, "execute", new.path, commands=list(commands))
 
     async def _migrate_machine(self, old: HypervisorObject, new: HypervisorObject) -> None:
-        if old.state in MEMORY_STATES:
-            source, target = self._process_on_node(old.path, old.node), self._process_on_node(new.path, new.node)
-            await migrate_to_process(source, target, new.path, new.memory, await self._disks_of_machine(new.path))
+        """Moves a machine while it runs or is paused. If it fails, the next look finds who has it."""
+        if old.state not in MEMORY_STATES or old.node == new.node:
+            return
+        address = await self._give_with_disks(new.node, "receive", new)
+        await self._nodes.give(old.node, "send", new.path, address=address, target=new.node)
+        if old.state == "running":
+            await self._nodes.give(new.node, "execute", new.path, commands=["cont"])
+        await self._nodes.give(old.node, "end", new.path)
+
+    async def _give_with_disks(self, node: str, verb: str, machine: HypervisorObject) -> str:
+        """Gives an order that starts a process. The node is on record before: it is asked for the machine from now."""
+        QemuProcess(self._options, self._options.folder_of_object(machine.path), node).announce()
+        disks = await self._disks_of_machine(machine.path)
+        return str(await self._nodes.give(node, verb, machine.path, memory=machine.memory, disks=disks) or "")
 
     async def _destroy_machine(self, old: HypervisorObject, new: HypervisorObject) -> None:
         self._boot_disk(new.path).file.unlink(missing_ok=True)
@@ -204,14 +257,12 @@ class QemuHypervisor:
             await self._make_image_file(file, size=f"{size}G")
 
     async def _attach_disk(self, old: HypervisorObject, new: HypervisorObject) -> None:
-        if process := self._living_process(new.machine):
-            async with process.open_monitor() as monitor:
-                await monitor.attach_disk(self._disk_file(new.path))
+        if node := await self._find_living_node(new.machine):
+            await self._nodes.give(node, "attach", new.machine, disks=[self._disk_file(new.path)])
 
     async def _detach_disk(self, old: HypervisorObject, new: HypervisorObject) -> None:
-        if process := self._living_process(old.machine):
-            async with process.open_monitor() as monitor:
-                await monitor.detach_disk(self._disk_file(new.path))
+        if node := await self._find_living_node(old.machine):
+            await self._nodes.give(node, "detach", old.machine, disks=[self._disk_file(new.path)])
 
     async def _destroy_disk(self, old: HypervisorObject, new: HypervisorObject) -> None:
         self._disk_file(new.path).file.unlink(missing_ok=True)
@@ -242,27 +293,22 @@ class QemuHypervisor:
             raise refusal(f"the disk {file} could not be made", said)
         part.rename(file)
 
-    def _folder_of_object(self, path: str) -> Path:
-        """Returns an object's folder. Names have neither slashes nor leading dots."""
-        return self._options.folder.joinpath(*path.split(":"))
-
     def _disk_file(self, path: str) -> DiskFile:
-        return DiskFile.for_object_path(path, self._folder_of_object(path) / "disk.qcow2")
+        return DiskFile.for_object_path(path, self._options.folder_of_object(path) / "disk.qcow2")
 
     def _boot_disk(self, machine: str) -> DiskFile:
-        return DiskFile.for_object_path(machine, self._folder_of_object(machine) / "boot.qcow2")
+        return DiskFile.for_object_path(machine, self._options.folder_of_object(machine) / "boot.qcow2")
 
     def _image_file(self, name: str) -> Path:
-        return self._options.images.get(name, self._folder_of_object(f"image:{name}") / "image.qcow2")
+        return self._options.images.get(name, self._options.folder_of_object(f"image:{name}") / "image.qcow2")
 
-    def _process_on_node(self, machine: str, node: str) -> QemuProcess:
-        return QemuProcess(self._options, self._folder_of_object(machine), node)
+    def _nodes_of_machine(self, machine: str) -> list[str]:
+        """Returns the nodes that may have a process of the machine, as their files tell."""
+        return sorted(file.stem for file in self._options.folder_of_object(machine).glob("*.pid"))
 
-    def _processes_of_machine(self, machine: str) -> list[QemuProcess]:
-        return [self._process_on_node(machine, node) for node in self._options.nodes]
-
-    def _living_process(self, machine: str) -> QemuProcess | None:
-        return next((process for process in self._processes_of_machine(machine) if process.find_pid()), None)
+    async def _find_living_node(self, machine: str) -> str:
+        """Returns the node on which the machine has a process, or an empty string."""
+        return next(iter(await self._read_run_states(machine)), "")
 
     async def _disks_of_machine(self, machine: str) -> list[DiskFile]:
         """Returns the boot disk of a machine, and the disks attached to it."""
@@ -272,26 +318,17 @@ class QemuHypervisor:
         rows = await self._database.run_transaction(partial(HYPERVISOR_LEDGER.read_rows, query=attached))
         return [self._boot_disk(machine), *(self._disk_file(row.path) for row in rows)]
 
-    @asynccontextmanager
-    async def _lock_objects(self, paths: Sequence[str]) -> AsyncIterator[None]:
-        """Holds the locks of objects, against other workers of this host too. Raises Unavailable if one is held.
-
-        A worker that is frozen in an order holds its locks, so that no later order overtakes it.
-        """
-        folder = self._options.folder / "locks"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        async with AsyncExitStack() as held:
+    @contextmanager
+    def _lock_objects(self, paths: Sequence[str]) -> Iterator[None]:
+        """Holds the locks of objects, against other workers too. Raises Unavailable if one is held."""
+        with ExitStack() as held:
             for path in sorted(set(paths)):
-                descriptor = os.open(folder / path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-                held.callback(os.close, descriptor)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise Unavailable(f"another order for {path} is being carried out") from None
+                held.enter_context(hold_lock(self._options.folder, path, path))
             yield
 
 
-def open_qemu_hypervisor(options: QemuOptions, open_database: OpenDatabase) -> QemuHypervisor:
-    """Opens the hypervisor of this host, with its ledger beside its disks."""
+def open_qemu_hypervisor(options: QemuOptions, host: BackendHost) -> QemuHypervisor:
+    """Opens the hypervisor, with its ledger beside its disks, or in the database that its workers share."""
     options.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return QemuHypervisor(options, open_database(options.folder / "ledger.db", (things, orders)))
+    database = host.open_database(options.folder / "ledger.db", (things, orders))
+    return QemuHypervisor(options, database, host.serves_node, host.call_node)

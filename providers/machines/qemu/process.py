@@ -12,9 +12,10 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import struct
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ class QemuProcess:
         self._folder = folder
         self._socket = f"{node}.sock"
         self._pid_file = folder / f"{node}.pid"
+        self.incoming_socket = folder / f"{node}.in"
 
     def find_pid(self) -> int:
         """Returns the pid of the living process; 0 if there is none."""
@@ -72,15 +74,16 @@ class QemuProcess:
             return 0
         return 0 if answer[0] == fcntl.F_UNLCK else int(answer[4])
 
-    async def start(self, name: str, memory: int, disks: Sequence[DiskFile], incoming: bool = False) -> None:
+    async def start(self, name: str, memory: int, disks: Sequence[DiskFile], incoming: str = "") -> None:
         """Starts the process, which waits for `cont`; or, with `incoming`, for a migration. Returns when it listens."""
+        self.announce()
         words = [
             *(self._options.program, "-daemonize", "-S", "-nodefaults", "-display", "none", "-no-user-config"),
             *("-accel", self._options.choose_accelerator(), "-m", f"{memory}G", "-smp", "1"),
             *("-name", f"guest={name},process=ratchet-vm", "-pidfile", self._pid_file.name),
             *("-sandbox", "on,resourcecontrol=deny"),
             *("-qmp", f"unix:{self._socket},server=on,wait=off", "-device", f"virtio-scsi-pci,id={SCSI_BUS}"),
-            *(("-incoming", "defer") if incoming else ()),
+            *(("-incoming", incoming) if incoming else ()),
         ]
         for disk in disks:
             words += [
@@ -91,7 +94,7 @@ class QemuProcess:
             ]
         said = await run_program(*words, cwd=self._folder)
         if not self.find_pid():  # what runs counts, whatever was answered
-            self._remove_files()
+            self.remove_files()
             raise refusal(f"QEMU did not start {name} on {self.node}", said)
 
     @asynccontextmanager
@@ -101,17 +104,14 @@ class QemuProcess:
 
         client = QMPClient()
         client.logger.disabled = True
-        # A socket's name is limited to 107 characters, and folders may be deep: the folder's descriptor is short.
-        descriptor = os.open(self._folder, os.O_PATH | os.O_DIRECTORY)
         try:
             async with asyncio.timeout(QMP_SECONDS):
-                await client.connect(f"/proc/self/fd/{descriptor}/{self._socket}")
+                with _open_folder(self._folder) as descriptor:
+                    await client.connect(f"/proc/self/fd/{descriptor}/{self._socket}")
         except (ConnectError, TimeoutError, OSError) as error:
             with suppress(Exception):
                 await client.disconnect()
             raise Unavailable(f"QEMU on {self.node} does not answer: {format_one_line(error)}") from error
-        finally:
-            os.close(descriptor)
         try:
             yield QemuMonitor(client)
         finally:
@@ -120,22 +120,47 @@ class QemuProcess:
 
     async def end(self) -> None:
         """Ends the process, if it lives, and waits until the kernel has closed its files."""
-        pid = self.find_pid()
-        if not pid:
-            return
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        try:
-            async with asyncio.timeout(EXIT_SECONDS):
-                while self.find_pid():  # noqa: ASYNC110  not our child: nobody tells us
-                    await asyncio.sleep(0.005)
-        except TimeoutError:
-            raise UnknownOutcome(f"the QEMU process {pid} on {self.node} was killed and does not end") from None
-        self._remove_files()
+        if pid := self.find_pid():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            try:
+                async with asyncio.timeout(EXIT_SECONDS):
+                    while self.find_pid():  # noqa: ASYNC110  not our child: nobody tells us
+                        await asyncio.sleep(0.005)
+            except TimeoutError:
+                raise UnknownOutcome(f"the QEMU process {pid} on {self.node} was killed and does not end") from None
+        self.remove_files()
 
-    def _remove_files(self) -> None:
-        for file in (self._pid_file, self._folder / self._socket):
+    def announce(self) -> None:
+        """Makes the pid file: from now on the node is asked for the machine. QEMU locks it once it runs."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._pid_file.touch(mode=0o600)
+
+    def connect_incoming(self) -> socket.socket:
+        """Connects to the socket at which a process on this host waits for a machine."""
+        channel = socket.socket(socket.AF_UNIX)
+        try:
+            with _open_folder(self._folder) as descriptor:
+                channel.connect(f"/proc/self/fd/{descriptor}/{self.incoming_socket.name}")
+        except OSError:
+            channel.close()
+            raise
+        return channel
+
+    def remove_files(self) -> None:
+        """Removes the files of a process that is gone."""
+        for file in (self._pid_file, self._folder / self._socket, self.incoming_socket):
             file.unlink(missing_ok=True)
+
+
+@contextmanager
+def _open_folder(folder: Path) -> Iterator[int]:
+    """Opens a folder. A socket's name is limited to 107 characters, and folders may be deep: a descriptor is short."""
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 class QemuMonitor:
