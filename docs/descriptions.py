@@ -37,7 +37,8 @@ SETTINGS = {
     "retention": "days that ended actions and their history are kept, see docs/operations.md; 0: for ever",
     "backends": "backends of systems that this worker serves; `process` and `container` run on its machine "
     "([systems](systems.md#the-process-backend))",
-    "nodes": "nodes of the hypervisor that this worker's host is, as `starter worker --node`; empty: all ([QEMU](qemu.md#several-hosts))",
+    "nodes": "nodes of the hypervisor that this worker's host is, as `starter worker --node`; empty: all "
+    "([QEMU](qemu.md#several-hosts))",
     "programs": "programs that the backend `process` may run: files, or folders with a slash at the end",
     "images": "images that the backend `container` may run: folders; with a slash at the end, folders of images",
     "container_network": "`host`: containers may ask for the machine's network ([containers](containers.md)); or `own`",

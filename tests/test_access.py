@@ -27,6 +27,7 @@ from domain.healing import SweepOptions
 from domain.locks import LocksView
 from domain.mci.messages import HOLDING, HoldDecision, SurveyOrder
 from domain.model import ObjectsView, QueueCommand, ReadQuery, Refusal, Request
+from domain.nodecalls import SERVE_NODE_ORDER
 from domain.singleorder import ORDER_OBJECT, SETTLE_ORDERED
 from starter.mci.requests import run_survey, send_decision
 from tests.patience import PATIENCE
@@ -52,7 +53,8 @@ def handlers() -> set[str]:
 
 def test_every_activity_is_classified_and_nothing_else_is(stack: WorkerService) -> None:
     for_families = {ORDER_OBJECT, SETTLE_ORDERED}  # of the kernel, for families with one order per action
-    assert {*stack.activity_names(), *for_families} == set(ACTIVITIES)
+    of_real_backends = {SERVE_NODE_ORDER}
+    assert {*stack.activity_names(), *for_families, *of_real_backends} == set(ACTIVITIES)
 
 
 def test_every_message_of_a_workflow_is_classified_and_nothing_else_is() -> None:
