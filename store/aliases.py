@@ -56,7 +56,10 @@ def find_aliases(connection: sa.Connection, query: AliasQuery) -> list[Alias]:
     if query.paths:
         rows = parse_rows(AliasRow, connection.execute(_SELECT_BY_PATH, asked | {"paths": query.paths}))
         found += {row.path: row for row in rows}.values()  # the last one stays
-    return [Alias(dialect=query.dialect, id=_alias_id(row), path=row.path, generation=row.generation) for row in found]
+    return [
+        Alias(dialect=query.dialect, id=row.uuid or str(row.number), path=row.path, generation=row.generation)
+        for row in found
+    ]
 
 
 def _new_alias_row(row: Mapping[str, Any], dialect: Dialect, form: AliasForm, free: set[str]) -> dict[str, Any]:
@@ -69,10 +72,6 @@ def _new_alias_row(row: Mapping[str, Any], dialect: Dialect, form: AliasForm, fr
         "path": row["path"],
         "generation": row["info"].get("generation", row["epoch"]),
     }
-
-
-def _alias_id(row: AliasRow) -> str:
-    return row.uuid or str(row.number)
 
 
 def _parse_uuid(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,22 +36,10 @@ from tests.test_access import call
 from tests.test_cli.conftest import cli as cli
 from tests.test_cli.shell import Cli
 from tests.test_oidc import ATTACKS
+from tests.test_oidc import key_file as key_file
+from tests.test_oidc import known as known
 from tests.user import User, spec
 from workers.service import WorkerService
-
-
-@pytest.fixture
-def key_file(tmp_path: Path) -> str:
-    file = tmp_path / "keys.json"
-    file.write_text(json.dumps(ISSUER.key_set()))
-    file.chmod(0o644)
-    return str(file)
-
-
-@pytest.fixture
-def known(key_file: str) -> Identities:
-    return identities(key_file)
-
 
 WORKER = ProofSigner(WORKER_PEM, "workers", "default")
 GATE = ProofSigner(GATE_PEM, "gate", "default")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from pydantic import BaseModel
 from temporalio.client import Client
 
 from activities.access import Authorizer
@@ -22,38 +23,35 @@ from domain.validation import refuse_validation_errors
 from workers.settings import WorkerSettings
 
 T = TypeVar("T")
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
-HINT = "correct RATCHET_POLICY_FILE; there is an example in examples/policy.yaml"
 _log = logging.getLogger("ratchet.access")
 
 
 def load_policy(name: str) -> AccessPolicy:
     """Loads an access policy file; refuses a malformed one."""
-    try:
-        with refuse_validation_errors(f"the policy file {name} is not valid", HINT):
-            return AccessPolicy.model_validate(read_document(Path(name)) or {})
-    except UnreadableDocument as error:
-        raise Refused(Category.INVALID, f"the policy file {name} {error}", HINT) from error
+    hint = "correct RATCHET_POLICY_FILE; there is an example in examples/policy.yaml"
+    return _load_document(AccessPolicy, f"the policy file {name}", name, hint)
 
 
 def load_quotas(name: str) -> Quotas:
     """Loads a quotas file; refuses a malformed one."""
     hint = "correct RATCHET_QUOTAS_FILE; there is an example in examples/quotas.yaml"
-    try:
-        with refuse_validation_errors(f"the quotas file {name} is not valid", hint):
-            return Quotas.model_validate(read_document(Path(name)) or {})
-    except UnreadableDocument as error:
-        raise Refused(Category.INVALID, f"the quotas file {name} {error}", hint) from error
+    return _load_document(Quotas, f"the quotas file {name}", name, hint)
 
 
 def load_identities(name: str) -> Identities:
     """Loads an identities file; refuses a malformed one."""
     hint = "correct RATCHET_IDENTITIES; `starter key new NAME` prints lines for it"
+    return _load_document(Identities, f"the identities file {name}", name, hint)
+
+
+def _load_document(model: type[ModelT], what: str, name: str, hint: str) -> ModelT:
     try:
-        with refuse_validation_errors(f"the identities file {name} is not valid", hint):
-            return Identities.model_validate(read_document(Path(name)) or {})
+        with refuse_validation_errors(f"{what} is not valid", hint):
+            return model.model_validate(read_document(Path(name)) or {})
     except UnreadableDocument as error:
-        raise Refused(Category.INVALID, f"the identities file {name} {error}", hint) from error
+        raise Refused(Category.INVALID, f"{what} {error}", hint) from error
 
 
 class WatchedFile(Generic[T]):

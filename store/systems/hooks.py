@@ -104,7 +104,7 @@ def admit_system_action(
 ) -> GrantExtras:
     """Admits an action on a system or part: its system must be stable and the definition must fit in its tree."""
     request = claim.request
-    root = _system_path_of(request.path)
+    root = next(iter(ancestor_paths(request.path)), request.path)
     if isinstance(spec, SystemSpec):
         connection.execute(
             sa.insert(deploy_numbers), [{"system": root, "action": letter, "last": 0} for letter in NUMBER_PREFIX_OF]
@@ -245,10 +245,6 @@ def _delete_removed_parts(connection: sa.Connection, parts: Mapping[str, int], a
         _PART_AT_REST.change_objects(connection, {"which": path, "mine": epoch}, {"status": NONE}, [line])
         gone.add(path)
     return len(gone)
-
-
-def _system_path_of(path: str) -> str:
-    return next(iter(ancestor_paths(path)), path)
 
 
 def _lock_living_system(connection: sa.Connection, root: str) -> ObjectRow:

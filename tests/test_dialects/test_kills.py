@@ -24,7 +24,7 @@ from tests.test_dialects.waiting import (
     Gate,
     RememberingController,
     WaitingRequest,
-    crm_polling,
+    crm_remembering,
     events_followed,
     gate_open,
     prepare_requests,
@@ -108,7 +108,7 @@ async def test_every_kind_of_waiting_request_outlives_a_kill(site: Site, kill: A
     async with AsyncExitStack() as whole:
         worker = await whole.enter_async_context(site.worker())
         gate = await whole.enter_async_context(gate_open(site))
-        crm = await whole.enter_async_context(crm_polling(site, gate.url, token))
+        crm = await whole.enter_async_context(crm_remembering(site, gate.url, token))
         events = await whole.enter_async_context(events_followed(gate.url))
         http = await whole.enter_async_context(httpx.AsyncClient(base_url=gate.url, timeout=PATIENCE))
         requests = await prepare_requests(site, http, token.create_token())

@@ -16,16 +16,13 @@ import httpx
 from activities.runs import describe_run
 from client.runs import find_newest_run
 from domain.wire import CANCEL_ACTIVITY
-from providers.edge.gatewaycrm import GatewayControllerClient, GatewayCrm
-from providers.edge.handover import CrmHandover
-from providers.edge.platform import SimulatedPlatform
+from providers.edge.gatewaycrm import GatewayControllerClient
 from providers.edge.token import CrmToken
 from providers.sockets import find_free_port
 from tests.patience import PATIENCE
-from tests.test_edge.kit import QUICK
+from tests.test_edge.kit import QUICK, crm_polling
 from tests.test_platform.forkserver import Child
 from tests.test_platform.site import Site
-from workers.crm import platform_file
 
 CLOUDLET = "org:acme:cloudlet:berlin"
 LATER = {"start_date": "2199-01-01 00:00", "end_date": "2199-01-02 00:00"}
@@ -282,18 +279,11 @@ class RememberingController(GatewayControllerClient):
 
 
 @asynccontextmanager
-async def crm_polling(site: Site, url: str, token: CrmToken) -> AsyncIterator[RememberingController]:
-    platform = SimulatedPlatform(platform_file(site.home, CLOUDLET))
+async def crm_remembering(site: Site, url: str, token: CrmToken) -> AsyncIterator[RememberingController]:
     controller = RememberingController(url, CLOUDLET, token)
     controller.posted = []
-    crm = GatewayCrm(None, CLOUDLET, "v1", platform, CrmHandover(platform, "v1", ["false"]), token, 0, controller)
-    task = asyncio.create_task(crm.serve_until_stopped())
-    try:
+    async with crm_polling(site.home, CLOUDLET, token, controller):
         yield controller
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        platform.close()
 
 
 @dataclass

@@ -18,6 +18,7 @@ from domain.model import HistoryLine, ObjectView, ReadQuery, VerificationReport
 from domain.statetable import NONE, LineEffect
 from domain.wire import VERIFY_ACTIVITY, companion_id
 from providers.edge.crm import ReferenceCrm
+from providers.edge.gatewaycrm import GatewayControllerClient, GatewayCrm
 from providers.edge.handover import CrmHandover
 from providers.edge.platform import SimulatedPlatform
 from providers.edge.token import CrmToken
@@ -31,6 +32,22 @@ QUICK: dict[str, Any] = {"connect": 120, "create": 60, "update": 120, "delete": 
 
 def fault(kind: str, verb: str = "*", path: str = "*", **more: Any) -> CrmFault:
     return CrmFault.model_validate({"kind": kind, "verb": verb, "path": path, **more})
+
+
+@asynccontextmanager
+async def crm_polling(
+    home: Path, cloudlet: str, token: CrmToken, controller: GatewayControllerClient
+) -> AsyncIterator[GatewayCrm]:
+    """A CRM in this process that reaches a gateway only, until the block ends."""
+    platform = SimulatedPlatform(platform_file(home, cloudlet))
+    crm = GatewayCrm(None, cloudlet, "v1", platform, CrmHandover(platform, "v1", ["false"]), token, 0, controller)
+    task = asyncio.create_task(crm.serve_until_stopped())
+    try:
+        yield crm
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        platform.close()
 
 
 @dataclass

@@ -20,11 +20,10 @@ from gateway.reads import GatewayClient
 from gateway.server import serve_app
 from gateway.tokens import CallerTokens, TokenFile
 from providers.edge.gatewaycrm import GatewayControllerClient, GatewayCrm
-from providers.edge.handover import CrmHandover
 from providers.edge.platform import SimulatedPlatform
 from providers.edge.token import CrmToken
 from tests.patience import PATIENCE
-from tests.test_edge.kit import QUICK, Edge
+from tests.test_edge.kit import QUICK, Edge, crm_polling
 from workers.crm import platform_file
 from workers.service import WorkerService
 
@@ -57,16 +56,8 @@ async def url(stack: WorkerService, tokens: Path) -> AsyncIterator[str]:
 @asynccontextmanager
 async def crm_over_http(edge: Edge, url: str, name: str = "berlin") -> AsyncIterator[GatewayCrm]:
     path, token = edge.at(name), edge.token(name)
-    platform = SimulatedPlatform(platform_file(edge.home, path))
-    controller = GatewayControllerClient(url, path, token)
-    crm = GatewayCrm(None, path, "v1", platform, CrmHandover(platform, "v1", ["false"]), token, 0, controller)
-    task = asyncio.create_task(crm.serve_until_stopped())
-    try:
+    async with crm_polling(edge.home, path, token, GatewayControllerClient(url, path, token)) as crm:
         yield crm
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        platform.close()
 
 
 async def create_cloudlet(edge: Edge, name: str = "berlin") -> str:

@@ -98,7 +98,7 @@ def rival(store_url: str) -> Iterator[StoreDriver]:
 @pytest.fixture
 def pair(emptied_postgres_url: str) -> Iterator[tuple[StoreDriver, StoreDriver]]:
     """Two processes on one PostgreSQL, where a transaction can be in the middle of another one."""
-    scenes = (StoreDriver(emptied_postgres_url), StoreDriver(emptied_postgres_url))
-    yield scenes
-    for driver in scenes:
+    drivers = (StoreDriver(emptied_postgres_url), StoreDriver(emptied_postgres_url))
+    yield drivers
+    for driver in drivers:
         driver.close()

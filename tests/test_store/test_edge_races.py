@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-import pytest
 import sqlalchemy as sa
 
 from domain.edge.messages import CrmConnect, CrmDisconnect, CrmResponse
@@ -17,32 +15,13 @@ from store import begin as claims
 from store import finish
 from store.edge import links
 from tests.test_store.driver import HOOKS, NOON, StoreDriver, claim
+from tests.test_store.test_races import overtaken
 
 T = TypeVar("T")
 Work = Callable[[sa.Connection], T]
 
 BERLIN = "org:acme:cloudlet:berlin"
 CLUSTER = f"{BERLIN}:cluster:c1"
-
-
-@pytest.fixture
-def pair(emptied_postgres_url: str) -> Iterator[tuple[StoreDriver, StoreDriver]]:
-    scenes = (StoreDriver(emptied_postgres_url), StoreDriver(emptied_postgres_url))
-    yield scenes
-    for driver in scenes:
-        driver.close()
-
-
-async def overtaken(pair: tuple[StoreDriver, StoreDriver], first: Work[Any], second: Work[T]) -> T:
-    """`second` starts while `first` has decided but not committed, and is seen to wait for it."""
-    one, two = pair
-    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    with one.database.engine.begin() as connection:
-        first(connection)
-        late = asyncio.create_task(two.database.run_transaction(second))
-        while not await one.database.run_transaction(lambda other: other.execute(sa.text(query)).scalar()):
-            assert not late.done(), "it did not wait"
-    return await late
 
 
 async def site(driver: StoreDriver) -> None:

@@ -12,6 +12,7 @@ from domain.services.ports import ServiceOrder
 from providers.services.confinement import ProcessRules
 from providers.services.container import ContainerRules, ContainerRunner
 from providers.services.ledger import BackendLedger, SupervisedInstance, create_tables
+from providers.services.runner import InstanceRunner
 from providers.services.supervisor import Supervisor
 from store.engine import Database
 
@@ -28,15 +29,33 @@ async def keeping(folder: Path, rules: ContainerRules = ANY_IMAGE) -> AsyncItera
     database = Database(f"sqlite:///{folder / 'books.db'}")
     database.run_transaction_blocking(create_tables)
     supervisor = Supervisor(make_runner(folder, rules), BackendLedger("container", database), folder / "lock")
+    async with supervising(supervisor, database):
+        yield supervisor
+
+
+@asynccontextmanager
+async def supervising(supervisor: Supervisor, database: Database) -> AsyncIterator[None]:
+    """A supervisor at work, until the block ends; then its database is closed."""
     task = asyncio.create_task(supervisor.run(lambda _facts, _gone: asyncio.sleep(0)))
     try:
         await supervisor.is_supervising.wait()
-        yield supervisor
+        yield
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
         database.close()
+
+
+async def probe(runner: InstanceRunner, unit: SupervisedInstance, well: bool) -> str:
+    """Why an instance that was started is not healthy; of one that is to get well, as soon as it has."""
+    await runner.start_instance(unit)
+    try:
+        while (why := await runner.probe_instance(unit)) and well:
+            await asyncio.sleep(0.05)
+        return why
+    finally:
+        await runner.stop_instance(unit)
 
 
 async def until(supervisor: Supervisor, wanted: int, generation: int) -> None:

@@ -21,7 +21,7 @@ from providers.sockets import find_free_port
 from tests.patience import PATIENCE
 from tests.test_systems.containers import folder, image, instance, living, message_of, needs_containers
 from tests.test_systems.images import make_image, sleeper, web
-from tests.test_systems.supervising import ANY_IMAGE, forget, keeping, make_runner, until, want
+from tests.test_systems.supervising import ANY_IMAGE, forget, keeping, make_runner, probe, until, want
 from tests.test_systems.test_processes import get, runs
 
 __all__ = ["folder", "image"]  # fixtures
@@ -176,14 +176,8 @@ async def test_health_is_checked_inside(folder: Path, image: Path, health: dict[
     runner = make_runner(folder)
     node = Node.model_validate(web(image, find_free_port()) | {"health": health})
     unit = SupervisedInstance(os.urandom(16).hex(), "system:s:web", 1, "", node)
-    await runner.start_instance(unit)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while (why := await runner.probe_instance(unit)) and well:
-                await asyncio.sleep(0.05)
-        assert bool(why) is not well
-    finally:
-        await runner.stop_instance(unit)
+    async with asyncio.timeout(PATIENCE):
+        assert bool(await probe(runner, unit, well)) is not well
 
 
 async def test_an_instance_is_asked_to_end_and_made_to_if_it_will_not(folder: Path, image: Path) -> None:

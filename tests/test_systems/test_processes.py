@@ -133,20 +133,8 @@ async def keeping(folder: Path) -> AsyncIterator[Supervisor]:
     database = Database(f"sqlite:///{folder / 'books.db'}")
     database.run_transaction_blocking(create_tables)
     supervisor = make_supervisor(folder, database)
-
-    async def report(_facts: object, _gone: object) -> None:
-        pass
-
-    task = asyncio.create_task(supervisor.run(report))
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await supervisor.is_supervising.wait()
+    async with supervising.supervising(supervisor, database):
         yield supervisor
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        database.close()
 
 
 async def until(supervisor: Supervisor, wanted: int, generation: int) -> None:
@@ -323,11 +311,5 @@ async def test_health_is_checked_by_tcp_http_and_command(tmp_path: Path, health:
     unit = SupervisedInstance(
         "t", "system:s:web", 1, "", Node.model_validate({**web(find_free_port()), "health": health})
     )
-    await runner.start_instance(unit)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while (why := await runner.probe_instance(unit)) and well:
-                await asyncio.sleep(0.05)
-        assert bool(why) is not well
-    finally:
-        await runner.stop_instance(unit)
+    async with asyncio.timeout(PATIENCE):
+        assert bool(await supervising.probe(runner, unit, well)) is not well
