@@ -94,7 +94,7 @@ class OrphanRemovingListing(ProviderListing):
 
 
 class OrphanActivities:
-    """One instance per worker process."""
+    """Lists orphans of all families, and removes one at its provider."""
 
     def __init__(self, inventory: Inventory, listings: Iterable[ProviderListing], fence: Fence) -> None:
         self._inventory = inventory

@@ -194,13 +194,13 @@ def stages_of_test_files(mutant: Mutant, everything: bool) -> Iterator[list[str]
     )
     pure, store = [ROOT / f"tests/{name}.py" for name in PURE], sorted(ROOT.glob("tests/test_store/test_*.py"))
     actions = [ROOT / f"tests/{name}.py" for name in ("test_replay", "test_actions", "test_asking", "test_permits")]
-    quick = [file for file in store if recorded(file.relative_to(ROOT).as_posix()) <= NEAREST_SECONDS / 2]
+    quick = [file for file in store if recorded_seconds(file.relative_to(ROOT).as_posix()) <= NEAREST_SECONDS / 2]
     several = {"domain": [pure], "store": [quick], "workflows": [actions]}[mutant.layer]
     several += [store, own] if everything else []
     told = set[str]()
     for files in ([ROOT / name for name in find_nearest_tests(mutant)], *several):
         names = [file.relative_to(ROOT).as_posix() for file in files if everything or is_fast(file)]
-        if new := sorted((name for name in names if name not in told), key=recorded):
+        if new := sorted((name for name in names if name not in told), key=recorded_seconds):
             told |= set(new)
             yield new
 
@@ -215,11 +215,11 @@ def find_nearest_tests(mutant: Mutant) -> list[str]:
     found: list[str] = []
     for way in (*ways, imports):
         found += sorted(
-            (name for name, text in texts.items() if name not in found and re.search(way, text)), key=recorded
+            (name for name, text in texts.items() if name not in found and re.search(way, text)), key=recorded_seconds
         )
     kept, seconds = list[str](), 0.0
     for name in found:
-        if (seconds := seconds + recorded(name)) <= NEAREST_SECONDS:
+        if (seconds := seconds + recorded_seconds(name)) <= NEAREST_SECONDS:
             kept.append(name)
     return kept
 
@@ -229,8 +229,8 @@ def list_fast_tests() -> list[str]:
     return [file.relative_to(ROOT).as_posix() for file in sorted(ROOT.glob("tests/**/test_*.py")) if is_fast(file)]
 
 
-def recorded(name: str) -> float:
-    """The seconds that a test file takes."""
+def recorded_seconds(name: str) -> float:
+    """Returns how long a test file took when durations were last recorded."""
     return float(DURATIONS.get(name, USUAL))
 
 
@@ -306,7 +306,7 @@ class MutantTrialPlugin:
 
 
 def run_forked_tests(mutant: Mutant | None, session: pytest.Session, items: list[pytest.Item]) -> str:
-    """The first of these tests that fails in a process whose function has the fault; without one, all that fail."""
+    """Runs tests in a forked process that has the fault, and returns the first that fails; without a fault, all."""
     mine, its = os.pipe()
     child = os.fork()
     if not child:

@@ -58,7 +58,7 @@ class ObjectProvider(Protocol):
         ...
 
     async def list_existing_objects(self, prefix: str, after: str) -> list[ObjectFacts]:
-        """A page of what is there at or below a path, or anywhere, in the order of the paths, from after one on."""
+        """Returns a page of the objects at or below `prefix` (empty: of all), by path, from the first after `after`."""
         ...
 
 

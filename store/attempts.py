@@ -1,4 +1,4 @@
-"""Lines about what somebody asked for and no action carries a name for: cancels, and what was refused."""
+"""History lines about requests that begin no action of their own: cancels, and what was refused."""
 
 from __future__ import annotations
 

@@ -40,13 +40,13 @@ class Clock:
         return self.now
 
 
-def right_of(actions: Actions, clock: Clock) -> OrderFence:
+def order_fence(actions: Actions, clock: Clock) -> OrderFence:
     return OrderFence(cast(Inventory, actions), PATH, EPOCH, TIMEOUT, clock)
 
 
 async def test_an_open_action_of_a_worker_that_is_heard_may_order() -> None:
     actions = Actions()
-    assert await right_of(actions, Clock()).prove_then_call(lambda: asyncio.sleep(0, "done")) == "done"
+    assert await order_fence(actions, Clock()).prove_then_call(lambda: asyncio.sleep(0, "done")) == "done"
     assert actions.asked == [(PATH, EPOCH)]
 
 
@@ -57,14 +57,14 @@ async def test_an_action_that_is_over_orders_nothing() -> None:
         ordered.append("stop")
 
     with pytest.raises(Superseded, match="is over") as lost:
-        await right_of(Actions(open=False), Clock()).prove_then_call(call)
+        await order_fence(Actions(open=False), Clock()).prove_then_call(call)
     assert lost.value.final
     assert ordered == []
 
 
 async def test_many_orders_of_one_moment_ask_the_inventory_once() -> None:
     actions, clock = Actions(), Clock()
-    right = right_of(actions, clock)
+    right = order_fence(actions, clock)
     await asyncio.gather(*(right.prove() for _ in range(100)))
     clock.now += PROOF_VALID_SECONDS / 2
     await right.prove()
@@ -76,7 +76,7 @@ async def test_many_orders_of_one_moment_ask_the_inventory_once() -> None:
 
 async def test_what_was_proven_before_a_freeze_counts_no_more_after_it() -> None:
     actions, clock = Actions(), Clock()
-    right = right_of(actions, clock)
+    right = order_fence(actions, clock)
     await right.prove()
     clock.now += PROOF_VALID_SECONDS + 1  # frozen, but not for so long that Temporal would miss it
     actions.open = False
@@ -86,7 +86,7 @@ async def test_what_was_proven_before_a_freeze_counts_no_more_after_it() -> None
 
 async def test_a_worker_that_temporal_has_not_heard_within_the_timeout_orders_nothing() -> None:
     actions, clock = Actions(), Clock()
-    right = right_of(actions, clock)
+    right = order_fence(actions, clock)
     clock.now += TIMEOUT
     with pytest.raises(Superseded, match="not heard") as lost:
         await right.prove()
@@ -103,12 +103,12 @@ async def test_a_freeze_while_the_inventory_answers_is_noticed() -> None:
             return True
 
     with pytest.raises(Superseded, match="not heard"):
-        await right_of(Slow(), clock).prove()
+        await order_fence(Slow(), clock).prove()
 
 
 async def test_an_inventory_that_was_asked_for_something_else_proves_it_too() -> None:
     actions, clock = Actions(), Clock()
-    right = right_of(actions, clock)
+    right = order_fence(actions, clock)
     right.count_as_proof(clock.now)
     await right.prove()
     assert actions.asked == []
@@ -122,7 +122,7 @@ async def test_heartbeats_that_are_acknowledged_keep_the_right_and_others_do_not
 ) -> None:
     monkeypatch.setattr(fence, "HEARTBEAT_SECONDS", 0.001)
     clock = Clock()
-    right = right_of(Actions(), clock)
+    right = order_fence(Actions(), clock)
     beats = 0
     enough = asyncio.Event()
 
@@ -189,7 +189,7 @@ async def test_other_errors_pass_through_unchanged() -> None:
 async def test_nothing_is_ordered_when_the_time_of_the_activity_is_over() -> None:
     """Temporal has told the workflow then, which goes on without it, under the same epoch."""
     actions, clock = Actions(), Clock()
-    right = right_of(actions, clock)
+    right = order_fence(actions, clock)
     right.ends_at = clock.now + 3
     await right.prove()
     clock.now += 3

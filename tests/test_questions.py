@@ -21,7 +21,7 @@ from tests.user import User
 
 
 @activity.defn(name=wire.READ_STORE)
-async def answering(query: ReadQuery) -> StepResult:
+async def answer_query(query: ReadQuery) -> StepResult:
     return StepResult(made=True)
 
 
@@ -32,7 +32,7 @@ async def test_a_question_that_a_frozen_worker_took_is_asked_once_more(client: C
     frozen = asyncio.create_task(client.workflow_service.poll_activity_task_queue(poll, timeout=timedelta(seconds=60)))
     question = asyncio.create_task(asking.run_query(wire.READ_STORE, ReadQuery(), StepResult, seconds=3, queue=queue))
     assert (await frozen).task_token  # and never answers
-    async with Worker(client, task_queue=queue, activities=[answering]):
+    async with Worker(client, task_queue=queue, activities=[answer_query]):
         assert (await question).made
 
 

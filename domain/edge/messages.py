@@ -51,7 +51,6 @@ LINK_ROLE = "link"
 LOOP_ROLE = "loop"
 
 # Activities that are called by name: ours, and those that an agent runs on its cloudlet's queue.
-CRM_IGNORED = "crm_ignored"
 CRM_LATE = "crm_late"
 CRM_REQUESTS = "crm_requests"
 CRM_SESSION = "crm_session"

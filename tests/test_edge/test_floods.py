@@ -28,7 +28,7 @@ FEWER = 300
 
 
 async def flooded(edge: Edge, workflow_id: str, signal: str, messages: list[Any]) -> None:
-    """All of them, as quickly as Temporal takes them."""
+    """Sends these signals as quickly as Temporal takes them."""
     handle, gate = edge.client.get_workflow_handle(workflow_id), asyncio.Semaphore(40)
 
     async def send(message: Any) -> None:

@@ -168,7 +168,7 @@ class MachineSite:
         way = {"operate": work.operate_object, "settle": work.settle_object}[what]
         return await activity_environment().run(way, HypervisorTask(grant=grant))
 
-    async def discarding(self, grant: Grant, hypervisor: Hypervisor | None = None) -> str:
+    async def run_orphan_removal(self, grant: Grant, hypervisor: Hypervisor | None = None) -> str:
         """The activity of an action that removes an orphan, as a worker runs it."""
         listing, context = HypervisorListing(hypervisor or self.hypervisor, NEARBY), self.service.context
         work = OrphanActivities(context.inventory, [listing], context.fence)

@@ -135,10 +135,10 @@ async def test_a_discard_that_froze_while_it_looked_leaves_a_disk_alone_that_was
     grant, _ = await begun(site, site.disk(), "discard")
     hypervisor = Frozen(site.hypervisor, 0, True)
     await site.hypervisor.perform_order("create", HypervisorOrder(site.disk(), "disk", "left by somebody", {"size": 1}))
-    worker = asyncio.create_task(site.discarding(grant, hypervisor))
+    worker = asyncio.create_task(site.run_orphan_removal(grant, hypervisor))
     async with asyncio.timeout(PATIENCE):
         await hypervisor.reached.wait()  # it has seen the disk
-    await site.discarding(grant)
+    await site.run_orphan_removal(grant)
     await over(site, grant, ActionResult.SUCCEEDED)
     await site.seed(site.disk(), "create")
     await changes_nothing(site, hypervisor, worker)
@@ -167,7 +167,7 @@ async def test_the_hypervisor_refuses_an_order_of_an_earlier_action_also_for_wha
     await site.with_account()
     disk = site.disk()
     grant, _ = await begun(site, disk, "discard")
-    await site.discarding(grant)  # it found nothing, and left its number
+    await site.run_orphan_removal(grant)  # it found nothing, and left its number
     await over(site, grant, ActionResult.SUCCEEDED)
     with pytest.raises(Superseded, match=f"action {grant.epoch} has ordered since"):
         await site.hypervisor.perform_order(

@@ -22,15 +22,15 @@ NOW = SweepOptions(limits={ANY_ACTION: 0})
 CLEAR = SweepOptions(limits={ANY_ACTION: 0}, grace=0)
 
 
-async def cleared(site: MachineSite, order: SweepOptions = CLEAR) -> list[HealEntry]:
-    """A sweep that finds it long enough ago."""
+async def sweep_late(site: MachineSite, order: SweepOptions = CLEAR) -> list[HealEntry]:
+    """What a sweep finds of this site, if everything was left long enough ago to be removed."""
     report = await site.asking.run_sweep(order)
     return [found for found in report.found if site.name in found.path]
 
 
-async def swept(site: MachineSite) -> list[HealEntry]:
-    """A sweep that brings back, and leaves alone what has only just been left."""
-    return await cleared(site, NOW)
+async def sweep_soon(site: MachineSite) -> list[HealEntry]:
+    """The same, if it has only just been left: statuses are restored, and nothing is removed."""
+    return await sweep_late(site, NOW)
 
 
 async def left_disk(site: MachineSite) -> str:
@@ -50,9 +50,9 @@ async def left_disk(site: MachineSite) -> str:
 async def removing(site: MachineSite) -> tuple[str, asyncio.Task[list[HealEntry]]]:
     """A node that a sweep is about to remove: the order for it hangs."""
     node = await left_node(site)
-    await swept(site)
+    await sweep_soon(site)
     await site.hang(node, "decommission")
-    sweeping = asyncio.create_task(cleared(site))
+    sweeping = asyncio.create_task(sweep_late(site))
     await site.hanging(node)
     return node, sweeping
 
@@ -67,16 +67,16 @@ async def test_what_a_terminated_creation_left_outside_is_removed_by_a_later_swe
     site: MachineSite, make: Callable[[MachineSite], Awaitable[str]], was: str
 ) -> None:
     path = await make(site)
-    [healed] = await cleared(site)  # the sweep that brings it back leaves it alone: a call may be on its way
+    [healed] = await sweep_late(site)  # the sweep that brings it back leaves it alone: a call may be on its way
     assert (healed.finding, await state(site, path)) == (HealFinding.HEALED, was)
-    assert await swept(site) == []  # and so do all within the time of grace, whatever the other limits are
-    [would] = await cleared(site, CLEAR.model_copy(update={"dry_run": True}))
+    assert await sweep_soon(site) == []  # and so do all within the time of grace, whatever the other limits are
+    [would] = await sweep_late(site, CLEAR.model_copy(update={"dry_run": True}))
     assert (would.path, would.finding, await state(site, path)) == (path, HealFinding.WOULD_REMOVE, was)
-    [gone] = await cleared(site)
+    [gone] = await sweep_late(site)
     assert (gone.path, gone.finding, gone.to) == (path, HealFinding.REMOVED, "None")
     assert gone.provider == f"was {was} at the hypervisor, and was removed"
     assert await state(site, path) == "absent"
-    assert await cleared(site) == []  # once
+    assert await sweep_late(site) == []  # once
     last = (await site.history(path))[-1]
     assert (last.action, last.to, last.message) == ("discard", "None", f"succeeded: {gone.provider}")
     found = await site.asking.run_query(wire.VERIFY_ACTIVITY, ReadQuery(path=path), VerificationReport, seconds=60)
@@ -87,22 +87,22 @@ async def test_what_a_terminated_creation_left_outside_is_removed_by_a_later_swe
 async def test_what_is_left_of_a_creation_that_the_next_request_abandoned_is_removed_as_well(site: MachineSite) -> None:
     node = await left_node(site)
     assert "there is no such node" in await site.refused(node, "maintain")  # which brought it back
-    [gone] = await cleared(site)
+    [gone] = await sweep_late(site)
     assert (gone.finding, await state(site, node)) == (HealFinding.REMOVED, "absent")
 
 
 async def test_what_was_asked_for_again_meanwhile_is_never_removed(site: MachineSite) -> None:
     node = await left_node(site)
-    await swept(site)
+    await sweep_soon(site)
     assert await site.to(node, "create", memory=10) == "ENABLED"
-    assert await cleared(site) == []
+    assert await sweep_late(site) == []
     assert "exists already, under ENABLED" in await site.refused(node, "discard")
     assert await state(site, node) == "enabled"
 
 
 async def test_a_creation_that_has_begun_keeps_the_removal_out_and_the_other_way_round(site: MachineSite) -> None:
     node = await left_node(site)
-    await swept(site)
+    await sweep_soon(site)
     leftovers = await site.service.inventory.list_leftovers()
     await site.hang(node, "create")
     create = await site.admitted(node, "create", memory=10)
@@ -128,12 +128,12 @@ async def test_who_asks_for_it_while_it_is_removed_is_told_to_wait(site: Machine
 @pytest.mark.stores("sqlite", "postgres")
 async def test_a_removal_that_fails_is_told_and_tried_again(site: MachineSite) -> None:
     node = await left_node(site)
-    await swept(site)
+    await sweep_soon(site)
     await site.fault("fail", node, verb="decommission", message="out of order")
-    [left] = await cleared(site)
+    [left] = await sweep_late(site)
     assert (left.finding, "out of order" in left.provider) == (HealFinding.LEFT, True)
     await site.heal_faults()
-    [gone] = await cleared(site)
+    [gone] = await sweep_late(site)
     assert (gone.finding, await state(site, node)) == (HealFinding.REMOVED, "absent")
 
 
@@ -148,9 +148,9 @@ async def test_what_a_creation_could_not_undo_is_removed_as_well(site: MachineSi
     assert (outcome.result, outcome.status) == (ActionResult.FAILED, "None")
     assert "could not be restored" in outcome.message
     await site.heal_faults()
-    [gone] = await cleared(site)
+    [gone] = await sweep_late(site)
     assert (gone.action, gone.finding, await state(site, node)) == ("create", HealFinding.REMOVED, "absent")
-    assert await cleared(site) == []
+    assert await sweep_late(site) == []
 
 
 async def test_a_removal_that_is_terminated_itself_is_made_up_for(site: MachineSite) -> None:
@@ -158,21 +158,21 @@ async def test_a_removal_that_is_terminated_itself_is_made_up_for(site: MachineS
     await site.asking.client.get_workflow_handle(node).terminate("an operator")
     assert [found.finding for found in await sweeping] == [HealFinding.LEFT]
     await site.heal_faults()
-    assert [found.finding for found in await cleared(site)] == [HealFinding.HEALED]
-    assert [found.finding for found in await cleared(site)] == [HealFinding.REMOVED]
+    assert [found.finding for found in await sweep_late(site)] == [HealFinding.HEALED]
+    assert [found.finding for found in await sweep_late(site)] == [HealFinding.REMOVED]
     assert await state(site, node) == "absent"
 
 
 async def test_a_disk_goes_only_while_nobody_is_at_its_machine(site: MachineSite) -> None:
     disk, db = await left_disk(site), site.machine()
-    await swept(site)
+    await sweep_soon(site)
     await site.hang(db, "pause")
     pause = await site.admitted(db, "pause")
-    [left] = [found for found in await cleared(site) if found.path == disk]
+    [left] = [found for found in await sweep_late(site) if found.path == disk]
     assert (left.finding, "409 Conflict" in left.message, db in left.message) == (HealFinding.LEFT, True, True)
     await site.heal_faults()
     assert (await site.outcome(pause)).result is ActionResult.SUCCEEDED
-    [gone] = await cleared(site)
+    [gone] = await sweep_late(site)
     assert (gone.finding, await state(site, disk)) == (HealFinding.REMOVED, "absent")
 
 

@@ -106,7 +106,7 @@ async def test_a_worker_that_was_frozen_before_it_removed_an_orphan_removes_noth
     ending = ActionEnding(epoch=grant.epoch, run=grant.run, path=node, result=ActionResult.FAILED, at=datetime.now(UTC))
     await site.service.inventory.finish_action(ending)
     with pytest.raises(ApplicationError, match="no order was given"):
-        await site.discarding(grant)
+        await site.run_orphan_removal(grant)
     assert (await site.hypervisor.describe_object(node)).state == "enabled"
     (orphan,) = await listed(site.asking, node)
     assert (await removed(site.asking, orphan)).message == "was enabled at the hypervisor, and was removed"

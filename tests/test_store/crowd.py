@@ -159,7 +159,7 @@ class Sent:
 
     @contextmanager
     def noted(self, engine: sa.Engine, by: str = "") -> Iterator[None]:
-        """`by`: who sends them, if it is not for the stack to say."""
+        """Collects what is sent within the block. `by` names the sender; without it, the call stack tells."""
         self._by = by
         sa.event.listen(engine, "before_cursor_execute", self._note)
         try:

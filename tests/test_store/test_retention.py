@@ -22,8 +22,8 @@ from tests.test_store.driver import FRONT_1, FRONT_2, NS, WEB, StoreDriver, grou
 SOON = datetime.now(UTC) + timedelta(days=1)  # everything has ended before
 
 
-class Shelf:
-    """What was exported."""
+class ExportedRows:
+    """Collects the rows that retention exports before it deletes them."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -36,14 +36,14 @@ class Shelf:
 
 
 @pytest.fixture
-def shelf() -> Shelf:
-    return Shelf()
+def exported() -> ExportedRows:
+    return ExportedRows()
 
 
 async def prune(
-    driver: StoreDriver, shelf: Shelf, before: datetime = SOON, busy: frozenset[str] = frozenset()
+    driver: StoreDriver, exported: ExportedRows, before: datetime = SOON, busy: frozenset[str] = frozenset()
 ) -> PruneResult:
-    return await driver.inventory.prune_batch(before, 0, busy, shelf)
+    return await driver.inventory.prune_batch(before, 0, busy, exported)
 
 
 async def kept(driver: StoreDriver) -> dict[str, list[int]]:
@@ -69,7 +69,7 @@ async def cycle(driver: StoreDriver, path: str = WEB, times: int = 1) -> None:
 
 
 async def scale(driver: StoreDriver, action: str, to: str) -> None:
-    """By one VM."""
+    """Scales a group by one VM, out or in."""
     grant = await driver.grant(WEB, action, spec={"subGroup": "front", "count": 1})
     order = AddVms(path=WEB, epoch=grant.epoch, action=action, at=driver.now(), group="front", count=1)
     enrolled = await driver.book.add_vms_to_action(order)
@@ -78,41 +78,41 @@ async def scale(driver: StoreDriver, action: str, to: str) -> None:
 
 
 async def test_the_oldest_actions_go_with_their_lines_and_the_current_one_stays(
-    driver: StoreDriver, shelf: Shelf
+    driver: StoreDriver, exported: ExportedRows
 ) -> None:
     await driver.make()
     await cycle(driver, times=2)
     before = await kept(driver)
-    found = await prune(driver, shelf)
-    assert (found.actions, found.lines) == (4, len(shelf.of("history", "seq")))
+    found = await prune(driver, exported)
+    assert (found.actions, found.lines) == (4, len(exported.of("history", "seq")))
     assert (await kept(driver)) == {"actions": before["actions"][-1:], "history": before["actions"][-1:]}
-    assert shelf.of("actions", "epoch") == before["actions"][:-1]
+    assert exported.of("actions", "epoch") == before["actions"][:-1]
     assert await wrong(driver) == []
     await cycle(driver)
     assert await wrong(driver) == []
-    assert (await prune(driver, shelf)).actions == 2
+    assert (await prune(driver, exported)).actions == 2
     assert await wrong(driver) == []
     assert await driver.statuses() == {"front-1": "Running", "front-2": "Running"}
 
 
-async def test_what_is_younger_than_the_retention_stays(driver: StoreDriver, shelf: Shelf) -> None:
+async def test_what_is_younger_than_the_retention_stays(driver: StoreDriver, exported: ExportedRows) -> None:
     await driver.make()
     await cycle(driver, times=2)
     (_, second, *_rest) = (await kept(driver))["actions"]
     young = sa.update(actions).where(actions.c.epoch > second).values(ended_at=SOON + timedelta(days=1))
     await driver.database.run_transaction(lambda connection: connection.execute(young).rowcount)
-    assert (await prune(driver, shelf)).actions == 2
+    assert (await prune(driver, exported)).actions == 2
     assert min((await kept(driver))["history"]) > second
     assert await wrong(driver) == []
 
 
 async def test_a_member_that_lives_its_own_life_loses_its_lines_of_a_group_action_that_others_still_need(
-    driver: StoreDriver, shelf: Shelf
+    driver: StoreDriver, exported: ExportedRows
 ) -> None:
     await driver.make()
     await cycle(driver, FRONT_1, times=2)
     created, *middle, last = (await kept(driver))["actions"]
-    found = await prune(driver, shelf)
+    found = await prune(driver, exported)
     assert found.actions == len(middle)
     assert (await kept(driver))["actions"] == [created, last]
     assert {action for action, *_ in await driver.told(FRONT_1)} == {"resume"}
@@ -120,21 +120,23 @@ async def test_a_member_that_lives_its_own_life_loses_its_lines_of_a_group_actio
     assert await wrong(driver) == []
 
 
-async def test_an_open_action_its_lock_and_whoever_is_busy_keep_theirs(driver: StoreDriver, shelf: Shelf) -> None:
+async def test_an_open_action_its_lock_and_whoever_is_busy_keep_theirs(
+    driver: StoreDriver, exported: ExportedRows
+) -> None:
     await driver.make()
     await cycle(driver, times=2)
     await driver.grant(WEB, "suspend")
     before = await driver.dump()
-    assert (await prune(driver, shelf, busy=frozenset({WEB}))) == PruneResult()
-    assert (await driver.dump(), shelf.rows) == (before, [])
+    assert (await prune(driver, exported, busy=frozenset({WEB}))) == PruneResult()
+    assert (await driver.dump(), exported.rows) == (before, [])
     epochs = (await kept(driver))["actions"]
-    await prune(driver, shelf)
+    await prune(driver, exported)
     assert (await kept(driver))["actions"] == epochs[-1:]  # the objects belong to the open one
     assert await wrong(driver) == []
 
 
 async def test_an_action_that_still_has_a_lock_stays_with_all_that_came_after(
-    driver: StoreDriver, shelf: Shelf
+    driver: StoreDriver, exported: ExportedRows
 ) -> None:
     await driver.make()
     await cycle(driver, times=2)
@@ -146,18 +148,18 @@ async def test_an_action_that_still_has_a_lock_stays_with_all_that_came_after(
         connection.execute(sa.insert(locks).values(left))
 
     await driver.database.run_transaction(lock)
-    await prune(driver, shelf)
+    await prune(driver, exported)
     assert (await kept(driver)) == {"actions": rest, "history": rest}
-    assert shelf.of("actions", "epoch") == [created]
+    assert exported.of("actions", "epoch") == [created]
 
 
-async def test_of_what_is_gone_nothing_is_left_but_the_last_number(driver: StoreDriver, shelf: Shelf) -> None:
+async def test_of_what_is_gone_nothing_is_left_but_the_last_number(driver: StoreDriver, exported: ExportedRows) -> None:
     await driver.make()
     await driver.act(WEB, "terminate", "Terminated")
     await driver.act(WEB, "delete", "None")
     await driver.make(f"{NS}:mci:other")
     last = (await kept(driver))["actions"][-1]
-    assert (await prune(driver, shelf)).actions == 3
+    assert (await prune(driver, exported)).actions == 3
     assert await kept(driver) == {"actions": [last], "history": [last]}
     assert (await driver.dump())["pruned"] == []
     assert await wrong(driver) == []
@@ -165,41 +167,41 @@ async def test_of_what_is_gone_nothing_is_left_but_the_last_number(driver: Store
     assert await wrong(driver) == []
 
 
-async def test_the_number_of_a_vm_that_is_gone_is_not_given_again(driver: StoreDriver, shelf: Shelf) -> None:
+async def test_the_number_of_a_vm_that_is_gone_is_not_given_again(driver: StoreDriver, exported: ExportedRows) -> None:
     await driver.make(WEB, group(size=2))
     await scale(driver, "scale-in", "None")
     await cycle(driver)
     assert list(await driver.statuses()) == ["front-1"]
-    await prune(driver, shelf)
+    await prune(driver, exported)
     assert await driver.told(FRONT_2) == []
     await scale(driver, "scale-out", "Running")
     assert sorted(await driver.statuses()) == ["front-1", "front-3"]
     assert await wrong(driver) == []
 
 
-async def test_a_leftover_stays_until_it_is_looked_for_outside(driver: StoreDriver, shelf: Shelf) -> None:
+async def test_a_leftover_stays_until_it_is_looked_for_outside(driver: StoreDriver, exported: ExportedRows) -> None:
     grant = await driver.grant("node:n1", "create", spec={"memory": 10})
     await driver.finish(grant, ActionResult.FAILED, "cut off")
     await driver.make()
     [left] = await driver.inventory.list_leftovers()
-    await prune(driver, shelf)
+    await prune(driver, exported)
     assert await driver.inventory.list_leftovers() == [left]
 
 
-async def test_an_ignored_line_of_no_action_goes_by_its_age(driver: StoreDriver, shelf: Shelf) -> None:
+async def test_an_ignored_line_of_no_action_goes_by_its_age(driver: StoreDriver, exported: ExportedRows) -> None:
     await driver.make()
     told = {"path": WEB, "actor": "CRM", "action": "response", "source": "None", "to": "None", "message": "ignored: x"}
     told["effect"] = "ignored"
     lines = [{**told, "epoch": 0, "at": driver.now()}, {**told, "epoch": 0, "at": SOON + timedelta(days=1)}]
     await driver.database.run_transaction(lambda connection: connection.execute(sa.insert(history), lines).rowcount)
-    assert (await prune(driver, shelf)) == PruneResult(lines=1)
+    assert (await prune(driver, exported)) == PruneResult(lines=1)
     assert await wrong(driver) == []
 
 
-async def test_a_gap_that_nobody_pruned_is_found(driver: StoreDriver, shelf: Shelf) -> None:
+async def test_a_gap_that_nobody_pruned_is_found(driver: StoreDriver, exported: ExportedRows) -> None:
     await driver.make()
     await cycle(driver)
-    await prune(driver, shelf)
+    await prune(driver, exported)
     await cycle(driver)
     assert await wrong(driver) == []
     (_, suspended, _) = (await kept(driver))["actions"]
@@ -209,7 +211,7 @@ async def test_a_gap_that_nobody_pruned_is_found(driver: StoreDriver, shelf: She
 
 
 async def test_lost_lines_at_the_beginning_are_found_where_nothing_was_pruned(
-    driver: StoreDriver, shelf: Shelf
+    driver: StoreDriver, exported: ExportedRows
 ) -> None:
     await driver.make()
     await cycle(driver)
@@ -217,32 +219,32 @@ async def test_lost_lines_at_the_beginning_are_found_where_nothing_was_pruned(
     lost = sa.delete(history).where(history.c.path == FRONT_1, history.c.epoch == first)
     await driver.database.run_transaction(lambda connection: connection.execute(lost).rowcount)
     assert await wrong(driver) == [("I4", FRONT_1)]
-    await prune(driver, shelf)  # and are not hidden: what is wrong stays
+    await prune(driver, exported)  # and are not hidden: what is wrong stays
     assert await wrong(driver) == [("I4", FRONT_1)]
 
 
-async def test_a_request_id_that_went_can_be_used_anew(driver: StoreDriver, shelf: Shelf) -> None:
+async def test_a_request_id_that_went_can_be_used_anew(driver: StoreDriver, exported: ExportedRows) -> None:
     await driver.make()
     await driver.act(WEB, "suspend", "Suspended", request_id="r1")
     await driver.act(WEB, "resume", "Running")
-    await prune(driver, shelf)
+    await prune(driver, exported)
     admission = await driver.begin(WEB, "reboot", request_id="r1")
     assert admission.grant
 
 
 async def test_batches_go_on_where_the_last_one_stopped(
-    driver: StoreDriver, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    driver: StoreDriver, exported: ExportedRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "ACTIONS_PER_BATCH", 2)
     await driver.make()
     await cycle(driver, times=2)
     epochs = (await kept(driver))["actions"]
-    first = await prune(driver, shelf)
+    first = await prune(driver, exported)
     assert (first.actions, first.after) == (2, epochs[1])
-    second = await driver.inventory.prune_batch(SOON, first.after, frozenset(), shelf)
+    second = await driver.inventory.prune_batch(SOON, first.after, frozenset(), exported)
     assert (second.actions, second.after) == (2, epochs[3])
-    assert await driver.inventory.prune_batch(SOON, second.after, frozenset(), shelf) == PruneResult()
-    assert shelf.of("actions", "epoch") == epochs[:4]
+    assert await driver.inventory.prune_batch(SOON, second.after, frozenset(), exported) == PruneResult()
+    assert exported.of("actions", "epoch") == epochs[:4]
 
 
 async def test_a_crash_between_export_and_commit_loses_nothing_and_exports_again(
@@ -282,9 +284,11 @@ async def test_an_archive_that_cannot_be_written_keeps_everything(driver: StoreD
     assert await driver.dump() == before
 
 
-async def test_two_sweeps_at_once_remove_each_row_once(driver: StoreDriver, rival: StoreDriver, shelf: Shelf) -> None:
+async def test_two_sweeps_at_once_remove_each_row_once(
+    driver: StoreDriver, rival: StoreDriver, exported: ExportedRows
+) -> None:
     await driver.make()
     await cycle(driver, times=5)
-    found = await asyncio.gather(*(prune(driver, shelf) for driver in (driver, rival)))
+    found = await asyncio.gather(*(prune(driver, exported) for driver in (driver, rival)))
     assert sum(result.actions for result in found) == 10
     assert await wrong(driver) == []

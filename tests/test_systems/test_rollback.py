@@ -23,7 +23,7 @@ TWO = {**RUN, "command": ["two"]}
 NEVER = {"environment": {"SIMULATED": "unhealthy"}}
 
 
-async def all_run(shop: Shop) -> set[str]:
+async def rolled_out_services(shop: Shop) -> set[str]:
     return {facts.path for facts in await shop.supervisor.describe_services(shop.path) if facts.is_rolled_out()}
 
 
@@ -51,7 +51,7 @@ async def test_what_was_removed_before_the_rollback_runs_again_after_it(shop: Sh
     assert "rolled back to the former definition" in outcome.message
     assert cancelled or "/a/c has 1 instance left" in outcome.message
     assert set((await shop.states()).values()) == {"stable"}
-    assert await all_run(shop) == {shop.at(tree) for tree in ("/a/b", "/a/bc", "/a/c")}
+    assert await rolled_out_services(shop) == {shop.at(tree) for tree in ("/a/b", "/a/bc", "/a/c")}
 
 
 async def test_a_rollback_whose_deadline_passes_while_parts_are_removed_leaves_the_truth(shop: Shop) -> None:
