@@ -22,8 +22,9 @@ from typing import Any
 
 from bench.stack import BenchStack, mci, measure_seconds, print_result_row, print_table_head, rig, run
 from client.actions import ActionClient
-from client.gateway import GatewayAddress, GatewayReader
-from domain.model import ObjectView, Request
+from client.gateway import READS_PATH, GatewayAddress, GatewayReader
+from domain.model import ObjectView, ReadQuery, Request
+from domain.wire import READ_OBJECT
 from gateway.context import Gateway
 from gateway.reads import GatewayClient
 
@@ -101,7 +102,14 @@ async def measure_reads(rig: BenchStack, port: int) -> None:
         GatewayAddress(f"http://127.0.0.1:{port}", rig.client.service_client.config.target_host, "default", "")
     )
     beside_store = Gateway(GatewayClient(rig.client, rig.service.store_reads())).ratchet
-    connection = HttpConnection(port)
+    connection, of_sdk = HttpConnection(port), HttpConnection(port)
+    query = json.loads(ReadQuery(path=PATH).model_dump_json())
+
+    async def kept_alive(_n: int) -> None:
+        """The SDK's read, without the new connection that it opens for each."""
+        status, body = await of_sdk.send_http_request("POST", f"{READS_PATH}/{READ_OBJECT}", query)
+        assert status == 200, body
+        ObjectView.model_validate_json(body)
 
     async def over_http(_n: int) -> None:
         status, body = await connection.send_http_request("GET", f"/v1/objects/{PATH}")
@@ -112,14 +120,16 @@ async def measure_reads(rig: BenchStack, port: int) -> None:
         "http": over_http,
         "worker": lambda _n: rig.asking.read_object(PATH),
         "gateway": lambda _n: through_gateway.read_object(PATH),
+        "kept alive": kept_alive,
         "store": lambda _n: beside_store.read_object(PATH),
     }
     found = await measure_medians(READS, works)
-    await connection.close()
+    await asyncio.gather(connection.close(), of_sdk.close())
     print_table_head("Reading one object over HTTP, on a kept-alive connection", "HTTP", "SDK")
     for which, what, limit in (
         ("worker", "the SDK asks a worker", f"<= {READ_LIMIT:g}"),
         ("gateway", "the SDK asks the same gateway", f"<= {READ_LIMIT:g}"),
+        ("kept alive", "the same, on a kept-alive connection", f"<= {READ_LIMIT:g}"),
         ("store", "the SDK reads the store itself, without any process between", "told"),
     ):
         print_result_row(what, _format_ms(found["http"]), _format_ms(found[which]), found["http"] / found[which], limit)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import cache
 from http import HTTPStatus
 from typing import Annotated, Any, get_type_hints
 
@@ -32,9 +34,7 @@ async def answer_named_query(
         return problem_response(
             HTTPStatus.NOT_FOUND, "no-such-read", "this gateway does not answer that", "ask a worker"
         )
-    types = get_type_hints(read)
-    answer: type[BaseModel] = types.pop("return")
-    (asked,) = types.values()
+    asked, answer = _types_of_read(read)
     try:
         parsed = asked.model_validate(query)
     except ValidationError as error:
@@ -43,3 +43,12 @@ async def answer_named_query(
     client = ratchet.acting_for(reader.name, reader.login) if reader is not None else ratchet.forwarding_client()
     found = await client.run_query(name, parsed, answer)
     return Response(found.model_dump_json(), media_type="application/json")
+
+
+@cache
+def _types_of_read(read: Callable[..., Awaitable[Any]]) -> tuple[type[BaseModel], type[BaseModel]]:
+    """The models of a read's query and answer. Kept: to resolve them takes longer than the read itself."""
+    types = get_type_hints(read)
+    answer: type[BaseModel] = types.pop("return")
+    (asked,) = types.values()
+    return asked, answer

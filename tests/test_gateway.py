@@ -303,6 +303,23 @@ async def test_without_the_store_a_worker_answers(stack: WorkerService, web: str
         assert len(await read_events(http, 2, after="0", prefix=web)) == 2
 
 
+async def test_the_body_of_an_answer_does_not_wait_for_its_headers(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nagle's algorithm held it back until the client acknowledged the headers: 40 ms for each kept-alive read."""
+    made = server.HeaderDeadlineProtocol.connection_made
+    accepted: list[socket.socket] = []
+
+    def remember_socket(protocol: server.HeaderDeadlineProtocol, transport: asyncio.Transport) -> None:
+        made(protocol, transport)
+        accepted.append(transport.get_extra_info("socket"))
+
+    monkeypatch.setattr(server.HeaderDeadlineProtocol, "connection_made", remember_socket)
+    assert (await http.get("/healthz")).status_code == 200
+    (connection,) = accepted
+    assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 async def test_a_port_that_is_taken_is_said(gateway: Gateway) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Exception, match="cannot listen"):
         async with serve_app(build_gateway_app(gateway), "127.0.0.1", taken.getsockname()[1]):
