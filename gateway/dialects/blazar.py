@@ -27,7 +27,13 @@ from gateway.context import Gateway, gateway_of_request
 from gateway.dialects import blazar_json as shapes
 from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
 from gateway.dialects.calls import DialectCall, identify_caller, parse_dialect_call, token_of_request
-from gateway.dialects.keystone import default_project, public_gateway_url, split_token, validate_project_name
+from gateway.dialects.keystone import (
+    default_project,
+    join_token,
+    public_gateway_url,
+    split_token,
+    validate_project_name,
+)
 
 SERVICE, VERSION = "reservation", "1.0"
 PAGE_SIZE = 500
@@ -93,12 +99,11 @@ class BlazarCall:
 
 
 async def _blazar_call(request: Request) -> BlazarCall:
-    token = token_of_request(request)
-    secret, project = split_token(token)
+    secret, project = split_token(token_of_request(request))
     gateway = gateway_of_request(request)
     caller = await identify_caller(gateway, secret)
-    call = await parse_dialect_call(request, token, caller)
     project = validate_project_name(project or default_project(gateway, caller))
+    call = await parse_dialect_call(request, join_token(secret, project), caller)
     call.check_tenant(f"project:{project}")
     return BlazarCall(call, project)
 

@@ -246,7 +246,7 @@ async def identify_caller(gateway: Gateway, secret: str) -> Caller:
 
 
 async def parse_dialect_call(request: Request, secret: str, caller: Caller) -> DialectCall:
-    """Makes the call of a request whose caller is known."""
+    """Makes the call of a request whose caller is known. The secret also says in which project, if it is the tenant."""
     parts = (secret, request.method, request.url.path, request.url.query)
     asked = hashlib.sha256("\n".join(parts).encode() + b"\n" + await request.body())
     return DialectCall(gateway_of_request(request), caller, asked.hexdigest())

@@ -124,8 +124,13 @@ async def log_in(request: Request, body: LoginBody) -> JSONResponse:
         "roles": [{"id": "member", "name": "member"}],
         "catalog": [_catalog_entry(public_gateway_url(request))],
     }
-    headers = {"X-Subject-Token": f"{secret}{SEPARATOR}{project}", "Vary": "X-Auth-Token"}
+    headers = {"X-Subject-Token": join_token(secret, project), "Vary": "X-Auth-Token"}
     return JSONResponse({"token": token}, HTTPStatus.CREATED, headers)
+
+
+def join_token(secret: str, project: str) -> str:
+    """Returns the token for one project."""
+    return f"{secret}{SEPARATOR}{project}"
 
 
 def split_token(text: str) -> tuple[str, str]:

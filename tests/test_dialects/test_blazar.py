@@ -179,6 +179,21 @@ async def test_a_request_that_is_sent_again_makes_one_lease(
     assert len((await http.get("/leases")).json()["leases"]) == 3
 
 
+async def test_equal_leases_of_two_projects_are_two(gateway: Gateway, http: httpx.AsyncClient, ns: str) -> None:
+    """Without tokens all callers have the same empty secret; the same body must still not be the same request."""
+    await add_hosts(http, "h1", "h2")
+    body = lease(name="equal in both")
+    first = await create(http, body)
+    gateway.project = f"{gateway.project}-b"
+    second = await create(http, body)
+    assert first["project_id"] != second["project_id"]
+    for made in (first, second):
+        path = f"project:{made['project_id']}:lease:{made['id']}"
+        assert (await gateway.ratchet.read_object(path)).path == path, (
+            "a lease has the name of its id, and no other has"
+        )
+
+
 BAD_LEASES: list[tuple[dict[str, Any], int, str]] = [
     ({"name": ""}, 400, "name"),
     ({"end_date": "tomorrow"}, 400, "end_date: "),
