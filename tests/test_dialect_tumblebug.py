@@ -162,6 +162,19 @@ async def test_a_request_id_names_one_request(http: httpx.AsyncClient, user: Use
     assert (ended["status"], bool(ended["endTime"])) == ("Error", True)
 
 
+async def test_requests_are_listed_and_every_answer_has_its_id(http: httpx.AsyncClient) -> None:
+    given = {"X-Request-Id": "mine"}
+    missing = await http.get("/ns/nothing/mci/web", headers=given)
+    assert (missing.status_code, missing.headers["x-request-id"]) == (404, "mine"), "an error has it, too"
+    assert (await http.get("/readyz")).headers["x-request-id"]
+    assert (await http.get("/nothing")).headers["x-request-id"]
+    for _ in range(3):  # what was listed must not be listed again inside the next list
+        listed = await ask(http, "GET", "/requests")
+    found = [entry for entry in listed["requests"] if entry["requestInfo"]["url"].endswith("/ns/nothing/mci/web")]
+    assert [entry["status"] for entry in found] == ["Error"]
+    assert "no such" in (await ask(http, "GET", "/request/mine"))["errorResponse"]
+
+
 async def test_what_is_wrong_is_said_and_what_is_not_built_has_a_name(http: httpx.AsyncClient, user: User) -> None:
     ns, good = f"/ns/{user.ns}", RECORDED["old"]["body"]
 
@@ -215,15 +228,21 @@ async def test_a_page_that_is_named_may_ask_and_another_may_not(http: httpx.Asyn
 async def test_a_password_is_a_token_and_a_tenant_sees_its_own(
     stack: WorkerService, tmp_path: Path, user: User
 ) -> None:
-    token, file = generate_token(), tmp_path / "tokens.yaml"
-    file.write_text(f"tokens: [{{name: map, hash: '{hash_token(token)}', tenants: ['ns:{user.ns}']}}]\n")
+    token, other, file = generate_token(), generate_token(), tmp_path / "tokens.yaml"
+    lines = [f"{{name: map, hash: '{hash_token(token)}', tenants: ['ns:{user.ns}']}}"]
+    lines.append(f"{{name: other, hash: '{hash_token(other)}', tenants: ['ns:other']}}")
+    file.write_text(f"tokens: [{', '.join(lines)}]\n")
     file.chmod(0o600)
     gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), CallerTokens(TokenFile(file)))
     async with (
         serve_app(build_gateway_app(gateway), "127.0.0.1", 0) as url,
         httpx.AsyncClient(base_url=f"{url}/tumblebug", auth=("default", token)) as http,
     ):
-        assert await ask(http, "GET", f"/ns/{user.ns}/mci") == {"mci": []}
+        assert await ask(http, "GET", f"/ns/{user.ns}/mci", **{"X-Request-Id": "first"}) == {"mci": []}
+        assert (await ask(http, "GET", "/request/first"))["responseData"] == {"mci": []}
+        stranger = await http.get("/request/first", auth=("default", other))
+        assert (stranger.status_code, stranger.json()["message"]) == (404, "there was no request first")
+        assert (await http.get("/requests", auth=("default", other))).json() == {"requests": []}
         assert (await http.get("/ns/another/mci")).status_code == 401
         assert (await http.get("/ns", auth=("default", "wrong"))).status_code == 401
         assert (await http.get("/readyz", auth=("x", "y"))).status_code == 200

@@ -27,7 +27,8 @@ USUAL_STATUSES = {
 }
 # Errors of every route, for the document that the tests check answers against.
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"description": HTTPStatus(status).phrase} for status in (400, 401, 403, 404, 406, 408, 409, 413, 421, 503)
+    status: {"description": HTTPStatus(status).phrase}
+    for status in (400, 401, 403, 404, 406, 408, 409, 413, 421, 429, 503)
 }
 _KNOWN_ERRORS = (
     Refused,

@@ -22,11 +22,12 @@ from domain.model import Request as ActionRequest
 from domain.paths import kind_of, name_of
 from gateway.context import ErrorTranslatingRoute, Gateway
 from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
-from gateway.dialects.calls import Call, DialectCall
+from gateway.dialects.calls import Call, DialectCall, read_json_body
 from gateway.dialects.g8_json import GIB, LOCATION, PRIVATE_NETWORK, G8Ids, account_json, size_json
 from gateway.dialects.g8_json import SHAPE_OF_KIND as SHAPES
 
 MOUNT = "/restmachine"
+MAX_DIGITS = 18  # of a number; Python refuses to read thousands
 # Parts of the API that this system has nothing for: named, so that a client's user knows why.
 NOT_BUILT = {
     *("portforwarding/create", "portforwarding/deleteByPort", "portforwarding/update", "machines/addUser"),
@@ -46,7 +47,7 @@ class G8Parameters:
 
     def number(self, name: str, default: int | None = None) -> int:
         value = self._raw.get(name, default)
-        if isinstance(value, str) and value.isdecimal():
+        if isinstance(value, str) and value.isdecimal() and len(value) <= MAX_DIGITS:
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
             raise Refused(Category.INVALID, f"{name}: a whole number is needed")
@@ -91,11 +92,7 @@ async def dispatch_cloudapi_call(request: Request, call: Call, area: str, verb: 
         raise HTTPException(HTTPStatus.NOT_IMPLEMENTED, f"{name} is not built")
     if name not in HANDLERS:
         raise Refused(Category.NOT_FOUND, f"there is no call {name[:80]}")
-    try:
-        raw = await request.json() if await request.body() else None
-    except ValueError as error:
-        raise Refused(Category.INVALID, "the body is not JSON") from error
-    return JSONResponse(await HANDLERS[name](call, G8Parameters(raw)))
+    return JSONResponse(await HANDLERS[name](call, G8Parameters(await read_json_body(request))))
 
 
 async def _find_by_number(call: DialectCall, kind: str, number: int) -> str:
@@ -118,8 +115,8 @@ async def _number_of_object(call: DialectCall, path: str) -> int:
 
 
 def _check_outcome(outcome: Outcome | None) -> bool:
-    """Answers true; also for an action that takes longer, as its object shows. Raises if it failed."""
-    if outcome is not None and outcome.result is not ActionResult.SUCCEEDED:
+    """Answers true; also if nothing was to be done, or if it takes longer, as its object shows. Raises if it failed."""
+    if outcome is not None and outcome.result not in (ActionResult.SUCCEEDED, ActionResult.ALREADY):
         raise HTTPException(HTTPStatus.INTERNAL_SERVER_ERROR, outcome.message or f"{outcome.action} {outcome.result}")
     return True
 

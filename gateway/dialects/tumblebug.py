@@ -1,15 +1,12 @@
 """Tumblebug's REST API for MCIs, in both of its vocabularies.
 
-Routes are one table in the old words; `tumblebug_words.py` translates the new ones.
+Routes are one table in the old words; `tumblebug_vocabulary.py` translates the new ones.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -24,8 +21,9 @@ from domain.wire import ACTIONS_QUEUE
 from gateway.context import ErrorTranslatingRoute, Gateway, gateway_of_request
 from gateway.dialects import tumblebug_json as shapes
 from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
-from gateway.dialects.calls import Call, DialectCall
+from gateway.dialects.calls import Call, DialectCall, read_json_body
 from gateway.dialects.regions import REGION_OF_CONNECTION, REGIONS
+from gateway.dialects.tumblebug_log import RequestIdMiddleware, RequestLog, record_answer, record_error
 from gateway.dialects.tumblebug_requests import (
     check_tumblebug_name,
     parse_whole_number,
@@ -42,29 +40,12 @@ from gateway.dialects.tumblebug_vocabulary import (
 
 MOUNT = "/tumblebug"
 DEFAULT_NAMESPACE = "default"
-MAX_REQUESTS = 1_000  # remembered for GET /request/ID
 _ACTIONS = ("suspend", "resume", "reboot", "terminate", "refine")
 _DECISIONS = ("continue", "withdraw")
 _PREFETCH_HEADERS = ("purpose", "sec-purpose", "x-moz")
+_ROUTES_OF_LOG = ("request", "requests")
 _EMPTY_LISTS = ("vNet", "sshKey", "securityGroup", "dataDisk", "customImage", "image", "spec")
 router = APIRouter(route_class=ErrorTranslatingRoute)
-
-
-@dataclass
-class RequestLog:
-    """What became of requests, by their ids; as in the source system, it ends with the process."""
-
-    entries: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict)
-
-    def begin_request(self, request_id: str, method: str, url: str) -> dict[str, Any]:
-        if (known := self.entries.get(request_id)) and known["status"] == "Handling":
-            raise Refused(Category.CONFLICT, f"the X-Request-Id {request_id[:80]} is in use", "take another one")
-        entry = {"status": "Handling", "startTime": _now(), "requestInfo": {"method": method, "url": url}}
-        self.entries[request_id] = entry
-        self.entries.move_to_end(request_id)
-        while len(self.entries) > MAX_REQUESTS:
-            self.entries.popitem(last=False)
-        return entry
 
 
 @dataclass(frozen=True)
@@ -130,8 +111,9 @@ async def dispatch_route(request: Request, call: Call, route: str) -> Response:
     words = translate_route_to_old(segments) if is_new else segments
     handler, names = _find_handler(request.method, words)
     log: RequestLog = request.app.state.requests
-    request_id = request.headers.get("x-request-id") or uuid.uuid4().hex
-    entry = log.begin_request(request_id, request.method, str(request.url.path))
+    entry: dict[str, Any] = {}
+    if words[0] not in _ROUTES_OF_LOG:  # its answers hold entries, and would be held by the next
+        entry = log.begin_request(call.caller.name, request.state.request_id, request.method, str(request.url.path))
     try:
         body = rename_keys(await _read_body(request), OLD_OF_NEW) if is_new else await _read_body(request)
         prices = gateway_of_request(request).prices
@@ -139,11 +121,11 @@ async def dispatch_route(request: Request, call: Call, route: str) -> Response:
         answer = await handler(visit)
     except Exception as error:
         text = str(error.detail if isinstance(error, HTTPException) else error)
-        entry |= {"status": "Error", "endTime": _now(), "errorResponse": text}
+        record_error(entry, text)
         raise
-    entry |= {"status": "Success", "endTime": _now(), "responseData": answer}
+    record_answer(entry, answer)
     answer = rename_keys(answer, NEW_OF_OLD) if is_new else answer
-    return JSONResponse(answer, headers={"X-Request-Id": request_id, "Cache-Control": "no-store"})
+    return JSONResponse(answer, headers={"Cache-Control": "no-store"})
 
 
 def _find_handler(method: str, words: list[str]) -> tuple[Handler, dict[str, str]]:
@@ -157,19 +139,10 @@ def _find_handler(method: str, words: list[str]) -> tuple[Handler, dict[str, str
 
 
 async def _read_body(request: Request) -> dict[str, Any]:
-    if not await request.body():
-        return {}
-    try:
-        found = await request.json()
-    except ValueError as error:
-        raise Refused(Category.INVALID, "the body is not JSON") from error
-    if not isinstance(found, dict):
+    found = await read_json_body(request)
+    if found is not None and not isinstance(found, dict):
         raise Refused(Category.INVALID, "the body must be a JSON object")
-    return found
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat()
+    return found or {}
 
 
 def _check_outcome(outcome: Outcome | None) -> None:
@@ -326,13 +299,13 @@ async def _scale_out(visit: TumblebugCall) -> Any:
 
 
 async def _get_request(visit: TumblebugCall) -> Any:
-    if (entry := visit.log.entries.get(visit.names["id"])) is None:
+    if (entry := visit.log.find_request(visit.call.caller.name, visit.names["id"])) is None:
         raise Refused(Category.NOT_FOUND, f"there was no request {visit.names['id'][:80]}")
     return entry
 
 
 async def _list_requests(visit: TumblebugCall) -> Any:
-    return {"requests": list(visit.log.entries.values())}
+    return {"requests": visit.log.list_requests(visit.call.caller.name)}
 
 
 async def _list_nothing(visit: TumblebugCall) -> Any:
@@ -377,4 +350,5 @@ def build_tumblebug_app(gateway: Gateway) -> FastAPI:
     """Builds the application of this dialect."""
     app = build_dialect_app(gateway, router, DialectErrorFormat(_render_error))
     app.state.requests = RequestLog()
+    app.add_middleware(RequestIdMiddleware)
     return app

@@ -14,6 +14,7 @@ from domain.model import Request as ActionRequest
 from gateway.dialects.calls import DialectCall
 from gateway.dialects.regions import REGION_OF_CONNECTION, find_region
 
+_NUMBER = re.compile(r"[1-9][0-9]{0,5}")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _UNKNOWN_COST = -1.0  # Tumblebug's own word for a price that it does not know
 _POLICIES = {
@@ -27,7 +28,8 @@ def translate_mci_spec(body: Mapping[str, Any], option: str = "") -> dict[str, A
     """Translates an MciDynamicReq to the spec of `create`. Refuses what would be silently ignored."""
     if option not in ("", "hold"):
         raise Refused(Category.INVALID, f"option: {option[:40]!r} is not known", "leave it out, or: hold")
-    if (body.get("postCommand") or {}).get("command"):
+    command = body.get("postCommand") or {}
+    if not isinstance(command, dict) or command.get("command"):
         raise Refused(Category.INVALID, "postCommand: commands on VMs are not built here", "leave it out")
     if body.get("installMonAgent") not in (None, "", "no"):
         raise Refused(Category.INVALID, "installMonAgent: there is no monitoring agent here", "leave it out, or: no")
@@ -52,9 +54,10 @@ def check_tumblebug_name(name: Any) -> str:
 
 def parse_whole_number(text: Any, field: str) -> int:
     """Returns a number that Tumblebug sends as text; Refused, naming the field, if it is none."""
-    if isinstance(text, bool) or not str(text).isdecimal() or not 1 <= int(text) <= 1_000_000:
-        raise Refused(Category.INVALID, f"{field}: a whole number of 1 or more is needed")
-    return int(text)
+    digits = str(text) if isinstance(text, str | int) else ""
+    if not _NUMBER.fullmatch(digits):
+        raise Refused(Category.INVALID, f"{field}: a whole number from 1 to 999999 is needed")
+    return int(digits)
 
 
 def _translate_subgroup_spec(group: Mapping[str, Any], at: int) -> dict[str, Any]:
