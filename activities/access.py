@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
+from contextvars import ContextVar
 from dataclasses import is_dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -15,11 +16,11 @@ from domain import registry
 from domain.access import AccessPolicy, Subject, refuse_false_delegation
 from domain.errors import Category, Refused
 from domain.exposure import INTERNAL, OWN_ACTION, READ, ExposureKind
-from domain.identities import Principal, ProofUse
+from domain.identities import Login, Principal, ProofUse
 from domain.kinds import InternalProgram
 from domain.message import SignedMessage
 from domain.model import BeginRequest, Request
-from domain.requests import AccessQuery, AccessView, MessageCheck, request_as_signed
+from domain.requests import AboutRequest, AccessQuery, AccessView, MessageCheck, request_as_signed
 from domain.wire import READ_ACCESS, object_path_of
 
 T = TypeVar("T")
@@ -37,6 +38,10 @@ class SenderVerifier(Protocol):
         """Returns somebody who asked for something earlier, with their groups of now; Refused if not known any more."""
         ...
 
+    def look_up_caller(self, name: str, login: Login | None, key: str) -> Subject:
+        """Returns somebody whom this process has authenticated, with their groups of now. `key`: its own public key."""
+        ...
+
 
 class TrustingVerifier:
     """Takes the name that the sender gives: for workers without RATCHET_IDENTITIES."""
@@ -46,6 +51,9 @@ class TrustingVerifier:
 
     def look_up_principal(self, principal: Principal) -> Subject:
         return Subject(principal.name)
+
+    def look_up_caller(self, name: str, login: Login | None, key: str) -> Subject:
+        return Subject(name, proven=True)
 
 
 claimed_sender = TrustingVerifier()
@@ -62,6 +70,7 @@ class Authorizer:
         self.policy = policy
         self.identify = identify
         self.replays = ReplayMemory()
+        self._reader: ContextVar[Subject | None] = ContextVar("reader", default=None)
 
     @property
     def requires_proofs(self) -> bool:
@@ -96,6 +105,11 @@ class Authorizer:
         """Raises Refused unless the policy lets the sender make this request."""
         if policy := self.policy():
             policy.check_request(request, sender)
+
+    def authorize_places(self, path: str, places: Iterable[str]) -> None:
+        """Raises Refused unless the policy lets the object at this path use these places in clouds."""
+        if policy := self.policy():
+            policy.authorize_places(path, places)
 
     def authorize_principal(self, request: Request, principal: Principal) -> None:
         """Raises Refused unless the one for whom a program asks is still known, and may have it done."""
@@ -142,7 +156,11 @@ class Authorizer:
         """
         exposure = registry.ACTIVITY_EXPOSURES.get(name, INTERNAL)
         judged = (ExposureKind.RELAYED,) if by_own_workflow else (ExposureKind.JUDGED, ExposureKind.RELAYED)
-        if exposure.access not in judged or not isinstance(asked, SignedMessage):
+        if exposure.access not in judged:
+            return None
+        if isinstance(asked, AboutRequest | BeginRequest):
+            return self._judge_request(asked, name, at)
+        if not isinstance(asked, SignedMessage):
             return None
         if isinstance(asked, Request):  # the activity itself judges it
             return None
@@ -159,9 +177,25 @@ class Authorizer:
             self.authorize(subject, verb, asked.path_to_authorize)
         return subject
 
-    def readable_paths(self, subject: Subject | None, below: str) -> list[str]:
-        """Returns the paths at or below one in which the subject may find something to read."""
-        policy = self.policy()
+    def _judge_request(self, asked: AboutRequest | BeginRequest, name: str, at: datetime | None) -> Subject:
+        """Judges the sender of the request that a call is about; in a workflow of ours that may be a program."""
+        if asked.request is None:
+            raise Refused(Category.FORBIDDEN, f"{name} is called for a request, and there is none", STANDALONE_HINT)
+        if not isinstance(asked, BeginRequest):
+            return self.check_request(asked.request, at)
+        sender = self.identify_requester(asked)
+        refuse_false_delegation(asked.request)
+        self.authorize_sender(asked.request, sender)
+        return sender
+
+    async def answer(self, subject: Subject | None, read: Callable[[], Awaitable[T]]) -> T:
+        """Returns what a read answers to the subject, without what the subject may not see."""
+        self._reader.set(subject)
+        return self.prune_answer(subject, await read())
+
+    def readable_paths(self, below: str) -> list[str]:
+        """Returns the paths at or below one in which whoever is answered now may find something to read."""
+        policy, subject = self.policy(), self._reader.get()
         return policy.readable_paths(subject, below) if policy and subject else [below]
 
     def prune_answer(self, subject: Subject | None, answer: T) -> T:

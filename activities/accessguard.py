@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from activities.access import Authorizer, RefusalLineBudget, check_calling_workflow
+from activities.proofs import used_proof_refusal
 from activities.refusals import refusal_as_error
 from domain import registry
+from domain.access import Subject
 from domain.errors import Category, Refused, StoreUnavailable
 from domain.exposure import INTERNAL, READ
+from domain.identities import ProofUse
 from domain.message import SignedMessage
-from domain.model import AT_WRITE_TIME, Refusal
-from domain.requests import AccessAttempt
+from domain.model import AT_WRITE_TIME, BeginRequest, Refusal, Request
+from domain.requests import AboutRequest, AccessAttempt
 
 _log = logging.getLogger("ratchet.access")
 
@@ -30,11 +33,13 @@ class RefusalRecorder:
 
     async def record_refusal(self, name: str, asked: object, refused: Refused) -> None:
         """Writes the line of a refused call, if it was about an object. Calls without an object have none."""
-        path = asked.path_to_authorize if isinstance(asked, SignedMessage) else ""
+        about = asked.request if isinstance(asked, AboutRequest | BeginRequest) else asked
+        path = about.path_to_authorize if isinstance(about, SignedMessage) else ""
         if refused.category is not Category.FORBIDDEN or not registry.is_object_path(path):
             return
         if self._lines.try_spend_line(path):
-            verb = registry.ACTIVITY_EXPOSURES.get(name, INTERNAL).verb or READ
+            verb = about.action if isinstance(about, Request) else registry.ACTIVITY_EXPOSURES.get(name, INTERNAL).verb
+            verb = verb or READ
             line = AccessAttempt(path=path, verb=verb, message=f"refused: {refused.message}", at=AT_WRITE_TIME)
             try:
                 await self._record(line)
@@ -42,13 +47,37 @@ class RefusalRecorder:
                 _log.warning("%s, and that could not be recorded: %s", refused.message, error)
 
 
+class ProofStore(Protocol):
+    """The proofs that were used, in the store: each is good for one run."""
+
+    async def use_proof(self, proof: ProofUse | None, run: str) -> None: ...
+
+    async def is_proof_used(self, proof: str) -> bool: ...
+
+
 class AccessGuard(Interceptor):
     """Guards the activities of a worker. `own_types` are the names of its workflows."""
 
-    def __init__(self, authorizer: Authorizer, own_types: Iterable[str], recorder: RefusalRecorder) -> None:
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        own_types: Iterable[str],
+        recorder: RefusalRecorder,
+        proofs: ProofStore,
+    ) -> None:
         self.authorizer = authorizer
+        self.proofs = proofs
         self.own_types = frozenset(own_types)
         self.recorder = recorder
+
+    async def check_proof_of_request(self, subject: Subject | None, asked: object) -> None:
+        """Refuses the proof of a request that another run has used; the run that carries it out uses it now."""
+        if subject is None or subject.proof is None:
+            return
+        if isinstance(asked, BeginRequest):
+            await self.proofs.use_proof(subject.proof, asked.run)
+        elif isinstance(asked, AboutRequest) and await self.proofs.is_proof_used(subject.proof.id):
+            raise used_proof_refusal(subject)
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         return _GuardedActivity(next, self)
@@ -71,8 +100,9 @@ class _GuardedActivity(ActivityInboundInterceptor):
                 call=info.activity_run_id or info.activity_id,
                 by_own_workflow=info.workflow_type is not None,
             )
-            answer = await super().execute_activity(input)
-            return authorizer.prune_answer(subject, answer)
+            await self._guard.check_proof_of_request(subject, asked)
+            proceed = super().execute_activity
+            return await authorizer.answer(subject, lambda: proceed(input))
         except Refused as refused:
             await self._guard.recorder.record_refusal(info.activity_type, asked, refused)
             raise refusal_as_error(Refusal.from_error(refused)) from refused

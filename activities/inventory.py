@@ -12,6 +12,7 @@ from temporalio import activity
 
 from activities.access import Authorizer, RefusalLineBudget
 from activities.measuring import time_block
+from activities.proofs import used_proof_refusal
 from domain import metrics, registry
 from domain.errors import Category, Refused
 from domain.model import (
@@ -61,7 +62,7 @@ class ActionActivities:
         try:
             subject = self.authorizer.check_request(request, activity.info().scheduled_time)
             if subject.proof and await self.inventory.is_proof_used(subject.proof.id):
-                raise Refused(Category.FORBIDDEN, f"a proof of {subject.name} was used before: it is good once")
+                raise used_proof_refusal(subject)
         except Refused as refused:
             return await self._record_refusal(request.path, request.action, Refusal.from_error(refused))
         return None
@@ -73,22 +74,25 @@ class ActionActivities:
             proof = self.authorizer.check_message(check)
             if check.only_under:
                 await self._check_status(check)
-            await self.inventory.use_proof(proof, activity.info().workflow_run_id or "")
+            run = activity.info().workflow_run_id or ""
+            await self.inventory.use_proof(proof, f"{run}/{check.number}" if check.number else run)
         except Refused as refused:
             return await self._record_refusal(check.path, check.verb, Refusal.from_error(refused))
         return None
 
     @activity.defn(name="permit_messages")
     async def check_messages(self, messages: MessageChecks) -> CheckedMessages:
-        """Returns the first of several messages that its sender may send to a workflow now."""
-        not_now = list[int]()
+        """Returns the first of several messages that its sender may send to a workflow now, or each of them."""
+        allowed, not_now = list[int](), list[int]()
         for number, check in enumerate(messages.checks):
             refusal = await self.check_message(check)
             if refusal is None:
-                return CheckedMessages(allowed=number, not_now=not_now)
-            if refusal.category is Category.NOT_ALLOWED:
+                allowed.append(number)
+                if not messages.each:
+                    break
+            elif refusal.category is Category.NOT_ALLOWED:
                 not_now.append(number)
-        return CheckedMessages(not_now=not_now)
+        return CheckedMessages(allowed=allowed[0] if allowed else None, all_allowed=allowed, not_now=not_now)
 
     async def _check_status(self, check: MessageCheck) -> None:
         status = (await self.inventory.read_object(check.path)).status

@@ -18,8 +18,7 @@ from activities.access import RefusalLineBudget
 from activities.keysets import KeySets
 from activities.proofs import read_header, read_part
 from domain.errors import Category, Refused, StoreUnavailable
-from domain.identities import CLOCK_SKEW, MAX_TOKEN, Identities, Login, OidcIssuer
-from domain.kinds import InternalProgram
+from domain.identities import CLOCK_SKEW, MAX_TOKEN, Identities, Login, OidcIssuer, is_program_name
 from domain.model import AT_WRITE_TIME
 from domain.requests import AccessAttempt
 from domain.wire import LOGIN
@@ -88,7 +87,7 @@ class OidcVerifier:
             claims = await self._verify_signature(token, issuer)
             _check_claims(claims, issuer, time.time() if now is None else now)
             return ProvenToken(
-                _name_in(claims, issuer),
+                self._name_in(claims, issuer),
                 Login(issuer=issuer_name, groups=_groups_in(claims, issuer)),
                 claims.exp,
                 hashlib.sha256(token.encode()).hexdigest(),
@@ -135,6 +134,19 @@ class OidcVerifier:
         except (JoseError, ValueError, TypeError) as error:
             raise _refused("it was altered, or signed with another key") from error
 
+    def _name_in(self, claims: TokenClaims, issuer: OidcIssuer) -> str:
+        """Returns the name that the token proves. Names of our programs, and paths of objects, are no person's."""
+        name = claims.claim(issuer.name_claim)
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or not name.isprintable():
+            raise _refused(f"its claim {issuer.name_claim} is no name")
+        if is_program_name(name):
+            raise _refused(f"{name!a} cannot be the name of a subject: choose another name_claim")
+        if issuer.name_claim == "email" and claims.claim("email_verified") is not True:
+            raise _refused("its issuer has not verified the address")
+        if not self._identities().may_vouch(issuer, name):
+            raise _refused(f"its issuer does not vouch for {name!a}")
+        return name
+
 
 def _check_claims(claims: TokenClaims, issuer: OidcIssuer, now: float) -> None:
     if claims.iss != issuer.issuer:
@@ -145,20 +157,6 @@ def _check_claims(claims: TokenClaims, issuer: OidcIssuer, now: float) -> None:
         raise _refused("it has expired")
     if now < claims.nbf - CLOCK_SKEW or now < claims.iat - CLOCK_SKEW:
         raise _refused("it is not good yet")
-
-
-def _name_in(claims: TokenClaims, issuer: OidcIssuer) -> str:
-    """Returns the name that the token proves. Names of our programs, and paths of objects, are no person's."""
-    name = claims.claim(issuer.name_claim)
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or not name.isprintable():
-        raise _refused(f"its claim {issuer.name_claim} is no name")
-    if ":" in name or name in {*InternalProgram}:
-        raise _refused(f"{name!a} cannot be the name of a subject: choose another name_claim")
-    if issuer.name_claim == "email" and claims.claim("email_verified") is not True:
-        raise _refused("its issuer has not verified the address")
-    if not issuer.may_prove(name):
-        raise _refused(f"its issuer does not vouch for {name!a}")
-    return name
 
 
 def _groups_in(claims: TokenClaims, issuer: OidcIssuer) -> list[str]:

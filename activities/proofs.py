@@ -115,23 +115,28 @@ class ProofVerifier:
         key, owner = self._open_session(message, certificate, now) if certificate else self._find_key(message, proof)
         claims = _verify_signature(message, proof, key, ProofClaims)
         self._check_period(message, claims, now)
-        if claims.sub != message.requested_by or not owner.may_speak_for(claims.sub):
+        if claims.sub != message.requested_by or not self._identities().may_speak(owner, claims.sub):
             raise _unproven_refusal(message, f"the key of {owner.name} does not prove that name")
         if claims.rid != request_id_in_message(message) or claims.dig != message_digest(message, purpose):
             raise _unproven_refusal(message, "it is not what was signed")
         use = ProofUse(claims.jti, datetime.fromtimestamp(claims.exp + CLOCK_SKEW, UTC))
-        return replace(self._describe_sender(message, claims, owner), proof=use)
-
-    def _describe_sender(self, message: SignedMessage, claims: ProofClaims, owner: KeyOwner) -> Subject:
-        """Returns the sender with its groups: with a login those of its OIDC issuer, through whatever door it came."""
-        login = owner.login or claims.login
         if claims.login and owner.issuer is None:
             raise _unproven_refusal(message, f"the key of {owner.name} vouches for nobody")
+        return replace(self._describe_sender(claims.sub, owner.login or claims.login, owner), proof=use)
+
+    def look_up_caller(self, name: str, login: Login | None, key: str) -> Subject:
+        """Returns somebody for whom the owner of this public key vouches, as a proof with it would prove them."""
+        owner = self._index_keys().get(public_key_id(key), (None, KeyOwner("")))[1] if key else KeyOwner("")
+        if owner.name and not self._identities().may_speak(owner, name):
+            raise Refused(Category.FORBIDDEN, f"the key of {owner.name} does not prove the name {name}", HINT)
+        return self._describe_sender(name, login, owner)
+
+    def _describe_sender(self, name: str, login: Login | None, owner: KeyOwner) -> Subject:
+        """Returns a sender with its groups: with a login those of its OIDC issuer, through whatever door it came."""
         if login is None:
             vouched = owner.name if owner.issuer else ""
-            return Subject(claims.sub, self._groups_of(claims.sub, owner), proven=True, issuer=vouched)
-        principal = Principal(name=claims.sub, proven=True, issuer=login.issuer, groups=login.groups)
-        return self.look_up_principal(principal)
+            return Subject(name, self._groups_of(name, owner), proven=True, issuer=vouched)
+        return self.look_up_principal(Principal(name=name, proven=True, issuer=login.issuer, groups=login.groups))
 
     def _check_period(self, message: SignedMessage, claims: ProofClaims | SessionClaims, now: float) -> None:
         if claims.aud != self._namespace:
@@ -149,13 +154,11 @@ class ProofVerifier:
         known = self._identities()
         subject, issuer = known.subjects.get(principal.name), known.issuers.get(principal.issuer)
         own = tuple(subject.groups) if subject else ()
-        if (oidc := known.oidc.get(principal.issuer)) and oidc.may_prove(principal.name):
+        if (oidc := known.oidc.get(principal.issuer)) and known.may_vouch(oidc, principal.name):
             named = oidc.known_groups(principal.groups)
             groups = tuple(dict.fromkeys((*own, *oidc.groups, *named)))
             return Subject(principal.name, groups, proven=True, issuer=principal.issuer, token_groups=named)
-        if principal.issuer and (
-            issuer is None or not KeyOwner(principal.issuer, issuer).may_speak_for(principal.name)
-        ):
+        if principal.issuer and (issuer is None or not known.may_vouch(issuer, principal.name)):
             raise Refused(Category.FORBIDDEN, f"{principal.issuer} does not vouch for {principal.name} any more", HINT)
         if not principal.issuer and subject is None:
             raise Refused(Category.FORBIDDEN, f"{principal.name} is not known any more: RATCHET_IDENTITIES", HINT)
@@ -167,21 +170,30 @@ class ProofVerifier:
         key, owner = self._find_key(message, certificate)
         session = _verify_signature(message, certificate, key, SessionClaims)
         self._check_period(message, session, now)
-        if owner.issuer is None or not owner.may_speak_for(session.sub):
+        if owner.issuer is None or not self._identities().may_speak(owner, session.sub):
             raise _unproven_refusal(message, f"the key of {owner.name} does not vouch for {session.sub}")
         return _import_public(session.key), KeyOwner(session.sub, login=session.login)
 
     def _find_key(self, message: SignedMessage, proof: str) -> tuple[OKPKey, KeyOwner]:
-        if (known := self._identities()) is not self._known:
-            self._known, self._keys = known, _index_keys(known)
-        found = self._keys.get(str(read_header(proof).get("kid", "")))
+        found = self._index_keys().get(str(read_header(proof).get("kid", "")))
         if found is None:
             raise _unproven_refusal(message, "its proof is by a key that is not known here")
         return found
 
+    def _index_keys(self) -> dict[str, tuple[OKPKey, KeyOwner]]:
+        """Returns the keys of the identities file, by their IDs."""
+        if (known := self._identities()) is not self._known:
+            self._known, self._keys = known, _index_keys(known)
+        return self._keys
+
     def _groups_of(self, subject: str, owner: KeyOwner) -> tuple[str, ...]:
         known = self._known.subjects.get(subject) if self._known else None
         return (*(known.groups if known else ()), *(owner.issuer.groups if owner.issuer else ()))
+
+
+def used_proof_refusal(subject: Subject) -> Refused:
+    """Returns the refusal of a proof that has been used."""
+    return Refused(Category.FORBIDDEN, f"a proof of {subject.name} was used before: it is good once", HINT)
 
 
 class ReplayMemory:
@@ -196,7 +208,7 @@ class ReplayMemory:
         if subject.proof is None:
             return
         if self._used.setdefault(subject.proof.id, (call, subject.proof.expires))[0] != call:
-            raise Refused(Category.FORBIDDEN, f"a proof of {subject.name} was used before: it is good once", HINT)
+            raise used_proof_refusal(subject)
         if len(self._used) > self._most:
             now = datetime.now(UTC)
             self._used = {proof: use for proof, use in self._used.items() if use[1] > now}

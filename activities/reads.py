@@ -18,8 +18,8 @@ from temporalio.exceptions import ApplicationError
 
 from activities import refusals
 from activities.access import Authorizer
+from activities.proofs import used_proof_refusal
 from domain import registry
-from domain.access import Subject
 from domain.actionview import ActionView
 from domain.aliases import AliasesView, AliasQuery
 from domain.dryrun import DryRun
@@ -134,7 +134,7 @@ class ReadActivities:
     async def _list_visible(self, query: ReadQuery) -> tuple[list[ObjectView], str]:
         """Reads a page below each path that the reader may see, not below all paths. Returns where the next begins."""
         found: list[ObjectView] = []
-        for path in self.authorizer.readable_paths(Subject(query.requested_by), query.path):
+        for path in self.authorizer.readable_paths(query.path):
             found += await self.inventory.list_objects(query.kind, path, query.after, query.limit)
         page = sorted(found, key=lambda view: view.path)[: query.limit]
         return page, page[-1].path if len(page) == query.limit else ""
@@ -169,7 +169,9 @@ class ReadActivities:
         return admission.model_copy(update={"grant": grant.model_copy(update=words)})
 
     async def _check_request(self, request: Request) -> DryRun:
-        self.authorizer.check_request(request)
+        subject = self.authorizer.check_request(request)
+        if subject.proof and await self.inventory.is_proof_used(subject.proof.id):
+            raise used_proof_refusal(subject)
         if examine := self.dry_run_checks.get((registry.kind_at(request.path).name, request.action)):
             request = await examine(request)
         run = f"check-{uuid.uuid4().hex[:12]}"
@@ -189,8 +191,7 @@ class ReadActivities:
     async def read_quotas(self, query: QuotaQuery) -> QuotasView:
         """Returns what tenants use of their quotas: those in which the reader may see something."""
         page = await translate_refusals(self.inventory.read_quotas(query))
-        reader = Subject(query.requested_by)
-        visible = [row for row in page.tenants if self.authorizer.readable_paths(reader, row.used.tenant)]
+        visible = [row for row in page.tenants if self.authorizer.readable_paths(row.used.tenant)]
         return page.model_copy(update={"tenants": visible})
 
     @activity.defn

@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from temporalio.api.deployment.v1 import WorkerDeploymentInfo
 from temporalio.api.enums.v1 import TaskQueueType, WorkerDeploymentVersionStatus
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 
+from activities.builds import describe_deployment
 from domain import wire
 
 POLL_SECONDS = 90.0  # a live worker polls at least once a minute
@@ -34,8 +34,9 @@ class BuildView:
         return bool(self.pinned) and not self.workers
 
 
-async def list_builds(client: Client, deployment: WorkerDeploymentInfo) -> list[BuildView]:
-    """Returns the builds of a deployment."""
+async def list_builds(client: Client, name: str) -> list[BuildView]:
+    """Returns the builds of a deployment; refuses an unknown one."""
+    deployment = (await describe_deployment(client, name)).worker_deployment_info
     workers = await _count_workers(client, deployment.name)
     return [
         BuildView(

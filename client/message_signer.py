@@ -20,6 +20,8 @@ KEY_HINT = "make one: starter key new NAME; it is a PEM file with mode 600"
 class MessageSigner:
     """Puts a name on messages that have none. Nothing proves it: workers show it as claimed."""
 
+    public_key = ""  # with which workers verify its proofs
+
     def __init__(self, name: str = "") -> None:
         self.name = name
 
@@ -40,6 +42,7 @@ class KeyMessageSigner(MessageSigner):
     def __init__(self, signer: ProofSigner) -> None:
         super().__init__(signer.name)
         self._signer = signer
+        self.public_key = signer.public
 
     def sign(self, message: M, purpose: str) -> M:
         return self._signer.sign(message, purpose)
@@ -55,6 +58,7 @@ class VouchingMessageSigner(MessageSigner):
         super().__init__(caller)
         self.login = login  # by which OIDC token
         self._own: MessageSigner = own._own if isinstance(own, VouchingMessageSigner) else own
+        self.public_key = self._own.public_key
 
     def sign(self, message: M, purpose: str) -> M:
         return self._own.sign_for(message, purpose, self.name, self.login)

@@ -38,6 +38,9 @@ async def send_signal(client: ActionClient, path: str, name: str, message: Mappi
         kind, role = signal.companion
         owner = next((above for above in (*ancestor_paths(path), path) if kind_of(above) == kind), path)
         companion = wire.companion_id(owner, role)
+        if isinstance(parsed, SignedMessage):
+            signed = client.message_signer.sign(parsed, f"{name} {owner}")
+            raw = signed.model_dump(mode="json", exclude_defaults=True)
         if await _signal_workflow(client, companion, name, raw if owner == path else {"path": path, **raw}):
             return companion
     raise _no_receiver_refusal(path, name)

@@ -17,7 +17,7 @@ from domain import registry
 from domain.errors import Category, Refused
 from domain.exposure import READ
 from domain.identities import Principal, ProofUse
-from domain.kinds import Verb
+from domain.kinds import InternalProgram, Verb
 from domain.model import FrozenModel, Request
 from domain.paths import kind_of
 from domain.validation import ObjectPath
@@ -170,15 +170,18 @@ class AccessPolicy(FrozenModel):
     def check_places_allowed(self, request: Request) -> None:
         """Raises Refused if the request would create something in a cloud that its tenant may not use."""
         kind = registry.kind_at(request.path)
-        allowed = self._allowed_places(request.path)
-        if allowed is None or kind.places_of is None or not kind.table.is_creation(request.action):
-            return
-        for place in kind.places_of(registry.parse_spec(request)):
-            if not any(_place_matches(pattern, place) for pattern in allowed):
+        if kind.places_of and kind.table.is_creation(request.action):
+            self.authorize_places(request.path, kind.places_of(registry.parse_spec(request)))
+
+    def authorize_places(self, path: str, places: Iterable[str]) -> None:
+        """Raises Refused unless the object at this path may use these places in clouds."""
+        allowed = self._allowed_places(path)
+        for place in places if allowed is not None else ():
+            if not any(_place_matches(pattern, place) for pattern in allowed or ()):
                 raise Refused(
                     Category.FORBIDDEN,
-                    f"{request.path} may not use {place}: the policy's connections do not list it",
-                    f"it may use: {', '.join(allowed) or 'no cloud'}",
+                    f"{path} may not use {place}: the policy's connections do not list it",
+                    f"it may use: {', '.join(allowed or ()) or 'no cloud'}",
                 )
 
     def readable_paths(self, subject: Subject, below: str) -> list[str]:
@@ -245,8 +248,8 @@ def find_requesting_program(request: Request) -> str:
     An object gives its path as its name; its kind is the program.
     """
     signed = request.requested_by
-    name = signed.split(":")[-2] if ":" in signed else signed
-    return name if not request.force and name in find_verb(request).programs else ""
+    name = signed.split(":")[-2] if ":" in signed else signed if signed in {*InternalProgram} else ""
+    return name if name and not request.force and name in find_verb(request).programs else ""
 
 
 def refuse_false_delegation(request: Request) -> None:

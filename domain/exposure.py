@@ -11,6 +11,7 @@ from enum import StrEnum
 
 READ = "read"  # every role has it for its kinds and paths
 CANCEL = "cancel"
+PROMOTE = "promote"
 OWN_ACTION = "its action"  # the verb is the action that the request names
 
 
@@ -73,6 +74,7 @@ KERNEL_ACTIVITIES: Exposures = {
     "read_check":           requires_verb(OWN_ACTION),
     "make_way":             requires_verb(OWN_ACTION),
     "cancel_action":        requires_verb(CANCEL),
+    "promote_build":        requires_verb(PROMOTE),
     "verify":               requires_verb("verify"),
     "cloud_faults":         requires_verb("inject"),
     "sweep":                relayed_with_verb("heal"),

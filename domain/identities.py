@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from domain.kinds import InternalProgram
 from domain.message import FrozenModel, SenderName, SignedMessage
 
 MAX_SECONDS = 7 * 24 * 3600  # for which a proof may be good
@@ -59,10 +60,6 @@ class OidcIssuer(FrozenModel):
     groups_claim: Name = "groups"
     token_groups: list[Name] = []  # patterns of groups that its tokens may name; others are left out
 
-    def may_prove(self, name: str) -> bool:
-        """Tells whether its tokens may prove this name."""
-        return any(fnmatchcase(name, pattern) for pattern in self.vouches_for)
-
     def known_groups(self, named: list[str]) -> tuple[str, ...]:
         """Returns those of a token's groups that count."""
         return tuple(name for name in named if any(fnmatchcase(name, pattern) for pattern in self.token_groups))
@@ -83,7 +80,24 @@ class Identities(FrozenModel):
         addresses = [each.issuer for each in self.oidc.values()]
         if len({*addresses}) < len(addresses):
             raise ValueError("oidc: two entries have the same issuer")
+        if taken := [name for name in self.subjects if is_program_name(name)]:
+            raise ValueError(f"subjects: {taken[0]!r} is the name of a program of ours, or a path: choose another name")
         return self
+
+    def may_vouch(self, issuer: KnownIssuer | OidcIssuer, name: str) -> bool:
+        """Tells whether an issuer may prove this name.
+
+        A pattern covers people and machines. Our programs and the issuers themselves count only if they are listed to
+        the letter; what has a path is an object of ours, and proves itself by its workflow.
+        """
+        if name in issuer.vouches_for:
+            return ":" not in name
+        reserved = is_program_name(name) or name in self.issuers or name in self.oidc
+        return not reserved and any(fnmatchcase(name, pattern) for pattern in issuer.vouches_for)
+
+    def may_speak(self, owner: KeyOwner, name: str) -> bool:
+        """Tells whether a proof with the owner's key proves this name."""
+        return name == owner.name if owner.issuer is None else self.may_vouch(owner.issuer, name)
 
 
 class Login(FrozenModel):
@@ -95,17 +109,11 @@ class Login(FrozenModel):
 
 @dataclass(frozen=True)
 class KeyOwner:
-    """Whose key it is, and for whom it may speak."""
+    """Whose key it is: a subject's, an issuer's, or that of a session."""
 
     name: str
     issuer: KnownIssuer | None = None
     login: Login | None = None  # of the key of a session
-
-    def may_speak_for(self, subject: str) -> bool:
-        """Tells whether a proof with this key proves that subject."""
-        if self.issuer is None:
-            return subject == self.name
-        return any(fnmatchcase(subject, pattern) for pattern in self.issuer.vouches_for)
 
 
 class ProofClaims(FrozenModel):
@@ -164,6 +172,11 @@ class ProofUse:
 
     id: str
     expires: datetime
+
+
+def is_program_name(name: str) -> bool:
+    """Tells whether a name is that of a program of ours, or the path of an object: no person's, and no machine's."""
+    return ":" in name or name in {*InternalProgram}
 
 
 def message_digest(message: SignedMessage, purpose: str) -> str:

@@ -19,6 +19,12 @@ class EvictRun(SignedMessage):
     run: str
 
 
+class AboutRequest(FrozenModel):
+    """Base of questions about a request: whoever sent that is judged before the question is answered."""
+
+    request: Request | None = None
+
+
 class CancelOrder(SignedMessage):
     """The order to cancel the action on an object. `workflow` names a hidden action's; empty: the path."""
 
@@ -30,6 +36,13 @@ class CancelOrder(SignedMessage):
     def workflow_id(self) -> str:
         """The ID of the workflow to cancel; empty if it acts on another object than this order names."""
         return self.workflow if self.workflow.startswith(f"{self.path}::") else self.path
+
+
+class PromoteBuild(SignedMessage):
+    """The order to let new actions begin on a build of versioned workers."""
+
+    deployment: ShortText
+    build: ShortText
 
 
 class SentMessage(SignedMessage):
@@ -61,18 +74,22 @@ class MessageCheck(FrozenModel):
     at: datetime  # when the workflow got it
     message: SentMessage
     only_under: str = ""  # the status of the object in which the workflow takes it; empty: any
+    number: int = 0  # of the message in its run, where each counts: its proof is good for that one; 0: for the run
 
 
 class MessageChecks(FrozenModel):
-    """The same question about several messages, in the order in which they came, until one may be sent."""
+    """The same question about several messages, in the order in which they came, until one may be sent, or of each."""
 
     checks: list[MessageCheck]
+    each: bool = False
 
 
 class CheckedMessages(FrozenModel):
-    """Which of several messages is the first that may be sent, and which before it may be sent at another time."""
+    """Which of several messages is the first that may be sent, and which before it may be sent at another time; if
+    each was asked about, all that may be sent."""
 
     allowed: int | None = None
+    all_allowed: list[int] = []
     not_now: list[int] = []
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from domain.model import Request
 
 ACTIONS_QUEUE = "actions"
+BUILDS_QUEUE = "builds"  # of orders about versioned workers; itself without versions
 SIMULATED = "simulated"  # the provider that placements leave out
 
 
@@ -31,6 +32,7 @@ REFUSED_PAYLOAD_ERROR_TYPE = "RefusedPayload"  # of plaintext where keys are set
 # Terminates a run that does not make way for a request that takes over.
 MAKE_WAY_ACTIVITY = "make_way"
 CANCEL_ACTIVITY = "cancel_action"
+PROMOTE_BUILD = "promote_build"
 
 # The wait queue: an action that ends signals those behind it.
 PASSED_SIGNAL = "passed"

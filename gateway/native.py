@@ -327,9 +327,9 @@ async def _stream_events(
             while True:
                 try:
                     events = await gateway.feed.wait_for_events(cursor, HEARTBEAT_SECONDS)
+                    may_see = ratchet.authorizer.make_path_filter(ratchet.describe_caller())  # policies change
                 except (RatchetError, RPCError, TemporalError):
                     return  # the reader connects again, after the last event that it got
-                may_see = ratchet.authorizer.make_path_filter(ratchet.describe_caller())  # policies change
                 for event in events:
                     at = event.line.path
                     wanted = f"{at}:".startswith(f"{prefix}:" if prefix else "") and kind in ("", kind_of(at))

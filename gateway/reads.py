@@ -21,7 +21,6 @@ from client.reading import READ_SECONDS
 from domain import wire
 from domain.access import Subject
 from domain.errors import Refused, StoreUnavailable
-from domain.identities import Principal
 from domain.model import Request
 
 MAX_ADMISSIONS = 16  # requests that wait for their admission at once; a worker admits tens per second
@@ -95,19 +94,17 @@ class GatewayClient(ActionClient):
     async def _answer_from_store(self, activity: str, read: Callable[..., Awaitable[T]], query: BaseModel) -> T:
         if self.passes_on:
             subject = self.authorizer.authorize_call(activity, query)
-            return self.authorizer.prune_answer(subject, await read(query))
+            return await self.authorizer.answer(subject, lambda: read(query))
         if not isinstance(self.message_signer, VouchingMessageSigner):
-            return await read(query)
+            return await self.authorizer.answer(None, lambda: read(query))
         caller = self.describe_caller()
         named = query.model_copy(update={"requested_by": caller.name})
         subject = self.authorizer.authorize_call(activity, named, known=caller)
-        return self.authorizer.prune_answer(subject, await read(named))
+        return await self.authorizer.answer(subject, lambda: read(named))
 
     def describe_caller(self) -> Subject:
-        """Returns whom this client speaks for, with the groups that the OIDC token and its issuer give now."""
-        login = self.message_signer.login if isinstance(self.message_signer, VouchingMessageSigner) else None
-        if login is None:
-            return Subject(self.message_signer.name, proven=True)
-        return self.authorizer.identify.look_up_principal(
-            Principal(name=self.message_signer.name, proven=True, issuer=login.issuer, groups=login.groups)
-        )
+        """Returns whom this client speaks for, with the groups that a worker would find: those of the identities file,
+        those of the gateway's own entry there, and with an OIDC token those that the token and its issuer give."""
+        signer = self.message_signer
+        login = signer.login if isinstance(signer, VouchingMessageSigner) else None
+        return self.authorizer.identify.look_up_caller(signer.name, login, signer.public_key)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from domain import wire
 from domain.errors import Category, Refused
+from domain.requests import PromoteBuild
 from starter import terminal
 from starter.errors import ExitCode
 from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
 from starter.session import load_settings, open_client
 from starter.watch import WatchOption, run_once_or_watch
-
-if TYPE_CHECKING:
-    from client.actions import ActionClient
 
 HEADINGS = ("BUILD", "STATUS", "WORKERS", "PINNED", "SINCE")
 UNVERSIONED_HINT = "set RATCHET_DEPLOYMENT to the name that the workers have, or leave the workers unversioned"
@@ -34,8 +33,7 @@ async def _print_builds(name: str, output: Output) -> ExitCode:
     from client.builds import list_builds
 
     async with open_client() as client:
-        found = await _describe_deployment(client, name)
-        builds = await list_builds(client.client, found.worker_deployment_info)
+        builds = await list_builds(client.client, name)
     cells = [(each.build, each.status, str(each.workers), str(each.pinned), format_time(each.since)) for each in builds]
     data = [asdict(each) | {"since": format_time(each.since)} for each in builds]
     print_sheet(Sheet(data, HEADINGS, cells, [each.build for each in builds]), output)
@@ -52,7 +50,8 @@ async def promote(build: Annotated[str, Parameter(help="The build, as `starter b
     """
     name = _deployment_name()
     async with open_client() as client:
-        await make_build_current(client, name, build)
+        order = PromoteBuild(deployment=name, build=build)
+        await client.run_query(wire.PROMOTE_BUILD, order, PromoteBuild, queue=wire.BUILDS_QUEUE)
     terminal.print_narration(f"new actions begin on build {build}; those in flight end where they began")
     terminal.print_narration(
         f"stop older workers when this says that they are drained: {terminal.rewrite_as_typed('starter build list')}"
@@ -60,41 +59,7 @@ async def promote(build: Annotated[str, Parameter(help="The build, as `starter b
     return ExitCode.DONE
 
 
-async def make_build_current(client: ActionClient, deployment: str, build: str) -> None:
-    """Makes a build current. Refuses, with a list of builds, if no worker of it ever polled."""
-    from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
-
-    found = await _describe_deployment(client, deployment)
-    known = [summary.deployment_version.build_id for summary in found.worker_deployment_info.version_summaries]
-    if build not in known:
-        raise Refused(
-            Category.NOT_FOUND, f"no worker of build {build[:100]!r} was seen", f"builds are: {', '.join(known)}"
-        )
-    request = SetWorkerDeploymentCurrentVersionRequest(
-        namespace=client.client.namespace,
-        deployment_name=deployment,
-        build_id=build,
-        conflict_token=found.conflict_token,
-        identity=client.client.identity,
-    )
-    await client.client.workflow_service.set_worker_deployment_current_version(request)
-
-
 def _deployment_name() -> str:
     if name := load_settings().deployment:
         return name
     raise Refused(Category.INVALID, "no deployment is named", UNVERSIONED_HINT)
-
-
-async def _describe_deployment(client: ActionClient, deployment: str) -> Any:
-    from temporalio.api.workflowservice.v1 import DescribeWorkerDeploymentRequest
-    from temporalio.service import RPCError, RPCStatusCode
-
-    request = DescribeWorkerDeploymentRequest(namespace=client.client.namespace, deployment_name=deployment)
-    try:
-        return await client.client.workflow_service.describe_worker_deployment(request)
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-        why = f"no worker of the deployment {deployment!r} was ever seen"
-        raise Refused(Category.NOT_FOUND, why, "start one with that RATCHET_DEPLOYMENT: starter worker") from error

@@ -222,19 +222,15 @@ async def _check_builds(client: ActionClient) -> list[DoctorCheck]:
 
 async def _check_deserted_builds(client: ActionClient, deployment: str) -> list[DoctorCheck]:
     """Finds builds without workers to which open actions are pinned: they wait until there is one."""
-    from temporalio.api.workflowservice.v1 import DescribeWorkerDeploymentRequest
-
     from client.builds import list_builds
 
-    request = DescribeWorkerDeploymentRequest(namespace=client.client.namespace, deployment_name=deployment)
-    described = await client.client.workflow_service.describe_worker_deployment(request)
     return [
         DoctorCheck(
             "builds",
             f"{deployment}: {each.pinned} open actions are pinned to build {each.build}, which has no worker",
             f"RATCHET_DEPLOYMENT={deployment} RATCHET_BUILD={each.build} starter worker",
         )
-        for each in await list_builds(client.client, described.worker_deployment_info)
+        for each in await list_builds(client.client, deployment)
         if each.is_deserted
     ]
 

@@ -107,6 +107,7 @@ def begin_action(
         with quota.refusing_all(connection) if quota else nullcontext():
             if hook.admit and plan.row:
                 extra = hook.admit(connection, claim, spec, row, plan.row)
+                access.authorize_places(request.path, extra.new_places)
             if quota and plan.row:
                 quota.check_grant(connection, kind, found is None, extra)
     except Refused as refused:

@@ -3,6 +3,7 @@ maintenance. The store says who that is; a request that names somebody else is r
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,6 +37,8 @@ class AccessCheck(Protocol):
 
     def authorize_principal(self, request: Request, principal: Principal) -> None: ...
 
+    def authorize_places(self, path: str, places: Iterable[str]) -> None: ...
+
 
 class AllowAllAccess:
     """The access check that believes every name, and allows everything."""
@@ -47,6 +50,9 @@ class AllowAllAccess:
         return
 
     def authorize_principal(self, request: Request, principal: Principal) -> None:
+        return
+
+    def authorize_places(self, path: str, places: Iterable[str]) -> None:
         return
 
 

@@ -30,6 +30,7 @@ class GrantExtras:
     info: dict[str, Any] | None = None  # merged
     spec: dict[str, Any] | None = None  # replaces
     placement: str = ""  # of a new object
+    new_places: Sequence[str] = ()  # in clouds, where the action brings something in; its tenant must be allowed each
     planned_vms: int = 0  # that the action will add after it has begun; its tenant's quota counts them at once
     moves: Sequence[Move] = ()  # moves of parts in the same transaction; each needs a row
 

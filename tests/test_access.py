@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import uuid
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ from domain.nodecalls import SERVE_NODE_ORDER
 from domain.singleorder import ORDER_OBJECT, SETTLE_ORDERED
 from starter.mci.requests import run_survey, send_decision
 from tests.patience import PATIENCE
+from tests.test_mci_orphans import late
+from tests.tiers import ROOT
 from tests.user import User, spec
 from workers.families import WORKFLOWS
 from workers.service import WorkerService
@@ -59,6 +62,30 @@ def test_every_activity_is_classified_and_nothing_else_is(stack: WorkerService) 
 
 def test_every_message_of_a_workflow_is_classified_and_nothing_else_is() -> None:
     assert handlers() == set(registry.MESSAGE_EXPOSURES)
+
+
+def test_what_changes_something_is_public_to_nobody() -> None:
+    definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
+    changing = {str(name) for definition in definitions for name in {*definition.signals, *definition.updates} if name}
+    public = {name for name in changing if registry.MESSAGE_EXPOSURES[name].access is ExposureKind.PUBLIC}
+    public |= {name for name, row in ACTIVITIES.items() if row.access is ExposureKind.PUBLIC and name[:5] != "read_"}
+    assert public == set(), "whoever may write to the namespace can do it, and nobody is asked"
+
+
+def test_only_workers_change_something_at_temporal_that_is_not_a_start_or_a_message() -> None:
+    """What a client asks Temporal for itself is judged by nobody of ours: a worker does it, when it has judged it."""
+    setup = {"add_search_attributes", "create_schedule"}  # of `starter setup`, which prepares an empty namespace
+    looks = ("describe_", "list_", "get_", "count_")
+    for folder in ("starter", "client", "gateway"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                    continue
+                called, of = node.func.attr, ast.unparse(node.func.value)
+                if of.endswith(("workflow_service", "operator_service")):
+                    assert called.startswith(looks) or called in setup, f"{file}: {called}"
+                if "handle" in of and "schedule" not in of:
+                    assert called not in ("cancel", "terminate", "delete", "pause", "update"), f"{file}: {of}.{called}"
 
 
 def test_what_is_judged_has_a_verb_and_what_is_not_has_none() -> None:
@@ -329,3 +356,42 @@ async def test_a_tenant_uses_the_clouds_that_the_policy_lists_and_no_other(judge
     assert f"{judged.mci()} may not use aws/" in refused.admission.refusal.message
     assert [view.path async for view in judged.asking.iterate_objects("mci", f"ns:{judged.ns}")] == []
     await judged.do(judged.mci(), "create", spec={"subGroups": own})
+
+
+async def test_the_clouds_of_a_tenant_are_judged_again_wherever_a_place_comes_in(judged: User) -> None:
+    path = judged.mci()
+    policy = judged.service.authorizer.policy()
+    assert policy
+    await judged.do(path, "create", spec=judged.groups("aws", size=1))
+    now = policy.model_copy(update={"connections": {f"ns:{judged.ns}": ["gcp"]}})
+    judged.service.authorizer.policy = lambda: now  # since then, the tenant has lost aws
+    more = {"subGroup": "aws", "count": 1}
+    assert f"{path} may not use aws/" in await judged.refused(path, "scale-out", spec=more)
+    check = await judged.asking.check_request(Request(path=path, action="scale-out", spec=more))
+    assert check.refusal
+    assert check.refusal.category is Category.FORBIDDEN
+    vm, place = f"{path}:vm:aws-1", wire.make_placement("aws", judged.region())
+    await judged.lose(vm)
+    await run_survey(judged.asking, SurveyOrder(path=path, reconcile=True))
+    orphan = await late(judged, vm, f"{path} late", epoch=(await judged.see(vm)).epoch)
+    target = f"{vm}:orphan:{orphan.cloud_id}"
+    assert f"{target} may not use aws/" in await judged.refused(target, "adopt", spec={"place": place})
+    assert await judged.do(target, "remove", spec={"place": place})  # what is there can still be taken away
+    await judged.do(path, "delete")
+
+
+async def test_a_build_is_promoted_only_by_those_who_may(judged: User) -> None:
+    order = {"deployment": "no-such", "build": "v1"}
+    async with judged.service._make_builds_worker():
+        refusals = {
+            name: await call(
+                judged.asking.client, wire.PROMOTE_BUILD, {**order, "requested_by": name}, wire.BUILDS_QUEUE
+            )
+            for name in ("ben", "ann", "root")
+        }
+    for name in ("ben", "ann"):  # ann may do everything, but only in her namespace
+        refusal = refusals[name]
+        assert refusal
+        assert (refusal.category, f"{name} may not promote" in refusal.message) == (Category.FORBIDDEN, True)
+    assert refusals["root"]
+    assert refusals["root"].category is Category.NOT_FOUND

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowFailureError
+from pydantic import ValidationError
+from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 
 from activities.access import claimed_sender
 from activities.proofs import ProofSigner, ProofVerifier, generate_key_pair
@@ -17,28 +20,46 @@ from activities.refusals import refusal_of_error
 from client.actions import ActionClient
 from client.message_signer import KeyMessageSigner, VouchingMessageSigner
 from domain import registry, wire
+from domain.access import AccessPolicy
 from domain.dryrun import DryRun
+from domain.edge.messages import DEMAND_SIGNAL, LOOP_ROLE
+from domain.edge.policies import DemandSignal, PolicyState
 from domain.errors import Category, Refused
-from domain.exposure import OWN_ACTION
-from domain.identities import Identities
+from domain.exposure import OWN_ACTION, ExposureKind
+from domain.identities import Identities, KnownSubject
+from domain.mci.messages import VALIDATE_PLACE, HoldDecision
 from domain.model import ReadQuery, Request
-from tests.test_access import call
+from domain.quotas import QuotaQuery, QuotasView
+from domain.requests import PromoteBuild
+from domain.wire import companion_id
+from gateway.reads import GatewayClient
+from providers.simulated import SimulatedCloud
+from starter.mci.requests import send_decision
+from tests.patience import PATIENCE
+from tests.test_access import ACTIVITIES, call, make_value, offered
 from tests.user import User, spec
 from workers.service import WorkerService
 
 ANN_PEM, ANN_KEY = generate_key_pair()
 EVE_PEM, EVE_KEY = generate_key_pair()
 GATE_PEM, GATE_KEY = generate_key_pair()
+LAX_PEM, LAX_KEY = generate_key_pair()
+WORKER_PEM, WORKER_KEY = generate_key_pair()
 STRANGER_PEM, _ = generate_key_pair()
 IDENTITIES = Identities.model_validate(
     {
         "subjects": {"ann": {"keys": [ANN_KEY], "groups": ["crew"]}, "eve": {"keys": [EVE_KEY]}},
-        "issuers": {"gate": {"keys": [GATE_KEY], "vouches_for": ["http-*"], "groups": ["web"]}},
+        "issuers": {
+            "gate": {"keys": [GATE_KEY], "vouches_for": ["http-*"], "groups": ["web"]},
+            "lax": {"keys": [LAX_KEY], "vouches_for": ["*", "project:p1:lease:l1"]},
+            "workers": {"keys": [WORKER_KEY], "vouches_for": ["self-healing"]},
+        },
     }
 )
 ANN, EVE, GATE = (
     ProofSigner(pem, name, "default") for pem, name in ((ANN_PEM, "ann"), (EVE_PEM, "eve"), (GATE_PEM, "gate"))
 )
+EVERYBODY, WORKER = ProofSigner(LAX_PEM, "lax", "default"), ProofSigner(WORKER_PEM, "workers", "default")
 VERIFY = ProofVerifier(lambda: IDENTITIES, "default")
 REQUEST = Request(path="ns:default:mci:web", action="suspend", request_id="q1", spec={"a": 1})
 
@@ -48,6 +69,14 @@ def test_a_signed_message_proves_its_sender_and_their_groups() -> None:
     assert (subject.name, subject.groups, subject.proven) == ("ann", ("crew",), True)
     vouched = VERIFY(GATE.sign(REQUEST, OWN_ACTION, "http-ci"), OWN_ACTION, None)
     assert (vouched.name, vouched.groups, vouched.proven) == ("http-ci", ("web",), True)
+
+
+def test_an_issuer_vouches_for_our_programs_only_if_it_lists_them_to_the_letter() -> None:
+    assert VERIFY(EVERYBODY.sign(REQUEST, OWN_ACTION, "anybody"), OWN_ACTION, None).issuer == "lax"
+    assert VERIFY(WORKER.sign(REQUEST, OWN_ACTION, "self-healing"), OWN_ACTION, None).proven
+    for name in ("clock", "project:p1:lease:l1"):
+        with pytest.raises(ValidationError, match="a program of ours, or a path"):
+            Identities.model_validate({"subjects": {name: {"keys": [ANN_KEY]}}})
 
 
 def signed() -> Request:
@@ -88,6 +117,9 @@ ATTACKS: dict[str, tuple[Callable[[], Request], str]] = {
     "expired": (lambda: ProofSigner(ANN_PEM, "ann", "default", -60).sign(REQUEST, OWN_ACTION), "has expired"),
     "good for years": (lambda: ProofSigner(ANN_PEM, "ann", "default", 9e7).sign(REQUEST, OWN_ACTION), "has expired"),
     "for another call": (lambda: ANN.sign(REQUEST, "read_object"), "not what was signed"),
+    "a program": (lambda: EVERYBODY.sign(REQUEST, OWN_ACTION, "self-healing"), "the key of lax does not prove"),
+    "an object": (lambda: EVERYBODY.sign(REQUEST, OWN_ACTION, "project:p1:lease:l1"), "the key of lax does not prove"),
+    "another issuer": (lambda: EVERYBODY.sign(REQUEST, OWN_ACTION, "gate"), "the key of lax does not prove"),
     "junk": (lambda: signed().model_copy(update={"proof": "x.y.z"}), "not known here"),
 }
 
@@ -192,3 +224,144 @@ async def test_a_dry_run_uses_up_no_proof(proving: User) -> None:
     for _ in range(2):
         admission = await proving.asking.run_query(wire.READ_CHECK, request, DryRun)
         assert admission.grant
+
+
+async def test_a_request_whose_sender_is_not_proven_or_may_not_makes_no_call_to_a_provider(
+    proving: User, client: Client, stack: WorkerService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, policy = (
+        list[str](),
+        AccessPolicy.model_validate(
+            {"roles": {"all": {"kinds": ["*"], "actions": ["*"]}}, "users": {"ann": ["all"], "eve": []}}
+        ),
+    )
+    before = SimulatedCloud.list_missing_offers
+
+    async def counted(self: SimulatedCloud, region: str, *rest: Any) -> list[str]:
+        asked.append(region)
+        return await before(self, region, *rest)
+
+    monkeypatch.setattr(SimulatedCloud, "list_missing_offers", counted)
+    monkeypatch.setattr(stack.authorizer, "policy", lambda: policy)
+    path, region = proving.mci(), proving.region()
+    groups = {"subGroups": [{"name": "a", "csp": "aws", "region": region, "specId": "large"}]}
+    wanted = Request(path=path, action="create", spec=groups, request_id="forged")
+    used = ANN.sign(wanted, OWN_ACTION)
+    subject = VERIFY(used, OWN_ACTION, None)
+    await stack.inventory.use_proof(subject.proof, "another run")
+    forged = {
+        "unsigned": wanted.model_copy(update={"requested_by": "ann"}),
+        "altered": ANN.sign(wanted, OWN_ACTION).model_copy(update={"reason": "x"}),
+        "not allowed": EVE.sign(wanted, OWN_ACTION),
+        "used before": used,
+        "on behalf of somebody": ANN.sign(wanted.model_copy(update={"on_behalf_of": "eve"}), OWN_ACTION),
+    }
+    for why, request in forged.items():
+        assert not (await start_by_hand(client, request)).startswith("failed"), why
+        refusal = await call(client, wire.READ_CHECK, request)
+        assert refusal, why
+        assert refusal.category is Category.FORBIDDEN, why
+        needs = {"place": f"aws/{region}", "specs": ["large"], "images": []}
+        refusal = await call(client, VALIDATE_PLACE, {**needs, "request": request.model_dump(mode="json")}, "cloud-aws")
+        assert refusal, why
+        assert await call(client, VALIDATE_PLACE, needs, "cloud-aws"), why
+    assert region not in asked
+    lines = [line.message for line in await stack.inventory.read_history(path, 100)]
+    assert any("ann is not proven: it has no proof" in line for line in lines), lines
+    assert (await proving.do(path, "create", spec=groups)).done == 1
+    assert region in asked
+
+
+async def test_groups_of_the_identities_file_count_in_reads_through_every_door(
+    proving: User, stack: WorkerService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = f"ns:{proving.ns}"
+    policy = AccessPolicy.model_validate(
+        {
+            "roles": {"own": {"kinds": ["*"], "actions": ["*"], "paths": [here]}},
+            "groups": {"crew": {"roles": ["own"]}, "web": {"roles": ["own"]}},
+            "deny": [{"who": ["night"], "actions": ["read"], "paths": [here], "why": "at night"}],
+        }
+    )
+    known = IDENTITIES.model_copy(
+        update={"subjects": {**IDENTITIES.subjects, "http-owl": KnownSubject(keys=[EVE_KEY], groups=["night"])}}
+    )
+    monkeypatch.setattr(stack.authorizer, "policy", lambda: policy)
+    monkeypatch.setattr(stack.authorizer, "identify", ProofVerifier(lambda: known, "default"))
+    path = proving.mci()
+    await proving.do(path, "create", spec=spec(1))
+    assert [view.path async for view in proving.asking.iterate_objects("mci", here)] == [path]
+    tenants = (await proving.asking.run_query(wire.READ_QUOTAS, QuotaQuery(), QuotasView)).tenants
+    assert [row.used.tenant for row in tenants] == [here]
+    signer = KeyMessageSigner(GATE)
+    ratchet = GatewayClient(stack.client, stack.store_reads(), "", stack.authorizer, signer, stack.refusals)
+    caller = ratchet.acting_for("http-ci")  # a token of the gateway's file; the gateway's entry gives it a group
+    assert [view.path async for view in caller.iterate_objects("mci", here)] == [path]
+    assert (await caller.read_object(path)).path == path
+    with pytest.raises(Refused, match="a denial forbids it: at night"):
+        await ratchet.acting_for("http-owl").read_object(path)
+    with pytest.raises(Refused, match="the key of gate does not prove the name ann"):
+        await ratchet.acting_for("ann").read_object(path)
+
+
+async def test_every_judged_call_without_a_proof_is_refused(
+    proving: User, client: Client, stack: WorkerService
+) -> None:
+    judged = {name for name, row in ACTIVITIES.items() if row.access is ExposureKind.JUDGED}
+    hints = {name: (queue, hint) for name, queue, hint in offered(stack) if name in judged}
+    hints[wire.PROMOTE_BUILD] = (wire.BUILDS_QUEUE, PromoteBuild)
+    assert set(hints) == judged
+    forged = REQUEST.model_copy(update={"requested_by": "ann", "spec": None, "path": proving.mci()})
+    async with stack._make_builds_worker():
+        for name, (queue, hint) in hints.items():
+            argument = make_value(hint) | {"requested_by": "ann"}
+            if hint is Request:
+                argument = forged.model_dump(mode="json")
+            elif "request" in hint.model_fields:
+                argument |= {"request": forged.model_dump(mode="json")}
+            argument = argument if "requested_by" in hint.model_fields else argument | {"requested_by": None}
+            argument = {key: value for key, value in argument.items() if value is not None}
+            refusal = await call(client, name, argument, queue)
+            assert refusal, name
+            assert (refusal.category, "is not proven" in refusal.message) == (Category.FORBIDDEN, True), (name, refusal)
+
+
+async def test_every_judged_message_without_a_proof_changes_nothing(proving: User, client: Client) -> None:
+    path, policy = proving.mci(), f"org:{proving.ns}:policy:follow"
+    ticket = await proving.admitted(path, "create", spec={**spec(1), "option": "hold"})
+    rule = {"app": "shop", "cloudlets": [{"cloudlet": "berlin", "cluster": "c1"}], "min_active": 0}
+    await proving.do(policy, "create", spec={"auto_provision": rule})
+    await proving.until_status(path, "Prepared")
+    action = client.get_workflow_handle(path, run_id=ticket.run)
+    loop = client.get_workflow_handle(companion_id(policy, LOOP_ROLE))
+    name = {"requested_by": "ann"}
+    by_force = {**name, "path": path, "action": "terminate", "force": True}
+    updates = {"continue": name, "withdraw": name, "preempt": by_force, "admit": by_force}
+    judged = {name for name, row in registry.MESSAGE_EXPOSURES.items() if row.access is ExposureKind.JUDGED}
+    assert {*updates, DEMAND_SIGNAL} == judged
+    for word, message in updates.items():
+        with pytest.raises(WorkflowUpdateFailedError) as failed:
+            await action.execute_update(word, message)
+        refusal = refusal_of_error(failed.value.cause)
+        assert refusal, word
+        assert word == "admit" or "is not proven" in refusal.message, (word, refusal)  # admit: it is no such request
+    for word in ("continue", "withdraw"):
+        await action.signal(word, name)
+    demand = DemandSignal(cloudlet="berlin", clients=7)
+    purpose = f"{DEMAND_SIGNAL} {policy}"
+    right = ANN.sign(demand, purpose)
+    later = ANN.sign(demand.model_copy(update={"clients": 5}), purpose)
+    altered = right.model_copy(update={"clients": 99})
+    other = ANN.sign(demand, f"{DEMAND_SIGNAL} org:{proving.ns}:policy:other")
+    for message in ({"cloudlet": "berlin", "clients": 99, **name}, {"cpu": 100}, altered, other, right, later, right):
+        await loop.signal(DEMAND_SIGNAL, message)
+    async with asyncio.timeout(PATIENCE):
+        while len(lines := [line for line in await proving.history(policy) if line.action == DEMAND_SIGNAL]) < 5:
+            await asyncio.sleep(0.05)
+    seen = await loop.query("memory", result_type=PolicyState)
+    assert (seen.clients, seen.load.cpu) == ({"berlin": 5}, None)
+    assert {line.effect for line in lines} == {"ignored"}
+    assert any("was used before" in line.message for line in lines), lines
+    assert (await proving.see(path)).status.startswith("Prepared")
+    await send_decision(proving.asking, path, "withdraw", HoldDecision())
+    await proving.asking.wait_for_outcome(path, ticket.run)

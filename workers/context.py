@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from temporalio.client import Client
 
+from activities.access import Authorizer
 from activities.fence import Fence
 from activities.permits import PermitPool
 from domain.connections import Connections
@@ -26,6 +27,7 @@ class WorkerContext:
     database: Database  # of the inventory
     cloud_database: Database  # of simulated providers, apart from the inventory
     inventory: SqlInventory
+    authorizer: Authorizer
     simulated: Mapping[str, SimulatedCloud]
     connections: Connections
     clouds: Mapping[str, Cloud]

@@ -50,7 +50,9 @@ class MciFamily(Family):
         self._store = SqlMciStore(context.database)
         self._listing = VmListing(context.clouds, context.permits, self.retry, self._list_places)
         pollers = PollerCheck(context.client, context.serving)
-        self._records = MciRecordActivities(self._store, context.connections, context.settings.max_vms, pollers)
+        self._records = MciRecordActivities(
+            self._store, context.connections, context.settings.max_vms, pollers, context.authorizer
+        )
 
     def activities(self) -> ActivitiesByQueue:
         context = self.context

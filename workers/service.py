@@ -20,6 +20,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker, WorkerDeploymentConfig
 
 from activities.accessguard import AccessGuard, RefusalRecorder
+from activities.builds import BuildActivities
 from activities.cancelling import CancelActivities
 from activities.companions import CompanionReconciler
 from activities.connections import ConnectionActivities
@@ -42,7 +43,7 @@ from domain.errors import RatchetError, format_one_line
 from domain.limits import ConcurrencyCaps
 from domain.model import StoreView
 from domain.ports import Cloud
-from domain.wire import ACTIONS_QUEUE, cloud_queue, worker_identity
+from domain.wire import ACTIONS_QUEUE, BUILDS_QUEUE, cloud_queue, worker_identity
 from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
 from store.gauges import SqlGauges
@@ -96,6 +97,7 @@ class WorkerService:
         quotas = access.make_quotas(settings)
         self.inventory = SqlInventory(self.database, merge_hooks(families), self.authorizer, quotas)
         self.tokens = access.make_oidc_verifier(settings, self.inventory.record_access_attempt)
+        self._builds = BuildActivities(client, self.inventory.record_access_attempt)
         self._login = LoginActivities(self.inventory, self.tokens, load_signer(settings, client.namespace))
         self.simulated = {csp: self._simulated_cloud(csp) for csp in self.connections.served_clouds()}
         self.real = open_clouds(self.connections, settings.call_timeout)
@@ -105,6 +107,7 @@ class WorkerService:
             database=self.database,
             cloud_database=self.cloud_database,
             inventory=self.inventory,
+            authorizer=self.authorizer,
             simulated=self.simulated,
             connections=self.connections,
             clouds=self._measured_clouds(clouds or make_served_clouds(self.connections, self.simulated, self.real)),
@@ -125,7 +128,8 @@ class WorkerService:
         self.inline_work = {which: work for family in self.families for which, work in family.inline_work().items()}
         names = (str(workflow._Definition.must_from_class(each).name) for each in self._workflows)
         self.refusals = RefusalRecorder(self.inventory.record_access_attempt)
-        self._interceptors = [AccessGuard(self.authorizer, names, self.refusals), *interceptors]
+        guard = AccessGuard(self.authorizer, names, self.refusals, self.inventory)
+        self._interceptors = [guard, *interceptors]
         self.polling = WorkerGroup({})
         self.exit_after: float | None = None  # see WorkerGroup
 
@@ -146,7 +150,10 @@ class WorkerService:
             stack.callback(self.context.serving.clear)
             for family in self.families:
                 await stack.enter_async_context(family.run_beside_workers(queues))
-            self.polling = WorkerGroup({queue: self._make_worker(queue) for queue in queues}, self.exit_after)
+            workers = {queue: self._make_worker(queue) for queue in queues}
+            if ACTIONS_QUEUE in queues and self.settings.deployment:
+                workers[BUILDS_QUEUE] = self._make_builds_worker()
+            self.polling = WorkerGroup(workers, self.exit_after)
             await stack.enter_async_context(self.polling.run_workers())
             if self.settings.metrics:
                 held = [phase for family in self.families for phase in family.held_phases]
@@ -214,6 +221,18 @@ class WorkerService:
             max_heartbeat_throttle_interval=timedelta(seconds=2),
             workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
             activity_task_poller_behavior=PollerBehaviorAutoscaling(initial=2),
+        )
+
+    def _make_builds_worker(self) -> Worker:
+        """Returns the worker of orders about builds. It has no version: the first build could not be promoted."""
+        return Worker(
+            self.client,
+            task_queue=BUILDS_QUEUE,
+            identity=worker_identity(self.client.identity, self.connections.connections_fingerprint),
+            build_id=DEFAULT_BUILD,
+            activities=[self._builds.promote_build],
+            interceptors=self._interceptors,
+            max_concurrent_activities=2,
         )
 
     def _deployment_config(self) -> WorkerDeploymentConfig | None:
@@ -288,7 +307,7 @@ class WorkerService:
         """Every activity that this process offers, on whatever queue."""
         offered: list[Callable[..., Any]] = [
             *self._kernel_activities(),
-            *(self.inspection.read_connections, self._orphans.remove_orphan),
+            *(self.inspection.read_connections, self._orphans.remove_orphan, self._builds.promote_build),
             *(each for some in self._activities.values() for each in some),
         ]
         return sorted({str(activity._Definition.must_from_callable(each).name) for each in offered})

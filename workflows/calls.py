@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
+from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.fairness import tenant_priority
@@ -37,7 +37,7 @@ with workflow.unsafe.imports_passed_through():
         StepResult,
         WorkReport,
     )
-    from domain.requests import CheckedMessages, MessageCheck, MessageChecks, SentMessage
+    from domain.requests import CheckedMessages, MessageCheck, MessageChecks, SentMessage, spec_digest
     from workflows.summary import error_text
 
 T = TypeVar("T")
@@ -163,8 +163,22 @@ def first_run_id() -> str:
 
 async def begin_action(request: Request, digest: str) -> Admission:
     """Asks the inventory for admission."""
+    return await run_local_activity(ActionActivities.begin_action, _claim_of_run(request, digest))
+
+
+async def examine_request(activity: Activity[BeginRequest, T], request: Request) -> T | Refusal:
+    """Runs a family's examination of a request, before begin. The guard of activities judges the sender first."""
+    try:
+        return await run_local_activity(activity, _claim_of_run(request, spec_digest(request)))
+    except FailureError as error:  # of a local activity it is the cause itself
+        if (refusal := refusal_of_error(error) or refusal_of_error(error.cause)) is None:
+            raise
+        return refusal
+
+
+def _claim_of_run(request: Request, digest: str) -> BeginRequest:
     info = workflow.info()
-    claim = BeginRequest(
+    return BeginRequest(
         request=request,
         run=first_run_id(),
         at=workflow.now(),
@@ -173,7 +187,6 @@ async def begin_action(request: Request, digest: str) -> Admission:
         started=info.workflow_start_time,
         parent=info.parent.workflow_id if info.parent else "",
     )
-    return await run_local_activity(ActionActivities.begin_action, claim)
 
 
 async def check_message(verb: str, message: SignedMessage, only_under: str = "") -> Refusal | None:
@@ -187,7 +200,15 @@ async def check_messages(messages: Sequence[tuple[str, SignedMessage]], only_und
     return await run_local_activity(ActionActivities.check_messages, MessageChecks(checks=checks))
 
 
-def _message_check(verb: str, message: SignedMessage, only_under: str) -> MessageCheck:
+async def check_each_message(verb: str, messages: Sequence[tuple[int, SignedMessage]]) -> list[int]:
+    """Returns which of these messages, each with its number in this run, may be sent to this workflow. A proof is good
+    for one number: a message that is sent again counts for nothing."""
+    checks = [_message_check(verb, message).model_copy(update={"number": number}) for number, message in messages]
+    checked = await run_local_activity(ActionActivities.check_messages, MessageChecks(checks=checks, each=True))
+    return [messages[index][0] for index in checked.all_allowed]
+
+
+def _message_check(verb: str, message: SignedMessage, only_under: str = "") -> MessageCheck:
     path = wire.object_path_of(workflow.info().workflow_id)
     sent = SentMessage.from_message(message)
     return MessageCheck(path=path, verb=verb, at=workflow.now(), message=sent, only_under=only_under)

@@ -25,10 +25,11 @@ class DryRunExaminer:
 
     async def examine_request(self, request: Request) -> Request:
         """Returns the request as it would be carried out, or raises Refused."""
-        examination = await self._records.examine_mci_request(request)
+        examination = await self._records.check_mci_request(request)
         if examination.refusal:
             raise examination.refusal.to_error()
-        if refusal := refusal_of_missing_offers(await asyncio.gather(*map(self._validate_place, examination.unknown))):
+        asked = [needs.model_copy(update={"request": request}) for needs in examination.unknown]
+        if refusal := refusal_of_missing_offers(await asyncio.gather(*map(self._validate_place, asked))):
             raise refusal.to_error()
         if request.action != "create":
             return request

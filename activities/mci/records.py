@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from temporalio import activity
 
+from activities.access import Authorizer
 from activities.pollers import PollerCheck
 from activities.reads import translate_refusals
 from domain import registry, wire
@@ -24,7 +25,7 @@ from domain.mci.messages import (
     requirements_by_place,
 )
 from domain.mci.orphans import AdoptOrphanOrder
-from domain.model import Refusal, Request
+from domain.model import BeginRequest, Refusal, Request
 
 NAMES_SHOWN = 12  # connections that a refusal names
 
@@ -32,15 +33,27 @@ NAMES_SHOWN = 12  # connections that a refusal names
 class MciRecordActivities:
     """Reads and writes of MCI records. `most` is the limit of VMs per MCI; `pollers` tells which queues are served."""
 
-    def __init__(self, book: MciStore, directory: ConnectionDirectory, most: int, pollers: PollerCheck) -> None:
+    def __init__(
+        self,
+        book: MciStore,
+        directory: ConnectionDirectory,
+        most: int,
+        pollers: PollerCheck,
+        authorizer: Authorizer,
+    ) -> None:
         self._store = book
+        self._authorizer = authorizer
         self._directory = directory
         self._most = most
         self._pollers = pollers
 
     @activity.defn(name="examine_mci")
-    async def examine_mci_request(self, request: Request) -> MciRequestCheck:
+    async def examine_mci_request(self, claim: BeginRequest) -> MciRequestCheck:
         """Checks a request without asking a cloud. Returns the refusal, or the specs and images still to verify."""
+        return await self.check_mci_request(claim.request)
+
+    async def check_mci_request(self, request: Request) -> MciRequestCheck:
+        """The same, of a request whose sender has been judged."""
         try:
             spec = registry.parse_spec(request)
             if isinstance(spec, ScaleSpec):
@@ -51,7 +64,9 @@ class MciRecordActivities:
             self._check_vm_count(spec.vm_count)
             found = self._look_up_connections(group.connectionName for group in spec.subGroups if group.connectionName)
             spec = spec.with_places(found).with_providers(self._directory.provider_of_region)
-            await self._check_clouds_served([group.place for group in spec.subGroups])
+            places = [group.place for group in spec.subGroups]
+            self._authorizer.authorize_places(request.path, places)  # those of connections are known only now
+            await self._check_clouds_served(places)
             unknown = await self._store.list_unverified_requirements(requirements_by_place(spec), datetime.now(UTC))
         except Refused as refused:
             return MciRequestCheck(refusal=Refusal.from_error(refused))

@@ -7,7 +7,7 @@ from temporalio import activity
 from activities.pollers import PollerCheck
 from domain import registry
 from domain.errors import Category, Refused
-from domain.model import Refusal, Request
+from domain.model import BeginRequest, Refusal, Request
 from domain.systems.ports import backend_queue
 from domain.systems.specs import SystemSpec
 
@@ -19,10 +19,10 @@ class SystemExaminer:
         self._pollers = pollers
 
     @activity.defn(name="examine_system")
-    async def find_refusal(self, request: Request) -> Refusal | None:
+    async def find_refusal(self, claim: BeginRequest) -> Refusal | None:
         """Returns why a system cannot be created on its backend, or None."""
         try:
-            await self.examine_request(request)
+            await self.examine_request(claim.request)
         except Refused as refused:
             return Refusal.from_error(refused)
         return None

@@ -6,7 +6,7 @@ A user decides what should exist on a cloudlet; the CRM that runs there does the
 from __future__ import annotations
 
 from domain.edge import messages as wire
-from domain.edge.policies import DemandMeasurement, list_later_actions
+from domain.edge.policies import DemandSignal, list_later_actions
 from domain.edge.specs import (
     AppSpec,
     CloudletSpec,
@@ -34,10 +34,11 @@ _ANSWERS = (
 _DEMAND = (
     ObjectSignal(
         wire.DEMAND_SIGNAL,
-        DemandMeasurement,
+        DemandSignal,
         "What was measured: clients near a cloudlet, or the load of a cluster.",
         reaches_action=False,
         companion=(POLICY.kind, wire.LOOP_ROLE),
+        sender_field="requested_by",
     ),
 )
 

@@ -28,7 +28,7 @@ MESSAGES: Exposures = {
     "reconnected":     NUDGE,  # with a token, the store is asked whether it is so
     "connection_lost": INTERNAL,  # from the link
     "policy_changed":  NUDGE,
-    "demand":          PUBLIC,  # numbers that a policy counts; not judged yet
+    "demand":          requires_verb("demand"),  # numbers that a policy acts on
     "state":           PUBLIC,  # notify-ids, which a CRM needs in order to connect
     "memory":          PUBLIC,  # what a policy counted; no name of anybody
 }

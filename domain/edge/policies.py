@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from domain.edge.messages import ExternalMessage
 from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
 from domain.edge.tables import S
-from domain.model import FrozenModel
+from domain.model import FrozenModel, SignedMessage
 from domain.paths import parent_of
 
 TARGET_TOLERANCE = 0.10
@@ -34,6 +34,12 @@ class DemandMeasurement(ExternalMessage):
     cpu: LoadValue | None = None
     mem: LoadValue | None = None
     connections: LoadValue | None = None
+
+
+class DemandSignal(DemandMeasurement, SignedMessage):
+    """A measurement as it is sent to a policy: with its sender, who must be allowed to."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 def app_path_of(policy: str, cloudlet: str, cluster: str, app: str) -> str:
@@ -197,6 +203,6 @@ def apply_demand_signal(
             return memory, f"cloudlet {demand.cloudlet!r} is not in the policy"
         return memory.model_copy(update={"clients": {**memory.clients, demand.cloudlet: demand.clients}}), ""
     if any(load is not None for load in (demand.cpu, demand.mem, demand.connections)):
-        seen = demand.model_dump(exclude_none=True)
+        seen = demand.model_dump(exclude_none=True, include={*DemandMeasurement.model_fields})
         return memory.model_copy(update={"load": memory.load.model_copy(update=seen)}), ""
     return memory, "it says neither clients of a cloudlet nor cpu, mem or connections"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from domain.exposure import INTERNAL, PUBLIC, Exposures, relayed_with_verb, requires_verb
+from domain.exposure import INTERNAL, OWN_ACTION, Exposures, relayed_with_verb, requires_verb
 
 # fmt: off
 ACTIVITIES: Exposures = {
     "plan_survey":     relayed_with_verb("reconcile"),  # a survey that only refreshes is a read
     "survey_place":    INTERNAL,
-    "validate_place":  PUBLIC,  # which specs and images a cloud offers; a dry run calls it outside of a workflow
+    "validate_place":  requires_verb(OWN_ACTION),  # a dry run calls it outside of a workflow, for a request
     "prepare_place":   INTERNAL,
     "release_place":   INTERNAL,
-    "examine_mci":     INTERNAL,
+    "examine_mci":     relayed_with_verb(OWN_ACTION),
     "enrol_vms":       INTERNAL,
     "adopt_vm":        INTERNAL,
     "identify_orphan": INTERNAL,

@@ -16,6 +16,7 @@ from domain.exposure import READ
 from domain.mci.orphans import AdoptOrphanOrder
 from domain.mci.specs import MciSpec
 from domain.model import Chunk, FrozenModel, Refusal, ShortText, SignedMessage, TargetFailure
+from domain.requests import AboutRequest
 
 # Workflow types, updates, signals.
 SCALE_GROUP = "ScaleGroup"
@@ -45,8 +46,8 @@ class HoldDecision(SignedMessage):
     reason: ShortText = ""
 
 
-class PlaceRequirements(FrozenModel):
-    """The specs and images that an MCI's VMs need in one place."""
+class PlaceRequirements(AboutRequest):
+    """The specs and images that an MCI's VMs need in one place; a dry run says for which request."""
 
     place: str
     specs: list[str]

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from domain.edge import messages as wire
-from domain.edge.policies import DemandMeasurement
+from domain.edge.policies import DemandSignal
 from domain.errors import Category, Refused
 from domain.paths import expand_path, short_path
 from domain.validation import refuse_validation_errors
@@ -35,7 +35,7 @@ async def demand(
     path = expand_path(policy, ("org", "policy"))
     seen = {"cloudlet": cloudlet, "clients": clients, "cpu": cpu, "mem": mem, "connections": connections}
     with refuse_validation_errors("the demand is not valid"):
-        message = DemandMeasurement.model_validate({key: value for key, value in seen.items() if value is not None})
+        message = DemandSignal.model_validate({key: value for key, value in seen.items() if value is not None})
     if message.clients is None and message.cpu is None and message.mem is None and message.connections is None:
         raise Refused(Category.INVALID, "nothing was measured", "say --cloudlet and --clients, or --cpu, --mem …")
     await _send_demand(path, message)
@@ -43,13 +43,13 @@ async def demand(
     return ExitCode.DONE
 
 
-async def _send_demand(path: str, message: DemandMeasurement) -> None:
+async def _send_demand(path: str, message: DemandSignal) -> None:
     from temporalio.service import RPCError, RPCStatusCode
 
     async with open_client() as client:
         loop = client.client.get_workflow_handle(companion_id(path, wire.LOOP_ROLE))
         try:
-            await loop.signal(wire.DEMAND_SIGNAL, message)
+            await loop.signal(wire.DEMAND_SIGNAL, client.message_signer.sign(message, f"{wire.DEMAND_SIGNAL} {path}"))
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise

@@ -72,7 +72,7 @@ def admit_orphan(
         check_places_served([spec.place], claim.serves)
     if claim.request.action == "adopt":
         own = adoption.check_adoptable(connection, vm, cloud_id, spec.place)
-        return GrantExtras(details=OrphanGrantDetails(place=spec.place, own=own))
+        return GrantExtras(details=OrphanGrantDetails(place=spec.place, own=own), new_places=[spec.place])
     queue = {"queue": cloud_queue(split_placement(spec.place)[0])} if spec.place else {}
     return GrantExtras(details=OrphanGrantDetails(place=spec.place, **queue))
 
@@ -90,7 +90,8 @@ def _admit_create(connection: sa.Connection, path: str, spec: BaseModel | None, 
     assert isinstance(spec, MciSpec)
     places = sorted({group.place for group in spec.subGroups})
     terms = MciGrantDetails(places=places, prepare=record_place_uses(connection, path, places))
-    return GrantExtras(details=terms, planned_vms=sum(group.subGroupSize for group in spec.subGroups))
+    planned = sum(group.subGroupSize for group in spec.subGroups)
+    return GrantExtras(details=terms, new_places=places, planned_vms=planned)
 
 
 def _admit_scale_out(
@@ -104,7 +105,7 @@ def _admit_scale_out(
     except ValueError as error:
         raise Refused(Category.INVALID, str(error), "add fewer VMs, or make a subgroup with a shorter name") from error
     terms = MciGrantDetails(places=[group.place], prepare=record_place_uses(connection, path, [group.place]))
-    return GrantExtras(details=terms, planned_vms=spec.count)
+    return GrantExtras(details=terms, new_places=[group.place], planned_vms=spec.count)
 
 
 def _admit_scale_in(

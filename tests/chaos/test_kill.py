@@ -27,7 +27,7 @@ NOTICED = 10  # seconds
 TOLD_TO_STOP = EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED
 # Reads: nothing of an action is lost when a worker dies in one. Faults are set by who tells the story.
 READS = ("read_", "reading.", "facts.", "faults.", "schedule.")
-NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults", "crm_late", "login"}
+NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults", "crm_late", "login", "promote_build"}
 # Activities that few stories pass, with those that do: the long run kills at every step of them.
 RARE = (
     ("make_way", "mci made to make way"),

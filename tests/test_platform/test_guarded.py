@@ -161,7 +161,7 @@ async def test_a_signal_that_nobody_can_decrypt_is_ignored_and_told_and_stops_no
     assert "encrypted with the key 'new', which RATCHET_KEYS_FILE does not have" in ignored[0]
     handle = site.client.get_workflow_handle(loop)
     assert (await handle.query("memory"))["clients"] == {}
-    await handle.signal(DEMAND_SIGNAL, {"cloudlet": "berlin", "clients": 7})
+    await handle.signal(DEMAND_SIGNAL, {"cloudlet": "berlin", "clients": 7, "requested_by": "root"})
     async with asyncio.timeout(PATIENCE):
         while (await handle.query("memory"))["clients"] != {"berlin": 7}:
             await asyncio.sleep(0.05)

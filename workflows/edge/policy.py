@@ -15,7 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.budgets import READING_TASK_TIMEOUT, IgnoredMessageBudget
     from domain.edge.messages import IgnoredMessage, parse_message
     from domain.edge.policies import (
-        DemandMeasurement,
+        DemandSignal,
         PolicyFacts,
         PolicySite,
         PolicyState,
@@ -30,13 +30,16 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.reports import PolicyFactsQuery
     from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
     from domain.edge.tables import S
+    from domain.limits import SIGNALS_PER_TASK
     from domain.model import ActionResult, FrozenModel, Grant, Outcome, Request, WorkReport
     from domain.paths import short_path
     from domain.wire import companion_id
     from workflows.action import ActionWorkflow, action_workflow
-    from workflows.calls import run_child_action, run_local_activity
+    from workflows.calls import check_each_message, run_child_action, run_local_activity
     from workflows.edge import calls
     from workflows.edge.floodlimit import FloodLimitedWorkflow
+
+JUDGED_DEMAND = "judged-demand"  # older histories counted every measurement
 
 
 class PolicyLoopState(FrozenModel):
@@ -103,6 +106,8 @@ class FollowDemand(FloodLimitedWorkflow):
         self._until = state.until
         self._may_have_changed = state.until is None  # may the policy have changed?
         self._changed = False
+        self._unjudged: list[tuple[int, DemandSignal]] = []
+        self._judging = False
 
     @workflow.run
     async def run(self, state: PolicyLoopState) -> None:
@@ -192,14 +197,31 @@ class FollowDemand(FloodLimitedWorkflow):
     @workflow.signal(
         name=wire.DEMAND_SIGNAL, description="What was measured: clients of a cloudlet, or the load of a cluster."
     )
-    def demand(self, raw: Any = None) -> None:
+    async def demand(self, raw: Any = None) -> None:
         self._heard += 1
-        message = parse_message(DemandMeasurement, raw)
+        message = parse_message(DemandSignal, raw)
         if isinstance(message, str):
-            why = message
+            self._queue_ignored_message(wire.DEMAND_SIGNAL, message)
+        elif not workflow.patched(JUDGED_DEMAND):
+            self._count_demand(message)
         else:
-            assert isinstance(message, DemandMeasurement)
-            self._memory, why = apply_demand_signal(self._memory, message, self._site_names())
+            self._unjudged.append((self._heard, message))
+            if not self._judging:  # a flood is judged in bulk, by the handler of its first signal
+                await self._judge_demand()
+
+    async def _judge_demand(self) -> None:
+        """Counts the measurements whose senders may send them; the others are lines of the history."""
+        self._judging = True
+        while self._unjudged:
+            batch, self._unjudged = self._unjudged[:SIGNALS_PER_TASK], self._unjudged[SIGNALS_PER_TASK:]
+            allowed = await check_each_message(wire.DEMAND_SIGNAL, batch)
+            for number, message in batch:
+                if number in allowed:
+                    self._count_demand(message)
+        self._judging = False
+
+    def _count_demand(self, message: DemandSignal) -> None:
+        self._memory, why = apply_demand_signal(self._memory, message, self._site_names())
         if why:
             self._queue_ignored_message(wire.DEMAND_SIGNAL, why)
 

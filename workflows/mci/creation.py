@@ -29,7 +29,6 @@ with workflow.unsafe.imports_passed_through():
     from domain.validation import describe_validation_errors
     from workflows import calls
     from workflows.action import MESSAGES_KEPT, WorkFailed, action_workflow
-    from workflows.calls import run_local_activity
     from workflows.mci.calls import join_problems, validate_place_needs
     from workflows.mci.vms import VmsAction
 
@@ -84,7 +83,9 @@ class CreateMci(VmsAction):
 
     async def examine_request(self, request: Request) -> Request | Refusal:
         """Refuses a wrong spec, also if only a cloud can tell; resolves its connections."""
-        examination = await run_local_activity(MciRecordActivities.examine_mci_request, request)
+        examination = await calls.examine_request(MciRecordActivities.examine_mci_request, request)
+        if isinstance(examination, Refusal):
+            return examination
         if examination.refusal:
             return examination.refusal
         answers = await asyncio.gather(*(validate_place_needs(needs) for needs in examination.unknown))

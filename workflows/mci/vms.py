@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.mci.messages import PROBLEMS_SHOWN, SCALE_GROUP, AddedVms, AddVms, MciGrantDetails, PlaceRequirements
     from domain.model import Grant, Refusal, Request, TargetFailure, WorkReport
     from workflows.action import ActionWorkflow, WorkFailed, action_workflow
-    from workflows.calls import run_local_activity
+    from workflows.calls import examine_request, run_local_activity
     from workflows.mci.calls import join_problems, run_in_all_places
 
 OPERATE_TIMEOUT = timedelta(hours=2)  # for a chunk; the activity has its own deadline for each VM
@@ -120,8 +120,8 @@ class ScaleGroup(VmsAction):
     async def examine_request(self, request: Request) -> Request | Refusal:
         if request.action == "scale-in":
             return request
-        examination = await run_local_activity(MciRecordActivities.examine_mci_request, request)
-        return examination.refusal or request
+        examination = await examine_request(MciRecordActivities.examine_mci_request, request)
+        return examination if isinstance(examination, Refusal) else examination.refusal or request
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         await self.prepare_places(grant, _places_of_grant(grant))

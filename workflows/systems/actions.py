@@ -73,7 +73,7 @@ class CreateSystem(_SystemAction):
 
     async def examine_request(self, request: Request) -> Request | Refusal:
         """Refuses a system whose backend nobody serves."""
-        return await calls.run_local_activity(SystemExaminer.find_refusal, request) or request
+        return await calls.examine_request(SystemExaminer.find_refusal, request) or request
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         await self.run_on_backend(
