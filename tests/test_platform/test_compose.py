@@ -31,9 +31,15 @@ ONLY_FOR_TESTS = {"frontend.WorkflowTimeSkippingEnabled"}
 ONLY_ON_A_SERVER = {"activity.enableStandalone", "history.enableChasm"}  # the embedded server has them on by itself
 
 
-@every_case("name", SERVICES)
-def test_images_are_pinned(name: str) -> None:
-    assert re.fullmatch(r"[a-z/-]+:\d+\.\d+[\w.-]*", SERVICES[name]["image"]), SERVICES[name]["image"]
+def test_the_images_of_others_stand_in_one_file_with_what_each_is_for() -> None:
+    lines = [line for line in (ROOT / "deploy" / "images.txt").read_text().splitlines() if not line.startswith("#")]
+    named = {image: words for image, _, words in (line.partition("  ") for line in lines)}
+    for image, words in named.items():
+        assert re.fullmatch(r"[a-z/-]+:\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?", image), "a version, and maybe a digest"
+        assert words.strip().startswith("# "), f"{image}: say where it is used, and what for"
+    from_lines = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    services = {service["image"] for service in SERVICES.values() if service not in OURS.values()}
+    assert {*from_lines, *services} == set(named)
 
 
 def test_our_image_has_our_version() -> None:
