@@ -20,7 +20,7 @@ async def confirmation_question(client: ActionClient, kind: registry.Kind, reque
 
     The worker decides as for the action itself, so a request that would be refused is refused here.
     """
-    if not _may_destroy(kind, request.action):
+    if not may_destroy(kind, request.action):
         return ""
     admission = await client.check_request(request)
     if admission.refusal:
@@ -45,7 +45,7 @@ async def confirm_request(client: ActionClient, kind: registry.Kind, request: Re
     raise Refused(Category.NOT_ALLOWED, message, "the same command with --yes")
 
 
-def _may_destroy(kind: registry.Kind, action: str) -> bool:
+def may_destroy(kind: registry.Kind, action: str) -> bool:
     """Tells whether a row of this action leads to a final status or removes an object, a member's rows included."""
     tables = [kind.table, *([registry.find_kind(kind.member).table] if kind.member else [])]
     rows = [(row, table) for table in tables for row in table.rows if row.action == action and row.during]
@@ -58,5 +58,5 @@ def _grant_destroys(kind: registry.Kind, grant: Grant) -> bool:
         return False
     gone = (*kind.table.final_statuses, NONE, kind.absent_word)
     return grant.then in gone or (
-        kind.member is not None and _may_destroy(registry.find_kind(kind.member), grant.action)
+        kind.member is not None and may_destroy(registry.find_kind(kind.member), grant.action)
     )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_SECONDS = 90.0  # a live worker polls at least once a minute
+RETENTION_DAYS = 7  # the Web UI shows no action that ended before
 STOPPED_SHOWN = 20  # actions that are paused, or no actions of ours
 READ_SECONDS = 10.0  # a healthy worker answers in that time
 
@@ -136,7 +137,11 @@ async def _check_namespace(client: ActionClient) -> DoctorCheck:
     name = client.client.namespace
     found = await client.client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=name))
     days = found.config.workflow_execution_retention_ttl.seconds // 86_400
-    return DoctorCheck("namespace", f"{name}, keeps closed actions for {days} days")
+    told = f"{name}, keeps closed actions for {days} day{'s' if days != 1 else ''}"
+    if days >= RETENTION_DAYS:
+        return DoctorCheck("namespace", told)
+    why = f"{told}: too short to look at what went wrong last week"
+    return DoctorCheck("namespace", why, f"temporal operator namespace update --namespace {name} --retention 90d")
 
 
 async def _check_search_attributes(client: ActionClient) -> DoctorCheck:

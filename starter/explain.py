@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from domain import registry
 from domain.paths import short_path
 from starter import reads, terminal
+from starter.confirmation import may_destroy
 from starter.errors import ExitCode
 from starter.families import REMARKS
 from starter.kinds import ObjectArg
@@ -69,8 +70,23 @@ def suggest_next_command(found: Explanation) -> str | None:
         return None
     if not (options := _options_by_action(found)):
         return f"starter history {short_path(found.path)}"
-    first = next((action for action, more in options.items() if not more), next(iter(options)))
-    return f"starter {found.kind} {first} {short_path(found.path)} {options[first]}".rstrip()
+    kind = registry.find_kind(found.kind)
+    runnable = [action for action, more in options.items() if not more and _needs_no_choice(kind, action)]
+    if gentle := next((action for action in runnable if not may_destroy(kind, action)), ""):
+        return f"starter {kind.name} {gentle} {short_path(found.path)}"
+    first = next((action for action in options if not may_destroy(kind, action)), next(iter(options)))
+    if first in runnable or options[first]:
+        return f"starter {kind.name} {first} {short_path(found.path)} {options[first]}".rstrip()
+    return f"starter {kind.name} {first} --help"
+
+
+def _needs_no_choice(kind: registry.Kind, action: str) -> bool:
+    """Tells whether the action does something without options: an update that changes nothing is refused."""
+    spec = kind.find_verb(action).spec
+    try:
+        return spec is None or bool(spec.model_validate({}))
+    except ValueError:
+        return False
 
 
 def _options_by_action(found: Explanation) -> dict[str, str]:

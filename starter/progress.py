@@ -165,8 +165,8 @@ async def _status_line(client: ActionClient, path: str, targets: int) -> str:
 
 
 async def _step_text(client: ActionClient, view: ObjectView) -> str:
-    """Returns the current step of an action on a group without members yet."""
-    if view.counts or view.target_action == NONE or registry.find_kind(view.kind).member is None:
+    """Returns the current step of a running action, such as whom it waits for; members in a group say it themselves."""
+    if view.counts or view.target_action == NONE:
         return ""
     step = await client.read_current_step(view.path)
     return f"  {step}" if step else ""

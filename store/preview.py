@@ -58,13 +58,15 @@ def preview_admission(
         attempt.rollback()
 
 
-def _read_spec(connection: sa.Connection, path: str) -> dict[str, Any]:
-    """Returns an object's stored spec; empty if there is no object."""
-    spec: dict[str, Any] = connection.execute(_SELECT_SPEC, {"at_path": path}).scalar_one_or_none() or {}
+def _read_spec(connection: sa.Connection, path: str) -> dict[str, Any] | None:
+    """Returns an object's stored spec; None if there is no object."""
+    spec: dict[str, Any] | None = connection.execute(_SELECT_SPEC, {"at_path": path}).scalar_one_or_none()
     return spec
 
 
-def _preview_action(connection: sa.Connection, grant: Grant, run: str, spec_before: dict[str, Any]) -> ActionPreview:
+def _preview_action(
+    connection: sa.Connection, grant: Grant, run: str, spec_before: dict[str, Any] | None
+) -> ActionPreview:
     """Lists the objects that the action begins on, what each will become, what is locked, and the spec's changes."""
     found: dict[str, PlannedChange] = {}
     for path, source, to, placement, target in connection.execute(_SELECT_CHANGES, {"mine": grant.epoch}):
@@ -77,12 +79,16 @@ def _preview_action(connection: sa.Connection, grant: Grant, run: str, spec_befo
             then=target if target and target != NONE else to,
         )
     targets = [change for change in found.values() if change.path != grant.path]
-    spec = _read_spec(connection, grant.path) if spec_before else {}
-    changed = {
-        key: [spec_before.get(key), spec.get(key)]
-        for key in dict.fromkeys([*spec_before, *spec])
-        if spec and spec_before.get(key) != spec.get(key)
-    }
+    before, after = spec_before, _read_spec(connection, grant.path)
+    changed = (
+        {
+            key: [before.get(key), after.get(key)]
+            for key in dict.fromkeys([*before, *after])
+            if before.get(key) != after.get(key)
+        }
+        if before is not None and after
+        else {}
+    )
     return ActionPreview(
         targets=len(targets),
         changes=targets[:CHANGES_SHOWN],

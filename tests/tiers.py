@@ -68,6 +68,7 @@ SLOW = (
     "tests/test_guard.py",
     "tests/test_healing.py",
     "tests/test_hints.py",
+    "tests/test_hints_tried.py",
     "tests/test_leases/test_away.py",
     "tests/test_leases/test_commands.py",
     "tests/test_leases/test_cut_off.py",

@@ -145,7 +145,8 @@ def check_disk_for_machine(action: str, disk: str, status: str | None, of: str, 
     if action == "add-disk":
         if status not in (None, *GONE_STATUSES):
             raise _not_allowed_refusal(
-                f"disk {disk} exists already, under {status}", f"attach it: starter disk attach {short_path(disk)}"
+                f"disk {disk} exists already, under {status}",
+                f"attach it: starter machine attach-disk {short_path(machine)} --disk {name_of(disk)}",
             )
         return
     if status is None:
@@ -206,7 +207,8 @@ def retention_seconds(given: float | None, account: Mapping[str, Any] | None, us
 
 
 def _creation_command(path: str) -> str:
-    return f"starter {kind_of(path)} create {short_path(path)}"
+    image = " --image IMAGE, see: starter image list" if kind_of(path) == "machine" else ""
+    return f"starter {kind_of(path)} create {short_path(path)}{image}"
 
 
 def _not_allowed_refusal(message: str, hint: str) -> Refused:

@@ -29,7 +29,7 @@ from domain.leases.specs import (
 )
 from domain.leases.tables import BEFORE_END, END, START, EventStatus, LeaseStatus, ReservationStatus
 from domain.model import ActionResult, BeginRequest, Grant, Move, NewObject, Outcome
-from domain.paths import name_of, parent_of
+from domain.paths import name_of, parent_of, short_path
 from domain.simulated import refuse_simulated
 from domain.statetable import NONE, Row
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
@@ -38,9 +38,11 @@ from store.leases.capacity import list_allocations_of_lease, lock_bookings_of_le
 from store.leases.parts import LeaseParts, next_due_date
 from store.leases.tables import bookings
 from store.rows import find_object
+from store.schema import objects
 
 _UPDATE_BOOKING = sa.update(bookings).where(bookings.c.reservation == sa.bindparam("which"))
 _BOOKING_ACTIONS = ("create", "update")  # the others write nothing before a refusal
+_EARLIER = {START: "--start now", BEFORE_END: "--before-end now", END: "--end now"}  # of `lease update`
 SOON_ENOUGH = timedelta(minutes=1)  # the clock is always woken for an event this near
 
 
@@ -66,12 +68,19 @@ def finish_lease_action(connection: sa.Connection, grant: Grant, outcome: Outcom
     parts.replace_lease_timers(connection, grant.path, lease.spec["pool"], status, now)
 
 
+def preview_lease_action(connection: sa.Connection, claim: BeginRequest, grant: Grant) -> None:
+    """Shows a dry run of an update the terms that the lease will have: they are stored only when the update ends."""
+    terms = LeaseGrantDetails.model_validate(grant.details)
+    if grant.action == "update" and terms.spec:
+        connection.execute(sa.update(objects).where(objects.c.path == grant.path).values(spec=terms.spec))
+
+
 def admit_event(
     connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     """Admits an event only at the time when it is due."""
     assert object_row
-    _check_due_date(cast(EventFiring, spec), name_of(object_row.path), object_row.spec["due"])
+    _check_due_date(cast(EventFiring, spec), object_row.path, object_row.spec["due"])
     return GrantExtras()
 
 
@@ -163,7 +172,7 @@ def _admit_start(
     now = parts.read_lease_parts(connection, object_row.path)
     if wrong := now.describe_contradiction(object_row.status):
         return GrantExtras(details=LeaseGrantDetails(contradiction=wrong))
-    _check_due_date(cast(EventFiring, spec), START, now.events[START].spec["due"])
+    _check_due_date(cast(EventFiring, spec), now.events[START].path, now.events[START].spec["due"])
     entering = Move(path=now.events[START].path, to=EventStatus.IN_PROGRESS, action="start")
     return GrantExtras(details=_work_details(now), moves=[entering])
 
@@ -178,7 +187,7 @@ def _admit_end(
         return GrantExtras(details=LeaseGrantDetails(contradiction=wrong))
     firing = cast(EventFiring, spec)
     if firing.due:
-        _check_due_date(firing, END, now.events[END].spec["due"])
+        _check_due_date(firing, now.events[END].path, now.events[END].spec["due"])
     moves = [Move(path=now.events[END].path, to=EventStatus.IN_PROGRESS, action="end")]
     if now.events[START].status != EventStatus.DONE:
         told = "closed: the lease ends without having started well"
@@ -248,13 +257,13 @@ def _resource_details(spec: dict[str, Any]) -> dict[str, Any]:
     return {name: spec[name] for name in names if name in spec}
 
 
-def _check_due_date(firing: EventFiring, name: str, due: str) -> None:
+def _check_due_date(firing: EventFiring, event: str, due: str) -> None:
     if firing.due != due:
         what = f"it was due at {firing.due}, and has been moved" if firing.due else "only the clock does that"
         raise Refused(
             Category.NOT_ALLOWED,
-            f"{name} comes at {due}: {what}",
-            "to have it earlier: starter lease update PROJECT/LEASE --start now",
+            f"{name_of(event)} comes at {due}: {what}",
+            f"to have it earlier: starter lease update {short_path(str(parent_of(event)))} {_EARLIER[name_of(event)]}",
         )
 
 
@@ -286,7 +295,7 @@ def lease_hooks(limits: LeaseLimits) -> dict[str, Hooks]:
             return by_action[row.action](connection, claim, spec, object_row)
 
     return {
-        "lease": Hooks(admit=admit, on_finish=finish_lease_action),
+        "lease": Hooks(admit=admit, on_finish=finish_lease_action, rehearse=preview_lease_action),
         "event": Hooks(admit=admit_event, on_finish=finish_event_action),
         "host": Hooks(admit=hosts.admit_host_action, on_finish=hosts.finish_host_action),
     }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +28,8 @@ from tests.patience import PATIENCE
 from tests.test_cli.shell import Cli, assert_told
 from tests.user import User
 from workers import embedded
+
+OPERATIONS = Path(__file__).parents[2] / "docs/operations.md"
 
 
 async def holding(user: User) -> str:
@@ -89,6 +93,42 @@ async def test_a_paused_action_is_explained_and_every_command_says_what_helps(
     assert entry["finding"] == "paused"
     await run_hint(hint)
     assert (await cli(f"mci continue {user.mci()} -o json")).code == ExitCode.DONE
+
+
+async def test_the_runbook_for_a_paused_action_goes_as_it_is_written(
+    cli: Cli, user: User, client: Client, temporal_address: str
+) -> None:
+    [_, _, unpausing, cancelling, ending] = read_runbook("an action is paused")
+    for commands, expected in ((unpausing, "Prepared"), (cancelling, "Failed"), (ending, "Failed")):
+        run = await holding(user)
+        await pause(client, user.mci(), run)
+        doctor = await cli("doctor")
+        named = doctor.out + doctor.err
+        assert user.mci() in named
+        assert unpausing[0].replace("PATH", user.mci()) in named, "step 1 has the command of step 3"
+        assert "paused by eve" in (await cli(f"explain {user.mci()}")).out
+        for command in commands:
+            words = command.replace("PATH", user.mci())
+            if words.startswith("temporal"):
+                await run_hint(f"do it: {words} --address {temporal_address}")
+            else:
+                assert (await cli(words.removeprefix("starter "))).code == ExitCode.DONE
+        if commands is not unpausing:
+            assert (await cli(f"wait {user.mci()}")).code == ExitCode.FAILED
+        there = await cli(f"get {user.mci()} -o json")
+        assert (json.loads(there.out)["status"] if there.out else "None") == expected
+        if expected == "Prepared":
+            assert (await cli(f"mci withdraw {user.mci()}")).code == ExitCode.DONE
+            await cli(f"wait {user.mci()}")
+        if (await cli(f"get {user.mci()}")).code == ExitCode.DONE:
+            assert (await cli(f"mci delete {user.mci()} --yes")).code == ExitCode.DONE
+
+
+def read_runbook(title: str) -> list[list[str]]:
+    """The commands of each step of a runbook in docs/operations.md."""
+    [text] = [part for part in OPERATIONS.read_text().split("\n### Runbook: ") if part.startswith(title)]
+    rows = [line.split(" | ") for line in text.split("\n## ")[0].splitlines() if re.match(r"\| \d", line)]
+    return [re.findall(r"`([^`]+)`", command) for _, command, _ in rows]
 
 
 async def test_what_was_sent_to_a_paused_action_arrives_when_it_is_unpaused(user: User, client: Client) -> None:

@@ -50,6 +50,21 @@ async def test_a_lease_is_booked_shown_drawn_changed_and_deleted(cli: Cli, tenan
     assert (await cli(f"lease show {pool}/l1")).code == ExitCode.NOT_FOUND
 
 
+async def test_a_dry_run_shows_what_an_update_changes(cli: Cli, tenant: Tenant) -> None:  # noqa: F811
+    pool = tenant.name
+    await cli(f"host add {pool}/h1")
+    await cli(f"lease create {pool}/l1 --hosts 1 --start 2099-01-01 --end 2099-01-02 --pool {pool}")
+    for words, changed in (
+        (f"lease update {pool}/l1 --end 2099-01-03", "spec: end: 2099-01-02T00:00:00Z becomes 2099-01-03T00:00:00Z"),
+        (f"host update {pool}/h1 --labels rack=8", "becomes {'rack': '8'}"),
+    ):
+        tried = await cli(f"{words} --dry-run")
+        assert changed in tried.out, tried
+    assert "2099-01-02" in (await cli(f"lease show {pool}/l1")).out
+    refused = await cli(f"lease start {pool}/l1")
+    assert refused.err.endswith(f"hint: to have it earlier: starter lease update {pool}/l1 --start now\n")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
