@@ -36,19 +36,22 @@ class Sheet:
 
 def print_sheet(sheet: Sheet, output: Output) -> None:
     """Prints a sheet on stdout."""
-    if output == "json":
-        terminal.print_data(format_json(null_absent_statuses(sheet.data)))
-    elif output == "yaml":
-        terminal.print_data(format_yaml(null_absent_statuses(sheet.data)))
-    elif output == "name":
-        for name in sheet.names:
-            terminal.print_data(name)
-    elif not sheet.lines:
+    if output == "table" and not sheet.lines:
         if sheet.empty:
             terminal.print_message(sheet.empty)
-    else:
-        for line in fit_table(sheet, terminal.terminal_width()):
-            terminal.print_data(line)
+        return
+    for line in format_sheet(sheet, output, terminal.terminal_width()):
+        terminal.print_data(line)
+
+
+def format_sheet(sheet: Sheet, output: Output, width: int | None) -> Sequence[str]:
+    """Formats a sheet that is not empty, for a terminal of this width."""
+    if output == "table":
+        return fit_table(sheet, width)
+    if output == "name":
+        return sheet.names
+    data = null_absent_statuses(sheet.data)
+    return [format_json(data) if output == "json" else format_yaml(data)]
 
 
 def null_absent_statuses(data: Any) -> Any:
