@@ -17,6 +17,7 @@ from activities.runs import RunState, read_run_state
 from domain import registry
 from domain.invariants import AuditSnapshot, find_missing_runs, find_unowned_transitions
 from domain.model import InvariantViolation, ReadQuery, VerificationReport
+from domain.paths import is_at_or_below
 from domain.ports import Inventory
 
 AuditFunction = Callable[
@@ -53,7 +54,7 @@ class VerifyActivities:
             begun = await self._inventory.list_paths_begun_since(snapshot.last)
         alive = [record for record in snapshot.open if record.run not in dead]
         runs = {record.run for record in alive} | {run for _, _, run in snapshot.held if run not in dead}
-        here = [record for record in snapshot.open if not query.path or _is_below(query.path, record.path)]
+        here = [record for record in snapshot.open if not query.path or is_at_or_below(record.path, query.path)]
         findings = [
             *find_missing_runs(here, runs),
             *find_unowned_transitions(snapshot.under_way, snapshot.held, {record.epoch for record in alive}, runs),
@@ -79,7 +80,7 @@ class VerifyActivities:
         missing = [
             InvariantViolation("I12", companion.path, told.format(companion.title, companion.id))
             for companion in await self._companions.list_missing_companions()
-            if not prefix or _is_below(prefix, companion.path)
+            if not prefix or is_at_or_below(companion.path, prefix)
         ]
         return missing + await self._companions.list_overdue_violations(prefix, datetime.now(UTC))
 
@@ -98,10 +99,6 @@ class VerifyActivities:
         if not closed:
             return closed
         return closed & {suspect.run for suspect in await self._inventory.list_stuck_items(datetime.now(UTC))}
-
-
-def _is_below(prefix: str, path: str) -> bool:
-    return path == prefix or path.startswith(f"{prefix}:")
 
 
 def limit_findings(findings: Sequence[InvariantViolation]) -> list[InvariantViolation]:

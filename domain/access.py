@@ -19,7 +19,7 @@ from domain.exposure import READ
 from domain.identities import Principal, ProofUse
 from domain.kinds import InternalProgram, Verb
 from domain.model import FrozenModel, Request
-from domain.paths import kind_of
+from domain.paths import is_at_or_below, kind_of
 from domain.validation import ObjectPath
 
 ANYTHING = "*"  # any kind, any action; as a user: everybody who is not named
@@ -70,7 +70,7 @@ class Rule(FrozenModel):
         return (
             (ANYTHING in self.kinds or kind in self.kinds)
             and (ANYTHING in self.actions or verb in self.actions)
-            and (not self.paths or any(path_covers(prefix, path) for prefix in self.paths))
+            and (not self.paths or any(is_at_or_below(path, prefix) for prefix in self.paths))
         )
 
 
@@ -188,10 +188,10 @@ class AccessPolicy(FrozenModel):
         """Returns the paths at or below one that the subject's roles are about; the path itself if one covers it."""
         prefixes: set[str] = set()
         for role in self._roles_of(self._with_groups(subject)):
-            if not role.paths or any(path_covers(path, below) for path in role.paths if below):
+            if not role.paths or any(is_at_or_below(below, path) for path in role.paths if below):
                 return [below]
-            prefixes.update(path for path in role.paths if not below or path_covers(below, path))
-        return sorted(path for path in prefixes if not any(path_covers(other, path) for other in prefixes - {path}))
+            prefixes.update(path for path in role.paths if not below or is_at_or_below(path, below))
+        return sorted(path for path in prefixes if not any(is_at_or_below(path, other) for other in prefixes - {path}))
 
     def can_read_everything(self, subject: Subject) -> bool:
         """Tells whether nothing is hidden from the subject."""
@@ -231,7 +231,7 @@ class AccessPolicy(FrozenModel):
 
     def _allowed_places(self, path: str) -> list[str] | None:
         """Returns the places that a path may use, by the longest path listed that covers it; None if all."""
-        covering = [prefix for prefix in self.connections if path_covers(prefix, path)]
+        covering = [prefix for prefix in self.connections if is_at_or_below(path, prefix)]
         if covering:
             return self.connections[max(covering, key=len)]
         return self.connections.get(ANYTHING)
@@ -261,11 +261,6 @@ def refuse_false_delegation(request: Request) -> None:
             f"{who} may not {request.action} {request.path} on behalf of {request.on_behalf_of}",
             "only our programs ask on behalf of others: leave on_behalf_of out",
         )
-
-
-def path_covers(prefix: str, path: str) -> bool:
-    """Tells whether `path` is at or below `prefix`; `ns:a` does not cover `ns:ab`."""
-    return path == prefix or path.startswith(f"{prefix}:")
 
 
 def _place_matches(pattern: str, placement: str) -> bool:

@@ -141,6 +141,11 @@ def parent_of(path: str) -> str | None:
     return above[-1] if above else None
 
 
+def is_at_or_below(path: str, prefix: str) -> bool:
+    """Tells whether a path is `prefix` or below it; `ns:ab` is not below `ns:a`."""
+    return path == prefix or path.startswith(f"{prefix}:")
+
+
 def _wrong_path_refusal(text: str, scope: Sequence[str]) -> Refused:
     example = "/".join(f"<{kind}>" for kind in scope)
     return Refused(

@@ -13,7 +13,7 @@ from domain.actionview import ActionView
 from domain.errors import Category, Refused
 from domain.locks import HeldLock, LockMode
 from domain.model import HistoryLine, ObjectView, Outcome, PlacementCounts, TargetFailure, TreeView
-from domain.paths import check_path
+from domain.paths import check_path, is_at_or_below
 from domain.statetable import NONE
 from store.rows import find_object, parse_rows
 from store.schema import LockRow, ObjectRow, actions, history, locks, objects
@@ -107,7 +107,7 @@ def read_outcome(connection: sa.Connection, run: str) -> Outcome:
 def is_action_open(connection: sa.Connection, path: str, epoch: int) -> bool:
     """Tells whether the action with this epoch, on the path or above it, is still open."""
     acted_on = connection.execute(_SELECT_OPEN_ACTION, {"number": epoch}).scalar_one_or_none()
-    return acted_on is not None and f"{path}:".startswith(f"{acted_on}:")
+    return acted_on is not None and is_at_or_below(path, acted_on)
 
 
 _SELECT_OF_KIND = (

@@ -12,7 +12,7 @@ from domain import registry
 from domain.errors import Refused, format_one_line
 from domain.locks import LockMode
 from domain.model import AT_WRITE_TIME, Move, Step, StepResult
-from domain.paths import kind_of, parent_of
+from domain.paths import is_at_or_below, kind_of, parent_of
 from domain.statetable import NONE, LineEffect, Row, Ruling, StateTable
 from store import status
 from store.dbtime import resolve_write_time
@@ -73,7 +73,7 @@ class _StepWriter:
     def apply_move(self, move: Move) -> None:
         """Judges a move and, if it is legal, applies it in memory."""
         thing = self.objects[move.path]
-        if not any(move.path == path or move.path.startswith(f"{path}:") for path in self.held):
+        if not any(is_at_or_below(move.path, path) for path in self.held):
             self.refusals.append((move, NOT_OWNED_MESSAGE))
         elif thing.been_through or thing.now.status == move.to:
             self._record_move(thing, move)  # already applied, or only info changes

@@ -9,6 +9,7 @@ from activities.orphans import ProviderListing
 from domain.edge.tables import S
 from domain.model import ObjectView
 from domain.orphans import ProviderObject, ProviderObjectKey
+from domain.paths import is_at_or_below
 from domain.ports import Inventory
 
 CLOUDLET_WORDS = 4  # org:NAME:cloudlet:NAME
@@ -42,7 +43,7 @@ class CrmListing(ProviderListing):
         things = [
             ProviderObject(path, provider, path, S.READY)
             for path in paths
-            if not prefix or path == prefix or path.startswith(f"{prefix}:")
+            if not prefix or is_at_or_below(path, prefix)
         ]
         return [thing for thing in things if thing.sort_key > after]
 

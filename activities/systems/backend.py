@@ -12,7 +12,7 @@ from activities.fence import Fence, OrderFence
 from activities.reads import answered_beside_worker, answered_from_store, translate_refusals
 from domain.errors import Rejected, format_one_line, join_first_texts
 from domain.model import AT_WRITE_TIME, Move, ReadQuery, Step, StepResult
-from domain.paths import short_path
+from domain.paths import is_at_or_below, short_path
 from domain.ports import Inventory
 from domain.services.ports import Backend, ServiceOrder
 from domain.services.rollout import ServiceFacts
@@ -29,7 +29,6 @@ from domain.systems.ports import (
 )
 from domain.systems.rules import (
     StoredPart,
-    is_at_or_below,
     landed_status,
     removal_done_move,
     removal_failed_move,

@@ -18,7 +18,7 @@ from domain.edge.messages import ExternalMessage
 from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
 from domain.edge.tables import S
 from domain.model import FrozenModel, SignedMessage
-from domain.paths import parent_of
+from domain.paths import ancestor_paths, parent_of
 
 TARGET_TOLERANCE = 0.10
 SKIPPED_INTERVALS = 2  # after a failure: the rest of its interval, and the whole next one
@@ -40,6 +40,11 @@ class DemandSignal(DemandMeasurement, SignedMessage):
     """A measurement as it is sent to a policy: with its sender, who must be allowed to."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+def cloudlet_of(path: str) -> str:
+    """Returns the path of an object's cloudlet: the first two pairs of its path."""
+    return [*ancestor_paths(path), path][1]
 
 
 def app_path_of(policy: str, cloudlet: str, cluster: str, app: str) -> str:

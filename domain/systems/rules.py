@@ -10,7 +10,7 @@ from typing import Any
 
 from domain.errors import Category, Refused
 from domain.model import Move
-from domain.paths import check_name, check_path, name_of, parent_of
+from domain.paths import check_name, check_path, is_at_or_below, name_of, parent_of
 from domain.services.definition import Node
 from domain.services.rollout import ServiceFacts, instance_revision
 from domain.statetable import NONE
@@ -202,11 +202,6 @@ def subtree_definition(path: str, specs: Mapping[str, dict[str, Any]]) -> dict[s
 
     deployed = parts[path] or is_service(specs[path]) or specs[path].keys() & {"parts", "jobs"}
     return define_node(path) if deployed else None
-
-
-def is_at_or_below(path: str, prefix: str) -> bool:
-    """Tells whether `path` is at or below `prefix`."""
-    return f"{path}:".startswith(f"{prefix}:")
 
 
 def node_path(system: str, text: str) -> str:

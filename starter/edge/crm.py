@@ -13,10 +13,11 @@ from domain import registry
 from domain.edge import messages as wire
 from domain.edge.faults import CrmFault, CrmFaults
 from domain.edge.messages import MAX_ERROR_LENGTH, CrmResponse, IgnoredMessage, IgnoredMessages
+from domain.edge.policies import cloudlet_of
 from domain.edge.specs import DEFAULT_VERSION, crm_command
 from domain.edge.tables import CLOUDLET, GONE_STATES
 from domain.errors import Category, RatchetError, Refused
-from domain.paths import ancestor_paths, expand_path, kind_of, short_path
+from domain.paths import expand_path, kind_of, short_path
 from domain.services.definition import BackendName
 from domain.statetable import NONE
 from domain.validation import refuse_validation_errors
@@ -162,11 +163,6 @@ def _check_answer(path: str, state: str, errors: list[str]) -> None:
         )
 
 
-def _cloudlet_of_object(path: str) -> str:
-    """Returns the path of the object's cloudlet."""
-    return [*ancestor_paths(path), path][1]
-
-
 async def _read_version(cloudlet: str) -> str:
     """Returns the version that the cloudlet's CRM should be; the usual one for a cloudlet that is not created yet."""
     try:
@@ -180,7 +176,7 @@ async def _read_version(cloudlet: str) -> str:
 
 async def _current_notify_id(client: ActionClient, path: str) -> int:
     """Returns the notify-id of the connected CRM."""
-    cloudlet = _cloudlet_of_object(path)
+    cloudlet = cloudlet_of(path)
     view = await client.read_object(cloudlet)
     crm = view.info.get("crm") or {}
     if not crm.get("notify_id"):
@@ -196,7 +192,7 @@ async def _sign_message(client: ActionClient, path: str, message: dict[str, Any]
     """Adds the proof that a cloudlet with a key requires: for this object and its running action."""
     from workers.crm import token_of_cloudlet
 
-    own = token_of_cloudlet(worker_settings(), _cloudlet_of_object(path))
+    own = token_of_cloudlet(worker_settings(), cloudlet_of(path))
     if not own.exists():
         return message
     try:
@@ -209,7 +205,7 @@ async def _sign_message(client: ActionClient, path: str, message: dict[str, Any]
 
 async def _deliver_answer(client: ActionClient, path: str, message: dict[str, Any]) -> str:
     """Sends the message to the object's action, else to the cloudlet's link; else records it as ignored."""
-    link = companion_id(_cloudlet_of_object(path), wire.LINK_ROLE)
+    link = companion_id(cloudlet_of(path), wire.LINK_ROLE)
     heard = await _signal_workflow(client, path, message)
     if heard is SignalResult.TAKEN:
         return "sent"

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from domain.access import find_requesting_program
 from domain.edge.messages import CrmAddress
+from domain.edge.policies import cloudlet_of
 from domain.edge.reports import CloudletGrantDetails, InstanceGrantDetails
 from domain.edge.specs import (
     AppSpec,
@@ -26,7 +27,7 @@ from domain.edge.specs import (
 from domain.edge.tables import POLICY, S, why_changes_refused
 from domain.errors import Category, Refused
 from domain.model import ActionResult, BeginRequest, Grant, Outcome
-from domain.paths import ancestor_paths, name_of, parent_of, short_path
+from domain.paths import name_of, parent_of, short_path
 from domain.statetable import Actor, Row
 from domain.validation import refuse_validation_errors
 from store.history import history_line, merge_info
@@ -44,11 +45,6 @@ _SELECT_CHILDREN = (
 StoredCrmConnection = dict[str, Any] | None  # the stored fields of a CRM connection
 
 MAX_CASCADED_APPS = 500
-
-
-def cloudlet_of(path: str) -> str:
-    """Returns the path of an instance's cloudlet: the first two pairs of its path."""
-    return ([*ancestor_paths(path), path])[1]
 
 
 def crm_address_of(cloudlet: ObjectRow, role: str = "crm") -> CrmAddress | None:

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from domain.edge.interpretation import CrmInterpreter, MessageEffect, compare_instances
 from domain.edge.messages import CrmConnect, CrmResponse, IgnoredMessage, Reconnected, ReportedInstance
+from domain.edge.policies import cloudlet_of
 from domain.edge.ports import CheckProof
 from domain.edge.reports import (
     AnswerReport,
@@ -29,10 +30,10 @@ from domain.edge.reports import (
 from domain.edge.tables import CLOUDLET, CrmActor, S
 from domain.errors import Refused, format_one_line
 from domain.locks import LockMode, locks_needed_for
-from domain.paths import check_path
+from domain.paths import check_path, is_at_or_below
 from domain.statetable import NONE, Actor, LineEffect, Ruling
 from store.advisory import acquire_advisory_locks
-from store.edge.hooks import cloudlet_of, crm_address_of, remaining_crms
+from store.edge.hooks import crm_address_of, remaining_crms
 from store.history import history_line, merge_info
 from store.queries import at_or_below_condition
 from store.rows import find_object, lock_object, parse_rows
@@ -168,7 +169,7 @@ def _role_of_open_connection(site: _CloudletWriter, said: CrmConnect) -> str:
 
 def _reported_instances_under_way(site: _CloudletWriter, there: dict[str, ReportedInstance]) -> dict[str, Any]:
     """Returns the CRM's instances that running actions work on; these read them here, as a signal can be forged."""
-    ours = [(path, seen) for path, seen in there.items() if any(_path_covers(owner, path) for owner in site.running)]
+    ours = [(path, seen) for path, seen in there.items() if any(is_at_or_below(path, owner) for owner in site.running)]
     return {path: seen.model_dump() for path, seen in ours}
 
 
@@ -183,15 +184,13 @@ def find_connection(connection: sa.Connection, path: str, notify_ids: list[int])
                 news=Reconnected(
                     address=address,
                     reported={
-                        each: ReportedInstance.model_validate(seen) for each, seen in there if _path_covers(path, each)
+                        each: ReportedInstance.model_validate(seen)
+                        for each, seen in there
+                        if is_at_or_below(each, path)
                     },
                 )
             )
     return StoredReconnection()
-
-
-def _path_covers(owner: str, path: str) -> bool:
-    return f"{path}:".startswith(f"{owner}:")
 
 
 def _why_connection_refused(site: _CloudletWriter, said: CrmConnect) -> str:
@@ -247,7 +246,7 @@ def _reconcile_instances(site: _CloudletWriter, there: dict[str, ReportedInstanc
         if row.path != site.path
     }
     known = {path: (row.status, bool(row.info.get("missing"))) for path, row in rows.items()}
-    busy = frozenset(path for path in {*rows, *there} if any(_path_covers(owner, path) for owner in site.running))
+    busy = frozenset(path for path in {*rows, *there} if any(is_at_or_below(path, owner) for owner in site.running))
     ours = {
         path: reported for path, reported in there.items() if path.startswith(f"{site.path}:") and _is_valid_path(path)
     }

@@ -14,7 +14,7 @@ from domain.machines.messages import MachineGrantDetails
 from domain.machines.tables import BIN_STATUSES, GONE_STATUSES, S
 from domain.model import ActionResult, BeginRequest, Grant, Outcome, Request
 from domain.orphans import OrphanGrantDetails, OrphanSpec
-from domain.paths import ancestor_paths, name_of
+from domain.paths import ancestor_paths, is_at_or_below, name_of
 from domain.statetable import NONE, Row
 from store.history import merge_info
 from store.hooks import AdmitHook, GrantExtras, Hooks, MaybeObjectRow
@@ -65,7 +65,7 @@ def _list_attached_disks(connection: sa.Connection, path: str) -> list[str]:
         objects.c.status.in_(_ATTACHED_STATUSES),
         machine.startswith(path, autoescape=True),  # a first filter only: `a` is a prefix of `ab`
     )
-    return sorted(disk for disk, of in connection.execute(query) if of == path or of.startswith(f"{path}:"))
+    return sorted(disk for disk, of in connection.execute(query) if is_at_or_below(of, path))
 
 
 def _machine_of_disk(object_row: MaybeObjectRow) -> str:

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from domain.machines import rules
 from domain.machines.messages import BinEntry, DueBinEntries, DueBinEntriesQuery
 from domain.machines.tables import BIN_STATUSES
+from domain.paths import is_at_or_below
 from store.schema import IS_IN_BIN as IN_INDEX
 from store.schema import json_key_as_text, objects
 from store.transaction import SqlStore, transaction
@@ -55,7 +56,7 @@ def list_due_bin_entries(connection: sa.Connection, query: DueBinEntriesQuery) -
     rows = connection.execute(_SELECT_DUE, which | {"most": PAGE_SIZE + len(query.later)}).all()
     going, found, waiting = list(query.busy), list[BinEntry](), False
     for path, status, info in rows:
-        if path in query.later or any(path == each or path.startswith(f"{each}:") for each in going):
+        if path in query.later or any(is_at_or_below(path, each) for each in going):
             continue
         if status not in BIN_STATUSES or "bin" not in info:
             waiting = True  # on its way into the bin
@@ -69,7 +70,7 @@ def list_due_bin_entries(connection: sa.Connection, query: DueBinEntriesQuery) -
 def list_overdue_bin_entries(connection: sa.Connection, prefix: str, before: datetime) -> dict[str, str]:
     """Returns entries at or below a path whose retention was over before a time."""
     rows = connection.execute(_SELECT_OVERDUE, {"at": rules.format_sortable_time(before)})
-    return {path: until for path, until in rows if not prefix or path == prefix or path.startswith(f"{prefix}:")}
+    return {path: until for path, until in rows if not prefix or is_at_or_below(path, prefix)}
 
 
 def list_bin_tenants(connection: sa.Connection) -> list[str]:

@@ -32,6 +32,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.proofs import text_to_sign
     from domain.errors import format_one_line
     from domain.model import FrozenModel, Grant, Request, WorkReport
+    from domain.paths import is_at_or_below
     from workflows.action import ActionWorkflow
     from workflows.edge import calls
     from workflows.floods import TaskPace
@@ -94,7 +95,7 @@ class CrmInboxAction(ActionWorkflow):
             await self.ignore_message(own, "?", message)
             return
         path = message.path or own
-        if path != own and not path.startswith(f"{own}:"):
+        if not is_at_or_below(path, own):
             await self.ignore_message(own, message.state, f"it is about {path}, which this action does not change")
         elif self._over or self._ended:
             await self.handle_late_answer(path, message)

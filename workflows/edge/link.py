@@ -31,7 +31,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.tables import CLOUDLET
     from domain.errors import Refused
     from domain.model import FrozenModel
-    from domain.paths import kind_of, parent_of
+    from domain.paths import is_at_or_below, kind_of, parent_of
     from domain.wire import REFUSED_ERROR_TYPE, companion_id
     from workflows.edge import calls
     from workflows.edge.floodlimit import FloodLimitedWorkflow
@@ -187,7 +187,7 @@ class CloudletLink(FloodLimitedWorkflow):
             await self._signal_workflow(self._path, wire.RECONNECTED, Reconnected(address=connected.address))
         there = [item for page in pages for item in page.instances.items()]
         for owner in connected.running:
-            mine = {path: seen for path, seen in there if f"{path}:".startswith(f"{owner}:")}
+            mine = {path: seen for path, seen in there if is_at_or_below(path, owner)}
             await self._signal_workflow(owner, wire.RECONNECTED, Reconnected(address=connected.address, reported=mine))
 
     async def _handle_disconnect(self, message: CrmDisconnect) -> None:
