@@ -14,8 +14,6 @@ from tests.faulty import PREFIX, Moto
 from tests.test_aws.conftest import AwsStack
 from tests.test_cli.shell import Cli
 
-PROD = {"provider": "aws", "region": "eu-central-1"}
-
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:

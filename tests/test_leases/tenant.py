@@ -24,7 +24,6 @@ from tests.patience import PATIENCE
 from workers.service import WorkerService
 
 HOUR = timedelta(hours=1)
-DAY = timedelta(days=1)
 
 
 def at(moment: datetime) -> str:

@@ -144,14 +144,7 @@ async def until(supervisor: Supervisor, wanted: int, generation: int) -> None:
 
 async def want(supervisor: Supervisor, generation: int, **definition: Any) -> list[SupervisedInstance]:
     """Order a service and wait until it is as it should be."""
-    await supervisor.apply_orders([ServiceOrder("system:s:job", generation, {**SLEEP, **definition})])
-    await until(supervisor, 1, generation)
-    return await supervisor.ledger.list_instances()
-
-
-async def forget(supervisor: Supervisor) -> None:
-    await supervisor.remove_services("system:s", 1_000)
-    await until(supervisor, 0, 0)
+    return await supervising.want(supervisor, generation, {**SLEEP, **definition})
 
 
 async def test_the_next_supervisor_finds_the_same_processes(tmp_path: Path) -> None:
@@ -165,7 +158,7 @@ async def test_the_next_supervisor_finds_the_same_processes(tmp_path: Path) -> N
         kept = {unit.pid for unit in before[1:]}
         assert kept < {unit.pid for unit in after}
         assert len(after) == 3
-        await forget(second)
+        await supervising.forget(second)
     assert not any(runs(unit.pid) for unit in [*before, *after])
 
 
@@ -178,7 +171,7 @@ async def test_two_supervisors_of_one_folder_take_turns(tmp_path: Path) -> None:
         await until(other, 1, 1)
         assert not other.is_supervising.is_set()
         assert len(await first.ledger.list_instances()) == 1
-        await forget(first)
+        await supervising.forget(first)
         waiting.cancel()
         with suppress(asyncio.CancelledError):
             await waiting
@@ -199,7 +192,7 @@ async def test_a_process_that_was_started_but_not_noted_is_found_by_its_token(tm
     async with keeping(tmp_path) as supervisor:
         await until(supervisor, 1, 1)
         (found,) = await supervisor.ledger.list_instances()
-        await forget(supervisor)
+        await supervising.forget(supervisor)
     assert (found.token, found.pid) == ("tok3n", lost.pid)
     assert not runs(lost.pid)
     await lost.wait()
@@ -222,7 +215,7 @@ async def test_before_a_restart_the_record_forgets_the_former_process(tmp_path: 
             while len(seen) < 2:
                 await asyncio.sleep(0.02)
         await until(supervisor, 1, 1)
-        await forget(supervisor)
+        await supervising.forget(supervisor)
     assert seen == [[0], [0]]
 
 
@@ -254,7 +247,7 @@ async def test_an_instance_is_asked_to_end_and_made_to_if_it_will_not(tmp_path: 
             await supervisor.apply_orders([ServiceOrder(f"system:s:{name}", 1, order)])
         await until(supervisor, 2, 1)
         pids = [unit.pid for unit in await supervisor.ledger.list_instances()]
-        await forget(supervisor)
+        await supervising.forget(supervisor)
     assert (tmp_path / "services" / "s" / "polite" / ".home" / "asked").read_text() == "asked\n"
     assert not any(map(runs, pids))
 
@@ -274,7 +267,7 @@ async def test_an_instance_gets_a_bounded_environment_no_shell_and_its_limits(
             while not log.exists() or "(64, 64)" not in log.read_text():
                 await asyncio.sleep(0.05)
         told = log.read_text()
-        await forget(supervisor)
+        await supervising.forget(supervisor)
     assert "hunter2" not in told
     names = ["HOME", "LANG", "LC_CTYPE", "MINE", "PATH", "RATCHET_INSTANCE", "RATCHET_SERVICE"]
     assert told.startswith(str([name for name in names if name in told]))
@@ -291,7 +284,7 @@ async def test_crashes_are_told_and_answered_with_ever_longer_pauses(tmp_path: P
                 await listener.wait_for_change()
         assert "ended with exit code 3" in facts[0].message
         await want(supervisor, 2)  # a better definition is taken at once, whatever the pause
-        await forget(supervisor)
+        await supervising.forget(supervisor)
 
 
 @pytest.mark.parametrize(
