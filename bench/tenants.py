@@ -21,13 +21,15 @@ from client import launching
 from client.errors import Unanswered
 from domain.model import Request
 from domain.quotafile import Quotas
-from domain.quotas import Quota
+from domain.quotas import Quota, QuotaQuery
+from gateway.reads import GatewayClient
 from workflows import calls
 
 LIMIT = 2.0
 TURNS = 30  # actions of the quiet tenant in each part
+IMPATIENCE = 0.05  # seconds after which a refused user of the flood asks again, whatever it was told
 FLOOD = 16  # requests of the other tenant that are always under way
-QUOTAS = Quotas(tenants={"*": Quota(open_actions=4)})
+QUOTAS = Quotas(tenants={"*": Quota(open_actions=4, requests_per_minute=300)})  # the rate of examples/quotas.yaml
 QUIET, LOUD = "ns:quiet:mci:web", "ns:loud:mci:m{}"
 
 
@@ -43,17 +45,19 @@ async def measure(bench: BenchStack) -> list[float]:
 
 @asynccontextmanager
 async def flood(bench: BenchStack) -> AsyncIterator[None]:
-    """The other tenant's MCIs are suspended and resumed all the time, without waiting between."""
+    """The other tenant's MCIs are suspended and resumed all the time; who is refused asks again, much too soon."""
     done, refused = count(), count()
+    loud = GatewayClient(bench.client)  # tenants come through a gateway, which knows who was told to ask later
 
     async def keep_asking(number: int) -> None:
         path = LOUD.format(number)
         for turn in count():
             request = Request(path=path, action=("suspend", "resume")[turn % 2])
             with suppress(Unanswered, RPCError):  # too much for the workers: asked again at once
-                ticket = await bench.asking.request_action(request)
+                ticket = await loud.request_action(request)
                 if ticket.admission.refusal:
                     next(refused)
+                    await asyncio.sleep(IMPATIENCE)
                 else:
                     await bench.asking.wait_for_outcome(path, ticket.run)
                     next(done)
@@ -70,7 +74,13 @@ async def flood(bench: BenchStack) -> AsyncIterator[None]:
         broken = [each for each in ended if not isinstance(each, asyncio.CancelledError)]
         assert not broken, broken[:3]
         rates = f"{next(done) / seconds:.0f} actions, {next(refused) / seconds:.0f} refused"
-        print(f"the flood: {FLOOD} users who never wait; in a second {rates}")
+        print(f"the flood: {FLOOD} users who do not wait; in a second {rates}")
+
+
+async def is_minute_used_up(bench: BenchStack) -> bool:
+    """Tells whether the flood has made all the requests that its minute has."""
+    [row] = (await bench.service.inventory.read_quotas(QuotaQuery(tenant="ns:loud"))).tenants
+    return row.used.requests >= (row.allowed.requests_per_minute or 0) - 1
 
 
 def p95(times: list[float]) -> float:
@@ -94,12 +104,21 @@ async def main() -> None:
                 unfair = await measure(bench)
         bench.service.inventory.current_quotas = lambda: QUOTAS
         async with flood(bench):
+            burst = await measure(bench)
+            while not await is_minute_used_up(bench):  # noqa: ASYNC110  a minute's worth may come at once
+                await asyncio.sleep(0.5)
             limited = await measure(bench)
     print_table_head("One tenant's action, from request to outcome, while another floods the workers", "flood", "quiet")
-    parts = (("p95 with fairness", fair), ("p95 without", unfair), ("p95 with fairness and quotas", limited))
+    parts = (
+        ("p95 with fairness and quotas", limited),
+        ("p95 while the flood uses up its minute's requests", burst),
+        ("p95 with fairness alone", fair),
+        ("p95 without both", unfair),
+    )
     for which, times in parts:
         ours, usual = p95(times), p95(quiet)
-        print_result_row(which, f"{1000 * ours:.0f} ms", f"{1000 * usual:.0f} ms", ours / usual, f"<= {LIMIT:g}")
+        required = f"<= {LIMIT:g}" if times is limited else "-"
+        print_result_row(which, f"{1000 * ours:.0f} ms", f"{1000 * usual:.0f} ms", ours / usual, required)
 
 
 if __name__ == "__main__":

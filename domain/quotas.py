@@ -11,6 +11,8 @@ from domain.errors import Category, Refused
 from domain.model import FrozenModel, SignedMessage
 
 RAISED_BY = "the operator of the workers may raise it, in RATCHET_QUOTAS_FILE; see: starter quota list"
+OPEN_ACTIONS = "open actions"
+OPEN_ACTION_SECONDS = 1  # after which one may have ended, and asking again makes sense
 WINDOW_MICROS = 60_000_000
 
 Limit = Annotated[int, Field(ge=0, le=1_000_000_000)]
@@ -62,12 +64,13 @@ def check_room(quota: Quota, used: QuotaUse, objects: int, vms: int, wants_turn:
     wanted = (
         ("objects", quota.objects, used.objects, objects),
         ("VMs", quota.vms, used.vms, vms),
-        ("open actions", quota.open_actions, used.open_actions, 1 if wants_turn else 0),
+        (OPEN_ACTIONS, quota.open_actions, used.open_actions, 1 if wants_turn else 0),
     )
     for what, limit, now, more in wanted:
         if limit is not None and more and now + more > limit:
             message = f"{used.tenant} has {now} of {limit} {what}, and this needs {more} more"
-            raise Refused(Category.QUOTA, message, RAISED_BY)
+            later = OPEN_ACTION_SECONDS if what == OPEN_ACTIONS else 0
+            raise Refused(Category.QUOTA, message, RAISED_BY, retry_after=later)
 
 
 def next_turn(tenant: str, per_minute: int, taken_until: int, now: int) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from math import ceil
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
@@ -18,15 +20,36 @@ from client.actions import ActionClient, Ticket
 from client.errors import Unanswered
 from client.message_signer import MessageSigner, VouchingMessageSigner
 from client.reading import READ_SECONDS
-from domain import wire
+from domain import registry, wire
 from domain.access import Subject
-from domain.errors import Refused, StoreUnavailable
-from domain.model import Request
+from domain.errors import Category, Refused, StoreUnavailable
+from domain.model import Admission, Refusal, Request
 
 MAX_ADMISSIONS = 16  # requests that wait for their admission at once; a worker admits tens per second
 TURN_SECONDS = 60.0  # that a request waits for its turn
 
 T = TypeVar("T", bound=BaseModel)
+
+
+class TenantPauses:
+    """Which tenants were told to ask later, and until when: by the refusals of their quotas."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._refused: dict[str, tuple[float, Refusal]] = {}
+
+    def note_refusal(self, request: Request, refusal: Refusal | None) -> None:
+        """Remembers the refusal of a request that may pass later."""
+        if refusal and refusal.category is Category.QUOTA and refusal.retry_after:
+            now = self._clock()
+            self._refused = {tenant: pause for tenant, pause in self._refused.items() if pause[0] > now}
+            self._refused[registry.tenant_of(request.path)] = (now + refusal.retry_after, refusal)
+
+    def find_refusal(self, request: Request) -> Refusal | None:
+        """Returns what the tenant of a request was told, if its time is not over."""
+        until, refusal = self._refused.get(registry.tenant_of(request.path), (0.0, None))
+        left = until - self._clock()
+        return refusal.model_copy(update={"retry_after": ceil(left)}) if refusal and left > 0 else None
 
 
 class GatewayClient(ActionClient):
@@ -50,18 +73,34 @@ class GatewayClient(ActionClient):
         self.refusals = refusals
         self.passes_on = False
         self._turns = asyncio.Semaphore(MAX_ADMISSIONS)  # shared by the copies that speak for callers
+        self._pauses = TenantPauses()  # shared too
 
     async def request_action(self, request: Request) -> Ticket:
-        """Requests an action when it is its turn: of a burst, all would wait for a worker, and most of them in vain."""
+        """Requests an action when it is its turn: of a burst, all would wait for a worker, and most of them in vain.
+
+        A tenant that was told to ask later is told so again, without a workflow: its flood must not cost the others.
+        """
+        if (refusal := self._pauses.find_refusal(request)) and self._may_request(request):
+            return Ticket(request.path, "", Admission(refusal=refusal))
         try:
             async with asyncio.timeout(TURN_SECONDS):
                 await self._turns.acquire()
         except TimeoutError as error:
             raise Unanswered(f"{request.path} was not asked for: {MAX_ADMISSIONS} others wait", "try again") from error
         try:
-            return await super().request_action(request)
+            ticket = await super().request_action(request)
+            self._pauses.note_refusal(request, ticket.admission.refusal)
+            return ticket
         finally:
             self._turns.release()
+
+    def _may_request(self, request: Request) -> bool:
+        """Tells whether the policy lets the caller make this request: nobody else is told about a tenant's quota."""
+        try:
+            self.authorizer.authorize_sender(request, self.describe_caller())
+        except Refused:
+            return False
+        return True
 
     async def run_query(
         self,

@@ -7,14 +7,18 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+from temporalio.client import Client
 
+from client.actions import Ticket
 from domain import wire
+from domain.access import AccessPolicy
 from domain.errors import Category, Refused
-from domain.model import Refusal
+from domain.model import Refusal, Request
 from domain.quotafile import Quotas
 from domain.quotas import Quota, QuotaQuery, QuotasView
 from gateway.dialects.apps import DialectErrorFormat
 from gateway.problems import refusal_response
+from gateway.reads import GatewayClient, TenantPauses
 from starter.errors import ExitCode, to_printed_error
 from store.quotas import no_quotas
 from tests.user import User
@@ -71,3 +75,43 @@ def test_the_exit_code_is_that_of_a_refusal() -> None:
 def test_the_example_is_valid() -> None:
     quotas = load_quotas(str(Path(__file__).parents[1] / "examples" / "quotas.yaml"))
     assert quotas.quota_of("ns:big") == Quota(vms=5000, objects=6000, open_actions=50, requests_per_minute=300)
+
+
+async def test_a_gateway_starts_nothing_for_a_tenant_that_was_told_to_ask_later(
+    limited: User, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = GatewayClient(client).acting_for("ann")
+    started, start = list[str](), gateway.start_action
+
+    async def counted(request: Request) -> Ticket:
+        started.append(request.path)
+        return await start(request)
+
+    monkeypatch.setattr(gateway, "start_action", counted)
+    path, requests = limited.mci(), ("create", "suspend", "resume", "suspend", "suspend")
+    for action in requests:
+        spec = limited.groups(size=1) if action == "create" else None
+        ticket = await gateway.request_action(Request(path=path, action=action, spec=spec))
+        if ticket.admission.refusal is None:
+            await gateway.wait_for_outcome(path, ticket.run)
+    assert ticket.admission.refusal
+    assert (ticket.admission.refusal.category, 0 < ticket.admission.refusal.retry_after <= 20) == (Category.QUOTA, True)
+    assert len(started) == len(requests) - 1, "the last one was answered without a workflow"
+    nobody = AccessPolicy.model_validate({"roles": {}, "users": {}})
+    monkeypatch.setattr(gateway.authorizer, "policy", lambda: nobody)
+    await gateway.request_action(Request(path=path, action="suspend"))
+    assert len(started) == len(requests), "who may not ask is not told about the quota: a worker answers"
+
+
+def test_a_tenant_is_told_to_ask_later_until_its_time_is_over_and_no_other_tenant_is() -> None:
+    now = [100.0]
+    pauses, mine, theirs = TenantPauses(lambda: now[0]), Request(path="ns:a:mci:x", action="resume"), "ns:b:mci:x"
+    pauses.note_refusal(mine, Refusal.from_error(TOO_MANY))
+    pauses.note_refusal(Request(path=theirs, action="resume"), Refusal(category=Category.QUOTA, message="full"))
+    now[0] += 5
+    told = pauses.find_refusal(mine)
+    assert told
+    assert (told.message, told.retry_after) == ("too many", 2)
+    assert pauses.find_refusal(Request(path=theirs, action="resume")) is None
+    now[0] += 2
+    assert pauses.find_refusal(mine) is None
