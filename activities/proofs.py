@@ -34,7 +34,6 @@ from domain.identities import (
     SessionClaims,
     message_digest,
     public_key_id,
-    request_id_in_message,
 )
 from domain.message import SignedMessage
 from domain.model import Request
@@ -48,6 +47,7 @@ M = TypeVar("M", bound=SignedMessage)
 C = TypeVar("C", ProofClaims, SessionClaims)
 ALGORITHM = "Ed25519"
 PROOF_SECONDS = 300.0
+MAX_SESSIONS = 1_000  # certificates that are remembered as verified
 CERTIFICATE_END = "~"  # between a session's certificate and the proof by its key
 HINT = "log in: starter login; or sign it: RATCHET_KEY_FILE, `starter sign KIND ACTION PATH`; see docs/security.md"
 
@@ -72,14 +72,15 @@ class ProofSigner:
         """Returns the message with its sender's name and the proof of it."""
         named = message.model_copy(update={"requested_by": subject or self.name, "proof": ""})
         now = time.time()
+        request_id, digest = message_digest(named, purpose)
         claims = ProofClaims(
             sub=named.requested_by,
             aud=self._namespace,
             iat=now,
             exp=now + self._seconds,
             jti=uuid.uuid4().hex,
-            rid=request_id_in_message(named),
-            dig=message_digest(named, purpose),
+            rid=request_id,
+            dig=digest,
             login=login,
         )
         return named.model_copy(update={"proof": self._prefix + self._sign_claims(claims)})
@@ -105,6 +106,7 @@ class ProofVerifier:
         self._namespace = namespace
         self._known: Identities | None = None
         self._keys: dict[str, tuple[OKPKey, KeyOwner]] = {}
+        self._sessions: dict[str, tuple[SessionClaims, OKPKey]] = {}  # by certificates whose signatures were verified
 
     def __call__(self, message: SignedMessage, purpose: str, at: datetime | None) -> Subject:
         """Returns the sender; raises Refused if the proof is missing, altered, expired, foreign or another's."""
@@ -117,7 +119,7 @@ class ProofVerifier:
         self._check_period(message, claims, now)
         if claims.sub != message.requested_by or not self._identities().may_speak(owner, claims.sub):
             raise _unproven_refusal(message, f"the key of {owner.name} does not prove that name")
-        if claims.rid != request_id_in_message(message) or claims.dig != message_digest(message, purpose):
+        if (claims.rid, claims.dig) != message_digest(message, purpose):
             raise _unproven_refusal(message, "it is not what was signed")
         use = ProofUse(claims.jti, datetime.fromtimestamp(claims.exp + CLOCK_SKEW, UTC))
         if claims.login and owner.issuer is None:
@@ -168,11 +170,16 @@ class ProofVerifier:
     def _open_session(self, message: SignedMessage, certificate: str, now: float) -> tuple[OKPKey, KeyOwner]:
         """Returns the key of a session, whose certificate an issuer of the identities file has signed."""
         key, owner = self._find_key(message, certificate)
-        session = _verify_signature(message, certificate, key, SessionClaims)
+        if (known := self._sessions.get(certificate)) is None:
+            session = _verify_signature(message, certificate, key, SessionClaims)
+            if len(self._sessions) >= MAX_SESSIONS:
+                self._sessions.clear()
+            known = self._sessions[certificate] = (session, _import_public(session.key))
+        session, session_key = known
         self._check_period(message, session, now)
         if owner.issuer is None or not self._identities().may_speak(owner, session.sub):
             raise _unproven_refusal(message, f"the key of {owner.name} does not vouch for {session.sub}")
-        return _import_public(session.key), KeyOwner(session.sub, login=session.login)
+        return session_key, KeyOwner(session.sub, login=session.login)
 
     def _find_key(self, message: SignedMessage, proof: str) -> tuple[OKPKey, KeyOwner]:
         found = self._index_keys().get(str(read_header(proof).get("kid", "")))
@@ -183,7 +190,7 @@ class ProofVerifier:
     def _index_keys(self) -> dict[str, tuple[OKPKey, KeyOwner]]:
         """Returns the keys of the identities file, by their IDs."""
         if (known := self._identities()) is not self._known:
-            self._known, self._keys = known, _index_keys(known)
+            self._known, self._keys, self._sessions = known, _index_keys(known), {}
         return self._keys
 
     def _groups_of(self, subject: str, owner: KeyOwner) -> tuple[str, ...]:

@@ -179,15 +179,13 @@ def is_program_name(name: str) -> bool:
     return ":" in name or name in {*InternalProgram}
 
 
-def message_digest(message: SignedMessage, purpose: str) -> str:
-    """Returns a hash of everything that the proof of a message covers: what it is for, who sends it, all it says."""
-    covered = {"for": purpose, "by": message.requested_by, "says": message.signed_content()}
-    return hashlib.sha256(json.dumps(covered, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def request_id_in_message(message: SignedMessage) -> str:
-    """Returns the request ID in a message; empty if it has none."""
-    return str(message.signed_content().get("request_id", ""))
+def message_digest(message: SignedMessage, purpose: str) -> tuple[str, str]:
+    """Returns the request ID of a message, if it has one, and a hash of everything that its proof covers: what it is
+    for, who sends it, all it says."""
+    content = message.signed_content()
+    covered = {"for": purpose, "by": message.requested_by, "says": content}
+    digest = hashlib.sha256(json.dumps(covered, sort_keys=True, default=str).encode()).hexdigest()
+    return str(content.get("request_id", "")), digest
 
 
 def public_key_id(public: str) -> str:
