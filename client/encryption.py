@@ -1,5 +1,7 @@
 """Encryption of payloads with RATCHET_KEYS_FILE: the keys, and the codec that seals every payload to its place.
 
+While keys are introduced (`plaintext_until` of the file), plaintext is still read; what is written is sealed.
+
 A sealed payload names where it belongs (its *seal*): the namespace, and the workflow, activity or schedule. The name is
 authenticated with the text, so a payload that is copied from one workflow into another is refused, as plaintext is.
 """
@@ -12,10 +14,11 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, SecretBytes, StringConstraints, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, SecretBytes, StringConstraints, model_validator
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
     ActivitySerializationContext,
@@ -56,6 +59,7 @@ class EncryptionKeys(BaseModel):
 
     active: KeyName
     keys: dict[KeyName, SecretBytes]
+    plaintext_until: AwareDatetime | None = None  # while keys are introduced: until then plaintext is read
 
     @model_validator(mode="after")
     def _check_keys(self) -> EncryptionKeys:
@@ -139,12 +143,14 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
 
         self._active = keys.active
         self._ciphers = {name: AESGCM(keys.key_bytes(name)) for name in keys.keys}
+        self._plaintext_until = keys.plaintext_until
         self.seal = PayloadSeal(namespace, SCHEDULE)
 
     def with_seal(self, seal: PayloadSeal) -> EncryptionCodec:
         """Returns this codec for payloads of another place."""
         other = object.__new__(EncryptionCodec)
         other._active, other._ciphers, other.seal = self._active, self._ciphers, seal
+        other._plaintext_until = self._plaintext_until
         return other
 
     def with_context(self, context: SerializationContext) -> EncryptionCodec:
@@ -160,6 +166,8 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
 
     def decode_anywhere(self, payload: Payload) -> Payload:
         """Decrypts a payload of this namespace, wherever it belongs: for people who look at it, not for programs."""
+        if self._may_be_plaintext(payload):
+            return payload
         seal = _read_payload_seal(payload)
         if seal.namespace != self.seal.namespace:
             raise RefusedPayload(f"it belongs to namespace {seal.namespace}, not to {self.seal.namespace}")
@@ -173,10 +181,17 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         return Payload(metadata={"encoding": ENCRYPTED_ENCODING, KEY_ID_METADATA: name, SEAL_METADATA: seal}, data=data)
 
     def _decrypt_here(self, payload: Payload) -> Payload:
+        if self._may_be_plaintext(payload):
+            return payload
         seal = _read_payload_seal(payload)
         if not self.seal.accepts_seal(seal):
             raise RefusedPayload(f"it belongs to {seal.describe()}, not to {self.seal.describe()}")
         return self._decrypt(payload, seal)
+
+    def _may_be_plaintext(self, payload: Payload) -> bool:
+        """Tells whether a payload is plaintext at a time at which that is read."""
+        in_transition = self._plaintext_until is not None and datetime.now(UTC) < self._plaintext_until
+        return in_transition and not is_encrypted(payload)
 
     def _decrypt(self, payload: Payload, seal: PayloadSeal) -> Payload:
         from cryptography.exceptions import InvalidTag
@@ -199,8 +214,13 @@ def _authenticated_data(key: bytes, seal: bytes) -> bytes:
     return b"\n".join((FORMAT, key, seal))
 
 
+def is_encrypted(payload: Payload) -> bool:
+    """Tells whether a payload says that it is encrypted."""
+    return payload.metadata.get("encoding") == ENCRYPTED_ENCODING
+
+
 def _read_payload_seal(payload: Payload) -> PayloadSeal:
-    if payload.metadata.get("encoding") != ENCRYPTED_ENCODING:
+    if not is_encrypted(payload):
         raise RefusedPayload(f"it is not encrypted, and plaintext is refused: {PLAINTEXT_HINT}")
     return PayloadSeal.parse(payload.metadata.get(SEAL_METADATA, b"").decode("utf-8", "surrogateescape"))
 

@@ -17,6 +17,7 @@ from temporalio.client import (
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError, RPCStatusCode
 
+from client.encryption import is_encrypted
 from domain import wire
 from domain.errors import Category, Refused
 from domain.healing import SweepOptions
@@ -34,6 +35,9 @@ async def register_store(client: Client, store: str, where: str) -> None:
             return
         except ScheduleAlreadyRunningError:  # another worker registered first
             registered = await read_registered_store(client)
+    if registered == store and client.data_converter.payload_codec and await _is_written_in_plaintext(client):
+        await forget_registered_store(client)  # keys are being introduced: written anew, it is sealed
+        await register_store(client, store, where)
     if registered != store:
         raise Refused(
             Category.INVALID,
@@ -57,6 +61,11 @@ async def read_registered_store(client: Client) -> str | None:
             f"what namespace {client.namespace} knows of its store cannot be read: {error}",
             "set RATCHET_KEYS_FILE as on the other workers",
         ) from error
+
+
+async def _is_written_in_plaintext(client: Client) -> bool:
+    described = await client.get_schedule_handle(wire.STORE_SCHEDULE).describe()
+    return not is_encrypted(described.raw_description.memo.fields[STORE_MEMO])
 
 
 async def forget_registered_store(client: Client) -> bool:

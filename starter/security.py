@@ -6,6 +6,7 @@ Each check is a function that returns what is good, or raises Refused with what 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,14 @@ def _check_keys(settings: GatewaySettings) -> str:
         raise _missing_protection(
             "payloads in Temporal are plaintext", "set RATCHET_KEYS_FILE; a key is: openssl rand -base64 32"
         )
-    return f"payloads are encrypted with the key {load_keys(settings.keys_file).active}; plaintext is refused"
+    keys = load_keys(settings.keys_file)
+    if keys.plaintext_until and keys.plaintext_until > datetime.now(UTC):
+        until = f"{keys.plaintext_until:%Y-%m-%d %H:%MZ}"
+        raise _missing_protection(
+            f"payloads are encrypted, but plaintext is still read until {until}",
+            "that ends by itself; sooner: remove plaintext_until from RATCHET_KEYS_FILE",
+        )
+    return f"payloads are encrypted with the key {keys.active}; plaintext is refused"
 
 
 def _check_temporal(settings: GatewaySettings) -> str:

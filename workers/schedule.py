@@ -46,12 +46,14 @@ async def ensure_heal_schedule(client: Client, seconds: float) -> None:
     try:
         await client.create_schedule(wire.HEAL_SCHEDULE, wanted)
     except ScheduleAlreadyRunningError:
-        await handle.update(lambda found: _schedule_update(found, wanted))
+        encrypts = client.data_converter.payload_codec is not None
+        await handle.update(lambda found: _schedule_update(found, wanted, encrypts))
 
 
-def _schedule_update(found: ScheduleUpdateInput, wanted: Schedule) -> ScheduleUpdate | None:
+def _schedule_update(found: ScheduleUpdateInput, wanted: Schedule, encrypts: bool) -> ScheduleUpdate | None:
+    """Returns the change of the schedule, if it needs one. With keys it is written anew: it may be older than they."""
     known = [interval.every for interval in found.description.schedule.spec.intervals]
-    if known == [interval.every for interval in wanted.spec.intervals]:
+    if not encrypts and known == [interval.every for interval in wanted.spec.intervals]:
         return None
     wanted.state = found.description.schedule.state  # stays paused if it is
     return ScheduleUpdate(schedule=wanted)

@@ -6,6 +6,8 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -21,9 +23,12 @@ from client.connect_errors import translate_errors
 from client.encryption import EncryptionCodec, PayloadSeal, RefusedPayload, load_keys
 from client.errors import Unreachable
 from client.payloads import data_converter
+from client.storeregistry import read_registered_store, register_store
 from domain import wire
 from domain.edge.messages import DEMAND_SIGNAL, LOOP_ROLE
+from domain.mci.messages import HoldDecision
 from domain.model import ActionResult, Request
+from starter.mci.requests import send_decision
 from tests.patience import PATIENCE
 from tests.stack import ActionStack, opened
 from tests.test_platform.test_payloads import OLD, TOKEN, body, post, write
@@ -247,3 +252,61 @@ def seals_in(value: Any) -> list[PayloadSeal]:
     if isinstance(metadata, dict) and "sealed-to" in metadata:
         found.append(PayloadSeal.parse(base64.b64decode(metadata["sealed-to"]).decode()))
     return found
+
+
+def introducing(file: Path, hours: float) -> str:
+    """A keys file whose transition ends in so many hours."""
+    until = datetime.now(UTC) + timedelta(hours=hours)
+    keys = {"active": "a", "keys": {"a": OLD}, "plaintext_until": until.isoformat()}
+    file.write_text(json.dumps(keys))
+    file.chmod(0o600)
+    return str(file)
+
+
+async def test_while_keys_are_introduced_plaintext_is_read_and_what_is_written_is_sealed(tmp_path: Path) -> None:
+    old, over = (EncryptionCodec(load_keys(introducing(tmp_path / f"k{n}", n))) for n in (1, -1))
+    plaintext = Payload(metadata={"encoding": b"json/plain"}, data=b"1")
+    assert await old.decode([plaintext]) == [plaintext] == [old.decode_anywhere(plaintext)]
+    [sealed] = await old.encode([plaintext])
+    assert sealed.metadata["encoding"] == b"binary/encrypted"
+    assert await over.decode([sealed]) == [plaintext]
+    with pytest.raises(RefusedPayload, match=PLAIN):
+        await over.decode([plaintext])
+    elsewhere = old.with_seal(PayloadSeal("default", "workflow", OTHER))
+    with pytest.raises(RefusedPayload, match="it belongs to"):
+        await elsewhere.with_seal(PayloadSeal("default", "workflow", PATH)).decode(await elsewhere.encode([plaintext]))
+
+
+async def test_keys_are_introduced_where_actions_are_under_way(tmp_path: Path) -> None:
+    held = {**SPEC, "option": "hold"}
+    async with opened(tmp_path, thorough=False) as before:
+        ticket = await ActionClient(before.client).request_action(Request(path=PATH, action="create", spec=held))
+        assert ticket.admission.grant
+        await register_store(before.client, "store-1", "here")
+    during = introducing(tmp_path / "keys", 1)
+    async with opened(tmp_path, thorough=False, keys_file=during) as now:
+        asking = ActionClient(now.client)
+        async with asyncio.timeout(PATIENCE):
+            while await status(now) != "Prepared":
+                await asyncio.sleep(0.05)
+        await send_decision(asking, PATH, "continue", HoldDecision())
+        assert (await asking.wait_for_outcome(PATH, ticket.run)).result is ActionResult.SUCCEEDED
+        await register_store(now.client, "store-1", "here")
+        ticket = await asking.request_action(Request(path=PATH, action="suspend"))
+        await asking.wait_for_outcome(PATH, ticket.run)
+        assert {seal.owner for seal in seals_in(await inputs_as_json(now, ticket.run))} == {PATH}
+    async with opened(tmp_path, thorough=False, keys_file=introducing(tmp_path / "keys", -1)) as after:
+        assert await read_registered_store(after.client) == "store-1", "what outlives the transition is sealed"
+        swept = after.client.get_schedule_handle(wire.HEAL_SCHEDULE)
+        [order] = (await swept.describe()).raw_description.schedule.action.start_workflow.input.payloads
+        assert order.metadata["encoding"] == b"binary/encrypted"
+        plain = await Client.connect(after.server.address, plugins=[temporal_plugin()])
+        asked = {"path": PATH, "action": "resume"}
+        handle = await plain.start_workflow(wire.CONTROL_VMS, asked, id=PATH, task_queue=wire.ACTIONS_QUEUE)
+        with pytest.raises(WorkflowFailureError) as caught:
+            await until(handle.result())
+        assert wire.REFUSED_PAYLOAD_ERROR_TYPE in inside(caught.value)
+
+
+async def inputs_as_json(stack: ActionStack, run: str) -> dict[str, Any]:
+    return (await stack.client.get_workflow_handle(PATH, run_id=run).fetch_history()).to_json_dict()
