@@ -42,6 +42,10 @@ class SenderVerifier(Protocol):
         """Returns somebody whom this process has authenticated, with their groups of now. `key`: its own public key."""
         ...
 
+    def is_own_call(self, call: str, token: bytes) -> bool:
+        """Tells whether a worker of ours made the call of an activity (`describe_call`)."""
+        ...
+
 
 class TrustingVerifier:
     """Takes the name that the sender gives: for workers without RATCHET_IDENTITIES."""
@@ -54,6 +58,9 @@ class TrustingVerifier:
 
     def look_up_caller(self, name: str, login: Login | None, key: str) -> Subject:
         return Subject(name, proven=True)
+
+    def is_own_call(self, call: str, token: bytes) -> bool:
+        return True
 
 
 claimed_sender = TrustingVerifier()
@@ -244,6 +251,11 @@ class RefusalLineBudget:
             return False
         self._written[path] = count + 1
         return True
+
+
+def describe_call(workflow_id: str | None, run_id: str | None, name: str) -> str:
+    """Returns what the token of a call covers: whatever else calls this activity has another run."""
+    return f"{workflow_id}\n{run_id}\n{name}"
 
 
 def check_calling_workflow(name: str, workflow_type: str | None, own_types: frozenset[str]) -> None:

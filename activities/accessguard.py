@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from temporalio import activity
+from temporalio.api.common.v1 import Payload
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from activities.access import Authorizer, RefusalLineBudget, check_calling_workflow
+from activities.access import Authorizer, RefusalLineBudget, check_calling_workflow, describe_call
 from activities.proofs import used_proof_refusal
 from activities.refusals import refusal_as_error
 from domain import registry
@@ -21,6 +22,8 @@ from domain.message import SignedMessage
 from domain.model import AT_WRITE_TIME, BeginRequest, Refusal, Request
 from domain.requests import AboutRequest, AccessAttempt
 
+CALL_HEADER = "ratchet-call"
+CALLER_HINT = "give every worker a key of the identities file: RATCHET_KEY_FILE; see docs/security.md"
 _log = logging.getLogger("ratchet.access")
 
 
@@ -64,11 +67,21 @@ class AccessGuard(Interceptor):
         own_types: Iterable[str],
         recorder: RefusalRecorder,
         proofs: ProofStore,
+        wants_tokens: bool = False,
     ) -> None:
         self.authorizer = authorizer
         self.proofs = proofs
+        self.wants_tokens = wants_tokens  # this worker has a key, so the others must have one too
         self.own_types = frozenset(own_types)
         self.recorder = recorder
+
+    def check_caller(self, info: activity.Info, headers: Mapping[str, Payload]) -> None:
+        """Refuses a call of a workflow that only has the name of one of ours, if our workers have a key."""
+        call = describe_call(info.workflow_id, info.workflow_run_id, info.activity_type)
+        token = headers[CALL_HEADER].data if CALL_HEADER in headers else b""
+        if self.wants_tokens and not self.authorizer.identify.is_own_call(call, token):
+            message = f"{info.activity_type} is not called by a worker of ours: {info.workflow_id}"
+            raise Refused(Category.FORBIDDEN, message, CALLER_HINT)
 
     async def check_proof_of_request(self, subject: Subject | None, asked: object) -> None:
         """Refuses the proof of a request that another run has used; the run that carries it out uses it now."""
@@ -93,6 +106,8 @@ class _GuardedActivity(ActivityInboundInterceptor):
         asked = input.args[0] if input.args else None
         try:
             check_calling_workflow(info.activity_type, info.workflow_type, self._guard.own_types)
+            if info.workflow_type is not None and not info.is_local:
+                self._guard.check_caller(info, input.headers)
             subject = authorizer.authorize_call(
                 info.activity_type,
                 asked,

@@ -35,10 +35,13 @@ from domain.identities import (
     message_digest,
     public_key_id,
 )
+from domain.kinds import InternalProgram
 from domain.message import SignedMessage
 from domain.model import Request
 
 with suppress(ModuleNotFoundError):  # the extra `encryption`; settings that need it say so when it is missing
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
     from joserfc import jws
     from joserfc.errors import JoseError
     from joserfc.jwk import OKPKey
@@ -47,6 +50,7 @@ M = TypeVar("M", bound=SignedMessage)
 C = TypeVar("C", ProofClaims, SessionClaims)
 ALGORITHM = "Ed25519"
 PROOF_SECONDS = 300.0
+CALL_FORMAT = "ratchet-call-1"
 MAX_SESSIONS = 1_000  # certificates that are remembered as verified
 CERTIFICATE_END = "~"  # between a session's certificate and the proof by its key
 HINT = "log in: starter login; or sign it: RATCHET_KEY_FILE, `starter sign KIND ACTION PATH`; see docs/security.md"
@@ -92,6 +96,13 @@ class ProofSigner:
             SessionClaims(sub=subject, aud=self._namespace, iat=now, exp=until, key=key, login=login)
         )
 
+    def sign_call(self, call: str) -> bytes:
+        """Returns the token of a call that a workflow of ours makes. The same call has the same token."""
+        private = self._key.private_key
+        assert isinstance(private, Ed25519PrivateKey)
+        signature = private.sign(f"{CALL_FORMAT}\n{self._namespace}\n{call}".encode())
+        return f"{public_key_id(self.public)}.{base64.b64encode(signature).decode()}".encode()
+
     def _sign_claims(self, claims: ProofClaims | SessionClaims) -> str:
         header = {"alg": ALGORITHM, "kid": public_key_id(self.public)}
         content = claims.model_dump_json(exclude_defaults=True).encode()
@@ -125,6 +136,21 @@ class ProofVerifier:
         if claims.login and owner.issuer is None:
             raise _unproven_refusal(message, f"the key of {owner.name} vouches for nobody")
         return replace(self._describe_sender(claims.sub, owner.login or claims.login, owner), proof=use)
+
+    def is_own_call(self, call: str, token: bytes) -> bool:
+        """Tells whether a worker of ours made this call: its key is of an issuer that lists one of our programs."""
+        key_id, _, signature = token.decode(errors="replace").partition(".")
+        key, owner = self._index_keys().get(key_id, (None, None))
+        if key is None or not owner or not owner.issuer or {*InternalProgram}.isdisjoint(owner.issuer.vouches_for):
+            return False
+        public = key.public_key
+        assert isinstance(public, Ed25519PublicKey)
+        try:
+            signed = f"{CALL_FORMAT}\n{self._namespace}\n{call}".encode()
+            public.verify(base64.b64decode(signature, validate=True), signed)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
 
     def look_up_caller(self, name: str, login: Login | None, key: str) -> Subject:
         """Returns somebody for whom the owner of this public key vouches, as a proof with it would prove them."""

@@ -52,6 +52,7 @@ from store.inventory import SqlInventory
 from store.migrate import migrate_schema, newest_schema_version, read_schema_version
 from store.permits import SqlPermitStore
 from workers import access
+from workers.callsigning import CallSigning
 from workers.connections import FileConnectionInspector, ServedClouds, load_connections, make_served_clouds, open_clouds
 from workers.context import WorkerContext
 from workers.discovery import collect_activities
@@ -128,8 +129,9 @@ class WorkerService:
         self.inline_work = {which: work for family in self.families for which, work in family.inline_work().items()}
         names = (str(workflow._Definition.must_from_class(each).name) for each in self._workflows)
         self.refusals = RefusalRecorder(self.inventory.record_access_attempt)
-        guard = AccessGuard(self.authorizer, names, self.refusals, self.inventory)
-        self._interceptors = [guard, *interceptors]
+        signer = load_signer(settings, client.namespace) if settings.identities else None
+        guard = AccessGuard(self.authorizer, names, self.refusals, self.inventory, wants_tokens=signer is not None)
+        self._interceptors = [guard, *([CallSigning(signer)] if signer else []), *interceptors]
         self.polling = WorkerGroup({})
         self.exit_after: float | None = None  # see WorkerGroup
 

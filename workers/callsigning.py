@@ -1,0 +1,49 @@
+"""Signs the calls of activities that our workflows make, with the worker's key.
+
+Whoever may write to the namespace can start a workflow with the name of one of ours on a worker of their own, and call
+our activities from it. It has no key of ours, so its calls have no token.
+"""
+
+from __future__ import annotations
+
+from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.worker import (
+    Interceptor,
+    StartActivityInput,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+    WorkflowOutboundInterceptor,
+)
+
+from activities.access import describe_call
+from activities.accessguard import CALL_HEADER
+from activities.proofs import ProofSigner
+
+
+class CallSigning(Interceptor):
+    """The interceptor that puts a token on every call. A local activity needs none: it never leaves its worker."""
+
+    def __init__(self, signer: ProofSigner) -> None:
+        self._signer = signer
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
+        signer = self._signer
+
+        class SigningWorkflow(WorkflowInboundInterceptor):
+            def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+                super().init(_SigningOutbound(outbound, signer))
+
+        return SigningWorkflow
+
+
+class _SigningOutbound(WorkflowOutboundInterceptor):
+    def __init__(self, next: WorkflowOutboundInterceptor, signer: ProofSigner) -> None:
+        super().__init__(next)
+        self._signer = signer
+
+    def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[object]:
+        info = workflow.info()
+        token = self._signer.sign_call(describe_call(info.workflow_id, info.run_id, input.activity))
+        input.headers = {**input.headers, CALL_HEADER: Payload(data=token)}
+        return super().start_activity(input)
