@@ -11,6 +11,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.refusals import refusal_of_error
 from client.actions import ActionClient
+from client.admission import ADMISSION_SECONDS
+from client.errors import Unanswered
+from client.launching import run_with_timeout
 from domain import registry, wire
 from domain.errors import Category, Refused
 from domain.kinds import ObjectSignal
@@ -55,7 +58,10 @@ async def _send_update(client: ActionClient, path: str, signal: ObjectSignal, me
     if isinstance(message, SignedMessage):
         message = client.message_signer.sign(message, f"{signal.name} {path}")
     try:
-        await handle.execute_update(signal.name, message, result_type=str)
+        await run_with_timeout(ADMISSION_SECONDS, handle.execute_update(signal.name, message, result_type=str))
+    except TimeoutError as error:
+        why = f"{path} has not said within {ADMISSION_SECONDS} s whether it takes {signal.name}; it may still do so"
+        raise Unanswered(why, f"see: starter explain {path}") from error
     except WorkflowUpdateFailedError as error:
         if refusal := refusal_of_error(error.cause):
             raise refusal.to_error() from error
