@@ -68,6 +68,11 @@ def test_the_command_line_offers_the_family(tree: Path) -> None:
     assert re.search(r"attach +Available +Attaching +InUse", _run(tree, "starter", "states", "volume"))
 
 
+def test_its_demo_runs_to_the_end(tree: Path, tmp_path: Path) -> None:
+    told = _run(tree, "starter", "demo", "volumes", RATCHET_HOME=str(tmp_path), RATCHET_SIMULATED_LATENCY="0")
+    assert [words for words in ("refused", "InUse", "What to try next") if words not in told] == []
+
+
 def test_what_it_lacks_is_named_and_then_it_is_complete(tree: Path) -> None:
     check = ("pytest", "-n", "0", "-p", "no:cacheprovider", "tests/test_families.py", "tests/test_volumes.py")
     with pytest.raises(AssertionError) as lacking:
