@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
@@ -17,7 +17,14 @@ from activities.fence import Fence
 from activities.mci.places import PlaceActivities
 from activities.permits import PermitPool
 from domain.limits import ConcurrencyCaps
-from domain.mci.messages import MciAtPlace, PlaceRequirements, PlaceResult
+from domain.mci.messages import (
+    ConnectionLock,
+    ConnectionLockRequest,
+    LeavePlaceResult,
+    MciAtPlace,
+    PlaceRequirements,
+    PlaceResult,
+)
 from domain.ports import SHARED_RESOURCE_TYPES, Cloud, Inventory, SharedResource
 from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
@@ -25,6 +32,7 @@ from store.mci import connections as places
 from store.mci.inventory import SqlMciStore
 from store.mci.tables import connection_uses, connections
 from store.migrate import migrate_schema
+from store.schema import ActionRow, actions
 from tests.environment import activity_environment
 
 PLACE = "aws/r1"
@@ -68,16 +76,24 @@ def database(tmp_path: Path) -> Iterator[Database]:
     database = Database(f"sqlite:///{tmp_path}/places.db")
     migrate_schema(database)
     database.run_transaction_blocking(create_tables)
+    rows = [_open_action(epoch, path) for epoch, path in ((1, WEB), (2, WEB), (3, OTHER))]
+    database.run_transaction_blocking(lambda connection: connection.execute(sa.insert(actions).values(rows)))
     yield database
     database.close()
 
 
-def worker(database: Database, cloud: object, over: int = 0) -> PlaceActivities:
+def _open_action(epoch: int, path: str) -> dict[str, Any]:
+    named = (epoch, f"run-{epoch}", path, "create", False, "", "", "", "")
+    return ActionRow(*named, datetime.now(UTC), None, {}, None, None, 0)._asdict()
+
+
+def worker(database: Database, cloud: object, over: int = 0, store: SqlMciStore | None = None) -> PlaceActivities:
     async def beat() -> bool:
         return True
 
     fence = Fence(cast(Inventory, Actions(over)), beat)
-    return PlaceActivities(SqlMciStore(database), {"aws": cast(Cloud, cloud)}, PermitPool(ConcurrencyCaps()), fence)
+    store = store or SqlMciStore(database)
+    return PlaceActivities(store, {"aws": cast(Cloud, cloud)}, PermitPool(ConcurrencyCaps()), fence)
 
 
 def visit(path: str, epoch: int) -> MciAtPlace:
@@ -116,6 +132,35 @@ async def test_a_worker_that_wakes_when_its_action_is_over_changes_nothing_of_th
     """Neither the use of an MCI that was made anew under the same name, nor the hold for which others would wait."""
     cloud = SimulatedCloud("aws", database)
     woken = worker(database, cloud, over=1)
+    for path in (WEB, OTHER):
+        await database.run_transaction(partial(places.record_place_uses, path=path, places=[PLACE]))
+    before = await database.run_transaction(_rows_of_places)
+    with pytest.raises(ApplicationError, match="is over"):
+        await activity_environment().run(getattr(woken, left), visit(WEB, 1))
+    assert await database.run_transaction(_rows_of_places) == before
+    await cloud.close()
+
+
+class FreezingStore(SqlMciStore):
+    """The store of a worker that freezes after its proof, until its action is over."""
+
+    async def _freeze(self, epoch: int) -> None:
+        over = sa.update(actions).where(actions.c.epoch == epoch).values(ended_at=datetime.now(UTC))
+        await self.database.run_transaction(lambda connection: connection.execute(over))
+
+    async def acquire_connection_lock(self, wish: ConnectionLockRequest) -> ConnectionLock | None:
+        await self._freeze(wish.epoch)
+        return await super().acquire_connection_lock(wish)
+
+    async def leave_place(self, wish: ConnectionLockRequest) -> LeavePlaceResult:
+        await self._freeze(wish.epoch)
+        return await super().leave_place(wish)
+
+
+@pytest.mark.parametrize("left", ["prepare_place", "release_place"])
+async def test_a_worker_that_froze_after_its_proof_changes_nothing_of_the_place(database: Database, left: str) -> None:
+    cloud = SimulatedCloud("aws", database)
+    woken = worker(database, cloud, store=FreezingStore(database))
     for path in (WEB, OTHER):
         await database.run_transaction(partial(places.record_place_uses, path=path, places=[PLACE]))
     before = await database.run_transaction(_rows_of_places)

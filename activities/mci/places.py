@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
@@ -31,6 +31,7 @@ from domain.mci.messages import (
     PlaceRequirements,
     PlaceResult,
 )
+from domain.model import AT_WRITE_TIME
 from domain.ports import SHARED_RESOURCE_TYPES, Cloud, SharedResource
 from domain.registry import tenant_of
 from domain.wire import split_placement
@@ -76,7 +77,7 @@ class PlaceActivities:
         wants = visit.wants
         try:
             async with self._fence.right_to_order(visit.path, visit.epoch) as right:
-                if await self._store.list_unverified_requirements([wants], datetime.now(UTC)):
+                if await self._store.list_unverified_requirements([wants], AT_WRITE_TIME):
                     findings = await self._validate_needs(wants, self._patience.total_seconds)
                     if findings.problems:
                         return findings
@@ -96,12 +97,12 @@ class PlaceActivities:
                 self._fence.right_to_order(visit.path, visit.epoch) as right,
                 self._turns[_connection_key(visit)],
             ):
-                leave = partial(self._store.leave_place, _hold_request(visit), visit.path)
+                leave = partial(self._store.leave_place, _hold_request(visit))
                 while (leaving := await right.prove_then_call(leave)) is LeavePlaceResult.BUSY:  # noqa: ASYNC110  another process's
                     await asyncio.sleep(HOLD_POLL_SECONDS)
                 if leaving is LeavePlaceResult.LAST:
                     async with self._hold_connection(right, visit) as held:
-                        await self._remove_resources(right, held, visit.path)
+                        await self._remove_resources(right, held, visit)
         except ProviderError as error:
             return PlaceResult(
                 problems=[f"{place}: what is shared there could not be removed: {format_one_line(error)}"]
@@ -116,7 +117,7 @@ class PlaceActivities:
             ask = partial(self._clouds[csp].list_missing_offers, region, wants.specs, wants.images)
             problems = await self._call_cloud(wants.place, ask, seconds)
         if not problems:
-            await self._store.record_verified_requirements(wants, datetime.now(UTC))
+            await self._store.record_verified_requirements(wants, AT_WRITE_TIME)
         return PlaceResult(problems=problems)
 
     async def _make_missing_resources(self, right: OrderFence, held: ConnectionLock) -> None:
@@ -132,7 +133,7 @@ class PlaceActivities:
                 made[what] = await self._call_cloud(place, partial(right.prove_then_call, order))
             await self._record_resource(held, what, made[what])
 
-    async def _remove_resources(self, right: OrderFence, held: ConnectionLock, path: str) -> None:
+    async def _remove_resources(self, right: OrderFence, held: ConnectionLock, visit: MciAtPlace) -> None:
         """Removes shared resources in reverse order, clearing each id first, so that nobody relies on it."""
         place, made = held.place, held.resources
         csp, region = split_placement(place)
@@ -145,7 +146,7 @@ class PlaceActivities:
                 order = partial(self._clouds[csp].release_resource, region, resource)
                 await self._call_cloud(place, partial(right.prove_then_call, order))
             await self._record_resource(held, what, None)
-        _check_hold_not_lost(held, await self._store.finish_leaving_place(held, path))
+        _check_hold_not_lost(held, await self._store.finish_leaving_place(held, _hold_request(visit)))
 
     async def _record_resource(self, held: ConnectionLock, what: str, cloud_id: str | None) -> None:
         _check_hold_not_lost(held, await self._store.record_shared_resource(held, HOLD_DURATION, what, cloud_id))
@@ -153,7 +154,8 @@ class PlaceActivities:
     @asynccontextmanager
     async def _hold_connection(self, right: OrderFence, visit: MciAtPlace) -> AsyncIterator[ConnectionLock]:
         """Holds a place's connection exclusively for the block, by a hold in the store that is renewed and expires by
-        itself. A worker that lost its right takes none: it would keep others waiting.
+        itself. A worker that lost its right takes none: it would keep others waiting. The store checks the action
+        once more in the transaction, as a worker may freeze after its proof.
         """
         acquire = partial(self._store.acquire_connection_lock, _hold_request(visit))
         while (held := await right.prove_then_call(acquire)) is None:  # noqa: ASYNC110  another process's
@@ -179,8 +181,7 @@ class PlaceActivities:
 
 
 def _hold_request(visit: MciAtPlace) -> ConnectionLockRequest:
-    holder = f"{visit.path}#{visit.epoch}"
-    return ConnectionLockRequest(tenant_of(visit.path), visit.wants.place, holder, HOLD_DURATION, visit.epoch)
+    return ConnectionLockRequest(tenant_of(visit.path), visit.wants.place, visit.path, visit.epoch, HOLD_DURATION)
 
 
 def _connection_key(visit: MciAtPlace) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from temporalio import activity
 
@@ -25,7 +24,7 @@ from domain.mci.messages import (
     requirements_by_place,
 )
 from domain.mci.orphans import AdoptOrphanOrder
-from domain.model import BeginRequest, Refusal, Request
+from domain.model import AT_WRITE_TIME, BeginRequest, Refusal, Request
 
 NAMES_SHOWN = 12  # connections that a refusal names
 
@@ -67,7 +66,7 @@ class MciRecordActivities:
             places = [group.place for group in spec.subGroups]
             self._authorizer.authorize_places(request.path, places)  # those of connections are known only now
             await self._check_clouds_served(places)
-            unknown = await self._store.list_unverified_requirements(requirements_by_place(spec), datetime.now(UTC))
+            unknown = await self._store.list_unverified_requirements(requirements_by_place(spec), AT_WRITE_TIME)
         except Refused as refused:
             return MciRequestCheck(refusal=Refusal.from_error(refused))
         real = {f"{group.csp}/{group.region}": group.provider for group in spec.subGroups if group.provider}

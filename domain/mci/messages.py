@@ -98,13 +98,18 @@ class MciAtPlace(FrozenModel):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLockRequest:
-    """A request to hold a connection exclusively, to prepare or release its resources, for `lasts`."""
+    """An action's request to hold a connection exclusively, to prepare or release its resources, for `lasts`."""
 
     tenant: str
     place: str
-    holder: str
+    path: str
+    epoch: int  # of the action; also the generation of what it creates
     lasts: timedelta
-    generation: int = 0
+
+    @property
+    def holder(self) -> str:
+        """The same for all workers that do this action's work, one after the other."""
+        return f"{self.path}#{self.epoch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +282,10 @@ class MciStore(Protocol):
         ...
 
     async def acquire_connection_lock(self, wish: ConnectionLockRequest) -> ConnectionLock | None:
-        """Acquires the exclusive hold on a connection; None if another holder has it."""
+        """Acquires the exclusive hold on a connection; None if another holder has it.
+
+        Raises Superseded if the action is over, like all that an action does here in its own name.
+        """
         ...
 
     async def renew_connection_lock(self, held: ConnectionLock, lasts: timedelta) -> bool:
@@ -295,11 +303,11 @@ class MciStore(Protocol):
 
     async def release_connection_lock(self, held: ConnectionLock) -> None: ...
 
-    async def leave_place(self, wish: ConnectionLockRequest, path: str) -> LeavePlaceResult:
+    async def leave_place(self, wish: ConnectionLockRequest) -> LeavePlaceResult:
         """Ends the MCI's use of a place. The tenant's last MCI gets the hold, to remove the shared resources."""
         ...
 
-    async def finish_leaving_place(self, held: ConnectionLock, path: str) -> bool:
+    async def finish_leaving_place(self, held: ConnectionLock, wish: ConnectionLockRequest) -> bool:
         """Records that the last MCI has left and the shared resources are removed; False if the hold was lost."""
         ...
 

@@ -8,7 +8,6 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from domain.errors import Superseded
 from domain.leases.capacity import ResourceSize
 from domain.leases.dates import format_date
 from domain.leases.messages import DesiredHolding, DueEvent, DueEvents, DueEventsQuery, HandOverGoal, HandOverOrder
@@ -23,8 +22,9 @@ from store.leases.capacity import (
     size_from_row,
 )
 from store.leases.tables import BookingRow, allocations, bookings, timers
+from store.openaction import lock_open_action
 from store.queries import at_or_below_condition
-from store.schema import actions, objects
+from store.schema import objects
 from store.transaction import SqlStore, transaction
 
 PAGE_SIZE = 500
@@ -52,12 +52,6 @@ _SELECT_GENERATIONS = (
     sa.select(bookings.c.reservation, objects.c.info)
     .join(objects, objects.c.path == bookings.c.lease)
     .where(_IS_BOOKING_OF_THESE)
-)
-_LOCK_OPEN_ACTION = (
-    sa.select(actions.c.epoch)
-    .where(actions.c.epoch == sa.bindparam("number"), actions.c.path == sa.bindparam("at_path"))
-    .where(actions.c.ended_at.is_(None))
-    .with_for_update(read=True)
 )
 
 _EVENT_RANK = sa.case(_RANK_OF_EVENT, value=timers.c.name)  # order of events due at one moment
@@ -182,9 +176,7 @@ def filter_due_events(connection: sa.Connection, events: Sequence[DueEvent]) -> 
 
 def _read_holdings_of_order(connection: sa.Connection, order: HandOverOrder) -> list[DesiredHolding]:
     """Returns what to hand over for an action; raises Superseded if it has ended. It cannot end meanwhile."""
-    asked = {"number": order.epoch, "at_path": order.path}
-    if connection.execute(_LOCK_OPEN_ACTION, asked).first() is None:
-        raise Superseded(f"the action {order.epoch} on {order.path} is over", final=True)
+    lock_open_action(connection, order.path, order.epoch)
     return read_holdings(connection, order.reservations, order.want)
 
 

@@ -16,7 +16,9 @@ from domain.mci.messages import ConnectionLock, ConnectionLockRequest, LeavePlac
 from domain.ports import SHARED_RESOURCE_TYPES
 from domain.registry import tenant_of
 from store import dbtime
+from store.dbtime import resolve_write_time
 from store.mci.tables import ConnectionRow, OfferRow, connection_uses, connections, offers
+from store.openaction import lock_open_action
 from store.rows import parse_row, parse_rows
 from store.schema import objects
 
@@ -68,6 +70,7 @@ def list_unverified_requirements(
     """Returns the specs and images that were not verified with their cloud in the last 24 hours."""
     rows = connection.execute(_SELECT_OFFERS, {"places": [needs.place for needs in wanted]})
     known = {row.place: row.checked for row in parse_rows(OfferRow, rows)}
+    at = resolve_write_time(connection, at)
     return [needs for needs in wanted if not _was_verified(known.get(needs.place, {}), needs, at)]
 
 
@@ -78,7 +81,7 @@ def record_verified_requirements(connection: sa.Connection, wanted: PlaceRequire
     if row is None:
         connection.execute(_INSERT_OFFER, {"place": wanted.place})
         row = connection.execute(_LOCK_OFFER, at_place).one()
-    seen = {word: at.isoformat() for word in _names_of_requirements(wanted)}
+    seen = {word: resolve_write_time(connection, at).isoformat() for word in _names_of_requirements(wanted)}
     connection.execute(_UPDATE_OFFER, at_place | {"checked": {**OfferRow(*row).checked, **seen}})
 
 
@@ -127,15 +130,16 @@ def read_shared_resources(connection: sa.Connection, tenant: str, place: str) ->
 
 
 def acquire_connection_lock(connection: sa.Connection, wish: ConnectionLockRequest) -> ConnectionLock | None:
-    """Acquires a connection's hold. Returns None if another holder has it.
+    """Acquires a connection's hold. Returns None if another holder has it; raises Superseded if the action is over.
 
     The same holder gets it again at once with a new epoch, which fences off the worker that had it before.
     """
+    lock_open_action(connection, wish.path, wish.epoch)
     row = _lock_connection(connection, wish.tenant, wish.place)
     at = dbtime.read_database_time(connection)
     if row.holder not in ("", wish.holder) and row.held_until is not None and at < row.held_until:
         return None
-    generation = row.generation if row.resources else wish.generation  # created anew: other tokens
+    generation = row.generation if row.resources else wish.epoch  # created anew: other tokens
     epoch = max(
         row.epoch + 1, dbtime.read_database_micros(connection)
     )  # also above epochs that a restored store has lost
@@ -180,26 +184,31 @@ def _is_locked_by(row: ConnectionRow, held: ConnectionLock) -> bool:
     return bool(row.holder) and row.epoch == held.epoch
 
 
-def leave_place(connection: sa.Connection, wish: ConnectionLockRequest, path: str) -> LeavePlaceResult:
-    """Removes the MCI's use of a place, unless it still has VMs.
+def leave_place(connection: sa.Connection, wish: ConnectionLockRequest) -> LeavePlaceResult:
+    """Removes the MCI's use of a place, unless it still has VMs. Raises Superseded if the action is over.
 
     For the last user of the tenant it takes the connection's lock instead, to clean up.
     """
+    lock_open_action(connection, wish.path, wish.epoch)
     _lock_connection(connection, wish.tenant, wish.place)
-    if connection.execute(_SELECT_ONE_VM, {"mine": path}).first():
+    if connection.execute(_SELECT_ONE_VM, {"mine": wish.path}).first():
         return LeavePlaceResult.OCCUPIED
-    use = _connection_condition(wish.tenant, wish.place) | {"mine": path}
+    use = _connection_condition(wish.tenant, wish.place) | {"mine": wish.path}
     if connection.execute(_SELECT_OTHER_USERS, use).first() is None:
         return LeavePlaceResult.BUSY if acquire_connection_lock(connection, wish) is None else LeavePlaceResult.LAST
     connection.execute(_DELETE_USE, use)
     return LeavePlaceResult.SHARED
 
 
-def finish_leaving_place(connection: sa.Connection, held: ConnectionLock, path: str) -> bool:
-    """Removes the last MCI's use after clean-up, and releases the hold. Returns False if the hold was lost."""
+def finish_leaving_place(connection: sa.Connection, held: ConnectionLock, wish: ConnectionLockRequest) -> bool:
+    """Removes the last MCI's use after clean-up, and releases the hold. Returns False if the hold was lost.
+
+    Raises Superseded if the action is over: the use may be that of a new MCI of the same name.
+    """
+    lock_open_action(connection, wish.path, wish.epoch)
     if not _is_locked_by(_lock_connection(connection, held.tenant, held.place), held):
         return False
-    connection.execute(_DELETE_USE, _connection_condition(held.tenant, held.place) | {"mine": path})
+    connection.execute(_DELETE_USE, _connection_condition(held.tenant, held.place) | {"mine": wish.path})
     release_connection_lock(connection, held)
     return True
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 import sqlalchemy as sa
 
-from domain.errors import Refused
+from domain.errors import Refused, Superseded
 from domain.mci.messages import (
     AddVms,
     ConnectionLock,
@@ -22,7 +23,8 @@ from domain.mci.messages import (
 )
 from domain.model import BeginRequest, Request
 from store import dbtime
-from store.mci.tables import connections
+from store.mci.tables import connection_uses, connections
+from store.schema import ActionRow, actions
 from tests.test_store.driver import FRONT_1, NOON, NS, WEB, StoreDriver, group
 
 PLACE = "aws/eu-1"
@@ -33,12 +35,33 @@ WANTS = PlaceRequirements(place=PLACE, specs=["small"], images=["ubuntu-24.04"])
 LASTS = timedelta(seconds=30)
 
 
-def wish(holder: str, generation: int = 7) -> ConnectionLockRequest:
-    return ConnectionLockRequest(NS, PLACE, holder, LASTS, generation)
+EPOCHS = {"a": 7, "b": 9, "c": 11, "web": 13, "other": 15, "web-2": 17, **{f"h{n}": 100 + n for n in range(20)}}
 
 
-async def held(driver: StoreDriver, holder: str, generation: int = 7) -> ConnectionLock:
-    found = await driver.book.acquire_connection_lock(wish(holder, generation))
+def wish(mci: str) -> ConnectionLockRequest:
+    """What an action on this MCI asks for; `open_actions` opens it."""
+    return ConnectionLockRequest(NS, PLACE, f"{NS}:mci:{mci}", EPOCHS[mci], LASTS)
+
+
+async def open_actions(driver: StoreDriver) -> None:
+    """Actions that hold a place, without what else a begin does."""
+    rows = [
+        ActionRow(
+            epoch, f"run-of-{mci}", f"{NS}:mci:{mci}", "create", False, "", "", "", "", NOON, None, {}, None, NOON, 0
+        )
+        for mci, epoch in EPOCHS.items()
+    ]
+    insert = sa.insert(actions).values([row._asdict() for row in rows])
+    await driver.database.run_transaction(lambda connection: connection.execute(insert))
+
+
+@pytest.fixture(autouse=True)
+async def opened(driver: StoreDriver) -> None:
+    await open_actions(driver)
+
+
+async def held(driver: StoreDriver, mci: str) -> ConnectionLock:
+    found = await driver.book.acquire_connection_lock(wish(mci))
     assert found
     return found
 
@@ -71,7 +94,7 @@ async def test_a_connection_has_one_holder_at_a_time(driver: StoreDriver) -> Non
     assert await driver.book.acquire_connection_lock(wish("b")) is None, "only the holder lets go"
     await driver.book.release_connection_lock(first)
     assert not await driver.book.renew_connection_lock(first, LASTS), "what was let go of is gone"
-    second = await held(driver, "b", generation=9)
+    second = await held(driver, "b")
     assert (second.generation, second.resources) == (9, {}), "made anew: a generation of its own"
     assert second.epoch > first.epoch
 
@@ -82,7 +105,7 @@ async def test_a_holder_that_died_is_followed_by_one_that_goes_on_where_it_stopp
     assert await driver.book.record_shared_resource(dead, LASTS, "securityGroup", "")
     assert await driver.book.acquire_connection_lock(wish("b")) is None
     await expired(driver)
-    heir = await held(driver, "b", generation=9)
+    heir = await held(driver, "b")
     assert (heir.generation, heir.resources) == (7, {"vnet": "v-1", "securityGroup": ""})
     assert not await driver.book.record_shared_resource(dead, LASTS, "securityGroup", "s-1"), (
         "the dead one writes nothing any more"
@@ -98,7 +121,7 @@ async def test_a_hold_that_was_lost_does_not_come_back_when_it_is_renewed(driver
     await driver.book.release_connection_lock(await held(driver, "b"))
     assert not await driver.book.renew_connection_lock(frozen, LASTS)
     assert not await driver.book.record_shared_resource(frozen, LASTS, "sshKey", "")
-    assert not await driver.book.finish_leaving_place(frozen, WEB)
+    assert not await driver.book.finish_leaving_place(frozen, wish("a"))
     assert (await driver.book.read_shared_resources(NS, PLACE))["sshKey"] == "id-sshKey"
 
 
@@ -123,10 +146,38 @@ async def test_a_hold_is_reckoned_by_the_clock_of_the_database(driver: StoreDriv
     assert await rival.book.acquire_connection_lock(wish("b")) is None
 
 
+async def test_an_action_that_is_over_takes_no_hold_and_leaves_no_place(driver: StoreDriver) -> None:
+    """Its worker was frozen between its proof and this transaction."""
+    await prepared(driver)
+    old = (await driver.begin(WEB, "create", spec={"subGroups": [group()]})).grant
+    assert old
+    late = replace(wish("web"), epoch=old.epoch)
+    mine = await driver.book.acquire_connection_lock(late)
+    assert mine
+    await driver.inventory.abandon_run(WEB, old.run, NOON, "gone")
+    before = await _rows_of_places(driver)
+    calls = (
+        partial(driver.book.acquire_connection_lock, late),
+        partial(driver.book.leave_place, late),
+        partial(driver.book.finish_leaving_place, mine, late),
+    )
+    for call in calls:
+        with pytest.raises(Superseded, match="is over"):
+            await call()
+    assert await _rows_of_places(driver) == before
+
+
+async def _rows_of_places(driver: StoreDriver) -> list[tuple[object, ...]]:
+    def read(connection: sa.Connection) -> list[tuple[object, ...]]:
+        return [tuple(row) for table in (connections, connection_uses) for row in connection.execute(sa.select(table))]
+
+    return await driver.database.run_transaction(read)
+
+
 async def test_of_many_that_want_to_hold_exactly_one_does(driver: StoreDriver, rival: StoreDriver) -> None:
-    wishes = [(each, f"h{n}") for n in range(10) for each in (driver, rival)]
+    sides = [driver, rival] * 10
     got = await asyncio.gather(
-        *(driver.book.acquire_connection_lock(wish(f"{name}-{id(driver)}")) for driver, name in wishes)
+        *(side.book.acquire_connection_lock(wish(f"h{number}")) for number, side in enumerate(sides))
     )
     assert len([found for found in got if found]) == 1
 
@@ -145,37 +196,37 @@ async def test_an_mci_finds_a_prepared_place_ready_unless_somebody_is_at_it(driv
 async def test_the_last_one_to_leave_removes_what_is_shared(driver: StoreDriver) -> None:
     await prepared(driver)
     await begun(driver, WEB, OTHER)
-    assert await driver.book.leave_place(wish("a"), WEB) is LeavePlaceResult.SHARED
-    assert await driver.book.leave_place(wish("a"), WEB) is LeavePlaceResult.SHARED, "asked again, it has left already"
-    assert await driver.book.leave_place(wish("b"), OTHER) is LeavePlaceResult.LAST
+    assert await driver.book.leave_place(wish("web")) is LeavePlaceResult.SHARED
+    assert await driver.book.leave_place(wish("web")) is LeavePlaceResult.SHARED, "asked again, it has left already"
+    assert await driver.book.leave_place(wish("other")) is LeavePlaceResult.LAST
     assert await driver.book.acquire_connection_lock(wish("c")) is None, "it holds the place while it removes"
-    mine = await held(driver, "b")
+    mine = await held(driver, "other")
     for what in ("sshKey", "securityGroup", "vnet"):
         assert await driver.book.record_shared_resource(mine, LASTS, what, None)
-    assert await driver.book.finish_leaving_place(mine, OTHER)
+    assert await driver.book.finish_leaving_place(mine, wish("other"))
     assert await driver.book.read_shared_resources(NS, PLACE) == {}
-    assert (await held(driver, "c", generation=9)).generation == 9
+    assert (await held(driver, "c")).generation == EPOCHS["c"]
 
 
 async def test_one_that_comes_while_the_last_one_leaves_prepares_anew(driver: StoreDriver) -> None:
     await prepared(driver)
     await begun(driver, WEB)
-    assert await driver.book.leave_place(wish("a"), WEB) is LeavePlaceResult.LAST
+    assert await driver.book.leave_place(wish("web")) is LeavePlaceResult.LAST
     grant = (await driver.begin(OTHER, "create", spec={"subGroups": [group()]})).grant
     assert grant
     assert grant.details["prepare"] == [PLACE]
-    assert await driver.book.leave_place(wish("b"), OTHER) in (LeavePlaceResult.SHARED, LeavePlaceResult.BUSY)
+    assert await driver.book.leave_place(wish("other")) in (LeavePlaceResult.SHARED, LeavePlaceResult.BUSY)
 
 
 async def test_nobody_leaves_a_place_while_it_has_vms(driver: StoreDriver) -> None:
     await driver.make()
-    assert await driver.book.leave_place(wish("a"), WEB) is LeavePlaceResult.OCCUPIED
+    assert await driver.book.leave_place(wish("web")) is LeavePlaceResult.OCCUPIED
 
 
 async def test_a_place_that_somebody_is_at_is_left_later(driver: StoreDriver) -> None:
     await begun(driver, WEB)
     await held(driver, "a")
-    assert await driver.book.leave_place(wish("b"), WEB) is LeavePlaceResult.BUSY
+    assert await driver.book.leave_place(wish("web")) is LeavePlaceResult.BUSY
 
 
 async def test_what_a_cloud_was_seen_to_offer_is_believed_for_a_day(driver: StoreDriver) -> None:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+import pytest
+
+from domain.errors import Superseded
 from domain.mci.messages import (
     AddVms,
-    ConnectionLockRequest,
     LeavePlaceResult,
     PlaceRequirements,
     SurveyOrder,
     VmCorrection,
 )
+from domain.model import ActionEnding, ActionResult, Grant, Outcome
 from domain.ports import SHARED_RESOURCE_TYPES
+from store import finish
 from store.mci import connections, enrolment, surveys
-from tests.test_store.driver import FRONT_1, NOON, NS, WEB, StoreDriver, claim, group
+from tests.test_store.driver import FRONT_1, HOOKS, NOON, WEB, StoreDriver, claim, group
+from tests.test_store.test_connections import open_actions, wish
 from tests.test_store.test_races import LASTS, PLACE, beginning, overtaken
 
 
-def wish(holder: str) -> ConnectionLockRequest:
-    return ConnectionLockRequest(NS, PLACE, holder, LASTS, 7)
+@pytest.fixture(autouse=True)
+async def opened(pair: tuple[StoreDriver, StoreDriver]) -> None:
+    await open_actions(pair[0])
 
 
 async def prepared(driver: StoreDriver, path: str) -> None:
@@ -39,7 +47,7 @@ async def test_an_mci_that_comes_while_the_last_one_leaves_does_not_count_on_its
     await prepared(pair[0], WEB)
     admission = await overtaken(
         pair,
-        partial(connections.leave_place, wish=wish("b"), path=WEB),
+        partial(connections.leave_place, wish=wish("web")),
         beginning(claim(other, "create", spec={"subGroups": [group()]})),
     )
     assert admission.grant
@@ -52,7 +60,7 @@ async def test_one_that_leaves_while_another_comes_is_not_the_last(pair: tuple[S
     leaving = await overtaken(
         pair,
         beginning(claim(other, "create", spec={"subGroups": [group()]})),
-        partial(connections.leave_place, wish=wish("b"), path=WEB),
+        partial(connections.leave_place, wish=wish("web")),
     )
     assert leaving is LeavePlaceResult.SHARED
 
@@ -63,8 +71,8 @@ async def test_of_two_that_leave_at_once_one_is_the_last(pair: tuple[StoreDriver
     await pair[0].begin(other, "create", spec={"subGroups": [group()]})
     leaving = await overtaken(
         pair,
-        partial(connections.leave_place, wish=wish("b"), path=WEB),
-        partial(connections.leave_place, wish=wish("c"), path=other),
+        partial(connections.leave_place, wish=wish("web")),
+        partial(connections.leave_place, wish=wish("web-2")),
     )
     assert leaving is LeavePlaceResult.LAST
 
@@ -76,9 +84,33 @@ async def test_one_that_leaves_while_the_other_is_forgotten_is_the_last(pair: tu
     leaving = await overtaken(
         pair,
         partial(connections.forget_place_uses, path=other),
-        partial(connections.leave_place, wish=wish("b"), path=WEB),
+        partial(connections.leave_place, wish=wish("web")),
     )
     assert leaving is LeavePlaceResult.LAST
+
+
+def ending(grant: Grant) -> partial[Outcome]:
+    failed = ActionEnding(epoch=grant.epoch, run=grant.run, path=grant.path, result=ActionResult.FAILED, at=NOON)
+    return partial(finish.finish_action, hooks=HOOKS, ending=failed)
+
+
+@pytest.mark.parametrize("act", [connections.acquire_connection_lock, connections.leave_place])
+async def test_a_worker_whose_action_ends_at_that_moment_gets_no_hold(
+    pair: tuple[StoreDriver, StoreDriver], act: Callable[..., object]
+) -> None:
+    """It proved its right a moment ago."""
+    grant = await pair[0].grant(WEB, "create", spec={"subGroups": [group()]})
+    late = replace(wish("web"), epoch=grant.epoch)
+    with pytest.raises(Superseded, match="is over"):
+        await overtaken(pair, ending(grant), partial(act, wish=late))
+
+
+@pytest.mark.parametrize("act", [connections.acquire_connection_lock, connections.leave_place])
+async def test_an_action_ends_when_the_hold_that_its_worker_is_taking_is_on_record(
+    pair: tuple[StoreDriver, StoreDriver], act: Callable[..., object]
+) -> None:
+    grant = await pair[0].grant(WEB, "create", spec={"subGroups": [group()]})
+    assert await overtaken(pair, partial(act, wish=replace(wish("web"), epoch=grant.epoch)), ending(grant))
 
 
 async def test_a_holder_that_writes_while_it_is_taken_over_writes_nothing(

@@ -82,11 +82,6 @@ async def of_mcis(driver: StoreDriver) -> None:
     assert (await SqlGauges(driver.database).read_gauges()).open_actions >= 0
     left = StuckItem(path=WEB, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=7)
     await driver.inventory.heal_stuck_item(left, NOON, "gone")
-    wish = ConnectionLockRequest(tenant=NS, place="aws/eu-1", holder=WEB, generation=1, lasts=timedelta(seconds=1))
-    held = await driver.book.acquire_connection_lock(wish)
-    assert held
-    await driver.book.renew_connection_lock(held, timedelta(seconds=1))
-    await driver.book.release_connection_lock(held)
     proof = ProofUse("proof-1", NOON)
     await driver.inventory.use_proof(proof, "r1")
     assert await driver.inventory.is_proof_used(proof.id)
@@ -109,6 +104,11 @@ async def of_mcis(driver: StoreDriver) -> None:
     await driver.finish(await driver.grant(WEB, "delete"))
     cut_off = (await driver.begin(f"{WEB}2", "create", spec={"subGroups": [group()]})).grant
     assert cut_off
+    wish = ConnectionLockRequest(NS, "aws/eu-1", cut_off.path, cut_off.epoch, timedelta(seconds=1))
+    held = await driver.book.acquire_connection_lock(wish)
+    assert held
+    await driver.book.renew_connection_lock(held, timedelta(seconds=1))
+    await driver.book.release_connection_lock(held)
     await driver.inventory.abandon_run(cut_off.path, cut_off.run, NOON, "gone")
 
 
