@@ -51,6 +51,7 @@ class BeginRequest(FrozenModel):
     real_backends: list[str] = []  # the roles of the worker's real backends
     parent: str = ""  # the workflow of ours that asks for it, as Temporal knows it
     started: datetime | None = None  # when the run started, by Temporal's clock: tells which of two runs is later
+    counted: bool = False  # the run has asked before, so its tenant's rate has counted it
 
 
 class Chunk(FrozenModel):
@@ -219,8 +220,7 @@ class ActionEnding(WorkReport):
     def from_grant(cls, grant: Grant, result: ActionResult, done: WorkReport, at: datetime) -> ActionEnding:
         """Returns the Ending of a granted action."""
         left = {name: getattr(done, name) for name in WorkReport.model_fields}
-        which = {"epoch": grant.epoch, "run": grant.run, "path": grant.path, "action": grant.action}
-        return cls(**which, result=result, at=at, **left)
+        return cls(epoch=grant.epoch, run=grant.run, path=grant.path, action=grant.action, result=result, at=at, **left)
 
 
 class Outcome(FrozenModel):

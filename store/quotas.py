@@ -94,7 +94,10 @@ class QuotaCheck:
 
 
 def start_check(connection: sa.Connection, claim: BeginRequest, quotas: Quotas | None) -> QuotaCheck | None:
-    """Takes the tenant's turn and counts the request; refuses one too many in a minute. None: there are no limits."""
+    """Takes the tenant's turn and counts the request, once for each run; refuses one too many in a minute.
+
+    None: there are no limits.
+    """
     tenant = registry.tenant_of(claim.request.path)
     quota = quotas.quota_of(tenant) if quotas else None
     if quota is None:
@@ -103,7 +106,7 @@ def start_check(connection: sa.Connection, claim: BeginRequest, quotas: Quotas |
         turn = sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(f"quota {tenant}", 0))
         connection.execute(sa.select(turn))
     by_program = bool(claim.parent or find_requesting_program(claim.request))
-    if quota.requests_per_minute and not by_program:
+    if quota.requests_per_minute and not (by_program or claim.counted):
         before = connection.execute(_SELECT_RATE, {"of_tenant": tenant}).scalar_one_or_none() or 0
         until = next_turn(tenant, quota.requests_per_minute, before, read_database_micros(connection))
         connection.execute(_TAKE_TURN, {"tenant": tenant, "until": until})

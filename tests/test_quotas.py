@@ -56,6 +56,16 @@ async def test_too_many_requests_of_a_minute_are_refused_with_the_time_to_wait(l
     assert 0 < ticket.admission.refusal.retry_after <= 20
 
 
+async def test_a_forced_action_that_waits_for_those_below_is_one_request(limited: User) -> None:
+    """It asks for admission again and again until they have made way."""
+    await limited.do(limited.mci(), "create", spec=limited.groups(size=2))
+    await limited.fault("hang", "aws-1", verb="suspend", seconds=600)
+    await limited.admitted(limited.vm("aws-1"), "suspend")
+    await limited.until_called(limited.vm("aws-1"))
+    assert (await limited.do(limited.mci(), "terminate", force=True)).status == "Terminated:2 (R:0/2)"
+    await limited.heal_faults()
+
+
 def test_a_rate_is_429_with_retry_after_and_a_quota_is_403() -> None:
     response = refusal_response(Refusal.from_error(TOO_MANY))
     assert (response.status_code, response.headers["Retry-After"]) == (HTTPStatus.TOO_MANY_REQUESTS, "7")

@@ -161,9 +161,10 @@ def first_run_id() -> str:
     return workflow.info().original_execution_run_id
 
 
-async def begin_action(request: Request, digest: str) -> Admission:
-    """Asks the inventory for admission."""
-    return await run_local_activity(ActionActivities.begin_action, _claim_of_run(request, digest))
+async def begin_action(request: Request, digest: str, again: bool = False) -> Admission:
+    """Asks the inventory for admission. `again`: this run was refused before, and asks once more."""
+    claim = _claim_of_run(request, digest).model_copy(update={"counted": again})
+    return await run_local_activity(ActionActivities.begin_action, claim)
 
 
 async def examine_request(activity: Activity[BeginRequest, T], request: Request) -> T | Refusal:

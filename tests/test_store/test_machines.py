@@ -14,11 +14,13 @@ import sqlalchemy as sa
 from domain.machines.messages import BinEntry, DueBinEntriesQuery
 from domain.machines.rules import format_sortable_time
 from domain.model import ActionEnding, ActionResult, Admission, Grant, Request
+from domain.quotafile import Quotas
+from domain.quotas import Quota, QuotaQuery
 from domain.statetable import NONE
 from providers.machines import state
 from providers.machines.tables import things
 from providers.simulated.tables import metadata as simulated
-from store import finish
+from store import begin, finish
 from store.hooks import MaybeObjectRow
 from store.machines import hooks as machines
 from store.machines import queries
@@ -132,8 +134,14 @@ async def test_a_delete_that_begins_while_an_attach_ends_holds_both_the_disk_and
     between(
         "machine" if path == DB else "disk", lambda: two.database.run_transaction_blocking(ending(attach, machine=DB))
     )
-    admission = await one.database.run_transaction(beginning(claim(path, "delete")))
+    rate = Quotas(tenants={ACME: Quota(requests_per_minute=10)})
+    admission = await one.database.run_transaction(
+        partial(begin.begin_action, hooks=HOOKS, claim=claim(path, "delete"), quotas=rate)
+    )
     assert admission.grant, admission.refusal
+    one.inventory.current_quotas = lambda: rate
+    [row] = (await one.inventory.read_quotas(QuotaQuery(tenant=ACME))).tenants
+    assert row.used.requests == 1, "a begin that starts over is one request"
     held = {hold.path for hold in await one.inventory.list_locks() if hold.mode.value == "X"}
     assert held == {path, locked}
 

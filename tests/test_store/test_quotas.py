@@ -125,6 +125,18 @@ async def test_a_minute_has_so_many_requests_and_says_when_the_next_one_is_free(
     assert (await driver.refusal(FRONT_1, "resume")).category is Category.NOT_ALLOWED
 
 
+async def test_a_run_that_asks_again_is_counted_once(driver: StoreDriver) -> None:
+    """Once it was refused because of a dead holder, or of actions below that it has cancelled meanwhile."""
+    await driver.make()
+    allow(driver, requests_per_minute=2)
+    asked = claim(FRONT_1, "resume", run="r1")
+    for again in (False, True, True, True):
+        refusal = (await driver.inventory.begin_action(asked.model_copy(update={"counted": again}))).refusal
+        assert refusal
+        assert refusal.category is Category.NOT_ALLOWED
+    assert (await use(driver)).requests == 1
+
+
 async def test_another_tenant_has_its_own_limits(driver: StoreDriver) -> None:
     allow(driver, vms=0, open_actions=0)
     assert (await driver.begin("ns:others:mci:web", "create", spec=spec(2))).grant
