@@ -35,6 +35,7 @@ from tests.test_edge.kit import Edge, edge_of, fault
 from tests.test_leases.tenant import Tenant
 from tests.test_machines.site import MachineSite
 from tests.test_mci_hold import end, holding
+from tests.test_systems.kit import Shop, service, system
 from tests.user import User
 from workers.families import WORKFLOWS
 from workers.floods import pack_flood
@@ -281,6 +282,22 @@ async def test_an_action_that_waits_in_a_queue_reads_a_flood_in_parts(
     assert (await site.outcome(stop)).status == "HALTED"
 
 
+async def test_a_deploy_that_waits_for_its_services_reads_a_flood_in_parts(
+    asking: ActionClient, stack: WorkerService, client: Client, reads: Reads, ns: str
+) -> None:
+    shop = await Shop(asking, stack, f"system:{ns}").create()
+    shop.hold("/web")
+    ticket = await shop.admitted("/", "deploy", {"definition": system(service("web"))})
+    await shop.until_record("d1", "in progress")
+    noise: list[tuple[str, Any]] = [("noise", None), (wire.PASSED_SIGNAL, {"workflow": "x"})]
+    async with in_one_task(client, shop.path):
+        await send_all(client, shop.path, (noise[n % 2] for n in range(SOME)))
+    await assert_read_in_parts(reads, ticket.run, SOME)  # an action takes any name, and records it as ignored
+    shop.let_go()
+    assert (await asking.wait_for_outcome(ticket.path, ticket.run)).status == "stable"
+    assert (await shop.do("/", "delete")).status == "None"
+
+
 def test_whoever_was_woken_a_hundred_times_looks_by_its_own_timer() -> None:
     """Each look is an event, or three: ten thousand of them would end the run by the length of its history."""
     place = QueueWaiter()
@@ -339,7 +356,7 @@ def test_a_flood_is_packed_in_its_order_and_nobody_else_can_pack() -> None:
 
     few, flood = activation(SIGNALS_PER_TASK), activation(SIGNALS_PER_TASK + 1)
     for act in (few, flood):
-        pack_flood(act, "name")
+        pack_flood(act, ["name", None])
     assert len(few.jobs) == 1 + SIGNALS_PER_TASK
     assert not few.jobs[1].signal_workflow.headers
     assert [job.WhichOneof("variant") for job in flood.jobs] == ["initialize_workflow", "signal_workflow"]

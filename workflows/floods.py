@@ -69,8 +69,10 @@ class _FloodedWorkflow(WorkflowInboundInterceptor):
     async def _read_flood(self) -> None:
         handlers = list[asyncio.Task[None]]()
         while self._unread:
-            share = SIGNALS_PER_TASK if workflow.patched(PATCH) else len(self._unread)
-            for _ in range(min(share, len(self._unread))):
+            share = len(self._unread)
+            if share > SIGNALS_PER_TASK and workflow.patched(PATCH):
+                share = SIGNALS_PER_TASK
+            for _ in range(share):
                 signal = self._unread.popleft()
                 read = signal if isinstance(signal, HandleSignalInput) else _read_signal(signal)
                 if read:

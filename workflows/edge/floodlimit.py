@@ -12,6 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.budgets import SIGNALS_PER_RUN, IgnoredMessageBudget
     from domain.edge.messages import IgnoredMessage
     from workflows.argumentguard import InitializedWorkflow
+    from workflows.calls import should_continue_as_new
     from workflows.edge import calls
 
 
@@ -26,7 +27,7 @@ class FloodLimitedWorkflow(InitializedWorkflow):
 
     def _must_continue_as_new(self) -> bool:
         """Tells whether this run has heard enough, and has read all of it."""
-        full = self._heard >= SIGNALS_PER_RUN or workflow.info().is_continue_as_new_suggested()
+        full = self._heard >= SIGNALS_PER_RUN or should_continue_as_new()
         return full and workflow.all_handlers_finished()
 
     def _spend_budget(self) -> bool:

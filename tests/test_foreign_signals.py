@@ -1,0 +1,89 @@
+"""Signals with names that nobody handles: they wake nobody, but Temporal counts them, and makes a run deaf at 10,000.
+
+Every companion continues as new before that. The signals come one by one, as many tasks: in one task they are a flood,
+which `test_floods.py` has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.client import Client
+
+from client.actions import ActionClient
+from domain import wire
+from domain.edge import messages as edge_wire
+from domain.machines import BIN_ROLE
+from tests.patience import PATIENCE
+from tests.test_edge.kit import edge_of
+from tests.test_floods import LIMIT, LONG, send_all
+from tests.test_leases.tenant import Tenant
+from tests.test_machines.site import MachineSite
+from tests.user import User
+from workers.floods import pack_flood
+from workers.service import WorkerService
+
+pytestmark = LONG
+
+
+async def hears_noise(client: Client, companion: str) -> None:
+    """Signals that nobody handles come, and the companion continues as new."""
+    handle = client.get_workflow_handle(companion)
+    run = (await handle.describe()).run_id
+    await send_all(client, companion, (("noise", None) for _ in range(LIMIT // 2)))
+    async with asyncio.timeout(PATIENCE):
+        while (await handle.describe()).run_id == run:
+            await asyncio.sleep(0.1)
+
+
+async def test_a_clock_that_nobody_means_continues_as_new_before_it_is_deaf(
+    asking: ActionClient, stack: WorkerService, client: Client, ns: str
+) -> None:
+    tenant = Tenant(asking, stack, f"{ns}pool")
+    await tenant.add_hosts("h1")
+    await tenant.create()
+    await hears_noise(client, tenant.clock().id)
+    await tenant.stop_clock()
+
+
+async def test_a_bin_that_nobody_means_continues_as_new(
+    asking: ActionClient, stack: WorkerService, client: Client, ns: str
+) -> None:
+    site = await MachineSite(asking, stack, f"{ns}x").with_account()
+    for name in ("kept", "gone"):
+        await site.seed(site.disk(name), "create")
+    await site.to(site.disk("kept"), "delete")
+    await hears_noise(client, wire.companion_id(site.account, BIN_ROLE))
+    await site.to(site.disk("gone"), "delete", retention_days=0)
+    await site.until(site.disk("gone"), "DESTROYED")
+
+
+async def test_a_link_that_nobody_means_continues_as_new(user: User, home: Path, client: Client) -> None:
+    async with edge_of(user, home, client) as edge:
+        path = await edge.up()
+        await hears_noise(client, wire.companion_id(path, edge_wire.LINK_ROLE))
+        assert (await edge.user.do(edge.at("berlin", "c1"), "create", spec={})).status == "Ready"
+
+
+async def test_a_policy_that_nobody_means_continues_as_new(user: User, home: Path, client: Client) -> None:
+    async with edge_of(user, home, client):
+        path = f"org:{user.ns}:policy:follow"
+        sites = [{"cloudlet": "berlin", "cluster": "c1"}]
+        rule = {"app": "shop", "cloudlets": sites, "interval": 3_600, "deploy_client_count": 5}
+        await user.do(path, "create", spec={"auto_provision": rule})
+        await hears_noise(client, wire.companion_id(path, edge_wire.LOOP_ROLE))
+        await user.do(path, "delete")
+
+
+def test_a_signal_that_nobody_handles_is_packed_though_it_is_alone() -> None:
+    def packed(name: str, *handled: str | None) -> bool:
+        act = WorkflowActivation()
+        act.jobs.add().signal_workflow.signal_name = name
+        pack_flood(act, handled)
+        return bool(act.jobs[0].signal_workflow.headers)
+
+    assert packed("noise", "look")
+    assert not packed("look", "look")
+    assert not packed("noise", "look", None)  # this handler takes every name
