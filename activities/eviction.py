@@ -1,7 +1,7 @@
 """Terminates a run that does not make way for a forced action, after a policy check in a worker.
 
 The order names the run, so a later run of the same workflow ID is left alone. The grace period is measured by
-Temporal's record of the run: the requester cannot shorten it.
+Temporal's record of the run and by its clock: neither the requester nor a worker whose clock is wrong can shorten it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class EvictionActivities:
                 accepted = event.workflow_execution_update_accepted_event_attributes
                 if accepted.accepted_request.input.name == wire.PREEMPT_UPDATE:
                     since.append(event.event_time.ToDatetime(UTC))
-        return (datetime.now(UTC) - min(since)).total_seconds() if since else 0.0
+        now = activity.info().started_time if activity.in_activity() else datetime.now(UTC)  # all by Temporal's clock
+        return (now - min(since)).total_seconds() if since else 0.0
 
 
 async def _wait_until_ended(run: WorkflowHandle[object, object], seconds: float) -> None:

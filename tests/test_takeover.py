@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, Self
 
 import pytest
 from temporalio.api.enums.v1 import EventType
@@ -23,6 +25,7 @@ from domain.mci.messages import HoldDecision
 from domain.model import Request
 from domain.requests import EvictRun
 from starter.mci.requests import send_decision
+from tests.environment import activity_environment
 from tests.patience import PATIENCE
 from tests.user import User, spec
 
@@ -170,6 +173,25 @@ async def test_a_run_that_cannot_make_way_is_left_until_its_minute_is_over_by_th
     monkeypatch.setattr(eviction, "GRACE_SECONDS", 1.0)  # which it has had by now: its task has failed for longer
     await asyncio.wait_for(EvictionActivities(client).make_way(order(user, run)), PATIENCE)
     assert await status(run) is WorkflowExecutionStatus.TERMINATED
+
+
+async def test_a_worker_whose_clock_is_ahead_does_not_shorten_the_minute(
+    user: User, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class HourAhead(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return super().now(tz) + timedelta(hours=1)
+
+    run = await stuck(user)
+    environment = activity_environment()
+    environment.info = replace(environment.info, started_time=datetime.now(UTC))
+    monkeypatch.setattr(eviction, "datetime", HourAhead)
+    early = asyncio.create_task(environment.run(EvictionActivities(client).make_way, order(user, run)))
+    assert not (await asyncio.wait({early}, timeout=3))[0], "it waits for the rest of the minute"
+    assert await status(run) is WorkflowExecutionStatus.RUNNING
+    early.cancel()
+    await run.terminate(reason="the test is over")
 
 
 async def test_one_request_id_asked_many_times_uses_up_two_updates(user: User) -> None:
