@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from math import ceil
 from typing import Any, Self, TypeVar
+from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 from temporalio.client import Client
@@ -25,6 +27,7 @@ from domain.access import Subject
 from domain.errors import Category, Refused, StoreUnavailable
 from domain.model import Admission, Refusal, Request
 
+TENANT_ADMISSIONS = 4  # of one tenant
 MAX_ADMISSIONS = 16  # requests that wait for their admission at once; a worker admits tens per second
 TURN_SECONDS = 60.0  # that a request waits for its turn
 
@@ -73,6 +76,7 @@ class GatewayClient(ActionClient):
         self.refusals = refusals
         self.passes_on = False
         self._turns = asyncio.Semaphore(MAX_ADMISSIONS)  # shared by the copies that speak for callers
+        self._tenant_turns = WeakValueDictionary[str, asyncio.Semaphore]()  # shared too; of those who wait now
         self._pauses = TenantPauses()  # shared too
 
     async def request_action(self, request: Request) -> Ticket:
@@ -80,19 +84,26 @@ class GatewayClient(ActionClient):
 
         A tenant that was told to ask later is told so again, without a workflow: its flood must not cost the others.
         """
-        if (refusal := self._pauses.find_refusal(request)) and self._may_request(request):
-            return Ticket(request.path, "", Admission(refusal=refusal))
-        try:
-            async with asyncio.timeout(TURN_SECONDS):
-                await self._turns.acquire()
-        except TimeoutError as error:
-            raise Unanswered(f"{request.path} was not asked for: {MAX_ADMISSIONS} others wait", "try again") from error
-        try:
+        async with self._take_turn(request):
+            if (refusal := self._pauses.find_refusal(request)) and self._may_request(request):
+                return Ticket(request.path, "", Admission(refusal=refusal))
             ticket = await super().request_action(request)
             self._pauses.note_refusal(request, ticket.admission.refusal)
             return ticket
-        finally:
-            self._turns.release()
+
+    @asynccontextmanager
+    async def _take_turn(self, request: Request) -> AsyncIterator[None]:
+        """Waits for a turn of its tenant, then for one of all: a tenant's burst leaves most turns to the others."""
+        own = self._tenant_turns.setdefault(registry.tenant_of(request.path), asyncio.Semaphore(TENANT_ADMISSIONS))
+        async with AsyncExitStack() as turns:
+            try:
+                async with asyncio.timeout(TURN_SECONDS):
+                    for turn in (own, self._turns):
+                        await turns.enter_async_context(turn)
+            except TimeoutError as error:
+                message = f"{request.path} was not asked for: others wait for their admission"
+                raise Unanswered(message, "try again") from error
+            yield
 
     def _may_request(self, request: Request) -> bool:
         """Tells whether the policy lets the caller make this request: nobody else is told about a tenant's quota."""
