@@ -187,8 +187,10 @@ def _is_legal_change(table: StateTable, line: AuditedHistoryLine, came_from: str
 
 def _row_allows_line(table: StateTable, row: Row, line: AuditedHistoryLine, came_from: str) -> bool:
     """Tells whether this row allows the line: as the begin or the end of its action, or as a step."""
-    begins = row.during == line.to and (row.source == line.source or (line.actor == Actor.USER and line.source != NONE))
-    ends = bool(row.during) and line.source in (row.during, *table.passing_statuses)
+    own = row.action == line.action  # a step bears the name of the action that it is a part of
+    entered = row.source == line.source or (line.actor == Actor.USER and line.source != NONE)
+    begins = own and row.during == line.to and entered
+    ends = own and bool(row.during) and line.source in (row.during, *table.passing_statuses)
     lands = ends and line.to in (row.success_status(came_from), row.failure_status(came_from))
     steps = row.during is None and row.source == line.source and row.success_status(line.source) == line.to
     return begins or lands or steps
