@@ -119,7 +119,7 @@ class Authorizer:
             policy.authorize_places(path, places)
 
     def authorize_principal(self, request: Request, principal: Principal) -> None:
-        """Raises Refused unless the one for whom a program asks is still known, and may have it done."""
+        """Raises Refused unless the principal for whom a program acts is still known and may request this."""
         subject = self.identify.look_up_principal(principal)
         if policy := self.policy():
             policy.check_principal(request, subject)

@@ -158,8 +158,8 @@ class CompanionReconciler:
 async def _run_concurrently(call: Callable[[Companion], Awaitable[T]], companions: Sequence[Companion]) -> list[T]:
     room = asyncio.Semaphore(CONCURRENT_CALLS)
 
-    async def one(companion: Companion) -> T:
+    async def call_within_limit(companion: Companion) -> T:
         async with room:
             return await call(companion)
 
-    return await asyncio.gather(*map(one, companions))
+    return await asyncio.gather(*map(call_within_limit, companions))

@@ -10,7 +10,7 @@ from domain.connections import ConnectionsQuery, ConnectionsView, ConnectionView
 
 
 class ConnectionInspector(Protocol):
-    """Lists the connections of this process, and checks them."""
+    """What the activity needs: it lists the connections of this process to clouds, and checks them."""
 
     def list_connections(self) -> list[ConnectionView]: ...
 

@@ -33,7 +33,7 @@ from domain.model import (
     WorkReport,
 )
 from domain.paths import kind_of
-from domain.ports import InlineWork, Inventory
+from domain.ports import Inventory, WorkAtBegin
 from domain.requests import AccessAttempt, CheckedMessages, MessageCheck, MessageChecks
 from domain.statetable import Ruling
 
@@ -50,7 +50,7 @@ class ActionActivities:
 
     inventory: Inventory
     authorizer: Authorizer = field(default_factory=Authorizer)
-    at_once: Mapping[tuple[str, str], InlineWork] = field(default_factory=dict)
+    at_once: Mapping[tuple[str, str], WorkAtBegin] = field(default_factory=dict)
     serves: list[str] | None = None  # the real places that this worker reaches
     no_simulation: bool = False  # this worker refuses simulated providers
     real_backends: list[str] = field(default_factory=list)  # their roles

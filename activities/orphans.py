@@ -63,7 +63,7 @@ class ProviderListing(ABC):
         """The next things at or below a path, in the order of their keys; an empty page is the end."""
 
     def provider_of_record(self, record: ObjectView) -> str:
-        """The provider that has what a record stands for; empty if any of them may have it."""
+        """Returns the provider that should have the thing of a record; empty if it may be any."""
         return record.placement
 
     def describe_other_owner(self, thing: ProviderObject, record: ObjectView | None) -> str:

@@ -19,7 +19,7 @@ HINT = "log in again: starter login"
 
 
 class StoredLogin(FrozenModel):
-    """What the file has."""
+    """The login file: a private key, and the session that was certified for it."""
 
     namespace: str
     key: str  # PEM

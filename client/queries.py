@@ -99,7 +99,7 @@ class WorkerQueries(Queries):
         return self.message_signer.sign(query, activity)
 
     def acting_for(self, caller: str, login: Login | None = None) -> Self:
-        """Returns this client, speaking for a caller whom this process has authenticated."""
+        """Returns a copy of this client that speaks for a caller whom this process has authenticated."""
         other = copy.copy(self)
         other.message_signer = VouchingMessageSigner(self.message_signer, caller, login)
         return other

@@ -96,8 +96,8 @@ class GatewayQueries(Queries):
 
 
 def find_own_gateway(environ: Mapping[str, str]) -> GatewayReader | None:
-    """Returns the gateway of `starter up` in the home folder; None if the environment may mean another namespace or a
-    caller who signs.
+    """Returns the gateway of the `starter up` in the home folder; None if a variable, a profile or a login may choose
+    another server or another identity.
     """
     told = {name for name in environ if name.startswith(("RATCHET_", "TEMPORAL_"))}
     home = Path(environ.get("RATCHET_HOME", ".ratchet"))

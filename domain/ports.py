@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 # Inline work, done in the activity that admits an action. It is quick, and may run again, even after the action's end.
 # Returns the action's result (`failed`: for good), or the grant from which the workflow continues.
-InlineWork = Callable[[Grant], Awaitable[WorkReport | Grant]]
+WorkAtBegin = Callable[[Grant], Awaitable[WorkReport | Grant]]
 
 
 class TransactionRunner(Protocol):

@@ -132,7 +132,7 @@ def may_preempt(request: Request) -> bool:
     """Tells whether this request may end the actions on its object and below: with force, or if its verb preempts.
 
     Not for a creation, as force never makes it act on an existing object. Nor for a hidden action, nor for the removal
-    of an orphan: what an action may own is none.
+    of an orphan: what a running action may own is no orphan.
     """
     own = kind_at(request.path)
     verb = own.find_verb(request.action)

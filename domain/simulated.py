@@ -12,12 +12,12 @@ SWITCH = "RATCHET_SIMULATED=off"
 
 
 def is_always_simulated(_spec: Mapping[str, Any], _placement: str) -> bool:
-    """Of a kind whose only provider is simulated."""
+    """Says yes: for kinds whose only provider is simulated."""
     return True
 
 
 def is_simulated_place(_spec: Mapping[str, Any], placement: str) -> bool:
-    """Of a kind whose placement names its provider."""
+    """Tells whether a placement names the simulated provider."""
     return bool(placement) and split_region_and_provider(split_placement(placement)[1])[1] == SIMULATED
 
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from activities.signatures import why_unproven
 from client.errors import Unanswered
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.edge.messages import CrmOrders, CrmPoll
 from domain.edge.proofs import PROOF_FIELD, text_to_sign
 from domain.edge.tables import CLOUDLET
@@ -61,14 +61,14 @@ class MessageReceipt(FrozenModel):
 @router.post("/{cloudlet}/orders")
 async def poll_orders(request: Request, cloudlet: CloudletParameter, poll: CrmPoll) -> CrmOrders:
     """Take a CRM's next orders, as soon as there are some. `received` confirms the last ones."""
-    await _check_proof(request, cloudlet, wire.CRM_POLL, cloudlet, poll.model_dump())
+    await _check_proof(request, cloudlet, messages.CRM_POLL, cloudlet, poll.model_dump())
     return await gateway_of_request(request).crm_door.poll(cloudlet, poll)
 
 
 @router.post("/{cloudlet}/notify-id")
 async def read_notify_id(request: Request, cloudlet: CloudletParameter, query: NotifyIdQuery) -> NotifyId:
     """The notify-id of the CRM that is connected."""
-    await _check_proof(request, cloudlet, wire.CRM_POLL, cloudlet, query.model_dump())
+    await _check_proof(request, cloudlet, messages.CRM_POLL, cloudlet, query.model_dump())
     if abs(time.time() - query.at / 1_000_000) > CLOCK_SECONDS:
         raise Refused(Category.INVALID, "at: the question is too old, or of the future", "look at the CRM's clock")
     return NotifyId(notify_id=await gateway_of_request(request).crm_door.read_known_notify_id(cloudlet))

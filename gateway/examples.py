@@ -49,7 +49,7 @@ SPEC_OF_MODEL: dict[str, dict[str, Any]] = {
     "LeaseChange":          {"end": "+4h"},
     "EventFiring":          {},
     "HostSpec":             {"vcpus": 8, "memory_mb": 16384, "disk_gb": 100},
-    "HostChange":           {"properties": {"rack": "7"}},
+    "HostUpdateSpec":           {"properties": {"rack": "7"}},
     "SystemSpec":           {"backend": "process"},
     "DeploySpec":           {"definition": {"parts": [_PART]}},
     "TearDownSpec":         {},

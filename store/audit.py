@@ -85,7 +85,7 @@ def read_last_epoch(connection: sa.Connection) -> int:
 
 
 def list_paths_begun_since(connection: sa.Connection, epoch: int) -> list[str]:
-    """Returns the paths of objects on which an action has begun after the action with this epoch."""
+    """Returns the paths with an action of a higher epoch: those that have changed since."""
     # Not DISTINCT: SQLite would read all actions in the order of their paths.
     paths = connection.execute(sa.select(actions.c.path).where(actions.c.epoch > epoch)).scalars()
     return list(dict.fromkeys(paths))

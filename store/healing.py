@@ -85,10 +85,10 @@ def list_stuck_items(connection: sa.Connection, before: datetime) -> list[StuckI
         )
         for path, run, action, since, epoch, status in connection.execute(_SELECT_OPEN_ACTIONS, {"before": before})
     ]
-    return [*found, *_stuck_items_by_lock(connection, before), *_stuck_items_by_object(connection, before)]
+    return [*found, *_find_unowned_locks(connection, before), *_find_unowned_objects(connection, before)]
 
 
-def _stuck_items_by_lock(connection: sa.Connection, before: datetime) -> Iterable[StuckItem]:
+def _find_unowned_locks(connection: sa.Connection, before: datetime) -> Iterable[StuckItem]:
     seen: dict[tuple[str, str], StuckItem] = {}
     for row in parse_rows(LockRow, connection.execute(_SELECT_UNOWNED_LOCKS, {"before": before})):
         owner, run, path = row.owner, row.run, object_path_of(row.owner)
@@ -97,7 +97,7 @@ def _stuck_items_by_lock(connection: sa.Connection, before: datetime) -> Iterabl
     return seen.values()
 
 
-def _stuck_items_by_object(connection: sa.Connection, before: datetime) -> Iterable[StuckItem]:
+def _find_unowned_objects(connection: sa.Connection, before: datetime) -> Iterable[StuckItem]:
     for row in parse_rows(ObjectRow, connection.execute(_SELECT_UNOWNED_OBJECTS, {"before": before})):
         if row.status in registry.find_kind(row.kind).table.transitional_statuses:
             yield StuckItem(

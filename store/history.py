@@ -38,5 +38,5 @@ def history_line(
 
 
 def merge_info(info: dict[str, Any], news: dict[str, Any]) -> dict[str, Any]:
-    """Merges updates into an object's info; a value of None deletes its key."""
+    """Returns an object's info with the updates merged in; a value of None deletes its key."""
     return {key: value for key, value in {**info, **news}.items() if value is not None}

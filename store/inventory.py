@@ -48,7 +48,10 @@ class SqlInventory(HookedStore, SqlWaitQueue):
         self.current_quotas = quotas
 
     async def begin_action(self, claim: BeginRequest) -> Admission:
-        """Identifies the sender first, without a transaction: a wrong proof takes no lock. A grant stays valid."""
+        """Admits an action, or returns the refusal; a run that was answered before gets that answer again.
+
+        The sender is identified before the transaction, so that a wrong proof takes no lock.
+        """
         try:
             sender = self.access.identify_requester(claim)
         except Refused as refused:

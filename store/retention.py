@@ -176,8 +176,10 @@ def _remove_lines(connection: sa.Connection, lines: list[HistoryRow]) -> None:
 def _store_history_begins(
     connection: sa.Connection, begins: dict[str, HistoryPosition], vanished: Sequence[str]
 ) -> None:
-    """Stores where pruned histories begin. A removed object's entry stays while its parent exists, because VM numbers
-    are never reused."""
+    """Stores the position at which each pruned history now begins.
+
+    That of a removed object stays while its parent exists, because a VM's number must not come again.
+    """
     if not begins:
         return
     living = {above: _object_exists(connection, above) for above in {parent_of(path) or "" for path in vanished}}

@@ -49,12 +49,12 @@ class ObjectSet:
         self._condition = condition
 
     @cached_property
-    def update_rows(self) -> sa.Update:
+    def update_statement(self) -> sa.Update:
         """Statement that updates the rows of the set."""
         return sa.update(objects).where(*self._condition)
 
     @cached_property
-    def delete_rows(self) -> ReturningDelete[str, str]:
+    def delete_statement(self) -> ReturningDelete[str, str]:
         """Statement that deletes the rows of the set."""
         return sa.delete(objects).where(*self._condition).returning(objects.c.path, objects.c.kind)
 
@@ -84,7 +84,7 @@ class ObjectSet:
         if values.get("status") == NONE:
             changed = self.remove_objects(connection, which)
         else:
-            changed = connection.execute(self.update_rows, which | values).rowcount
+            changed = connection.execute(self.update_statement, which | values).rowcount
         record_lines(connection, lines)
         return changed
 
@@ -96,12 +96,12 @@ class ObjectSet:
         for change in changes:
             alike[tuple(change)].append(change)
         for some in alike.values():
-            connection.execute(self.update_rows, some)
+            connection.execute(self.update_statement, some)
         record_lines(connection, lines)
 
     def remove_objects(self, connection: sa.Connection, which: ColumnValues) -> int:
         """Deletes all objects of the set. Returns how many."""
-        removed = [(str(path), str(kind)) for path, kind in connection.execute(self.delete_rows, which)]
+        removed = [(str(path), str(kind)) for path, kind in connection.execute(self.delete_statement, which)]
         count_objects(connection, removed, -1)
         return len(removed)
 

@@ -45,7 +45,7 @@ class HookedStore(SqlStore):
 def hooked_transaction(
     work: Callable[Concatenate[sa.Connection, HooksByKind, P], T],
 ) -> Callable[Concatenate[HookedStore, P], Coroutine[Any, Any, T]]:
-    """Makes a store method like `transaction`, for `work` that takes the hooks as its second parameter."""
+    """Makes a store method that runs `work` as one transaction, and gives it the store's hooks after the connection."""
 
     @wraps(work)
     async def run(store: HookedStore, /, *args: P.args, **kwargs: P.kwargs) -> T:

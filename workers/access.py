@@ -101,7 +101,7 @@ def make_quotas(settings: WorkerSettings) -> Callable[[], Quotas | None]:
     return WatchedFile(settings.quotas_file, load_quotas) if settings.quotas_file else lambda: None
 
 
-def sign_for_programs(client: Client, settings: WorkerSettings) -> Client:
+def with_program_signing(client: Client, settings: WorkerSettings) -> Client:
     """Returns the client, which signs what our programs start, if this worker has a key."""
     signer = load_signer(settings, client.namespace)
     if signer is None:

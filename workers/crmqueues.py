@@ -18,7 +18,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.edge.messages import CrmOrders, CrmPoll, CrmRequest, CrmRequests
 from domain.errors import Category, Refused
 from providers.edge.controller import ControllerClient
@@ -81,7 +81,7 @@ class CrmQueue:
             session=self._session,
         )
 
-    @activity.defn(name=wire.CRM_REQUESTS)
+    @activity.defn(name=messages.CRM_REQUESTS)
     async def take_requests(self, given: CrmRequests) -> int:
         """Waits until the CRM has taken the orders; given up, they are sent again by Temporal."""
         self._number += 1
@@ -95,7 +95,7 @@ class CrmQueue:
                 self._batches.remove(batch)
         return len(given.requests)
 
-    @activity.defn(name=wire.CRM_SESSION)
+    @activity.defn(name=messages.CRM_SESSION)
     async def keep_session(self, notify_id: int) -> str:
         """Keeps the connection open while the CRM polls: its start is the controller's acknowledgement."""
         self._session = notify_id
@@ -140,7 +140,7 @@ class CrmQueueServer:
     async def _serve_queue(self, key: tuple[str, str], queue: CrmQueue) -> None:
         worker = Worker(
             self._client,
-            task_queue=wire.crm_queue(*key),
+            task_queue=messages.crm_queue(*key),
             activities=[queue.take_requests, queue.keep_session],
             build_id="crm",
             graceful_shutdown_timeout=timedelta(0),
@@ -156,20 +156,20 @@ class CrmQueueServer:
 
     async def read_known_notify_id(self, cloudlet: str) -> int:
         """Returns the highest notify-id that the controller knows."""
-        return await self._controller(cloudlet).read_known_notify_id()
+        return await self._make_controller_client(cloudlet).read_known_notify_id()
 
     async def deliver_to_controller(self, cloudlet: str, signal: str, to: str, message: Mapping[str, Any]) -> None:
         """Passes a CRM's message on as it came, so that its proof fits; TimeoutError if Temporal does not take it."""
-        controller = self._controller(cloudlet)
+        controller = self._make_controller_client(cloudlet)
         async with asyncio.timeout(DELIVERY_SECONDS):
-            if signal == wire.CRM_RESPONSE:
+            if signal == messages.CRM_RESPONSE:
                 await controller.send_answer(to, dict(message))
-            elif signal == wire.CRM_CONNECT:
+            elif signal == messages.CRM_CONNECT:
                 await controller.send_connect(dict(message))
             else:
                 await controller.send_signed_disconnect(dict(message))
 
-    def _controller(self, cloudlet: str) -> ControllerClient:
+    def _make_controller_client(self, cloudlet: str) -> ControllerClient:
         return ControllerClient(self._client, cloudlet, CrmToken(Path("/dev/null/no-token")))
 
     async def close(self) -> None:

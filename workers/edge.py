@@ -59,7 +59,7 @@ class EdgeFamily(Family):
         ]
 
     def listings(self) -> Sequence[ProviderListing]:
-        """What the CRMs had when they last connected."""
+        """Lists what the CRMs had when they last connected, for the audit."""
         return [CrmListing(self.context.inventory)]
 
     async def _policy_companions(self) -> AsyncIterator[Companion]:

@@ -17,7 +17,7 @@ from activities.verify import AuditFunction
 from domain.companions import CompanionType
 from domain.connections import Connections
 from domain.kinds import Kind
-from domain.ports import InlineWork
+from domain.ports import WorkAtBegin
 from store.hooks import HooksByKind
 from workers.context import WorkerContext
 from workers.settings import WorkerSettings
@@ -83,7 +83,7 @@ class Family(ABC):
         """Returns the verbs that can be made to fail, by simulated provider."""
         return {}
 
-    def inline_work(self) -> Mapping[tuple[str, str], InlineWork]:
+    def work_at_begin(self) -> Mapping[tuple[str, str], WorkAtBegin]:
         """Returns work that is tried in the activity that begins the action, by kind and action."""
         return {}
 

@@ -20,7 +20,7 @@ from domain.companions import Companion, CompanionType
 from domain.leases import KINDS, names
 from domain.leases.messages import HostSite, WakePoolClock
 from domain.leases.specs import LeaseLimits
-from domain.ports import InlineWork
+from domain.ports import WorkAtBegin
 from domain.wire import ACTIONS_QUEUE, LOOK_AGAIN
 from providers.leases.hosts import PROVIDER_NAME, SimulatedHosts
 from store.hooks import HooksByKind
@@ -83,7 +83,7 @@ class LeaseFamily(Family):
         reading = LeaseReadActivities(self._reads)
         return {ACTIONS_QUEUE: collect_activities(handover, firing, reading)}
 
-    def inline_work(self) -> Mapping[tuple[str, str], InlineWork]:
+    def work_at_begin(self) -> Mapping[tuple[str, str], WorkAtBegin]:
         """Starts and ends of leases: hosts are mostly handed over at once."""
         return {("lease", "start"): self._handover.try_start_inline, ("lease", "end"): self._handover.try_end_inline}
 
@@ -101,7 +101,7 @@ class LeaseFamily(Family):
         return [LeaseAudit(self._reads, self.hosts).find_violations]
 
     def listings(self) -> Sequence[ProviderListing]:
-        """Hosts in the hands of reservations."""
+        """Lists the hosts that reservations hold, for the audit."""
         return [TenancyListing(self.hosts, self.retry)]
 
     async def _list_clocks(self) -> AsyncIterator[Companion]:

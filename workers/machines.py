@@ -95,7 +95,7 @@ class MachineFamily(Family):
         return {PROVIDER_NAME: (*verbs, "describe")}
 
     def listings(self) -> Sequence[ProviderListing]:
-        """What exists at the hypervisor."""
+        """Lists what exists at the hypervisor, for the audit."""
         return [HypervisorListing(self.hypervisor, self.retry)]
 
     def companions(self) -> Sequence[CompanionType]:

@@ -96,7 +96,7 @@ class MciFamily(Family):
         }
 
     def listings(self) -> Sequence[ProviderListing]:
-        """VMs, in every place that this worker reaches."""
+        """Lists the VMs in every place that this worker reaches, for the audit."""
         return [self._listing]
 
     async def _list_places(self) -> list[str]:

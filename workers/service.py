@@ -88,7 +88,7 @@ class WorkerService:
         interceptors: Sequence[Interceptor] = (),
         families: Sequence[type[Family]] = FAMILIES,
     ) -> None:
-        self.client = client = access.sign_for_programs(client, settings)
+        self.client = client = access.with_program_signing(client, settings)
         self.settings = settings
         self.connections = load_connections(settings.connections)
         self._no_simulation = settings.simulated == "off"
@@ -126,7 +126,7 @@ class WorkerService:
         self._activities = self._activities_by_queue()
         rows = [row for family in self.families for row in family.companions()]
         self._companions = CompanionReconciler(client, rows, expected_schedules(client, settings.heal_interval))
-        self.inline_work = {which: work for family in self.families for which, work in family.inline_work().items()}
+        self.work_at_begin = {which: work for family in self.families for which, work in family.work_at_begin().items()}
         names = (str(workflow._Definition.must_from_class(each).name) for each in self._workflows)
         self.refusals = RefusalRecorder(self.inventory.record_access_attempt)
         signer = load_signer(settings, client.namespace) if settings.identities else None
@@ -260,7 +260,7 @@ class WorkerService:
             ActionActivities(
                 self.inventory,
                 self.authorizer,
-                self.inline_work,
+                self.work_at_begin,
                 self.connections.real_places(),
                 self._no_simulation,
                 sorted(self.connections.backends),

@@ -27,7 +27,7 @@ BACKEND_FACT = "backend"  # of the platform: what its apps run on
 async def run_apps(
     settings: WorkerSettings, cloudlet: str, backend: BackendName, platform: SimulatedPlatform
 ) -> AsyncIterator[SiteApps | None]:
-    """Supervises the apps of a cloudlet while the block lasts; they stay when it ends. None: they are simulated."""
+    """Supervises a cloudlet's apps while the block lasts; they stay when it ends. Yields None if they are simulated."""
     _refuse_another_backend(platform, backend)
     if backend == SIMULATED:
         yield None

@@ -105,7 +105,7 @@ class SystemFamily(Family):
         return found
 
     def dry_run_checks(self) -> Mapping[tuple[str, str], ExamineRequest]:
-        """Returns the check of a system's backend."""
+        """Returns what a dry run of `system create` checks: that its backend can be used."""
         return {("system", "create"): self._examination.examine_request}
 
     def listings(self) -> Sequence[ProviderListing]:

@@ -18,7 +18,8 @@ FORCE_TIMEOUT = timedelta(seconds=30)  # for the actions below to clean up, afte
 
 
 async def request_admission(request: Request, digest: str) -> Admission:
-    """Asks for admission. Abandons dead lock holders; with force, cancels living ones below the object.
+    """Asks for admission. If locks refuse it, abandons their dead holders; a request that may preempt also cancels the
+    living ones at and below its object.
 
     `digest` is that of the spec as it was requested.
     """
@@ -73,7 +74,7 @@ async def _cancel_actions_below(request: Request, digest: str, admission: Admiss
             cancelled.add(holder.run)
         await workflow.sleep(next(pauses), summary="cancelled actions below are cleaning up")
         admission = await calls.begin_action(request, digest, again=True)
-    measuring.record_wait_time(request, since)
+    measuring.record_preemption_wait(request, since)
     return admission
 
 

@@ -33,7 +33,7 @@ def count_refused_request(request: Request, refusal: Refusal) -> None:
     _log_event("refused", action=request.action, category=refusal.category.value, reason=refusal.message)
 
 
-def record_wait_time(request: Request, since: datetime) -> None:
+def record_preemption_wait(request: Request, since: datetime) -> None:
     """Records how long a forced action waited for the actions below it."""
     _record_time(metrics.LOCK_WAIT, since, {"kind": kind_of(request.path), "action": request.action})
 

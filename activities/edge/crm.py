@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.fence import Fence
 from activities.heartbeat import send_heartbeats
 from activities.signatures import why_unproven
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.edge.messages import (
     ActionReference,
     CrmAddress,
@@ -91,7 +91,7 @@ class EdgeActivities:
         """Sends a CRM the specs of all instances of its cloudlet, so that it can restore lost state."""
         async with self._right_to_send(asked) as prove:
             items = await self._read_all_data(asked.to.cloudlet)
-            pages = wire.split_into_pages(items)
+            pages = messages.split_into_pages(items)
             sending = uuid.uuid4().hex
             for number, page in enumerate(pages, start=1):
                 spec = {"sending": sending, "page": number, "of": len(pages), "instances": page}
@@ -130,7 +130,7 @@ class EdgeActivities:
         """Records ignored messages in the histories of their objects."""
         return await self._inventory.record_ignored_messages(ignored.messages, ignored.at)
 
-    @activity.defn(name=wire.CRM_LATE)
+    @activity.defn(name=messages.CRM_LATE)
     async def record_late_answer(self, late: IgnoredMessages) -> IgnoredMessages:
         """Records an answer that no action awaits, for somebody who may answer for the CRM by hand."""
         await self._inventory.record_ignored_messages(late.messages, late.at)
@@ -162,7 +162,7 @@ class UpdateDeliveryActivities:
         once = f"{info.workflow_run_id}-{info.activity_id}"
         try:
             await self._client.get_workflow_handle(order.workflow).execute_update(
-                wire.HEAR_UPDATE, order.letter, id=once
+                messages.HEAR_UPDATE, order.letter, id=once
             )
         except WorkflowUpdateFailedError as error:
             return format_one_line(error.cause)

@@ -45,7 +45,7 @@ class LateVmSearch:
             except (ProviderError, Superseded, TimeoutError):
                 return living
             seen = list(zip(page, answers, strict=True))
-            living += [_leftover_of(order, facts) for order, facts in seen if _is_living(facts)]
+            living += [_make_leftover(order, facts) for order, facts in seen if _is_living(facts)]
             over = [order for order, facts in seen if not _is_living(facts) and order.since + self._life < at]
             if not dry_run:
                 await self._store.forget_unanswered_orders(over)
@@ -72,7 +72,7 @@ def _is_living(facts: VmFacts | None) -> bool:
     return facts is not None and facts.state is not VmState.TERMINATED
 
 
-def _leftover_of(order: UnansweredOrder, facts: VmFacts | None) -> Leftover:
+def _make_leftover(order: UnansweredOrder, facts: VmFacts | None) -> Leftover:
     assert facts
     path = f"{order.path}:orphan:{facts.cloud_id}"
     return Leftover(path=path, action="create", since=order.since, spec={"place": order.place})

@@ -179,7 +179,7 @@ class BackendActivities:
         order = rollout_order({path: part.spec for path, part in services.items()})
         waiting: set[str] = set()
         seen = {work.path} - services.keys()  # the backend was not asked when there is nothing to start
-        with closing(self._backend.listen_for_changes(work.path)) as listener:
+        with closing(self._backend.subscribe_to_changes(work.path)) as listener:
             while order.is_active():
                 ready = order.get_ready()
                 await self._order_services(work, [services[path] for path in ready], len(ready) < len(services), right)
@@ -225,7 +225,7 @@ class BackendActivities:
         if extra:
             await right.prove()
             await self._backend.remove_services(work.path, work.order_generation(), sorted(keep))
-        with closing(self._backend.listen_for_changes(work.path)) as listener:
+        with closing(self._backend.subscribe_to_changes(work.path)) as listener:
             while extra & {fact.path for fact in await self._backend.describe_services(work.path)}:
                 await listener.wait_for_change()
         await self._apply_moves(work, [removal_done_move(path) for path in leaving])

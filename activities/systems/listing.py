@@ -72,7 +72,7 @@ class ServiceListing(OrphanRemovingListing):
             return False
         generation = SystemWork(path=grant.path, epoch=grant.epoch, backend=backend.name).order_generation()
         await right.prove_then_call(partial(backend.remove_services, grant.path, generation, keep))
-        with closing(backend.listen_for_changes(grant.path)) as listener:
+        with closing(backend.subscribe_to_changes(grant.path)) as listener:
             while extra & {facts.path for facts in await backend.describe_services(grant.path)}:
                 await listener.wait_for_change()
         return True

@@ -8,7 +8,7 @@ from typing import Any
 from domain.aliases import BLAZAR_NUMBER, BLAZAR_UUID
 from domain.kinds import InternalProgram, Kind, Verb, orphan_verb
 from domain.leases import names
-from domain.leases.specs import EventFiring, HostChange, HostSpec, LeaseChange, LeaseSpec, MciReservation
+from domain.leases.specs import EventFiring, HostSpec, HostUpdateSpec, LeaseChange, LeaseSpec, MciReservation
 from domain.leases.tables import EVENT, HOST, LEASE, RESERVATION
 from domain.simulated import is_always_simulated
 
@@ -97,7 +97,9 @@ KINDS: tuple[Kind, ...] = (
                 programs=(InternalProgram.SELF_HEALING,),
             ),
             Verb("recover", names.CHANGE_HOST, "Mark a host as working again; leases that miss one may get it."),
-            Verb("update", names.CHANGE_HOST, "Change properties of a host; leases keep what they have.", HostChange),
+            Verb(
+                "update", names.CHANGE_HOST, "Change properties of a host; leases keep what they have.", HostUpdateSpec
+            ),
             Verb("remove", names.CHANGE_HOST, "Remove a host from its pool; refused while a lease has booked it."),
         ),
         help="Hosts of a pool, which leases book.",

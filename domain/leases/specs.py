@@ -150,7 +150,7 @@ class EventFiring(FrozenModel):
     due: DateText = Field("", description="set by the clock: when the event was due")
 
 
-class HostChange(FrozenModel):
+class HostUpdateSpec(FrozenModel):
     """The spec of `host update`: properties to add or to replace; the others stay."""
 
     labels: LeaseText = Field("", description="properties as words: rack=7,gpu=a100")
@@ -170,7 +170,7 @@ class HostChange(FrozenModel):
         return {**dict(pairs), **self.properties}
 
 
-class HostSpec(HostChange):
+class HostSpec(HostUpdateSpec):
     """The spec of `host add`: sizes and properties of the host."""
 
     vcpus: int = Field(16, ge=1)
@@ -182,7 +182,7 @@ class HostSpec(HostChange):
         sizes: dict[str, PropertyValue] = {"vcpus": self.vcpus, "memory_mb": self.memory_mb, "disk_gb": self.disk_gb}
         return {**self.own_properties(), **sizes}
 
-    def with_updated_properties(self, change: HostChange) -> HostSpec:
+    def with_updated_properties(self, change: HostUpdateSpec) -> HostSpec:
         """Returns the spec of the same host with changed properties; refuses too many."""
         merged = {**self.own_properties(), **change.own_properties()}
         if len(merged) > MAX_PROPERTIES:

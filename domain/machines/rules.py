@@ -177,7 +177,8 @@ def check_machine_for_disk(action: str, machine: str, status: str | None) -> Non
 
 
 def check_still_in_bin(path: str, status: str, kept: Any, number: int) -> None:
-    """Refuses if the object was restored or deleted again since this entry: its retention is not over."""
+    """Refuses unless the object is still in the recycle bin under this number: one that was restored, or deleted again,
+    has its own retention."""
     if status not in BIN_STATUSES or kept != number:
         raise _not_allowed_refusal(
             f"{path} is {status}, not in the recycle bin under number {number}", "nothing needs to be done"

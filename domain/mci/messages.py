@@ -124,7 +124,7 @@ class ConnectionLock:
 
 
 class LeavePlaceResult(StrEnum):
-    """The store's answer when an MCI leaves a place."""
+    """Whether an MCI that leaves a place was the last to use it, so that what is shared there goes too."""
 
     SHARED = "shared"  # other MCIs of the tenant use the place
     LAST = "last"  # no other MCI of the tenant uses it: remove what they shared

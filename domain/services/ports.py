@@ -27,7 +27,7 @@ class ServiceOrder:
     definition: dict[str, Any]
 
 
-class ChangeListener(Protocol):
+class ChangeSubscription(Protocol):
     """Waits for changes of a backend's services."""
 
     async def wait_for_change(self) -> None:
@@ -70,7 +70,7 @@ class Backend(Protocol):
         """A page of the services at and below a path, or of all, in the order of the paths, from after one on."""
         ...
 
-    def listen_for_changes(self, prefix: str) -> ChangeListener:
+    def subscribe_to_changes(self, prefix: str) -> ChangeSubscription:
         """Listens for changes at and below a path from now on."""
         ...
 

@@ -22,7 +22,7 @@ class TearDownSpec(FrozenModel):
 
 
 def is_simulated_backend(spec: Mapping[str, Any], _placement: str) -> bool:
-    """Of a system on the backend `simulated`."""
+    """Tells whether a system's backend is `simulated`, the default."""
     return str(spec.get("backend", SIMULATED)) == SIMULATED
 
 

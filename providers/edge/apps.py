@@ -29,7 +29,7 @@ class SiteApps:
     async def run_app(self, request: CrmRequest) -> dict[str, Any]:
         """Runs an app as its request says, and waits until all instances are healthy. Returns what runs."""
         order = ServiceOrder(request.path, _generation(request), self._definition(request.spec))
-        listener = self._backend.listen_for_changes(order.path)
+        listener = self._backend.subscribe_to_changes(order.path)
         try:
             await self._backend.apply_orders([order])
             while True:
@@ -60,7 +60,7 @@ class SiteApps:
         return {facts.path for facts in await self._backend.describe_services()}
 
     async def _stop(self, path: str, generation: int) -> None:
-        listener = self._backend.listen_for_changes(path)
+        listener = self._backend.subscribe_to_changes(path)
         try:
             await self._backend.remove_services(path, generation)
             while await self._backend.describe_services(path):
@@ -70,7 +70,7 @@ class SiteApps:
 
     async def _wait_until_seen(self, facts: ServiceFacts) -> int:
         """Returns the generation of an app's last order, once its supervisor has seen it."""
-        listener = self._backend.listen_for_changes(facts.path)
+        listener = self._backend.subscribe_to_changes(facts.path)
         try:
             while (last := await self._find(facts.path)) and last.generation < 0:
                 await listener.wait_for_change()

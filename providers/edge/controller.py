@@ -9,7 +9,7 @@ import structlog
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.edge.budgets import READING_TASK_TIMEOUT
 from domain.errors import Refused
 from domain.wire import ACTIONS_QUEUE, companion_id
@@ -30,17 +30,17 @@ class ControllerClient:
         self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet)
 
     async def send_connect(self, message: dict[str, Any]) -> None:
-        """Sends a connect message to the link."""
-        await self._signal_link(wire.CRM_CONNECT, self._sign_message(wire.CRM_CONNECT, self._cloudlet, message))
+        """Tells the cloudlet's link workflow that its CRM has connected; starts the workflow if it does not run."""
+        await self._signal_link(messages.CRM_CONNECT, self._sign_message(messages.CRM_CONNECT, self._cloudlet, message))
 
     async def _signal_link(self, signal: str, message: dict[str, Any]) -> bool:
         """Signals the link, and starts it with the signal if it does not run, so that no message is lost."""
 
         async def start() -> None:
             await self._client.start_workflow(
-                wire.CLOUDLET_LINK,
+                messages.CLOUDLET_LINK,
                 {"cloudlet": self._cloudlet},
-                id=companion_id(self._cloudlet, wire.LINK_ROLE),
+                id=companion_id(self._cloudlet, messages.LINK_ROLE),
                 task_queue=ACTIONS_QUEUE,
                 task_timeout=READING_TASK_TIMEOUT,
                 start_signal=signal,
@@ -52,7 +52,7 @@ class ControllerClient:
 
     async def read_known_notify_id(self) -> int:
         """Returns the highest notify-id that the controller knows; 0 if no CRM is connected."""
-        link = self._client.get_workflow_handle(companion_id(self._cloudlet, wire.LINK_ROLE))
+        link = self._client.get_workflow_handle(companion_id(self._cloudlet, messages.LINK_ROLE))
         try:
             state: dict[str, Any] = await link.query("state", rpc_timeout=None)
             return int(state["notify_id"])
@@ -61,11 +61,11 @@ class ControllerClient:
 
     async def send_answer(self, workflow_id: str, message: dict[str, Any]) -> None:
         """Sends an answer to its action; or to the link, if the action has ended or accepts no more signals."""
-        signed = self._sign_message(wire.CRM_RESPONSE, message.get("path", workflow_id), message)
-        if await self._signal_workflow(workflow_id, wire.CRM_RESPONSE, signed, full=False):
+        signed = self._sign_message(messages.CRM_RESPONSE, message.get("path", workflow_id), message)
+        if await self._signal_workflow(workflow_id, messages.CRM_RESPONSE, signed, full=False):
             return
         told = {"path": workflow_id, **signed}
-        if not await self._signal_link(wire.CRM_RESPONSE, told):
+        if not await self._signal_link(messages.CRM_RESPONSE, told):
             self._log.warning("no workflow received the message", about=told["path"], state=message["state"])
 
     def _sign_message(self, signal: str, path: str, message: dict[str, Any]) -> dict[str, Any]:
@@ -77,11 +77,11 @@ class ControllerClient:
 
     async def send_disconnect(self, notify_id: int) -> None:
         await self.send_signed_disconnect(
-            self._sign_message(wire.CRM_DISCONNECT, self._cloudlet, {"notify_id": notify_id})
+            self._sign_message(messages.CRM_DISCONNECT, self._cloudlet, {"notify_id": notify_id})
         )
 
     async def send_signed_disconnect(self, message: dict[str, Any]) -> None:
-        await self._signal_workflow(companion_id(self._cloudlet, wire.LINK_ROLE), wire.CRM_DISCONNECT, message)
+        await self._signal_workflow(companion_id(self._cloudlet, messages.LINK_ROLE), messages.CRM_DISCONNECT, message)
 
     async def _signal_workflow(self, workflow_id: str, name: str, message: dict[str, Any], full: bool = True) -> bool:
         async def signal() -> None:
@@ -99,9 +99,9 @@ class ControllerClient:
             except RPCError as error:
                 if error.status in _NO_WORKFLOW_CODES:
                     return False
-                if wire.SIGNAL_LIMIT_ERROR in error.message and not full:
+                if messages.SIGNAL_LIMIT_ERROR in error.message and not full:
                     return False
-                if error.status in _FINAL_CODES and wire.SIGNAL_LIMIT_ERROR not in error.message:
+                if error.status in _FINAL_CODES and messages.SIGNAL_LIMIT_ERROR not in error.message:
                     self._log.error("refused", status=error.status.name, why=error.message)
                     return False
             await asyncio.sleep(pause)

@@ -17,7 +17,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.edge.faults import CrmFaultKind
 from domain.edge.messages import CrmRequest, CrmRequests, CrmVerb
 from providers.edge.apps import SiteApps
@@ -78,7 +78,7 @@ class ReferenceCrm:
         assert self._client
         return Worker(
             self._client,
-            task_queue=wire.crm_queue(self._cloudlet, self._version),
+            task_queue=messages.crm_queue(self._cloudlet, self._version),
             activities=[self.crm_requests, self.crm_session],
             build_id="crm",
             graceful_shutdown_timeout=timedelta(0),
@@ -121,7 +121,7 @@ class ReferenceCrm:
             self.notify_id = self._platform.next_notify_id(await self._controller.read_known_notify_id())
             self._acked.clear()
             self._lost.clear()
-            pages = wire.split_into_pages(self._jobs.list_instance_states())
+            pages = messages.split_into_pages(self._jobs.list_instance_states())
             who = {"notify_id": self.notify_id, "version": self._version}
             for number, page in enumerate(pages, start=1):
                 count = {"page": number, "of": len(pages)} if len(pages) > 1 else {}

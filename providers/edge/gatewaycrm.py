@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.edge.messages import CrmOrders, CrmRequests
 from domain.errors import Category, Refused
 from providers.edge.controller import FIRST_PAUSE, LONGEST_PAUSE, ControllerClient
@@ -42,18 +42,18 @@ class GatewayControllerClient(ControllerClient):
         self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet, gateway=url)
 
     async def send_connect(self, message: dict[str, Any]) -> None:
-        await self._post_message(wire.CRM_CONNECT, self._cloudlet, message)
+        await self._post_message(messages.CRM_CONNECT, self._cloudlet, message)
 
     async def send_answer(self, workflow_id: str, message: dict[str, Any]) -> None:
-        await self._post_message(wire.CRM_RESPONSE, workflow_id, message)
+        await self._post_message(messages.CRM_RESPONSE, workflow_id, message)
 
     async def send_disconnect(self, notify_id: int) -> None:
-        await self._post_message(wire.CRM_DISCONNECT, self._cloudlet, {"notify_id": notify_id})
+        await self._post_message(messages.CRM_DISCONNECT, self._cloudlet, {"notify_id": notify_id})
 
     async def read_known_notify_id(self) -> int:
         """Returns the highest notify-id that the controller knows; 0 if no CRM is connected."""
         try:
-            signed = self._sign_message(wire.CRM_POLL, self._cloudlet, {"at": _now()})
+            signed = self._sign_message(messages.CRM_POLL, self._cloudlet, {"at": _now()})
             answer = await self._post("notify-id", signed)
             return int(answer["notify_id"])
         except GatewayUnusable:
@@ -63,7 +63,7 @@ class GatewayControllerClient(ControllerClient):
         """Returns the next orders; raises GatewayUnusable."""
         message = {"version": version, "notify_id": notify_id, "received": received, "at": _now()}
         return CrmOrders.model_validate(
-            await self._post("orders", self._sign_message(wire.CRM_POLL, self._cloudlet, message))
+            await self._post("orders", self._sign_message(messages.CRM_POLL, self._cloudlet, message))
         )
 
     async def _post_message(self, signal: str, to: str, message: dict[str, Any]) -> None:

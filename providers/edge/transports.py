@@ -17,7 +17,7 @@ from temporalio.client import Client
 from temporalio.common import RetryPolicy
 from temporalio.service import RPCError
 
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.edge.messages import CrmAddress, CrmRequest, CrmRequests
 from domain.edge.ports import ProveRight
 from domain.errors import RatchetError, Rejected, Unavailable, UnknownOutcome, format_one_line
@@ -32,8 +32,8 @@ WEBHOOK_TIMEOUT = 8  # seconds; less than a probe has
 
 @dataclass
 class _OutgoingRequests:
-    """A batch of requests for one CRM. `prove` checks that they may still be sent; `sent` ends when they are, or have
-    failed.
+    """A batch of requests for one CRM. `prove` raises if they may no longer be sent; `sent` is done once they are
+    sent, or have failed.
     """
 
     requests: Sequence[CrmRequest]
@@ -68,7 +68,7 @@ class TaskQueueTransport:
         self._senders: dict[str, asyncio.Task[None]] = {}
 
     async def send_requests(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
-        queue = wire.crm_queue(to.cloudlet, to.version)
+        queue = messages.crm_queue(to.cloudlet, to.version)
         letter = _OutgoingRequests(requests, prove)
         self._waiting.setdefault(queue, []).append(letter)
         if queue not in self._senders:
@@ -101,7 +101,7 @@ class TaskQueueTransport:
 
     async def _start_activity(self, queue: str, requests: list[CrmRequest]) -> None:
         await self._client.start_activity(
-            wire.CRM_REQUESTS,
+            messages.CRM_REQUESTS,
             CrmRequests(requests=requests),
             id=f"crm-{uuid.uuid4().hex}",
             task_queue=queue,

@@ -97,7 +97,7 @@ class Supervisor:
     async def list_existing_objects(self, prefix: str, after: str) -> list[ServiceFacts]:
         return await self.ledger.list_existing_objects(prefix, after)
 
-    def listen_for_changes(self, prefix: str) -> _ChangeFeed:
+    def subscribe_to_changes(self, prefix: str) -> _ChangeFeed:
         listening = _ChangeFeed(prefix, self._listeners)
         self._listeners.add(listening)
         return listening

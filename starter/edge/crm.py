@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from domain import registry
-from domain.edge import messages as wire
+from domain.edge import messages as edge_messages
 from domain.edge.faults import CrmFault, CrmFaults
 from domain.edge.messages import MAX_ERROR_LENGTH, CrmResponse, IgnoredMessage, IgnoredMessages
 from domain.edge.policies import cloudlet_of
@@ -200,12 +200,12 @@ async def _sign_message(client: ActionClient, path: str, message: dict[str, Any]
         epoch = {"epoch": view.epoch} if view.target_action != NONE else {}
     except Refused:  # no such object: recorded as ignored
         epoch = {}
-    return own.sign_message(wire.CRM_RESPONSE, path, {**message, **epoch})
+    return own.sign_message(edge_messages.CRM_RESPONSE, path, {**message, **epoch})
 
 
 async def _deliver_answer(client: ActionClient, path: str, message: dict[str, Any]) -> str:
     """Sends the message to the object's action, else to the cloudlet's link; else records it as ignored."""
-    link = companion_id(cloudlet_of(path), wire.LINK_ROLE)
+    link = companion_id(cloudlet_of(path), edge_messages.LINK_ROLE)
     heard = await _signal_workflow(client, path, message)
     if heard is SignalResult.TAKEN:
         return "sent"
@@ -213,7 +213,9 @@ async def _deliver_answer(client: ActionClient, path: str, message: dict[str, An
         ignored = heard is SignalResult.NOBODY and kind_of(path) != CLOUDLET.kind
         return "no action runs there: kept as ignored" if ignored else "sent to its link"
     late = IgnoredMessage(path=path, state=message["state"], reason="no action is running on it")
-    await client.run_query(wire.CRM_LATE, IgnoredMessages(messages=[late], at=datetime.now(UTC)), IgnoredMessages)
+    await client.run_query(
+        edge_messages.CRM_LATE, IgnoredMessages(messages=[late], at=datetime.now(UTC)), IgnoredMessages
+    )
     return "no action runs there: kept as ignored"
 
 
@@ -230,11 +232,11 @@ async def _signal_workflow(client: ActionClient, workflow_id: str, message: dict
 
     CrmResponse.model_validate(message)
     try:
-        await client.client.get_workflow_handle(workflow_id).signal(wire.CRM_RESPONSE, message)
+        await client.client.get_workflow_handle(workflow_id).signal(edge_messages.CRM_RESPONSE, message)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return SignalResult.NOBODY
-        if wire.SIGNAL_LIMIT_ERROR in error.message:
+        if edge_messages.SIGNAL_LIMIT_ERROR in error.message:
             return SignalResult.FULL
         raise
     return SignalResult.TAKEN

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.edge.policies import DemandSignal
 from domain.errors import Category, Refused
 from domain.paths import expand_path, short_path
@@ -47,9 +47,11 @@ async def _send_demand(path: str, message: DemandSignal) -> None:
     from temporalio.service import RPCError, RPCStatusCode
 
     async with open_client() as client:
-        loop = client.client.get_workflow_handle(companion_id(path, wire.LOOP_ROLE))
+        loop = client.client.get_workflow_handle(companion_id(path, messages.LOOP_ROLE))
         try:
-            await loop.signal(wire.DEMAND_SIGNAL, client.message_signer.sign(message, f"{wire.DEMAND_SIGNAL} {path}"))
+            await loop.signal(
+                messages.DEMAND_SIGNAL, client.message_signer.sign(message, f"{messages.DEMAND_SIGNAL} {path}")
+            )
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise

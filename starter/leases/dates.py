@@ -22,5 +22,5 @@ def add_zones_to_spec(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def format_local_date(at: datetime) -> str:
-    """Returns a moment in the local zone, with its offset."""
+    """Formats a time in the local zone, with its offset."""
     return at.astimezone().isoformat(sep=" ", timespec="auto").replace("+00:00", "Z")

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from domain.errors import Category, Refused
 from domain.leases.messages import LeaseGrantDetails
-from domain.leases.specs import HostChange, HostSpec
+from domain.leases.specs import HostSpec, HostUpdateSpec
 from domain.leases.tables import HostStatus, LeaseStatus, ReservationStatus
 from domain.model import BeginRequest, Grant, Outcome
 from domain.paths import name_of, short_path
@@ -37,7 +37,7 @@ def admit_host_action(
             _set_host_working(connection, host, False)  # no new allocations from now on
             return GrantExtras()
         if row.action == "update":
-            assert isinstance(spec, HostChange)
+            assert isinstance(spec, HostUpdateSpec)
             assert object_row
             changed_spec = HostSpec.model_validate(object_row.spec).with_updated_properties(spec)
             _store_properties(connection, host, changed_spec)
@@ -55,7 +55,9 @@ def admit_host_action(
 
 
 def finish_host_action(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
-    """Offers the host to leases only if it is UP; deletes its capacity if it was removed."""
+    """When an action on a host ends: offers the host to leases only if it is UP, deletes its capacity if it was
+    removed, and records which hosts leases have swapped.
+    """
     status = connection.execute(sa.select(objects.c.status).where(objects.c.path == grant.path)).scalar_one_or_none()
     if status is None:
         connection.execute(sa.delete(hosts).where(hosts.c.host == grant.path))

@@ -25,7 +25,7 @@ from temporalio.worker import (
 )
 
 from domain.model import Grant, WorkReport
-from domain.ports import InlineWork
+from domain.ports import WorkAtBegin
 from store.engine import Database
 from workers.service import WorkerService
 from workers.settings import WorkerSettings
@@ -84,11 +84,11 @@ class CrashPoints:
 
         setattr(database, "run_transaction_blocking", watched)  # noqa: B010  a method, as far as mypy knows
 
-    def at_once(self, works: Mapping[tuple[str, str], InlineWork]) -> dict[tuple[str, str], InlineWork]:
+    def at_once(self, works: Mapping[tuple[str, str], WorkAtBegin]) -> dict[tuple[str, str], WorkAtBegin]:
         """Adds points at the start and the end of work in the activity of begin."""
         return {which: self._told(at_once_name(*which), work) for which, work in works.items()}
 
-    def _told(self, name: str, work: InlineWork) -> InlineWork:
+    def _told(self, name: str, work: WorkAtBegin) -> WorkAtBegin:
         async def told(grant: Grant) -> WorkReport | Grant:
             self.reach(f"{name}:start")
             done = await work(grant)
@@ -109,7 +109,7 @@ class CrashingService(WorkerService):
     def __init__(self, client: Client, settings: WorkerSettings) -> None:
         points = CrashPoints(Path(os.environ["CRASH_FILE"]))
         super().__init__(client, settings, interceptors=[Crashing(points)])
-        self.inline_work = points.at_once(self.inline_work)
+        self.work_at_begin = points.at_once(self.work_at_begin)
         points.watch(self.database)
         points.watch(self.cloud_database)
 

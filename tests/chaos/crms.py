@@ -13,7 +13,7 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.edge.faults import CrmFault
 from domain.wire import companion_id
 from providers.edge.controller import ControllerClient
@@ -102,7 +102,7 @@ class Crms:
         for key in mine:
             await self.end(*key)
         for cloudlet in {cloudlet for cloudlet, _ in mine}:
-            link = client.get_workflow_handle(companion_id(cloudlet, wire.LINK_ROLE))
+            link = client.get_workflow_handle(companion_id(cloudlet, messages.LINK_ROLE))
             with suppress(RPCError):  # there never was one
                 await asyncio.wait_for(link.result(), GOODBYE_SECONDS)
 

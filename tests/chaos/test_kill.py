@@ -141,7 +141,7 @@ async def test_a_worker_killed_in_work_that_is_done_at_once_loses_nothing(
 ) -> None:
     """After begin's commit, before and after what is done outside, before and after finish's commit: one step of its
     workflow, which another worker takes again from the start."""
-    assert set(AT_ONCE_IN) == {at_once_name(*which) for which in stack.inline_work}, "tell a story of each"
+    assert set(AT_ONCE_IN) == {at_once_name(*which) for which in stack.work_at_begin}, "tell a story of each"
     number, score = seed(), Score("worker killed in work that is done at once")
     scores.append(score)
     chance, deaths = random.Random(number), list[Death]()

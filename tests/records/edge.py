@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from client.actions import ActionClient
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.wire import companion_id
 from tests.patience import PATIENCE
 from tests.records.recorder import HistoryRecorder
@@ -79,13 +79,15 @@ async def _policy(recorder: HistoryRecorder, edge: Edge) -> None:
     spec = {"auto_scale": {"cloudlet": "berlin", "cluster": "c3", **limits}}
     await edge.user.do(policy, "create", spec=spec)
     await recorder.keep(policy, "policy-created")
-    await edge.client.get_workflow_handle(companion_id(policy, wire.LOOP_ROLE)).signal(wire.DEMAND_SIGNAL, {"cpu": 100})
+    await edge.client.get_workflow_handle(companion_id(policy, messages.LOOP_ROLE)).signal(
+        messages.DEMAND_SIGNAL, {"cpu": 100}
+    )
     async with asyncio.timeout(PATIENCE):
         while (await edge.see(cluster)).spec["nodes"] != 3:
             await asyncio.sleep(0.05)
     await edge.user.do(policy, "delete")
-    await edge.client.get_workflow_handle(companion_id(policy, wire.LOOP_ROLE)).result()
-    await recorder.keep(companion_id(policy, wire.LOOP_ROLE), "policy-followed")
+    await edge.client.get_workflow_handle(companion_id(policy, messages.LOOP_ROLE)).result()
+    await recorder.keep(companion_id(policy, messages.LOOP_ROLE), "policy-followed")
     await edge.user.do(cluster, "delete")
 
 
@@ -109,7 +111,7 @@ async def _cloudlet(recorder: HistoryRecorder, edge: Edge, path: str) -> None:
     await edge.say(path, "Ready", notify_id=second)
     await edge.end(ticket)
     await recorder.keep(path, "upgrade-succeeded")
-    await recorder.keep(companion_id(path, wire.LINK_ROLE), "link")
+    await recorder.keep(companion_id(path, messages.LINK_ROLE), "link")
     await edge.until(path, "Offline")
     await edge.user.do(path, "delete")
     await recorder.keep(path, "cloudlet-deleted")
@@ -133,6 +135,6 @@ async def _guarded(recorder: HistoryRecorder, edge: Edge) -> None:
     await recorder.keep(cluster, "create-proven")
     agent.request_stop()
     await edge.until(path, "Offline")
-    link = companion_id(path, wire.LINK_ROLE)
+    link = companion_id(path, messages.LINK_ROLE)
     await edge.client.get_workflow_handle(link).result()
     await recorder.keep(link, "link-proven")

@@ -12,7 +12,7 @@ from typing import Any
 from temporalio.client import Client
 
 from client.actions import Ticket
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.edge.faults import CrmFault
 from domain.model import HistoryLine, ObjectView, ReadQuery, VerificationReport
 from domain.statetable import NONE, LineEffect
@@ -114,16 +114,16 @@ class Edge:
         """A CRM's answer, sent by hand to the action on the object."""
         current = notify_id if notify_id is not None else await self.notify_id(path.split(":")[3])
         message = {"state": state, "notify_id": current, **more}
-        await self.client.get_workflow_handle(path).signal(wire.CRM_RESPONSE, message)
+        await self.client.get_workflow_handle(path).signal(messages.CRM_RESPONSE, message)
 
     async def connect(self, name: str, message: Any) -> None:
         """A CRM connects, by hand."""
         await self.client.start_workflow(
-            wire.CLOUDLET_LINK,
+            messages.CLOUDLET_LINK,
             {"cloudlet": self.at(name)},
-            id=companion_id(self.at(name), wire.LINK_ROLE),
+            id=companion_id(self.at(name), messages.LINK_ROLE),
             task_queue="actions",
-            start_signal=wire.CRM_CONNECT,
+            start_signal=messages.CRM_CONNECT,
             start_signal_args=[message],
         )
 

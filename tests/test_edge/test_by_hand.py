@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.wire import companion_id
 from starter.command import run_command
 from tests.test_edge.kit import QUICK, Edge, fault
@@ -100,7 +100,7 @@ async def hook(edge: Edge, http: str) -> AsyncIterator[tuple[str, list[dict[str,
 
     async def answer(request: dict[str, Any]) -> None:
         words = {"create": "Ready", "update": "Ready", "delete": "NotPresent", "ack": "Ready"}
-        to = request["reply_to"] or companion_id(request["path"], wire.LINK_ROLE)
+        to = request["reply_to"] or companion_id(request["path"], messages.LINK_ROLE)
         message = {"state": words[request["verb"]], "errors": [], "notify_id": request["notify_id"]}
         url = f"{http}/api/v1/namespaces/default/workflows/{to}/signal/crm_response"
         await shell(["curl", "--fail", "-sS", "-X", "POST", url, "-d", json.dumps({"input": [message]})])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client, WorkflowFailureError
 
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.healing import HealFinding, SweepOptions
 from domain.model import ActionResult
 from domain.wire import companion_id
@@ -91,12 +91,12 @@ async def test_only_the_current_connection_can_take_a_cloudlet_offline(edge: Edg
     await edge.start_crm()
     await edge.until_told(path, "its CRM is gone")
     await edge.until(path, "Ready")
-    link = edge.client.get_workflow_handle(companion_id(path, wire.LINK_ROLE))
-    await link.signal(wire.CRM_DISCONNECT, {"notify_id": old, "reason": "late news"})
-    await link.signal(wire.CRM_DISCONNECT, "goodbye")
+    link = edge.client.get_workflow_handle(companion_id(path, messages.LINK_ROLE))
+    await link.signal(messages.CRM_DISCONNECT, {"notify_id": old, "reason": "late news"})
+    await link.signal(messages.CRM_DISCONNECT, "goodbye")
     await edge.until_told(path, "not understood")
     assert await edge.status(path) == "Ready"
-    await link.signal(wire.CRM_DISCONNECT, {"notify_id": await edge.notify_id(), "reason": "the cable was cut"})
+    await link.signal(messages.CRM_DISCONNECT, {"notify_id": await edge.notify_id(), "reason": "the cable was cut"})
     await edge.until_told(path, "the cable was cut")
     await edge.until(path, "Ready")  # it lives, and introduces itself again
 
@@ -119,7 +119,7 @@ async def test_a_crm_that_lost_its_memory_finds_a_new_notify_id(edge: Edge) -> N
 async def test_a_link_that_is_none_ends_at_once(edge: Edge, cloudlet: str) -> None:
     with pytest.raises(WorkflowFailureError):
         await edge.client.execute_workflow(
-            wire.CLOUDLET_LINK, {"cloudlet": cloudlet}, id=f"{edge.user.ns}-{cloudlet}::link", task_queue="actions"
+            messages.CLOUDLET_LINK, {"cloudlet": cloudlet}, id=f"{edge.user.ns}-{cloudlet}::link", task_queue="actions"
         )
 
 
@@ -225,7 +225,7 @@ async def test_a_network_that_is_cut_and_mended_loses_nothing(edge: Edge, tempor
 
 async def test_a_link_that_was_ended_by_hand_is_named_by_verify_and_started_by_a_sweep(edge: Edge) -> None:
     path = await edge.up()
-    link = companion_id(path, wire.LINK_ROLE)
+    link = companion_id(path, messages.LINK_ROLE)
     await edge.client.get_workflow_handle(link).terminate("somebody's mistake")
     await edge.stop_crm()  # nobody hears that it is gone
     assert await edge.status(path) == "Ready"

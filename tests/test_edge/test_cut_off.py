@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.healing import ANY_ACTION, SweepOptions
 from domain.model import ObjectView
 from domain.wire import companion_id
@@ -95,8 +95,8 @@ async def test_a_crm_of_an_upgrade_that_was_abandoned_is_believed_when_it_serves
     path = await upgrade_terminated(edge)
     await heal(edge)
     new = (await crm(edge, "next"))["notify_id"]
-    link = edge.client.get_workflow_handle(companion_id(path, wire.LINK_ROLE))
-    await link.signal(wire.CRM_RESPONSE, {"path": path, "state": "Ready", "notify_id": new})
+    link = edge.client.get_workflow_handle(companion_id(path, messages.LINK_ROLE))
+    await link.signal(messages.CRM_RESPONSE, {"path": path, "state": "Ready", "notify_id": new})
     await edge.until_told(path, "it serves on; the state stays")
     view = await edge.see(path)
     assert (view.status, view.info["crm"]["notify_id"], "next" in view.info) == ("UpdateError", new, False)
@@ -124,14 +124,14 @@ async def test_a_crm_that_takes_over_while_the_cloudlet_is_repaired_is_brought_u
 
 async def unheard(edge: Edge, path: str) -> None:
     """CRMv2 has said that it is Ready, and the action that it was meant for is dead."""
-    link = edge.client.get_workflow_handle(companion_id(path, wire.LINK_ROLE))
+    link = edge.client.get_workflow_handle(companion_id(path, messages.LINK_ROLE))
     async with asyncio.timeout(PATIENCE):
         while True:
             sent = [
                 event.signal_external_workflow_execution_initiated_event_attributes.signal_name
                 for event in (await link.fetch_history()).events
             ]
-            if wire.CRM_RESPONSE in sent:
+            if messages.CRM_RESPONSE in sent:
                 return
             await asyncio.sleep(0.02)
 

@@ -11,7 +11,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.edge.messages import CrmRequest, CrmVerb
 from domain.model import ActionResult
 from domain.wire import companion_id
@@ -49,7 +49,7 @@ async def test_every_kind_of_nonsense_is_ignored_kept_and_harmless(edge: Edge) -
     await edge.say(path, "Ready", path="org:other:cloudlet:x:cluster:y")
     await edge.say(path, "Ready", path="../../etc/passwd")
     for raw in (None, 17, "Ready", {"state": "Ready"}, {"notify_id": current}, {"state": "Ready", "notify_id": "x"}):
-        await link.signal(wire.CRM_RESPONSE, raw)
+        await link.signal(messages.CRM_RESPONSE, raw)
     await edge.say(path, "Creating", errors=["x" * 1_500_000])  # as much as Temporal takes
     await edge.until(path, "Creating")
     with pytest.raises((RPCError, ApplicationError), match=r"too many|exceeds|larger"):
@@ -87,9 +87,9 @@ async def test_a_late_answer_opens_no_new_run_and_is_kept_as_ignored(edge: Edge,
     with pytest.raises(RPCError) as late:
         await edge.say(ticket.path, "CreateError", errors=["too late"])
     assert late.value.status is RPCStatusCode.NOT_FOUND
-    link = edge.client.get_workflow_handle(companion_id(edge.at("berlin"), wire.LINK_ROLE))
+    link = edge.client.get_workflow_handle(companion_id(edge.at("berlin"), messages.LINK_ROLE))
     message = {"path": ticket.path, "state": "CreateError", "notify_id": await edge.notify_id(), "errors": ["too late"]}
-    await link.signal(wire.CRM_RESPONSE, message)
+    await link.signal(messages.CRM_RESPONSE, message)
     line = await edge.until_told(ticket.path, "no action is running on it")
     assert (line.to, line.actor) == ("CreateError", "CRM")
     assert await edge.status(ticket.path) == before.status
@@ -99,13 +99,13 @@ async def test_a_late_answer_opens_no_new_run_and_is_kept_as_ignored(edge: Edge,
 async def test_an_answer_to_the_link_reaches_the_action_that_awaits_it(edge: Edge) -> None:
     await edge.up()
     ticket = await frozen(edge, "create")
-    link = edge.client.get_workflow_handle(companion_id(edge.at("berlin"), wire.LINK_ROLE))
+    link = edge.client.get_workflow_handle(companion_id(edge.at("berlin"), messages.LINK_ROLE))
     notify_id = await edge.notify_id()
-    await link.signal(wire.CRM_RESPONSE, {"path": ticket.path, "state": "Ready", "notify_id": notify_id})
+    await link.signal(messages.CRM_RESPONSE, {"path": ticket.path, "state": "Ready", "notify_id": notify_id})
     assert (await edge.end(ticket)).status == "Ready"
-    await link.signal(wire.CRM_RESPONSE, {"path": "org:x:cloudlet:y:cluster:z", "state": "Ready", "notify_id": 1})
+    await link.signal(messages.CRM_RESPONSE, {"path": "org:x:cloudlet:y:cluster:z", "state": "Ready", "notify_id": 1})
     await edge.until_told(edge.at("berlin"), "org:x:cloudlet:y:cluster:z is not on this cloudlet")
-    await link.signal(wire.CRM_RESPONSE, "rubbish")
+    await link.signal(messages.CRM_RESPONSE, "rubbish")
     await edge.until_told(edge.at("berlin"), "not understood")
 
 

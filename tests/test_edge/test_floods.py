@@ -12,7 +12,7 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.actions import ActionClient
-from domain.edge import messages as wire
+from domain.edge import messages as edge_messages
 from domain.edge.budgets import HOUR_SECONDS, IGNORED_RECORDED_PER_HOUR, SIGNALS_PER_RUN, IgnoredMessageBudget
 from domain.edge.policies import PolicyState
 from domain.wire import companion_id
@@ -49,7 +49,12 @@ async def test_a_link_outlives_a_flood_and_serves_on(edge: Edge) -> None:
     path = await edge.up()
     current, cluster = await edge.notify_id(), edge.at("berlin", "c1")
     junk: list[Any] = ["junk", {"state": "Ready", "notify_id": 0}, {"no": "state"}]
-    await flooded(edge, companion_id(path, wire.LINK_ROLE), wire.CRM_RESPONSE, [junk[n % 3] for n in range(MANY)])
+    await flooded(
+        edge,
+        companion_id(path, edge_messages.LINK_ROLE),
+        edge_messages.CRM_RESPONSE,
+        [junk[n % 3] for n in range(MANY)],
+    )
     assert (await edge.user.do(cluster, "create", spec={})).status == "Ready"
     await edge.connect("berlin", {"notify_id": current + 1_000})
     async with asyncio.timeout(PATIENCE):
@@ -65,9 +70,9 @@ async def deafened(edge: Edge, workflow_id: str) -> None:
     async def send() -> None:
         while not full.is_set():
             try:
-                await handle.signal(wire.CRM_RESPONSE, "junk")
+                await handle.signal(edge_messages.CRM_RESPONSE, "junk")
             except RPCError as error:
-                if wire.SIGNAL_LIMIT_ERROR in error.message:
+                if edge_messages.SIGNAL_LIMIT_ERROR in error.message:
                     full.set()
                 elif error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
                     raise
@@ -121,21 +126,21 @@ async def test_an_action_lets_in_by_update_only_what_it_has_not_heard_just_now(e
 
     async def hand_in(signal: str, **message: Any) -> str:
         try:
-            await handle.execute_update(wire.HEAR_UPDATE, {"signal": signal, "message": message})
+            await handle.execute_update(edge_messages.HEAR_UPDATE, {"signal": signal, "message": message})
         except WorkflowUpdateFailedError as error:
             return str(error.cause)
         return ""
 
     creating = {"state": "Creating", "notify_id": current}
-    assert await hand_in(wire.CRM_RESPONSE, **creating) == ""
+    assert await hand_in(edge_messages.CRM_RESPONSE, **creating) == ""
     await edge.until(cluster, "Creating")
     for task in range(3):
-        told = await hand_in(wire.CRM_RESPONSE, **creating, progress={"task": task, "of": 3})
+        told = await hand_in(edge_messages.CRM_RESPONSE, **creating, progress={"task": task, "of": 3})
         assert "it was said within the last 10 s" in told
-    assert "not understood" in await hand_in(wire.CRM_RESPONSE, state=1)
-    assert "not understood" in await hand_in(wire.RECONNECTED)
-    assert "no action hears 'demand'" in await hand_in(wire.DEMAND_SIGNAL, cpu=100)
-    assert await hand_in(wire.CRM_RESPONSE, state="Ready", notify_id=current) == ""
+    assert "not understood" in await hand_in(edge_messages.CRM_RESPONSE, state=1)
+    assert "not understood" in await hand_in(edge_messages.RECONNECTED)
+    assert "no action hears 'demand'" in await hand_in(edge_messages.DEMAND_SIGNAL, cpu=100)
+    assert await hand_in(edge_messages.CRM_RESPONSE, state="Ready", notify_id=current) == ""
     assert (await edge.end(ticket)).status == "Ready"
 
 
@@ -144,10 +149,12 @@ async def test_a_policy_outlives_a_flood_and_still_hears(edge: Edge) -> None:
     sites = [{"cloudlet": "berlin", "cluster": "c1"}]
     rule = {"app": "shop", "cloudlets": sites, "interval": 3_600, "deploy_client_count": 5}
     await edge.user.do(path, "create", spec={"auto_provision": rule})
-    loop = companion_id(path, wire.LOOP_ROLE)
+    loop = companion_id(path, edge_messages.LOOP_ROLE)
     first = (await edge.client.get_workflow_handle(loop).describe()).run_id
-    await flooded(edge, loop, wire.DEMAND_SIGNAL, ["junk"] * SOME)
-    await edge.client.get_workflow_handle(loop).signal(wire.DEMAND_SIGNAL, {"cloudlet": "berlin", "clients": 3})
+    await flooded(edge, loop, edge_messages.DEMAND_SIGNAL, ["junk"] * SOME)
+    await edge.client.get_workflow_handle(loop).signal(
+        edge_messages.DEMAND_SIGNAL, {"cloudlet": "berlin", "clients": 3}
+    )
     async with asyncio.timeout(PATIENCE):
         while True:  # what came before is read first
             memory: PolicyState = await edge.client.get_workflow_handle(loop).query("memory", result_type=PolicyState)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.healing import HealFinding, SweepOptions
 from domain.wire import companion_id
 from starter.command import run_command
@@ -27,8 +27,8 @@ def policy_of(edge: Edge, name: str = "follow") -> str:
 
 
 async def told(edge: Edge, message: Any, name: str = "follow") -> None:
-    loop = edge.client.get_workflow_handle(companion_id(policy_of(edge, name), wire.LOOP_ROLE))
-    await loop.signal(wire.DEMAND_SIGNAL, message)
+    loop = edge.client.get_workflow_handle(companion_id(policy_of(edge, name), messages.LOOP_ROLE))
+    await loop.signal(messages.DEMAND_SIGNAL, message)
 
 
 async def reported(edge: Edge, clients: dict[str, int]) -> None:
@@ -131,7 +131,7 @@ async def test_a_loop_that_was_ended_by_hand_is_named_by_verify_and_started_by_a
     path, app = policy_of(edge), edge.at("berlin", "c1", "shop")
     rule = {"app": "shop", "cloudlets": SITES, "interval": 0.3, "min_active": 0, "max": 1, "deploy_client_count": 10}
     await edge.user.do(path, "create", spec={"auto_provision": rule})
-    loop = companion_id(path, wire.LOOP_ROLE)
+    loop = companion_id(path, messages.LOOP_ROLE)
     await edge.client.get_workflow_handle(loop).terminate("somebody's mistake")
     assert [promise.split()[:2] for promise in await edge.broken_promises()] == [["I12", f"{path}:"]]
     report = await edge.user.asking.run_sweep(SweepOptions())
@@ -156,7 +156,7 @@ async def test_whoever_says_that_a_policy_has_changed_neither_ends_nor_changes_i
     path, app = policy_of(edge), edge.at("berlin", "c1", "shop")
     rule = {"app": "shop", "cloudlets": SITES, "interval": 2, "min_active": 0, "max": 1, "deploy_client_count": 10}
     await edge.user.do(path, "create", spec={"auto_provision": rule})
-    loop = edge.client.get_workflow_handle(companion_id(path, wire.LOOP_ROLE))
+    loop = edge.client.get_workflow_handle(companion_id(path, messages.LOOP_ROLE))
     run = (await loop.describe()).run_id
     other = {"auto_provision": {**rule, "app": "other", "min_active": 1}}
     words: list[list[Any]] = [[], ["junk"], [None], [{}], [{"spec": None}], [{"spec": other}], [1, 2]]
@@ -164,7 +164,7 @@ async def test_whoever_says_that_a_policy_has_changed_neither_ends_nor_changes_i
     async def forge() -> None:
         while True:
             for args in words:
-                await loop.signal(wire.POLICY_CHANGED, args=args)
+                await loop.signal(messages.POLICY_CHANGED, args=args)
             await asyncio.sleep(0.3)
 
     forging = asyncio.create_task(forge())

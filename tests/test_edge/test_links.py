@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.edge.messages import CrmRequest, CrmRequests, CrmVerb, split_into_pages
 from domain.wire import companion_id
 from tests.patience import PATIENCE
@@ -85,11 +85,11 @@ async def test_an_answer_that_comes_too_late_is_kept_by_the_link_even_if_none_ru
     current = await edge.notify_id()
     for number, state in enumerate(("Creating", "Updating"), start=1):
         await edge.client.start_workflow(
-            wire.CLOUDLET_LINK,
+            messages.CLOUDLET_LINK,
             {"cloudlet": path},
-            id=companion_id(path, wire.LINK_ROLE),
+            id=companion_id(path, messages.LINK_ROLE),
             task_queue="actions",
-            start_signal=wire.CRM_RESPONSE,
+            start_signal=messages.CRM_RESPONSE,
             start_signal_args=[{"path": cluster, "state": state, "notify_id": current}],
         )
         async with asyncio.timeout(PATIENCE):
@@ -98,7 +98,7 @@ async def test_an_answer_that_comes_too_late_is_kept_by_the_link_even_if_none_ru
         if edge.crms:
             await edge.stop_crm()
             await edge.until(path, "Offline")
-            await edge.client.get_workflow_handle(companion_id(path, wire.LINK_ROLE)).result()
+            await edge.client.get_workflow_handle(companion_id(path, messages.LINK_ROLE)).result()
     kept = [line.to for line in await edge.user.history(cluster) if "no action is running on it" in line.message]
     assert sorted(kept) == ["Creating", "Updating"]
 
@@ -109,7 +109,7 @@ async def test_an_answer_sent_to_the_link_reaches_the_action_that_awaits_it(edge
     ticket = await edge.begun(cluster, "create", spec={})
     await edge.until(cluster, "CreateRequested")
     message = {"path": cluster, "state": "Ready", "notify_id": await edge.notify_id()}
-    await edge.client.get_workflow_handle(companion_id(path, wire.LINK_ROLE)).signal(wire.CRM_RESPONSE, message)
+    await edge.client.get_workflow_handle(companion_id(path, messages.LINK_ROLE)).signal(messages.CRM_RESPONSE, message)
     assert (await edge.end(ticket)).status == "Ready"
 
 
@@ -155,17 +155,17 @@ async def test_a_webhook_crm_that_dies_is_noticed_and_one_that_answers_again_is_
 async def test_a_link_that_begins_anew_keeps_its_crm_and_its_unread_messages(edge: Edge) -> None:
     path = await edge.up()
     current = await edge.notify_id()
-    link = companion_id(path, wire.LINK_ROLE)
+    link = companion_id(path, messages.LINK_ROLE)
     first = (await edge.client.get_workflow_handle(link).describe()).run_id
     handle = edge.client.get_workflow_handle(link)
     gate = asyncio.Semaphore(50)
 
     async def junk(number: int) -> None:
         async with gate:
-            await handle.signal(wire.CRM_RESPONSE, f"junk {number % 7}")
+            await handle.signal(messages.CRM_RESPONSE, f"junk {number % 7}")
 
     await asyncio.gather(*(junk(number) for number in range(1_100)))
-    await handle.signal(wire.CRM_RESPONSE, {"state": "Offline", "notify_id": 77})
+    await handle.signal(messages.CRM_RESPONSE, {"state": "Offline", "notify_id": 77})
     await edge.until_told(path, "more messages changed nothing")
     async with asyncio.timeout(PATIENCE):
         while (await handle.describe()).run_id == first:

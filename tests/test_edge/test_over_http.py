@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.statetable import LineEffect
 from gateway.app import build_gateway_app
 from gateway.context import Gateway
@@ -69,7 +69,7 @@ async def create_cloudlet(edge: Edge, name: str = "berlin") -> str:
 
 def signed_poll(token: CrmToken, cloudlet: str, at: int | None = None) -> dict[str, Any]:
     message = {"version": "v9", "notify_id": 1, "received": 0, "at": at or time.time_ns() // 1_000}
-    return token.sign_message(wire.CRM_POLL, cloudlet, message)
+    return token.sign_message(messages.CRM_POLL, cloudlet, message)
 
 
 async def test_a_crm_works_over_http_also_after_its_gateway_was_restarted(
@@ -146,7 +146,7 @@ async def test_only_the_cloudlets_own_token_opens_the_door_and_nothing_else(edge
         assert await code(f"{berlin}/orders", signed_poll(own, berlin, 1)) == 422, "an old one"
         assert await code(f"{edge.at('none')}/orders", unsigned) == 404
         assert await code(f"{edge.user.mci()}/orders", unsigned) == 404
-        foreign = own.sign_message(wire.CRM_RESPONSE, munich, answer)
+        foreign = own.sign_message(messages.CRM_RESPONSE, munich, answer)
         assert await code(f"{berlin}/messages/crm_response", {"to": munich, "message": foreign}) == 401
         assert await code(f"{munich}/messages/crm_response", {"to": munich, "message": foreign}) == 401
         assert await code(f"{berlin}/messages/continue", {"to": berlin, "message": answer}) == 422
@@ -161,7 +161,7 @@ async def test_an_answer_that_comes_twice_or_late_is_recorded_and_changes_nothin
         await edge.user.do(cluster, "create", spec={"nodes": 1})
         before = await edge.user.see(cluster)
         late = {"state": "CreateError", "errors": ["too late"], "notify_id": crm.notify_id, "epoch": before.epoch}
-        signed = edge.token().sign_message(wire.CRM_RESPONSE, cluster, late)
+        signed = edge.token().sign_message(messages.CRM_RESPONSE, cluster, late)
         for _ in range(2):
             sent = await http.post(f"/v1/crm/{berlin}/messages/crm_response", json={"to": cluster, "message": signed})
             assert sent.status_code == 202, sent.text

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from activities.signatures import NO_PROOF_MESSAGE, WRONG_PROOF_MESSAGE, why_unproven
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.edge.messages import CrmAddress, Reconnected, ReportedInstance
 from domain.edge.proofs import text_to_sign
 from domain.errors import Refused
@@ -44,31 +44,34 @@ def _missing(_own: CrmToken, _other: CrmToken, _path: str, message: Message) -> 
 
 
 def _wrong(_own: CrmToken, other: CrmToken, path: str, message: Message) -> Message:
-    return other.sign_message(wire.CRM_RESPONSE, path, message)
+    return other.sign_message(messages.CRM_RESPONSE, path, message)
 
 
 def _of_another_object(own: CrmToken, _other: CrmToken, path: str, message: Message) -> Message:
-    return own.sign_message(wire.CRM_RESPONSE, f"{path}x", message)
+    return own.sign_message(messages.CRM_RESPONSE, f"{path}x", message)
 
 
 def _of_another_signal(own: CrmToken, _other: CrmToken, path: str, message: Message) -> Message:
-    return own.sign_message(wire.CRM_CONNECT, path, message)
+    return own.sign_message(messages.CRM_CONNECT, path, message)
 
 
 def _altered(own: CrmToken, _other: CrmToken, path: str, message: Message) -> Message:
-    return {**own.sign_message(wire.CRM_RESPONSE, path, {**message, "state": "Creating"}), "state": message["state"]}
+    return {
+        **own.sign_message(messages.CRM_RESPONSE, path, {**message, "state": "Creating"}),
+        "state": message["state"],
+    }
 
 
 def _with_more(own: CrmToken, _other: CrmToken, path: str, message: Message) -> Message:
-    return {**own.sign_message(wire.CRM_RESPONSE, path, message), "runtime": {"endpoint": "evil.example"}}
+    return {**own.sign_message(messages.CRM_RESPONSE, path, message), "runtime": {"endpoint": "evil.example"}}
 
 
 def _of_an_earlier_action(own: CrmToken, _other: CrmToken, path: str, message: Message) -> Message:
-    return own.sign_message(wire.CRM_RESPONSE, path, {**message, "epoch": message["epoch"] - 1})
+    return own.sign_message(messages.CRM_RESPONSE, path, {**message, "epoch": message["epoch"] - 1})
 
 
 def _unasked(own: CrmToken, _other: CrmToken, path: str, message: Message) -> Message:
-    return own.sign_message(wire.CRM_RESPONSE, path, {key: each for key, each in message.items() if key != "epoch"})
+    return own.sign_message(messages.CRM_RESPONSE, path, {key: each for key, each in message.items() if key != "epoch"})
 
 
 def _no_base64(own: CrmToken, _other: CrmToken, path: str, message: Message) -> Message:
@@ -98,14 +101,14 @@ async def test_an_action_hears_only_what_is_proven(edge: Edge, tmp_path: Path) -
     message = {"state": "Ready", "errors": [], "notify_id": notify_id, "epoch": view.epoch}
     handle = edge.client.get_workflow_handle(path)
     for number, (forge, why) in enumerate(FORGERIES, start=1):
-        await handle.signal(wire.CRM_RESPONSE, forge(edge.token(), other, path, message))
+        await handle.signal(messages.CRM_RESPONSE, forge(edge.token(), other, path, message))
         async with asyncio.timeout(PATIENCE):
             while len(told := await edge.ignored(path)) < number:
                 await asyncio.sleep(0.02)
         assert why in told[-1], forge.__name__
         assert await edge.status(path) == "CreateRequested"
-    signed = edge.token().sign_message(wire.CRM_RESPONSE, path, message)
-    await handle.signal(wire.CRM_RESPONSE, signed)
+    signed = edge.token().sign_message(messages.CRM_RESPONSE, path, message)
+    await handle.signal(messages.CRM_RESPONSE, signed)
     assert (await edge.end(ticket)).status == "Ready"
     assert "PRIVATE" not in (await handle.fetch_history()).to_json()
 
@@ -122,7 +125,7 @@ async def test_an_answer_of_one_action_does_not_end_the_next_one(edge: Edge) -> 
     assert genuine["proof"]
     edge.set_faults(fault("silent"))
     ticket = await edge.begun(path, "update", spec={"nodes": 2})
-    await edge.client.get_workflow_handle(path).signal(wire.CRM_RESPONSE, genuine)
+    await edge.client.get_workflow_handle(path).signal(messages.CRM_RESPONSE, genuine)
     await edge.until_told(path, "it answers the request with epoch")
     assert await edge.status(path) == "UpdateRequested"
     edge.set_faults()
@@ -140,7 +143,7 @@ async def test_nobody_can_pretend_that_the_crm_is_back(edge: Edge) -> None:
     for forged in (notify_id, notify_id + 1):
         address = CrmAddress(cloudlet=cloudlet, version="v1", notify_id=forged)
         news = Reconnected(address=address, reported={path: ReportedInstance(state="Ready")})
-        await edge.client.get_workflow_handle(path).signal(wire.RECONNECTED, news)
+        await edge.client.get_workflow_handle(path).signal(messages.RECONNECTED, news)
     await edge.until_told(path, f"there is no connection with notify-id {notify_id + 1}")
     assert await edge.status(path) == "CreateRequested"
     await edge.stop_crm()
@@ -154,14 +157,16 @@ async def test_a_connection_and_a_goodbye_are_proven_too(edge: Edge, tmp_path: P
     cloudlet, other = await guarded(edge), CrmToken(tmp_path / "other")
     other.create_token()
     notify_id = await edge.notify_id()
-    link = edge.client.get_workflow_handle(companion_id(cloudlet, wire.LINK_ROLE))
+    link = edge.client.get_workflow_handle(companion_id(cloudlet, messages.LINK_ROLE))
     connect = {"notify_id": notify_id + 5, "version": "v1", "instances": {}}
-    signed = connect if forge is _missing else other.sign_message(wire.CRM_CONNECT, cloudlet, connect)
+    signed = connect if forge is _missing else other.sign_message(messages.CRM_CONNECT, cloudlet, connect)
     await edge.connect("berlin", signed)
     why = NO_PROOF_MESSAGE if forge is _missing else WRONG_PROOF_MESSAGE
     assert (await edge.until_told(cloudlet, why)).to == "Init"
-    await link.signal(wire.CRM_DISCONNECT, forge(edge.token(), other, cloudlet, {"notify_id": notify_id}))
-    await link.signal(wire.CRM_RESPONSE, forge(edge.token(), other, cloudlet, {"state": "X", "notify_id": notify_id}))
+    await link.signal(messages.CRM_DISCONNECT, forge(edge.token(), other, cloudlet, {"notify_id": notify_id}))
+    await link.signal(
+        messages.CRM_RESPONSE, forge(edge.token(), other, cloudlet, {"state": "X", "notify_id": notify_id})
+    )
     async with asyncio.timeout(PATIENCE):
         while len([each for each in await edge.ignored(cloudlet) if why in each]) < 3:
             await asyncio.sleep(0.02)
@@ -279,7 +284,7 @@ def test_openssl_makes_tokens_and_proofs_as_well(tmp_path: Path) -> None:
     token.file.chmod(0o600)
     message = {"state": "Ready", "notify_id": 7, "epoch": 41, "errors": []}
     text = 'crm_response\norg:acme:cloudlet:berlin\n{"epoch":41,"notify_id":7,"state":"Ready"}'
-    assert text_to_sign(wire.CRM_RESPONSE, "org:acme:cloudlet:berlin", message) == text
+    assert text_to_sign(messages.CRM_RESPONSE, "org:acme:cloudlet:berlin", message) == text
     said.write_text(text)
     sign = ["openssl", "pkeyutl", "-sign", "-inkey", str(token.file), "-rawin", "-in", str(said)]
     proof = base64.b64encode(subprocess.run(sign, check=True, capture_output=True).stdout).decode()

@@ -14,7 +14,7 @@ from activities.retry import ProviderRetry
 from domain.leases.dates import format_date
 from domain.leases.messages import DesiredHolding
 from domain.model import ActionResult, Admission, BeginRequest, Request
-from domain.ports import InlineWork
+from domain.ports import WorkAtBegin
 from store.leases import SqlLeaseSchedule
 from tests.environment import activity_environment
 from tests.test_leases.tenant import Tenant
@@ -59,7 +59,7 @@ class Desk:
             ProviderRetry(total_seconds=1),
             _no_host_fails,
         )
-        work: dict[tuple[str, str], InlineWork] = {
+        work: dict[tuple[str, str], WorkAtBegin] = {
             ("lease", "start"): hands.try_start_inline,
             ("lease", "end"): hands.try_end_inline,
         }

@@ -62,7 +62,7 @@ def constants() -> Iterator[tuple[str, sa.Executable]]:
             for name, value in vars(importlib.import_module(module.name)).items():
                 if isinstance(value, ObjectSet):
                     where = f"{module.name.removeprefix('store.').replace('.', '/')}.py {name}"
-                    yield from ((where, each) for each in (value.update_rows, value.delete_rows))
+                    yield from ((where, each) for each in (value.update_statement, value.delete_statement))
                     yield from (
                         (where, each) for each in (value.insert_lines_before_move, value.insert_lines_after_move)
                     )

@@ -55,7 +55,7 @@ def living(folder: Path) -> list[str]:
 
 async def message_of(supervisor: Supervisor, words: str) -> str:
     """What the backend says of the service, once these words are in it."""
-    listener = supervisor.listen_for_changes("system:s")
+    listener = supervisor.subscribe_to_changes("system:s")
     async with asyncio.timeout(PATIENCE):
         while True:
             facts = await supervisor.describe_services("system:s")

@@ -59,7 +59,7 @@ async def probe(runner: InstanceRunner, unit: SupervisedInstance, well: bool) ->
 
 
 async def until(supervisor: Supervisor, wanted: int, generation: int) -> None:
-    listener = supervisor.listen_for_changes("system:s")
+    listener = supervisor.subscribe_to_changes("system:s")
     while True:
         facts = await supervisor.describe_services("system:s")
         if len(facts) == wanted and all(fact.is_rolled_out(generation) for fact in facts):

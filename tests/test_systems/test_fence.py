@@ -15,7 +15,7 @@ from activities.fence import Fence
 from activities.systems.backend import BackendActivities
 from domain.errors import Superseded
 from domain.model import Grant
-from domain.services.ports import Backend, ChangeListener, InstanceLog, ServiceOrder
+from domain.services.ports import Backend, ChangeSubscription, InstanceLog, ServiceOrder
 from domain.services.rollout import ServiceFacts
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
 from providers.services.confinement import ProcessRules
@@ -70,8 +70,8 @@ class Held:
     async def read_logs(self, path: str, lines: int) -> list[InstanceLog]:
         return await self.backend.read_logs(path, lines)
 
-    def listen_for_changes(self, prefix: str) -> ChangeListener:
-        return self.backend.listen_for_changes(prefix)
+    def subscribe_to_changes(self, prefix: str) -> ChangeSubscription:
+        return self.backend.subscribe_to_changes(prefix)
 
 
 async def _heard() -> bool:

@@ -278,7 +278,7 @@ async def test_an_instance_gets_a_bounded_environment_no_shell_and_its_limits(
 async def test_crashes_are_told_and_answered_with_ever_longer_pauses(tmp_path: Path) -> None:
     async with keeping(tmp_path) as supervisor:
         await supervisor.apply_orders([ServiceOrder("system:s:job", 1, {"command": ["sh", "-c", "exit 3"]})])
-        listener = supervisor.listen_for_changes("system:s")
+        listener = supervisor.subscribe_to_changes("system:s")
         async with asyncio.timeout(PATIENCE):
             while not (facts := await supervisor.describe_services("system:s")) or not facts[0].is_failing():
                 await listener.wait_for_change()

@@ -11,7 +11,7 @@ from temporalio.exceptions import ActivityError
 with workflow.unsafe.imports_passed_through():
     from activities.edge.crm import EdgeActivities, UpdateDeliveryActivities
     from activities.retry import ONCE
-    from domain.edge import messages as wire
+    from domain.edge import messages as edge_messages
     from domain.edge.messages import (
         CrmAddress,
         CrmConnect,
@@ -99,20 +99,24 @@ async def report_crm_connection(cloudlet: str, pages: list[CrmConnect], kept: bo
     """Reports a CRM's connection to the inventory, which accepts or refuses it."""
     instances = {path: seen for page in pages for path, seen in page.instances.items()}
     said = pages[0].model_copy(update={"instances": {}})
-    fact = ConnectReport(said=said, instances=instances, **_report_fields(wire.CRM_CONNECT, cloudlet, kept, *pages))
+    fact = ConnectReport(
+        said=said, instances=instances, **_report_fields(edge_messages.CRM_CONNECT, cloudlet, kept, *pages)
+    )
     return await run_local_activity(EdgeActivities.accept_crm_connection, fact)
 
 
 async def report_crm_answer(cloudlet: str, said: CrmResponse, kept: bool = True) -> AnswerResult:
     """Reports a CRM's message about its cloudlet to the inventory, which applies it or names the owning action."""
-    fact = AnswerReport(said=said, **_report_fields(wire.CRM_RESPONSE, cloudlet, kept, said))
+    fact = AnswerReport(said=said, **_report_fields(edge_messages.CRM_RESPONSE, cloudlet, kept, said))
     return await run_local_activity(EdgeActivities.record_crm_answer, fact)
 
 
 async def report_crm_disconnect(cloudlet: str, said: CrmDisconnect, kept: bool = True) -> AnswerResult:
     """Reports a lost connection. A CRM's own disconnect has a raw message; a loss that the link noticed has none."""
     fact = DisconnectReport(
-        said=said, noticed=not said.fields_as_received, **_report_fields(wire.CRM_DISCONNECT, cloudlet, kept, said)
+        said=said,
+        noticed=not said.fields_as_received,
+        **_report_fields(edge_messages.CRM_DISCONNECT, cloudlet, kept, said),
     )
     return await run_local_activity(EdgeActivities.record_crm_disconnect, fact)
 

@@ -10,7 +10,7 @@ from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from activities.edge.crm import EdgeActivities
-    from domain.edge import messages as wire
+    from domain.edge import messages
     from domain.edge.interpretation import CrmInterpreter, MessageEffect
     from domain.edge.messages import (
         ConnectionLost,
@@ -71,9 +71,9 @@ class CloudletAction(CrmInboxAction):
 
     async def forward_to_link(self, said: CrmResponse) -> bool:
         """Forwards an answer to the link: it returns the answer while the action runs, and applies it afterwards."""
-        link = workflow.get_external_workflow_handle(companion_id(workflow.info().workflow_id, wire.LINK_ROLE))
+        link = workflow.get_external_workflow_handle(companion_id(workflow.info().workflow_id, messages.LINK_ROLE))
         try:
-            await link.signal(wire.CRM_RESPONSE, said.fields_as_received or said)
+            await link.signal(messages.CRM_RESPONSE, said.fields_as_received or said)
         except FailureError:
             return False
         return True
@@ -107,7 +107,7 @@ def make_undo_upgrade_request(grant: Grant, to: CrmAddress, version: str) -> Crm
     return make_cloudlet_request(grant, to, CrmVerb.UPGRADE, version=version).model_copy(update={"undo": True})
 
 
-@action_workflow(wire.BRING_UP_CLOUDLET)
+@action_workflow(messages.BRING_UP_CLOUDLET)
 class BringUpCloudlet(CloudletAction):
     """Creates or repairs a cloudlet: its CRM connects, is acknowledged, gathers its instances, and is Ready."""
 
@@ -160,7 +160,7 @@ class BringUpCloudlet(CloudletAction):
         return False
 
 
-@action_workflow(wire.MAINTAIN_CLOUDLET)
+@action_workflow(messages.MAINTAIN_CLOUDLET)
 class MaintainCloudlet(CloudletAction):
     """Begins maintenance, creating the apps elsewhere first if requested; or ends it."""
 
@@ -203,7 +203,7 @@ class MaintainCloudlet(CloudletAction):
         return ""
 
 
-@action_workflow(wire.REKEY_CLOUDLET)
+@action_workflow(messages.REKEY_CLOUDLET)
 class RekeyCloudlet(CloudletAction):
     """Replaces the CRM's public key: the connected CRM has to reconnect, and prove itself with the new token."""
 
@@ -225,7 +225,7 @@ class RekeyCloudlet(CloudletAction):
             workflow.logger.warning("its CRM could not be told: %s", error)
 
 
-@action_workflow(wire.DELETE_CLOUDLET)
+@action_workflow(messages.DELETE_CLOUDLET)
 class DeleteCloudlet(CloudletAction):
     """Asks the CRM to shut down, then removes the cloudlet."""
 

@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.signatures import why_unproven
-    from domain.edge import messages as wire
+    from domain.edge import messages
     from domain.edge.budgets import REPEAT_ACCEPTED_AFTER
     from domain.edge.messages import (
         ConnectionLost,
@@ -45,8 +45,8 @@ UNHEARD_ERROR_TYPE = "Unheard"
 
 
 _NEWS_TYPE_OF_SIGNAL: dict[str, type[FrozenModel]] = {
-    wire.RECONNECTED: Reconnected,
-    wire.CONNECTION_LOST: ConnectionLost,
+    messages.RECONNECTED: Reconnected,
+    messages.CONNECTION_LOST: ConnectionLost,
 }
 
 
@@ -87,7 +87,7 @@ class CrmInboxAction(ActionWorkflow):
         finally:
             await self.close_inbox()
 
-    @workflow.signal(name=wire.CRM_RESPONSE, description="A CRM's answer: state, errors, notify_id, progress.")
+    @workflow.signal(name=messages.CRM_RESPONSE, description="A CRM's answer: state, errors, notify_id, progress.")
     async def crm_response(self, raw: Any = None) -> None:
         message = parse_message(CrmResponse, raw)
         own = workflow.info().workflow_id
@@ -102,7 +102,7 @@ class CrmInboxAction(ActionWorkflow):
         else:
             self.unread_messages(path).append(message)
 
-    @workflow.signal(name=wire.RECONNECTED, description="The CRM has connected again, with a new notify-id.")
+    @workflow.signal(name=messages.RECONNECTED, description="The CRM has connected again, with a new notify-id.")
     async def reconnected(self, told: Reconnected) -> None:
         if not self._key:
             self._deliver_reconnection(told)
@@ -121,18 +121,18 @@ class CrmInboxAction(ActionWorkflow):
             box = self.unread_messages(path)
             (box.appendleft if first else box.append)(news)
 
-    @workflow.signal(name=wire.CONNECTION_LOST, description="A CRM's connection is gone.")
+    @workflow.signal(name=messages.CONNECTION_LOST, description="A CRM's connection is gone.")
     def connection_lost(self, news: ConnectionLost) -> None:
         self.unread_messages(workflow.info().workflow_id).append(news)
 
     @workflow.update(
-        name=wire.HEAR_UPDATE, description="A message of the link, when this run may hear no more signals."
+        name=messages.HEAR_UPDATE, description="A message of the link, when this run may hear no more signals."
     )
     async def hear(self, letter: ReceivedSignal) -> None:
         self._handed_in[_content_of_signal(letter)] = workflow.now()
-        if letter.signal == wire.CRM_RESPONSE:
+        if letter.signal == messages.CRM_RESPONSE:
             await self.crm_response(letter.message)
-        elif letter.signal == wire.RECONNECTED:
+        elif letter.signal == messages.RECONNECTED:
             await self.reconnected(Reconnected.model_validate(letter.message))
         else:
             self.connection_lost(ConnectionLost.model_validate(letter.message))
@@ -150,7 +150,7 @@ class CrmInboxAction(ActionWorkflow):
         last = self._handed_in.get(_content_of_signal(letter))
         if last and (workflow.now() - last).total_seconds() < REPEAT_ACCEPTED_AFTER:
             return f"it was said within the last {REPEAT_ACCEPTED_AFTER:g} s"
-        if letter.signal == wire.CRM_RESPONSE:
+        if letter.signal == messages.CRM_RESPONSE:
             message = parse_message(CrmResponse, letter.message)
             return (
                 message
@@ -194,7 +194,7 @@ class CrmInboxAction(ActionWorkflow):
         if not self._key:
             return ""
         if why := why_unproven(
-            self._key, text_to_sign(wire.CRM_RESPONSE, path, message.fields_as_received), message.proof
+            self._key, text_to_sign(messages.CRM_RESPONSE, path, message.fields_as_received), message.proof
         ):
             return why
         if message.epoch == self._epoch or (self._unasked and not message.epoch):

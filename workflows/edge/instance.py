@@ -10,7 +10,7 @@ import asyncio
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from domain.edge import messages as wire
+    from domain.edge import messages
     from domain.edge.messages import CrmProgress, CrmResponse, CrmVerb, join_errors
     from domain.edge.reports import InstanceGrantDetails
     from domain.edge.tables import ERROR_STATUS_OF, CrmActor, S
@@ -37,7 +37,7 @@ _UNDO_OF_VERB = {
 MISSING_MESSAGE = "its cloudlet does not have it: missing; recreate it or delete it"
 
 
-@action_workflow(wire.CHANGE_INSTANCE)
+@action_workflow(messages.CHANGE_INSTANCE)
 class ChangeInstance(CrmInboxAction):
     """One change of one instance. Deleting a cluster may delete its apps first."""
 

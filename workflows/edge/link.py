@@ -15,7 +15,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from domain import registry
-    from domain.edge import messages as wire
+    from domain.edge import messages
     from domain.edge.budgets import READING_TASK_TIMEOUT, IgnoredMessageBudget
     from domain.edge.messages import (
         ConnectionLost,
@@ -43,9 +43,9 @@ MAX_CARRIED_BYTES = 1_000_000  # characters of unread messages that a link carri
 
 CrmSignal = CrmConnect | CrmDisconnect | CrmResponse
 _MESSAGE_TYPE_OF_SIGNAL: dict[str, type[CrmSignal]] = {
-    wire.CRM_CONNECT: CrmConnect,
-    wire.CRM_DISCONNECT: CrmDisconnect,
-    wire.CRM_RESPONSE: CrmResponse,
+    messages.CRM_CONNECT: CrmConnect,
+    messages.CRM_DISCONNECT: CrmDisconnect,
+    messages.CRM_RESPONSE: CrmResponse,
 }
 
 
@@ -59,7 +59,7 @@ class LinkState(FrozenModel):
     budget: IgnoredMessageBudget = IgnoredMessageBudget()
 
 
-@workflow.defn(name=wire.CLOUDLET_LINK)
+@workflow.defn(name=messages.CLOUDLET_LINK)
 class CloudletLink(FloodLimitedWorkflow):
     """The companion of a cloudlet: its CRM connects here, and answers that no action awaits come here."""
 
@@ -114,17 +114,19 @@ class CloudletLink(FloodLimitedWorkflow):
         """Query: returns the open connections. A CRM picks a higher notify-id than the one here."""
         return LinkState(cloudlet=self._path, notify_id=self._notify_id, open=self._sessions.addresses)
 
-    @workflow.signal(name=wire.CRM_CONNECT, description="A CRM has started: notify_id, version, instances.")
+    @workflow.signal(name=messages.CRM_CONNECT, description="A CRM has started: notify_id, version, instances.")
     def crm_connect(self, raw: Any = None) -> None:
-        self._enqueue_received_signal(wire.CRM_CONNECT, raw)
+        self._enqueue_received_signal(messages.CRM_CONNECT, raw)
 
-    @workflow.signal(name=wire.CRM_DISCONNECT, description="A CRM says goodbye: notify_id.")
+    @workflow.signal(name=messages.CRM_DISCONNECT, description="A CRM says goodbye: notify_id.")
     def crm_disconnect(self, raw: Any = None) -> None:
-        self._enqueue_received_signal(wire.CRM_DISCONNECT, raw)
+        self._enqueue_received_signal(messages.CRM_DISCONNECT, raw)
 
-    @workflow.signal(name=wire.CRM_RESPONSE, description="An answer about the cloudlet, or one that no action awaits.")
+    @workflow.signal(
+        name=messages.CRM_RESPONSE, description="An answer about the cloudlet, or one that no action awaits."
+    )
     def crm_response(self, raw: Any = None) -> None:
-        self._enqueue_received_signal(wire.CRM_RESPONSE, raw)
+        self._enqueue_received_signal(messages.CRM_RESPONSE, raw)
 
     def _enqueue_received_signal(self, signal: str, raw: object) -> None:
         """Queues a message to be read, unless it is unreadable, a repetition, or one too many."""
@@ -137,7 +139,7 @@ class CloudletLink(FloodLimitedWorkflow):
             self._queue_ignored_message("?", message)
             return
         letter = ReceivedSignal(signal=signal, message=message.fields_as_received)
-        room = MAX_UNREAD if signal == wire.CRM_RESPONSE else 2 * MAX_UNREAD
+        room = MAX_UNREAD if signal == messages.CRM_RESPONSE else 2 * MAX_UNREAD
         if (text := _text_of_signal(letter)) in self._waiting or len(self._unread) >= room:
             why = "it waits already" if text in self._waiting else f"{len(self._unread)} messages wait already"
             self._queue_ignored_message(getattr(message, "state", signal), why)
@@ -161,7 +163,7 @@ class CloudletLink(FloodLimitedWorkflow):
     async def _handle_connect(self, message: CrmConnect) -> None:
         if self._sessions.has_session(message.notify_id):
             why = f"notify-id {message.notify_id} is not newer than {self._notify_id}"
-            self._queue_ignored_message(wire.CRM_CONNECT, why)
+            self._queue_ignored_message(messages.CRM_CONNECT, why)
             return
         if any(not page.is_same_connection(message) for page in self._pages.values()):
             self._pages = {}
@@ -184,11 +186,13 @@ class CloudletLink(FloodLimitedWorkflow):
         """Tells the waiting actions that their CRM has a new connection, and which of their objects it has."""
         assert connected.address
         if connected.standing is ConnectionDecision.OWNED:
-            await self._signal_workflow(self._path, wire.RECONNECTED, Reconnected(address=connected.address))
+            await self._signal_workflow(self._path, messages.RECONNECTED, Reconnected(address=connected.address))
         there = [item for page in pages for item in page.instances.items()]
         for owner in connected.running:
             mine = {path: seen for path, seen in there if is_at_or_below(path, owner)}
-            await self._signal_workflow(owner, wire.RECONNECTED, Reconnected(address=connected.address, reported=mine))
+            await self._signal_workflow(
+                owner, messages.RECONNECTED, Reconnected(address=connected.address, reported=mine)
+            )
 
     async def _handle_disconnect(self, message: CrmDisconnect) -> None:
         address = self._sessions.address_of(message.notify_id)
@@ -203,14 +207,14 @@ class CloudletLink(FloodLimitedWorkflow):
         if answer.owner:
             version = address.version if address else ""
             await self._signal_workflow(
-                answer.owner, wire.CONNECTION_LOST, ConnectionLost(notify_id=message.notify_id, version=version)
+                answer.owner, messages.CONNECTION_LOST, ConnectionLost(notify_id=message.notify_id, version=version)
             )
 
     async def _handle_answer(self, message: CrmResponse) -> None:
         answer = await calls.report_crm_answer(
             self._path, message, self._budget.spend_for_message(workflow.now().timestamp())[0]
         )
-        if answer.owner and not await self._signal_workflow(answer.owner, wire.CRM_RESPONSE, message):
+        if answer.owner and not await self._signal_workflow(answer.owner, messages.CRM_RESPONSE, message):
             answer = await calls.report_crm_answer(self._path, message)  # it has ended: apply it
         if answer.ignored:
             self._spend_budget()
@@ -229,7 +233,7 @@ class CloudletLink(FloodLimitedWorkflow):
             return
         above = str(parent_of(path))  # of an app its cluster, whose action may be deleting the app
         for owner in (path, above) if above != self._path else (path,):
-            if await self._signal_workflow(owner, wire.CRM_RESPONSE, message):
+            if await self._signal_workflow(owner, messages.CRM_RESPONSE, message):
                 break
         else:
             self._queue_ignored_message(message.state, "no action is running on it", path)
@@ -271,7 +275,7 @@ def _check_cloudlet_id(cloudlet: str) -> None:
         registry.kind_at(cloudlet)
     except Refused as refused:
         raise ApplicationError(refused.message, type=REFUSED_ERROR_TYPE, non_retryable=True) from refused
-    if workflow.info().workflow_id != companion_id(cloudlet, wire.LINK_ROLE) or kind_of(cloudlet) != CLOUDLET.kind:
+    if workflow.info().workflow_id != companion_id(cloudlet, messages.LINK_ROLE) or kind_of(cloudlet) != CLOUDLET.kind:
         raise ApplicationError(
             "a link's ID is the path of a cloudlet and ::link", type=REFUSED_ERROR_TYPE, non_retryable=True
         )

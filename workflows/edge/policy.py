@@ -11,7 +11,7 @@ from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
     from activities.edge.crm import EdgeActivities
-    from domain.edge import messages as wire
+    from domain.edge import messages
     from domain.edge.budgets import READING_TASK_TIMEOUT, IgnoredMessageBudget
     from domain.edge.messages import IgnoredMessage, parse_message
     from domain.edge.policies import (
@@ -53,7 +53,7 @@ class PolicyLoopState(FrozenModel):
     budget: IgnoredMessageBudget = IgnoredMessageBudget()
 
 
-@action_workflow(wire.KEEP_POLICY)
+@action_workflow(messages.KEEP_POLICY)
 class KeepPolicy(ActionWorkflow):
     """Creates, updates and deletes a policy. Its companion does the work."""
 
@@ -74,7 +74,9 @@ class KeepPolicy(ActionWorkflow):
 
     async def _signal_companion(self, path: str) -> bool:
         try:
-            await workflow.get_external_workflow_handle(companion_id(path, wire.LOOP_ROLE)).signal(wire.POLICY_CHANGED)
+            await workflow.get_external_workflow_handle(companion_id(path, messages.LOOP_ROLE)).signal(
+                messages.POLICY_CHANGED
+            )
         except FailureError:
             return False
         return True
@@ -82,9 +84,9 @@ class KeepPolicy(ActionWorkflow):
     async def _start_companion(self, path: str, spec: PolicySpec) -> None:
         try:
             await workflow.start_child_workflow(
-                wire.FOLLOW_DEMAND,
+                messages.FOLLOW_DEMAND,
                 PolicyLoopState(policy=path, spec=spec),
-                id=companion_id(path, wire.LOOP_ROLE),
+                id=companion_id(path, messages.LOOP_ROLE),
                 task_timeout=READING_TASK_TIMEOUT,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                 static_summary=f"follows demand for {short_path(path)}",
@@ -93,7 +95,7 @@ class KeepPolicy(ActionWorkflow):
             await self._signal_companion(path)
 
 
-@workflow.defn(name=wire.FOLLOW_DEMAND)
+@workflow.defn(name=messages.FOLLOW_DEMAND)
 class FollowDemand(FloodLimitedWorkflow):
     """The companion of a policy: it collects demand, and at every interval does what the policy decides."""
 
@@ -181,7 +183,7 @@ class FollowDemand(FloodLimitedWorkflow):
         """Continues as new before Temporal's signal limit; the interval goes on where it is."""
         if not self._must_continue_as_new() or not self._spec:
             return
-        await self._record_ignored_count(wire.DEMAND_SIGNAL)
+        await self._record_ignored_count(messages.DEMAND_SIGNAL)
         if self._to_ignore or not workflow.all_handlers_finished():
             return  # more came meanwhile
         state = PolicyLoopState(
@@ -195,13 +197,13 @@ class FollowDemand(FloodLimitedWorkflow):
         workflow.continue_as_new(state, task_timeout=READING_TASK_TIMEOUT)
 
     @workflow.signal(
-        name=wire.DEMAND_SIGNAL, description="What was measured: clients of a cloudlet, or the load of a cluster."
+        name=messages.DEMAND_SIGNAL, description="What was measured: clients of a cloudlet, or the load of a cluster."
     )
     async def demand(self, raw: Any = None) -> None:
         self._heard += 1
         message = parse_message(DemandSignal, raw)
         if isinstance(message, str):
-            self._queue_ignored_message(wire.DEMAND_SIGNAL, message)
+            self._queue_ignored_message(messages.DEMAND_SIGNAL, message)
         elif not workflow.patched(JUDGED_DEMAND):
             self._count_demand(message)
         else:
@@ -214,7 +216,7 @@ class FollowDemand(FloodLimitedWorkflow):
         self._judging = True
         while self._unjudged:
             batch, self._unjudged = self._unjudged[:SIGNALS_PER_TASK], self._unjudged[SIGNALS_PER_TASK:]
-            allowed = await check_each_message(wire.DEMAND_SIGNAL, batch)
+            allowed = await check_each_message(messages.DEMAND_SIGNAL, batch)
             for number, message in batch:
                 if number in allowed:
                     self._count_demand(message)
@@ -223,9 +225,9 @@ class FollowDemand(FloodLimitedWorkflow):
     def _count_demand(self, message: DemandSignal) -> None:
         self._memory, why = apply_demand_signal(self._memory, message, self._site_names())
         if why:
-            self._queue_ignored_message(wire.DEMAND_SIGNAL, why)
+            self._queue_ignored_message(messages.DEMAND_SIGNAL, why)
 
-    @workflow.signal(name=wire.POLICY_CHANGED, description="Look in the inventory: the policy may have changed.")
+    @workflow.signal(name=messages.POLICY_CHANGED, description="Look in the inventory: the policy may have changed.")
     def policy_changed(self, raw: Any = None) -> None:
         self._heard += 1
         self._may_have_changed = True

@@ -15,7 +15,7 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from activities.retry import ONCE
-    from domain.edge import messages as wire
+    from domain.edge import messages
     from domain.edge.messages import CrmAddress, CrmDisconnect, CrmVerb
     from domain.errors import format_one_line
     from workflows.edge import calls
@@ -65,10 +65,10 @@ class CrmSessions:
     async def _run_session(self, address: CrmAddress) -> str:
         try:
             reason: str = await workflow.execute_activity(
-                wire.CRM_SESSION,
+                messages.CRM_SESSION,
                 address.notify_id,
                 result_type=str,
-                task_queue=wire.crm_queue(self._cloudlet, address.version),
+                task_queue=messages.crm_queue(self._cloudlet, address.version),
                 schedule_to_start_timeout=TAKE_UP_TIMEOUT,
                 start_to_close_timeout=SESSION_TIMEOUT,
                 heartbeat_timeout=HEARTBEAT_TIMEOUT,

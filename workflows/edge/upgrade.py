@@ -12,7 +12,7 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
-    from domain.edge import messages as wire
+    from domain.edge import messages
     from domain.edge.interpretation import CrmInterpreter, MessageEffect
     from domain.edge.messages import CrmAddress, CrmResponse, CrmVerb, Reconnected
     from domain.edge.specs import UpgradeSpec
@@ -27,7 +27,7 @@ with workflow.unsafe.imports_passed_through():
 _STATUSES_BEFORE_V2 = (S.UPDATE_REQUESTED, S.UPDATING)
 
 
-@action_workflow(wire.UPGRADE_CLOUDLET)
+@action_workflow(messages.UPGRADE_CLOUDLET)
 class UpgradeCloudlet(CloudletAction):
     """Upgrades a cloudlet's CRM: a second CRM (CRMv2) is started, takes over, and ends the first (CRMv1)."""
 

@@ -16,8 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.model import Grant, Move, Refusal, Request, StepResult, WorkReport
     from domain.paths import kind_of
     from domain.statetable import NONE
-    from domain.systems import TearDownSpec
-    from domain.systems import ports as wire
+    from domain.systems import TearDownSpec, ports
     from domain.systems.ports import (
         AcceptDeploy,
         RevertDeploy,
@@ -67,7 +66,7 @@ def _make_stage_moves(grant: Grant, stage: DeployStage, message: str = "") -> li
     return [Move(path=record, to=stage, message=message, error=message)] if record else []
 
 
-@action_workflow(wire.CREATE_SYSTEM)
+@action_workflow(ports.CREATE_SYSTEM)
 class CreateSystem(_SystemAction):
     """Creates a system: its backend creates what it needs before the first service."""
 
@@ -82,7 +81,7 @@ class CreateSystem(_SystemAction):
         return WorkReport()
 
 
-@action_workflow(wire.DEPLOY_PART)
+@action_workflow(ports.DEPLOY_PART)
 class DeployPart(_SystemAction):
     """Replaces the definition of exactly one subtree, and waits until its services are stable."""
 
@@ -189,11 +188,11 @@ class _RemovalAction(_SystemAction):
         return WorkReport(message=left.reason, moves=_make_stage_moves(grant, DeployStage.FAILED, reason))
 
 
-@action_workflow(wire.TEAR_DOWN_SYSTEM)
+@action_workflow(ports.TEAR_DOWN_SYSTEM)
 class TearDownSystem(_RemovalAction):
     """Stops and removes every service; the system stays, and can be deployed to again."""
 
 
-@action_workflow(wire.DELETE_SYSTEM)
+@action_workflow(ports.DELETE_SYSTEM)
 class DeleteSystem(_RemovalAction):
     """Tears the system down and removes it. It takes over from any running action."""

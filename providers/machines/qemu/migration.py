@@ -16,7 +16,7 @@ _SENT = ("postmigrate", "finish-migrate")  # run states of a source that has sto
 
 
 def find_owner(states: Mapping[str, str]) -> str:
-    """Returns the node whose process has the machine, of several with these run states.
+    """Returns the node that has the machine, given the run state of its process on each node.
 
     The target has it once it has received all of it; until then the source has it.
     """

@@ -208,7 +208,7 @@ class ContainerRunner(ProcessRunner):
         return pids.describe_exit(f"container {unit.token[:12]}", code)
 
     async def _wait_for_shim(self, token: str) -> None:
-        """Waits until the shim has ended, as it does after its container."""
+        """Waits for the shim to end, and reaps it. After SHIM_SECONDS it may still run."""
         with suppress(TimeoutError):
             async with asyncio.timeout(SHIM_SECONDS):
                 while self._is_watched(token):  # noqa: ASYNC110  nobody tells us

@@ -9,7 +9,7 @@ from typing import Any
 
 from temporalio.service import RPCError
 
-from domain.edge import messages as wire
+from domain.edge import messages
 from domain.edge.faults import CrmFault
 from domain.errors import Refused
 from domain.model import ActionResult, ObjectView, Outcome
@@ -126,18 +126,18 @@ async def hooked(world: World, path: str) -> None:
     patience = {**world.crms.patience, "probe": 0.2}
     ticket = await world.ask(cloudlet, "create", spec={"transport": "webhook", "url": hook.url, "patience": patience})
     await world.client.start_workflow(
-        wire.CLOUDLET_LINK,
+        messages.CLOUDLET_LINK,
         {"cloudlet": cloudlet},
-        id=companion_id(cloudlet, wire.LINK_ROLE),
+        id=companion_id(cloudlet, messages.LINK_ROLE),
         task_queue=ACTIONS_QUEUE,
-        start_signal=wire.CRM_CONNECT,
+        start_signal=messages.CRM_CONNECT,
         start_signal_args=[{"notify_id": 1}],
     )
     async with asyncio.timeout(PATIENCE):
         while (await world.see(cloudlet)).status != "Ready":
             with suppress(RPCError):  # it has ended
                 await world.client.get_workflow_handle(cloudlet).signal(
-                    wire.CRM_RESPONSE, {"state": "Ready", "notify_id": 1}
+                    messages.CRM_RESPONSE, {"state": "Ready", "notify_id": 1}
                 )
             await asyncio.sleep(0.2)
     assert (await world.end(ticket)).status == "Ready"
@@ -153,7 +153,7 @@ async def dead_webhook(world: World, path: str) -> Outcome:
 async def unhooked(world: World, path: str) -> None:
     """Its link ends by itself: nobody is connected."""
     world.crms.webhooks.pop(f"{path}{CLOUDLET}").close()
-    link = world.client.get_workflow_handle(companion_id(f"{path}{CLOUDLET}", wire.LINK_ROLE))
+    link = world.client.get_workflow_handle(companion_id(f"{path}{CLOUDLET}", messages.LINK_ROLE))
     await asyncio.wait_for(link.result(), PATIENCE)
 
 
@@ -164,9 +164,9 @@ async def deafened(world: World, path: str) -> None:
     async def send() -> None:
         while not full.is_set():
             try:
-                await action.signal(wire.CRM_RESPONSE, "junk")
+                await action.signal(messages.CRM_RESPONSE, "junk")
             except RPCError as error:
-                if wire.SIGNAL_LIMIT_ERROR not in error.message:
+                if messages.SIGNAL_LIMIT_ERROR not in error.message:
                     raise
                 full.set()
 
@@ -189,10 +189,10 @@ async def answer_by_the_link(world: World, path: str) -> Outcome:
 
 async def late_answer(world: World, path: str) -> Outcome:
     """An answer when nobody waits for one: kept as ignored, and nothing else."""
-    cluster, link = f"{path}{CLUSTER}", companion_id(f"{path}{CLOUDLET}", wire.LINK_ROLE)
+    cluster, link = f"{path}{CLUSTER}", companion_id(f"{path}{CLOUDLET}", messages.LINK_ROLE)
     notify_id = (await world.see(f"{path}{CLOUDLET}")).info["crm"]["notify_id"]
     said = {"path": cluster, "state": "CreateError", "notify_id": notify_id, "errors": ["too late"]}
-    await world.client.get_workflow_handle(link).signal(wire.CRM_RESPONSE, said)
+    await world.client.get_workflow_handle(link).signal(messages.CRM_RESPONSE, said)
     async with asyncio.timeout(PATIENCE):
         while not any("no action is running on it" in line.message for line in await world.history(cluster)):
             await asyncio.sleep(0.05)
@@ -215,8 +215,8 @@ def scaling(nodes: int = 2) -> dict[str, Any]:
 async def follow(world: World, path: str) -> Outcome:
     """A cluster grows with its load; then the policy goes, and its workflow with it."""
     policy, cluster = f"{path}{POLICY}", f"{path}{CLUSTER}"
-    loop = world.client.get_workflow_handle(companion_id(policy, wire.LOOP_ROLE))
-    await loop.signal(wire.DEMAND_SIGNAL, {"cpu": 100})
+    loop = world.client.get_workflow_handle(companion_id(policy, messages.LOOP_ROLE))
+    await loop.signal(messages.DEMAND_SIGNAL, {"cpu": 100})
     seen = await until(world, cluster, lambda seen: seen.status == "Ready" and seen.spec["nodes"] == 2)
     assert (await world.do(policy, "delete")).result == "succeeded"
     await asyncio.wait_for(loop.result(), PATIENCE)
@@ -228,7 +228,7 @@ async def without_policy(world: World, path: str) -> None:
     policy = f"{path}{POLICY}"
     with suppress(Refused):  # it is gone
         await world.request(policy, "delete")
-    loop = world.client.get_workflow_handle(companion_id(policy, wire.LOOP_ROLE))
+    loop = world.client.get_workflow_handle(companion_id(policy, messages.LOOP_ROLE))
     with suppress(RPCError):  # it was never started: the creation was stopped before
         await asyncio.wait_for(loop.result(), PATIENCE)
 
@@ -242,7 +242,7 @@ async def create_policy(world: World, path: str) -> Outcome:
 
 
 async def delete_policy(world: World, path: str) -> Outcome:
-    ended = world.client.get_workflow_handle(companion_id(f"{path}{POLICY}", wire.LOOP_ROLE))
+    ended = world.client.get_workflow_handle(companion_id(f"{path}{POLICY}", messages.LOOP_ROLE))
     outcome = await world.do(f"{path}{POLICY}", "delete")
     await asyncio.wait_for(ended.result(), PATIENCE)
     return outcome
