@@ -86,7 +86,7 @@ def test_reads_use_an_index(crowded: Database, what: str) -> None:
 def test_what_a_sweep_suspects_is_found_by_an_index(crowded: Database) -> None:
     """Every lock is looked at, as each is held by an action under way; nothing else is read as a whole."""
     found, _ = scans(crowded, partial(healing.list_stuck_items, before=NOON))
-    assert [each for each in found if not each.startswith("healing.py _stuck_items_by_lock")] == []
+    assert [each for each in found if not each.startswith("healing.py _find_unowned_locks")] == []
 
 
 def test_a_request_id_is_found_by_an_index_on_an_object_of_many_actions(crowded: Database) -> None:

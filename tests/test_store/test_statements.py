@@ -28,7 +28,7 @@ ALLOWED = {
     "leases/schedule.py _SELECT_OVERDUE_EVENTS": "a beginning: a condition follows",
     "audit.py _": "beginnings: they are read in pages, in the order of an index",
     "healing.py _SELECT_UNOWNED_LOCKS": "a lock lives as long as its action: as many as are under way",
-    "healing.py _stuck_items_by_lock": "a lock lives as long as its action: as many as are under way",
+    "healing.py _find_unowned_locks": "a lock lives as long as its action: as many as are under way",
     "machines/hooks.py _list_enabled_nodes": "nodes are few",
     "seals.py _count_sealed_range": "audit verify, which reads every line",
     "seals.py seal_lines": "beginnings: they are read in pages, in the order of an index",
