@@ -35,14 +35,14 @@ SignalName = Literal["crm_connect", "crm_response", "crm_disconnect"]
 class CrmMessage(FrozenModel):
     """A signed message of a CRM, and the object that it is about."""
 
-    to: ObjectPath
-    message: dict[str, Any]
+    to: Annotated[ObjectPath, Field(examples=["org:acme:cloudlet:berlin:cluster:c1"])]
+    message: Annotated[dict[str, Any], Field(examples=[{"path": "org:acme:cloudlet:berlin:cluster:c1", "proof": "…"}])]
 
 
 class NotifyIdQuery(FrozenModel):
     """A signed question for the highest notify-id. `at` is the CRM's clock in microseconds."""
 
-    at: int = Field(ge=0, le=2**53)
+    at: int = Field(ge=0, le=2**53, examples=[1_790_000_000_000_000])
     proof: Annotated[str, Field(max_length=200)] = ""
 
 

@@ -63,7 +63,13 @@ router = APIRouter(
     route_class=ErrorTranslatingRoute,
 )
 PathParameter = Annotated[str, Path(description="The object's path.", examples=["ns:default:mci:web"], max_length=500)]
-RunParameter = Annotated[str, Path(description="The run that `Location` names.", max_length=100)]
+RunParameter = Annotated[
+    str,
+    Path(
+        description="The run that `Location` names.", examples=["0197c1a8-7f6e-7c1e-9d2e-5b1f4c3a2d10"], max_length=100
+    ),
+]
+KindParameter = Annotated[str, Path(description="A kind of `GET /v1/kinds`.", examples=["mci"])]
 LimitParameter = Annotated[int, Query(ge=1, le=1_000)]
 
 
@@ -129,7 +135,7 @@ async def list_kinds() -> list[KindView]:
 
 
 @router.get("/kinds/{kind}/states")
-async def get_state_table(kind: str) -> list[StateRow]:
+async def get_state_table(kind: KindParameter) -> list[StateRow]:
     """The state table of a kind: which action leads from where to where."""
     return [
         StateRow(
@@ -146,7 +152,7 @@ async def get_state_table(kind: str) -> list[StateRow]:
 
 
 @router.get("/kinds/{kind}/schema")
-async def get_schemas(kind: str) -> dict[str, dict[str, Any]]:
+async def get_schemas(kind: KindParameter) -> dict[str, dict[str, Any]]:
     """The JSON Schema of each action's spec; an action that takes none is left out."""
     verbs = (verb for verb in _find_kind(kind).verbs if verb.spec and not verb.is_internal)
     return {verb.action: verb.spec.model_json_schema() for verb in verbs if verb.spec}

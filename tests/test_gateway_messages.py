@@ -70,6 +70,30 @@ async def test_the_document_has_the_examples(http: httpx.AsyncClient) -> None:
         assert kind.name in operation["requestBody"]["content"]["application/json"]["examples"], words
 
 
+async def test_everything_that_a_request_needs_has_an_example(http: httpx.AsyncClient) -> None:
+    document = (await http.get("/openapi.json")).json()
+
+    def has_example(schema: dict[str, Any]) -> bool:
+        """By itself; or each of the fields that it needs has one."""
+        if name := schema.get("$ref", "").rpartition("/")[2]:
+            schema = document["components"]["schemas"][name]
+        needed = [field for name, field in schema.get("properties", {}).items() if name in schema.get("required", ())]
+        values = {"example", "examples", "enum", "const", "default"} & set(schema)
+        return bool(values) or (bool(schema.get("properties")) and all(has_example(field) for field in needed))
+
+    missing = []
+    for route, operations in document["paths"].items():
+        for method, operation in operations.items():
+            needed = [each for each in operation.get("parameters", []) if each.get("required")]
+            needed += operation.get("requestBody", {}).get("content", {}).values()
+            missing += [
+                (method, route, each.get("name", "body"))
+                for each in needed
+                if not ({"example", "examples"} & set(each) or has_example(each["schema"]))
+            ]
+    assert not missing
+
+
 async def test_an_mci_that_holds_is_continued_by_a_signal(http: httpx.AsyncClient, user: User) -> None:
     path = user.mci()
     begun = await http.post(

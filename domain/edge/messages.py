@@ -111,10 +111,10 @@ class CrmRequests(FrozenModel):
 class CrmPoll(FrozenModel):
     """A CRM asks a gateway for its orders. `at` is its clock in microseconds: a poll is good once, and for a minute."""
 
-    version: Annotated[str, Field(min_length=1, max_length=31)]
-    notify_id: int = Field(ge=0, le=2**53)
+    version: Annotated[str, Field(min_length=1, max_length=31, examples=["v1"])]
+    notify_id: int = Field(ge=0, le=2**53, examples=[1])
     received: int = Field(0, ge=0, le=2**53)  # the number of the last batch that it has
-    at: int = Field(ge=0, le=2**53)
+    at: int = Field(ge=0, le=2**53, examples=[1_790_000_000_000_000])
     proof: Annotated[str, Field(max_length=200)] = ""
 
 
