@@ -131,11 +131,14 @@ def install_error_handlers(app: FastAPI) -> None:
         )
 
     @app.exception_handler(RequestValidationError)
-    async def _answer_invalid_request(_request: Request, error: RequestValidationError) -> JSONResponse:
+    async def _answer_invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
         errors = [to_field_error(error) for error in error.errors()]
         detail = "; ".join(f"{error.field}: {error.message}" for error in errors[:5])
+        hint = "see /docs"
+        if [each.field for each in errors] == ["body"] and "json" not in request.headers.get("content-type", ""):
+            hint = "send the header Content-Type: application/json"  # curl -d says that a body is a form
         return problem_response(
-            HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", format_one_line(detail), "see /docs", errors=errors[:50]
+            HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", format_one_line(detail), hint, errors=errors[:50]
         )
 
     @app.exception_handler(HTTPException)

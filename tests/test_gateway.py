@@ -154,6 +154,9 @@ async def test_bad_input_names_the_field(http: httpx.AsyncClient, web: str) -> N
     assert [answer.status_code for answer in cases] == [422] * len(cases), [answer.text for answer in cases]
     assert cases[1].json()["errors"][0]["field"] == "speck"
     assert cases[5].json()["errors"][0]["field"] == "limit"
+    form = {"Content-Type": "application/x-www-form-urlencoded"}  # what curl sends unless it is told otherwise
+    as_form = await http.post(f"/v1/objects/{web}/actions/create", content=b"{}", headers=form)
+    assert (as_form.status_code, as_form.json()["hint"]) == (422, "send the header Content-Type: application/json")
     missing = [
         await http.get(f"/v1/objects/{web}"),
         await http.get("/v1/kinds/teapot/states"),
