@@ -18,7 +18,7 @@ from bench import signalbaseline as baselines
 from bench.stack import BenchStack, measure_in_turns, print_result_row, print_table_head, rig, run
 from providers.edge.crm import ReferenceCrm
 from providers.edge.handover import CrmHandover
-from providers.edge.platform import SimulatedPlatform
+from providers.edge.platform import CloudletPlatform
 from providers.edge.token import CrmToken
 
 CLOUDLETS, APPS = 20, 10
@@ -30,7 +30,7 @@ async def run_cloudlets(rig: BenchStack) -> AsyncIterator[list[str]]:
     """Creates twenty cloudlets with a cluster each, and reference CRMs whose work takes no time."""
     paths = [f"org:bench:cloudlet:c{n}" for n in range(CLOUDLETS)]
     with tempfile.TemporaryDirectory() as folder:
-        platforms = [SimulatedPlatform(Path(folder) / f"{n}.db") for n in range(CLOUDLETS)]
+        platforms = [CloudletPlatform(Path(folder) / f"{n}.db") for n in range(CLOUDLETS)]
         agents = [
             ReferenceCrm(
                 rig.client,

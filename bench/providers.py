@@ -1,7 +1,7 @@
-"""Our time over the provider's own for the same calls. Run: python3 run.py bench providers [qemu|ironic …]
+"""Our time over the provider's own for the same calls. Run: python3 run.py bench providers [qemu|ironic|nova …]
 
 The baseline makes the same calls to the same provider in the same run, without us: QEMU's processes and QMP, Ironic's
-HTTP API. It keeps no ledger and looks for nothing first, so it would not survive a crash.
+and Nova's HTTP APIs. It keeps no ledger and looks for nothing first, so it would not survive a crash.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from bench.stack import BenchStack, measure_seconds, print_result_row, print_tab
 from domain.model import ActionResult
 from providers.machines.qemu.process import DiskFile, QemuProcess
 from tests.ironic import Ironic, ironic_running
+from tests.openstack.rig import IMAGE, REGIONS, OpenStack, openstack_running
+from tests.openstack.tokens import MEMBER_TOKEN
 from tests.test_machines.qemu import end_qemu_processes, qemu_options
 
 NUMBER = 20
@@ -223,6 +225,80 @@ async def _wait_for_nodes(client: httpx.AsyncClient, state: str) -> None:
         await asyncio.sleep(0.1)
 
 
+# Nova.
+
+
+async def nova(folder: Path) -> None:
+    with openstack_running(folder / "openstack") as running:
+        lab = running.document(REGIONS[0], "bench", **running.there)
+        async with (
+            rig(connections=_write(folder, {"connections": {"lab": lab}})) as site,
+            _nova_client(running) as client,
+        ):
+            await compare(site, f"Nova: {NUMBER} servers in one MCI", _nova_steps(site, client, running))
+
+
+def _nova_client(running: OpenStack) -> httpx.AsyncClient:
+    headers = {"X-Auth-Token": MEMBER_TOKEN}
+    url = f"{running.url}/{REGIONS[0]}/compute/v2.1"  # by the proxy, as ours
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=120, trust_env=False)
+
+
+def _nova_steps(site: BenchStack, client: httpx.AsyncClient, running: OpenStack) -> dict[str, tuple[Step, Step]]:
+    turn = iter(range(1000))
+    now = [0]
+    servers: list[str] = []
+    group = {"name": "lab", "connectionName": "lab", "subGroupSize": NUMBER}
+    there = {
+        "networks": [{"uuid": running.there["network"]}],
+        "security_groups": [{"name": name} for name in running.there["security_groups"]],
+        "key_name": running.there["key_name"],
+    }
+
+    def mci() -> str:
+        return f"ns:bench:mci:m{now[0]}"
+
+    async def create_ours() -> None:
+        now[0] = next(turn)
+        await succeed(site, mci(), "create", {"subGroups": [group]})
+
+    async def create_raw() -> None:
+        wanted = {"name": "raw", "flavorRef": "1", "imageRef": IMAGE, **there}
+        answers = await asyncio.gather(*(client.post("/servers", json={"server": wanted}) for _ in range(NUMBER)))
+        servers[:] = [answer.json()["server"]["id"] for answer in answers]
+        await until({"ACTIVE"})
+
+    async def until(states: set[str]) -> None:
+        while True:
+            found = (await client.get("/servers/detail", params={"name": "raw"})).json()["servers"]
+            if {server["status"] for server in found} == states and len(found) == (NUMBER if states else 0):
+                return
+            await asyncio.sleep(0.05)
+
+    def ours(action: str) -> Step:
+        return lambda: succeed(site, mci(), action)
+
+    def raw(action: str, state: str) -> Step:
+        async def act() -> None:
+            calls = (client.post(f"/servers/{server}/action", json={action: None}) for server in servers)
+            for answer in await asyncio.gather(*calls):
+                answer.raise_for_status()
+            await until({state})
+
+        return act
+
+    async def delete_raw() -> None:
+        await asyncio.gather(*(client.delete(f"/servers/{server}") for server in servers))
+        await until(set())
+
+    return {
+        "create": (create_ours, create_raw),
+        "suspend": (ours("suspend"), raw("os-stop", "SHUTOFF")),
+        "resume": (ours("resume"), raw("os-start", "ACTIVE")),
+        "terminate": (ours("terminate"), delete_raw),
+    }
+
+
 def _write(folder: Path, document: dict[str, Any]) -> Path:
     file = folder / "connections.yaml"
     file.write_text(yaml.safe_dump(document))
@@ -230,7 +306,7 @@ def _write(folder: Path, document: dict[str, Any]) -> Path:
 
 
 async def main(wanted: list[str]) -> None:
-    benches = {"qemu": qemu, "ironic": ironic}
+    benches = {"qemu": qemu, "ironic": ironic, "nova": nova}
     for name in wanted or benches:
         with tempfile.TemporaryDirectory() as folder:
             try:

@@ -10,10 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from heapq import nsmallest
+from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
 from domain.errors import NoCapacity, ProviderError, Rejected, Superseded, UnknownOutcome
-from domain.ports import VmAnswer, VmFacts, VmOrder, VmState
+from domain.ports import VmAnswer, VmFacts, VmKey, VmOrder, VmState
+from providers.listings import VmListingCache
 
 # fmt: off
 
@@ -101,6 +105,7 @@ class PolledVms(ABC, Generic[V]):
         self._mark = mark  # where a VM carries its path
         self._poll_seconds = poll_seconds
         self._wait_seconds = wait_seconds
+        self._listings = VmListingCache()
 
     async def perform_orders(self, verb: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
         """Reads, orders, and reads again until every VM is in its goal state, or the time is over."""
@@ -121,6 +126,32 @@ class PolledVms(ABC, Generic[V]):
         tasks: list[PendingVmOrder[V]] = [PendingVmOrder(order) for order in orders]
         await self._refresh_vms(tasks)
         return [task.seen.to_vm_facts(task.order.path) if task.seen else None for task in tasks]
+
+    async def list_tagged_vms(self, prefix: str, after: VmKey) -> list[VmFacts]:
+        """Returns a page of our living VMs at or below a path, or of all.
+
+        Clouds list in no order of ours, so all of their pages are read for the first page of ours; the next ones come
+        from that reading.
+        """
+        return await self._listings.take_page(prefix, after, partial(self._read_next_vms, prefix, after))
+
+    async def _read_next_vms(self, prefix: str, after: VmKey, most: int) -> list[VmFacts]:
+        """Returns the VMs that come next after the key, in their order. What a cloud's filter matched is compared."""
+        next_ones: list[VmFacts] = []
+        async for some in self._iterate_owned_vms(prefix):
+            fitting = [
+                facts
+                for facts in (vm.to_vm_facts() for vm in some)
+                if facts.state is not VmState.TERMINATED
+                and facts.key > after
+                and (not prefix or f"{facts.path}:".startswith(f"{prefix}:"))
+            ]
+            next_ones = nsmallest(most, [*next_ones, *fitting], key=attrgetter("key"))
+        return next_ones
+
+    @abstractmethod
+    def _iterate_owned_vms(self, prefix: str) -> AsyncIterator[Sequence[V]]:
+        """Iterates over the cloud's pages of our VMs, at or below a path if the cloud can filter by that."""
 
     @abstractmethod
     async def _refresh_vms(self, tasks: Sequence[PendingVmOrder[V]]) -> None:

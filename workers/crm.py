@@ -25,7 +25,7 @@ from providers.edge.apps import SiteApps
 from providers.edge.crm import CloudletReadFailed, ReferenceCrm
 from providers.edge.gatewaycrm import GatewayControllerClient, GatewayCrm
 from providers.edge.handover import CrmHandover, end_process, is_crm_process
-from providers.edge.platform import SimulatedPlatform
+from providers.edge.platform import CloudletPlatform
 from providers.edge.token import CrmToken
 from workers import logs
 from workers.datafolder import secure_data_folder
@@ -69,7 +69,7 @@ async def serve_crm(settings: WorkerSettings, orders: CrmOptions) -> int:
     token = token_of_cloudlet(settings, orders.cloudlet)
     if token.exists():
         token.public_key()  # fails at once if the token is unusable
-    platform = SimulatedPlatform(platform_file(settings.home, orders.cloudlet))
+    platform = CloudletPlatform(platform_file(settings.home, orders.cloudlet))
     if orders.faults is not None:
         platform.set_faults(orders.faults)
     handover = CrmHandover(platform, orders.version, _crm_command(orders), orders.takeover)
@@ -98,7 +98,7 @@ async def serve_crm(settings: WorkerSettings, orders: CrmOptions) -> int:
 async def _make_agent(
     settings: WorkerSettings,
     orders: CrmOptions,
-    platform: SimulatedPlatform,
+    platform: CloudletPlatform,
     handover: CrmHandover,
     token: CrmToken,
     apps: SiteApps | None,
@@ -122,7 +122,7 @@ async def stop_crm_processes(home: Path, cloudlet: str) -> list[int]:
     file = platform_file(home, cloudlet)
     if not file.exists():
         return []
-    platform = SimulatedPlatform(file)
+    platform = CloudletPlatform(file)
     found = [pid for pid in platform.list_crm_pids() if is_crm_process(pid)]
     for pid in found:
         await end_process(pid)
@@ -139,7 +139,7 @@ def _crm_command(orders: CrmOptions) -> list[str]:
 
 def fail_next_request(home: Path, cloudlet: str, verb: str, message: str) -> None:
     """Makes the next request with this verb to the cloudlet's CRM fail, once."""
-    platform = SimulatedPlatform(platform_file(home, cloudlet))
+    platform = CloudletPlatform(platform_file(home, cloudlet))
     platform.add_fault(
         CrmFault.model_validate({"kind": CrmFaultKind.FAIL, "verb": verb, "message": message, "times": 1})
     )

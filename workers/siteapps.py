@@ -11,7 +11,7 @@ from domain.errors import Category, Refused, Rejected
 from domain.services.definition import BackendName
 from domain.wire import SIMULATED
 from providers.edge.apps import SiteApps
-from providers.edge.platform import SimulatedPlatform
+from providers.edge.platform import CloudletPlatform
 from providers.services.container import ContainerRunner
 from providers.services.ledger import BackendLedger, create_tables
 from providers.services.process import ProcessRunner
@@ -25,7 +25,7 @@ BACKEND_FACT = "backend"  # of the platform: what its apps run on
 
 @asynccontextmanager
 async def run_apps(
-    settings: WorkerSettings, cloudlet: str, backend: BackendName, platform: SimulatedPlatform
+    settings: WorkerSettings, cloudlet: str, backend: BackendName, platform: CloudletPlatform
 ) -> AsyncIterator[SiteApps | None]:
     """Supervises a cloudlet's apps while the block lasts; they stay when it ends. Yields None if they are simulated."""
     _refuse_another_backend(platform, backend)
@@ -60,7 +60,7 @@ def _make_runner(settings: WorkerSettings, backend: BackendName, folder: Path) -
     return ProcessRunner(folder, rules)
 
 
-def _refuse_another_backend(platform: SimulatedPlatform, backend: BackendName) -> None:
+def _refuse_another_backend(platform: CloudletPlatform, backend: BackendName) -> None:
     """Refuses a backend that does not know the apps which are there: nobody would watch them."""
     before = platform.read_crm_value(BACKEND_FACT, SIMULATED)
     if before != backend and platform.list_instances():

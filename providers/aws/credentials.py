@@ -7,11 +7,10 @@ from configparser import ConfigParser
 from configparser import Error as ConfigError
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-from domain.errors import Category, Refused
 from providers.aws.connection import CredentialsSource
+from providers.credentials import import_sdk, missing_credentials_error, read_private_file
 
 KEY_VARIABLES = (
     "AWS_ACCESS_KEY_ID",
@@ -22,7 +21,7 @@ KEY_VARIABLES = (
 
 def open_session(credentials: CredentialsSource, region: str) -> Any:
     """Returns a boto3 session, or raises Refused if credentials are missing. The first call takes a second."""
-    boto3, core = _import_boto3(), import_module("botocore.session").Session()
+    boto3, core = import_sdk("boto3", "boto3", "aws"), import_module("botocore.session").Session()
     core.register_component("data_loader", _shared_botocore_loader())
     given: dict[str, str] = {}
     if credentials.source == "environment":
@@ -31,7 +30,7 @@ def open_session(credentials: CredentialsSource, region: str) -> Any:
         given = _boto3_session_arguments(_read_file(credentials))
     elif credentials.source == "profile":
         if credentials.profile not in core.available_profiles:
-            raise _missing_credentials_error(
+            raise missing_credentials_error(
                 f"there is no AWS profile {credentials.profile!r}", "see: aws configure list-profiles"
             )
         given = {"profile_name": credentials.profile}
@@ -41,7 +40,7 @@ def open_session(credentials: CredentialsSource, region: str) -> Any:
 def describe_credentials_source(credentials: CredentialsSource, region: str) -> str:
     """Returns where the credentials were found, never the credentials; raises Refused if there are none."""
     if open_session(credentials, region).get_credentials() is None:
-        raise _missing_credentials_error("no AWS credentials were found", "set AWS_ACCESS_KEY_ID, or name a profile")
+        raise missing_credentials_error("no AWS credentials were found", "set AWS_ACCESS_KEY_ID, or name a profile")
     match credentials.source:
         case "environment":
             return f"in {credentials.prefix}{KEY_VARIABLES[0]}"
@@ -63,28 +62,22 @@ def _read_environment(prefix: str) -> list[str]:
     values = [os.environ.get(f"{prefix}{key}", "") for key in KEY_VARIABLES]
     absent = [f"{prefix}{key}" for key, value in zip(KEY_VARIABLES[:2], values, strict=False) if not value]
     if absent:
-        raise _missing_credentials_error(f"not set: {', '.join(absent)}", "set them where the worker runs")
+        raise missing_credentials_error(f"not set: {', '.join(absent)}", "set them where the worker runs")
     return values
 
 
 def _read_file(credentials: CredentialsSource) -> list[str]:
-    path, profile = Path(credentials.path).expanduser(), credentials.profile or "default"
+    (path, content), profile = read_private_file(credentials.path), credentials.profile or "default"
     parser = ConfigParser(interpolation=None)
     try:
-        if path.stat().st_mode & 0o077:
-            raise _missing_credentials_error(f"{path} can be used by others", f"chmod 600 {path}")
-        parser.read_string(path.read_text())
-    except OSError as error:
-        raise _missing_credentials_error(
-            f"{path} cannot be read: {error.strerror}", "the worker must be able to read it"
-        ) from error
+        parser.read_string(content.decode())
     except (ConfigError, UnicodeDecodeError):
-        raise _missing_credentials_error(
+        raise missing_credentials_error(
             f"{path} is no AWS credentials file", "it should look like ~/.aws/credentials"
         ) from None
     values = [parser.get(profile, key.lower(), fallback="") for key in KEY_VARIABLES]
     if not all(values[:2]):
-        raise _missing_credentials_error(f"{path} has no keys in [{profile}]", "it should look like ~/.aws/credentials")
+        raise missing_credentials_error(f"{path} has no keys in [{profile}]", "it should look like ~/.aws/credentials")
     return values
 
 
@@ -92,20 +85,7 @@ def _boto3_session_arguments(values: list[str]) -> dict[str, str]:
     return {key.lower(): value for key, value in zip(KEY_VARIABLES, values, strict=True) if value}
 
 
-def _missing_credentials_error(what: str, hint: str) -> Refused:
-    return Refused(Category.INVALID, what, hint)
-
-
 @cache
 def _shared_botocore_loader() -> Any:
     """Returns botocore's loader, shared by all sessions, as parsing EC2's description for each would be slow."""
     return import_module("botocore.loaders").create_loader()
-
-
-def _import_boto3() -> Any:
-    try:
-        return import_module("boto3")
-    except ImportError as error:
-        raise _missing_credentials_error(
-            "boto3 is not installed", "pip install 'ratchet[aws]', or: uv sync --extra aws"
-        ) from error

@@ -9,82 +9,41 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from domain.errors import Rejected, UnknownOutcome
 from domain.ports import SharedResource
 from providers.aws import tags
-from providers.aws.connection import AwsOptions, IngressRule
+from providers.aws.connection import AwsOptions
 from providers.aws.ec2 import Ec2Client
 from providers.aws.errors import Ec2CallRejected
+from providers.options import IngressRule
+from providers.regioncloud import LaunchNetwork, TenantResources
 
-NO_KEY_NAME = "none"  # cloud id in place of a key
 ANY_ADDRESS = "0.0.0.0/0"
 DETACH_SECONDS = 5  # times `lag_seconds`: how long a terminated VM may block what it used
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchNetwork:
-    """The subnet, security groups and key of new VMs."""
-
-    subnet: str
-    groups: tuple[str, ...]
-    key: str
-
-    def launch_arguments(self) -> dict[str, Any]:
-        key = {"KeyName": self.key} if self.key else {}
-        return {"SubnetId": self.subnet, "SecurityGroupIds": list(self.groups), **key}
+def launch_arguments(home: LaunchNetwork) -> dict[str, Any]:
+    """Returns the arguments of a launch there."""
+    key = {"KeyName": home.key} if home.key else {}
+    return {"SubnetId": home.network, "SecurityGroupIds": list(home.groups), **key}
 
 
-class TenantResources:
-    """Creates, finds and removes what each tenant's VMs share in one region."""
+class Ec2TenantResources(TenantResources):
+    """Creates, finds and removes what each tenant's VMs share in one region of EC2."""
+
+    title = "EC2"
+    network_option = "subnet"
 
     def __init__(self, ec2: Ec2Client, options: AwsOptions) -> None:
+        super().__init__(options)
         self._ec2 = ec2
-        self._options = options
-        self._known: dict[tuple[str, str, str, str], LaunchNetwork] = {}  # by tenant, network, groups and key
+        self._options: AwsOptions = options
 
-    async def prepare_resource(self, resource: SharedResource, made: Mapping[str, str]) -> str:
-        """Creates a shared resource, or finds it. Returns its id in EC2; a key's is its name."""
-        match resource.what:
-            case "vnet":
-                return self._options.subnet or await self._make_vnet(resource)
-            case "securityGroup":
-                given = ",".join(self._options.security_groups)
-                return given or await self._make_security_group(resource, made.get("vnet", ""))
-            case "sshKey":
-                return self._options.key_name or await self._make_key(resource)
-            case _:
-                raise Rejected(f"EC2 shares no {resource.what!r}")
-
-    async def release_resource(self, resource: SharedResource) -> None:
-        """Removes a shared resource, with duplicates left by lost answers. Ignores what is not ours or is gone."""
-        removals = {"vnet": self._drop_vnet, "securityGroup": self._drop_security_group, "sshKey": self._drop_key}
-        if resource.what not in removals:
-            raise Rejected(f"EC2 shares no {resource.what!r}")
-        await removals[resource.what](resource)
-
-    async def find_launch_network(self, tenant: str, network: Mapping[str, str]) -> LaunchNetwork:
-        """Returns subnet, groups and key for a tenant's new VMs: its own, or those that the options name."""
-        given = ",".join(self._options.security_groups)
-        vnet, groups = network.get("vnet") or self._options.subnet, network.get("securityGroup") or given
-        key = network.get("sshKey") or self._options.key_name
-        if not (vnet and groups):
-            raise Rejected("nothing is prepared for VMs in this region, and the connection's options name no subnet")
-        wanted = (tenant, vnet, groups, key)
-        if wanted not in self._known:
-            subnet = vnet if vnet == self._options.subnet else await self._subnet_of_vpc(tenant, vnet)
-            if groups != given:
-                await self._check_security_group(tenant, groups)
-            if key not in ("", NO_KEY_NAME, self._options.key_name):
-                await self._check_key(tenant, key)
-            self._known[wanted] = LaunchNetwork(subnet, tuple(groups.split(",")), "" if key == NO_KEY_NAME else key)
-        return self._known[wanted]
-
-    async def _subnet_of_vpc(self, tenant: str, vpc: str) -> str:
+    async def _find_network(self, tenant: str, vpc: str) -> str:
         async def find() -> str:
             found = await self._list_subnets({"vpc-id": vpc, tags.TENANT_TAG: tenant})
             return min((each["SubnetId"] for each in found), default="")
@@ -201,8 +160,6 @@ class TenantResources:
         return group
 
     async def _make_key(self, resource: SharedResource) -> str:
-        if not self._options.public_key:
-            return NO_KEY_NAME
         name, owned = self._name_and_tags(resource)
         imported = self._ec2.call_change_operation(
             "import_key_pair",
@@ -287,7 +244,7 @@ class TenantResources:
     async def _vpc_of_vnet(self, tenant: str, vnet: str) -> str:
         """Returns the VPC of a vnet: the tenant's own, or that of the subnet that the options name."""
         if not vnet.startswith("subnet-"):
-            await self._subnet_of_vpc(tenant, vnet)
+            await self._find_network(tenant, vnet)
             return vnet
         found = await self._ec2.read_all_pages(
             "describe_subnets", "Subnets", Filters=tags.ec2_filters({"subnet-id": vnet})

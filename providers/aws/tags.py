@@ -9,7 +9,7 @@ from typing import Any
 from domain.errors import Rejected
 from domain.paths import name_of
 from domain.ports import SharedResource
-from providers.aws.connection import MAX_LABEL
+from providers.options import MAX_LABEL
 
 OWNER_TAG = "ratchet:owner"  # installation
 PATH_TAG = "ratchet:path"  # object

@@ -11,26 +11,23 @@ cannot compare and order in one call, so an earlier order on the wire at that mo
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from hashlib import sha256
 from itertools import islice
-from operator import attrgetter
 from typing import Any
 
 from domain.errors import ProviderError
-from domain.ports import VmFacts, VmKey, VmOrder, VmState
+from domain.ports import VmOrder
 from domain.registry import tenant_of
 from providers.aws import instances, tags
 from providers.aws.connection import AwsOptions
 from providers.aws.ec2 import Ec2Client
 from providers.aws.errors import TOKEN_REUSED_CODES, Ec2CallRejected
 from providers.aws.instances import Ec2Instance
-from providers.aws.network import LaunchNetwork, TenantResources
+from providers.aws.network import Ec2TenantResources, launch_arguments
 from providers.aws.ratelimit import RateLimiter
-from providers.listings import VmListingCache
+from providers.regioncloud import LaunchNetwork
 from providers.steps import PendingVmOrder, PolledVms, is_living, why_outdated
 
 VALUES_PER_FILTER = 200  # per filter in EC2
@@ -39,41 +36,18 @@ VALUES_PER_FILTER = 200  # per filter in EC2
 class Ec2VmOperator(PolledVms[Ec2Instance]):
     """Carries out orders on the VMs of one region, and describes them."""
 
-    def __init__(self, ec2: Ec2Client, network: TenantResources, options: AwsOptions) -> None:
+    def __init__(self, ec2: Ec2Client, network: Ec2TenantResources, options: AwsOptions) -> None:
         super().__init__("EC2", f"tag {tags.PATH_TAG}", options.poll_seconds, options.wait_seconds)
         self._ec2 = ec2
         self._network = network
         self._options = options
         self._pace = RateLimiter(options.launches_per_second)
-        self._listings = VmListingCache()
 
-    async def list_tagged_vms(self, prefix: str, after: VmKey) -> list[VmFacts]:
-        """Returns a page of our living VMs at or below a path, or of all.
-
-        EC2 lists in no order, so all of its pages are read for the first page of ours; the next ones come from that
-        reading.
-        """
-        return await self._listings.take_page(prefix, after, partial(self._read_next_vms, prefix, after))
-
-    async def _read_next_vms(self, prefix: str, after: VmKey, most: int) -> list[VmFacts]:
-        """Reads all of EC2's pages, and returns the VMs that come next after the key, in their order.
-
-        EC2's wildcard may match more, so paths are compared again.
-        """
+    def _iterate_owned_vms(self, prefix: str) -> AsyncIterator[list[Ec2Instance]]:
+        """EC2's wildcard may match more, and it lists terminated VMs for about an hour."""
         pattern = tags.escape_filter_value(prefix)
         below = [pattern, f"{pattern}:*"] if prefix else ["*"]
-        wanted: dict[str, str | Sequence[str]] = {tags.PATH_TAG: below, tags.OWNER_TAG: self._options.owner}
-        next_ones: list[VmFacts] = []
-        async for some in self._iterate_instances(wanted):
-            fitting = [
-                facts
-                for facts in (instance.to_vm_facts() for instance in some)
-                if facts.state is not VmState.TERMINATED  # EC2 lists those for about an hour
-                and facts.key > after
-                and (not prefix or f"{facts.path}:".startswith(f"{prefix}:"))
-            ]
-            next_ones = heapq.nsmallest(most, [*next_ones, *fitting], key=attrgetter("key"))
-        return next_ones
+        return self._iterate_instances({tags.PATH_TAG: below, tags.OWNER_TAG: self._options.owner})
 
     async def _issue_orders(self, verb: str, tasks: Sequence[PendingVmOrder[Ec2Instance]]) -> None:
         if verb == "create":
@@ -157,7 +131,7 @@ class Ec2VmOperator(PolledVms[Ec2Instance]):
                 *tags.tag_specifications(owned, "volume"),
             ],
             "MetadataOptions": {"HttpTokens": "required"},
-            **home.launch_arguments(),
+            **launch_arguments(home),
         }
 
     async def _refresh_vms(self, tasks: Sequence[PendingVmOrder[Ec2Instance]]) -> None:

@@ -24,7 +24,7 @@ from providers.edge.apps import SiteApps
 from providers.edge.controller import ControllerClient
 from providers.edge.handover import CrmHandover
 from providers.edge.jobs import InstanceJobs, crash_process
-from providers.edge.platform import SimulatedPlatform
+from providers.edge.platform import CloudletPlatform
 from providers.edge.token import CrmToken
 
 # How long to wait for an acknowledgement before connecting again: a cloudlet may be created after its CRM.
@@ -46,7 +46,7 @@ class ReferenceCrm:
         client: Client | None,
         cloudlet: str,
         version: str,
-        platform: SimulatedPlatform,
+        platform: CloudletPlatform,
         handover: CrmHandover,
         token: CrmToken,
         latency: float = 0.3,

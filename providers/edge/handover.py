@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from domain.edge.faults import CrmFaultKind
-from providers.edge.platform import SimulatedPlatform
+from providers.edge.platform import CloudletPlatform
 
 GRACE_SECONDS = 3.0
 WATCH_SECONDS = 0.2
@@ -19,9 +19,7 @@ WATCH_SECONDS = 0.2
 class CrmHandover:
     """Starts and ends CRM processes. `command` is this process's own command line, without the version."""
 
-    def __init__(
-        self, platform: SimulatedPlatform, version: str, command: Sequence[str], predecessor: str = ""
-    ) -> None:
+    def __init__(self, platform: CloudletPlatform, version: str, command: Sequence[str], predecessor: str = "") -> None:
         self._platform, self._version, self._command = platform, version, command
         self._predecessor = predecessor
         self._watching = False

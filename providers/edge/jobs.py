@@ -16,7 +16,7 @@ from domain.edge.tables import APP
 from domain.errors import RatchetError, Superseded, format_one_line
 from domain.paths import kind_of
 from providers.edge.apps import SiteApps
-from providers.edge.platform import SimulatedPlatform
+from providers.edge.platform import CloudletPlatform
 
 _log = structlog.get_logger("crm")
 
@@ -49,7 +49,7 @@ class InstanceJobs:
 
     def __init__(
         self,
-        platform: SimulatedPlatform,
+        platform: CloudletPlatform,
         say: SendAnswer,
         latency: float,
         version: str,

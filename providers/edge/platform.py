@@ -1,6 +1,7 @@
-"""The simulated platform of one cloudlet, and its CRM's memory: a SQLite file that survives crashes.
+"""The platform of one cloudlet, and its CRM's memory: a SQLite file that survives crashes.
 
-An instance exists or not, never by half, like on a real platform that is inspected after a crash.
+An instance exists or not, never by half. Apps are real if the CRM has a backend (`providers/edge/apps.py`), which runs
+them as this file says; everything else is simulated.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CREATE TABLE IF NOT EXISTS ledger (number INTEGER PRIMARY KEY, verb TEXT, path T
 """
 
 
-class SimulatedPlatform:
+class CloudletPlatform:
     """The instances of a cloudlet, its CRM's memory, and its fault rules, in one file."""
 
     def __init__(self, file: Path) -> None:

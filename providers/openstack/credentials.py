@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-from domain.errors import Category, Refused
+from domain.errors import Refused
+from providers.credentials import import_sdk, missing_credentials_error, read_private_file
 from providers.openstack.connection import CredentialsSource, OpenStackConnection
 
 # Keys of a cloud's `auth` whose values must never appear in a message.
@@ -17,23 +16,23 @@ _SECRETS = ("password", "token", "application_credential_secret", "access_token"
 def find_cloud(connection: OpenStackConnection, read_seconds: float) -> Any:
     """Returns the SDK's description of the cloud's region, or raises Refused if credentials are missing."""
     source = connection.credentials
-    config = _import_config()
+    config = import_sdk("openstack.config", "openstacksdk", "openstack")
     overrides = {"region_name": connection.region, "api_timeout": read_seconds}
     try:
         if source.source == "environment":
             _check_environment(source.prefix)
             sdk = config.OpenStackConfig(load_yaml_config=False, envvar_prefix=f"{source.prefix}OS_")
             return sdk.get_one(cloud="envvars", **overrides)
-        files = [_readable_file(source.path)] if source.path else None
+        files = [str(read_private_file(source.path)[0])] if source.path else None
         sdk = config.OpenStackConfig(config_files=files, load_envvars=False)
         if source.cloud not in sdk.get_cloud_names():
-            raise _missing_credentials(f"there is no cloud {source.cloud!r}", "see clouds.yaml of openstacksdk")
+            raise missing_credentials_error(f"there is no cloud {source.cloud!r}", "see clouds.yaml of openstacksdk")
         return sdk.get_one(cloud=source.cloud, **overrides)
     except Refused:
         raise
     except Exception as error:  # of the SDK, of keystoneauth or of the YAML parser; its text may repeat a secret
         why = f"the OpenStack credentials {describe_place(source)} are not usable: {type(error).__name__}"
-        raise _missing_credentials(why, "see clouds.yaml of openstacksdk") from None
+        raise missing_credentials_error(why, "see clouds.yaml of openstacksdk") from None
 
 
 def check_prerequisites(connection: OpenStackConnection) -> None:
@@ -55,30 +54,4 @@ def list_secrets(cloud: Any) -> list[str]:
 
 def _check_environment(prefix: str) -> None:
     if not any(name.startswith(f"{prefix}OS_") for name in os.environ):
-        raise _missing_credentials(f"no variable begins with {prefix}OS_", "set them where the worker runs")
-
-
-def _readable_file(path: str) -> str:
-    file = Path(path).expanduser()
-    try:
-        if file.stat().st_mode & 0o077:
-            raise _missing_credentials(f"{file} can be used by others", f"chmod 600 {file}")
-        file.read_bytes()
-    except OSError as error:
-        raise _missing_credentials(
-            f"{file} cannot be read: {error.strerror}", "the worker must be able to read it"
-        ) from error
-    return str(file)
-
-
-def _missing_credentials(what: str, hint: str) -> Refused:
-    return Refused(Category.INVALID, what, hint)
-
-
-def _import_config() -> Any:
-    try:
-        return import_module("openstack.config")
-    except ImportError as error:
-        raise _missing_credentials(
-            "openstacksdk is not installed", "pip install 'ratchet[openstack]', or: uv sync --extra openstack"
-        ) from error
+        raise missing_credentials_error(f"no variable begins with {prefix}OS_", "set them where the worker runs")

@@ -8,89 +8,62 @@ removed. What the connection's options name is used as it is by all tenants, and
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from domain.errors import Rejected, UnknownOutcome
 from domain.ports import SharedResource
 from providers.openstack.api import OpenStackApi
-from providers.openstack.connection import IngressRule, OpenStackOptions
+from providers.openstack.connection import OpenStackOptions
 from providers.openstack.errors import Busy, CallRejected
 from providers.openstack.servers import hash_of
+from providers.options import IngressRule
+from providers.regioncloud import LaunchNetwork, TenantResources
 
-NO_KEY_NAME = "none"  # cloud id in place of a key
 NOT_FOUND = (400, 404)
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchNetwork:
-    """The network, security groups and key of new servers."""
-
-    network: str
-    groups: tuple[str, ...]
-    key: str
-
-    def launch_arguments(self) -> dict[str, Any]:
-        key = {"key_name": self.key} if self.key else {}
-        groups = [{"name": group} for group in self.groups]
-        return {"networks": [{"uuid": self.network}], "security_groups": groups, **key}
+def launch_arguments(home: LaunchNetwork) -> dict[str, Any]:
+    """Returns the arguments of a launch there."""
+    key = {"key_name": home.key} if home.key else {}
+    groups = [{"name": group} for group in home.groups]
+    return {"networks": [{"uuid": home.network}], "security_groups": groups, **key}
 
 
-class TenantResources:
-    """Creates, finds and removes what each tenant's VMs share in one region."""
+class NovaTenantResources(TenantResources):
+    """Creates, finds and removes what each tenant's VMs share in one region of OpenStack."""
+
+    title = "OpenStack"
+    network_option = "network"
 
     def __init__(self, api: OpenStackApi, options: OpenStackOptions, place: str) -> None:
+        super().__init__(options)
         self._api = api
-        self._options = options
+        self._options: OpenStackOptions = options
         self._place = place
-        self._known: dict[tuple[str, str, str, str], LaunchNetwork] = {}  # by tenant, network, groups and key
 
-    async def prepare_resource(self, resource: SharedResource, made: Mapping[str, str]) -> str:
-        """Creates a shared resource, or finds it. Returns its id; a key's is its name."""
-        match resource.what:
-            case "vnet":
-                return self._options.network or await self._make_vnet(resource)
-            case "securityGroup":
-                given = ",".join(self._options.security_groups)
-                return given or await self._make_security_group(resource, made.get("vnet", ""))
-            case "sshKey":
-                return self._options.key_name or await self._make_key(resource)
-            case _:
-                raise Rejected(f"OpenStack shares no {resource.what!r}")
+    async def _drop_vnet(self, resource: SharedResource) -> None:
+        for network in await self._find_to_remove("networks", resource):
+            await self._drop_network(network["id"])
 
-    async def release_resource(self, resource: SharedResource) -> None:
-        """Removes a shared resource, with duplicates left by lost answers. Ignores what is not ours or is gone."""
-        match resource.what:
-            case "vnet":
-                for network in await self._find_to_remove("networks", resource):
-                    await self._drop_network(network["id"])
-            case "securityGroup":
-                for group in await self._find_to_remove("security-groups", resource):
-                    await self._remove("network", f"/security-groups/{group['id']}")
-            case "sshKey":
-                name = resource.cloud_id or self._name_of(resource)
-                if self._is_of_tenant(name, resource.tenant):
-                    await self._remove("compute", f"/os-keypairs/{name}")
-            case _:
-                raise Rejected(f"OpenStack shares no {resource.what!r}")
+    async def _drop_security_group(self, resource: SharedResource) -> None:
+        for group in await self._find_to_remove("security-groups", resource):
+            await self._remove("network", f"/security-groups/{group['id']}")
 
-    async def find_launch_network(self, tenant: str, network: Mapping[str, str]) -> LaunchNetwork:
-        """Returns network, groups and key for a tenant's new VMs: its own, or those that the options name."""
-        given = ",".join(self._options.security_groups)
-        vnet, groups = network.get("vnet") or self._options.network, network.get("securityGroup") or given
-        key = network.get("sshKey") or self._options.key_name
-        if not (vnet and groups):
-            raise Rejected("nothing is prepared for VMs in this region, and the connection's options name no network")
-        wanted = (tenant, vnet, groups, key)
-        if wanted not in self._known:
-            if vnet != self._options.network:
-                await self._check_owned("networks", "network", tenant, vnet)
-            if groups != given:
-                await self._check_owned("security-groups", "security_group", tenant, groups)
-            if key not in ("", NO_KEY_NAME, self._options.key_name) and not self._is_of_tenant(key, tenant):
-                raise Rejected(f"there is no key {key} of {tenant}: it is another tenant's")
-            self._known[wanted] = LaunchNetwork(vnet, tuple(groups.split(",")), "" if key == NO_KEY_NAME else key)
-        return self._known[wanted]
+    async def _drop_key(self, resource: SharedResource) -> None:
+        name = resource.cloud_id or self._name_of(resource)
+        if self._is_of_tenant(name, resource.tenant):
+            await self._remove("compute", f"/os-keypairs/{name}")
+
+    async def _find_network(self, tenant: str, vnet: str) -> str:
+        await self._check_owned("networks", "network", tenant, vnet)
+        return vnet
+
+    async def _check_security_group(self, tenant: str, group: str) -> None:
+        await self._check_owned("security-groups", "security_group", tenant, group)
+
+    async def _check_key(self, tenant: str, name: str) -> None:
+        if not self._is_of_tenant(name, tenant):
+            raise Rejected(f"there is no key {name} of {tenant}: it is another tenant's")
 
     async def _make_vnet(self, resource: SharedResource) -> str:
         name = self._name_of(resource)
@@ -115,8 +88,6 @@ class TenantResources:
 
     async def _make_key(self, resource: SharedResource) -> str:
         """Imports the key; Nova's names of keys are unique, so there is one."""
-        if not self._options.public_key:
-            return NO_KEY_NAME
         name = self._name_of(resource)
         try:
             body = {"keypair": {"name": name, "public_key": self._options.public_key}}

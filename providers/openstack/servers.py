@@ -12,8 +12,8 @@ from typing import Any
 from domain.errors import Rejected
 from domain.paths import name_of
 from domain.ports import VmFacts, VmOrder, VmState
-from providers.openstack.connection import MAX_LABEL
 from providers.openstack.errors import means_full
+from providers.options import MAX_LABEL
 
 OWNER_KEY = "ratchet:owner"  # installation and region
 PATH_KEY = "ratchet:path"  # object

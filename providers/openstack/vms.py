@@ -11,10 +11,9 @@ Nova cannot compare and order in one call, so an earlier order on the wire at th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from heapq import nsmallest
 from itertools import islice
 from operator import attrgetter
 from typing import Any
@@ -22,14 +21,13 @@ from typing import Any
 import structlog
 
 from domain.errors import NoCapacity, ProviderError, Rejected, UnknownOutcome
-from domain.ports import VmAnswer, VmFacts, VmKey, VmOrder, VmState
+from domain.ports import VmAnswer, VmFacts, VmOrder, VmState
 from domain.registry import tenant_of
-from providers.listings import VmListingCache
 from providers.openstack import servers
 from providers.openstack.api import OpenStackApi
 from providers.openstack.connection import OpenStackOptions
 from providers.openstack.errors import Busy, CallRejected
-from providers.openstack.network import TenantResources
+from providers.openstack.network import NovaTenantResources, launch_arguments
 from providers.openstack.servers import OWNER_KEY, Server
 from providers.steps import PendingVmOrder, PolledVms, why_outdated
 
@@ -43,13 +41,12 @@ Task = PendingVmOrder[Server]
 class NovaVms(PolledVms[Server]):
     """Carries out orders on the servers of one region, and describes them."""
 
-    def __init__(self, api: OpenStackApi, network: TenantResources, options: OpenStackOptions, place: str) -> None:
+    def __init__(self, api: OpenStackApi, network: NovaTenantResources, options: OpenStackOptions, place: str) -> None:
         super().__init__("Nova", f"metadata {servers.PATH_KEY}", options.poll_seconds, options.wait_seconds)
         self._api = api
         self._network = network
         self._options = options
         self._place = place
-        self._listings = VmListingCache()
         self._flavors: dict[str, str] = {}  # name -> id
         self._made: dict[str, asyncio.Future[str]] = {}  # token -> id of its server, or its creation under way
         self._unanswered: dict[str, float] = {}  # token -> until when its server may still appear
@@ -61,27 +58,11 @@ class NovaVms(PolledVms[Server]):
             await self._remove_twins([answer for answer in answers if isinstance(answer, VmFacts)])
         return answers
 
-    async def list_tagged_vms(self, prefix: str, after: VmKey) -> list[VmFacts]:
-        """Returns a page of our living VMs at or below a path, or of all.
-
-        Nova lists by age, so all of its pages are read for the first page of ours; the next ones come from that
-        reading.
-        """
-        return await self._listings.take_page(prefix, after, partial(self._read_next_vms, prefix, after))
-
-    async def _read_next_vms(self, prefix: str, after: VmKey, most: int) -> list[VmFacts]:
+    async def _iterate_owned_vms(self, prefix: str) -> AsyncIterator[list[Server]]:
+        """Nova cannot filter by path."""
         wanted = {"name": servers.place_hash(self._place)}
-        next_ones: list[VmFacts] = []
         async for page in self._api.iterate_pages("compute", "/servers/detail", "servers", **wanted):
-            fitting = [
-                facts
-                for facts in (servers.parse_server(each).to_vm_facts() for each in page if self._is_ours(each))
-                if facts.state is not VmState.TERMINATED
-                and facts.key > after
-                and (not prefix or f"{facts.path}:".startswith(f"{prefix}:"))
-            ]
-            next_ones = nsmallest(most, [*next_ones, *fitting], key=attrgetter("key"))
-        return next_ones
+            yield [servers.parse_server(each) for each in page if self._is_ours(each)]
 
     async def _refresh_vms(self, tasks: Sequence[Task]) -> None:
         """Reads the servers' state: living ones, then deleted ones, then those that somebody has renamed."""
@@ -176,7 +157,7 @@ class NovaVms(PolledVms[Server]):
             **servers.creation_marks(self._place, order),
             "imageRef": self._options.images.get(image, image),
             "flavorRef": await self._find_flavor(self._options.specs.get(size, size)),
-            **home.launch_arguments(),
+            **launch_arguments(home),
             **({"availability_zone": self._options.zone} if self._options.zone else {}),
         }
         try:

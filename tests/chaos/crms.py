@@ -19,7 +19,7 @@ from domain.wire import companion_id
 from providers.edge.controller import ControllerClient
 from providers.edge.crm import ReferenceCrm
 from providers.edge.handover import CrmHandover
-from providers.edge.platform import SimulatedPlatform
+from providers.edge.platform import CloudletPlatform
 from providers.edge.token import CrmToken
 from workers.crm import platform_file, token_of_cloudlet
 from workers.settings import WorkerSettings
@@ -35,7 +35,7 @@ class Crm:
 
     cloudlet: str
     agent: ReferenceCrm
-    platform: SimulatedPlatform
+    platform: CloudletPlatform
     serving: asyncio.Task[None]
 
     async def end(self) -> None:
@@ -83,7 +83,7 @@ class Crms:
     mishaps: int = 0
 
     def start(self, client: Client, cloudlet: str, version: str = "v1", after: str = "") -> Crm:
-        platform = SimulatedPlatform(platform_file(self.home, cloudlet))
+        platform = CloudletPlatform(platform_file(self.home, cloudlet))
         handover = InThisProcess(self, client, cloudlet, platform, version, after)
         token = token_of_cloudlet(WorkerSettings(home=self.home), cloudlet)
         voice = Garbled(self, client, cloudlet, token)
@@ -111,13 +111,13 @@ class Crms:
 
     def ledger(self, path: str) -> list[str]:
         """What the CRM really did to an instance, in order."""
-        platform = SimulatedPlatform(platform_file(self.home, ":".join(path.split(":")[:4])))
+        platform = CloudletPlatform(platform_file(self.home, ":".join(path.split(":")[:4])))
         try:
             return platform.list_applied_verbs(path)
         finally:
             platform.close()
 
-    def _on(self, cloudlet: str) -> SimulatedPlatform:
+    def _on(self, cloudlet: str) -> CloudletPlatform:
         return next(crm.platform for (name, _), crm in self.running.items() if name == cloudlet)
 
 
@@ -149,7 +149,7 @@ class InThisProcess(CrmHandover):
     """Upgrades to a CRM in this process."""
 
     def __init__(
-        self, crms: Crms, client: Client, cloudlet: str, platform: SimulatedPlatform, version: str, after: str = ""
+        self, crms: Crms, client: Client, cloudlet: str, platform: CloudletPlatform, version: str, after: str = ""
     ) -> None:
         super().__init__(platform, version, [], after)
         self._crms, self._client, self._cloudlet = crms, client, cloudlet

@@ -65,6 +65,8 @@ enabled = false
 driver = noop
 """
 
+NODE = "22222222-2222-4222-8222-222222222222"  # the identity of the compute node
+
 
 def main() -> None:
     folder, port, neutron, cores = Path(sys.argv[1]), *(int(word) for word in sys.argv[2:5])
@@ -85,6 +87,7 @@ def main() -> None:
     _read_config(config)
     _create_tables(folder)
     _use_fixtures()
+    _keep_servers(folder)
     _start_services()
     from nova.api import wsgi  # type: ignore[import-not-found]
     from nova.api.openstack import wsgi_app  # type: ignore[import-not-found]
@@ -163,6 +166,27 @@ def _use_fixtures() -> None:
     test.setUp()
     test.useFixture(GlanceFixture(test))
     test.useFixture(DatabaseWriteLock())
+
+
+def _keep_servers(folder: Path) -> None:
+    """Lets the fake hypervisor have its node and its servers again after a restart, as a real one has them."""
+    from nova.virt import fake, node  # type: ignore[import-not-found]
+
+    fake.uuids.node_tests = NODE
+    if not (folder / "compute_id").exists():
+        node.write_local_node_uuid(NODE)
+    init_host = fake.FakeDriver.init_host
+
+    def remember(driver: Any, host: str) -> None:
+        init_host(driver, host)
+        with closing(sqlite3.connect(f"file:{folder}/cell1.db?mode=ro", uri=True)) as rows:
+            query = (
+                "SELECT id, uuid, power_state FROM instances WHERE deleted = 0 AND vm_state IN ('active', 'stopped')"
+            )
+            for number, uuid, state in rows.execute(query):
+                driver.instances[uuid] = fake.FakeInstance(f"instance-{number:08x}", state, uuid)
+
+    fake.FakeDriver.init_host = remember
 
 
 def _start_services() -> None:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from domain.faults import Fault, FaultKind
 from domain.statetable import LineEffect
-from providers.edge.platform import SimulatedPlatform
+from providers.edge.platform import CloudletPlatform
 from tests.patience import PATIENCE
 from tests.test_dialects.waiting import (
     CLOUDLET,
@@ -194,7 +194,7 @@ async def check_clouds(site: Site, http: httpx.AsyncClient, crm: RememberingCont
     for message in crm.posted:  # as after an answer that got lost
         answer = await http.post(message["route"], json=message["json"])
         assert answer.status_code in (202, 409), answer.text
-    platform = SimulatedPlatform(platform_file(site.home, CLOUDLET))
+    platform = CloudletPlatform(platform_file(site.home, CLOUDLET))
     try:
         assert sorted(platform.list_instances()) == [f"{CLOUDLET}:cluster:c1"]
     finally:

@@ -20,7 +20,7 @@ from domain.wire import VERIFY_ACTIVITY, companion_id
 from providers.edge.crm import ReferenceCrm
 from providers.edge.gatewaycrm import GatewayControllerClient, GatewayCrm
 from providers.edge.handover import CrmHandover
-from providers.edge.platform import SimulatedPlatform
+from providers.edge.platform import CloudletPlatform
 from providers.edge.token import CrmToken
 from tests.patience import PATIENCE
 from tests.user import User
@@ -39,7 +39,7 @@ async def crm_polling(
     home: Path, cloudlet: str, token: CrmToken, controller: GatewayControllerClient
 ) -> AsyncIterator[GatewayCrm]:
     """A CRM in this process that reaches a gateway only, until the block ends."""
-    platform = SimulatedPlatform(platform_file(home, cloudlet))
+    platform = CloudletPlatform(platform_file(home, cloudlet))
     crm = GatewayCrm(None, cloudlet, "v1", platform, CrmHandover(platform, "v1", ["false"]), token, 0, controller)
     task = asyncio.create_task(crm.serve_until_stopped())
     try:
@@ -57,7 +57,7 @@ class Edge:
     user: User
     home: Path
     client: Client
-    crms: dict[str, tuple[ReferenceCrm, asyncio.Task[None], SimulatedPlatform]] = field(default_factory=dict)
+    crms: dict[str, tuple[ReferenceCrm, asyncio.Task[None], CloudletPlatform]] = field(default_factory=dict)
 
     def at(self, *names: str) -> str:
         """`at("berlin", "c1", "shop")` is the path of an app."""
@@ -76,7 +76,7 @@ class Edge:
         self, name: str = "berlin", version: str = "v1", latency: float = 0, client: Client | None = None
     ) -> ReferenceCrm:
         path = self.at(name)
-        platform = SimulatedPlatform(platform_file(self.home, path))
+        platform = CloudletPlatform(platform_file(self.home, path))
         handover = CrmHandover(platform, version, ["false"])
         agent = ReferenceCrm(client or self.client, path, version, platform, handover, self.token(name), latency)
         self.crms[f"{name}-{version}"] = (agent, asyncio.create_task(agent.serve_until_stopped()), platform)
@@ -97,7 +97,7 @@ class Edge:
         for key in list(self.crms):
             await self.stop_crm(*key.rsplit("-", 1))
 
-    def platform(self, name: str = "berlin", version: str = "v1") -> SimulatedPlatform:
+    def platform(self, name: str = "berlin", version: str = "v1") -> CloudletPlatform:
         return self.crms[f"{name}-{version}"][2]
 
     def set_faults(self, *faults: CrmFault, name: str = "berlin") -> None:

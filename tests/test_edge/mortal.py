@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from providers.edge.controller import ControllerClient
-from providers.edge.platform import SimulatedPlatform
+from providers.edge.platform import CloudletPlatform
 from providers.services.ledger import BackendLedger
 from tests.steps import StepCounter
 from workers.crm import run_crm_command
@@ -47,8 +47,8 @@ def count_steps(steps: NotedCounter) -> None:
         steps.before_and_after(BackendLedger, name)
     steps.before_and_after(ControllerClient, "send_answer")
     for owner, name in (
-        (SimulatedPlatform, "put_instance"),
-        (SimulatedPlatform, "remove_instance"),
+        (CloudletPlatform, "put_instance"),
+        (CloudletPlatform, "remove_instance"),
         (subprocess, "Popen"),
         (os, "killpg"),
     ):

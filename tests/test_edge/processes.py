@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from providers.edge.handover import is_crm_process
-from providers.edge.platform import SimulatedPlatform
+from providers.edge.platform import CloudletPlatform
 from workers.crm import platform_file, stop_crm_processes
 
 
@@ -22,7 +22,7 @@ class CrmProcess:
     """One CRM, and the platform that it works on."""
 
     process: asyncio.subprocess.Process
-    platform: SimulatedPlatform
+    platform: CloudletPlatform
 
     @property
     def running(self) -> bool:
@@ -54,7 +54,7 @@ async def crm_process(
     environment = {**os.environ, "RATCHET_HOME": str(home), "TEMPORAL_ADDRESS": address, "RATCHET_LOG_LEVEL": "error"}
     words = [*program, "--cloudlet", cloudlet, "--version", version, "--latency", str(latency), "--backend", backend]
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", *words, env={**environment, **settings})
-    platform = SimulatedPlatform(platform_file(home, cloudlet))
+    platform = CloudletPlatform(platform_file(home, cloudlet))
     found = CrmProcess(process, platform)
     try:
         yield found

@@ -16,7 +16,7 @@ from domain.edge.messages import CrmRequest, CrmVerb
 from domain.model import ActionResult
 from domain.wire import companion_id
 from providers.edge.jobs import InstanceJobs
-from providers.edge.platform import SimulatedPlatform
+from providers.edge.platform import CloudletPlatform
 from tests.test_edge.kit import Edge, fault, words
 from tests.test_edge.test_interpret import by_the_table
 from workers.crm import fail_next_request, platform_file
@@ -172,7 +172,7 @@ async def test_shuffled_and_doubled_messages_end_a_real_action_where_the_table_s
 
 
 async def test_a_request_that_comes_again_when_it_was_done_is_answered_and_not_done_again(tmp_path: Path) -> None:
-    platform, said = SimulatedPlatform(tmp_path / "platform.db"), []
+    platform, said = CloudletPlatform(tmp_path / "platform.db"), []
 
     async def say(request: CrmRequest, message: dict[str, Any]) -> None:
         said.append(message["state"])
@@ -192,7 +192,7 @@ async def test_a_request_that_comes_again_when_it_was_done_is_answered_and_not_d
 
 def test_what_is_to_break_next_breaks_first_and_other_rules_stay(tmp_path: Path) -> None:
     path, cluster = "org:a:cloudlet:b", "org:a:cloudlet:b:cluster:c"
-    platform = SimulatedPlatform(platform_file(tmp_path, path))
+    platform = CloudletPlatform(platform_file(tmp_path, path))
     platform.set_faults([fault("slow", "update"), fault("silent", "delete")])
     fail_next_request(tmp_path, path, "update", "no room")
     met = [platform.take_matching_fault(verb, cluster, "v1") for verb in ("update", "update", "delete")]

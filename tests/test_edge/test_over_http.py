@@ -20,7 +20,7 @@ from gateway.reads import GatewayClient
 from gateway.server import serve_app
 from gateway.tokens import CallerTokens, TokenFile
 from providers.edge.gatewaycrm import GatewayControllerClient, GatewayCrm
-from providers.edge.platform import SimulatedPlatform
+from providers.edge.platform import CloudletPlatform
 from providers.edge.token import CrmToken
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, crm_polling
@@ -106,7 +106,7 @@ async def test_an_order_outlives_the_gateway_that_should_hand_it_over(
 
 
 def edge_instances(edge: Edge) -> list[str]:
-    platform = SimulatedPlatform(platform_file(edge.home, edge.at("berlin")))
+    platform = CloudletPlatform(platform_file(edge.home, edge.at("berlin")))
     try:
         return sorted(platform.list_instances())
     finally:

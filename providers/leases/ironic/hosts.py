@@ -6,9 +6,10 @@ So an Ironic that dies in a deploy, or forgets it, is asked again; and the right
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from domain.errors import Rejected, Unavailable, UnknownOutcome, format_one_line, join_first_texts
 from domain.leases.messages import DesiredHolding, HeldHost, HostFailed
@@ -29,7 +30,11 @@ from providers.leases.ironic.options import IronicOptions
 VERSION = "1.81"  # of the API; fields of a lessee are older
 PAGE_SIZE = 1_000
 CALL_SECONDS = 30.0
+CONCURRENT_NODES = 10  # of one holding: calls to Ironic at once
 _ALREADY_SO = 409  # it is locked by an operation, or has an instance
+
+T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 class IronicHosts:
@@ -48,14 +53,16 @@ class IronicHosts:
             if any(int(node.mark.get("version", 0)) > holding.version for node in held):
                 return  # a later order was given since
             nodes = {node.name: node for node in held}
-            for name in wanted.keys() - nodes.keys():
-                nodes[name] = await ironic.find_node(name)
+            missing = sorted(wanted.keys() - nodes.keys())
+            nodes |= {node.name: node for node in await _run_for_all(missing, ironic.find_node)}
             steps = {
                 name: next_step_to_hold(node, holding.token) if name in wanted else next_step_to_return(node)
                 for name, node in nodes.items()
             }
-            for name, step in steps.items():
-                await self._take_node_step(ironic, step, nodes[name], holding, wanted.get(name, ""))
+            await _run_for_all(
+                steps,
+                lambda name: self._take_node_step(ironic, steps[name], nodes[name], holding, wanted.get(name, "")),
+            )
         self._raise_unless_done(steps)
 
     async def take_back_hosts(self, reservation: str, generation: int) -> int:
@@ -72,8 +79,7 @@ class IronicHosts:
             ):
                 raise late
             steps = {node.name: next_step_to_return(node) for node in held}
-            for node in held:
-                await self._return_node(ironic, steps[node.name], node)
+            await _run_for_all(held, lambda node: self._return_node(ironic, steps[node.name], node))
         self._raise_unless_done(steps)
         return len(held)
 
@@ -238,6 +244,21 @@ class IronicApi:
 def open_ironic_hosts(options: IronicOptions, host: BackendHost) -> IronicHosts:
     """Opens Ironic as the host site. It needs no database of ours: nodes carry their lessee."""
     return IronicHosts(options)
+
+
+async def _run_for_all(items: Iterable[Item], call: Callable[[Item], Awaitable[T]]) -> list[T]:
+    """Makes a call for each item, some at once. Waits for all of them, then raises the first error."""
+    room = asyncio.Semaphore(CONCURRENT_NODES)
+
+    async def run(item: Item) -> T:
+        async with room:
+            return await call(item)
+
+    ends = await asyncio.gather(*map(run, items), return_exceptions=True)
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
+    return [end for end in ends if not isinstance(end, BaseException)]
 
 
 def _generation_of_node(node: IronicNode) -> int:

@@ -1,0 +1,123 @@
+"""Nova when things go wrong, through the workflows: killed, slow, called twice, full. Its servers equal the records."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from client.actions import ActionClient
+from domain.faults import Fault, FaultKind
+from domain.model import ActionResult, ReadQuery, VerificationReport
+from domain.wire import VERIFY_ACTIVITY
+from tests.openstack.rig import OpenStack
+from tests.openstack.tokens import MEMBER_TOKEN
+from tests.patience import PATIENCE
+from tests.stack import opened
+from tests.test_clouds.kit import REGION
+from tests.user import User
+
+OWNER = "chaos"
+NUMBER = 3
+_numbers = count(1)
+
+
+class NovaSite:
+    """A user of an OpenStack, and what Nova's own database says."""
+
+    def __init__(self, openstack: OpenStack, user: User) -> None:
+        self.openstack = openstack
+        self.user = user
+
+    async def until_living(self, expected: dict[str, list[str]]) -> None:
+        """Until Nova has these servers: it takes its time to delete a second one."""
+        deadline = time.monotonic() + PATIENCE
+        while (found := await asyncio.to_thread(self.living)) != expected:
+            assert time.monotonic() < deadline, found
+            await asyncio.sleep(0.1)
+
+    def living(self) -> dict[str, list[str]]:
+        """Nova's living servers of this user by path, each with its state."""
+        found: dict[str, list[str]] = {}
+        for server in self.read("/servers/detail")["servers"]:
+            path = server["metadata"].get("ratchet:path", "")
+            if path.startswith(f"ns:{self.user.ns}:"):
+                found.setdefault(path, []).append(server["status"])
+        return found
+
+    def read(self, path: str, **body: object) -> Any:
+        """Nova's answer, without our proxy; with a body, to an order."""
+        url = f"{self.openstack.proxy.upstream['compute']}/v2.1{path}"
+        headers = {"X-Auth-Token": MEMBER_TOKEN, "OpenStack-API-Version": "compute 2.90"}
+        method = "POST" if body else "GET"
+        answer = httpx.request(method, url, headers=headers, json=body or None, timeout=PATIENCE, trust_env=False)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    async def compare(self, status: str) -> None:
+        """One server for each record, and nothing else; `verify` agrees."""
+        members = (await self.user.see(self.user.mci())).members
+        await self.until_living({vm.path: [status] for vm in members if vm.status in ("Running", "Suspended")})
+        query = ReadQuery(path=f"ns:{self.user.ns}")
+        report = await self.user.asking.run_query(VERIFY_ACTIVITY, query, VerificationReport, seconds=PATIENCE)
+        assert report.findings == []
+
+
+@pytest.fixture(scope="module")
+async def stack(openstack: OpenStack, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[User]:
+    folder: Path = tmp_path_factory.mktemp("nova")
+    file = folder / "connections.yaml"
+    file.write_text(yaml.safe_dump({"connections": {"lab": openstack.document(REGION, OWNER, **openstack.there)}}))
+    patience = str(2 * PATIENCE)
+    async with opened(folder / "home", connections=str(file), call_timeout=patience, patience=patience) as running:
+        yield User(ActionClient(running.client), running.stack, "")
+
+
+@pytest.fixture
+async def site(openstack: OpenStack, stack: User) -> AsyncIterator[NovaSite]:
+    yield NovaSite(openstack, User(stack.asking, stack.service, f"chaos{next(_numbers)}"))
+    openstack.proxy.clear()
+
+
+def spec() -> dict[str, object]:
+    return {"subGroups": [{"name": "lab", "connectionName": "lab", "subGroupSize": NUMBER}]}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(kind=FaultKind.SLOW, seconds=0.5, times=NUMBER),
+        Fault(kind=FaultKind.LOSE_ANSWER, times=NUMBER),
+        Fault(kind=FaultKind.UNAVAILABLE, times=2 * NUMBER),
+    ],
+    ids=lambda fault: str(fault.kind),
+)
+async def test_an_mci_lives_its_life_whatever_happens_to_its_orders(site: NovaSite, fault: Fault) -> None:
+    """The faults strike the orders of every action anew; creations are carried out twice besides."""
+    path, lives = site.user.mci(), {"create": "ACTIVE", "suspend": "SHUTOFF", "resume": "ACTIVE"}
+    for action, status in lives.items():
+        site.openstack.proxy.add_fault(fault)
+        site.openstack.proxy.twice = 1
+        outcome = await site.user.do(path, action, spec=spec() if action == "create" else None)
+        assert outcome.result is ActionResult.SUCCEEDED, outcome
+        await site.compare(status)
+    site.openstack.proxy.add_fault(fault)
+    assert (await site.user.do(path, "delete")).result is ActionResult.SUCCEEDED
+    await site.until_living({})
+
+
+async def test_a_nova_that_is_full_leaves_records_of_what_it_has_and_no_more(site: NovaSite) -> None:
+    site.openstack.proxy.add_fault(Fault(kind=FaultKind.CAPACITY, verb="create", vm="*-2"))
+    outcome = await site.user.do(site.user.mci(), "create", spec=spec())
+    assert outcome.result is ActionResult.PARTIAL, outcome
+    assert "Quota exceeded" in (await site.user.see(site.user.vm("lab-2"))).error
+    await site.compare("ACTIVE")
+    assert (await site.user.do(site.user.mci(), "delete")).result is ActionResult.SUCCEEDED
+    await site.until_living({})
