@@ -16,7 +16,9 @@ import yaml
 from client.actions import ActionClient
 from domain.faults import Fault, FaultKind
 from domain.model import ActionResult, ReadQuery, VerificationReport
-from domain.wire import VERIFY_ACTIVITY
+from domain.orphans import OrphanQuery, OrphansPage
+from domain.wire import READ_ORPHANS, VERIFY_ACTIVITY
+from providers.openstack.servers import parse_server
 from tests.openstack.rig import OpenStack
 from tests.openstack.tokens import MEMBER_TOKEN
 from tests.patience import PATIENCE
@@ -120,4 +122,34 @@ async def test_a_nova_that_is_full_leaves_records_of_what_it_has_and_no_more(sit
     assert "Quota exceeded" in (await site.user.see(site.user.vm("lab-2"))).error
     await site.compare("ACTIVE")
     assert (await site.user.do(site.user.mci(), "delete")).result is ActionResult.SUCCEEDED
+    await site.until_living({})
+
+
+async def test_a_second_server_of_a_worker_that_died_is_named_and_removed_and_the_records_own_stays(
+    site: NovaSite,
+) -> None:
+    """Nova has no client token: two workers that create at one moment may make two, and one may die before it looks."""
+    path = site.user.mci()
+    await site.user.do(path, "create", spec=spec())
+    own = next(
+        server
+        for server in site.read("/servers/detail")["servers"]
+        if server["metadata"].get("ratchet:path") == site.user.vm("lab-1")
+    )
+    marks = {key: own[key] for key in ("name", "description", "metadata")}
+    ordered = {"flavorRef": "1", "imageRef": own["image"]["id"], "networks": "none", **marks}
+    twin = site.read("/servers", server=ordered)["server"]["id"]
+    async with asyncio.timeout(PATIENCE):
+        while len(site.living()[site.user.vm("lab-1")]) < 2:
+            await asyncio.sleep(0.1)
+    query = OrphanQuery(path=path)
+    (orphan,) = (await site.user.asking.run_query(READ_ORPHANS, query, OrphansPage, seconds=PATIENCE)).orphans
+    assert (orphan.id, orphan.record) == (twin, f"Running as {parse_server(own).cloud_id}")
+    report = await site.user.asking.run_query(VERIFY_ACTIVITY, ReadQuery(path=path), VerificationReport)
+    assert [twin in str(finding) for finding in report.findings] == [True]
+    assert (await site.user.do(path, "reboot")).result is ActionResult.SUCCEEDED, "its own servers are acted on"
+    removed = await site.user.do(f"{orphan.path}:orphan:{twin}", "remove", spec={"place": orphan.provider})
+    assert removed.result is ActionResult.SUCCEEDED
+    await site.compare("ACTIVE")
+    assert (await site.user.do(path, "delete")).result is ActionResult.SUCCEEDED
     await site.until_living({})
