@@ -187,6 +187,7 @@ async def of_leases(driver: StoreDriver) -> None:
     await leases.filter_due_events([])
     await bookings.holdings(driver, HandOverGoal.ALL)
     await bookings.started(driver, "a")
+    await driver.check(bookings.lease("a"), "update", spec={"hosts": 2})
     await bookings.change(driver, "a", hosts=2)
     await bookings.change(driver, "a", hosts=1)
     await bookings.change(driver, "a", end=bookings.at(4))
