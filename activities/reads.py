@@ -22,7 +22,7 @@ from activities.proofs import used_proof_refusal
 from domain import registry
 from domain.actionview import ActionView
 from domain.aliases import AliasesView, AliasQuery
-from domain.dryrun import DryRun
+from domain.dryrun import DryRun, PlannedChange
 from domain.errors import Refused, StoreUnavailable
 from domain.events import Event, EventPage, EventQuery, parse_cursor
 from domain.locks import LocksView, LockView
@@ -166,7 +166,15 @@ class ReadActivities:
             return admission
         shown, grant = registry.kind_at(request.path).display_status, admission.grant
         words = {"came_from": shown(grant.came_from), "then": shown(grant.then)}
-        return admission.model_copy(update={"grant": grant.model_copy(update=words)})
+        changes = [
+            change.model_copy(update={"simulated": self._is_simulated(change)})
+            for change in (admission.preview.changes if admission.preview else ())
+        ]
+        preview = admission.preview.model_copy(update={"changes": changes}) if admission.preview else None
+        return admission.model_copy(update={"grant": grant.model_copy(update=words), "preview": preview})
+
+    def _is_simulated(self, change: PlannedChange) -> bool:
+        return registry.kind_at(change.path).has_simulated_provider({}, change.placement, self.real_backends)
 
     async def _check_request(self, request: Request) -> DryRun:
         subject = self.authorizer.check_request(request)

@@ -12,6 +12,7 @@ class PlannedChange(FrozenModel):
 
     path: str
     placement: str = ""
+    simulated: bool = False  # it would exist only in a simulation
     came_from: str
     during: str
     then: str

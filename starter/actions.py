@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from domain import registry
-from domain.dryrun import ActionPreview, DryRun
+from domain.dryrun import ActionPreview, DryRun, PlannedChange
 from domain.errors import Category, Refused
 from domain.model import ActionResult, Outcome, Request
 from domain.paths import short_path
-from domain.wire import object_path_of
+from domain.wire import SIMULATED, object_path_of
 from starter import terminal
 from starter.confirmation import confirm_request
 from starter.errors import EXIT_OF_RESULT, ExitCode, PrintedError
@@ -206,9 +206,8 @@ def _dry_run_sheet(request: Request, admission: DryRun) -> Sheet:
     if grant is None:
         return _outcome_sheet(admission.outcome) if admission.outcome else Sheet({}, (), [], [])
     preview = admission.preview or ActionPreview()
-    places = sorted(
-        {chunk.placement for chunk in grant.chunks} | {change.placement for change in preview.changes} - {""}
-    )
+    shown = {change.placement: _place_of_change(change) for change in preview.changes}
+    places = sorted({shown.get(chunk.placement, chunk.placement) for chunk in grant.chunks} | {*shown.values()} - {""})
     data = grant.model_dump(mode="json", include={"path", "action", "ruling", "came_from", "during", "then"})
     targets = grant.targets or preview.targets
     data |= {"places": places, "skipped": grant.skipped, **preview.model_dump(mode="json"), "targets": targets}
@@ -218,12 +217,17 @@ def _dry_run_sheet(request: Request, admission: DryRun) -> Sheet:
     return Sheet(data, headings, [(*line, str(targets), skipped, ", ".join(places))], [request.path])
 
 
+def _place_of_change(change: PlannedChange) -> str:
+    """Returns where a target is, and whether that is only simulated."""
+    return f"{change.placement}@{SIMULATED}" if change.placement and change.simulated else change.placement
+
+
 def _print_preview(preview: ActionPreview) -> None:
     """Prints what a dry run found besides the object's own way: each target, changes of the spec, what is locked."""
     if preview.changes:
         headings = ("TARGET", "PLACE", "FROM", "WHILE", "THEN")
         rows = [
-            (short_path(change.path), change.placement, change.came_from, change.during, change.then)
+            (short_path(change.path), _place_of_change(change), change.came_from, change.during, change.then)
             for change in preview.changes
         ]
         terminal.print_data("")

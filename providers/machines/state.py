@@ -185,7 +185,8 @@ def _choose_node(connection: sa.Connection, memory: int, wish: str, besides: str
     }
     best = max(sorted(free), key=lambda name: free[name], default="")
     if not best or free[best] < memory:
-        raise Rejected(f"{f'node {wish}' if wish else 'no enabled node'} has room for {memory} GiB")
+        who = f"node {wish}" if wish else "no enabled node"
+        raise Rejected(f"{who} has room for {memory} GiB; to take one into use: starter node create NAME")
     return best
 
 

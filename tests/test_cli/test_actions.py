@@ -100,7 +100,9 @@ async def test_a_dry_run_and_a_check_change_nothing(cli: Cli, asking: ActionClie
 async def test_creating_can_be_tried_first(cli: Cli, asking: ActionClient, ns: str) -> None:
     spec = str(EXAMPLES / "mci-demo.yaml")
     assert (await cli(f"check ns:{ns}:mci:new create -f", spec)).code == ExitCode.DONE
-    assert (await cli(f"mci create {ns}/new --dry-run -f", spec)).code == ExitCode.DONE
+    tried = await cli(f"mci create {ns}/new --dry-run -f", spec)
+    assert tried.code == ExitCode.DONE
+    assert [line.split()[1] for line in tried.out.splitlines() if "/front-1 " in line] == ["aws/eu-central-1@simulated"]
     assert (await cli(f"get {ns}/new")).code == ExitCode.NOT_FOUND
 
 
