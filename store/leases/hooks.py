@@ -42,7 +42,11 @@ from store.schema import objects
 
 _UPDATE_BOOKING = sa.update(bookings).where(bookings.c.reservation == sa.bindparam("which"))
 _BOOKING_ACTIONS = ("create", "update")  # the others write nothing before a refusal
-_EARLIER = {START: "--start now", BEFORE_END: "--before-end now", END: "--end now"}  # of `lease update`
+_EARLIER = {
+    START: "starter lease update {} --start now",
+    BEFORE_END: "starter lease update {} --before-end now",
+    END: "starter lease update {} --end now",
+}
 SOON_ENOUGH = timedelta(minutes=1)  # the clock is always woken for an event this near
 
 
@@ -263,7 +267,7 @@ def _check_due_date(firing: EventFiring, event: str, due: str) -> None:
         raise Refused(
             Category.NOT_ALLOWED,
             f"{name_of(event)} comes at {due}: {what}",
-            f"to have it earlier: starter lease update {short_path(str(parent_of(event)))} {_EARLIER[name_of(event)]}",
+            f"to have it earlier: {_EARLIER[name_of(event)].format(short_path(str(parent_of(event))))}",
         )
 
 
