@@ -26,6 +26,7 @@ from domain.limits import CAPS_BY_CLOUD
 from domain.model import Outcome, Request
 from domain.wire import ACTIONS_QUEUE
 from workers import embedded, logs
+from workers.datafolder import secure_data_folder
 from workers.plugin import temporal_plugin
 from workers.service import WorkerService
 from workers.settings import WorkerSettings
@@ -60,6 +61,7 @@ async def rig(
     logs.configure_logging("error", "console")
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
+        secure_data_folder(home)  # as a worker's: a second worker refuses one that others may read
         server = await embedded.start_server(home)
         try:
             async with _serve_bench_stack(home, latency, jitter, simulated, connections) as rig:
