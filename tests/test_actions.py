@@ -199,7 +199,6 @@ async def test_an_action_terminated_from_outside_is_repaired_by_the_next_one(use
     dead = await user.admitted(user.vm("aws0-1"), "suspend")
     await user.until_called(user.vm("aws0-1"))
     await user.asking.client.get_workflow_handle(dead.path).terminate(reason="an operator in the Web UI")
-    await user.heal_faults()
     path = user.vm("aws0-1") if then == "the same object" else user.mci()
     assert (await user.do(path, "reboot")).result is ActionResult.SUCCEEDED
     healed = [line for line in await user.history(user.vm("aws0-1")) if line.action == "heal"]
