@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,24 @@ async def test_a_timeout_before_the_admission_does_not_say_that_the_action_goes_
     path = expand_path(mci, ("ns", "mci"))
     assert_told(ran, ExitCode.STILL_WAITING, "within 2 s: it is not known whether the action began")
     assert f"starter explain {path}" in ran.err
+    assert (await cli(f"wait {path}")).code == ExitCode.DONE
+
+
+async def test_ctrl_c_before_the_admission_does_not_say_that_the_action_goes_on(
+    cli: Cli, mci: str, home: Path, asking: ActionClient
+) -> None:
+    path = expand_path(mci, ("ns", "mci"))
+    locked = Locked(home / "inventory.db")
+    try:
+        waiting = await cli.start(f"mci suspend {path}")
+        await under_way(asking, path)
+        waiting.send_signal(signal.SIGINT)
+        async with asyncio.timeout(PATIENCE):
+            ran = await ended(waiting)
+    finally:
+        locked.release()
+    assert (ran.code, ran.out) == (ExitCode.INTERRUPTED, ""), ran.err
+    assert f"it is not known whether the action began. See whether it runs: starter explain {path}" in ran.err
     assert (await cli(f"wait {path}")).code == ExitCode.DONE
 
 

@@ -74,9 +74,9 @@ async def namespaces(on_sqlite: ActionStack) -> list[str]:
     """Two: one that is set up, and one in which nothing is."""
     client = on_sqlite.client
     names = [f"clinic-{uuid.uuid4().hex[:8]}" for _ in range(2)]
-    kept = Duration()
-    kept.FromTimedelta(timedelta(days=1))
-    for name in names:
+    for name, days in zip(names, (doctor.RETENTION_DAYS, doctor.RETENTION_DAYS - 1), strict=True):
+        kept = Duration()
+        kept.FromTimedelta(timedelta(days=days))
         request = RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=kept)
         await client.workflow_service.register_namespace(request)
     attributes = AddSearchAttributesRequest(namespace=names[0], search_attributes=search_attribute_types())
@@ -99,6 +99,14 @@ def clinic(monkeypatch: pytest.MonkeyPatch, temporal_address: str, tmp_path: Pat
 async def test_a_sound_set_up_is_found_sound(clinic: Clinic) -> None:
     async with clinic.worker():
         assert await clinic.ill() == {}
+
+
+async def test_0_a_namespace_that_forgets_within_a_week(
+    clinic: Clinic, namespaces: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", namespaces[1])
+    found = (await clinic.ill())["namespace"]
+    assert ("keeps closed actions for 6 days" in found["found"], "--retention 90d" in found["mend"]) == (True, True)
 
 
 async def test_1_no_server(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
