@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client import takeover
 from client.actions import ActionClient
-from client.errors import Unanswered
+from client.errors import LostAnswer, Unanswered
 from client.launching import CLOSING_ERROR, STARTED_ANYWAY_ERRORS, TASK_FAILED_ERROR, TASK_OVERDUE_ERROR
 from domain.errors import Refused
 from domain.model import Request
@@ -181,7 +181,7 @@ async def test_a_take_over_whose_question_got_lost_is_asked_again(user: User, mo
 
 async def test_any_other_error_is_told_as_it_is(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     losing(user.asking, monkeypatch, "something else")
-    with pytest.raises(RPCError, match="something else"):
+    with pytest.raises(LostAnswer, match="something else"):
         await user.asking.request_action(Request(path=user.mci(), action="create", spec=spec(1, ["aws"])))
 
 

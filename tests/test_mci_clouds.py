@@ -135,6 +135,7 @@ async def test_a_dry_run_names_every_target_its_place_and_what_it_becomes(user: 
         {
             "path": user.vm(f"a-{n}"),
             "placement": "aws/eu-central-1",
+            "simulated": True,
             "came_from": "None",
             "during": "Creating",
             "then": "Running",

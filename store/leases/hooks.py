@@ -38,7 +38,7 @@ from store.leases.capacity import list_allocations_of_lease, lock_bookings_of_le
 from store.leases.parts import LeaseParts, next_due_date
 from store.leases.tables import bookings
 from store.rows import find_object
-from store.schema import objects
+from store.status import update_object_columns
 
 _UPDATE_BOOKING = sa.update(bookings).where(bookings.c.reservation == sa.bindparam("which"))
 _BOOKING_ACTIONS = ("create", "update")  # the others write nothing before a refusal
@@ -76,7 +76,7 @@ def preview_lease_action(connection: sa.Connection, claim: BeginRequest, grant: 
     """Shows a dry run of an update the terms that the lease will have: they are stored only when the update ends."""
     terms = LeaseGrantDetails.model_validate(grant.details)
     if grant.action == "update" and terms.spec:
-        connection.execute(sa.update(objects).where(objects.c.path == grant.path).values(spec=terms.spec))
+        update_object_columns(connection, grant.path, spec=terms.spec)
 
 
 def admit_event(

@@ -212,7 +212,7 @@ async def test_labels_become_tags_unless_they_pretend_to_be_ours(cloud: CloudMak
 async def test_a_path_that_no_tag_can_hold_is_rejected(cloud: CloudMaker) -> None:
     answer = await do(cloud(), "create", VmOrder("ns:" + "x" * 260, "t", spec=SPEC))
     assert isinstance(answer, Rejected)
-    assert "256 characters" in str(answer)
+    assert "255 characters" in str(answer)
 
 
 async def test_the_security_group_lets_in_only_who_was_named(cloud: CloudMaker, moto: Moto) -> None:
