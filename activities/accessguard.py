@@ -46,7 +46,7 @@ class RefusalRecorder:
             line = AccessAttempt(path=path, verb=verb, message=f"refused: {refused.message}", at=AT_WRITE_TIME)
             try:
                 await self._record(line)
-            except StoreUnavailable as error:
+            except (StoreUnavailable, Refused) as error:  # Refused: a role that may only read
                 _log.warning("%s, and that could not be recorded: %s", refused.message, error)
 
 

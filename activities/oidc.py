@@ -101,7 +101,7 @@ class OidcVerifier:
         path = f"{LOGIN}:{issuer_name}"
         if self._record and self._lines.try_spend_line(path):
             line = AccessAttempt(path=path, verb=LOGIN, message=f"refused: {refused.message}", at=AT_WRITE_TIME)
-            with suppress(StoreUnavailable):  # it stays refused
+            with suppress(StoreUnavailable, Refused):  # it stays refused, whether the line can be written or not
                 await self._record(line)
 
     def _find_issuer(self, token: str) -> tuple[str, OidcIssuer]:

@@ -86,3 +86,12 @@ async def _write_in_every_dialect(http: httpx.AsyncClient) -> None:
     for route, body in requests:
         answer = await http.post(route, json=body)
         assert answer.is_success, (route, answer.status_code, answer.text)
+
+
+async def test_what_the_policy_forbids_is_refused_though_it_cannot_be_recorded(site: Site, reader: str) -> None:
+    policy = site.home / "policy.yaml"
+    policy.write_text('{roles: {web: {kinds: ["*"], actions: ["*"], paths: ["ns:default"]}}, users: {"*": [web]}}')
+    site.environment |= {"RATCHET_STORE_URL": reader, "RATCHET_POLICY_FILE": str(policy)}
+    async with gate_open(site) as gate, httpx.AsyncClient(base_url=gate.url, timeout=PATIENCE) as http:
+        denied = await http.get("/v1/objects/ns:other:mci:web")
+        assert (denied.status_code, denied.json()["title"]) == (403, "Forbidden"), denied.text
