@@ -54,28 +54,28 @@ class ProviderListing(ABC):
 
     @abstractmethod
     def list_providers(self, prefix: str) -> AsyncIterator[str]:
-        """The providers that may have something at or below a path, in the order of their names."""
+        """Yields the providers that may have something at or below a path, in the order of their names."""
 
     @abstractmethod
     async def read_provider_page(
         self, provider: str, prefix: str, after: ProviderObjectKey
     ) -> Sequence[ProviderObject]:
-        """The next things at or below a path, in the order of their keys; an empty page is the end."""
+        """Returns the next things at or below a path, in the order of their keys; an empty page is the end."""
 
     def provider_of_record(self, record: ObjectView) -> str:
         """Returns the provider that should have the thing of a record; empty if it may be any."""
         return record.placement
 
     def describe_other_owner(self, thing: ProviderObject, record: ObjectView | None) -> str:
-        """What the record of its path is, if the thing is not the record's own; else nothing."""
+        """Returns what the record at its path is, if the thing is not the record's own; else an empty text."""
         return "" if record else NO_RECORD
 
     def describe_difference(self, thing: ProviderObject, record: ObjectView) -> str:
-        """What is not as the record says, of a thing that is its own."""
+        """Returns how a thing differs from its own record; else an empty text."""
         return ""
 
     def must_have_thing(self, record: ObjectView) -> bool:
-        """Must there be a thing for this record?"""
+        """Tells whether the provider must have a thing for this record."""
         return False
 
     def removal_target(self, thing: ProviderObject) -> str:
@@ -90,7 +90,7 @@ class OrphanRemovingListing(ProviderListing):
 
     @abstractmethod
     async def remove_orphan(self, grant: Grant, right: OrderFence) -> str:
-        """Remove what lives at the target's path, and say what was done. Raises a ProviderError; repeatable."""
+        """Removes what lives at the target's path. Returns what was done, or raises a ProviderError; repeatable."""
 
 
 class OrphanActivities:
@@ -109,7 +109,7 @@ class OrphanActivities:
 
     @activity.defn(name=wire.READ_ORPHANS)
     async def read_orphans(self, query: OrphanQuery) -> OrphansPage:
-        """A page: from the orphan asked for on, as many as fit. What an action is about just now is left out."""
+        """Returns a page of orphans, without those on which an action is under way."""
         async with send_heartbeats():
             last = await self._inventory.read_last_epoch()
             held = [hold.path for hold in await self._inventory.list_locks("") if hold.mode in EXCLUSIVE_MODES]
@@ -120,7 +120,7 @@ class OrphanActivities:
 
     @activity.defn
     async def remove_orphan(self, grant: Grant) -> str:
-        """Remove what lives at the path of an action. Nothing there: done. Fails for good if the provider refuses."""
+        """Removes what lives at the path of an action. Fails for good if the provider refuses."""
         async with self._fence.right_to_order(grant.path, grant.epoch) as right:
             try:
                 return await self._removing[kind_of(grant.path)].remove_orphan(grant, right)
@@ -218,7 +218,7 @@ class OrphanActivities:
         return found, silent, False
 
     def _listings_for(self, prefix: str) -> list[ProviderListing]:
-        """The listings that may know something at or below a path."""
+        """Returns the listings that may know something at or below a path."""
         root = prefix.partition(":")[0]
         return [
             listing
@@ -276,7 +276,7 @@ async def compare_with_records(
 
 
 def failure_text(error: Exception) -> str:
-    """A provider's failure in a line; a timeout has no text of its own."""
+    """Returns a provider's failure in a line; a timeout has no text of its own."""
     return format_one_line(str(error) or "no answer in time", 200)
 
 
@@ -296,7 +296,7 @@ def _make_orphan(listing: ProviderListing, thing: ProviderObject, word: str) -> 
 
 
 def _describe_orphan(thing: ProviderObject, word: str) -> str:
-    """An orphan, as `verify` names it."""
+    """Returns an orphan as `verify` names it."""
     age = f" since {thing.since:%Y-%m-%d %H:%M:%SZ}" if thing.since else ""
     order = f", ordered as {thing.token}" if thing.token else ""
     record = "no record knows it" if word == NO_RECORD else f"its record is {word}"

@@ -66,7 +66,7 @@ def answered_beside_worker(read: Read) -> Read:
 def collect_direct_reads(
     activities: Iterable[Callable[..., Any]], beside_worker: bool = False
 ) -> dict[str, Callable[..., Awaitable[Any]]]:
-    """The reads that a process with the store can answer itself, by their names; more of them beside a worker."""
+    """Returns the reads that a process with the store can answer itself, by name; beside a worker there are more."""
     marks = ("reads_store", "reads_beside_worker") if beside_worker else ("reads_store",)
     return {read.__name__: read for read in activities if any(getattr(read, mark, False) for mark in marks)}
 
@@ -106,7 +106,7 @@ class ReadActivities:
     @answered_from_store
     @activity.defn
     async def read_events(self, query: EventQuery) -> EventPage:
-        """The events after a position, in an order in which none is missed."""
+        """Returns the events after a position, in an order in which none is missed."""
         events = await translate_refusals(self._read_events(query))
         return EventPage(events=events, cursor=events[-1].id if events else query.after)
 

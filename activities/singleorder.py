@@ -74,7 +74,7 @@ class SingleOrderActivities:
 
 
 def _fenced_order(grant: Grant, verb: str, about: Mapping[str, Any]) -> ProviderOrder:
-    """An order that has one effect however often it arrives, and none after an order of a later action."""
+    """Makes an order that has one effect however often it arrives, and none after an order of a later action."""
     token = ":".join((grant.path, str(grant.epoch), verb))
     return ProviderOrder(grant.path, kind_of(grant.path), verb, token, grant.epoch, about)
 

@@ -43,12 +43,12 @@ Exposures = dict[str, Exposure]
 
 
 def requires_verb(verb: str) -> Exposure:
-    """Open to those who have this verb."""
+    """Makes an exposure: outsiders may call it if the policy gives them this verb."""
     return Exposure(ExposureKind.JUDGED, verb)
 
 
 def relayed_with_verb(verb: str) -> Exposure:
-    """Called by a workflow of ours for somebody who must have this verb."""
+    """Makes an exposure: only our workflows call it, for somebody whom the policy must give this verb."""
     return Exposure(ExposureKind.RELAYED, verb)
 
 

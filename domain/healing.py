@@ -86,7 +86,7 @@ class SweepOptions(SignedMessage):
     grace: float | None = None  # seconds until leftovers are removed, instead of the worker's own
 
     def verb_to_authorize(self, verb: str) -> str:
-        """A sweep with the worker's own limits is what the schedule does every few minutes: anybody may hurry it."""
+        """Returns no verb for a sweep with the worker's own limits: the schedule makes those, so anybody may."""
         return verb if self.limits is not None or self.grace is not None else ""
 
 

@@ -138,7 +138,7 @@ class HistoryChecker:
 
     @property
     def position(self) -> HistoryPosition:
-        """The position from which another walk can resume."""
+        """Returns the position from which another walk can resume."""
         return HistoryPosition(self._now, self._came_from, self._doing, self._epoch)
 
     def check_line(self, line: AuditedHistoryLine) -> None:

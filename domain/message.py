@@ -35,16 +35,16 @@ class SignedMessage(FrozenModel):
     hashed: ClassVar[frozenset[str]] = frozenset()  # fields that the proof covers by their hash
 
     def signed_content(self) -> dict[str, Any]:
-        """What the proof covers besides the sender; what is as usual is left out, so that new fields change nothing."""
+        """Returns what the proof covers besides the sender, without defaults: a new field changes no old proof."""
         apart = {"requested_by", "proof", *self.unsigned, *self.hashed}
         content = self.model_dump(mode="json", exclude_defaults=True, exclude=apart)
         return content | {name: hash_value(getattr(self, name)) for name in self.hashed}
 
     @property
     def path_to_authorize(self) -> str:
-        """The path that the authorizer is asked about; empty: everything."""
+        """Returns the path that the authorizer is asked about; empty: everything."""
         return str(getattr(self, "path", ""))
 
     def verb_to_authorize(self, verb: str) -> str:
-        """The verb that the authorizer is asked for, where the activity or message says `verb`."""
+        """Returns the verb that the authorizer is asked for, where the activity or message says `verb`."""
         return verb

@@ -90,5 +90,5 @@ class OrphanSpec(FrozenModel):
 
 
 def begin_time_of_epoch(epoch: int) -> datetime | None:
-    """About when an action of this number began: numbers are at least the clock in microseconds."""
+    """Returns about when an action with this number began: numbers are at least the clock in microseconds."""
     return datetime.fromtimestamp(epoch / 1_000_000, UTC) if epoch >= FIRST_EPOCH else None

@@ -159,7 +159,7 @@ class Inventory(Protocol):
     async def list_objects(self, kind: str, prefix: str, after: str, limit: int) -> list[ObjectView]: ...
 
     async def read_objects(self, paths: Sequence[str]) -> dict[str, ObjectView]:
-        """The objects at these paths, by path; those that exist."""
+        """Returns the objects that exist at these paths, by path."""
         ...
 
     async def read_history(self, path: str, limit: int, after: int = 0) -> list[HistoryLine]: ...
@@ -171,7 +171,7 @@ class Inventory(Protocol):
         ...
 
     async def read_last_epoch(self) -> int:
-        """The number of the last action that has begun; 0 if there was none."""
+        """Returns the number of the last action that has begun; 0 if there was none."""
         ...
 
     async def list_paths_begun_since(self, epoch: int) -> list[str]:

@@ -102,7 +102,7 @@ def is_member_kind(name: str) -> bool:
 
 @cache
 def may_sweep_leftovers(name: str) -> bool:
-    """May self-healing remove, at the provider, what creations of this kind left there without a record?"""
+    """Tells whether self-healing may remove what creations of this kind left at the provider without a record."""
     own = KINDS[name]
     return (
         bool(own.table.orphan_removal_action)

@@ -34,7 +34,7 @@ class CancelOrder(SignedMessage):
 
     @property
     def workflow_id(self) -> str:
-        """The ID of the workflow to cancel; empty if it acts on another object than this order names."""
+        """Returns the ID of the workflow to cancel; empty if it acts on another object than this order names."""
         return self.workflow if self.workflow.startswith(f"{self.path}::") else self.path
 
 

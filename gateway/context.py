@@ -44,7 +44,7 @@ class Gateway:
 
 
 def gateway_of_request(request: Request) -> Gateway:
-    """The gateway that serves a request."""
+    """Returns the gateway that serves a request."""
     gateway: Gateway = request.app.state.gateway
     return gateway
 
@@ -64,13 +64,13 @@ class ErrorTranslatingRoute(APIRoute):
 
 # Dependencies are coroutines, also those that wait for nothing: others would cost a thread hop for each request.
 async def authenticate_caller(request: Request) -> Caller:
-    """Who asks: the owner of the token, or nobody in particular if there are no tokens."""
+    """Returns who asks: the owner of the token, or nobody in particular if there are no tokens."""
     tokens = gateway_of_request(request).tokens
     return await tokens.authenticate(request.headers.get("authorization")) if tokens else Caller(ANONYMOUS)
 
 
 async def authenticate_reader(request: Request) -> Caller | None:
-    """Who reads: whoever may ask; None for a program that can read this gateway's home folder, and says it itself."""
+    """Returns who reads; None for a program that can read this gateway's home folder: it says itself who asks."""
     sent = request.headers.get("authorization", "").removeprefix("Bearer ")
     known = gateway_of_request(request).reads_token
     if known and hmac.compare_digest(sent.encode(), known.encode()):
@@ -82,7 +82,7 @@ CallerOf = Annotated[Caller, Depends(authenticate_caller)]
 
 
 async def client_of_caller(request: Request, caller: CallerOf) -> ActionClient:
-    """The client that serves a request: it speaks for the caller."""
+    """Returns the client for a request, which acts for its caller."""
     return gateway_of_request(request).ratchet.acting_for(caller.name, caller.login)
 
 

@@ -80,7 +80,7 @@ def read_audit_snapshot(connection: sa.Connection, prefix: str) -> AuditSnapshot
 
 
 def read_last_epoch(connection: sa.Connection) -> int:
-    """The number of the last action that has begun; 0 if there was none."""
+    """Returns the number of the last action that has begun; 0 if there was none."""
     return int(connection.execute(_SELECT_LAST_EPOCH).scalar() or 0)
 
 

@@ -27,7 +27,7 @@ def read_newest_position(connection: sa.Connection) -> EventCursor:
 
 
 def list_events_after(connection: sa.Connection, cursor: EventCursor, limit: int) -> list[Event]:
-    """The next lines after a position. Refused if the line at that position is gone: lines would be missed."""
+    """Returns the lines after a position; Refused if the line at that position is gone, as lines would be missed."""
     if cursor != FIRST_CURSOR:
         written = connection.execute(sa.select(history.c.xid).where(history.c.seq == cursor.seq)).scalar_one_or_none()
         if written != cursor.xid:

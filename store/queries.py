@@ -61,7 +61,7 @@ _SELECT_THESE = sa.select(objects).where(objects.c.path.in_(sa.bindparam("paths"
 
 
 def read_objects(connection: sa.Connection, paths: Sequence[str]) -> dict[str, ObjectView]:
-    """The objects at these paths, by path; those that exist."""
+    """Returns the objects that exist at these paths, by path."""
     rows = parse_rows(ObjectRow, connection.execute(_SELECT_THESE, {"paths": list(paths)}))
     return {view.path: view for view in _object_views(connection, rows)}
 
@@ -169,7 +169,7 @@ def select_history_lines() -> sa.Select[Any]:
 
 
 def read_action(connection: sa.Connection, run: str) -> ActionView:
-    """The action that a run carries out, with its outcome once it has ended."""
+    """Returns the action that a run carries out, with its outcome once it has ended."""
     query = sa.select(*(actions.c[name] for name in ActionView.model_fields)).where(actions.c.run == run)
     row = connection.execute(query).mappings().one_or_none()
     if row is None:

@@ -80,7 +80,7 @@ class _PrunableLine(NamedTuple):
 
     @classmethod
     def from_row(cls, *values: Any) -> _PrunableLine:
-        """From a row of `_LINES`."""
+        """Parses a row of `_LINES`."""
         line, rest = values[: len(HistoryRow._fields)], values[len(HistoryRow._fields) :]
         current, oldest, latest, *was = rest
         return cls(HistoryRow(*line), current, oldest, latest, HistoryPosition(*was) if was[0] else HistoryPosition())

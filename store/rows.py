@@ -13,12 +13,12 @@ R = TypeVar("R")
 
 
 def parse_rows(row: Callable[..., R], result: sa.Result[Any]) -> list[R]:
-    """The rows of a result, each as a `row`, which has a field for each of its columns."""
+    """Returns the rows of a result, each as a `row`, which has a field for each of its columns."""
     return [row(*values) for values in result]
 
 
 def parse_row(row: Callable[..., R], result: sa.Result[Any]) -> R | None:
-    """The one row of a result, or None."""
+    """Returns the one row of a result, or None."""
     values = result.one_or_none()
     return None if values is None else row(*values)
 
@@ -28,10 +28,10 @@ _LOCKED = _OBJECT.with_for_update()
 
 
 def find_object(connection: sa.Connection, path: str) -> ObjectRow | None:
-    """An object as it is now; None if there is none."""
+    """Returns the object at a path; None if there is none."""
     return parse_row(ObjectRow, connection.execute(_OBJECT, {"at_path": path}))
 
 
 def lock_object(connection: sa.Connection, path: str) -> ObjectRow | None:
-    """An object on which a decision depends: nobody changes it before the transaction ends."""
+    """Returns the object at a path, locked: nobody else changes it before the transaction ends."""
     return parse_row(ObjectRow, connection.execute(_LOCKED, {"at_path": path}))

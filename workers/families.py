@@ -25,7 +25,7 @@ FAMILIES: tuple[type[Family], ...] = (
 
 
 def list_workflows(families: Sequence[type[Family]]) -> list[type]:
-    """The kernel's workflows and those of these families."""
+    """Lists the kernel's workflows and those of these families."""
     return [
         *(Heal, DrainQueue, RemoveOrphan),
         *(workflow for family in families for workflow in (*family.workflows, *family.companion_workflows)),

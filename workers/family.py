@@ -60,11 +60,11 @@ class Family(ABC):
         """Returns the activities by queue."""
 
     def audits(self) -> Sequence[AuditFunction]:
-        """What else `verify` checks: what no comparison of things with records shows."""
+        """Returns the checks of `verify` beyond the comparison of providers with records."""
         return ()
 
     def listings(self) -> Sequence[ProviderListing]:
-        """What lives at the providers: `verify` compares records with it, and finds orphans."""
+        """Returns the listings of what the providers have: `verify` compares them with the records."""
         return ()
 
     def companions(self) -> Sequence[CompanionType]:

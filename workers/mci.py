@@ -100,7 +100,7 @@ class MciFamily(Family):
         return [self._listing]
 
     async def _list_places(self) -> list[str]:
-        """Where VMs may be, whether or not we have a record of any there."""
+        """Lists every place that may have VMs, also those without a record."""
         found = self.context.connections.real_places() + await self._store.used_places()
         for csp, cloud in self.context.simulated.items():
             found += [make_placement(csp, region) for region in await cloud.list_regions()]

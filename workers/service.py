@@ -300,13 +300,13 @@ class WorkerService:
         return [*kernel, self._orphans.read_orphans]
 
     def store_reads(self, beside_worker: bool = False) -> Mapping[str, Callable[..., Any]]:
-        """The reads that a gateway in this process answers itself; without a worker, those that need only the store."""
+        """Returns the reads that a gateway in this process answers; without a worker, those of the store alone."""
         return collect_direct_reads(
             [*self._kernel_activities(), *self._activities.get(ACTIONS_QUEUE, ())], beside_worker
         )
 
     def activity_names(self) -> list[str]:
-        """Every activity that this process offers, on whatever queue."""
+        """Returns the names of all activities that this process offers, on any queue."""
         offered: list[Callable[..., Any]] = [
             *self._kernel_activities(),
             *(self.inspection.read_connections, self._orphans.remove_orphan, self._builds.promote_build),

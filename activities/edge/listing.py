@@ -55,5 +55,5 @@ class CrmListing(ProviderListing):
 
 
 def _cloudlet_path(path: str) -> str:
-    """The cloudlet at or above a path; the path itself above all cloudlets."""
+    """Returns the cloudlet at or above a path; the path itself if it is above all cloudlets."""
     return ":".join(path.split(":")[:CLOUDLET_WORDS])

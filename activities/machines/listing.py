@@ -33,7 +33,7 @@ class HypervisorListing(OrphanRemovingListing):
         yield HYPERVISOR_NAME
 
     def describe_other_owner(self, thing: ProviderObject, record: ObjectView | None) -> str:
-        """A record that is gone for good leaves its name to whatever comes next: nothing of it should live."""
+        """Returns the status of a record that is gone for good: nothing of it should live."""
         if record is None:
             return NO_RECORD
         return record.status if record.status in GONE_STATUSES else ""

@@ -52,7 +52,7 @@ class VmListing(OrphanRemovingListing):
     async def read_provider_page(
         self, provider: str, prefix: str, after: ProviderObjectKey
     ) -> Sequence[ProviderObject]:
-        """One call for a page of a place's VMs."""
+        """Reads a page of a place's VMs in one call."""
         csp, region = split_placement(provider)
         async with (
             self._permits.take_region_permit(csp, region),
@@ -66,7 +66,7 @@ class VmListing(OrphanRemovingListing):
         ]
 
     def describe_other_owner(self, thing: ProviderObject, record: ObjectView | None) -> str:
-        """A record knows its VM by the cloud's id or, as long as its creation was not answered, by the token."""
+        """Compares the cloud's id with the record's; the token, as long as the VM's creation was not answered."""
         if record is None:
             return NO_RECORD
         known = record.info.get("cloud_id")
@@ -86,11 +86,11 @@ class VmListing(OrphanRemovingListing):
         return record.status not in GONE_STATUSES
 
     def removal_target(self, thing: ProviderObject) -> str:
-        """A path may have a VM on record beside the orphan: so the orphan has a name of its own below it."""
+        """Returns a path below the VM's own, as that one may have a record of another VM."""
         return f"{thing.path}:orphan:{thing.id}"
 
     async def remove_orphan(self, grant: Grant, right: OrderFence) -> str:
-        """Terminate it wherever it is. The action's locks keep the actions of its path away."""
+        """Terminates the VM in whatever place it is. The action's locks keep the actions of its path away."""
         place = str(grant.details.get("place", ""))
         problems: list[str] = []
         ended: list[str] = []

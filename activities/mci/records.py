@@ -52,7 +52,7 @@ class MciRecordActivities:
         return await self.check_mci_request(claim.request)
 
     async def check_mci_request(self, request: Request) -> MciRequestCheck:
-        """The same, of a request whose sender has been judged."""
+        """Checks a request as `check_request` does, without judging its sender again."""
         try:
             spec = registry.parse_spec(request)
             if isinstance(spec, ScaleSpec):

@@ -50,11 +50,11 @@ class ServiceListing(OrphanRemovingListing):
         ]
 
     def must_have_thing(self, record: ObjectView) -> bool:
-        """One that was never started has failed, and that is all. One whose removal was begun goes at the next look."""
+        """Tells whether a service must run: not one that never started, nor one whose removal has begun."""
         return is_service(record.spec) and record.phase != PartState.FAILED and LEAVING_KEY not in record.info
 
     async def remove_orphan(self, grant: Grant, right: OrderFence) -> str:
-        """Services below it that have a record stay."""
+        """Ends the services at and below the path, except those that have a record."""
         place = str(grant.details.get("place", ""))
         if place and place not in self._backends:
             raise Rejected(f"there is no backend {place}")

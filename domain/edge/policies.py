@@ -58,7 +58,7 @@ def cluster_path_of(policy: str, cloudlet: str, cluster: str) -> str:
 
 
 def list_later_actions(policy: str, spec: PolicySpec) -> Iterator[tuple[str, str]]:
-    """What a policy may do as demand rises and falls."""
+    """Yields the actions, and on what, that a policy may request as demand rises and falls."""
     if spec.auto_provision:
         for site in spec.auto_provision.cloudlets:
             app = app_path_of(policy, site.cloudlet, site.cluster, spec.auto_provision.app)

@@ -16,7 +16,7 @@ _ONLY_BY_CLOCK = (InternalProgram.CLOCK,)
 
 
 def list_later_actions(_path: str, spec: LeaseSpec) -> Iterator[tuple[str, str]]:
-    """What a lease does to the MCIs that it reserves, at its start and at its end."""
+    """Yields the actions that a lease requests on the MCIs that it reserves, at its start and at its end."""
     for reservation in spec.reservation_specs():
         if isinstance(reservation, MciReservation):
             yield ("create" if reservation.spec else "resume"), reservation.mci

@@ -19,7 +19,7 @@ ERRORS_SHOWN = 5  # errors in one message
 
 
 def lease_grant_details(grant: Grant) -> LeaseGrantDetails:
-    """The grant's details."""
+    """Parses the details of a lease action's grant."""
     return LeaseGrantDetails.model_validate(grant.details)
 
 

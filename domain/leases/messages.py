@@ -285,7 +285,7 @@ class Occupancy(FrozenModel):
 
     @property
     def path(self) -> str:
-        """The lease, as what a reader may see is decided by paths."""
+        """Returns the lease's path: by it the authorizer decides who may see this."""
         return self.lease
 
 

@@ -123,7 +123,7 @@ class Hypervisor(Protocol):
         ...
 
     async def list_existing_objects(self, prefix: str, after: str) -> list[HypervisorFacts]:
-        """A page of what exists at or below a path, or anywhere, in the order of the paths, from after one on."""
+        """Returns the next things that exist at or below a path, in the order of their paths."""
         ...
 
     async def list_machines_on(self, node: str) -> list[HypervisorFacts]:

@@ -108,7 +108,7 @@ class ConnectionLockRequest:
 
     @property
     def holder(self) -> str:
-        """The same for all workers that do this action's work, one after the other."""
+        """Names the action as the holder of a lock: the same text in every worker that carries it out."""
         return f"{self.path}#{self.epoch}"
 
 

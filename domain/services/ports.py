@@ -67,7 +67,7 @@ class Backend(Protocol):
         ...
 
     async def list_existing_objects(self, prefix: str, after: str) -> list[ServiceFacts]:
-        """A page of the services at and below a path, or of all, in the order of the paths, from after one on."""
+        """Returns the next services at and below a path, in the order of their paths."""
         ...
 
     def subscribe_to_changes(self, prefix: str) -> ChangeSubscription:

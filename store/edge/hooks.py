@@ -181,9 +181,10 @@ def _require_usable_cloudlet(connection: sa.Connection, path: str, override: Ove
 
 
 def _require_ready_cluster(connection: sa.Connection, path: str, action: str, object_row: MaybeObjectRow) -> None:
-    """An app lives in a cluster that is Ready. (One that is being changed is locked, and refused before.)
+    """Refuses an action on an app whose cluster is missing or not Ready, except to delete the app.
 
-    One that has lost its cluster can be deleted, and an orphan has none."""
+    A cluster that is being changed is locked, so begin has refused before.
+    """
     above = parent_of(path)
     if above is None or above == cloudlet_of(path):
         return
@@ -237,7 +238,7 @@ def _apps_to_delete(
 
 
 def finish_instance_action(connection: sa.Connection, grant: Grant, outcome: Outcome, _at: datetime) -> None:
-    """What came into being, or is gone, is not what its CRM reported as unknown any more."""
+    """Takes an instance off its cloudlet's list of orphans, once an action on it has succeeded."""
     home = cloudlet_of(grant.path)
     row = find_object(connection, home)
     if outcome.result is not ActionResult.SUCCEEDED or not row or grant.path not in row.info.get("orphans", ()):

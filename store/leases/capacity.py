@@ -215,5 +215,5 @@ def _allocation_row(booking: BookingRow, host: str, units: int, size: ResourceSi
 
 
 def size_columns(size: ResourceSize) -> dict[str, int]:
-    """A size as the tables have it."""
+    """Returns a size as column values."""
     return {"vcpus": size.vcpus, "memory_mb": size.memory_mb, "disk_gb": size.disk_gb}

@@ -60,7 +60,7 @@ class BookingRow(NamedTuple):
     closing: bool  # hosts are being taken back; none is handed over any more
 
     def with_term(self, dates: LeaseTerm) -> BookingRow:
-        """The same for another term."""
+        """Returns this booking with another term."""
         return self._replace(starts=dates.start, ends=dates.end)
 
 

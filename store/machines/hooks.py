@@ -322,7 +322,7 @@ def _complete_spec(spec: BaseModel | None) -> dict[str, Any] | None:
 
 
 def _admit_unless_orphan(admit: AdmitHook) -> AdmitHook:
-    """An orphan has neither parents nor contents that matter: only the worker that reaches the hypervisor."""
+    """Wraps an admit hook: an orphan's removal is admitted at once, as it has no parents or contents to check."""
 
     def admit_any(
         connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row

@@ -98,7 +98,7 @@ def record_place_uses(connection: sa.Connection, path: str, places: Sequence[str
 
 
 def list_used_places(connection: sa.Connection) -> list[str]:
-    """The places that MCIs use."""
+    """Lists the places that MCIs use."""
     return list(connection.execute(_SELECT_USED_PLACES).scalars())
 
 

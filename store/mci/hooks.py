@@ -61,7 +61,7 @@ def admit_vm(
 def admit_orphan(
     connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, _found: MaybeObjectRow, _row: Row
 ) -> GrantExtras:
-    """What a record calls its own is no orphan."""
+    """Admits the removal of a VM without a record; refuses if a record says that the VM is its own."""
     assert isinstance(spec, OrphanSpec)
     vm, cloud_id = parent_of(claim.request.path) or "", name_of(claim.request.path)
     record = connection.execute(_LOCK_RECORD, {"at_path": vm}).first()
