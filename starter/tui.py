@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from temporalio.converter import decode_typed_search_attributes
-from textual import work
+from textual import events, work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
-from textual.widgets import DataTable, Footer, Header, Input, Label, OptionList, Static, TabbedContent, TabPane
-from textual.widgets.option_list import Option
+from textual.containers import Horizontal
+from textual.widgets import DataTable, Footer, Header, Input, Static, TabbedContent, TabPane
 
 from activities.runs import OPEN_RUNS, PAUSED, list_runs
 from client.explaining import find_possible_actions
@@ -24,7 +22,9 @@ from domain.errors import RatchetError, Refused
 from domain.locks import LocksView
 from domain.model import ObjectView, ReadQuery, Request
 from domain.paths import kind_of, short_path
+from domain.statetable import NONE
 from starter.confirmation import confirmation_question
+from starter.dialogs import ChoiceScreen, FilterInput, HelpScreen
 from starter.options import required_options
 from starter.terminal import escape_controls, rewrite_as_typed
 
@@ -40,37 +40,32 @@ HEADINGS_OF_TABLE = {
     "locks": ("PATH", "MODE", "ACTION", "OWNER", "SINCE"),
 }
 
+HELP = """\
+arrows  move the cursor          Tab  to the tabs: objects, running actions, locks
+a       act on the object under the cursor: what is allowed now and needs no options
+c       cancel the action that runs on it: it cleans up and ends
+/       show only paths that contain a text; Enter applies it, Escape shows all again
+r       read again now; the screen does so every second
+?       this help                q    quit
 
-class ChoiceScreen(ModalScreen[str | None]):
-    """A modal list: of actions, or of `yes` as a confirmation."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "back")]
-
-    def __init__(self, title: str, words: Sequence[str]) -> None:
-        super().__init__()
-        self._title = title
-        self._words = words
-
-    def compose(self) -> ComposeResult:
-        with Vertical(id="choice"):
-            yield Label(escape_controls(self._title), markup=False)
-            yield OptionList(*(Option(word, id=word) for word in self._words), markup=False)
-
-    def on_option_list_option_selected(self, chosen: OptionList.OptionSelected) -> None:
-        self.dismiss(chosen.option.id)
+What cannot be undone is asked for once more. A dialog is about the object in its title.
+docs/tui.md says more."""
 
 
 class Tui(App[None]):
     """The full-screen view. Its actions are the same requests as the CLI's."""
 
     TITLE = "ratchet"
+    ENABLE_COMMAND_PALETTE = False  # it would open over a dialog
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (90, "-wide")]
     CSS = """
     TabbedContent { width: 1fr; }
     .-narrow #side { display: none; }
     #side { width: 45%; border-left: solid $primary; padding: 0 1; }
-    #choice { width: 60; height: auto; border: thick $primary; background: $surface; padding: 1; }
-    ChoiceScreen { align: center middle; }
+    #choice { width: 84; max-width: 95%; height: auto; max-height: 95%; }
+    #choice { border: thick $primary; background: $surface; padding: 1; }
+    #choice Label { width: 1fr; }
+    ChoiceScreen, HelpScreen { align: center middle; }
     DataTable { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -78,13 +73,15 @@ class Tui(App[None]):
         Binding("c", "cancel", "cancel"),
         Binding("slash", "find", "filter"),
         Binding("r", "refresh", "refresh"),
+        Binding("question_mark", "help", "help", key_display="?"),
         Binding("q", "quit", "quit"),
     ]
 
     def __init__(self, client: ActionClient) -> None:
         super().__init__()
         self._asking = client
-        self._only = ""
+        self._filter = ""
+        self._objects: list[ObjectView] = []  # as last read
         self._looking = False
         self.told = ""  # the last notification, for tests
         # Kept, not looked up: a refresh may end when the user has quit, and the screen is gone.
@@ -93,10 +90,11 @@ class Tui(App[None]):
         }
         self._tabs = TabbedContent(initial="objects")
         self._side = Static(id="side", markup=False)
+        self._field = FilterInput(self._apply_filter)
 
     def compose(self) -> ComposeResult:
         yield Header()
-        yield Input(placeholder="only paths with this in them; Enter", id="filter")
+        yield self._field
         with Horizontal():
             with self._tabs:
                 for name, table in self._tables.items():
@@ -108,10 +106,27 @@ class Tui(App[None]):
     async def on_mount(self) -> None:
         for name, headings in HEADINGS_OF_TABLE.items():
             self._tables[name].add_columns(*headings)
-        self.query_one("#filter", Input).display = False
+        self._field.display = False
         self.action_refresh()
         self.set_interval(REFRESH_SECONDS, self.action_refresh)
         self._tables["objects"].focus()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Handles each key to its end before the next one.
+
+        Textual passes a key from widget to widget through their queues. Keys typed quickly would overtake what the ones
+        before them changed: the cursor, the filter, the dialog that opens.
+        """
+        if not isinstance(event, events.Key) or event.is_forwarded:
+            await super().on_event(event)
+        elif isinstance(self.screen, ChoiceScreen) and self.screen.hold_key(event.key):
+            return
+        elif isinstance(self.focused, Input) and event.is_printable:
+            self.focused.replace(event.character or "", *self.focused.selection)
+        elif bound := self.screen.active_bindings.get(event.key):
+            await self.run_action(bound.binding.action, bound.node)
+        else:
+            await super().on_event(event)
 
     @work(group="refresh")
     async def action_refresh(self) -> None:
@@ -120,7 +135,8 @@ class Tui(App[None]):
             return
         self._looking = True
         try:
-            self._fill_table("objects", [(view.path, _object_cells(view)) for view in await self._read_objects()])
+            await self._read_objects()
+            self._show_objects()
             self._fill_table("running", await self._read_actions())
             held = (await self._asking.run_query(wire.READ_LOCKS, ReadQuery(), LocksView)).locks
             lines = [(view.path, view.mode, view.action, view.owner, _format_time(view.since)) for view in held]
@@ -131,23 +147,32 @@ class Tui(App[None]):
         finally:
             self._looking = False
 
-    @work(exclusive=True, group="act")
-    async def action_act(self) -> None:
+    def action_act(self) -> None:
+        """Opens the dialog for the object that is under the cursor now, whatever the tables show later."""
+        if path := self._selected_path():
+            dialog = ChoiceScreen(f"what to do with {short_path(path)}: reading what is allowed")
+            self.push_screen(dialog)
+            self._choose_action(path, dialog)
+        else:
+            self._notify_user("no object is under the cursor", "warning")
+
+    @work(group="act")
+    async def _choose_action(self, path: str, dialog: ChoiceScreen) -> None:
         """Lets the user choose among the actions that are allowed now, and requests the one chosen."""
-        if not (path := self._selected_path()):
-            return
         try:
             words = await self._list_choices(path)
             if not words:
                 self._notify_user(
                     f"nothing is allowed on {short_path(path)} now; see: starter explain {path}", "warning"
                 )
-            elif word := await self.push_screen_wait(ChoiceScreen(f"what to do with {short_path(path)}", words)):
-                await self._carry_out_choice(path, word)
+            elif word := await dialog.ask(f"what to do with {short_path(path)}", words):
+                await self._carry_out_choice(path, word, dialog)
         except Refused as refused:
             self._notify_user(f"{refused.message}\n{refused.hint}", "error")
         except RatchetError as error:
             self._notify_user(str(error), "error")
+        finally:
+            dialog.close()
         self.action_refresh()
 
     async def _list_choices(self, path: str) -> list[str]:
@@ -159,7 +184,7 @@ class Tui(App[None]):
         allowed = (await find_possible_actions(self._asking, view)).allowed
         return [verb.action for verb in allowed if not (verb.spec and required_options(verb.spec))]
 
-    async def _carry_out_choice(self, path: str, word: str) -> None:
+    async def _carry_out_choice(self, path: str, word: str, dialog: ChoiceScreen) -> None:
         """Sends a decision, or requests an action; what cannot be undone only after a question."""
         kind = registry.find_kind(kind_of(path))
         if word in (signal.name for signal in kind.signals):
@@ -168,7 +193,7 @@ class Tui(App[None]):
             return
         request = Request(path=path, action=word, reason="tui")
         question = await confirmation_question(self._asking, kind, request)
-        if question and await self.push_screen_wait(ChoiceScreen(question, ["no", "yes"])) != "yes":
+        if question and await dialog.ask(question, ["no", "yes"]) != "yes":
             self._notify_user("not confirmed: nothing was changed")
             return
         ticket = await self._asking.request_action(request)
@@ -176,28 +201,40 @@ class Tui(App[None]):
             raise ticket.admission.refusal.to_error()
         self._notify_user(f"{word} of {short_path(path)}: admitted")
 
-    @work(exclusive=True, group="act")
-    async def action_cancel(self) -> None:
-        """Cancels the action that runs on the object under the cursor."""
-        if not (path := self._selected_path()):
-            return
-        if await self.push_screen_wait(ChoiceScreen(f"cancel what runs on {short_path(path)}?", ["yes"])) != "yes":
-            return
+    def action_cancel(self) -> None:
+        """Asks whether to cancel the action that runs on the object that is under the cursor now."""
+        if path := self._selected_path():
+            dialog = ChoiceScreen(f"cancel what runs on {short_path(path)}?")
+            self.push_screen(dialog)
+            self._cancel_action(path, dialog)
+        else:
+            self._notify_user("no object is under the cursor", "warning")
+
+    @work(group="act")
+    async def _cancel_action(self, path: str, dialog: ChoiceScreen) -> None:
         try:
-            await self._asking.cancel_action(path)
-            self._notify_user(f"asked {short_path(path)} to end what it does")
+            if await dialog.ask(f"cancel what runs on {short_path(path)}?", ["yes"]) == "yes":
+                await self._asking.cancel_action(path)
+                self._notify_user(f"asked {short_path(path)} to end what it does")
         except Exception as error:  # Temporal's message: the action has ended, or the server cannot be reached
             self._notify_user(str(error), "warning")
+        finally:
+            dialog.close()
+
+    def action_help(self) -> None:
+        self.push_screen(HelpScreen(HELP))
 
     def action_find(self) -> None:
-        field = self.query_one("#filter", Input)
-        field.display = True
-        field.focus()
+        self._field.display = True
+        self.screen.set_focus(self._field)
 
-    def on_input_submitted(self, given: Input.Submitted) -> None:
-        self._only = given.value.strip()
-        given.input.display = bool(self._only)
-        self._tables["objects"].focus()
+    def _apply_filter(self, words: str) -> None:
+        """Filters what was read before any later key is handled; then reads again, because there may be more."""
+        self._filter = words
+        self._field.display = bool(words)
+        self._tabs.active = "objects"
+        self.screen.set_focus(self._tables["objects"])
+        self._show_objects()
         self.action_refresh()
 
     async def on_data_table_row_highlighted(self) -> None:
@@ -209,32 +246,43 @@ class Tui(App[None]):
 
     async def _update_details(self) -> None:
         """Shows status and history of the object under the cursor."""
-        side = self._side
         if not (path := self._selected_path()):
-            side.update("")
+            self._side.update("")
             return
         try:
             view = await self._asking.read_object(path)
             lines = await self._asking.read_history(path, 30)
+            told = [path, view.status, *([view.error] if view.error else []), ""]
+            told += [
+                f"{_format_time(line.at)} {line.action}: {line.source} → {line.to} {line.message}"
+                for line in reversed(lines)
+            ]
         except RatchetError as error:
-            side.update(escape_controls(str(error)))
-            return
-        told = [path, view.status, *([view.error] if view.error else []), ""]
-        told += [
-            f"{_format_time(line.at)} {line.action}: {line.source} → {line.to} {line.message}"
-            for line in reversed(lines)
-        ]
-        side.update(escape_controls("\n".join(told)))
+            told = [str(error)]
+        if path == self._selected_path():  # else the cursor has moved on
+            self._side.update(escape_controls("\n".join(told)))
 
-    async def _read_objects(self) -> list[ObjectView]:
+    async def _read_objects(self) -> None:
+        """Reads the objects that match the filter; once more if it was changed meanwhile."""
+        words = None
+        while words != self._filter:
+            words = self._filter
+            found = await self._find_objects(words)
+        self._objects = found
+
+    async def _find_objects(self, words: str) -> list[ObjectView]:
         found: list[ObjectView] = []
         for kind in registry.KINDS:
             async for view in self._asking.iterate_objects(kind):
-                if self._only in view.path or self._only in short_path(view.path):
+                if _matches(view, words):
                     found.append(view)
                 if len(found) >= MAX_ROWS:
                     return found
         return found
+
+    def _show_objects(self) -> None:
+        shown = [view for view in self._objects if _matches(view, self._filter)]
+        self._fill_table("objects", [(view.path, _object_cells(view)) for view in shown])
 
     async def _read_actions(self) -> list[tuple[str, tuple[str, ...]]]:
         lines: list[tuple[str, tuple[str, ...]]] = []
@@ -280,8 +328,13 @@ class Tui(App[None]):
         self.notify(escape_controls(text), severity=severity, markup=False)  # type: ignore[arg-type]
 
 
+def _matches(view: ObjectView, words: str) -> bool:
+    return words in view.path or words in short_path(view.path)
+
+
 def _object_cells(view: ObjectView) -> tuple[str, ...]:
-    doing = registry.find_kind(view.kind).format_target_action(view.target_action)
+    kind = registry.find_kind(view.kind)
+    doing = "" if view.target_action == NONE else kind.format_target_action(view.target_action)
     return (view.kind, short_path(view.path), view.status, doing, _format_time(view.changed_at), view.error)
 
 

@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from textual import events
+from textual.binding import Binding
+from textual.keys import _character_to_key
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Label, OptionList, Static
 
-from starter.tui import ChoiceScreen, Tui
+from starter.dialogs import ChoiceScreen, HelpScreen
+from starter.tui import Tui
 from tests.patience import PATIENCE
 from tests.user import User, spec
 
@@ -27,6 +31,8 @@ def cells(app: Tui, table: str) -> list[list[str]]:
 
 def offered(app: Tui) -> list[str]:
     """The words that the open dialog offers."""
+    if not app.screen.query(OptionList):
+        return []  # the dialog is not mounted yet
     listed = app.screen.query_one(OptionList)
     return [str(listed.get_option_at_index(index).prompt) for index in range(listed.option_count)]
 
@@ -40,7 +46,21 @@ async def choose(pilot: Pilot[None], app: Tui, word: str) -> None:
 
 async def open_dialog(pilot: Pilot[None], app: Tui) -> None:
     await pilot.press("a")
-    await until(pilot, lambda: isinstance(app.screen, ChoiceScreen) and bool(app.screen.query(OptionList)))
+    await until(pilot, lambda: isinstance(app.screen, ChoiceScreen) and bool(offered(app)))
+
+
+def type_at_once(app: Tui, *keys: str) -> None:
+    """Sends keys without a pause: all are in the queue before the first is handled."""
+    for key in keys:
+        named = _character_to_key(key) if len(key) == 1 else key
+        app.post_message(events.Key(named, key if len(key) == 1 else None))
+
+
+def title(app: Tui) -> str:
+    """The question of the open dialog, if there is one."""
+    if not isinstance(app.screen, ChoiceScreen):
+        return ""
+    return "".join(str(label.content) for label in app.screen.query(Label))
 
 
 async def find(pilot: Pilot[None], app: Tui, words: str) -> None:
@@ -176,7 +196,73 @@ async def test_running_actions_and_their_locks_are_shown_and_can_be_cancelled(us
         await until(pilot, lambda: any(row[:2] == [user.mci(), "reboot"] for row in cells(app, "running")))
         await until(pilot, lambda: any(row[:2] == [user.mci(), "X"] for row in cells(app, "locks")))
         await pilot.press("c")
-        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen) and bool(offered(app)))
         await pilot.press("enter")
         assert (await user.asking.wait_for_outcome(user.mci(), ticket.run)).result == "cancelled"
         await until(pilot, lambda: not any(row[0] == user.mci() for row in cells(app, "locks")))
+
+
+async def test_keys_typed_at_once_act_on_what_the_filter_shows(user: User) -> None:
+    for name in ("alpha", "beta", "gamma"):
+        await user.do(user.mci(name), "create", spec=spec(1, ["aws"]))
+    app = Tui(user.asking)
+    async with app.run_test(size=(160, 40)) as pilot:
+        await find(pilot, app, f"ns:{user.ns}:")
+        await until(pilot, lambda: len(cells(app, "objects")) == 6)
+        assert app._selected_path() == user.mci("alpha")
+        type_at_once(app, "/", *("backspace",) * len(f"ns:{user.ns}:"), *f"{user.ns}/gamma", "enter", "a")
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen) and bool(offered(app)))
+        assert title(app) == f"what to do with {user.ns}/gamma"
+        assert app.query_one("#filter", Input).value == f"{user.ns}/gamma"
+        assert cells(app, "objects")[0][1] == f"{user.ns}/gamma"
+
+
+async def test_keys_typed_at_once_after_the_cursor_moved_act_on_its_row(user: User) -> None:
+    for name in ("alpha", "beta"):
+        await user.do(user.mci(name), "create", spec=spec(1, ["aws"]))
+    app = Tui(user.asking)
+    async with app.run_test(size=(160, 40)) as pilot:
+        await find(pilot, app, f"ns:{user.ns}:")
+        await until(pilot, lambda: len(cells(app, "objects")) == 4)
+        type_at_once(app, "down", "a", "enter", "down", "a")  # suspend is the first of the choices
+        await until(pilot, lambda: "admitted" in app.told)
+        assert app.told == f"suspend of {user.ns}/beta: admitted"
+        await user.until_status(user.vm("aws0-1", "beta"), "Suspended")
+        assert app._selected_path() == user.mci("beta"), "keys typed into a dialog do not move the cursor"
+        assert (await user.asking.read_object(user.mci("alpha"))).status.startswith("Running")
+
+
+async def test_a_confirmation_is_answered_only_by_keys_typed_after_it_is_shown(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    app = Tui(user.asking)
+    async with app.run_test(size=(60, 20)) as pilot:
+        await find(pilot, app, f"ns:{user.ns}:")
+        type_at_once(app, "a", "down", "down", "enter", "down", "enter", "enter")  # terminate is the third choice
+        await until(pilot, lambda: title(app).startswith("terminate"))
+        assert title(app) == f"terminate {user.ns}/web with 1 VM? This cannot be undone."
+        await pilot.pause()
+        shown = "\n".join("".join(part.text for part in strip) for strip in app.screen._compositor.render_strips())
+        assert "cannot be undone" in " ".join(shown.replace("│", " ").split()), "the whole question is on the screen"
+        assert "admitted" not in app.told
+        await pilot.press("enter")
+        await until(pilot, lambda: "nothing was changed" in app.told)
+        await user.until_status(user.vm("aws0-1"), "Running")
+
+
+def bound_keys() -> list[str]:
+    return [binding.key for binding in Tui.BINDINGS if isinstance(binding, Binding)]
+
+
+async def test_the_question_mark_explains_the_keys(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    app = Tui(user.asking)
+    async with app.run_test(size=(160, 40)) as pilot:
+        await find(pilot, app, f"ns:{user.ns}:")
+        assert cells(app, "objects")[0][3] == "", "no action runs: no target"
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, HelpScreen)
+        text = str(app.screen.query_one(Static).content)
+        keys = {"/" if key == "slash" else "?" if key == "question_mark" else key for key in bound_keys()}
+        assert keys <= set(text.split()), "every key of the footer is explained"
+        await pilot.press("escape")
+        assert not isinstance(app.screen, HelpScreen)
