@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 
 from activities.refusals import refusal_of_error
 from activities.runs import describe_run, find_reset_run
-from client.admission import ADMISSION_SECONDS, ActionStarter
+from client.admission import ActionStarter
 from client.connect_errors import is_outage, to_unreachable
 from client.errors import Unanswered, Unreachable
 from client.launching import Ticket, workflow_id
@@ -76,7 +76,7 @@ class ActionClient(ActionStarter):
         newest = await self.newest_run(workflow_id(request))
         if newest and newest.is_open and (newest.describe_pause() or not registry.may_preempt(request)):
             return DryRun(refusal=await self.conflict_refusal(request, newest))
-        return await self.run_query(wire.READ_CHECK, request, DryRun, seconds=ADMISSION_SECONDS)
+        return await self.run_query(wire.READ_CHECK, request, DryRun, seconds=self.admission_seconds)
 
     async def wait_for_outcome(self, path: str, run: str | None = None) -> Outcome:
         """Waits for an action's outcome, across resets of its run. Failed and cancelled actions have outcomes too."""

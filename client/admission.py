@@ -45,6 +45,8 @@ ADMISSION_SECONDS = 15
 class ActionStarter(WorkerQueries):
     """Starts actions. `client/takeover.py` uses it to take over from a running one."""
 
+    admission_seconds: float = ADMISSION_SECONDS  # for a worker to say whether an action is admitted
+
     async def newest_run(self, path: str) -> ActionRun | None:
         """Returns the newest action on a path, running or not; None if there never was one."""
         return await find_newest_run(self.client, path)
@@ -55,7 +57,7 @@ class ActionStarter(WorkerQueries):
         operation = build_start_operation(request, mark)
         try:
             admission = await run_with_timeout(
-                ADMISSION_SECONDS,
+                self.admission_seconds,
                 self.client.execute_update_with_start_workflow(
                     wire.ADMIT_UPDATE,
                     request,
@@ -65,7 +67,7 @@ class ActionStarter(WorkerQueries):
                 ),
             )
         except TimeoutError as error:
-            raise _unanswered_error(request) from error
+            raise self._unanswered_error(request) from error
         except RPCTimeoutOrCancelledError as error:  # how the SDK reports a connection that breaks during an update
             raise LostAnswer(request.action, request.path, "the connection broke") from error
         except RPCError as error:
@@ -105,18 +107,18 @@ class ActionStarter(WorkerQueries):
     async def wait_for_admission(self, request: Request, run: str, question: str = "") -> Ticket:
         """Waits until a run says whether it was admitted.
 
-        Asks again for ADMISSION_SECONDS: Temporal accepts no update while the run's last task is overdue.
+        Asks again for `admission_seconds`: Temporal accepts no update while the run's last task is overdue.
         """
         handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(workflow_id(request), run_id=run)
         question = question or make_update_id(wire.ADMIT_UPDATE, request)
         clock = asyncio.get_running_loop().time
-        deadline = clock() + ADMISSION_SECONDS
+        deadline = clock() + self.admission_seconds
         while True:
             try:
                 asked = handle.execute_update(wire.ADMIT_UPDATE, request, id=question, result_type=Admission)
-                return Ticket(workflow_id(request), run, await run_with_timeout(ADMISSION_SECONDS, asked))
+                return Ticket(workflow_id(request), run, await run_with_timeout(self.admission_seconds, asked))
             except TimeoutError as error:
-                raise _unanswered_error(request) from error
+                raise self._unanswered_error(request) from error
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     return Ticket(workflow_id(request), run, await _admission_of_ended_run(handle))
@@ -125,7 +127,7 @@ class ActionStarter(WorkerQueries):
                 if not message_contains(error, TASK_OVERDUE_ERROR, CLOSING_ERROR):
                     raise
                 if clock() > deadline:
-                    raise _unanswered_error(request) from error
+                    raise self._unanswered_error(request) from error
             await asyncio.sleep(0.2)
 
     async def conflict_refusal(self, request: Request, running: ActionRun | None) -> Refusal:
@@ -137,6 +139,13 @@ class ActionStarter(WorkerQueries):
                 if admission.refusal and admission.refusal.holders:  # none: the action is about to begin, or has ended
                     return admission.refusal
         return conflict_refusal(request, running)
+
+    def _unanswered_error(self, request: Request) -> Unanswered:
+        return Unanswered(
+            f"{request.path} was asked for, but no worker could answer within {self.admission_seconds} s; "
+            "the request stays, and is carried out when one can",
+            f"starter wait {workflow_id(request)} (or take it back: starter cancel {workflow_id(request)})",
+        )
 
 
 async def _admission_of_ended_run(handle: WorkflowHandle[object, object]) -> Admission:
@@ -153,11 +162,3 @@ async def _admission_of_ended_run(handle: WorkflowHandle[object, object]) -> Adm
 def _admission_update_id(mark: str) -> str:
     """Returns the update ID of one start. Each start has its own, so that each is judged anew."""
     return f"{wire.ADMIT_UPDATE}-{mark}"
-
-
-def _unanswered_error(request: Request) -> Unanswered:
-    return Unanswered(
-        f"{request.path} was asked for, but no worker could answer within {ADMISSION_SECONDS} s; "
-        "the request stays, and is carried out when one can",
-        f"starter wait {workflow_id(request)} (or take it back: starter cancel {workflow_id(request)})",
-    )

@@ -11,7 +11,6 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.refusals import refusal_of_error
 from client.actions import ActionClient
-from client.admission import ADMISSION_SECONDS
 from client.errors import Unanswered
 from client.launching import run_with_timeout
 from domain import registry, wire
@@ -58,9 +57,10 @@ async def _send_update(client: ActionClient, path: str, signal: ObjectSignal, me
     if isinstance(message, SignedMessage):
         message = client.message_signer.sign(message, f"{signal.name} {path}")
     try:
-        await run_with_timeout(ADMISSION_SECONDS, handle.execute_update(signal.name, message, result_type=str))
+        await run_with_timeout(client.admission_seconds, handle.execute_update(signal.name, message, result_type=str))
     except TimeoutError as error:
-        why = f"{path} has not said within {ADMISSION_SECONDS} s whether it takes {signal.name}; it may still do so"
+        within = f"within {client.admission_seconds} s"
+        why = f"{path} has not said {within} whether it takes {signal.name}; it may still do so"
         raise Unanswered(why, f"see: starter explain {path}") from error
     except WorkflowUpdateFailedError as error:
         if refusal := refusal_of_error(error.cause):

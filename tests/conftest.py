@@ -14,6 +14,7 @@ from temporalio.client import Client
 
 from client.actions import ActionClient
 from store import engine
+from tests.patience import PATIENCE
 from tests.stack import ActionStack, fresh_database, hasty_with_providers, opened, patient_with_clouds
 from tests.test_platform.forkserver import ForkServer
 from tests.tiers import is_fast
@@ -153,8 +154,10 @@ def stack(action_stack: ActionStack) -> WorkerService:
 
 @pytest.fixture
 def asking(client: Client, stack: WorkerService) -> ActionClient:
-    """A client of the running stack."""
-    return ActionClient(client)
+    """A client of the running stack. It waits for an answer as long as tests do: a busy machine is no failure."""
+    asking = ActionClient(client)
+    asking.admission_seconds = PATIENCE
+    return asking
 
 
 @pytest.fixture

@@ -250,7 +250,7 @@ async def test_a_cancel_is_judged_and_leaves_a_name(judged: User) -> None:
     await judged.do(path, "create", spec=spec(1))
     await judged.fault("hang", verb="suspend", seconds=60)
     ticket = await judged.admitted(path, "suspend")
-    await judged.until_called(judged.vm("aws0-1", "b"))
+    await judged.until_delayed(judged.vm("aws0-1", "b"))
     for name in ("ben", "dan", "eve"):
         with pytest.raises(Refused, match=f"{name} may not cancel") as refused:
             await as_user(judged, name).asking.cancel_action(path)

@@ -163,7 +163,7 @@ async def test_force_ends_the_running_action_and_goes_on_under_the_same_id(user:
     await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
     await user.fault("hang", seconds=30, verb="suspend")
     first = await user.admitted(user.mci(), "suspend")
-    await user.until_called(user.vm("aws0-1"))
+    await user.until_delayed(user.vm("aws0-1"))
     second = await user.admitted(user.mci(), "terminate", force=True)
     assert second.run != first.run
     assert (await user.asking.wait_for_outcome(second.path, second.run)).status == "Terminated:2 (R:0/2)"
@@ -178,7 +178,7 @@ async def test_force_on_a_group_ends_the_actions_on_its_members(user: User) -> N
     await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
     await user.fault("hang", seconds=30, verb="suspend")
     below = await user.admitted(user.vm("aws0-1"), "suspend")
-    await user.until_called(user.vm("aws0-1"))
+    await user.until_delayed(user.vm("aws0-1"))
     assert (await user.do(user.mci(), "terminate", force=True)).status == "Terminated:2 (R:0/2)"
     assert (await user.asking.wait_for_outcome(below.path, below.run)).result is ActionResult.CANCELLED
     await user.books_agree()
@@ -197,7 +197,7 @@ async def test_an_action_terminated_from_outside_is_repaired_by_the_next_one(use
     await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
     await user.fault("hang", seconds=30, verb="suspend")
     dead = await user.admitted(user.vm("aws0-1"), "suspend")
-    await user.until_called(user.vm("aws0-1"))
+    await user.until_delayed(user.vm("aws0-1"))
     await user.asking.client.get_workflow_handle(dead.path).terminate(reason="an operator in the Web UI")
     path = user.vm("aws0-1") if then == "the same object" else user.mci()
     assert (await user.do(path, "reboot")).result is ActionResult.SUCCEEDED

@@ -139,7 +139,7 @@ async def test_a_run_that_was_reset_is_read_and_cancelled_under_its_first_name(
     await user.do(path, "create", spec=spec(1, ["aws"]))
     await user.fault("hang", vm="aws0-1", verb="reboot", seconds=60)
     run = (await user.admitted(path, "reboot")).run
-    await user.until_called(user.vm("aws0-1"))
+    await user.until_delayed(user.vm("aws0-1"))
     second = await reset(user.asking.client, path, run, -1)
     last = await reset(user.asking.client, path, second, 0)
     assert (await http.get(f"/v1/actions/{run}")).json()["progress"]["action"] == "reboot"

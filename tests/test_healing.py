@@ -57,7 +57,7 @@ async def hung(user: User) -> AsyncIterator[str]:
     await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
     await user.fault("hang", vm="aws0-1", verb="reboot", seconds=60)
     await user.admitted(user.vm("aws0-1"), "reboot")
-    await user.until_called(user.vm("aws0-1"))
+    await user.until_delayed(user.vm("aws0-1"))
     yield user.vm("aws0-1")
     await user.heal_faults()
 
@@ -88,7 +88,7 @@ async def test_a_group_goes_back_with_all_its_members(user: User) -> None:
     await user.do(user.mci(), "create", spec=spec(3, ["aws"]))
     await user.fault("hang", verb="suspend", seconds=60)
     await user.admitted(user.mci(), "suspend")
-    await user.until_called(user.vm("aws0-1"))
+    await user.until_delayed(user.vm("aws0-1"))
     await terminate(user, user.mci())
     _, [found] = await sweep(user)
     assert (found.path, found.finding) == (user.mci(), HealFinding.HEALED)
@@ -299,7 +299,7 @@ async def test_sweeps_come_by_themselves_at_their_interval(tmp_path: Path) -> No
         for _ in range(2):  # not only the first time
             await user.fault("hang", verb="suspend", seconds=60)
             await user.admitted(user.mci(), "suspend")
-            await user.until_called(user.vm("aws0-1"))
+            await user.until_delayed(user.vm("aws0-1"))
             await terminate(user, user.mci())
             await user.until_status(user.mci(), "Running:1 (R:1/1)")
             assert await site.stack.inventory.list_locks(user.mci()) == []

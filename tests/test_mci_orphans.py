@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -19,7 +18,6 @@ from domain.wire import READ_ORPHANS, VERIFY_ACTIVITY, make_placement
 from starter.mci import requests
 from store.mci.inventory import SqlMciStore
 from store.schema import objects
-from tests.patience import PATIENCE
 from tests.user import User
 
 
@@ -91,9 +89,7 @@ async def given_up(user: User, name: str = "late") -> tuple[str, str]:
     path, vm = user.mci(name), user.vm("aws-1", name)
     await user.fault("hang", vm="aws-1", verb="create", seconds=60)
     ticket = await user.admitted(path, "create", spec=user.groups("aws", size=1))
-    async with asyncio.timeout(PATIENCE):
-        while not (await user.see(path)).status.startswith("Creating"):
-            await asyncio.sleep(0.02)
+    await user.until_delayed(vm)
     generation = (await user.see(vm)).info["generation"]
     await user.asking.cancel_action(path)
     await user.asking.wait_for_outcome(path, ticket.run)

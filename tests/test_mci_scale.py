@@ -93,7 +93,7 @@ async def test_a_scale_out_that_is_cancelled_ends_with_the_truth(user: User) -> 
     await user.do(user.mci(), "create", spec=user.groups())
     await user.fault("hang", vm="aws-4", verb="create", seconds=30)
     ticket = await user.admitted(user.mci(), "scale-out", spec={"subGroup": "aws", "count": 2})
-    await user.until_called(user.vm("aws-1"))
+    await user.until_delayed(user.vm("aws-4"))
     await user.asking.cancel_action(user.mci())
     assert (await user.asking.wait_for_outcome(ticket.path, ticket.run)).result is ActionResult.CANCELLED
     await user.heal_faults()

@@ -61,7 +61,7 @@ async def test_a_forced_action_that_waits_for_those_below_is_one_request(limited
     await limited.do(limited.mci(), "create", spec=limited.groups(size=2))
     await limited.fault("hang", "aws-1", verb="suspend", seconds=600)
     await limited.admitted(limited.vm("aws-1"), "suspend")
-    await limited.until_called(limited.vm("aws-1"))
+    await limited.until_delayed(limited.vm("aws-1"))
     assert (await limited.do(limited.mci(), "terminate", force=True)).status == "Terminated:2 (R:0/2)"
     await limited.heal_faults()
 

@@ -120,7 +120,7 @@ async def test_a_delete_that_is_cancelled_ends_with_the_truth_and_can_be_repeate
     await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
     await user.fault("hang", vm="aws0-2", verb="terminate", seconds=30)
     ticket = await user.admitted(user.mci(), "delete")
-    await user.until_called(user.vm("aws0-2"))
+    await user.until_delayed(user.vm("aws0-2"))
     await user.asking.cancel_action(user.mci())
     assert (await user.asking.wait_for_outcome(ticket.path, ticket.run)).result is ActionResult.CANCELLED
     await user.heal_faults()

@@ -55,7 +55,7 @@ async def hung(user: User, patient: None) -> AsyncIterator[tuple[str, str]]:
     await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
     await user.fault("hang", vm="aws0-1", verb="reboot", seconds=60)
     ticket = await user.admitted(user.mci(), "reboot")
-    await user.until_called(user.vm("aws0-1"))
+    await user.until_delayed(user.vm("aws0-1"))
     yield user.mci(), ticket.run
     await user.heal_faults()
 
@@ -103,7 +103,7 @@ async def test_force_from_above_reaches_an_action_that_was_reset(user: User, pat
     vm = user.vm("aws0-1")
     await user.fault("hang", vm="aws0-1", verb="reboot", seconds=60)
     ticket = await user.admitted(vm, "reboot")
-    await user.until_called(vm)
+    await user.until_delayed(vm)
     await reset(user.asking.client, vm, ticket.run, -1)
     await user.heal_faults()
     assert (await user.do(user.mci(), "suspend", force=True)).result is ActionResult.SUCCEEDED

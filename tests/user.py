@@ -13,7 +13,6 @@ from client.actions import ActionClient, Ticket
 from domain.faults import Fault
 from domain.model import HistoryLine, ObjectView, Outcome, Request
 from domain.ports import VmState
-from domain.wire import split_placement
 from providers.simulated import SimulatedVm
 from providers.simulated.tables import vms
 from tests.patience import PATIENCE
@@ -115,11 +114,15 @@ class User:
                     found.setdefault(vm.path, []).append(vm)
         return found
 
-    async def until_called(self, path: str) -> None:
-        """Wait until a call for something in this VM's region is in flight at its cloud."""
-        csp, region = split_placement((await self.service.inventory.read_object(path)).placement)
+    async def until_delayed(self, *paths: str) -> None:
+        """Wait until calls about all of these VMs have met a fault that delays them.
+
+        Not only until they are under way: a call that is may not have met its fault yet, and never does if the fault
+        is removed in this moment.
+        """
+        clouds = self.service.simulated.values()
         async with asyncio.timeout(PATIENCE):
-            while not self.service.simulated[csp].current_concurrency().vms.get(region):
+            while not set(paths) <= {path for cloud in clouds for path in cloud.delayed_paths()}:
                 await asyncio.sleep(0.01)
 
     async def until_status(self, path: str, status: str) -> None:

@@ -128,6 +128,9 @@ class SimulatedCloud:
     def current_concurrency(self) -> Concurrency:
         return self._ledger.current_concurrency()
 
+    def delayed_paths(self) -> set[str]:
+        return self._provider.delayed_paths()
+
     async def close(self) -> None:
         """Waits for the calls under way."""
         await self._batch.close()
@@ -155,7 +158,7 @@ class SimulatedCloud:
         self, jobs: Sequence[VmCall], outcomes: Sequence[MaybeVmAnswer | DelayedCall]
     ) -> list[MaybeVmAnswer]:
         delays = [(job, one.rule) for job, one in zip(jobs, outcomes, strict=True) if isinstance(one, DelayedCall)]
-        await self._provider.wait_for_delays([rule.fault for _, rule in delays])
+        await self._provider.wait_for_delays([rule.fault for _, rule in delays], [job.order.path for job, _ in delays])
         late = iter(await self._run_calls([job._replace(after=rule.id) for job, rule in delays]))
         return [next(late) if isinstance(one, DelayedCall) else one for one in outcomes]
 

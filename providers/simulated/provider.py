@@ -6,6 +6,7 @@ A provider passes `work`, which changes its tables, or raises a ProviderError or
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -55,6 +56,7 @@ class SimulatedProvider:
         self._jitter = jitter
         self._random = Random(seed)  # noqa: S311 - timing, not secrets
         self._quiet: int | None = None  # version of the fault script without a rule for this provider
+        self._delayed = Counter[str]()  # paths of the calls that wait because of a fault
 
     async def perform_call(self, verb: str, region: str, paths: Sequence[str], work: TransactionWork[T]) -> T:
         """Carries out a call about these paths, unless a rule of the fault script applies to one of them."""
@@ -65,7 +67,7 @@ class SimulatedProvider:
             if not isinstance(struck, FaultRule):
                 return struck
             if struck.fault.kind in DELAY_KINDS:
-                await self.wait_for_delays([struck.fault])
+                await self.wait_for_delays([struck.fault], paths)
                 after = struck.id
                 continue
             if struck.fault.kind is FaultKind.LOSE_ANSWER:
@@ -89,10 +91,19 @@ class SimulatedProvider:
         if seconds:
             await asyncio.sleep(seconds * (1 + self._jitter * self._random.uniform(-1, 1)))
 
-    async def wait_for_delays(self, delays: Sequence[Fault]) -> None:
-        """Sleeps for the longest of these delays."""
-        await asyncio.sleep(max((one.seconds for one in delays if one.kind is FaultKind.HANG), default=0))
-        await self.sleep_with_jitter(max((one.seconds for one in delays if one.kind is FaultKind.SLOW), default=0))
+    async def wait_for_delays(self, delays: Sequence[Fault], paths: Sequence[str]) -> None:
+        """Sleeps for the longest of these delays, which calls about these paths have met."""
+        calls = Counter(paths)
+        self._delayed += calls
+        try:
+            await asyncio.sleep(max((one.seconds for one in delays if one.kind is FaultKind.HANG), default=0))
+            await self.sleep_with_jitter(max((one.seconds for one in delays if one.kind is FaultKind.SLOW), default=0))
+        finally:
+            self._delayed -= calls
+
+    def delayed_paths(self) -> set[str]:
+        """Returns the paths of this process's calls that have met a delay and wait for its end."""
+        return set(self._delayed)
 
     def read_fault_rules(self, connection: sa.Connection) -> LockedFaultRules:
         """Locks the cloud and reads its fault rules; a script without any is not read again until it changes."""

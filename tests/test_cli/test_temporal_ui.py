@@ -195,6 +195,7 @@ async def test_a_terminated_action_is_explained_and_healed(cli: Cli, user: User,
     await user.do(user.mci(), "create", spec=user.groups())
     await user.fault("hang", verb="suspend", seconds=60)
     ticket = await user.admitted(user.mci(), "suspend")
+    await user.until_delayed(user.vm("aws-1"), user.vm("aws-2"))
     await client.get_workflow_handle(user.mci()).terminate("by hand")
     outcome = await user.asking.wait_for_outcome(user.mci(), ticket.run)
     assert (outcome.result, outcome.message[:23]) == (ActionResult.FAILED, "terminated from outside")

@@ -12,7 +12,6 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from client import admission
 from client.actions import ActionClient
 from domain.paths import expand_path
 from starter.errors import ExitCode
@@ -155,7 +154,7 @@ async def test_an_action_waits_for_a_locked_database_and_then_succeeds(
 async def test_a_request_that_nobody_can_answer_yet_stays_and_is_carried_out_later(
     cli: Cli, mci: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "ADMISSION_SECONDS", 0.5)
+    monkeypatch.setattr(ActionClient, "admission_seconds", 0.5)
     locked = Locked(home / "inventory.db")
     try:
         ran = await cli(f"mci suspend {mci}")

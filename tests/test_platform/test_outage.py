@@ -56,7 +56,7 @@ async def test_actions_outlive_an_outage_of_the_store_and_end_after_it(user: Use
     undisturbed = monotonic() - began  # on this machine, just now
     await slow(user, "aws0-3", "suspend")
     landing = await user.admitted(user.mci("old"), "suspend")  # the store goes while its VMs land
-    await user.until_called(user.vm("aws0-3", "old"))
+    await user.until_delayed(user.vm("aws0-3", "old"))
     postgres.crash()
     with pytest.raises(StoreUnavailable, match="the store did not answer"):
         await user.service.inventory.read_object(user.mci("old"))
