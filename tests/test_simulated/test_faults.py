@@ -83,8 +83,10 @@ async def test_a_hanging_call_does_not_hold_the_others(aws: SimulatedCloud) -> N
     hanging = asyncio.create_task(create(aws, "a"))
     await create(aws, "b", "c")
     assert not hanging.done()
+    assert {path[-1] for path in aws.delayed_paths()} == {"a"}
     hanging.cancel()
     await asyncio.wait([hanging])
+    assert aws.delayed_paths() == set()
     assert {vm.path[-1] for vm in await aws.list_all_vms()} == {"b", "c"}
 
 
