@@ -265,3 +265,41 @@ def test_regions_have_places_on_the_earth_and_prices_are_checked(tmp_path: Path)
     file.write_text("prices: {aws+eu-central-1+small: -1}")
     with pytest.raises(Refused, match="price file"):
         read_prices(file)
+
+
+# The fields that clients read, of each shape.
+SHAPES = {
+    "mci": "id uid name status statusCount targetStatus targetAction installMonAgent label systemLabel systemMessage "
+    "description placementAlgo vm newVmList resourceType",
+    "statusCount": "countTotal countCreating countRunning countFailed countSuspended countRebooting countTerminated "
+    "countSuspending countResuming countTerminating countUndefined",
+    "vm": "id uid name subGroupId status targetStatus targetAction systemMessage createdTime region publicIP privateIP "
+    "sshPort connectionName connectionConfig specId imageId cspResourceName cspResourceId vNetId subnetId "
+    "securityGroupIds sshKeyId label location commandStatus",
+    "connection": "configName providerName driverName credentialName credentialHolder verified regionRepresentative "
+    "regionZoneInfoName regionZoneInfo regionDetail",
+}
+
+
+async def test_every_field_that_clients_read_is_there(http: httpx.AsyncClient, user: User) -> None:
+    ns, body = f"/ns/{user.ns}", RECORDED["old"]["body"]
+    mci = await ask(http, "POST", f"{ns}/mciDynamic", body)
+    connections = (await ask(http, "GET", "/connConfig?filterVerified=true"))["connectionconfig"]
+    one = await ask(http, "GET", f"/connConfig/{connections[0]['configName']}")
+    found = {
+        "mci": mci,
+        "statusCount": mci["statusCount"],
+        "vm": mci["vm"][0],
+        "connection": one,
+    }
+    missing = {shape: set(SHAPES[shape].split()) - set(found[shape]) for shape in SHAPES}
+    assert not any(missing.values()), missing
+    assert {"regionId", "regionName", "description", "zones", "location"} <= set(one["regionDetail"])
+    (simple,) = (await ask(http, "GET", f"{ns}/mci?option=simple"))["mci"]
+    assert not simple.get("vm"), "without its VMs"
+    (status,) = (await ask(http, "GET", f"{ns}/mci?option=status"))["mci"]
+    assert (status["status"], status["vm"][0]["status"]) == (mci["status"], "Running")
+    control = f"{ns}/control/mci/web"
+    for action in ("reboot", "refine", "terminate"):
+        assert (await ask(http, "GET", f"{control}?action={action}"))["message"]
+    assert (await ask(http, "GET", f"{ns}/mci/web?option=status"))["status"]["status"].startswith("Terminated")
