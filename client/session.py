@@ -18,6 +18,7 @@ from client.homefiles import read_embedded_options
 from client.message_signer import make_message_signer
 from client.payloads import PayloadPlugin, data_converter
 from client.settings import ClientSettings, load_settings
+from client.shutdown import prepare_exit
 
 CONNECT_SECONDS = 5
 
@@ -31,6 +32,8 @@ async def connect(
     Temporal's errors leave the block as ours. `trace` names the block in a trace.
     """
     settings = settings or load_settings(ClientSettings)
+    runtime = runtime or Runtime.default()
+    prepare_exit(runtime)
     temporal = await _connect_client(settings, runtime)
     address = temporal.service_client.config.target_host
     client = ActionClient(temporal, find_web_ui(settings, address), make_message_signer(settings, temporal.namespace))
@@ -47,7 +50,7 @@ def find_web_ui(settings: ClientSettings, address: str) -> str:
     return (settings.ui_url or own).rstrip("/")
 
 
-async def _connect_client(settings: ClientSettings, runtime: Runtime | None) -> Client:
+async def _connect_client(settings: ClientSettings, runtime: Runtime) -> Client:
     address = connection_options(settings.home)["target_host"]
     # Only the converter, not the workers' plugin: that would import every workflow.
     plugin = PayloadPlugin("ratchet-client", data_converter=data_converter(settings))

@@ -35,18 +35,65 @@ def environment(**ours: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "RATCHET_"))} | ours
 
 
+async def run_program(text: str, folder: Path, address: str, home: Path) -> tuple[int | None, str, str]:
+    """Runs a customer's program: its exit code, and what it printed."""
+    program = folder / "program.py"
+    program.write_text(text)
+    told = environment(TEMPORAL_ADDRESS=address, RATCHET_HOME=str(home))
+    pipe = asyncio.subprocess.PIPE
+    run = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(program)), env=told, cwd=folder, stdout=pipe, stderr=pipe
+    )
+    try:
+        out, err = await asyncio.wait_for(run.communicate(), PATIENCE)
+    finally:
+        if run.returncode is None:
+            run.kill()
+    return run.returncode, out.decode(), err.decode()
+
+
 async def test_the_example_of_the_page_does_what_the_page_says(
     stack: WorkerService, temporal_address: str, home: Path, tmp_path: Path
 ) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(block("python"))
-    told = environment(TEMPORAL_ADDRESS=temporal_address, RATCHET_HOME=str(home))
-    pipe = asyncio.subprocess.PIPE
-    run = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(program)), env=told, cwd=tmp_path, stdout=pipe, stderr=pipe
-    )
-    out, err = await asyncio.wait_for(run.communicate(), PATIENCE)
-    assert (out.decode(), err.decode()) == (block("text"), "")
+    assert await run_program(block("python"), tmp_path, temporal_address, home) == (0, block("text"), "")
+
+
+# The thread of Temporal's core that brings the last answer is still in the interpreter when the program ends.
+LATE_THREAD = """
+import asyncio, time
+from client import connect
+
+async def main():
+    loop = asyncio.get_running_loop()
+    wake = loop._write_to_self
+    async with connect() as ratchet:
+        loop._write_to_self = lambda: (wake(), time.sleep(0.5))
+        await ratchet.newest_run("ns:sdk:mci:nosuch")
+
+asyncio.run(main())
+print("done")
+"""
+
+# Calls are given up as the program ends: the core's threads enter the interpreter when it is gone.
+GIVEN_UP = """
+import asyncio
+from client import connect
+
+async def main():
+    async with connect() as ratchet:
+        waiting = [asyncio.create_task(ratchet.count_pollers("actions")) for _ in range(50)]
+        await asyncio.sleep(0)
+
+asyncio.run(main())
+print("done")
+"""
+
+
+@pytest.mark.parametrize("text", [LATE_THREAD, GIVEN_UP], ids=["late thread", "given up"])
+async def test_a_program_ends_well_while_the_core_still_works(
+    text: str, stack: WorkerService, temporal_address: str, home: Path, tmp_path: Path
+) -> None:
+    assert await run_program(text, tmp_path, temporal_address, home) == (0, "done\n", "")
 
 
 async def test_an_error_of_temporal_becomes_one_of_ours(

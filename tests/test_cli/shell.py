@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ class Cli:
         return Ran(code, out.getvalue(), err.getvalue())
 
     async def start(self, words: str, *more: str) -> asyncio.subprocess.Process:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a run in the background; commands inherit it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         pipe = asyncio.subprocess.PIPE
         command = (sys.executable, "-m", "starter", *words.split(), *more)
         return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
