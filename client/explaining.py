@@ -55,7 +55,7 @@ async def explain_object(client: ActionClient, path: str) -> Explanation:
     """Explains an object's status; Refused if it does not exist."""
     newest = await client.newest_run(path)
     run = newest if newest and newest.is_open else None
-    view = await _read_or_name_foreign(client, path, run)
+    view = await _read_or_explain_absence(client, path, run)
     remarks = describe_last_change(view, await client.read_history(path, HISTORY_LINES))
     possible, hint = PossibleActions(), ""
     if run:
@@ -83,15 +83,22 @@ async def explain_object(client: ActionClient, path: str) -> Explanation:
     )
 
 
-async def _read_or_name_foreign(client: ActionClient, path: str, run: ActionRun | None) -> ObjectView:
-    """Reads the object. If there is none, names the workflow of a stranger that has its ID."""
+async def _read_or_explain_absence(client: ActionClient, path: str, run: ActionRun | None) -> ObjectView:
+    """Reads the object. If there is none, says what removed it, or names the workflow of a stranger that has its ID."""
     try:
         return await client.read_object(path)
     except Refused as refused:
-        if refused.category is not Category.NOT_FOUND or run is None or not run.describe_foreign_run():
+        if refused.category is not Category.NOT_FOUND:
             raise
-        why, hint = run.describe_obstacle()
-        raise Refused(refused.category, f"{refused.message}, but {why}", hint) from refused
+        if run and run.describe_foreign_run():
+            why, hint = run.describe_obstacle()
+            raise Refused(refused.category, f"{refused.message}, but {why}", hint) from refused
+        if not (lines := await client.read_history(path, 1)):
+            raise
+        last = lines[-1]
+        by = f", requested by {last.requested_by}" if last.requested_by else ""
+        removed = f"{refused.message}: {last.action} removed it at {_format_time(last.at)}{by}"
+        raise Refused(refused.category, removed, f"what happened before: starter history {path}") from refused
 
 
 async def _is_moved_by_open_run(client: ActionClient, path: str) -> bool:

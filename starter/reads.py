@@ -26,12 +26,13 @@ HEADINGS = ("NAME", "STATUS", "TARGET", "PLACE", "CHANGED", "ERROR")
 
 
 async def locate_object(text: str) -> str:
-    """Resolves a name to a path. If its short form fits several kinds, the one that exists wins."""
+    """Resolves a name to a path. If its short form fits several kinds, the one that exists wins, or that existed."""
     paths = possible_paths(text)
     if len(paths) == 1:
         return paths[0]
     async with open_reader() as client:
         there = [path for path in paths if await _exists(client, path)]
+        there = there or [path for path in paths if await client.read_history(path, 1)]
     if len(there) == 1:
         return there[0]
     what = "may mean several objects" if there else "is no object"

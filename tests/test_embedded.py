@@ -31,10 +31,10 @@ async def test_a_port_that_somebody_else_holds_is_said_and_nothing_stays_behind(
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(Refused, match="ended 3 times instead of answering"):
-            await embedded.start_server(tmp_path, port=taken.getsockname()[1])
+        port = taken.getsockname()[1]
+        with pytest.raises(Refused, match=f"port {port} is taken by another program"):
+            await embedded.start_server(tmp_path, port=port)
     assert not (tmp_path / EMBEDDED_FILE).exists()
-    assert "address already in use" in (tmp_path / "temporal.log").read_text()
 
 
 def test_a_port_of_ours_is_never_one_that_outgoing_connections_take() -> None:

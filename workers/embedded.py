@@ -115,6 +115,8 @@ async def start_server(
     it.
     """
     for _ in range(MAX_TRIES):
+        if taken := next((each for each in (port, ui_port) if each and is_port_open(each)), 0):
+            raise Refused(Category.INVALID, f"port {taken} is taken by another program", "choose another number")
         try:
             mine, its_ui, its_http = (find_free_port(usual) for usual in prefer)
             return await _try_start(home, port or mine, ui_port or its_ui, its_http, tuning)

@@ -234,6 +234,13 @@ async def test_explain_says_why_and_what_can_be_done(cli: Cli, mci: str) -> None
     assert f"you can    {allowed}; such as: starter mci resume {mci}" in told
 
 
+async def test_what_is_gone_is_found_by_its_short_name(cli: Cli, mci: str) -> None:
+    assert (await cli(f"mci delete {mci} --yes")).code == ExitCode.DONE
+    assert "delete" in (await cli(f"history {mci}")).out
+    gone = await cli(f"explain {mci}")
+    assert (gone.code, "delete removed it at" in gone.err) == (ExitCode.NOT_FOUND, True), gone.err
+
+
 async def test_explain_tells_what_a_running_action_waits_for(
     cli: Cli, mci: str, clouds: Clouds, asking: ActionClient
 ) -> None:
