@@ -1,4 +1,4 @@
-"""Writes the tables of README.md and docs/ that come from the code. Run: python -m docs.generate
+"""Writes what README.md, docs/ and starter/firstlines.py take from the code. Run: python -m docs.generate
 
 A part is between `<!-- generated: NAME -->` and `<!-- /generated -->`. Do not edit it by hand: `tests/test_readme.py`
 fails when it differs from what this module writes.
@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 import workers.families  # noqa: F401  it knows the families' tables
 from client import admission as client_admission
 from client import reading, takeover
-from docs import descriptions
+from docs import descriptions, firstlines
 from docs import refusals as in_code
 from domain import errors, faults, limits, metrics, paths, registry, rendering, wire
 from domain.errors import Refused
@@ -33,7 +33,7 @@ from starter import spec
 from starter.actions import ActionOptions
 from starter.app import build_cli_app
 from starter.errors import EXIT_OF_CATEGORY, ExitCode
-from starter.families import EXTENSIONS
+from starter.families import find_extension
 from store.schema import metadata
 from tests.test_layers import MAY_IMPORT
 from workers import embedded
@@ -262,7 +262,7 @@ def tenants_table() -> str:
     """The tenant of each family's objects, by an example."""
     lines = []
     for family, kinds in registry.FAMILIES.items():
-        examples = EXTENSIONS[family].examples
+        examples = find_extension(family).examples
         roots = dict.fromkeys(kind.scope[0] for kind in kinds if not kind.serves_all)
         lines.append((family, ", ".join(f"`{root}:{examples.get(root, 'NAME')}`" for root in roots)))
     shared = [kind.name for kind in registry.KINDS.values() if kind.serves_all]
@@ -329,6 +329,7 @@ def main() -> None:
         new = fill_generated_parts(old)
         page.write_text(new)
         sys.stdout.write(f"{name}: {'unchanged' if old == new else 'updated'}\n")
+    firstlines.FILE.write_text(firstlines.first_lines_module(build_cli_app()))
 
 
 def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from contextlib import suppress
@@ -15,15 +14,26 @@ def main() -> NoReturn:
     """Runs the `starter` command and exits with its code."""
     os.umask(0o077)  # what a command writes, such as a CRM's token, is its user's only
     try:
-        from starter.command import run_command  # inside `try`: Ctrl-C during the import is quiet too
-
-        code = asyncio.run(run_command(sys.argv[1:]))
+        code = _run(sys.argv[1:])
     except KeyboardInterrupt:
         code = INTERRUPTED
     for stream in (sys.stdout, sys.stderr):
         with suppress(BrokenPipeError):
             stream.flush()
     os._exit(code)  # a normal exit may abort while the SDK's threads still run
+
+
+def _run(words: list[str]) -> int:
+    # Imported here: Ctrl-C during an import is quiet too, and help needs neither the models nor an event loop.
+    from starter.toplevel import print_top_level
+
+    if print_top_level(words):
+        return 0
+    import asyncio
+
+    from starter.command import run_command
+
+    return asyncio.run(run_command(words))
 
 
 if __name__ == "__main__":

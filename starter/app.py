@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib.metadata import version
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -17,7 +16,6 @@ from starter import (
     audit,
     builds,
     codec,
-    completion,
     connections,
     doctor,
     explain,
@@ -26,7 +24,6 @@ from starter import (
     heal,
     identity,
     orphans,
-    policies,
     quotas,
     reads,
     screen,
@@ -35,19 +32,16 @@ from starter import (
     verify,
 )
 from starter.errors import ExitCode
-from starter.extensions import LOOKING, OBJECTS, RUNNING, STEERING
-from starter.families import EXTENSIONS
-from starter.kinds import DEFAULT_LIMIT, Limit, ObjectArg, Prefix, SpecFile, build_kind_app, read_spec_file
+from starter.families import add_family, all_extensions
+from starter.kinds import DEFAULT_LIMIT, Limit, ObjectArg, Prefix, SpecFile, read_spec_file
 from starter.naming import compose_request
 from starter.output import OutputOption, align_columns, format_json
+from starter.toplevel import LOOKING, RUNNING, STEERING, create_top_app
 from starter.watch import WatchOption, run_once_or_watch
 
-if TYPE_CHECKING:
-    from cyclopts.help.protocols import HelpFormatter
-
 FOLD_WIDTH = 30  # the widest list of *from* statuses in one line
-_DEMOS = {name: extension.demo for name, extension in EXTENSIONS.items() if extension.demo} | {
-    name: demo for extension in EXTENSIONS.values() for name, demo in extension.more_demos.items()
+_DEMOS = {name: extension.demo for name, extension in all_extensions().items() if extension.demo} | {
+    name: demo for extension in all_extensions().values() for name, demo in extension.more_demos.items()
 }
 Timeout = Annotated[str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m.")]
 KindName = Annotated[
@@ -61,36 +55,15 @@ def build_cli_app() -> App:
 
 
 @cache
-def _build_cli_app(typed: str) -> App:
-    app = App(
-        name="starter",
-        help="Durable lifecycle actions on infrastructure.\n\nBegin with: starter demo, or: starter up.",
-        help_epilogue="--profile NAME before any command uses that profile of Temporal's temporal.toml.\n\n"
-        "--debug with any command shows the traceback of an error.",
-        version=lambda: version("ratchet"),
-        default_parameter=Parameter(show_default=lambda value: str(value) if value else None),  # not "" and False
-        result_action="return_value",
-        exit_on_error=False,
-        print_error=False,
-        suppress_keyboard_interrupt=False,
-        help_format="plaintext",  # markdown would cost a quarter of a second
-        help_formatter=_help_formatter(typed),
-    )
-    for family, kinds in registry.FAMILIES.items():
-        for kind in kinds:
-            app.command(build_kind_app(kind, OBJECTS, EXTENSIONS[family]))
+def _build_cli_app(_typed: str) -> App:
+    app = create_top_app()
+    for family in registry.FAMILIES:
+        add_family(app, family)
     for group, commands in _COMMANDS_BY_GROUP.items():
         for command in commands:
             app.command(command, group=group)
     app.command(wait, name="attach", show=False)  # the old name, kept for one version
     app.command(list_kind, name="list", group=LOOKING)
-    for extension in EXTENSIONS.values():
-        if extension.extend:
-            extension.extend(app)
-    for name in registry.KINDS:
-        completion.complete_objects_of_kind(app[name], name)
-    app["policy"].command(policies.try_cases, name="test")  # of a policy file, beside the policies that follow demand
-    app["policy"].command(policies.replay_actions, name="replay")
     for steering in (heal.app, orphans.app, audit.app):
         steering.group = (STEERING,)
         app.command(steering)
@@ -105,17 +78,7 @@ def _build_cli_app(typed: str) -> App:
     build.command(builds.list_builds, name="list")
     build.command(builds.promote)
     app.command(build)
-    app.register_install_completion_command()
     return app
-
-
-def _help_formatter(typed: str) -> HelpFormatter | None:
-    """Returns None, cyclopts' own formatter, for users who type `starter`; else ours, which shows what they typed."""
-    if typed == terminal.PROGRAM:
-        return None
-    from starter.helpformat import ProgramNameFormatter
-
-    return ProgramNameFormatter()
 
 
 async def get(path: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise, takewhile
 
+from cyclopts import App
 from cyclopts.exceptions import CycloptsError, MissingArgumentError
 
 from domain.errors import Category, RatchetError, Refused
 from starter import terminal
-from starter.app import build_cli_app
 from starter.errors import ExitCode, PrintedError, to_printed_error
+from starter.firstlines import FAMILY_OF_COMMAND
 from starter.session import COMMAND_NAME
 
 DEBUG_FLAG = "--debug"
@@ -28,7 +29,7 @@ async def run_command(argv: Sequence[str]) -> int:
         profile, words = take_profile_option(words)
         COMMAND_NAME.set(" ".join(("starter", *takewhile(str.isalpha, words))))
         with _profile_environment(profile):
-            code: int | None = await build_cli_app().run_async(words)
+            code: int | None = await _build_app_for(words).run_async(words)
         return int(code or ExitCode.DONE)
     except CycloptsError as error:
         return _print_error(_usage_error(error), debug)
@@ -40,6 +41,18 @@ async def run_command(argv: Sequence[str]) -> int:
         told = f"{type(error).__name__}: {error}"
         found = PrintedError("a bug in this program", told, f"again with {DEBUG_FLAG}", ExitCode.FAILED, "bug")
         return _print_error(found, debug)
+
+
+def _build_app_for(words: Sequence[str]) -> App:
+    """Builds the app with the commands of one family, if the command belongs to one; else with all commands."""
+    family = FAMILY_OF_COMMAND.get(words[0]) if words else None
+    if family:
+        from starter.families import build_family_app
+
+        return build_family_app(family)
+    from starter.app import build_cli_app
+
+    return build_cli_app()
 
 
 def _wants_json(argv: Sequence[str]) -> bool:

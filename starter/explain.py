@@ -9,7 +9,7 @@ from domain.paths import short_path
 from starter import reads, terminal
 from starter.confirmation import may_destroy
 from starter.errors import ExitCode
-from starter.families import REMARKS
+from starter.families import find_remarks
 from starter.kinds import ObjectArg
 from starter.options import required_options
 from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
@@ -36,7 +36,7 @@ async def _print_explanation(path: str, output: Output) -> ExitCode:
         found = await explain_object(client, path)
         newest = await client.newest_run(path)
         link = client.web_ui_url(path, newest.run_id) if newest else ""
-        remarks = REMARKS.get(found.kind)
+        remarks = find_remarks(found.kind)
         more = await remarks(client, await client.read_object(path)) if remarks else []
     rows = [*((remark.about, remark.text) for remark in found.remarks), *more]
     rows += [("watch it" if found.run else "see it", link)] if link else []

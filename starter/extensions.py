@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, Group
+from cyclopts import App
 
 from domain.kinds import Kind
 from domain.model import ObjectView
@@ -15,11 +15,6 @@ from starter.errors import ExitCode
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
-
-# Headings of `starter --help`.
-OBJECTS, LOOKING, STEERING, RUNNING = (
-    Group(name, sort_key=index) for index, name in enumerate(("Objects", "Looking", "Steering", "Running"))
-)
 
 FormatDocument = Callable[[ObjectView, Sequence[ObjectView]], dict[str, Any]]
 CompleteSpec = Callable[[dict[str, Any]], dict[str, Any]]

@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 
-from domain import registry
-from starter.extensions import CliExtension
+from cyclopts import App
 
-EXTENSIONS: dict[str, CliExtension] = {
-    family: import_module(f"starter.{family}").EXTENSION for family in registry.FAMILIES
-}
-REMARKS = {kind: remarks for extension in EXTENSIONS.values() for kind, remarks in extension.remarks.items()}
+from domain import registry
+from starter import completion
+from starter.extensions import CliExtension, ListRemarks
+from starter.kinds import build_kind_app
+from starter.toplevel import OBJECTS, create_top_app
+
+
+@cache
+def find_extension(family: str) -> CliExtension:
+    """Imports a family's additions."""
+    extension: CliExtension = import_module(f"starter.{family}").EXTENSION
+    return extension
+
+
+def all_extensions() -> dict[str, CliExtension]:
+    """Imports every family's additions."""
+    return {family: find_extension(family) for family in registry.FAMILIES}
+
+
+def find_remarks(kind: str) -> ListRemarks | None:
+    """Returns what the kind's family adds to `explain`."""
+    return next((each.remarks[kind] for each in all_extensions().values() if kind in each.remarks), None)
+
+
+def add_family(app: App, family: str) -> App:
+    """Adds the nouns of a family, and its own commands."""
+    extension, kinds = find_extension(family), registry.FAMILIES[family]
+    for kind in kinds:
+        app.command(build_kind_app(kind, OBJECTS, extension))
+    if extension.extend:
+        extension.extend(app)
+    for kind in kinds:
+        completion.complete_objects_of_kind(app[kind.name], kind.name)
+    return app
+
+
+def build_family_app(family: str) -> App:
+    """Builds the app for a command of this family: without the commands of the others, which take time to build."""
+    return add_family(create_top_app(), family)

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from starter.errors import PrintedError
-
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from starter.errors import PrintedError  # it loads the models
 
 
 class OutputLine(NamedTuple):

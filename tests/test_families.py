@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 from domain import registry
 from domain.model import Grant, Request, WorkReport
 from domain.statetable import Ruling
-from starter.families import EXTENSIONS
+from starter.families import all_extensions
 from tests.registry import FILES_OF_FAMILY, NAMES, ROOT, missing_files, module_of
 from workers import families
 from workflows.action import ActionWorkflow
@@ -33,7 +33,7 @@ def test_every_family_of_the_worker_is_complete() -> None:
     ]
     lacking += [
         f"family {name} has no demo: EXTENSION of starter/{name}/__init__.py"
-        for name, extension in EXTENSIONS.items()
+        for name, extension in all_extensions().items()
         if extension.demo is None
     ]
     assert not lacking, "\n".join(lacking)

@@ -6,10 +6,12 @@ from cyclopts import App
 
 from domain.edge import KINDS
 from domain.edge.tables import POLICY
+from starter import policies
 from starter.edge import crm, demo, tree
 from starter.edge.demand import demand
-from starter.extensions import STEERING, CliExtension
+from starter.extensions import CliExtension
 from starter.kinds import set_command_help
+from starter.toplevel import STEERING
 
 POLICY_HELP = {verb.action: verb.help for kind in KINDS for verb in kind.verbs if kind.table is POLICY}
 
@@ -21,6 +23,8 @@ def extend_app(app: App) -> None:
     cloudlet = app["cloudlet"]
     del cloudlet["status"]
     cloudlet.command(tree.status)
+    app["policy"].command(policies.try_cases, name="test")  # of a policy file, beside the policies that follow demand
+    app["policy"].command(policies.replay_actions, name="replay")
     for verb in ("create", "update"):
         if command := app["policy"][verb].default_command:  # a policy fits into no option
             set_command_help(command, POLICY_HELP[verb], f"policy {verb} acme/follow -f examples/policy-demo.yaml")

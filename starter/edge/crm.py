@@ -24,10 +24,10 @@ from domain.validation import refuse_validation_errors
 from domain.wire import companion_id
 from starter import terminal
 from starter.errors import ExitCode
-from starter.extensions import RUNNING
 from starter.kinds import ObjectArg, read_spec_file
 from starter.session import open_client
 from starter.stack import worker_settings
+from starter.toplevel import RUNNING
 
 if TYPE_CHECKING:
     from client.actions import ActionClient

@@ -16,10 +16,10 @@ from domain.model import LockHolders, QueueCommand, ReadQuery
 from domain.paths import short_path
 from starter import reads
 from starter.errors import ExitCode
-from starter.extensions import LOOKING
 from starter.kinds import ObjectArg
 from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
 from starter.session import open_client
+from starter.toplevel import LOOKING
 from starter.watch import WatchOption, run_once_or_watch
 
 if TYPE_CHECKING:

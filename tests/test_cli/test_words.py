@@ -92,11 +92,11 @@ def test_that_it_was_cancelled_is_told_once(capsys: pytest.CaptureFixture[str], 
 
 def test_examples_in_help_are_the_family_s_own() -> None:
     for family, kinds in registry.FAMILIES.items():
-        named = families.EXTENSIONS[family].examples
+        named = families.find_extension(family).examples
         shown = [word for kind in kinds if kind.requestable_actions and not kind.has_own_command for word in kind.scope]
         assert [word for word in shown if word not in named] == []
-    assert families.EXTENSIONS["machines"].example_path(registry.find_kind("machine")) == "acme/dev/db"
-    assert families.EXTENSIONS["mci"].example_path(registry.find_kind("vm")) == "default/web/front-1"
+    assert families.find_extension("machines").example_path(registry.find_kind("machine")) == "acme/dev/db"
+    assert families.find_extension("mci").example_path(registry.find_kind("vm")) == "default/web/front-1"
 
 
 def test_help_shows_the_command_for_orphans_and_not_the_noun_that_it_works_through(

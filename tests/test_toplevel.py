@@ -1,0 +1,54 @@
+"""`starter --help`: the page of the whole app, without loading a command, a model or an event loop."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from docs import firstlines, generate
+from starter.app import build_cli_app
+from starter.toplevel import print_top_level
+from tests.patience import PATIENCE
+
+
+def test_the_lines_of_help_are_those_of_the_commands() -> None:
+    assert firstlines.FILE.read_text() == firstlines.first_lines_module(build_cli_app()), f"run: {generate.COMMAND}"
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["--version"]], ids=" ".join)
+def test_help_without_the_commands_is_the_whole_app_s(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    build_cli_app()(words)
+    whole = capsys.readouterr()
+    assert print_top_level(words)
+    assert capsys.readouterr() == whole
+    assert whole.out
+
+
+@pytest.mark.parametrize("words", [["mci"], ["mci", "--help"], ["help"], ["--debug", "--help"], ["--profile", "x"]])
+def test_what_names_a_command_is_left_to_the_app(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert not print_top_level(words)
+    assert not capsys.readouterr().out
+
+
+def loaded_modules(*words: str) -> set[str]:
+    """The packages that a command loads, from the interpreter's own list."""
+    process = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "starter", *words],
+        env={name: value for name, value in os.environ.items() if not name.startswith("COV")},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    rows = (line.split("|") for line in process.stderr.splitlines() if line.startswith("import time:"))
+    return {row[2].strip() for row in rows}
+
+
+def test_help_loads_no_models_and_no_event_loop() -> None:
+    loaded = {name.partition(".")[0] for name in loaded_modules("--help")}
+    heavy = {"asyncio", "client", "domain", "logging", "pydantic", "sqlalchemy", "structlog", "temporalio", "yaml"}
+    assert "starter" in loaded, "the list is read"
+    assert not loaded & heavy
