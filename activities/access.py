@@ -161,7 +161,7 @@ class Authorizer:
         `known` is a sender whom this process itself has authenticated. What a workflow of ours reads for itself has no
         sender; what it does for somebody else has one, and is judged.
         """
-        exposure = registry.ACTIVITY_EXPOSURES.get(name, INTERNAL)
+        exposure = registry.activity_exposures().get(name, INTERNAL)
         judged = (ExposureKind.RELAYED,) if by_own_workflow else (ExposureKind.JUDGED, ExposureKind.RELAYED)
         if exposure.access not in judged:
             return None
@@ -260,7 +260,7 @@ def describe_call(workflow_id: str | None, run_id: str | None, name: str) -> str
 
 def check_calling_workflow(name: str, workflow_type: str | None, own_types: frozenset[str]) -> None:
     """Raises Refused if an activity is called by nobody, or by a foreign workflow, although only ours may call it."""
-    access = registry.ACTIVITY_EXPOSURES.get(name, INTERNAL).access
+    access = registry.activity_exposures().get(name, INTERNAL).access
     if workflow_type is None and access not in (ExposureKind.PUBLIC, ExposureKind.JUDGED, ExposureKind.TOKEN):
         raise Refused(Category.FORBIDDEN, f"{name} cannot be called from outside", STANDALONE_HINT)
     if workflow_type is not None and workflow_type not in own_types:

@@ -41,7 +41,9 @@ class RefusalRecorder:
         if refused.category is not Category.FORBIDDEN or not registry.is_object_path(path):
             return
         if self._lines.try_spend_line(path):
-            verb = about.action if isinstance(about, Request) else registry.ACTIVITY_EXPOSURES.get(name, INTERNAL).verb
+            verb = (
+                about.action if isinstance(about, Request) else registry.activity_exposures().get(name, INTERNAL).verb
+            )
             verb = verb or READ
             line = AccessAttempt(path=path, verb=verb, message=f"refused: {refused.message}", at=AT_WRITE_TIME)
             try:

@@ -273,7 +273,7 @@ def tenants_table() -> str:
 def exposures() -> str:
     """What may be called from outside: activities and messages by access and verb."""
     found: dict[tuple[str, str], list[str]] = {}
-    for name, row in (registry.ACTIVITY_EXPOSURES | registry.MESSAGE_EXPOSURES).items():
+    for name, row in (registry.activity_exposures() | registry.message_exposures()).items():
         found.setdefault((row.access.value, row.verb), []).append(f"`{name}`")
     lines = [(access, verb or "-", ", ".join(sorted(names))) for (access, verb), names in sorted(found.items())]
     return _table(("access", "verb", "activities and messages"), lines)

@@ -58,7 +58,7 @@ class Rule(FrozenModel):
             raise ValueError(f"no such kind {unknown[0]!r}; kinds are: {', '.join(registry.KINDS)}")
         kinds = registry.KINDS if ANYTHING in self.kinds else self.kinds
         own = {verb.action for kind in kinds for verb in registry.KINDS[kind].verbs}
-        actions = [*sorted(own), *sorted(registry.OTHER_VERBS - own)]
+        actions = [*sorted(own), *sorted(registry.other_verbs() - own)]
         for action in self.actions:
             if action != ANYTHING and action not in actions:
                 raise ValueError(f"no such action {action!r}; actions are: {', '.join(actions)}")

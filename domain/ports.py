@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from domain.actionview import ActionView
@@ -37,6 +36,7 @@ from domain.model import (
 )
 from domain.quotas import QuotaQuery, QuotasView
 from domain.requests import AccessAttempt
+from domain.vmstate import VmState as VmState
 
 T = TypeVar("T")
 
@@ -177,18 +177,6 @@ class Inventory(Protocol):
     async def list_paths_begun_since(self, epoch: int) -> list[str]:
         """Returns the objects on which an action has begun after the one with this epoch."""
         ...
-
-
-class VmState(StrEnum):
-    """A VM's state as its cloud reports it; UNKNOWN for a word that we do not understand."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
-    TERMINATING = "terminating"
-    TERMINATED = "terminated"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)

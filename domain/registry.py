@@ -1,21 +1,21 @@
-"""The registry of kinds, family by family. The CLI is generated from it."""
+"""The registry of kinds, family by family. The CLI is generated from it.
+
+A family is imported when one of its kinds is first looked for: a command needs one family, a worker all.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib import import_module
 
 from pydantic import BaseModel
 
-from domain import edge, exposure, leases, machines, mci, systems
-from domain.edge import exposure as edge_exposure
+from domain import exposure
 from domain.errors import Category, Refused
 from domain.kinds import InternalProgram, Kind, Verb
-from domain.leases import exposure as lease_exposure
-from domain.machines import exposure as machine_exposure
-from domain.mci import exposure as mci_exposure
 from domain.model import Request
 from domain.paths import PART_KIND_OF_TREE, check_path, expand_path, kind_of, root_of
-from domain.systems import exposure as system_exposure
 from domain.validation import refuse_validation_errors
 from domain.wire import companion_id, object_path_of
 
@@ -33,26 +33,95 @@ __all__ = [
     "workflow_id_of",
 ]
 
-FAMILIES: dict[str, tuple[Kind, ...]] = {
-    "mci": mci.KINDS,
-    "edge": edge.KINDS,
-    "machines": machines.KINDS,
-    "leases": leases.KINDS,
-    "systems": systems.KINDS,
-}
+_NAMES = (
+    "mci",
+    "edge",
+    "machines",
+    "leases",
+    "systems",
+)
 INSTALLATION = "installation"  # the tenant of what serves everybody; no path of an object
-KINDS = {kind.name: kind for kinds in FAMILIES.values() for kind in kinds}
-_EXPOSED = (mci_exposure, edge_exposure, machine_exposure, lease_exposure, system_exposure)
-# What may be called from outside, by the name of the activity or message.
-ACTIVITY_EXPOSURES = exposure.KERNEL_ACTIVITIES | {
-    name: row for part in _EXPOSED for name, row in part.ACTIVITIES.items()
-}
-MESSAGE_EXPOSURES = exposure.KERNEL_MESSAGES | {name: row for part in _EXPOSED for name, row in part.MESSAGES.items()}
-# What policies can allow besides actions, such as `read` and `cancel`.
-OTHER_VERBS = {row.verb for row in (*ACTIVITY_EXPOSURES.values(), *MESSAGE_EXPOSURES.values())} - {
-    "",
-    exposure.OWN_ACTION,
-}
+
+
+class _Families(Mapping[str, tuple[Kind, ...]]):
+    """The kinds of each family."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, tuple[Kind, ...]] = {}
+
+    def __getitem__(self, family: str) -> tuple[Kind, ...]:
+        if family not in self._loaded and family in _NAMES:
+            self._loaded[family] = import_module(f"domain.{family}").KINDS
+        return self._loaded[family]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_NAMES)
+
+    def __len__(self) -> int:
+        return len(_NAMES)
+
+
+class _Kinds(Mapping[str, Kind]):
+    """The kinds by name. Families are loaded in their order, until one has the kind."""
+
+    def __init__(self, families: Mapping[str, tuple[Kind, ...]]) -> None:
+        self._loaded: dict[str, Kind] = {}
+        self._families = families
+
+    def __getitem__(self, name: str) -> Kind:
+        if name not in self._loaded:
+            for kinds in self._families.values():
+                self._loaded.update({kind.name: kind for kind in kinds})
+                if name in self._loaded:
+                    break
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (kind.name for kinds in self._families.values() for kind in kinds)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._families.values()))
+
+
+FAMILIES = _Families()
+KINDS = _Kinds(FAMILIES)
+
+
+@cache
+def _collect_exposures() -> tuple[exposure.Exposures, exposure.Exposures]:
+    """Returns what may be called from outside: activities, and messages."""
+    from domain.edge import exposure as edge
+    from domain.leases import exposure as leases
+    from domain.machines import exposure as machines
+    from domain.mci import exposure as mci
+    from domain.systems import exposure as systems
+
+    activities, messages = dict(exposure.KERNEL_ACTIVITIES), dict(exposure.KERNEL_MESSAGES)
+    for family in (mci, edge, machines, leases, systems):
+        activities |= family.ACTIVITIES
+        messages |= family.MESSAGES
+    return activities, messages
+
+
+def activity_exposures() -> exposure.Exposures:
+    """Returns which activities may be called from outside, by name."""
+    return _collect_exposures()[0]
+
+
+def message_exposures() -> exposure.Exposures:
+    """Returns which messages may come from outside, by name."""
+    return _collect_exposures()[1]
+
+
+def other_verbs() -> set[str]:
+    """Returns what policies can allow besides actions, such as `read` and `cancel`."""
+    rows = (*activity_exposures().values(), *message_exposures().values())
+    return {row.verb for row in rows} - {"", exposure.OWN_ACTION}
+
+
+def load_families() -> None:
+    """Imports every family now. Workers do so before they run workflows, whose sandbox would import one again."""
+    list(KINDS)
 
 
 def find_kind(name: str) -> Kind:

@@ -38,7 +38,7 @@ from tests.user import User, spec
 from workers.families import WORKFLOWS
 from workers.service import WorkerService
 
-ACTIVITIES = registry.ACTIVITY_EXPOSURES
+ACTIVITIES = registry.activity_exposures()
 CLOSED = (ExposureKind.INTERNAL, ExposureKind.RELAYED)
 
 
@@ -61,13 +61,13 @@ def test_every_activity_is_classified_and_nothing_else_is(stack: WorkerService) 
 
 
 def test_every_message_of_a_workflow_is_classified_and_nothing_else_is() -> None:
-    assert handlers() == set(registry.MESSAGE_EXPOSURES)
+    assert handlers() == set(registry.message_exposures())
 
 
 def test_what_changes_something_is_public_to_nobody() -> None:
     definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
     changing = {str(name) for definition in definitions for name in {*definition.signals, *definition.updates} if name}
-    public = {name for name in changing if registry.MESSAGE_EXPOSURES[name].access is ExposureKind.PUBLIC}
+    public = {name for name in changing if registry.message_exposures()[name].access is ExposureKind.PUBLIC}
     public |= {name for name, row in ACTIVITIES.items() if row.access is ExposureKind.PUBLIC and name[:5] != "read_"}
     assert public == set(), "whoever may write to the namespace can do it, and nobody is asked"
 
@@ -89,7 +89,7 @@ def test_only_workers_change_something_at_temporal_that_is_not_a_start_or_a_mess
 
 
 def test_what_is_judged_has_a_verb_and_what_is_not_has_none() -> None:
-    for name, row in (ACTIVITIES | registry.MESSAGE_EXPOSURES).items():
+    for name, row in (ACTIVITIES | registry.message_exposures()).items():
         assert bool(row.verb) is (row.access in (ExposureKind.JUDGED, ExposureKind.RELAYED)), name
 
 

@@ -1,4 +1,4 @@
-"""The family of docs/family.md: installed in a copy of the tree by four shared lines, it is as the page says."""
+"""The family of docs/family.md: installed in a copy of the tree by three shared lines, it is as the page says."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ FOLDERS = ("domain", "store", "providers", "activities", "workflows", "client", 
 BESIDE = ("tests", "docs", "bench", "examples")
 SHARED = {  # file -> what is added, after which line
     "domain/registry.py": {
-        "from __future__ import annotations\n": "\nfrom domain import volumes\n",
-        '    "systems": systems.KINDS,': '\n    "volumes": volumes.KINDS,',
+        '    "systems",': '\n    "volumes",',
     },
     "workers/families.py": {
         "from workers.systems import SystemFamily": "\nfrom workers.volumes import VolumeFamily",

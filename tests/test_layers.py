@@ -110,8 +110,8 @@ def imports(module: Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module.name}: relative imports hide where they lead"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-    if module.name == "starter.families":  # imports them by their names in the registry
-        yield from (f"starter.{family}" for family in FAMILIES)
+    if module.name in ("starter.families", "domain.registry"):  # they import families by name
+        yield from (f"{module.layer}.{family}" for family in FAMILIES)
 
 
 def wrong_layers(module: Module) -> list[str]:

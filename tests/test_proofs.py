@@ -346,7 +346,7 @@ async def test_every_judged_message_without_a_proof_changes_nothing(proving: Use
     name = {"requested_by": "ann"}
     by_force = {**name, "path": path, "action": "terminate", "force": True}
     updates = {"continue": name, "withdraw": name, "preempt": by_force, "admit": by_force}
-    judged = {name for name, row in registry.MESSAGE_EXPOSURES.items() if row.access is ExposureKind.JUDGED}
+    judged = {name for name, row in registry.message_exposures().items() if row.access is ExposureKind.JUDGED}
     assert {*updates, DEMAND_SIGNAL} == judged
     for word, message in updates.items():
         with pytest.raises(WorkflowUpdateFailedError) as failed:

@@ -1,15 +1,20 @@
-"""`starter --help`: the page of the whole app, without loading a command, a model or an event loop."""
+"""What the command line loads: nothing but its own lines for `starter --help`, and one family for a command."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
 
 import pytest
+from cyclopts import App
 
 from docs import firstlines, generate
+from domain import registry
 from starter.app import build_cli_app
+from starter.families import build_family_app
+from starter.firstlines import FAMILY_OF_COMMAND
 from starter.toplevel import print_top_level
 from tests.patience import PATIENCE
 
@@ -52,3 +57,27 @@ def test_help_loads_no_models_and_no_event_loop() -> None:
     heavy = {"asyncio", "client", "domain", "logging", "pydantic", "sqlalchemy", "structlog", "temporalio", "yaml"}
     assert "starter" in loaded, "the list is read"
     assert not loaded & heavy
+
+
+def test_a_command_of_a_family_loads_no_other_family() -> None:
+    loaded = {".".join(name.split(".")[:2]) for name in loaded_modules("mci", "status", "--help")}
+    assert {"domain.mci", "starter.mci"} <= loaded
+    others = {f"{layer}.{family}" for layer in ("domain", "starter") for family in registry.FAMILIES if family != "mci"}
+    assert not loaded & {*others, "domain.ports", "starter.app", "sqlalchemy", "structlog", "temporalio", "yaml"}
+
+
+def described(app: App) -> dict[str, object]:
+    """The commands of a noun: what each says, and takes."""
+    if app.default_command:
+        return {"": (app.help, app.show, str(inspect.signature(app.default_command)).partition(" at 0x")[0])}
+    own = (name for name in app if not name.startswith("-"))
+    return {f"{name} {more}": what for name in own for more, what in described(app[name]).items()}
+
+
+@pytest.mark.parametrize("family", registry.FAMILIES)
+def test_a_family_s_commands_are_the_same_without_the_others(family: str) -> None:
+    whole, alone = build_cli_app(), build_family_app(family)
+    names = [name for name, owner in FAMILY_OF_COMMAND.items() if owner == family]
+    assert names
+    for name in names:
+        assert described(alone[name]) == described(whole[name])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from domain import registry
 from store.hooks import HooksByKind
 from workers.edge import EdgeFamily
 from workers.family import Family
@@ -38,3 +39,4 @@ def merge_hooks(families: Sequence[type[Family]]) -> HooksByKind:
 
 
 WORKFLOWS = list_workflows(FAMILIES)
+registry.load_families()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from domain.ports import VmState
 from domain.statetable import NONE, SAME, Actor, Row, StateTable
+from domain.vmstate import VmState
 
 
 class VmStatus(StrEnum):
