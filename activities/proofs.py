@@ -25,6 +25,7 @@ from domain.exposure import OWN_ACTION
 from domain.identities import (
     CLOCK_SKEW,
     MAX_SECONDS,
+    PROOF_SECONDS,
     Identities,
     KeyOwner,
     Login,
@@ -49,7 +50,6 @@ with suppress(ModuleNotFoundError):  # the extra `encryption`; settings that nee
 M = TypeVar("M", bound=SignedMessage)
 C = TypeVar("C", ProofClaims, SessionClaims)
 ALGORITHM = "Ed25519"
-PROOF_SECONDS = 300.0
 CALL_FORMAT = "ratchet-call-1"
 MAX_SESSIONS = 1_000  # certificates that are remembered as verified
 CERTIFICATE_END = "~"  # between a session's certificate and the proof by its key

@@ -28,7 +28,6 @@ from temporalio.converter import (
     WorkflowSerializationContext,
 )
 
-from client.documents import UnreadableDocument, read_document
 from domain.errors import Category, Refused
 from domain.validation import refuse_validation_errors
 
@@ -278,6 +277,8 @@ def load_keys(name: str) -> EncryptionKeys:
         import cryptography  # noqa: F401  only whether it is there
     except ModuleNotFoundError as error:
         raise Refused(Category.INVALID, "encryption is not installed", "install the extra `encryption`") from error
+    from client.documents import UnreadableDocument, read_document  # it loads YAML
+
     file = Path(name)
     try:
         if file.stat().st_mode & 0o077:

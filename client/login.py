@@ -6,14 +6,17 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from activities.proofs import PROOF_SECONDS, ProofSigner
 from client.homefiles import LOGIN_FILE
 from domain.errors import Category, Refused
-from domain.identities import Session
+from domain.identities import PROOF_SECONDS, Session
 from domain.message import FrozenModel
+
+if TYPE_CHECKING:
+    from activities.proofs import ProofSigner
 
 HINT = "log in again: starter login"
 
@@ -60,4 +63,6 @@ def load_session_signer(home: Path, namespace: str, seconds: float = PROOF_SECON
     session = stored.session
     if session.expires <= time.time():
         raise Refused(Category.FORBIDDEN, f"the login of {session.name} has expired", f"{HINT}; or: starter logout")
+    from activities.proofs import ProofSigner  # it loads the cryptography, which most commands do not need
+
     return ProofSigner(stored.key.encode(), session.name, namespace, seconds, session.certificate)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from activities.proofs import PROOF_SECONDS, ProofSigner
 from client.login import load_session_signer
 from client.reading import user_name
 from client.settings import ClientSettings
 from domain.errors import Category, Refused
-from domain.identities import Login
+from domain.identities import PROOF_SECONDS, Login
 from domain.message import SignedMessage
+
+if TYPE_CHECKING:
+    from activities.proofs import ProofSigner
 
 M = TypeVar("M", bound=SignedMessage)
 KEY_HINT = "make one: starter key new NAME; it is a PEM file with mode 600"
@@ -68,6 +70,8 @@ def load_signer(settings: ClientSettings, namespace: str, seconds: float = PROOF
     """Returns the signer of RATCHET_KEY_FILE; None without one. Refuses a key that others can read, or a wrong one."""
     if not settings.key_file:
         return None
+    from activities.proofs import ProofSigner  # it loads the cryptography, which most commands do not need
+
     file = Path(settings.key_file)
     try:
         if file.stat().st_mode & 0o077:

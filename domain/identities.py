@@ -18,6 +18,7 @@ from domain.kinds import InternalProgram
 from domain.message import FrozenModel, SenderName, SignedMessage
 
 MAX_SECONDS = 7 * 24 * 3600  # for which a proof may be good
+PROOF_SECONDS = 300.0  # for which one is, usually
 MAX_TOKEN = 16_000  # characters of an OIDC token
 CLOCK_SKEW = 30.0  # seconds by which the clocks of a sender and of Temporal may differ
 

@@ -6,6 +6,7 @@ import inspect
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from cyclopts import App
@@ -13,6 +14,7 @@ from cyclopts import App
 from docs import firstlines, generate
 from domain import registry
 from starter.app import build_cli_app
+from starter.errors import ExitCode
 from starter.families import build_family_app
 from starter.firstlines import FAMILY_OF_COMMAND
 from starter.toplevel import print_top_level
@@ -38,16 +40,16 @@ def test_what_names_a_command_is_left_to_the_app(words: list[str], capsys: pytes
     assert not capsys.readouterr().out
 
 
-def loaded_modules(*words: str) -> set[str]:
+def loaded_modules(*words: str, code: int = 0, **variables: str) -> set[str]:
     """The packages that a command loads, from the interpreter's own list."""
     process = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "starter", *words],
-        env={name: value for name, value in os.environ.items() if not name.startswith("COV")},
+        env=os.environ | variables,
         capture_output=True,
         text=True,
         timeout=PATIENCE,
-        check=True,
     )
+    assert process.returncode == code, process.stderr
     rows = (line.split("|") for line in process.stderr.splitlines() if line.startswith("import time:"))
     return {row[2].strip() for row in rows}
 
@@ -81,3 +83,14 @@ def test_a_family_s_commands_are_the_same_without_the_others(family: str) -> Non
     assert names
     for name in names:
         assert described(alone[name]) == described(whole[name])
+
+
+def test_a_read_by_temporal_loads_no_keys_and_no_files(tmp_path: Path) -> None:
+    """Temporal is not there; what is loaded to find that out is what a read needs."""
+    words = ("mci", "status", "default/web")
+    loaded = loaded_modules(
+        *words, code=ExitCode.UNREACHABLE, TEMPORAL_ADDRESS="127.0.0.1:1", RATCHET_HOME=str(tmp_path)
+    )
+    names = {name.partition(".")[0] for name in loaded}
+    assert "temporalio" in names
+    assert not names & {"cryptography", "joserfc", "sqlalchemy", "structlog", "yaml"}
