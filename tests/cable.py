@@ -3,35 +3,56 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def listening(handle: Handler) -> AsyncIterator[str]:
+    """The address of a server. Whatever becomes of a connection, it is closed, and all are when the block ends."""
+    serving: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving[asyncio.current_task()] = writer
+        with suppress(OSError, asyncio.CancelledError):  # the other side is gone, or the block has ended
+            await handle(reader, writer)
+        writer.close()
+        with suppress(OSError, asyncio.CancelledError):
+            await writer.wait_closed()
+        serving.pop(asyncio.current_task())
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        host, port = server.sockets[0].getsockname()
+        yield f"{host}:{port}"
+    finally:
+        server.close()
+        ending = [task for task in serving if task]
+        for writer in serving.values():
+            writer.transport.abort()  # what could not be sent would keep it open
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
 
 
 @asynccontextmanager
 async def wire_to(address: str) -> AsyncIterator[Wire]:
     host, port = address.split(":")
     found = Wire(host, int(port))
-    found.server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
-    try:
+    async with listening(found.serve) as found.address:
         yield found
-    finally:
-        found.cut()
-        found.server.close()
 
 
 class Wire:
     """A network cable to the server, that can be cut and mended. Cut, it aborts every connection."""
 
-    server: asyncio.Server
-
     def __init__(self, host: str, port: int) -> None:
+        self.address = ""
         self._host, self._port = host, port
         self._writers: list[asyncio.StreamWriter] = []
         self._whole = True
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
 
     def cut(self) -> None:
         self._whole = False
@@ -48,7 +69,10 @@ class Wire:
             return
         far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
         self._writers += [writer, far_writer]
-        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+        try:
+            await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+        finally:
+            far_writer.transport.abort()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from tests.cable import listening
+
 
 class Wire:
     """A TCP proxy in front of a server. When cut, it accepts connections and data, and passes nothing on."""
@@ -14,7 +16,6 @@ class Wire:
         self._server = server
         self._whole = asyncio.Event()
         self._whole.set()
-        self._ends: set[asyncio.StreamWriter] = set()
         self.address = ""
         self.connections = 0  # so far
 
@@ -28,33 +29,22 @@ class Wire:
         self.connections += 1
         host, port = self._server.split(":")
         there, onward = await asyncio.open_connection(host, int(port))
-        self._ends |= {writer, onward}
         try:
             await asyncio.gather(self._pass_on(reader, onward), self._pass_on(there, writer))
         finally:
-            self._ends -= {writer, onward}
+            onward.transport.abort()
 
     async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
+        with suppress(OSError):
             while data := await source.read(65_536):
                 await self._whole.wait()
                 sink.write(data)
                 await sink.drain()
         sink.close()
 
-    def close(self) -> None:
-        self.mend()
-        for end in self._ends:
-            end.close()
-
 
 @asynccontextmanager
 async def wire_to(server: str) -> AsyncIterator[Wire]:
     wire = Wire(server)
-    listening = await asyncio.start_server(wire.lead, "127.0.0.1", 0)
-    wire.address = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    try:
+    async with listening(wire.lead) as wire.address:
         yield wire
-    finally:
-        wire.close()
-        listening.close()

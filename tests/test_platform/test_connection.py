@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import tomllib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -16,7 +19,9 @@ from temporalio.service import RPCError
 
 from client.connection import KEEP_ALIVE, connection_options
 from starter.errors import ExitCode
+from tests import cable
 from tests.chaos.wire import wire_to
+from tests.patience import PATIENCE
 from tests.test_cli.shell import Cli, assert_told
 from tests.test_platform import gates
 from tests.test_platform.gates import Authority, Pair
@@ -172,3 +177,28 @@ async def test_a_network_that_drops_packets_is_noticed_by_an_unanswered_ping(tem
         done, _ = await asyncio.wait({poll}, timeout=NOTICED_SECONDS)
         assert done, "it waits for an answer that cannot come"
         assert isinstance(poll.exception(), RPCError)
+
+
+async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while not reader.at_eof():
+        writer.write(bytes(65_536))
+        await writer.drain()
+
+
+@pytest.mark.parametrize("open_wire", [wire_to, cable.wire_to], ids=["that swallows", "that aborts"])
+async def test_a_wire_to_somebody_who_does_not_read_leaves_no_connection_open(
+    open_wire: Callable[[str], AbstractAsyncContextManager[Any]],
+) -> None:
+    """Of the tests themselves: a socket that is left open fails another test, that in which it is collected."""
+    with socket.socket() as idle:
+        async with cable.listening(flood) as server:
+            before = len(os.listdir("/proc/self/fd"))
+            async with open_wire(server) as wire:
+                host, port = wire.address.split(":")
+                idle.connect((host, int(port)))
+                while len(os.listdir("/proc/self/fd")) < before + 4:  # it listens, and both connections have two ends
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)  # enough to fill the buffers; with empty ones the test proves less
+            async with asyncio.timeout(PATIENCE):
+                while len(os.listdir("/proc/self/fd")) > before:
+                    await asyncio.sleep(0.01)
