@@ -105,7 +105,7 @@ class HealingActivities:
                 else self._companions.start_missing_companions(at)
             )
             if not order.dry_run:
-                await self._inventory.forget_expired_proofs(at)
+                await self._inventory.forget_expired(at)
             pruned = await self._retention.prune_old_actions(at, order.dry_run) if self._retention else None
         started = HealFinding.WOULD_START if order.dry_run else HealFinding.STARTED
         found = [look for look in looks if look] + [

@@ -51,7 +51,6 @@ class BeginRequest(FrozenModel):
     real_backends: list[str] = []  # the roles of the worker's real backends
     parent: str = ""  # the workflow of ours that asks for it, as Temporal knows it
     started: datetime | None = None  # when the run started, by Temporal's clock: tells which of two runs is later
-    counted: bool = False  # the run has asked before, so its tenant's rate has counted it
 
 
 class Chunk(FrozenModel):
@@ -174,6 +173,7 @@ class Step(FrozenModel):
     epoch: int
     at: datetime
     moves: list[Move]
+    key: str = ""  # the same when a run asks again: what was ignored is recorded once
 
 
 class StepResult(FrozenModel):

@@ -78,7 +78,7 @@ class Inventory(Protocol):
         """Tells whether a run has used this proof."""
         ...
 
-    async def forget_expired_proofs(self, now: datetime) -> int:
+    async def forget_expired(self, now: datetime) -> int:
         """Removes the proofs that no worker accepts any more."""
         ...
 

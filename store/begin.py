@@ -91,7 +91,6 @@ def begin_action(
         if others := conflicting_locks(want, held):
             return Admission(refusal=conflict_refusal(connection, others))
         if _have_hook_locks_changed(connection, hook, kind, request, want):
-            claim = claim.model_copy(update={"counted": True})
             return begin_action(connection, hooks, claim, access, sender, quotas)
         # Locked, as not only actions change it: what a backend sees of a part at rest does too.
         found = lock_object(connection, request.path)

@@ -17,6 +17,7 @@ from store.grants import grant_of_action
 from store.history import NO_ROW_MESSAGE, history_line, merge_info
 from store.hooks import NO_HOOKS, HooksByKind
 from store.land import land_targets
+from store.once import mark_done
 from store.queries import read_aggregated_status
 from store.recovery import restore_objects
 from store.rows import parse_row
@@ -112,7 +113,8 @@ def _outcome_of_unknown_action(connection: sa.Connection, ending: ActionEnding) 
     """Returns a failed outcome for an action that is not on record; a retry cannot help."""
     same = (NONE, NONE, ending.epoch, f"ignored: {UNKNOWN_ACTION_MESSAGE}", LineEffect.IGNORED)
     told = history_line(ending.path, ending.at, Actor.CONTROLLER, ending.action, *same)
-    record_lines(connection, [told])
+    if mark_done(connection, f"finish {ending.run}"):
+        record_lines(connection, [told])
     status = read_aggregated_status(connection, ending.path)
     return Outcome(
         path=ending.path,

@@ -87,7 +87,7 @@ class SqlInventory(HookedStore, SqlWaitQueue):
     record_access_attempt = transaction(attempts.record_access_attempt)
     use_proof = transaction(proofs.use_proof)
     is_proof_used = transaction(proofs.is_proof_used)
-    forget_expired_proofs = transaction(proofs.forget_expired_proofs)
+    forget_expired = transaction(proofs.forget_expired)
     apply_step = hooked_transaction(steps.apply_step)
     list_targets = transaction(land.list_targets)
     land_targets = hooked_transaction(land.land_targets)

@@ -9,6 +9,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from domain.errors import Category, Refused
 from domain.identities import ProofUse
+from store.once import forget_expired_keys
 from store.schema import proofs
 
 _INSERT_UNLESS_USED = {
@@ -36,6 +37,7 @@ def is_proof_used(connection: sa.Connection, proof: str) -> bool:
     return connection.execute(_SELECT_RUN, {"proof": proof}).scalar_one_or_none() is not None
 
 
-def forget_expired_proofs(connection: sa.Connection, now: datetime) -> int:
-    """Removes the proofs that no worker accepts any more."""
+def forget_expired(connection: sa.Connection, now: datetime) -> int:
+    """Removes what is over: proofs that no worker accepts any more, and keys of `once.py`. Returns how many proofs."""
+    forget_expired_keys(connection, now)
     return connection.execute(_DELETE_EXPIRED, {"now": now}).rowcount

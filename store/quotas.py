@@ -21,6 +21,7 @@ from domain.quotafile import Quotas
 from domain.quotas import WINDOW_MICROS, Quota, QuotaQuery, QuotasView, QuotaUse, TenantQuota, check_room, next_turn
 from store.dbtime import read_database_micros
 from store.hooks import GrantExtras
+from store.once import is_done, mark_done
 from store.schema import IS_OPEN, actions, tenant_rates, tenant_usage
 
 SHARDS = 16
@@ -106,10 +107,12 @@ def start_check(connection: sa.Connection, claim: BeginRequest, quotas: Quotas |
         turn = sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(f"quota {tenant}", 0))
         connection.execute(sa.select(turn))
     by_program = bool(claim.parent or find_requesting_program(claim.request))
-    if quota.requests_per_minute and not (by_program or claim.counted):
+    counted = f"rate {claim.run}"  # a run may ask again: its worker died, or what was in the way is gone
+    if quota.requests_per_minute and not by_program and not is_done(connection, counted):
         before = connection.execute(_SELECT_RATE, {"of_tenant": tenant}).scalar_one_or_none() or 0
         until = next_turn(tenant, quota.requests_per_minute, before, read_database_micros(connection))
         connection.execute(_TAKE_TURN, {"tenant": tenant, "until": until})
+        mark_done(connection, counted)  # not if it was refused for its rate: then it was not counted
     return QuotaCheck(tenant, quota, by_program)
 
 

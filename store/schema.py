@@ -182,6 +182,16 @@ class ProofRow(NamedTuple):
 proofs = define_table("proofs", ProofRow, ("id",), define_index("proofs_by_expiry", "expires_at"))
 
 
+class DoneOnceRow(NamedTuple):
+    """The key of something that is done once, however often a run asks for it (`once.py`)."""
+
+    key: str
+    expires_at: datetime
+
+
+done_once = define_table("done_once", DoneOnceRow, ("key",), define_index("done_once_by_expiry", "expires_at"))
+
+
 class LockRow(NamedTuple):
     """A lock that is held."""
 

@@ -18,6 +18,7 @@ from store import status
 from store.dbtime import resolve_write_time
 from store.history import NO_ROW_MESSAGE, NOT_OWNED_MESSAGE, history_line, merge_info
 from store.hooks import NO_HOOKS, HooksByKind
+from store.once import mark_done
 from store.rows import parse_row, parse_rows
 from store.schema import ActionRow, ObjectRow, actions, locks, objects
 from store.status import ObjectSet
@@ -191,6 +192,8 @@ def _line_of_move(step: Step, walk: _StepWriter, move: Move, source: str) -> dic
 
 def _record_ignored(connection: sa.Connection, step: Step, walk: _StepWriter) -> None:
     """Records refused moves in the history: no row allows them, or the action lost the object."""
+    if step.key and not mark_done(connection, f"ignored {step.key}"):
+        return
     told = []
     for move, why in walk.refusals:
         message = format_one_line(f"{why}; {move.message}" if move.message else why)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pytest
+from temporalio import activity, workflow
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
@@ -19,6 +20,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
+from temporalio.worker import Worker
 
 from activities import healing
 from activities.healing import HealingActivities
@@ -26,7 +28,9 @@ from activities.runs import RunState, read_run_state
 from domain import wire
 from domain.healing import ANY_ACTION, HealFinding, SweepOptions
 from domain.model import ActionResult, LockHolder, LockHolders, ReadQuery, VerificationReport
+from tests.patience import PATIENCE
 from tests.user import User, spec
+from workflows.calls import make_key
 
 pytestmark = pytest.mark.stores("sqlite", "postgres")
 
@@ -119,6 +123,33 @@ async def test_who_waits_for_an_action_that_was_reset_and_then_preempted_hears_t
     outcome = await user.asking.wait_for_outcome(mci, run)
     assert outcome.action == "reboot"
     assert "terminated" not in outcome.message
+
+
+@workflow.defn(sandboxed=False)
+class Stumbling:
+    """Its first task fails after its local activity, as if its worker had died."""
+
+    keys: ClassVar[list[str]] = []
+
+    @workflow.run
+    async def run(self) -> None:
+        key = make_key()
+        await workflow.execute_local_activity(note_key, key, start_to_close_timeout=timedelta(seconds=PATIENCE))
+        if len(self.keys) == 1:
+            raise RuntimeError("the worker stumbles")
+
+
+@activity.defn
+async def note_key(key: str) -> None:
+    Stumbling.keys.append(key)
+
+
+async def test_a_task_that_is_retried_asks_with_the_same_key(client: Client, ns: str) -> None:
+    Stumbling.keys.clear()
+    async with Worker(client, task_queue=ns, workflows=[Stumbling], activities=[note_key]):
+        await client.execute_workflow(Stumbling.run, id=f"stumbling-{ns}", task_queue=ns)
+    assert len(Stumbling.keys) == 2
+    assert len(set(Stumbling.keys)) == 1
 
 
 class Slow:

@@ -29,7 +29,7 @@ async def request_admission(request: Request, digest: str) -> Admission:
         and admission.refusal.holders
         and await calls.abandon_dead_holders(LockHolders(holders=admission.refusal.holders))
     ):
-        admission = await calls.begin_action(request, digest, again=True)
+        admission = await calls.begin_action(request, digest)
     if registry.may_preempt(request) and admission.refusal and admission.refusal.holders:
         return await _cancel_actions_below(request, digest, admission)
     return admission
@@ -73,7 +73,7 @@ async def _cancel_actions_below(request: Request, digest: str, admission: Admiss
                 workflow.logger.info("%s ended before it could be cancelled", holder.owner)
             cancelled.add(holder.run)
         await workflow.sleep(next(pauses), summary="cancelled actions below are cleaning up")
-        admission = await calls.begin_action(request, digest, again=True)
+        admission = await calls.begin_action(request, digest)
     measuring.record_preemption_wait(request, since)
     return admission
 

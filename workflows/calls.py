@@ -161,10 +161,9 @@ def first_run_id() -> str:
     return workflow.info().original_execution_run_id
 
 
-async def begin_action(request: Request, digest: str, again: bool = False) -> Admission:
-    """Asks the inventory for admission. `again`: this run was refused before, and asks once more."""
-    claim = _claim_of_run(request, digest).model_copy(update={"counted": again})
-    return await run_local_activity(ActionActivities.begin_action, claim)
+async def begin_action(request: Request, digest: str) -> Admission:
+    """Asks the inventory for admission."""
+    return await run_local_activity(ActionActivities.begin_action, _claim_of_run(request, digest))
 
 
 async def examine_request(activity: Activity[BeginRequest, T], request: Request) -> T | Refusal:
@@ -221,9 +220,14 @@ async def advance_object(grant: Grant, to: str, actor: str, message: str = "") -
     return (await move_objects(grant, [one])).made
 
 
+def make_key() -> str:
+    """Returns a new key of this run. A task that is replayed, as its worker died, makes the same one again."""
+    return str(workflow.uuid4())
+
+
 async def move_objects(grant: Grant, moves: list[Move]) -> StepResult:
     """Moves objects that the action has locked, all or none; each needs a row of its table."""
-    step = Step(path=grant.path, epoch=grant.epoch, at=workflow.now(), moves=moves)
+    step = Step(path=grant.path, epoch=grant.epoch, at=workflow.now(), moves=moves, key=make_key())
     return await run_local_activity(ActionActivities.apply_step, step)
 
 

@@ -309,6 +309,7 @@ class IgnoredMessage(FrozenModel):
     state: str
     reason: str
     actor: str = "CRM"
+    key: str = ""  # the same when a run records it again
 
 
 class IgnoredMessages(SignedMessage):

@@ -34,6 +34,7 @@ class CrmReport(FrozenModel):
     at: datetime
     signed: list[SignedStatement] = []
     kept: bool = True  # write a history line even if it is ignored; in a flood not all are written
+    key: str = ""  # the same when the link reports it again: an ignored line is written once
 
 
 class ConnectReport(CrmReport):

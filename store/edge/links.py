@@ -35,6 +35,7 @@ from domain.statetable import NONE, Actor, LineEffect, Ruling
 from store.advisory import acquire_advisory_locks
 from store.edge.hooks import crm_address_of, remaining_crms
 from store.history import history_line, merge_info
+from store.once import mark_done
 from store.queries import at_or_below_condition
 from store.rows import find_object, lock_object, parse_rows
 from store.schema import locks, objects
@@ -62,6 +63,8 @@ class _CloudletWriter:
         path = fact.cloudlet
         acquire_advisory_locks(connection, locks_needed_for([path]))  # no action below can begin meanwhile
         self.connection, self.path, self.at, self.kept = connection, path, fact.at, fact.kept
+        # A report that comes again, as its worker died after the commit, records no ignored line again.
+        self.is_new = not fact.key or mark_done(connection, f"ignored {fact.key}")
         self.object_row = lock_object(connection, path)  # before its locks are read: finish releases them last
         holders = (
             sa.select(locks.c.owner)
@@ -95,6 +98,8 @@ class _CloudletWriter:
     def record_line(
         self, actor: str, action: str, source: str, to: str, message: str = "", effect: LineEffect = LineEffect.APPLIED
     ) -> None:
+        if effect is LineEffect.IGNORED and not self.is_new:
+            return
         epoch = self.object_row.epoch if self.object_row else 0
         told = history_line(self.path, self.at, actor, action, source, to, epoch, message, effect)
         record_lines(self.connection, [told])
@@ -336,6 +341,8 @@ def record_ignored_messages(connection: sa.Connection, messages: Iterable[Ignore
     """Records ignored messages in the histories of their objects."""
     lines = []
     for message in messages:
+        if message.key and not mark_done(connection, f"ignored {message.key}"):
+            continue
         row = find_object(connection, message.path)
         status, epoch = (row.status, row.epoch) if row else (NONE, 0)
         change = (status, format_one_line(message.state, 100), epoch, f"ignored: {message.reason}", LineEffect.IGNORED)

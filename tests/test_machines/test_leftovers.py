@@ -188,7 +188,7 @@ class Outdated:
     async def list_stuck_items(self, before: datetime) -> list[StuckItem]:
         return []
 
-    async def forget_expired_proofs(self, now: datetime) -> int:
+    async def forget_expired(self, now: datetime) -> int:
         return 0
 
     async def save_heal_report(self, report: HealReport) -> HealReport:

@@ -6,8 +6,8 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from domain.edge.messages import CrmConnect, CrmDisconnect, ReportedInstance
-from domain.edge.reports import ConnectionDecision, ConnectReport, DisconnectReport
+from domain.edge.messages import CrmConnect, CrmDisconnect, CrmResponse, IgnoredMessage, ReportedInstance
+from domain.edge.reports import AnswerReport, ConnectionDecision, ConnectReport, DisconnectReport
 from store.edge import links
 from store.schema import objects
 from tests.test_store.driver import NOON, StoreDriver
@@ -50,6 +50,24 @@ async def test_a_connection_that_is_over_cannot_be_taken_up_again(driver: StoreD
     await driver.database.run_transaction(lambda connection: links.record_disconnect(connection, gone))
     again = await driver.database.run_transaction(lambda connection: links.accept_connection(connection, connect(1)))
     assert (again.standing, again.why) == (ConnectionDecision.REFUSED, "notify-id 1 is not newer than 1")
+
+
+async def test_what_was_ignored_is_told_once_however_often_its_worker_asks(driver: StoreDriver) -> None:
+    await driver.finish(await driver.grant(BERLIN, "create", spec={}))
+    await driver.database.run_transaction(lambda connection: links.accept_connection(connection, connect(1)))
+    before = len(await driver.told(BERLIN))
+    said = CrmResponse(state="Ready", notify_id=9)
+    answer = AnswerReport(cloudlet=BERLIN, said=said, at=NOON, key="run 1")
+    late = [IgnoredMessage(path=BERLIN, state="Ready", reason="late", key=f"run {n}") for n in (2, 3)]
+    for _ in range(2):
+        assert (await driver.database.run_transaction(partial(links.record_answer, fact=answer))).ignored
+        await driver.database.run_transaction(partial(links.record_ignored_messages, messages=late, at=NOON))
+    told = (await driver.inventory.read_history(BERLIN, 100))[before:]
+    assert [(line.effect, line.message) for line in told] == [
+        ("ignored", "ignored: notify-id 9 is not the current one"),
+        ("ignored", "ignored: late"),
+        ("ignored", "ignored: late"),
+    ]
 
 
 async def test_an_app_that_has_lost_its_cluster_can_still_be_deleted(driver: StoreDriver) -> None:

@@ -126,15 +126,24 @@ async def test_a_minute_has_so_many_requests_and_says_when_the_next_one_is_free(
 
 
 async def test_a_run_that_asks_again_is_counted_once(driver: StoreDriver) -> None:
-    """Once it was refused because of a dead holder, or of actions below that it has cancelled meanwhile."""
+    """Its worker died before it had the refusal, or what was in its way is gone."""
     await driver.make()
     allow(driver, requests_per_minute=2)
-    asked = claim(FRONT_1, "resume", run="r1")
-    for again in (False, True, True, True):
-        refusal = (await driver.inventory.begin_action(asked.model_copy(update={"counted": again}))).refusal
+    for _ in range(4):
+        refusal = (await driver.inventory.begin_action(claim(FRONT_1, "resume", run="r1"))).refusal
         assert refusal
         assert refusal.category is Category.NOT_ALLOWED
     assert (await use(driver)).requests == 1
+
+
+async def test_a_run_that_was_refused_for_its_rate_is_counted_when_it_asks_again(driver: StoreDriver) -> None:
+    await driver.make()
+    allow(driver, requests_per_minute=1)
+    assert (await driver.refusal(FRONT_1, "resume")).category is Category.NOT_ALLOWED
+    for _ in range(2):
+        refusal = (await driver.inventory.begin_action(claim(FRONT_1, "resume", run="r1"))).refusal
+        assert refusal
+        assert refusal.retry_after, "the rate is in its way again: it was not let through uncounted"
 
 
 async def test_another_tenant_has_its_own_limits(driver: StoreDriver) -> None:

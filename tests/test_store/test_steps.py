@@ -73,6 +73,18 @@ async def test_moves_are_made_all_or_none(driver: StoreDriver) -> None:
     assert (line.effect, line.message) == ("ignored", "ignored: no row leads there")
 
 
+async def test_a_refused_step_whose_answer_was_lost_is_told_once_and_refused_alike(driver: StoreDriver) -> None:
+    grant = await refining(driver)
+    noise = Move(path=WEB, to="?", message="noise: this action takes no such signal")
+    step = Step(path=grant.path, epoch=grant.epoch, at=driver.now(), moves=[noise], key="run 1")
+    answers = [await driver.inventory.apply_step(step) for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert not answers[0].made
+    await driver.inventory.apply_step(step.model_copy(update={"key": "run 2"}))
+    lines = [line for line in await driver.inventory.read_history(WEB, 100) if line.effect == "ignored"]
+    assert len(lines) == 2, "one of each key"
+
+
 async def test_a_step_taken_twice_is_found_made(driver: StoreDriver) -> None:
     grant = await refining(driver)
     await take(driver, grant, suspending(FRONT_1, info={"why": "asked"}))

@@ -85,7 +85,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     proof = ProofUse("proof-1", NOON)
     await driver.inventory.use_proof(proof, "r1")
     assert await driver.inventory.is_proof_used(proof.id)
-    assert await driver.inventory.forget_expired_proofs(NOON + timedelta(days=1)) == 1
+    assert await driver.inventory.forget_expired(NOON + timedelta(days=1)) == 1
     await driver.inventory.record_access_attempt(AccessAttempt(path=WEB, verb="cancel", message="by ann", at=NOON))
     await driver.inventory.read_audit_snapshot(WEB)
     await driver.inventory.list_paths_begun_since(2**62)

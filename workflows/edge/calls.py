@@ -39,7 +39,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from domain.errors import format_one_line
     from domain.model import Grant
-    from workflows.calls import run_local_activity, run_provider_activity, run_short_activity
+    from workflows.calls import make_key, run_local_activity, run_provider_activity, run_short_activity
 
 WEBHOOK_TIMEOUT = timedelta(minutes=5)
 PROBE_TIMEOUT = timedelta(seconds=10)  # a worker that dies in a probe is missed after that
@@ -90,9 +90,8 @@ async def send_all_data(to: CrmAddress, grant: Grant | None = None) -> int:
 
 async def record_ignored_messages(*messages: IgnoredMessage) -> None:
     """Records ignored messages in the histories of their objects."""
-    await run_local_activity(
-        EdgeActivities.record_ignored_messages, IgnoredMessages(messages=list(messages), at=workflow.now())
-    )
+    keyed = [message.model_copy(update={"key": make_key()}) for message in messages]
+    await run_local_activity(EdgeActivities.record_ignored_messages, IgnoredMessages(messages=keyed, at=workflow.now()))
 
 
 async def report_crm_connection(cloudlet: str, pages: list[CrmConnect], kept: bool = True) -> ConnectionReply:
@@ -128,7 +127,7 @@ def _report_fields(
         SignedStatement(statement=text_to_sign(signal, cloudlet, message.fields_as_received), proof=message.proof)
         for message in messages
     ]
-    return {"cloudlet": cloudlet, "at": workflow.now(), "signed": signed, "kept": kept}
+    return {"cloudlet": cloudlet, "at": workflow.now(), "signed": signed, "kept": kept, "key": make_key()}
 
 
 async def confirm_reconnection(path: str, claimed: list[int]) -> Reconnected | None:

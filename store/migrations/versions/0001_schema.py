@@ -32,6 +32,7 @@ KERNEL = (
     "store_identity",
     "aliases",
     "proofs",
+    "done_once",
 )
 MCI = ("place_offers", "connections", "connection_uses", "unanswered")
 LEASES = ("lease_hosts", "lease_properties", "lease_bookings", "lease_allocations", "lease_timers")
@@ -44,6 +45,8 @@ def upgrade() -> None:
     _history()
     _table("proofs", _key("id"), _column("run"), _column("expires_at", moment))
     _index("proofs_by_expiry", "proofs", "expires_at")
+    _table("done_once", _key("key"), _column("expires_at", moment))
+    _index("done_once_by_expiry", "done_once", "expires_at")
     _workers()
     _mci()
     _leases()
