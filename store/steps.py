@@ -108,6 +108,11 @@ class _StepWriter:
             thing.now = thing.now._replace(spec=move.spec)
 
 
+def lock_action(connection: sa.Connection, epoch: int) -> ActionRow | None:
+    """Locks an action's row, so that it cannot end meanwhile. Locked before any object's row, as finish does."""
+    return parse_row(ActionRow, connection.execute(_LOCK_ACTION, {"mine": epoch}))
+
+
 def apply_step(
     connection: sa.Connection, hooks: HooksByKind, step: Step, action: ActionRow | None = None
 ) -> StepResult:
@@ -116,7 +121,7 @@ def apply_step(
     `action` is the action's row if the caller has locked it already.
     """
     step = step.model_copy(update={"at": resolve_write_time(connection, step.at)})
-    action = action or parse_row(ActionRow, connection.execute(_LOCK_ACTION, {"mine": step.epoch}))
+    action = action or lock_action(connection, step.epoch)
     held: list[str] = []
     if action and action.ended_at is None:
         held = list(connection.execute(_SELECT_EXCLUSIVE_LOCKS, {"by": action.path, "in_run": action.run}).scalars())

@@ -35,12 +35,12 @@ from domain.systems.specs import DeploySpec, SystemSpec, is_service, stored_jobs
 from domain.systems.tables import BACKEND, NUMBER_PREFIX_OF, PART, SYSTEM, DeployStage, PartState
 from domain.wire import SIMULATED
 from store.dbtime import resolve_write_time
-from store.history import history_line
+from store.history import NOT_OWNED_MESSAGE, history_line
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
 from store.rows import find_object, lock_object, parse_rows
-from store.schema import IS_LEAVING_PART, ObjectRow, Path, define_table, json_key_as_text, objects
+from store.schema import IS_LEAVING_PART, ActionRow, ObjectRow, Path, define_table, json_key_as_text, objects
 from store.status import ObjectSet
-from store.steps import apply_step
+from store.steps import apply_step, lock_action
 from store.systems.definitions import delete_definitions, read_definition, store_definition
 from store.transaction import SqlStore, transaction
 
@@ -159,6 +159,8 @@ HOOKS = dict.fromkeys((SYSTEM.kind, PART.kind), Hooks(admit=admit_system_action,
 def _accept_deploy(connection: sa.Connection, acceptance: AcceptDeploy) -> StepResult:
     """Writes a deploy's new definition and accepts its record, in one step. Idempotent."""
     work = acceptance.work
+    if (action := _lock_open_action(connection, work)) is None:
+        return _refuse_late_write(work)
     if _read_status(connection, work.record) not in (DeployStage.PENDING, NONE):
         return StepResult(made=True)
     own = lock_object(connection, work.path)
@@ -169,11 +171,13 @@ def _accept_deploy(connection: sa.Connection, acceptance: AcceptDeploy) -> StepR
     if former and is_service(former) and is_service(own.spec) and is_only_rescaled(former, own.spec):
         moves.append(Move(path=work.path, to=PartState.SCALING))
     moves.append(Move(path=work.record, to=DeployStage.ACCEPTED))
-    return apply_step(connection, HOOKS, Step(path=work.path, epoch=work.epoch, at=acceptance.at, moves=moves))
+    return apply_step(connection, HOOKS, Step(path=work.path, epoch=work.epoch, at=acceptance.at, moves=moves), action)
 
 
 def _accept_removal(connection: sa.Connection, asked: RevertDeploy) -> StepResult:
     work = asked.work
+    if (action := _lock_open_action(connection, work)) is None:
+        return _refuse_late_write(work)
     moves = [
         removal_begun_move(row.path, work.backend)
         for row in _read_parts_below(connection, work.path, _LOCK_PARTS_BELOW)
@@ -181,11 +185,13 @@ def _accept_removal(connection: sa.Connection, asked: RevertDeploy) -> StepResul
     ]
     if work.record and _read_status(connection, work.record) == DeployStage.PENDING:
         moves.append(Move(path=work.record, to=DeployStage.ACCEPTED))
-    return apply_step(connection, HOOKS, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves))
+    return apply_step(connection, HOOKS, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves), action)
 
 
 def _revert_deploy(connection: sa.Connection, asked: RevertDeploy) -> StepResult:
     work = asked.work
+    if (action := _lock_open_action(connection, work)) is None:
+        return _refuse_late_write(work)
     own = lock_object(connection, work.path)
     assert own
     there = _read_parts_below(connection, work.path, _LOCK_PARTS_BELOW)
@@ -193,7 +199,18 @@ def _revert_deploy(connection: sa.Connection, asked: RevertDeploy) -> StepResult
     moves = reversal_moves([(_part_from_row(row), row.info[FORMER_KEY]) for row in touched], work.backend)
     if former := own.info.get(FORMER_KEY, {}).get("spec"):
         moves.append(Move(path=work.path, to=own.status, spec=former))
-    return apply_step(connection, HOOKS, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves))
+    return apply_step(connection, HOOKS, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves), action)
+
+
+def _lock_open_action(connection: sa.Connection, work: SystemWork) -> ActionRow | None:
+    """Returns the action if it is open, which it then stays until the transaction ends. Before anything is judged: a
+    worker that was frozen may find another system of this name, or none."""
+    action = lock_action(connection, work.epoch)
+    return action if action and action.path == work.path and action.ended_at is None else None
+
+
+def _refuse_late_write(work: SystemWork) -> StepResult:
+    return StepResult(made=False, refusals=[f"{work.path}: {NOT_OWNED_MESSAGE}"])
 
 
 def _list_changed_parts(connection: sa.Connection, work: SystemWork) -> list[StoredPart]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from functools import partial
 from threading import Thread
 from typing import Any
@@ -10,11 +11,19 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from domain.model import ActionResult, Grant, Move, Step
+from domain.model import ActionResult, Grant, Move, Step, StepResult
 from domain.services.rollout import ServiceFacts
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
 from domain.systems.rules import tree_path
-from store.systems.hooks import SqlSystemStore, _accept_deploy, _accept_removal, _record_observations
+from store.recovery import abandon_run
+from store.systems.hooks import (
+    HOOKS,
+    SqlSystemStore,
+    _accept_deploy,
+    _accept_removal,
+    _record_observations,
+    _revert_deploy,
+)
 from tests.test_store.driver import StoreDriver
 from tests.test_store.test_races import overtaken
 
@@ -188,6 +197,50 @@ async def test_a_removal_takes_along_what_a_backend_calls_ill_in_that_moment(
     )
     assert stepped.made
     assert set((await states(driver)).values()) == {"deleting"}
+
+
+@pytest.mark.parametrize("late", ["accept", "remove", "revert"])
+@pytest.mark.parametrize("since", ["nothing", "deleted", "made anew"])
+async def test_a_worker_that_wakes_after_its_action_writes_nothing(
+    driver: StoreDriver, systems: SqlSystemStore, late: str, since: str
+) -> None:
+    await create(driver)
+    grant = await deploy(driver)
+    await driver.inventory.abandon_run(SHOP, grant.run, driver.now(), "gone")
+    if since != "nothing":
+        assert (await driver.finish(await driver.grant(SHOP, "delete"))).status == "None"
+    if since == "made anew":
+        await create(driver)
+        await accept(driver, systems, await deploy(driver))
+    before = await driver.dump()
+    stepped = await late_write(systems, late, grant, driver.now())
+    assert (stepped.made, stepped.refusals) == (False, [f"{SHOP}: ignored: the action no longer owns the object"])
+    assert await driver.dump() == before
+
+
+async def late_write(systems: SqlSystemStore, late: str, grant: Grant, at: datetime) -> StepResult:
+    if late == "accept":
+        return await systems.accept_deploy(AcceptDeploy(work=work(grant), definition=TREE, at=at))
+    asked = RevertDeploy(work=work(grant), at=at)
+    return await (systems.accept_removal(asked) if late == "remove" else systems.revert_deploy(asked))
+
+
+@pytest.mark.parametrize("late", [_accept_deploy, _revert_deploy])
+async def test_a_write_that_waited_for_the_end_of_its_action_changes_nothing(
+    pair: tuple[StoreDriver, StoreDriver], late: Any
+) -> None:
+    driver = pair[0]
+    await whole(driver, SqlSystemStore(driver.database))
+    grant = await deploy(driver)
+    asked = (
+        AcceptDeploy(work=work(grant), definition=TREE, at=driver.now())
+        if late is _accept_deploy
+        else RevertDeploy(work=work(grant), at=driver.now())
+    )
+    given_up = partial(abandon_run, hooks=HOOKS, owner=SHOP, run=grant.run, at=driver.now(), message="gone")
+    stepped = await overtaken(pair, given_up, lambda connection: late(connection, asked))
+    assert not stepped.made
+    assert set((await states(driver)).values()) == {"stable"}
 
 
 async def test_what_a_backend_says_changes_services_at_rest_only(driver: StoreDriver, systems: SqlSystemStore) -> None:
