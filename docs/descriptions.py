@@ -91,6 +91,7 @@ FAULTS = {
 TABLES = {
     "aliases": "the ids of objects in the gateway's dialects: a UUID, or its number",
     "proofs": "a proof that was used, and the run that used it, until it expires",
+    "done_once": "the key of what a run does once, for a week: counted in a rate, recorded as ignored",
     "objects": "every object with its status; VMs are objects too",
     "actions": "every admitted action: who asked, its grant, its outcome",
     "locks": "which action holds which path",

@@ -142,3 +142,45 @@ async def test_every_page_is_found_by_an_index(driver: StoreDriver, prefix: str)
     assert not [line for line in told if "TEMP B-TREE" in line], told
     if prefix:
         assert not [line for line in told if line.startswith("SCAN") and "actions_open" not in line], told
+
+
+def test_a_reader_rests_for_its_own_work_only_and_for_no_longer_than_it_must(
+    driver: StoreDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a busy machine, on which everything waits and oversleeps, makes `verify` many times as slow."""
+    clock = FakeTime()
+    monkeypatch.setattr(audit, "time", clock)
+    with driver.database.engine.connect() as connection:
+        reader = audit._SnapshotReader(connection, "")
+        for _ in range(1_000):
+            clock.waits(0.05)
+            clock.works(0.001)
+            reader.yield_to_other_threads()
+    slept = clock.slept
+    assert sum(slept) == pytest.approx(1_000 * 0.001 * audit.REST_PER_WORK, rel=0.05)
+    assert len(slept) < 150, "each took ten times as long as it was meant to"
+
+
+class FakeTime:
+    """The clocks of a busy machine: whoever sleeps is woken late, by 15 ms."""
+
+    def __init__(self) -> None:
+        self._now = self._worked = 0.0
+        self.slept: list[float] = []
+
+    def waits(self, seconds: float) -> None:
+        self._now += seconds
+
+    def works(self, seconds: float) -> None:
+        self._now += seconds
+        self._worked += seconds
+
+    def perf_counter(self) -> float:
+        return self._now
+
+    def thread_time(self) -> float:
+        return self._worked
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds + 0.015
+        self.slept.append(seconds + 0.015)
