@@ -35,4 +35,5 @@ def mark_done(connection: sa.Connection, key: str) -> bool:
 
 
 def forget_expired_keys(connection: sa.Connection, now: datetime) -> None:
+    """Removes the keys that no run asks for any more."""
     connection.execute(_DELETE_EXPIRED, {"now": now})

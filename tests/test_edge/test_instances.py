@@ -181,6 +181,20 @@ async def test_ignore_transient_state_takes_over_from_a_stuck_action_and_wants_f
     await edge.at_rest()
 
 
+async def test_a_forced_create_over_a_living_cluster_is_refused_and_destroys_nothing(edge: Edge) -> None:
+    """Its undo would have deleted the one that lives, as the CRM fails."""
+    await edge.up(latency=0.05)
+    path = edge.at("berlin", "c1")
+    await edge.user.do(path, "create", spec={"nodes": 3})
+    before = await edge.see(path)
+    edge.set_faults(fault("fail", "create", message="no capacity left"))
+    for spec in ({}, {"override": "ignore-transient-state"}):
+        assert "exists already, under Ready" in await edge.user.refused(path, "create", spec=spec, force=True)
+    assert await edge.see(path) == before
+    assert edge.things() == ["c1"]
+    await edge.at_rest()
+
+
 async def test_a_cancelled_create_leaves_nothing_behind(edge: Edge) -> None:
     await edge.up(latency=0.05)
     edge.set_faults(fault("slow", "create", seconds=30))
