@@ -15,7 +15,7 @@ from domain.kinds import Verb
 from domain.locks import LocksView
 from domain.model import FrozenModel, HistoryLine, ObjectView, ReadQuery, Request
 from domain.paths import ancestor_paths, short_path
-from domain.statetable import NONE, LineEffect, Ruling
+from domain.statetable import NO_STATUS, NONE, LineEffect, Ruling
 
 HISTORY_LINES = 20
 MEMBERS_SHOWN = 5
@@ -129,10 +129,14 @@ def describe_last_change(view: ObjectView, lines: list[HistoryLine]) -> list[Rem
     ignored = [line for line in lines if line.effect is LineEffect.IGNORED]
     if ignored:
         last = ignored[-1]
-        found.append(
-            Remark(about="ignored", text=f"{last.actor} said {last.to} at {_format_time(last.at)}; {last.message}")
-        )
+        found.append(Remark(about="ignored", text=_describe_ignored_line(last)))
     return found
+
+
+def _describe_ignored_line(line: HistoryLine) -> str:
+    """Says what was ignored, when and why; a message that could not be read names no status."""
+    what = "a message" if line.to == NO_STATUS else f"{line.actor} said {line.to}"
+    return f"{what} at {_format_time(line.at)}; {line.message}"
 
 
 async def describe_running_action(client: ActionClient, path: str, run: ActionRun) -> tuple[list[Remark], str]:

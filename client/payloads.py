@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.client import ClientConfig
@@ -33,6 +34,8 @@ from client.encryption import (
 from client.settings import ClientSettings
 from domain import wire
 from domain.limits import MAX_PAYLOAD_BYTES
+from domain.message import SignedMessage
+from domain.validation import describe_validation_errors
 
 
 class BoundedConverter(PydanticPayloadConverter):
@@ -56,7 +59,12 @@ class BoundedConverter(PydanticPayloadConverter):
         """
         unread = next((payload for payload in payloads if _is_unreadable(payload)), None)
         if unread is None:
-            return super().from_payloads(payloads, type_hints)
+            try:
+                return super().from_payloads(payloads, type_hints)
+            except ValidationError as error:
+                if type_hints and isinstance(type_hints[0], type) and issubclass(type_hints[0], SignedMessage):
+                    raise _unfit_message_error(error, type_hints[0]) from None
+                raise
         why = unread.metadata.get(UNREADABLE_METADATA, b"it is encrypted, and RATCHET_KEYS_FILE is not set here")
         if type_hints == [Any]:
             return [wire.UnreadableMessage(why.decode())]
@@ -65,6 +73,12 @@ class BoundedConverter(PydanticPayloadConverter):
         if REFUSED_METADATA in unread.metadata:
             raise ApplicationError(why.decode(), type=wire.REFUSED_PAYLOAD_ERROR_TYPE, non_retryable=True)
         raise UnreadablePayload(why.decode())
+
+
+def _unfit_message_error(error: ValidationError, model: type[SignedMessage]) -> ApplicationError:
+    """Returns the error that fails a workflow with input of another shape: Temporal's UI and CLI show its message."""
+    told = f"the data is not valid: {describe_validation_errors(error, 'data', model)}; see docs/temporal.md"
+    return ApplicationError(told, type=wire.UNFIT_ERROR_TYPE, non_retryable=True)
 
 
 def _is_unreadable(payload: Payload) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Any
 
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
@@ -21,7 +22,6 @@ from activities.runs import OPEN_RUNS, PAUSED, describe_run, is_open, list_runs
 from client.connection import DEFAULT_ADDRESS
 from client.encryption import RefusedPayload
 from domain import registry, wire
-from domain.errors import Refused
 
 _ACTION_ATTRIBUTE = SearchAttributeKey.for_keyword("Action")
 
@@ -90,11 +90,16 @@ class ActionRun:
 
     def describe_foreign_run(self) -> str:
         """Says why this run is no action of ours though it has an object's ID; empty if it is one."""
-        if not self.is_open or self.info.task_queue == wire.ACTIONS_QUEUE:
+        if not self.is_open:
             return ""
-        return (
-            f"the workflow {self.info.type.name} on the queue {self.info.task_queue!r}, not on {wire.ACTIONS_QUEUE!r}"
-        )
+        if self.info.task_queue != wire.ACTIONS_QUEUE:
+            queue = self.info.task_queue
+            return f"the workflow {self.info.type.name} on the queue {queue!r}, not on {wire.ACTIONS_QUEUE!r}"
+        name, types = self.info.type.name, registry.workflow_types()
+        if registry.is_object_path(self.path) and name not in types:
+            meant = get_close_matches(name, types, 1)
+            return f"the workflow {name}, a type that does not exist" + (f" ({meant[0]} does)" if meant else "")
+        return ""
 
     def describe_obstacle(self) -> tuple[str, str]:
         """Returns why the run does nothing, and what helps; both empty if it is an action at work."""
@@ -120,23 +125,18 @@ def temporal_command(client: Client, verb: str, workflow_id: str) -> str:
 
 
 async def find_stuck_runs(client: Client, most: int) -> list[ActionRun]:
-    """Returns up to `most` open runs of objects that do nothing: paused, or of strangers on another queue."""
+    """Returns up to `most` open runs of objects that do nothing: paused, on another queue, or of an unknown type."""
     found: list[ActionRun] = []
-    async for listed in list_runs(
-        client, f"{OPEN_RUNS} AND (ExecutionStatus = 'Paused' OR TaskQueue != '{wire.ACTIONS_QUEUE}')"
-    ):
-        if len(found) < most and _is_object_path(listed.execution.workflow_id):
+    types = ", ".join(f"'{name}'" for name in registry.workflow_types())
+    stuck = f"ExecutionStatus = 'Paused' OR TaskQueue != '{wire.ACTIONS_QUEUE}' OR WorkflowType NOT IN ({types})"
+    async for listed in list_runs(client, f"{OPEN_RUNS} AND ({stuck})"):
+        # Companions that are at work have other types, and IDs that are no object's.
+        is_at_work = listed.task_queue == wire.ACTIONS_QUEUE and listed.status != PAUSED
+        name = listed.execution.workflow_id
+        if len(found) < most and registry.is_object_path(name if is_at_work else wire.object_path_of(name)):
             run = await find_newest_run(client, listed.execution.workflow_id)
             found += [run] if run and run.describe_obstacle()[0] else []
     return found
-
-
-def _is_object_path(workflow_id: str) -> bool:
-    try:
-        registry.kind_at(wire.object_path_of(workflow_id))
-    except Refused:
-        return False
-    return True
 
 
 async def find_newest_run(client: Client, workflow_id: str) -> ActionRun | None:

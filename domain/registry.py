@@ -147,6 +147,11 @@ def is_object_path(path: str) -> bool:
     return True
 
 
+def workflow_types() -> list[str]:
+    """Returns the workflow types of all actions."""
+    return sorted({verb.workflow for kind in KINDS.values() for verb in kind.verbs})
+
+
 def kind_at(path: str) -> Kind:
     """Returns the kind of the object at a path; refuses a path that does not have that kind's scope."""
     own = find_kind(kind_of(check_path(path)))

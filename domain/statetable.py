@@ -26,6 +26,9 @@ class Actor(StrEnum):
     CLOUD = "Cloud"  # a provider that reports a status
 
 
+NO_STATUS = "?"  # in a history line: the message named no status, such as one of another shape
+
+
 class LineEffect(StrEnum):
     """What became of a history line's change: applied, ignored, or made by an unsuccessful action."""
 

@@ -53,6 +53,8 @@ def describe_validation_errors(
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             message = _describe_unknown_field(model, problem["loc"])
+        elif problem["type"] in ("model_type", "model_attributes_type") and not problem["loc"] and model:
+            message = f"must be one JSON object with the fields {', '.join(model.model_fields)}"
         problems.append(f"{'.'.join(map(str, problem['loc'])) or whole}: {message}")
     return join_first_texts(problems)
 
@@ -65,10 +67,14 @@ def _describe_unknown_field(model: type[BaseModel] | None, place: Sequence[int |
             model = _find_model(field.annotation) if field else None
     if model is None:
         return "there is no such field"
-    meant = get_close_matches(str(place[-1]), model.model_fields, 1)
-    return "there is no such field; " + (
-        f"did you mean {meant[0]}?" if meant else f"fields are: {', '.join(model.model_fields)}"
-    )
+    return f"there is no such field{suggest_word(str(place[-1]), list(model.model_fields), 'fields are')}"
+
+
+def suggest_word(given: str, known: Sequence[str], there_are: str = "there are") -> str:
+    """Returns the end of a sentence: the word that was probably meant, else all of them."""
+    if meant := get_close_matches(given, known, 1):
+        return f"; did you mean {meant[0]}?"
+    return f"; {there_are}: {', '.join(known)}" if known else ""
 
 
 def _find_model(annotation: Any) -> type[BaseModel] | None:

@@ -26,6 +26,7 @@ PROGRESS_QUERY = "progress"
 # Failure types of a closed action.
 REFUSED_ERROR_TYPE = "Refused"
 ACTION_FAILED_ERROR_TYPE = "ActionFailed"
+UNFIT_ERROR_TYPE = "UnfitMessage"  # of input of another shape, or of more or fewer arguments than one
 TOO_LARGE_ERROR_TYPE = "TooLarge"  # of a payload over Temporal's size limit
 REFUSED_PAYLOAD_ERROR_TYPE = "RefusedPayload"  # of plaintext where keys are set, and of another workflow's payload
 

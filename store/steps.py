@@ -13,7 +13,7 @@ from domain.errors import Refused, format_one_line
 from domain.locks import LockMode
 from domain.model import AT_WRITE_TIME, Move, Step, StepResult
 from domain.paths import is_at_or_below, kind_of, parent_of
-from domain.statetable import NONE, LineEffect, Row, Ruling, StateTable
+from domain.statetable import NO_STATUS, NONE, LineEffect, Row, Ruling, StateTable
 from store import status
 from store.dbtime import resolve_write_time
 from store.history import NO_ROW_MESSAGE, NOT_OWNED_MESSAGE, history_line, merge_info
@@ -202,6 +202,8 @@ def _record_ignored(connection: sa.Connection, step: Step, walk: _StepWriter) ->
     told = []
     for move, why in walk.refusals:
         message = format_one_line(f"{why}; {move.message}" if move.message else why)
+        if move.to == NO_STATUS:  # no row could lead there: only its message says why it is ignored
+            message = format_one_line(f"ignored: {move.message}")
         change = (walk.objects[move.path].now.status, move.to, step.epoch, message, LineEffect.IGNORED)
         told.append(history_line(move.path, step.at, move.actor, move.action or walk.action, *change))
     status.record_lines(connection, told)

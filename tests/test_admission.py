@@ -49,8 +49,8 @@ def test_only_the_type_that_an_action_has_may_carry_it_out(monkeypatch: pytest.M
             assert refusal is None, (kind.name, verb.action)
         else:
             assert refusal, (kind.name, verb.action)
-            assert refusal.message == f"{workflow} does not {verb.action} {request.path}"
-            assert refusal.hint == f"the workflow type for that is {verb.workflow}"
+            assert refusal.message == f"{workflow} does not {verb.action} {request.path}, but {verb.workflow} does"
+            assert refusal.hint == f"start it with the workflow type {verb.workflow}"
 
 
 @every_case(("kind", "verb"), VERBS, ids=lambda each: getattr(each, "name", getattr(each, "action", "")))
@@ -79,7 +79,8 @@ async def test_a_run_of_the_wrong_type_ends_before_anything_is_done(client: Clie
         await handle.result()
     refusal = refusal_of_error(failure.value.cause)
     assert refusal
-    assert (refusal.category, refusal.message) == (Category.INVALID, f"{workflow} does not {verb.action} {path}")
+    told = f"{workflow} does not {verb.action} {path}, but {verb.workflow} does"
+    assert (refusal.category, refusal.message) == (Category.INVALID, told)
     assert {event.event_type for event in (await handle.fetch_history()).events} == STARTED_AND_ENDED
 
 

@@ -10,12 +10,11 @@ from temporalio import workflow
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from domain.wire import ACTIONS_QUEUE, ADMIT_UPDATE, PASSED_SIGNAL, PREEMPT_UPDATE
+from domain.wire import ACTIONS_QUEUE, ADMIT_UPDATE, PASSED_SIGNAL, PREEMPT_UPDATE, UNFIT_ERROR_TYPE
 from tests.patience import PATIENCE
 from tests.user import User
 from workers.families import WORKFLOWS
 from workers.service import WorkerService
-from workflows.argumentguard import UNFIT_ERROR_TYPE
 
 
 @pytest.mark.parametrize("args", [[], [{}, {}], [1, 2, 3]])

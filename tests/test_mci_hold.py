@@ -12,6 +12,7 @@ from temporalio.client import Client
 from temporalio.testing import TimeSkipper
 
 from client.actions import ActionClient, Ticket
+from client.explaining import explain_object
 from domain.errors import Category, Refused
 from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision
 from domain.model import ActionResult, Outcome, Request
@@ -239,7 +240,12 @@ async def test_a_signal_of_another_shape_is_told_in_the_history(user: User, clie
     async with asyncio.timeout(PATIENCE):
         while not (lines := [line for line in await user.history(user.mci()) if line.effect == "ignored"]):
             await asyncio.sleep(0.02)
-    assert "continue: its data is not valid: " in lines[0].message
+    assert lines[0].message.startswith("ignored: continue: its data is not valid: ")
+    assert "requested_by" in lines[0].message, "it names the fields that the data may have"
+    assert "Input should be" not in lines[0].message
+    explained = "\n".join(remark.text for remark in (await explain_object(user.asking, user.mci())).remarks)
+    assert lines[0].message.removeprefix("ignored: ") in explained
+    assert "?" not in explained
     assert (await user.see(user.mci())).status == "Prepared"
     await handle.signal("continue")
     assert (await end(user, ticket)).status.startswith("Running")
@@ -277,4 +283,5 @@ async def test_a_signal_that_no_action_takes_is_told_in_the_history_and_a_flood_
     assert (await end(user, ticket)).status.startswith("Running")
     messages = [line.message for line in await user.history(user.mci()) if line.effect == "ignored"]
     assert len(messages) == 10
-    assert all("go: this action takes no such signal" in message for message in messages)
+    told = "ignored: go: this action takes no such signal; there are: continue, withdraw"
+    assert set(messages) == {told}

@@ -44,7 +44,8 @@ with workflow.unsafe.imports_passed_through():
     )
     from domain.paths import kind_of
     from domain.requests import is_same_request, reused_request_id_refusal, spec_digest
-    from domain.statetable import Actor, Ruling
+    from domain.statetable import NO_STATUS, Actor, Ruling
+    from domain.validation import suggest_word
     from workflows import calls, measuring, summary
     from workflows.admission import request_admission, why_wrong_workflow
     from workflows.waitqueue import QueueWaiter
@@ -163,7 +164,8 @@ class ActionWorkflow(ABC):
     @workflow.signal(dynamic=True, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def unknown_signal(self, name: str, args: Sequence[RawValue]) -> None:
         """Takes a signal without a handler, and records that it was ignored: its sender knows only that it arrived."""
-        await self.record_ignored_signal(f"{name}: this action takes no such signal")
+        known = [signal.name for signal in registry.find_kind(kind_of(workflow.info().workflow_id)).signals]
+        await self.record_ignored_signal(f"{name}: this action takes no such signal{suggest_word(name, known)}")
 
     async def record_ignored_signal(self, why: str) -> None:
         """Records a message in the object's history as ignored; of a flood, the first few."""
@@ -171,7 +173,7 @@ class ActionWorkflow(ABC):
         grant = self._admission.grant if self._admission else None
         if grant and not self._ended and self._ignored <= MESSAGES_KEPT:
             await calls.move_objects(
-                grant, [Move(path=grant.path, to="?", actor=Actor.USER, message=format_one_line(why))]
+                grant, [Move(path=grant.path, to=NO_STATUS, actor=Actor.USER, message=format_one_line(why))]
             )
 
     @workflow.query(name=wire.PROGRESS_QUERY)

@@ -49,8 +49,9 @@ def why_wrong_workflow(request: Request) -> Refusal | None:
     if info.workflow_id != owner:
         return _invalid_request(f"the workflow ID must be the object's path: {owner}", "start it with that ID")
     if info.workflow_type != fitting:
-        message = f"{info.workflow_type} does not {request.action} {request.path}"
-        return _invalid_request(message, f"the workflow type for that is {fitting}")
+        # Temporal's own UI and CLI show the message alone, so it names the type.
+        message = f"{info.workflow_type} does not {request.action} {request.path}, but {fitting} does"
+        return _invalid_request(message, f"start it with the workflow type {fitting}")
     return None
 
 

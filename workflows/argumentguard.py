@@ -22,9 +22,8 @@ from temporalio.worker import (
     WorkflowInterceptorClassInput,
 )
 
+from domain.wire import UNFIT_ERROR_TYPE
 from workflows.floods import DEFINITION_ATTRIBUTE
-
-UNFIT_ERROR_TYPE = "UnfitMessage"
 
 
 class ArgumentGuard(Interceptor):
@@ -37,7 +36,8 @@ class ArgumentGuard(Interceptor):
 class _GuardedWorkflow(WorkflowInboundInterceptor):
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
         if why := argument_mismatch(input.run_fn, input.args):
-            raise ApplicationError(f"not started as it should be: {why}", type=UNFIT_ERROR_TYPE, non_retryable=True)
+            told = f"not started as it should be: {why}; the input is one JSON object, see docs/temporal.md"
+            raise ApplicationError(told, type=UNFIT_ERROR_TYPE, non_retryable=True)
         return await super().execute_workflow(input)
 
     async def handle_signal(self, input: HandleSignalInput) -> None:

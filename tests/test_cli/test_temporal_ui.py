@@ -160,6 +160,37 @@ async def test_a_workflow_on_a_mistyped_queue_is_named_and_can_be_ended(
     assert (await cli(f"mci suspend {user.mci()}")).code == ExitCode.DONE
 
 
+async def test_a_workflow_of_a_mistyped_type_is_named_and_can_be_ended(
+    cli: Cli, user: User, client: Client, temporal_address: str
+) -> None:
+    await user.do(user.mci(), "create", spec=user.groups())
+    given = {"path": user.mci(), "action": "suspend"}
+    await client.start_workflow("ControlVm", given, id=user.mci(), task_queue="actions")
+    why = "the workflow ControlVm, a type that does not exist (ControlVms does): no worker of ours takes it"
+    hint = f"end it: temporal workflow terminate --workflow-id {user.mci()} --address {temporal_address}"
+    explained = await cli(f"explain {user.mci()}")
+    assert why in explained.out
+    assert hint in explained.out
+    assert_told(await cli(f"mci suspend {user.mci()}"), ExitCode.REFUSED, why)
+    ill = json.loads((await cli("doctor -o json")).out)
+    assert [check["mend"] for check in ill if user.mci() in check["found"]] == [hint]
+    await run_hint(hint)
+    assert (await cli(f"mci suspend {user.mci()}")).code == ExitCode.DONE
+
+
+@pytest.mark.parametrize("given", ["suspend", [1], {"path": "default/web"}, {"paht": 1}])
+async def test_a_start_with_data_of_another_shape_fails_and_names_the_fields(
+    user: User, client: Client, given: object
+) -> None:
+    with pytest.raises(WorkflowFailureError) as caught:
+        await client.execute_workflow("ControlVms", given, id=user.mci(), task_queue="actions")
+    told = str(caught.value.cause)
+    assert told.startswith("UnfitMessage: the data is not valid: ")
+    assert told.endswith("; see docs/temporal.md")
+    assert "path" in told
+    assert "pydantic" not in told
+
+
 async def test_a_stranger_with_the_id_of_an_object_that_does_not_exist_is_named(
     cli: Cli, user: User, client: Client
 ) -> None:
@@ -173,7 +204,12 @@ async def test_a_stranger_with_the_id_of_an_object_that_does_not_exist_is_named(
 @pytest.mark.parametrize(
     ("kind", "workflow_id", "told", "hint"),
     [
-        ("CreateMci", "{mci}", "CreateMci does not suspend {mci}", "the workflow type for that is ControlVms"),
+        (
+            "CreateMci",
+            "{mci}",
+            "CreateMci does not suspend {mci}, but ControlVms does",
+            "start it with the workflow type ControlVms",
+        ),
         ("ControlVms", "{mci}-2", "the workflow ID must be the object's path: {mci}", "start it with that ID"),
         ("ControlVms", "{mci}:vm:x", "the workflow ID must be the object's path: {mci}", "start it with that ID"),
     ],

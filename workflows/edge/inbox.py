@@ -33,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.errors import format_one_line
     from domain.model import FrozenModel, Grant, Request, WorkReport
     from domain.paths import is_at_or_below
+    from domain.statetable import NO_STATUS
     from workflows.action import ActionWorkflow
     from workflows.edge import calls
     from workflows.floods import TaskPace
@@ -92,7 +93,7 @@ class CrmInboxAction(ActionWorkflow):
         message = parse_message(CrmResponse, raw)
         own = workflow.info().workflow_id
         if isinstance(message, str):
-            await self.ignore_message(own, "?", message)
+            await self.ignore_message(own, NO_STATUS, message)
             return
         path = message.path or own
         if not is_at_or_below(path, own):
@@ -186,7 +187,7 @@ class CrmInboxAction(ActionWorkflow):
             true.append(news)
             claimed.remove(news.address.notify_id)
         for notify_id in claimed:
-            await self.ignore_message(own, "?", f"there is no connection with notify-id {notify_id}")
+            await self.ignore_message(own, NO_STATUS, f"there is no connection with notify-id {notify_id}")
         return true
 
     def _why_untrusted(self, path: str, message: CrmResponse) -> str:

@@ -32,6 +32,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.errors import Refused
     from domain.model import FrozenModel
     from domain.paths import is_at_or_below, kind_of, parent_of
+    from domain.statetable import NO_STATUS
     from domain.wire import REFUSED_ERROR_TYPE, companion_id
     from workflows.edge import calls
     from workflows.edge.floodlimit import FloodLimitedWorkflow
@@ -95,7 +96,7 @@ class CloudletLink(FloodLimitedWorkflow):
                 and sum(len(_text_of_signal(letter)) for letter in self._unread) <= MAX_CARRIED_BYTES
             ):
                 await self._continue_as_new()
-        await self._record_ignored_count("?")
+        await self._record_ignored_count(NO_STATUS)
 
     async def _continue_as_new(self) -> None:
         """Continues as new, unless more comes meanwhile.
@@ -103,7 +104,7 @@ class CloudletLink(FloodLimitedWorkflow):
         Incomplete pages are dropped: a CRM that is not acknowledged connects again.
         """
         await self._flush_ignored_messages()
-        await self._record_ignored_count("?")
+        await self._record_ignored_count(NO_STATUS)
         if self._to_ignore or not workflow.all_handlers_finished():
             return  # more came meanwhile
         state = self.state().model_copy(update={"mail": list(self._unread), "budget": self._budget})
@@ -136,7 +137,7 @@ class CloudletLink(FloodLimitedWorkflow):
             return
         message = parse_message(_MESSAGE_TYPE_OF_SIGNAL[signal], raw)
         if isinstance(message, str):
-            self._queue_ignored_message("?", message)
+            self._queue_ignored_message(NO_STATUS, message)
             return
         letter = ReceivedSignal(signal=signal, message=message.fields_as_received)
         room = MAX_UNREAD if signal == messages.CRM_RESPONSE else 2 * MAX_UNREAD

@@ -152,9 +152,8 @@ class CreateMci(VmsAction):
         try:
             decision = HoldDecision.model_validate(raw or {})
         except ValidationError as error:
-            await self.record_ignored_signal(
-                f"{word}: its data is not valid: {describe_validation_errors(error, 'data')}"
-            )
+            why = describe_validation_errors(error, "data", HoldDecision)
+            await self.record_ignored_signal(f"{word}: its data is not valid: {why}; send it again")
             return
         self._signalled.append((word, decision))
         if self._deciding:  # a flood is checked in bulk, by the handler of its first signal
