@@ -29,6 +29,18 @@ class NoWorker(Unreachable):
         super().__init__(f"no worker polls the queue {queue!r}", hint)
 
 
+class NotPromoted(Unreachable):
+    """Only versioned workers poll, and no build of theirs is current, so Temporal gives them nothing new to do."""
+
+    headline = "no build is promoted: nothing was started"
+
+    def __init__(self, deployment: str, build: str) -> None:
+        super().__init__(
+            f"the workers of the deployment {deployment!r} are there, but none of its builds was promoted",
+            f"RATCHET_DEPLOYMENT={deployment} starter build promote {build}",
+        )
+
+
 class Unanswered(Unreachable):
     """The request was sent, and no answer came: whether it will be carried out is not known."""
 

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Self, TypeVar
 
 from pydantic import BaseModel
-from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.enums.v1 import TaskQueueType, WorkerVersioningMode
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 from temporalio.client import ActivityFailureError, Client
 from temporalio.exceptions import ApplicationError, TimeoutError
 
@@ -24,7 +24,7 @@ from activities.fairness import tenant_priority
 from activities.refusals import refusal_of_error
 from activities.retry import READ_RETRY
 from client.connect_errors import is_refused_payload, refused_payload_error
-from client.errors import AnswerTooLarge, NoWorker, Unanswered
+from client.errors import AnswerTooLarge, NotPromoted, NoWorker, Unanswered, Unreachable
 from client.gateway import GatewayReader
 from client.message_signer import MessageSigner, VouchingMessageSigner
 from client.reading import READ_SECONDS, Queries
@@ -37,6 +37,7 @@ T = TypeVar("T", bound=BaseModel)
 Q = TypeVar("Q", bound=BaseModel)
 
 POLLERS_TRUSTED_SECONDS = 10  # how long a worker counts as polling once seen: the check costs a tenth of a request
+VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
 POLLERS_SECONDS = 2  # Temporal lists a new worker only after a while
 
 
@@ -105,17 +106,29 @@ class WorkerQueries(Queries):
         return other
 
     async def check_polled(self, queue: str) -> None:
-        """Raises NoWorker if no worker polls the queue: better than waiting for ever."""
+        """Raises NoWorker if no worker polls the queue, NotPromoted if none gets new work: better than waiting."""
         clock = asyncio.get_running_loop().time
         async with self._looking[queue]:  # concurrent callers share one check
             if clock() < self._polled_until.get(queue, 0):
                 return
             deadline = clock() + POLLERS_SECONDS
-            while not await self.count_pollers(queue):
+            while why := await self._why_not_served(queue):
                 if clock() > deadline:
-                    raise NoWorker(queue)
+                    raise why
                 await asyncio.sleep(0.1)
             self._polled_until[queue] = clock() + POLLERS_TRUSTED_SECONDS
+
+    async def _why_not_served(self, queue: str) -> Unreachable | None:
+        described = await self._describe_queue(queue)
+        if not described.pollers:
+            return NoWorker(queue)
+        options = [poller.deployment_options for poller in described.pollers]
+        versioned = [each for each in options if each.worker_versioning_mode == VERSIONED]
+        if queue != wire.ACTIONS_QUEUE or len(versioned) < len(options):
+            return None  # a worker without a build gets new work at once
+        if described.versioning_info.current_deployment_version.build_id:
+            return None
+        return NotPromoted(versioned[-1].deployment_name, versioned[-1].build_id)
 
     async def count_pollers(self, queue: str) -> int:
         """Returns how many workers polled a queue lately."""
@@ -123,6 +136,10 @@ class WorkerQueries(Queries):
 
     async def read_poller_identities(self, queue: str, seconds: float = math.inf) -> list[str]:
         """Returns the identities of the workers that polled a queue within that time."""
+        pollers = (await self._describe_queue(queue)).pollers
+        return [poller.identity for poller in pollers if time.time() - poller.last_access_time.seconds < seconds]
+
+    async def _describe_queue(self, queue: str) -> DescribeTaskQueueResponse:
         workflows, activities = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
         polled = workflows if queue == wire.ACTIONS_QUEUE else activities
         request = DescribeTaskQueueRequest(
@@ -130,8 +147,7 @@ class WorkerQueries(Queries):
             task_queue=TaskQueue(name=queue),
             task_queue_type=polled,
         )
-        pollers = (await self.client.workflow_service.describe_task_queue(request, retry=True)).pollers
-        return [poller.identity for poller in pollers if time.time() - poller.last_access_time.seconds < seconds]
+        return await self.client.workflow_service.describe_task_queue(request, retry=True)
 
 
 async def _retry_once(ask: Callable[[], Awaitable[T]]) -> T:

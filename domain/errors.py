@@ -100,6 +100,11 @@ def format_one_line(error: BaseException | str, limit: int = MAX_ERROR_TEXT) -> 
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def format_count(number: int, noun: str) -> str:
+    """Returns a number with its noun: `1 service`, `2 services`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def join_first_texts(texts: Sequence[str], most: int = 5, between: str = "; ") -> str:
     """Joins the first `most` texts, and says how many more there are."""
     more = f"{between}and {len(texts) - most} more" if len(texts) > most else ""

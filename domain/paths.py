@@ -147,9 +147,11 @@ def is_at_or_below(path: str, prefix: str) -> bool:
 
 
 def _wrong_path_refusal(text: str, scope: Sequence[str]) -> Refused:
-    example = "/".join(f"<{kind}>" for kind in scope)
+    form = "/".join(f"<{kind}>" for kind in scope)
+    if len(scope) == 2 and _NAME_PATTERN.fullmatch(text):
+        form += f", such as default/{text}"  # only the tenant is missing
     return Refused(
-        Category.INVALID, f"{_escape_text(text)} does not name an object of kind {scope[-1]}", f"write {example}"
+        Category.INVALID, f"{_escape_text(text)} does not name an object of kind {scope[-1]}", f"write {form}"
     )
 
 

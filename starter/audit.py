@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from domain.errors import format_count
 from starter import terminal
 from starter.errors import ExitCode
 from starter.stack import worker_settings
@@ -26,7 +27,8 @@ async def verify(*, anchor: Anchor = "") -> ExitCode:
     report = verify_history(worker_settings(), anchor)
     for violation in report.violations:
         terminal.print_message(violation, "red")
-    terminal.print_data(f"{report.lines} lines in {report.seals} seals, {report.removed} of them removed by retention")
+    sealed = f"{format_count(report.lines, 'line')} in {format_count(report.seals, 'seal')}"
+    terminal.print_data(f"{sealed}, {report.removed} of them removed by retention")
     if report.head:
         terminal.print_data(f"head {report.head}")
     return ExitCode.FAILED if report.violations else ExitCode.DONE

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from domain import wire
-from domain.errors import Category, Refused
+from domain.errors import Category, Refused, format_count
 from domain.requests import PromoteBuild
 from starter import terminal
 from starter.errors import ExitCode
@@ -39,7 +39,8 @@ async def _print_builds(name: str, output: Output) -> ExitCode:
     print_sheet(Sheet(data, HEADINGS, cells, [each.build for each in builds]), output)
     for each in builds:
         if each.is_deserted:
-            terminal.print_message(f"{each.pinned} actions wait for a worker of build {each.build}", "red")
+            pinned = format_count(each.pinned, "action")
+            terminal.print_message(f"build {each.build} has no worker, and {pinned} that must end on it", "red")
     return ExitCode.DONE
 
 

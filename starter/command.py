@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from itertools import pairwise, takewhile
 
 from cyclopts import App
-from cyclopts.exceptions import CycloptsError, MissingArgumentError
+from cyclopts.exceptions import CycloptsError, MissingArgumentError, UnknownCommandError
+from pydantic import ValidationError
 
 from domain.errors import Category, RatchetError, Refused
+from domain.validation import describe_validation_errors
 from starter import terminal
 from starter.errors import ExitCode, PrintedError, to_printed_error
 from starter.firstlines import FAMILY_OF_COMMAND
@@ -19,6 +21,7 @@ from starter.session import COMMAND_NAME
 
 DEBUG_FLAG = "--debug"
 PROFILE_FLAG = "--profile"
+FIRST_COMMANDS = ("up", "demo")  # of several commands with an option, what a newcomer means
 
 
 async def run_command(argv: Sequence[str]) -> int:
@@ -96,7 +99,24 @@ def _usage_error(error: CycloptsError) -> PrintedError:
     why = " ".join(str(error).split())
     if isinstance(error, MissingArgumentError) and error.argument and not error.tokens_so_far:
         why = f"{error.argument.name} {'is missing' if error.argument.required else 'needs a value'}"
+    elif isinstance(error.__cause__, ValidationError):
+        why = describe_validation_errors(error.__cause__).replace("Input should be", "must be")
+    elif isinstance(error, UnknownCommandError) and (option := (error.unused_tokens or [""])[0]).startswith("-"):
+        why = f"{option} stands before a command"
+        help_words = _suggest_command_with_option(option) or help_words
     return PrintedError("bad usage: nothing was changed", why, help_words, ExitCode.USAGE, "usage")
+
+
+def _suggest_command_with_option(option: str) -> str:
+    """Returns a command that takes this option, which was given without one; empty if there is none."""
+    app = _build_app_for(())
+    commands = [app[name] for name in app.resolved_commands() if not name.startswith("-")]
+    for command in sorted(commands, key=lambda command: command.name[0] not in FIRST_COMMANDS):
+        if command.default_command and any(
+            option in argument.names for argument in command.assemble_argument_collection()
+        ):
+            return f"did you mean: starter {command.name[0]} {option} …"
+    return ""
 
 
 def _print_error(found: PrintedError, debug: bool) -> int:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import Parameter
 
-from client.errors import NoWorker
+from client.errors import NotPromoted, NoWorker
 from domain import wire
 from domain.connections import Connections
-from domain.errors import RatchetError
+from domain.errors import RatchetError, format_count
 from domain.model import ReadQuery, StoreView
 from domain.nodecalls import node_of_queue
 from domain.requests import AccessQuery, AccessView
@@ -42,6 +42,8 @@ Security = Annotated[
 
 async def doctor(*, security: Security = False, output: OutputOption = "table") -> ExitCode:
     """Check the settings and files, the server and its configuration, the workers, the store, and real clouds.
+
+    Exits with 0 if all is well, with 5 if something is wrong: each finding has a hint.
 
     Example: starter doctor
     """
@@ -204,6 +206,8 @@ async def _are_polled(client: ActionClient, names: list[str]) -> list[bool]:
             await client.check_polled(name)  # wait a little: Temporal lists a new worker only after a while
         except NoWorker:
             return False
+        except NotPromoted:
+            return True  # the check of builds names it
         return True
 
     return await asyncio.gather(*map(one, names))
@@ -232,7 +236,7 @@ async def _check_deserted_builds(client: ActionClient, deployment: str) -> list[
     return [
         DoctorCheck(
             "builds",
-            f"{deployment}: {each.pinned} open actions are pinned to build {each.build}, which has no worker",
+            f"{deployment}: build {each.build} has no worker, but {format_count(each.pinned, 'open action')} pinned",
             f"RATCHET_DEPLOYMENT={deployment} RATCHET_BUILD={each.build} starter worker",
         )
         for each in await list_builds(client.client, deployment)

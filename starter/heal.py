@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from domain import wire
+from domain.errors import format_count
 from domain.healing import ANY_ACTION, HealEntry, HealFinding, HealReport, HealReports, HealReportsQuery, SweepOptions
 from domain.paths import short_path
 from starter import terminal
@@ -67,7 +68,8 @@ def _describe_retention(report: HealReport) -> str:
     pruned = report.pruned
     if not pruned or not (pruned.actions or pruned.lines or pruned.problem):
         return ""
-    told = f"; exported and removed {pruned.actions} old actions and {pruned.lines} lines of history"
+    lines = format_count(pruned.lines, "line")
+    told = f"; exported and removed {format_count(pruned.actions, 'old action')} and {lines} of history"
     return f"{told}; {pruned.problem}" if pruned.problem else told
 
 

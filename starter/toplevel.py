@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 OBJECTS, LOOKING, STEERING, RUNNING = GROUPS = tuple(
     Group(name, sort_key=index) for index, name in enumerate(("Objects", "Looking", "Steering", "Running"))
 )
+# Of starter/errors.py, which would load the models.
+EXIT_CODES = (
+    "0 done, 1 failed, 2 usage, 3 refused, 4 forbidden, 5 unreachable, 6 not found, 7 partly, 124 still waiting, "
+    "130 interrupted"
+)
 _TOP_LEVEL_WORDS: tuple[list[str], ...] = ([], ["--help"], ["-h"], ["--version"])
 
 
@@ -26,7 +31,8 @@ def create_top_app() -> App:
         name="starter",
         help="Durable lifecycle actions on infrastructure.\n\nBegin with: starter demo, or: starter up.",
         help_epilogue="--profile NAME before any command uses that profile of Temporal's temporal.toml.\n\n"
-        "--debug with any command shows the traceback of an error.",
+        "--debug with any command shows the traceback of an error.\n\n"
+        f"Exit codes: {EXIT_CODES}; see docs/reference.md.",
         version=_program_version,
         default_parameter=Parameter(show_default=lambda value: str(value) if value else None),  # not "" and False
         result_action="return_value",

@@ -38,6 +38,9 @@ async def verify(
     broken = {finding.invariant for finding in report.findings}
     for name, promise in INVARIANT_TEXTS.items():
         terminal.print_remark(f"{name:4} {promise:50} {'BROKEN' if name in broken else 'kept'}")
+    terminal.print_remark(
+        "tests alone can check I6, I8, I9 and I10 (calls, effects, replay, secrets): docs/reliability.md"
+    )
     terminal.print_remark("looked at " + ", ".join(f"{number} {what}" for what, number in report.looked_at.items()))
     cells = [(finding.invariant, finding.path, finding.what) for finding in report.findings]
     headings, paths = ("PROMISE", "PATH", "WHAT"), [finding.path for finding in report.findings]

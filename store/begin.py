@@ -270,9 +270,9 @@ def _count_members(connection: sa.Connection, parent: str, kind: str) -> dict[st
 def _not_allowed_refusal(table: StateTable, request: Request, status: str, reason: str) -> Refused:
     if status == NONE:
         return Refused(Category.NOT_FOUND, f"{reason}: {request.path}", f"see what there is: starter list {table.kind}")
-    return Refused(
-        Category.NOT_ALLOWED, reason, f"{request.path} is {status}; {_describe_allowed_actions(table, [status])}"
-    )
+    allowed = _describe_allowed_actions(table, [status])
+    hint = f"{_describe_taken_name(table, request)}{request.path} is {status}; {allowed}"
+    return Refused(Category.NOT_ALLOWED, reason, hint)
 
 
 def _group_not_allowed_refusal(
@@ -291,9 +291,13 @@ def _group_not_allowed_refusal(
         or any(members.judge_member(word, action).ruling is Ruling.GO for word in counts)
     ]
     told = reason.removesuffix(status) + shown if reason.endswith(f"under {status}") else reason
-    return Refused(
-        Category.NOT_ALLOWED, told, f"{request.path} is {shown}; allowed now: {', '.join(allowed) or 'nothing'}"
-    )
+    now = f"{request.path} is {shown}; allowed now: {', '.join(allowed) or 'nothing'}"
+    return Refused(Category.NOT_ALLOWED, told, _describe_taken_name(kind.table, request) + now)
+
+
+def _describe_taken_name(table: StateTable, request: Request) -> str:
+    """Returns the beginning of the hint for a creation whose name is taken."""
+    return "take another name, or act on this one: " if table.is_creation(request.action) else ""
 
 
 def _describe_allowed_actions(table: StateTable, statuses: Iterable[str]) -> str:

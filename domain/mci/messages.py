@@ -83,7 +83,10 @@ class PlaceResult(FrozenModel):
 def refusal_of_missing_offers(answers: Sequence[PlaceResult]) -> Refusal | None:
     """Returns a refusal if a cloud says clearly that it does not offer something."""
     if problems := [problem for answer in answers for problem in answer.problems if answer.clear]:
-        message, hint = join_first_texts(problems, PROBLEMS_SHOWN), "correct the spec and ask again"
+        message, hint = (
+            join_first_texts(problems, PROBLEMS_SHOWN),
+            "write what it has into the spec and send it again; regions: starter connections",
+        )
         return Refusal(category=Category.INVALID, message=message, hint=hint)
     return None
 

@@ -9,7 +9,7 @@ from ipaddress import ip_network
 
 import sqlalchemy as sa
 
-from domain.errors import Rejected
+from domain.errors import Rejected, format_count
 from domain.machines.ports import ABSENT, STATE_AFTER_VERB, HypervisorFacts, HypervisorOrder
 from domain.machines.specs import MACHINE_MEMORY, NODE_MEMORY
 from providers.machines.tables import orders, things
@@ -167,7 +167,7 @@ def _decommission_node(
     connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
 ) -> HypervisorObject:
     if there := read_machines_on(connection, order.path.partition(":")[2]):
-        raise Rejected(f"{order.path} is home to {len(there)} machines, such as {there[0].path}")
+        raise Rejected(f"{order.path} is home to {format_count(len(there), 'machine')}, such as {there[0].path}")
     return new
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 # fmt: off
 REGIONS: dict[str, tuple[str, ...]] = {
@@ -28,10 +29,16 @@ def list_missing_offers(csp: str, region: str, specs: Sequence[str], images: Seq
     """Returns a message for each region, spec or image that is not offered, with what is."""
     known_regions = REGIONS.get(csp, (region,))  # a cloud of the connections file has the region that it names
     if region not in known_regions and not _NUMBERED_REGION.fullmatch(region):
-        return [f"{csp} has no region {region!r}; it has {', '.join(known_regions)} and r0, r1, ..."]
+        there = f"{', '.join(known_regions)} and r0, r1, ...{_meant(region, known_regions)}"
+        return [f"{csp} has no region {region!r}; it has {there}"]
     asked = [("spec", name, SPECS) for name in specs] + [("image", name, IMAGES) for name in images]
     return [
-        f"{csp}/{region} has no {word} {name[:80]!r}; it has {', '.join(known)}"
+        f"{csp}/{region} has no {word} {name[:80]!r}; it has {', '.join(known)}{_meant(name, known)}"
         for word, name, known in asked
         if name not in known
     ]
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    meant = get_close_matches(name, known, 1)
+    return f" (did you mean {meant[0]}?)" if meant else ""

@@ -101,7 +101,7 @@ async def diff(
             if first:
                 raise Refused(Category.INVALID, "a deploy and a file cannot be compared", "give one of the two")
             at = node_path(system_path(system), path)
-            before = definitions.NamedDefinition(at, "now", await views.read_current_definition(client, at))
+            before = definitions.NamedDefinition(at, definitions.NOW, await views.read_current_definition(client, at))
             after = definitions.NamedDefinition(at, file, read_spec_file(file) or {})
         else:
             before, after = await definitions.find_definitions_to_compare(client, system_path(system), first, second)

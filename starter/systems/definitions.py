@@ -19,6 +19,8 @@ from starter.systems import views
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
+NOW = "now"  # the label of what is there now
+
 
 @dataclass(frozen=True)
 class NamedDefinition:
@@ -55,7 +57,7 @@ async def find_definitions_to_compare(
     if not first:
         return NamedDefinition(path, f"before {name}", await _read_former_definition(client, record) or {}), own
     if not second:
-        return own, NamedDefinition(path, "now", await views.read_current_definition(client, path))
+        return own, NamedDefinition(path, NOW, await views.read_current_definition(client, path))
     other = await _find_deploy(client, system, second)
     if _target_of_deploy(other) != path:
         raise Refused(
@@ -67,8 +69,10 @@ async def find_definitions_to_compare(
 
 
 def print_diff(before: NamedDefinition, after: NamedDefinition, output: Output) -> ExitCode:
-    """Prints the differences of two definitions, line by line."""
-    old, new = _as_sorted_lines(before.definition), _as_sorted_lines(after.definition)
+    """Prints the differences of two definitions, line by line, with the parts in the order of the definition."""
+    # What is there now was read part by part, by name: the other one has the order in which it was written.
+    written = (before if after.label == NOW else after).definition
+    old, new = (_as_sorted_lines(_order_parts(each.definition, written)) for each in (before, after))
     lines = list(difflib.unified_diff(old, new, before.label, after.label, lineterm=""))
     if output == "table":
         for line in lines:
@@ -106,6 +110,25 @@ async def _read_former_definition(client: ActionClient, record: ObjectView) -> d
 
 def _target_of_deploy(record: ObjectView) -> str:
     return record.path.partition("::")[0]
+
+
+def _order_parts(definition: dict[str, Any], written: dict[str, Any]) -> dict[str, Any]:
+    """Returns a definition with its parts and jobs in the order of another one; those that it lacks come last."""
+    ordered = dict(definition)
+    for key in ("parts", "jobs"):
+        like, parts = _name_parts(written.get(key)), _name_parts(definition.get(key))
+        if parts:
+            names = sorted(parts, key=lambda name: list(like).index(name) if name in like else len(like))
+            ordered[key] = [_order_parts(parts[name], like.get(name, {})) for name in names]
+    return ordered
+
+
+def _name_parts(parts: Any) -> dict[str, dict[str, Any]]:
+    """Returns parts by name; none if the file has something else there, which a deploy would refuse."""
+    if not isinstance(parts, list) or not all(isinstance(part, dict) and "name" in part for part in parts):
+        return {}
+    named = {str(part["name"]): part for part in parts}
+    return named if len(named) == len(parts) else {}
 
 
 def _as_sorted_lines(definition: dict[str, Any]) -> list[str]:

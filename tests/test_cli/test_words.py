@@ -16,6 +16,7 @@ from starter import actions, families, reads
 from starter.app import build_cli_app
 from starter.command import run_command
 from starter.errors import ExitCode
+from starter.toplevel import EXIT_CODES
 from store.begin import _describe_allowed_actions
 from tests.cases import every_case
 
@@ -120,3 +121,8 @@ async def test_a_cancel_without_a_worker_says_what_to_do(
     assert "no worker polls the queue 'actions'" in told
     assert "starter worker" in told
     assert "temporal workflow cancel --workflow-id PATH" in told
+
+
+def test_the_help_lists_every_exit_code() -> None:
+    codes = [f"{code.value} {code.name.lower().replace('_', ' ')}" for code in ExitCode]
+    assert ", ".join(codes) == EXIT_CODES

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -13,11 +15,15 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import yaml
 
+from client.actions import ActionClient
 from client.documents import UnreadableDocument, read_document
 from domain.errors import Refused
+from domain.model import Request
 from providers.aws.connection import CredentialsSource
 from providers.aws.credentials import check_prerequisites
+from tests.patience import PATIENCE
 from tests.test_platform.site import ROOT
 from workers import embedded
 from workers.crm import platform_file
@@ -153,3 +159,26 @@ def test_uv_itself_comes_with_hashes() -> None:
     assert sum("--hash=sha256:" in line for line in lines) > 10
     assert "--require-hashes" in (ROOT / "run.py").read_text()
     assert "--require-hashes" in (ROOT / "Dockerfile").read_text()
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="the page's second example is a curl")
+async def test_the_signals_of_the_docs_work_as_typed(tmp_path: Path) -> None:
+    page = (ROOT / "docs/temporal.md").read_text().partition("\n## Signals\n")[2].partition("\n## ")[0]
+    examples = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    assert [example.split()[0] for example in examples] == ["temporal", "HTTP=$(sed"]
+    spec = yaml.safe_load((ROOT / "examples/mci-hold.yaml").read_text())
+    path = "ns:default:mci:launch"
+    async with run_stack(WorkerSettings(home=tmp_path / ".ratchet", simulated_latency=0)) as running:
+        asking = ActionClient(running.client)
+        temporal = Path(embedded.find_temporal_binary()).parent
+        environ = {"PATH": f"{temporal}:{os.environ['PATH']}", "TEMPORAL_ADDRESS": running.address}
+        for example in examples:
+            ticket = await asking.request_action(Request(path=path, action="create", spec=spec))
+            async with asyncio.timeout(PATIENCE):
+                while (await asking.read_object(path)).status != "Prepared":
+                    await asyncio.sleep(0.05)
+            typed = await asyncio.create_subprocess_shell(f"set -e\n{example}", cwd=tmp_path, env=environ)
+            assert await typed.wait() == 0
+            assert (await asking.wait_for_outcome(path, ticket.run)).status.startswith("Running")
+            deleted = await asking.request_action(Request(path=path, action="delete"))
+            await asking.wait_for_outcome(path, deleted.run)

@@ -81,6 +81,19 @@ async def test_definitions_are_compared(cli: Cli, shop: Shop, tmp_path: Path) ->
     assert (other.code, "d1 is a deploy of /, d3 of /api" in other.err) == (2, True)
 
 
+async def test_a_comparison_has_the_parts_in_the_order_of_the_definition(cli: Cli, shop: Shop, tmp_path: Path) -> None:
+    name, parts = name_of(shop), [{"name": "web", **ONE}, {"name": "api", **ONE}, {"name": "cache", **ONE}]
+    await shop.deploy("/", system(*parts))
+    assert "the same in both" in (await cli(f"system diff {name} d1")).err
+    changed = [{**part, **TWO} for part in parts]
+    lines = (await cli(f"system diff {name} -f", written(tmp_path, {"parts": changed}))).out.splitlines()
+    named = [line.strip().removeprefix("name: ") for line in lines if line.strip().startswith("name: ")]
+    assert named == ["web", "api", "cache"]
+    assert not [line for line in lines if line[1:].strip().startswith("name:") and line[0] in "+-"]
+    odd = await cli(f"system diff {name} -f", written(tmp_path, {"parts": {"web": 1}}))
+    assert odd.code == 0, odd.err
+
+
 async def test_deploys_of_a_deleted_system_are_not_those_of_its_successor(cli: Cli, shop: Shop) -> None:
     await shop.deploy("/", system({"name": "api", **ONE}))
     await shop.do("/", "delete")

@@ -89,7 +89,7 @@ async def test_a_deploy_whose_removals_were_written_before_its_deadline_passed_i
 
     monkeypatch.setattr(inventory, "apply_step", write_and_hang)
     outcome = await shop.deploy("/a", system({"name": "b", **TWO}), deadline=4, rollback=True)
-    assert (outcome.result, outcome.message) == (ActionResult.SUCCEEDED, "d2: 1 services rolled out")
+    assert (outcome.result, outcome.message) == (ActionResult.SUCCEEDED, "d2: 1 service rolled out")
     assert await shop.states() == {"/": "stable", "/a": "stable", "/a/b": "stable"}
 
 

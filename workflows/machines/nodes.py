@@ -11,7 +11,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.machines import MachineActivities
     from domain import machines
-    from domain.errors import format_one_line
+    from domain.errors import format_count, format_one_line
     from domain.machines.messages import HypervisorTask, MachineGrantDetails, MachinesOnNode
     from domain.model import Grant, ReadQuery, Request, WorkReport
     from workflows.action import ActionWorkflow, WorkFailed, action_workflow
@@ -45,7 +45,7 @@ class WorkOnNode(ActionWorkflow):
         await _order_node(grant, "maintain")
         mode = MachineGrantDetails.model_validate(grant.details).mode
         stopped = await self._evacuate_node(grant, move=mode != "stop", stop=mode != "move")
-        note = f"{len(stopped)} machines were stopped; they start again on enable" if stopped else ""
+        note = f"stopped, to be started again on enable: {format_count(len(stopped), 'machine')}" if stopped else ""
         return WorkReport(message=note, info={"stopped": stopped})
 
     async def _enable_node(self, grant: Grant) -> WorkReport:
@@ -72,7 +72,7 @@ class WorkOnNode(ActionWorkflow):
             todo = [path for path, runs in residents.items() if runs or halted]
             if not todo:
                 return stopped
-            self.update_progress(step=f"{len(todo)} machines to clear", targets=0)
+            self.update_progress(step=f"{format_count(len(todo), 'machine')} to clear", targets=0)
             left = (
                 await self._act_on_machines(todo, lambda path: _act_on_machine(grant, path, "migrate"))
                 if move

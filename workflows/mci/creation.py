@@ -13,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.mci.records import MciRecordActivities
     from activities.refusals import refusal_as_error
     from domain import wire
-    from domain.errors import Category, format_one_line
+    from domain.errors import Category, format_count, format_one_line
     from domain.limits import SIGNALS_PER_TASK
     from domain.mci import MciPhase, MciSpec, VmStatus
     from domain.mci.messages import (
@@ -135,7 +135,9 @@ class CreateMci(VmsAction):
         doomed, enrolled = await self.add_vms(grant, "delete" if rollback else "refine")
         if not enrolled.lost:
             return WorkReport()
-        self.update_progress(step=f"{spec.policyOnPartialFailure}: removes {doomed.targets} VMs", done=0, failed=0)
+        self.update_progress(
+            step=f"{spec.policyOnPartialFailure}: removes {format_count(doomed.targets, 'VM')}", done=0, failed=0
+        )
         await self.operate_vms(doomed)
         why = f"{enrolled.lost} of {grant.targets} VMs could not be made"
         if not rollback:

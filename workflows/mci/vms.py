@@ -12,6 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.mci.records import MciRecordActivities
     from activities.mci.vms import VmActivities
     from domain import wire
+    from domain.errors import format_count
     from domain.limits import FAILURES_SHOWN
     from domain.mci import ScaleSpec, VmStatus
     from domain.mci.messages import PROBLEMS_SHOWN, SCALE_GROUP, AddedVms, AddVms, MciGrantDetails, PlaceRequirements
@@ -107,7 +108,7 @@ class RemoveVms(VmsAction):
 
     async def _forget_vms(self, grant: Grant) -> WorkReport:
         await self.run_per_chunk(grant, VmActivities.forget_vms, SETTLE_TIMEOUT)
-        left = f"removed without asking the clouds: {grant.targets} VMs may be left there"
+        left = f"removed without asking the clouds: {format_count(grant.targets, 'VM')} may be left there"
         if alone := MciGrantDetails.model_validate(grant.details).alone:
             left += f", and what VMs share in {', '.join(alone[:PROBLEMS_SHOWN])}"
         return WorkReport(message=left)

@@ -13,6 +13,7 @@ from temporalio.exceptions import ActivityError, FailureError, TimeoutError, is_
 with workflow.unsafe.imports_passed_through():
     from activities.systems.backend import BackendActivities, SystemRecordActivities
     from activities.systems.examination import SystemExaminer
+    from domain.errors import format_count
     from domain.model import Grant, Move, Refusal, Request, StepResult, WorkReport
     from domain.paths import kind_of
     from domain.statetable import NONE
@@ -98,7 +99,7 @@ class DeployPart(_SystemAction):
         self.update_progress(phase=DeployStage.IN_PROGRESS, step=f"{name} waits for its services to be stable")
         rolled = await self._roll_out(work, spec.deadline)
         if rolled.ok:
-            note = f"{name}: {rolled.services} services rolled out"
+            note = f"{name}: {format_count(rolled.services, 'service')} rolled out"
             return WorkReport(message=note, moves=_make_stage_moves(grant, DeployStage.SUCCEEDED))
         self._why = rolled.reason
         raise WorkFailed(f"{name}: {rolled.reason}")
@@ -173,7 +174,8 @@ class _RemovalAction(_SystemAction):
             self._why = f"not gone within {spec.deadline:g} s"
             raise WorkFailed(self._why) from error
         return WorkReport(
-            message=f"{rolled.services} services removed", moves=_make_stage_moves(grant, DeployStage.SUCCEEDED)
+            message=f"{format_count(rolled.services, 'service')} removed",
+            moves=_make_stage_moves(grant, DeployStage.SUCCEEDED),
         )
 
     async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
