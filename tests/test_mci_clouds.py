@@ -159,4 +159,5 @@ async def test_a_name_that_is_taken_is_refused_with_the_status_that_readers_see(
     refusal = (await rehearsed(user, user.groups())).refusal
     assert refusal
     assert refusal.message == "MCI exists already, under Terminated:2 (R:0/2)"
-    assert refusal.hint == f"{user.mci()} is Terminated:2 (R:0/2); allowed now: scale-out, scale-in, delete"
+    now = f"{user.mci()} is Terminated:2 (R:0/2); allowed now: scale-out, scale-in, delete"
+    assert refusal.hint == f"take another name, or act on this one: {now}"
