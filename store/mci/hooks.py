@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from domain.connections import check_places_served
-from domain.errors import Category, Refused, format_count
+from domain.errors import Category, Refused
 from domain.mci import MciSpec, ScaleSpec, VmStatus
 from domain.mci.messages import AddVms, MciGrantDetails
 from domain.mci.specs import check_vm_name_length
@@ -116,7 +116,7 @@ def _admit_scale_in(
     MciSpec.model_validate(object_row.spec).find_group(spec.subGroup)
     there = len(lock_vms_of_group(connection, path, spec.subGroup))
     if there < spec.count:
-        message = f"subgroup {spec.subGroup} has {format_count(there, 'VM')}: {spec.count} cannot be removed"
+        message = f"subgroup {spec.subGroup} has {there} VMs: {spec.count} cannot be removed"
         raise Refused(Category.NOT_ALLOWED, message, f"see them with: starter mci status {path}")
     return GrantExtras()
 
