@@ -101,6 +101,8 @@ def _usage_error(error: CycloptsError) -> PrintedError:
         why = f"{error.argument.name} {'is missing' if error.argument.required else 'needs a value'}"
     elif isinstance(error.__cause__, ValidationError):
         why = describe_validation_errors(error.__cause__).replace("Input should be", "must be")
+        if words := [repr(each["input"]) for each in error.__cause__.errors() if each["type"] == "enum"]:
+            why += f", not {', '.join(words)}"  # a word of a list is no secret
     elif isinstance(error, UnknownCommandError) and (option := (error.unused_tokens or [""])[0]).startswith("-"):
         why = f"{option} stands before a command"
         help_words = _suggest_command_with_option(option) or help_words
