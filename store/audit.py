@@ -168,6 +168,7 @@ class _SnapshotReader:
     def __init__(self, connection: sa.Connection, prefix: str) -> None:
         self.connection, self._prefix = connection, prefix
         self._worked, self._owed = time.thread_time(), 0.0  # seconds: of work so far, and of sleep that is due for it
+        self._looked = time.perf_counter()
 
     def read_rows(self, query: sa.Select[Any], *key: str) -> Iterator[AuditRow]:
         """Yields the rows at or below the prefix, in the order of a key that begins with the path."""
@@ -189,6 +190,8 @@ class _SnapshotReader:
         Only this thread's own work counts, and a sleep for as long as it took: on a busy machine both take longer, and
         the whole would take many times as long.
         """
+        if time.perf_counter() - self._looked < WORK_SLICE_SECONDS:
+            return  # it cannot have worked for longer; asking for that is a system call
         worked = time.thread_time()
         self._owed += REST_PER_WORK * (worked - self._worked)
         self._worked = worked
@@ -196,6 +199,7 @@ class _SnapshotReader:
             asleep = time.perf_counter()
             time.sleep(min(self._owed, LONGEST_PAUSE))
             self._owed = max(self._owed - (time.perf_counter() - asleep), -LONGEST_PAUSE)
+        self._looked = time.perf_counter()
 
     def _read_page(self, query: sa.Select[Any], after: dict[str, Any]) -> Sequence[AuditRow]:
         self.yield_to_other_threads()
