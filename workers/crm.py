@@ -59,32 +59,32 @@ def token_of_cloudlet(settings: WorkerSettings, cloudlet: str) -> CrmToken:
     return CrmToken(platform_file(settings.home, cloudlet).with_suffix(".token"))
 
 
-async def serve_crm(settings: WorkerSettings, orders: CrmOptions) -> int:
+async def serve_crm(settings: WorkerSettings, options: CrmOptions) -> int:
     """Runs a CRM until it is told to stop. Returns the exit code: 0, or 1 if the cloudlet cannot be served."""
-    if orders.backend == SIMULATED and settings.simulated == "off":
+    if options.backend == SIMULATED and settings.simulated == "off":
         raise refuse_simulated("the platform of this reference CRM")  # before it leaves a file
     secure_data_folder(settings.home)
     logs.configure_logging(settings.log_level, settings.log_format)
-    log = structlog.get_logger("crm").bind(cloudlet=orders.cloudlet, version=orders.version)
-    token = token_of_cloudlet(settings, orders.cloudlet)
+    log = structlog.get_logger("crm").bind(cloudlet=options.cloudlet, version=options.version)
+    token = token_of_cloudlet(settings, options.cloudlet)
     if token.exists():
         token.public_key()  # fails at once if the token is unusable
-    platform = CloudletPlatform(platform_file(settings.home, orders.cloudlet))
-    if orders.faults is not None:
-        platform.set_faults(orders.faults)
-    handover = CrmHandover(platform, orders.version, _crm_command(orders), orders.takeover)
+    platform = CloudletPlatform(platform_file(settings.home, options.cloudlet))
+    if options.faults is not None:
+        platform.set_faults(options.faults)
+    handover = CrmHandover(platform, options.version, _crm_command(options), options.takeover)
     handover.register_process()
-    if orders.takeover and platform.take_matching_fault(
-        "start", orders.cloudlet, orders.version, (CrmFaultKind.CRASH_BEFORE,)
+    if options.takeover and platform.take_matching_fault(
+        "start", options.cloudlet, options.version, (CrmFaultKind.CRASH_BEFORE,)
     ):
         log.error("ending at once, as the fault script says")
         return 1
     try:
-        async with run_apps(settings, orders.cloudlet, orders.backend, platform) as apps:
-            agent = await _make_agent(settings, orders, platform, handover, token, apps)
+        async with run_apps(settings, options.cloudlet, options.backend, platform) as apps:
+            agent = await _make_agent(settings, options, platform, handover, token, apps)
             for word in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(word, agent.request_stop)
-            log.info("starting", platform=str(platform.file), backend=orders.backend)
+            log.info("starting", platform=str(platform.file), backend=options.backend)
             await agent.serve_until_stopped()
             log.info("stopped")
             return 0
@@ -97,15 +97,15 @@ async def serve_crm(settings: WorkerSettings, orders: CrmOptions) -> int:
 
 async def _make_agent(
     settings: WorkerSettings,
-    orders: CrmOptions,
+    options: CrmOptions,
     platform: CloudletPlatform,
     handover: CrmHandover,
     token: CrmToken,
     apps: SiteApps | None,
 ) -> ReferenceCrm:
-    latency = 0.0 if apps else orders.latency
-    about = (orders.cloudlet, orders.version, platform, handover, token, latency)
-    if not orders.gateway:
+    latency = 0.0 if apps else options.latency
+    about = (options.cloudlet, options.version, platform, handover, token, latency)
+    if not options.gateway:
         return ReferenceCrm(
             await connect_temporal(settings.home, temporal_plugin(payloads=data_converter(settings))), *about, apps=apps
         )
@@ -114,7 +114,7 @@ async def _make_agent(
             "starter crm token --cloudlet ORG/NAME, and give its key to the cloudlet: starter cloudlet rekey ORG/NAME"
         )
         raise Refused(Category.INVALID, "a CRM over HTTP needs a token: it is how the gateway knows it", hint)
-    return GatewayCrm(None, *about, GatewayControllerClient(orders.gateway, orders.cloudlet, token), apps)
+    return GatewayCrm(None, *about, GatewayControllerClient(options.gateway, options.cloudlet, token), apps)
 
 
 async def stop_crm_processes(home: Path, cloudlet: str) -> list[int]:
@@ -130,11 +130,11 @@ async def stop_crm_processes(home: Path, cloudlet: str) -> list[int]:
     return found
 
 
-def _crm_command(orders: CrmOptions) -> list[str]:
+def _crm_command(options: CrmOptions) -> list[str]:
     """Returns the command line of this program, to which a version is added for an upgrade."""
-    words = [sys.executable, "-m", "workers.crm", "--cloudlet", orders.cloudlet]
-    gateway = ["--gateway", orders.gateway] if orders.gateway else []
-    return [*words, "--latency", str(orders.latency), "--backend", orders.backend, *gateway]
+    words = [sys.executable, "-m", "workers.crm", "--cloudlet", options.cloudlet]
+    gateway = ["--gateway", options.gateway] if options.gateway else []
+    return [*words, "--latency", str(options.latency), "--backend", options.backend, *gateway]
 
 
 def fail_next_request(home: Path, cloudlet: str, verb: str, message: str) -> None:

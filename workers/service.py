@@ -23,7 +23,7 @@ from activities.accessguard import AccessGuard, RefusalRecorder
 from activities.builds import BuildActivities
 from activities.cancelling import CancelActivities
 from activities.companions import CompanionReconciler
-from activities.connections import ConnectionActivities
+from activities.connectionchecks import ConnectionActivities
 from activities.eviction import EvictionActivities
 from activities.faultscript import FaultActivities
 from activities.fence import Fence, make_acknowledged_heartbeat

@@ -61,21 +61,21 @@ class TumblebugCall:
     prices: Mapping[str, float]
 
     @property
-    def namespace(self) -> str:
+    def namespace_path(self) -> str:
         name = self.names["ns"]
         self.call.check_tenant(f"ns:{name}")
         return f"ns:{name}"
 
     @property
-    def mci(self) -> str:
-        return f"{self.namespace}:mci:{self.names['mci']}"
+    def mci_path(self) -> str:
+        return f"{self.namespace_path}:mci:{self.names['mci']}"
 
     @property
-    def vm(self) -> str:
-        return f"{self.mci}:vm:{self.names['vm']}"
+    def vm_path(self) -> str:
+        return f"{self.mci_path}:vm:{self.names['vm']}"
 
     async def read_mci(self, path: str = "") -> tuple[ObjectView, list[ObjectView]]:
-        path = path or self.mci
+        path = path or self.mci_path
         view = await self.call.read_object(path)
         return view, [vm async for vm in self.call.list_objects("vm", path)]
 
@@ -163,7 +163,7 @@ async def _list_namespaces(visit: TumblebugCall) -> Any:
 
 
 async def _get_namespace(visit: TumblebugCall) -> Any:
-    return shapes.namespace_json(visit.namespace.split(":")[1])
+    return shapes.namespace_json(visit.namespace_path.split(":")[1])
 
 
 async def _create_namespace(visit: TumblebugCall) -> Any:
@@ -173,8 +173,10 @@ async def _create_namespace(visit: TumblebugCall) -> Any:
 
 
 async def _delete_namespace(visit: TumblebugCall) -> Any:
-    async for view in visit.call.list_objects("mci", visit.namespace):
-        raise Refused(Category.NOT_ALLOWED, f"{visit.namespace} has MCIs: {name_of(view.path)}", "delete them first")
+    async for view in visit.call.list_objects("mci", visit.namespace_path):
+        raise Refused(
+            Category.NOT_ALLOWED, f"{visit.namespace_path} has MCIs: {name_of(view.path)}", "delete them first"
+        )
     return {"message": f"The namespace {visit.names['ns']} has been deleted"}
 
 
@@ -190,7 +192,7 @@ async def _get_connection(visit: TumblebugCall) -> Any:
 
 
 async def _create_mci(visit: TumblebugCall) -> Any:
-    path = f"{visit.namespace}:mci:{check_tumblebug_name(visit.body.get('name'))}"
+    path = f"{visit.namespace_path}:mci:{check_tumblebug_name(visit.body.get('name'))}"
     spec = translate_mci_spec(visit.body, visit.query.get("option", ""))
     if visit.headers.get("x-request-id"):
         outcome = await visit.perform_action(path, "create", spec)
@@ -201,7 +203,7 @@ async def _create_mci(visit: TumblebugCall) -> Any:
 
 
 async def _review_mci(visit: TumblebugCall) -> Any:
-    path = f"{visit.namespace}:mci:{check_tumblebug_name(visit.body.get('name'))}"
+    path = f"{visit.namespace_path}:mci:{check_tumblebug_name(visit.body.get('name'))}"
     spec = translate_mci_spec(visit.body, visit.query.get("option", ""))
     return await review_creation(visit.call, visit.call.build_request(path, "create", spec), visit.prices)
 
@@ -214,7 +216,7 @@ async def _refuse_static_mci(_visit: TumblebugCall) -> Any:
 
 async def _list_mcis(visit: TumblebugCall) -> Any:
     option = visit.query.get("option", "")
-    views = [view async for view in visit.call.list_objects("mci", visit.namespace)]
+    views = [view async for view in visit.call.list_objects("mci", visit.namespace_path)]
     if option == "id":
         return {"output": [name_of(view.path) for view in views]}
     found = [(view, [] if option == "simple" else (await visit.read_mci(view.path))[1]) for view in views]
@@ -264,7 +266,7 @@ async def _delete_mci(visit: TumblebugCall) -> Any:
 
 
 async def _get_vm(visit: TumblebugCall) -> Any:
-    vm = await visit.call.read_object(visit.vm)
+    vm = await visit.call.read_object(visit.vm_path)
     match visit.query.get("option", ""):
         case "status":
             return shapes.vm_status_json(vm)
@@ -291,7 +293,7 @@ async def _scale_out(visit: TumblebugCall) -> Any:
     _, before = await visit.read_mci()
     count = parse_whole_number(visit.body.get("numVMsToAdd"), "numVMsToAdd")
     _check_outcome(
-        await visit.perform_action(visit.mci, "scale-out", {"subGroup": visit.names["group"], "count": count})
+        await visit.perform_action(visit.mci_path, "scale-out", {"subGroup": visit.names["group"], "count": count})
     )
     view, vms = await visit.read_mci()
     old = {vm.path for vm in before}
@@ -328,8 +330,8 @@ ROUTES: dict[tuple[str, str], Handler] = {
     ("GET",    "ns/{ns}/mci"):                        _list_mcis,
     ("GET",    "ns/{ns}/mci/{mci}"):                  _get_mci,
     ("DELETE", "ns/{ns}/mci/{mci}"):                  _delete_mci,
-    ("GET",    "ns/{ns}/control/mci/{mci}"):          lambda visit: _control_object(visit, visit.mci, _ACTIONS),
-    ("GET",    "ns/{ns}/control/mci/{mci}/vm/{vm}"):  lambda visit: _control_object(visit, visit.vm, _ACTIONS[:4]),
+    ("GET",    "ns/{ns}/control/mci/{mci}"):          lambda visit: _control_object(visit, visit.mci_path, _ACTIONS),
+    ("GET",    "ns/{ns}/control/mci/{mci}/vm/{vm}"):  lambda visit: _control_object(visit, visit.vm_path, _ACTIONS[:4]),
     ("GET",    "ns/{ns}/mci/{mci}/vm/{vm}"):          _get_vm,
     ("GET",    "ns/{ns}/mci/{mci}/subgroup"):         _list_subgroups,
     ("GET",    "ns/{ns}/mci/{mci}/subgroup/{group}"): _get_subgroup,

@@ -192,42 +192,42 @@ class BackendLedger:
     async def read_service_facts(self, prefix: str = "") -> list[ServiceFacts]:
         """Returns the last observations of the services at and below a path, ordered by path."""
 
-        def read(connection: sa.Connection) -> list[ServiceFacts]:
+        def select_facts(connection: sa.Connection) -> list[ServiceFacts]:
             where = {"here": self.backend} | (_range_below(prefix) if prefix else {})
             rows = connection.execute(_SELECT_SERVICES_AT if prefix else _SELECT_SERVICES, where)
             return [_facts_from_row(row._mapping) for row in rows]
 
-        return await self._grouped.run_transaction(read)
+        return await self._grouped.run_transaction(select_facts)
 
     async def list_existing_objects(self, prefix: str, after: str) -> list[ServiceFacts]:
         """A page of the services at and below a path, from after a path on."""
 
-        def read(connection: sa.Connection) -> list[ServiceFacts]:
+        def select_page(connection: sa.Connection) -> list[ServiceFacts]:
             where = {"here": self.backend, "after": after} | (_range_below(prefix) if prefix else {})
             rows = connection.execute(_SELECT_LIVING_AT if prefix else _SELECT_LIVING, where)
             return [_facts_from_row(row._mapping) for row in rows]
 
-        return await self._grouped.run_transaction(read)
+        return await self._grouped.run_transaction(select_page)
 
     async def list_service_orders_since(self, after: int) -> list[WantedService]:
         """Returns orders since a version."""
 
-        def read(connection: sa.Connection) -> list[WantedService]:
+        def select_orders(connection: sa.Connection) -> list[WantedService]:
             return [
                 WantedService(*row)
                 for row in connection.execute(_SELECT_WANTED, {"here": self.backend, "after": after})
             ]
 
-        return await self._grouped.run_transaction(read)
+        return await self._grouped.run_transaction(select_orders)
 
     async def list_instances(self) -> list[SupervisedInstance]:
         """Returns all recorded instances."""
 
-        def read(connection: sa.Connection) -> list[SupervisedInstance]:
+        def select_instances(connection: sa.Connection) -> list[SupervisedInstance]:
             rows = connection.execute(sa.select(instances).where(instances.c.backend == self.backend)).mappings()
             return [_instance_from_row(row) for row in rows]
 
-        return await self._grouped.run_transaction(read)
+        return await self._grouped.run_transaction(select_instances)
 
     async def insert_instances(self, units: Sequence[SupervisedInstance]) -> None:
         """Records instances before they are started, so that a later supervisor can find them."""

@@ -57,8 +57,8 @@ async def run(
 
     path = expand_path(cloudlet, SCOPE)
     version = version or ("v1" if gateway else await _read_version(path))
-    orders = CrmOptions(path, version, latency, takeover, _read_faults(faults) if faults else None, gateway, backend)
-    return ExitCode(await serve_crm(worker_settings(), orders))
+    options = CrmOptions(path, version, latency, takeover, _read_faults(faults) if faults else None, gateway, backend)
+    return ExitCode(await serve_crm(worker_settings(), options))
 
 
 @app.command
