@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from domain.errors import Category, Refused
 
 MAX_NAME = 63
 MAX_PATH = 600  # Temporal takes IDs of 1,000 characters; the rest is room for suffixes
+REMEMBERED_PATHS = 2_048  # an action parses its path dozens of times
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _KIND_PATTERN = re.compile(r"[a-z]{1,20}")
 PART_KIND_OF_TREE = {"system": "part"}  # the kinds that are roots of trees, and the kind of everything in the tree
@@ -30,6 +32,7 @@ def check_name(name: str) -> str:
     return name
 
 
+@lru_cache(REMEMBERED_PATHS)
 def check_path(path: str) -> str:
     """Returns the path, or refuses one that is not well-formed pairs of kind and name."""
     if len(path) > MAX_PATH:
@@ -54,8 +57,13 @@ class _PathPart(NamedTuple):
     in_tree: bool
 
 
-def _objects_on_path(path: str) -> list[_PathPart]:
+def _objects_on_path(path: str) -> tuple[_PathPart, ...]:
     """Returns the objects on the path, root first."""
+    return _parse_path(path) if len(path) <= MAX_PATH else _parse_path.__wrapped__(path)  # no long text is remembered
+
+
+@lru_cache(REMEMBERED_PATHS)
+def _parse_path(path: str) -> tuple[_PathPart, ...]:
     words = path.split(":")
     parts: list[_PathPart] = []
     tree, at = "", 0
@@ -68,7 +76,7 @@ def _objects_on_path(path: str) -> list[_PathPart]:
         kind = words[at] if at < len(words) else ""
         at, tree = at + 2, PART_KIND_OF_TREE.get(kind, "")
         parts.append(_PathPart(kind, at, False))
-    return parts
+    return tuple(parts)
 
 
 def build_path(scope: Sequence[str], names: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ A family is imported when one of its kinds is first looked for: a command needs 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 
 from pydantic import BaseModel
@@ -15,7 +15,7 @@ from domain import exposure
 from domain.errors import Category, Refused
 from domain.kinds import InternalProgram, Kind, Verb
 from domain.model import Request
-from domain.paths import PART_KIND_OF_TREE, check_path, expand_path, kind_of, root_of
+from domain.paths import PART_KIND_OF_TREE, REMEMBERED_PATHS, check_path, expand_path, kind_of, root_of
 from domain.validation import refuse_validation_errors
 from domain.wire import companion_id, object_path_of
 
@@ -133,8 +133,12 @@ def find_kind(name: str) -> Kind:
 
 @cache
 def can_move_descendants(name: str) -> bool:
-    """Tells whether actions on this kind can move objects below it other than its targets, which are group members."""
-    above = {word for other in KINDS.values() for word in other.scope[:-1]}.union(PART_KIND_OF_TREE.values())
+    """Tells whether actions on this kind can move objects below it other than its targets, which are group members.
+
+    A kind without a stable status, such as an orphan, is stored only during its own action: nobody else moves it.
+    """
+    lasting = [other for other in KINDS.values() if other.table.stable_statuses]
+    above = {word for other in lasting for word in other.scope[:-1]}.union(PART_KIND_OF_TREE.values())
     return KINDS[name].member is None and name in above
 
 
@@ -152,6 +156,7 @@ def workflow_types() -> list[str]:
     return sorted({verb.workflow for kind in KINDS.values() for verb in kind.verbs})
 
 
+@lru_cache(REMEMBERED_PATHS)
 def kind_at(path: str) -> Kind:
     """Returns the kind of the object at a path; refuses a path that does not have that kind's scope."""
     own = find_kind(kind_of(check_path(path)))

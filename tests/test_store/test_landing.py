@@ -224,6 +224,17 @@ async def statements_for(driver: StoreDriver, name: str, size: int) -> tuple[int
     return len(create), len(telling), len(landing), len(finish)
 
 
+async def test_an_action_on_one_vm_looks_for_nothing_below_it(driver: StoreDriver) -> None:
+    """What it can move is the VM alone, so its end does not search what the action left under way."""
+    await driver.make(WEB, group(size=1))
+    grant = await driver.grant(f"{WEB}:vm:{group()['name']}-1", "reboot")
+    await driver.land(grant, "Running")
+    with counted(driver) as finish:
+        await driver.finish(grant)
+    assert not [statement for statement in finish if "FROM locks WHERE" in statement and "SELECT" in statement], finish
+    assert len(finish) <= 7, finish
+
+
 async def test_five_thousand_vms_take_no_more_statements_than_five(driver: StoreDriver) -> None:
     few = await statements_for(driver, "few", 5)
     many = await statements_for(driver, "many", 5_000)
