@@ -85,7 +85,7 @@ async def test_a_comparison_has_the_parts_in_the_order_of_the_definition(cli: Cl
     name, parts = name_of(shop), [{"name": "web", **ONE}, {"name": "api", **ONE}, {"name": "cache", **ONE}]
     await shop.deploy("/", system(*parts))
     assert "the same in both" in (await cli(f"system diff {name} d1")).err
-    changed = [{**part, **TWO} for part in parts]
+    changed = [{**part, **TWO, "instances": 2} for part in parts]
     lines = (await cli(f"system diff {name} -f", written(tmp_path, {"parts": changed}))).out.splitlines()
     named = [line.strip().removeprefix("name: ") for line in lines if line.strip().startswith("name: ")]
     assert named == ["web", "api", "cache"]
