@@ -14,7 +14,8 @@ RatchetError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from enum import StrEnum
 
 MAX_ERROR_TEXT = 500  # per VM; a thousand of them must still fit into one small payload
@@ -109,3 +110,9 @@ def join_first_texts(texts: Sequence[str], most: int = 5, between: str = "; ") -
     """Joins the first `most` texts, and says how many more there are."""
     more = f"{between}and {len(texts) - most} more" if len(texts) > most else ""
     return between.join(texts[:most]) + more
+
+
+def suggest_word(word: str, known: Iterable[str]) -> str:
+    """Returns `did you mean X?` with a space after it; empty if none of the known words is close."""
+    close = get_close_matches(word, list(known), 1)
+    return f"did you mean {close[0]}? " if close else ""

@@ -15,6 +15,8 @@ from domain.orphans import OrphanSpec
 from domain.statetable import NONE, StateTable
 from domain.wire import REMOVE_ORPHAN
 
+AT_REST = "at rest"
+
 
 class InternalProgram(StrEnum):
     """Our own programs that request actions, as `requested_by` names them; objects give their path."""
@@ -77,6 +79,7 @@ class Kind:
     member: str | None = None  # the kind of its members, which its actions apply to
     places_of: Callable[[Any], Iterable[str]] | None = None  # (spec of its creation) -> the places in clouds it uses
     aggregate: Callable[[str, Mapping[str, int]], str] | None = None  # (status, members by status) -> the status shown
+    derived_status: str = ""  # its own status which only means that the one shown is computed from its members
     counted_kind: str | None = None  # count objects of this kind at any depth, instead of members
     place_key: str = ""  # the key of `info` that says where it is, if it has no placement
     is_simulated: Callable[[Mapping[str, Any], str], bool] | None = None  # (spec, placement) -> is its provider?
@@ -102,6 +105,10 @@ class Kind:
     def display_status(self, status: str) -> str:
         """Returns a status as people read it: a removed object has the source system's word for that."""
         return self.absent_word if status == NONE else status
+
+    def own_status(self, status: str) -> str:
+        """Returns a group's own status in a table of changes: `at rest` where its members' statuses say the rest."""
+        return AT_REST if self.derived_status and status == self.derived_status else self.display_status(status)
 
     def format_target_action(self, action: str) -> str:
         """Returns a TargetAction as the source system spells it."""

@@ -18,14 +18,14 @@ from domain.message import ShortText as ShortText
 from domain.message import ShortWord as ShortWord
 from domain.message import SignedMessage as SignedMessage
 from domain.statetable import NONE, Actor, LineEffect, Ruling
-from domain.validation import ObjectPath
+from domain.validation import ObjectPath, RefusingModel
 
 ActionWord = Annotated[str, StringConstraints(max_length=40, to_lower=True)]
 
 AT_WRITE_TIME = datetime.min.replace(tzinfo=UTC)  # the database's time at the write: a worker's clock may be wrong
 
 
-class Request(SignedMessage):
+class Request(SignedMessage, metaclass=RefusingModel):
     """A request for an action on one object: the single argument of every action workflow."""
 
     hashed: ClassVar[frozenset[str]] = frozenset({"spec"})

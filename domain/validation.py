@@ -8,9 +8,12 @@ from difflib import get_close_matches
 from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, BaseModel, ValidationError
+from pydantic._internal._model_construction import ModelMetaclass
 
 from domain.errors import Category, Refused, join_first_texts
 from domain.paths import check_name, check_path
+
+REQUEST_HINT = 'such as Request(path="ns:default:mci:web", action="suspend")'
 
 
 def as_pydantic_validator(check: Callable[[str], str]) -> AfterValidator:
@@ -42,6 +45,17 @@ def refuse_validation_errors(
     except ValidationError as error:
         told = describe_validation_errors(error, whole, model)
         raise Refused(Category.INVALID, f"{what}: {told}", hint) from None
+
+
+class RefusingModel(ModelMetaclass):
+    """Metaclass of what customers' programs build themselves: bad arguments raise Refused, as every other refusal.
+
+    What comes over the wire is validated by `model_validate`, which raises a ValidationError.
+    """
+
+    def __call__(cls, *args: Any, **fields: Any) -> Any:
+        with refuse_validation_errors("the request is not valid", REQUEST_HINT, whole="request"):
+            return super().__call__(*args, **fields)
 
 
 def describe_validation_errors(

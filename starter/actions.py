@@ -212,7 +212,9 @@ def _dry_run_sheet(request: Request, admission: DryRun) -> Sheet:
     targets = grant.targets or preview.targets
     data |= {"places": places, "skipped": grant.skipped, **preview.model_dump(mode="json"), "targets": targets}
     headings = ("OBJECT", "ACTION", "RULING", "FROM", "WHILE", "THEN", "TARGETS", "SKIPPED", "PLACES")
-    line = (short_path(request.path), grant.action, grant.ruling, grant.came_from, grant.during, grant.then)
+    own = registry.kind_at(request.path).own_status
+    way = (own(grant.came_from), grant.during, own(grant.then))
+    line = (short_path(request.path), grant.action, grant.ruling, *way)
     skipped = ", ".join(f"{number} {status}" for status, number in grant.skipped.items())
     return Sheet(data, headings, [(*line, str(targets), skipped, ", ".join(places))], [request.path])
 

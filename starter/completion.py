@@ -20,9 +20,9 @@ from starter.naming import prefix_to_list
 if TYPE_CHECKING:
     from cyclopts.completion._engine import CompletionContext
 
-    from client.actions import ActionClient
+    from client.reading import Queries
 
-COMPLETION_SECONDS = 2.0  # a user has pressed TAB and waits
+COMPLETION_SECONDS = 5.0  # a user has pressed TAB and waits; on a busy machine the program loads for seconds
 MAX_NAMES = 500
 
 Completer = Callable[["CompletionContext"], list[str]]
@@ -56,16 +56,16 @@ def find_names_within(seconds: float, kinds: Iterable[str], begun: str) -> list[
 
 
 async def _find_names(kinds: list[str], begun: str, seconds: float, found: list[str]) -> None:
-    from starter.session import open_client
+    from starter.session import open_reader
 
-    async with open_client() as client:
+    async with open_reader() as client:
         answers = [_names_of_kind(client, registry.find_kind(kind), begun, seconds) for kind in kinds]
         for answer in asyncio.as_completed(answers):
             with suppress(RatchetError):  # a kind that cannot be read hides no other
                 found += await answer
 
 
-async def _names_of_kind(client: ActionClient, kind: registry.Kind, begun: str, seconds: float) -> list[str]:
+async def _names_of_kind(client: Queries, kind: registry.Kind, begun: str, seconds: float) -> list[str]:
     whole = ":" in begun
     above = begun.rpartition(":" if whole else "/")[0]
     if not whole and above.count("/") + bool(above) >= len(kind.scope):

@@ -45,7 +45,7 @@ EXIT_OF_RESULT = {
 HEADLINE_OF_CATEGORY = {
     Category.CONFLICT: "busy: nothing was changed",
     Category.NOT_ALLOWED: "not allowed now: nothing was changed",
-    Category.QUOTA: "over a quota: nothing was changed",
+    Category.QUOTA: "no room, or over a quota: nothing was changed",
     Category.NOT_FOUND: "not found: nothing was changed",
     Category.FORBIDDEN: "forbidden: nothing was changed",
     Category.INVALID: "bad input: nothing was changed",

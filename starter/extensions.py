@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FormatDocument = Callable[[ObjectView, Sequence[ObjectView]], dict[str, Any]]
 CompleteSpec = Callable[[dict[str, Any]], dict[str, Any]]
+SuggestCommand = Callable[["ActionClient", ObjectView], Awaitable[str]]
 ListRemarks = Callable[["ActionClient", ObjectView], Awaitable[list[tuple[str, str]]]]
 
 
@@ -27,6 +28,7 @@ class CliExtension:
 
     documents: Mapping[str, FormatDocument] = field(default_factory=dict)
     remarks: Mapping[str, ListRemarks] = field(default_factory=dict)
+    suggestions: Mapping[str, SuggestCommand] = field(default_factory=dict)  # by kind: what `explain` begins with
     extend: Callable[[App], None] | None = None  # adds commands of its own
     demo: Callable[[], Awaitable[ExitCode]] | None = None
     more_demos: Mapping[str, Callable[[], Awaitable[ExitCode]]] = field(default_factory=dict)  # by name

@@ -9,7 +9,7 @@ from cyclopts import App
 
 from domain import registry
 from starter import completion
-from starter.extensions import CliExtension, ListRemarks
+from starter.extensions import CliExtension, ListRemarks, SuggestCommand
 from starter.kinds import build_kind_app
 from starter.toplevel import OBJECTS, create_top_app
 
@@ -29,6 +29,11 @@ def all_extensions() -> dict[str, CliExtension]:
 def find_remarks(kind: str) -> ListRemarks | None:
     """Returns what the kind's family adds to `explain`."""
     return next((each.remarks[kind] for each in all_extensions().values() if kind in each.remarks), None)
+
+
+def find_suggestion(kind: str) -> SuggestCommand | None:
+    """Returns the function of the kind's family that names the command for `explain` to begin with."""
+    return next((each.suggestions[kind] for each in all_extensions().values() if kind in each.suggestions), None)
 
 
 def add_family(app: App, family: str) -> App:

@@ -111,14 +111,15 @@ async def print_history(path: str, limit: int, output: Output) -> ExitCode:
         lines = await client.read_history(path, limit)
         if not lines:
             await _read_object(client, path)  # not found is not the same as nothing happened
+    kind = registry.kind_at(wire.object_path_of(path))
     headings = ("WHEN", "ACTOR", "ACTION", "FROM", "TO", "BY", "MESSAGE")
     cells = [
         (
             format_time(line.at),
             line.actor,
             line.action,
-            line.source,
-            line.to,
+            kind.own_status(line.source),
+            kind.own_status(line.to),
             f"{line.requested_by} for {line.on_behalf_of}" if line.on_behalf_of else line.requested_by,
             line.message or line.reason,
         )

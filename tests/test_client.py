@@ -8,8 +8,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 import client
 from client import ActionClient, ClientSettings, connect
@@ -125,6 +127,20 @@ async def test_an_object_and_its_history_are_read_by_path(asking: ActionClient, 
     assert (await asking.read_object(path)).path == path
     assert {line.action for line in await asking.read_history(path)} == {"create"}
     assert len(await asking.read_history(path, limit=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [({"path": "default/web"}, "a path is kind:name pairs"), ({"path": "ns:a:mci:b", "forced": True}, "forced: ")],
+)
+def test_a_request_that_is_wrong_in_itself_is_refused_like_any_other(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(Refused) as refused:
+        Request(action="suspend", **fields)
+    assert refused.value.category is Category.INVALID
+    assert words in refused.value.message
+    assert 'path="ns:default:mci:web"' in refused.value.hint
+    with pytest.raises(ValidationError):
+        Request.model_validate({"action": "suspend", **fields})
 
 
 def test_every_name_of_the_package_is_there_and_no_other() -> None:

@@ -71,9 +71,25 @@ async def test_a_cloud_that_no_worker_serves_is_refused_before_anything_is_kept(
     ticket = await user.ask(user.mci(), "create", spec=on("mars"))
     refusal = ticket.admission.refusal
     assert refusal
-    assert (refusal.category, refusal.message) == (Category.NOT_ALLOWED, NOBODY)
+    assert (refusal.category, refusal.message) == (Category.INVALID, NOBODY)
     assert refusal.hint.startswith("clouds here are: aws, azure, gcp,")
     assert await user.history(user.mci()) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "meant"),
+    [
+        (on("gpc"), "did you mean gcp? clouds here are"),
+        (on("gcp", "europe-west33"), "did you mean europe-west3?"),
+    ],
+)
+async def test_a_cloud_or_region_that_is_misspelt_is_bad_input_and_the_right_one_is_named(
+    user: User, spec: dict[str, Any], meant: str
+) -> None:
+    refusal = (await user.ask(user.mci(), "create", spec=spec)).admission.refusal
+    assert refusal
+    assert refusal.category is Category.INVALID
+    assert meant in f"{refusal.message} {refusal.hint}"
 
 
 async def test_a_cloud_that_only_another_workers_connections_name_is_served(user: User, moon: WorkerService) -> None:

@@ -11,7 +11,7 @@ from activities.pollers import PollerCheck
 from activities.reads import translate_refusals
 from domain import registry, wire
 from domain.connections import check_places_served
-from domain.errors import Category, Refused, join_first_texts
+from domain.errors import Category, Refused, join_first_texts, suggest_word
 from domain.mci import MciSpec, ScaleSpec
 from domain.mci.messages import (
     AddedVms,
@@ -103,10 +103,11 @@ class MciRecordActivities:
         queues = {wire.cloud_queue(csp): csp for csp in clouds}
         if missing := await self._pollers.queues_without_workers(list(queues)):
             csp, known = queues[missing[0]], self._directory.served_clouds()
-            hint = f"start one: starter worker --queues {missing[0]}"
-            if csp not in known:
-                hint = f"clouds here are: {', '.join(known)}; another one needs a connection: RATCHET_CONNECTIONS"
-            raise Refused(Category.NOT_ALLOWED, f"no worker serves the cloud {csp!r}: nothing was changed", hint)
+            message = f"no worker serves the cloud {csp!r}: nothing was changed"
+            if csp in known:
+                raise Refused(Category.NOT_ALLOWED, message, f"start one: starter worker --queues {missing[0]}")
+            hint = f"clouds here are: {', '.join(known)}; another one needs a connection: RATCHET_CONNECTIONS"
+            raise Refused(Category.INVALID, message, suggest_word(csp, known) + hint)
 
     def _look_up_connections(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
         found: dict[str, tuple[str, str]] = {}

@@ -79,6 +79,7 @@ KINDS = (
         member="vm",
         places_of=lambda spec: sorted({group.place for group in spec.subGroups if group.csp}),
         aggregate=aggregate_status,
+        derived_status=VmStatus.RUNNING,
         title_case=True,
         waiting_statuses=(MciPhase.PREPARED,),
         signals=(

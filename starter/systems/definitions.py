@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from domain.errors import Category, Refused
 from domain.model import ObjectView, ReadQuery
-from domain.paths import name_of, short_path
+from domain.paths import name_of, root_of, short_path
 from domain.systems.ports import FORMER_DEFINITION, READ_DEFINITION, DefinitionView
 from domain.systems.rules import tree_path
+from domain.systems.tables import DeployStage
 from starter import terminal
 from starter.errors import ExitCode
 from starter.output import Output, Sheet, print_sheet
@@ -45,6 +46,16 @@ async def find_rollback_definition(client: ActionClient, system: str, name: str)
             f"name a deploy to go back to, see: starter system deploys {short_path(system)}",
         )
     return NamedDefinition(_target_of_deploy(record), f"rollback of {last}", former)
+
+
+async def suggest_command(client: ActionClient, view: ObjectView) -> str:
+    """Returns the command that helps best: go back if the last deploy failed and replaced something, else deploy."""
+    system, place = root_of(view.path), tree_path(view.path)
+    records = [record async for record in client.iterate_objects("deploy", system)]
+    last = max(records, key=lambda record: record.epoch, default=None)
+    if last and last.status == DeployStage.FAILED and await _read_former_definition(client, last) is not None:
+        return f"starter system rollback {short_path(system)}"
+    return f"starter system deploy {short_path(system)} {place} -f FILE"
 
 
 async def find_definitions_to_compare(

@@ -135,8 +135,16 @@ def _no_room_refusal(connection: sa.Connection, wish: HostSearch, least: int, fo
     asked = f" with {parse_condition(wish.wants)}" if wish.wants else ""
     if wish.affinity is not None:
         asked += ", all on one host" if wish.affinity else ", each on another host"
-    if not connection.execute(_COUNT_HOSTS, {"of_pool": wish.pool}).scalar_one():
+    hosts = connection.execute(_COUNT_HOSTS, {"of_pool": wish.pool}).scalar_one()
+    if not hosts:
         raise Refused(Category.NOT_FOUND, f"pool {wish.pool} has no hosts", f"add one: starter host add {wish.pool}/h1")
+    if wish.whole and fitting < least:
+        return Refused(
+            Category.QUOTA,
+            f"not enough hosts: {least} wanted, room for {found} in pool {wish.pool}: "
+            f"the pool has {fitting} working hosts{asked}",
+            f"ask for fewer, or add one: starter host add {wish.pool}/h{hosts + 1}",
+        )
     return Refused(
         Category.QUOTA,
         f"not enough {what}: {least} wanted, room for {found} in pool {wish.pool} from {format_date(wish.starts)} to "

@@ -12,9 +12,14 @@ STORIES = (
     HintStory("pool … has no hosts", f"{LEASE} --end +1h"),
     HintStory(
         "not enough …: … wanted, room for … in pool … from … to …; the pool has … working hosts…",
+        "lease create {n}/b --pool {n} --hosts 1 --end +1h",
+        (HOST, f"{LEASE} --end +1h"),
+        shows="h1    UP",
+    ),
+    HintStory(
+        "not enough hosts: … wanted, room for … in pool …: the pool has … working hosts…",
         "lease create {n}/a --pool {n} --hosts 2 --end +1h",
         (HOST,),
-        shows="h1    UP",
     ),
     HintStory(
         "the start … is in the past: now is …",

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import sys
+from datetime import UTC, datetime
 from inspect import signature
 from pathlib import Path
 from typing import get_args
@@ -13,7 +14,8 @@ from typing import get_args
 import pytest
 
 from domain import registry
-from starter import completion
+from domain.model import ObjectsView, ObjectView, ReadQuery
+from starter import completion, session
 from starter.app import build_cli_app
 from starter.completion import find_names_within
 from tests.test_cli.shell import Cli
@@ -36,6 +38,24 @@ async def test_objects_are_found_by_how_their_names_begin(cli: Cli, mci: str, ns
     assert await found(f"{ns}/-?", "mci") == []
     assert await found(f"{ns}/w") == [mci, *vms]
     assert await found(f"ns:{ns}:mci:w", "mci") == [f"ns:{ns}:mci:web"]
+
+
+async def test_the_gateway_of_starter_up_is_asked_before_temporal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gateway:
+        async def try_read(self, _name: str, query: ReadQuery, *_rest: object) -> ObjectsView:
+            now = datetime.now(UTC)
+            view = ObjectView(
+                **{"path": f"{query.path}:mci:web", "kind": "mci", "epoch": 1, "created_at": now, "changed_at": now},
+                **{"status": "Running", "phase": "Running"},
+            )
+            return ObjectsView(objects=[view])
+
+    def unwanted() -> None:
+        raise AssertionError("Temporal's SDK takes too long to load")
+
+    monkeypatch.setattr(session, "find_own_gateway", lambda _environ: Gateway())
+    monkeypatch.setattr(session, "open_client", unwanted)
+    assert await found("default/", "mci") == ["default/web"]
 
 
 async def test_the_commands_of_a_noun_look_for_their_own_kind(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:

@@ -265,3 +265,13 @@ async def test_explain_says_what_an_mci_that_holds_waits_for(cli: Cli, ns: str) 
             await asyncio.sleep(0.1)
     assert f"go on: starter mci continue {ns}/held; give up: starter mci withdraw {ns}/held" in told
     assert (await cli(f"mci withdraw {ns}/held")).code == ExitCode.DONE
+
+
+async def test_the_history_of_a_group_says_that_it_rests_where_its_members_have_the_status(cli: Cli, mci: str) -> None:
+    await cli(f"mci suspend {mci}")
+    *_, asked, ended = (await cli(f"history {mci}")).out.splitlines()
+    assert "at rest     Suspending" in asked
+    assert "Suspending  at rest" in ended
+    assert "succeeded; MCI is Suspended:6" in ended
+    dry = (await cli(f"mci delete {mci} --dry-run")).out
+    assert "at rest  Terminating  None" in dry

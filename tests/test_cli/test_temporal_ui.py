@@ -71,6 +71,7 @@ async def test_a_paused_action_is_explained_and_every_command_says_what_helps(
     assert why in explained.out
     assert "lunch; it goes on when it is unpaused" in explained.out
     assert hint in explained.out
+    assert "mci continue" not in explained.out, "nobody would hear it"
     for words in (
         f"mci continue {user.mci()}",
         f"mci suspend {user.mci()}",

@@ -50,6 +50,16 @@ async def test_a_rollback_to_a_named_deploy_restores_its_whole_subtree(cli: Cli,
     assert (await shop.see("/api")).spec["command"] == ["one"]
 
 
+async def test_explain_of_a_system_or_part_suggests_to_go_back_after_a_failed_deploy(cli: Cli, shop: Shop) -> None:
+    name = name_of(shop)
+    await shop.deploy("/", system({"name": "api", **ONE}))
+    assert f"such as: starter system deploy {name} /api -f FILE" in (await cli(f"explain {name}/api")).out
+    assert f"such as: starter system deploy {name} / -f FILE" in (await cli(f"explain {name}")).out
+    await shop.deploy("/api", {**TWO, "environment": {"SIMULATED": "unhealthy"}}, deadline=1)
+    for path in (name, f"{name}/api"):
+        assert f"such as: starter system rollback {name}" in (await cli(f"explain {path}")).out
+
+
 async def test_what_cannot_be_gone_back_to_is_refused(cli: Cli, shop: Shop) -> None:
     name = name_of(shop)
     none = await cli(f"system rollback {name}")
