@@ -111,8 +111,10 @@ def test_a_hostile_name_is_refused_anywhere_in_a_path(path: str, name: str) -> N
     with pytest.raises(Refused) as caught:
         check_path(path.format(name))
     assert caught.value.category is Category.INVALID
-    with pytest.raises(ValidationError):
+    with pytest.raises(Refused):
         Request(path=path.format(name), action="suspend")
+    with pytest.raises(ValidationError):
+        Request.model_validate({"path": path.format(name), "action": "suspend"})
 
 
 @every_case("text", [text for text in HOSTILE if text != "a/b"], ids=escaped)
@@ -197,7 +199,7 @@ def test_what_does_not_name_that_kind_is_refused(text: str) -> None:
 def test_the_refusal_of_another_kind_says_what_to_write() -> None:
     with pytest.raises(Refused, match="'web' does not name an object of kind mci") as caught:
         expand_path("web", ("ns", "mci"))
-    assert caught.value.hint == "write <ns>/<mci>"
+    assert caught.value.hint == "write <ns>/<mci>, such as default/web"
 
 
 def test_the_parts_of_a_path() -> None:
