@@ -23,6 +23,7 @@ STORIES = (
 )
 _ORPHANS = "needs an orphan: tests/test_mci_orphans.py and tests/test_cli/test_actions.py"
 UNTRIED = {
+    "no worker serves the cloud …: nothing was changed": "needs a cloud without a worker: tests/test_mci_clouds.py",
     "say where it is": _ORPHANS,
     "… is …: only a record that is missing, Failed or Undefined can be given a VM": _ORPHANS,
     "… is no longer held by this action": "only if two actions race",
