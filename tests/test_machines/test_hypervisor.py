@@ -100,7 +100,7 @@ async def test_what_a_real_one_refuses(rack: Rack) -> None:
         ("migrate", DB, {"node": "n9"}, "there is no node n9"),
         ("delete", DB, {}, "cannot delete"),
         ("destroy", DB, {}, "cannot destroy"),
-        ("decommission", "node:n1", {}, "is home to 1 machines"),
+        ("decommission", "node:n1", {}, "is home to 1 machine, "),
     ]
     for verb, path, about, told in cases:
         with pytest.raises(Rejected, match=told):
