@@ -40,6 +40,7 @@ SLOW = (
     "tests/test_dialect_tumblebug.py",
     "tests/test_dialects/test_blazar.py",
     "tests/test_dialects/test_clients.py",
+    "tests/test_dialects/test_docspage.py",
     "tests/test_dialects/test_generated.py",
     "tests/test_dialects/test_kills.py",
     "tests/test_dialects/test_schema.py",
