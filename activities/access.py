@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from activities.proofs import ReplayMemory
 from domain import registry
-from domain.access import AccessPolicy, Subject, refuse_false_delegation
+from domain.access import AccessPolicy, Subject, judge_sender
 from domain.errors import Category, Refused
 from domain.exposure import INTERNAL, OWN_ACTION, READ, ExposureKind
 from domain.identities import Login, Principal, ProofUse
@@ -92,7 +92,6 @@ class Authorizer:
     def check_request(self, request: Request, at: datetime | None = None) -> Subject:
         """Raises Refused unless its sender may make this request. Returns the sender."""
         subject = self.identify(request, OWN_ACTION, at)
-        refuse_false_delegation(request)
         self.authorize_sender(request, subject)
         return subject
 
@@ -109,9 +108,8 @@ class Authorizer:
         return Subject(request.requested_by)
 
     def authorize_sender(self, request: Request, sender: Subject) -> None:
-        """Raises Refused unless the policy lets the sender make this request."""
-        if policy := self.policy():
-            policy.check_request(request, sender)
+        """Raises Refused unless the sender may make this request, for itself or on behalf of others."""
+        judge_sender(self.policy(), request, sender)
 
     def authorize_places(self, path: str, places: Iterable[str]) -> None:
         """Raises Refused unless the policy lets the object at this path use these places in clouds."""
@@ -178,10 +176,10 @@ class Authorizer:
         self.replays.check_single_use(subject, call)
         if exposure.verb == OWN_ACTION:
             return None
-        if exposure.verb == READ:
-            self._check_readable(subject, asked.path_to_authorize)
-        else:
+        if exposure.verb != READ:
             self.authorize(subject, verb, asked.path_to_authorize)
+        elif policy := self.policy():
+            policy.authorize_read(subject, asked.path_to_authorize)
         return subject
 
     def _judge_request(self, asked: AboutRequest | BeginRequest, name: str, at: datetime | None) -> Subject:
@@ -191,7 +189,6 @@ class Authorizer:
         if not isinstance(asked, BeginRequest):
             return self.check_request(asked.request, at)
         sender = self.identify_requester(asked)
-        refuse_false_delegation(asked.request)
         self.authorize_sender(asked.request, sender)
         return sender
 
@@ -222,11 +219,6 @@ class Authorizer:
         if policy is None or subject is None or policy.can_read_everything(subject):
             return None
         return lambda path: policy.is_allowed(subject, READ, path)
-
-    def _check_readable(self, subject: Subject, path: str) -> None:
-        policy = self.policy()
-        if policy and (policy.is_denied(subject, READ, path) or not policy.readable_paths(subject, path)):
-            policy.authorize(subject, READ, path)
 
 
 def may_child_use_name(name: str, parent: str) -> bool:

@@ -27,7 +27,7 @@ async def wake_clock(client: Client, workflow: str, start: FrozenModel, pool_clo
 
 async def start_action(client: Client, request: Request) -> WorkflowHandle[object, Outcome]:
     """Starts an action. Raises WorkflowAlreadyStartedError if one runs on the object."""
-    verb = registry.kind_at(request.path).find_verb(request.action)
+    verb = registry.verb_of(request)
     told = {"ObjectPath": request.path, "ObjectKind": kind_of(request.path), "Action": request.action}
     pairs = [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in told.items()]
     started: WorkflowHandle[object, Outcome] = await client.start_workflow(

@@ -79,7 +79,7 @@ def workflow_id(request: Request) -> str:
 
 def build_start_operation(request: Request, mark: str) -> WithStartWorkflowOperation[object, object]:
     """Returns the start operation of the action's workflow, for an update-with-start."""
-    verb = registry.kind_at(request.path).find_verb(request.action)
+    verb = registry.verb_of(request)
     return WithStartWorkflowOperation(
         verb.workflow,
         request,

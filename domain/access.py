@@ -17,7 +17,7 @@ from domain import registry
 from domain.errors import Category, Refused
 from domain.exposure import READ
 from domain.identities import Principal, ProofUse
-from domain.kinds import InternalProgram, Verb
+from domain.kinds import InternalProgram
 from domain.model import FrozenModel, Request
 from domain.paths import is_at_or_below, kind_of
 from domain.validation import ObjectPath
@@ -142,13 +142,13 @@ class AccessPolicy(FrozenModel):
         subject = self._with_groups(subject)
         return not (self._why_denied(subject, verb, path) or self._why_not_granted(subject, verb, path, False))
 
-    def is_denied(self, subject: Subject, verb: str, path: str) -> bool:
-        """Tells whether a denial forbids this, whatever the subject's roles allow."""
-        return bool(self._why_denied(self._with_groups(subject), verb, path))
+    def authorize_read(self, subject: Subject, path: str) -> None:
+        """Raises Refused if there is nothing at or below this path that the subject may read."""
+        if self._why_denied(self._with_groups(subject), READ, path) or not self.readable_paths(subject, path):
+            self.authorize(subject, READ, path)
 
-    def check_request(self, request: Request, subject: Subject | None = None) -> None:
+    def check_request(self, request: Request, subject: Subject) -> None:
         """Raises Refused unless the requester may make this request: by its roles, or as a program of ours."""
-        subject = subject or Subject(request.requested_by)
         program = find_requesting_program(request)
         if program in self.users:
             self.authorize(Subject(program), request.action, request.path)
@@ -159,11 +159,11 @@ class AccessPolicy(FrozenModel):
 
     def check_principal(self, request: Request, principal: Subject) -> None:
         """Raises Refused unless the one for whom a program asks may have it done now."""
-        self.authorize(principal, find_verb(request).needed_right or request.action, request.path)
+        self.authorize(principal, registry.verb_of(request).needed_right or request.action, request.path)
 
     def _check_later_actions(self, request: Request, subject: Subject) -> None:
         """Raises Refused unless the requester may do what programs will do later because of this request."""
-        if leads_to := find_verb(request).leads_to:
+        if leads_to := registry.verb_of(request).leads_to:
             for action, path in leads_to(request.path, registry.parse_spec(request)):
                 self.authorize(subject, action, path)
 
@@ -171,7 +171,7 @@ class AccessPolicy(FrozenModel):
         """Raises Refused if the request would create something in a cloud that its tenant may not use."""
         kind = registry.kind_at(request.path)
         if kind.places_of and kind.table.is_creation(request.action):
-            self.authorize_places(request.path, kind.places_of(registry.parse_spec(request)))
+            self.authorize_places(request.path, kind.places_of(kind.parse_spec(request.action, request.spec)))
 
     def authorize_places(self, path: str, places: Iterable[str]) -> None:
         """Raises Refused unless the object at this path may use these places in clouds."""
@@ -237,11 +237,6 @@ class AccessPolicy(FrozenModel):
         return self.connections.get(ANYTHING)
 
 
-def find_verb(request: Request) -> Verb:
-    """Returns the verb of a request; Refused if its kind has none of that name."""
-    return registry.kind_at(request.path).find_verb(request.action)
-
-
 def find_requesting_program(request: Request) -> str:
     """Returns which of our programs requests its own work; empty if somebody else requests it.
 
@@ -249,10 +244,17 @@ def find_requesting_program(request: Request) -> str:
     """
     signed = request.requested_by
     name = signed.split(":")[-2] if ":" in signed else signed if signed in {*InternalProgram} else ""
-    return name if name and not request.force and name in find_verb(request).programs else ""
+    return name if name and not request.force and name in registry.verb_of(request).programs else ""
 
 
-def refuse_false_delegation(request: Request) -> None:
+def judge_sender(policy: AccessPolicy | None, request: Request, sender: Subject) -> None:
+    """Raises Refused unless the sender may make this request, for itself or on behalf of others. None: all may."""
+    _refuse_false_delegation(request)
+    if policy:
+        policy.check_request(request, sender)
+
+
+def _refuse_false_delegation(request: Request) -> None:
     """Raises Refused if anybody but a program of ours asks on behalf of somebody else."""
     if request.on_behalf_of and not find_requesting_program(request):
         who = request.requested_by or "somebody without a name"

@@ -13,6 +13,7 @@ from domain.aliases import AliasForms
 from domain.errors import Category, Refused
 from domain.orphans import OrphanSpec
 from domain.statetable import NONE, StateTable
+from domain.validation import refuse_validation_errors
 from domain.wire import REMOVE_ORPHAN
 
 AT_REST = "at rest"
@@ -129,6 +130,28 @@ class Kind:
         known = ", ".join(signal.name for signal in self.signals)
         hint = f"signals are: {known}" if known else f"{self.table.label} takes no signals"
         raise Refused(Category.NOT_FOUND, f"unknown signal {name[:40]!r} for {self.table.label}", hint)
+
+    def may_preempt(self, action: str, force: bool) -> bool:
+        """Tells whether an action may end those on its object and below: with force, or if its verb preempts.
+
+        Not a creation, as force never makes it act on an existing object. Nor a hidden action, nor the removal of an
+        orphan: what a running action may own is no orphan.
+        """
+        table = self.table
+        harmless = table.is_creation(action) or action in (*table.hidden_actions, table.orphan_removal_action)
+        return (force or self.find_verb(action).preempts) and not harmless
+
+    def parse_spec(self, action: str, spec: Mapping[str, Any] | None) -> BaseModel | None:
+        """Parses the spec of a request with the model of its action; refuses an invalid one."""
+        verb = self.find_verb(action)
+        if verb.spec is None:
+            if spec:
+                hint = f"leave it out; see: starter {self.name} {action} --help"
+                raise Refused(Category.INVALID, f"{action} takes no spec", hint)
+            return None
+        hint = f"see what it takes: starter {self.name} {action} --help, or starter schema {self.name} {action}"
+        with refuse_validation_errors("the spec is not valid", hint, model=verb.spec):
+            return verb.spec.model_validate(spec or {})
 
     def find_verb(self, action: str) -> Verb:
         """Returns the verb for an action; Refused, naming the known actions, if there is none."""

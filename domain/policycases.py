@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from domain import registry
-from domain.access import AccessPolicy, Subject, find_requesting_program, find_verb
+from domain.access import AccessPolicy, Subject, find_requesting_program
 from domain.errors import Refused
 from domain.identities import Principal
 from domain.message import SenderName, ShortText
@@ -117,7 +117,7 @@ def _why_action_refused(policy: AccessPolicy, action: RecordedAction) -> str:
         if program := find_requesting_program(request):
             if program in policy.users:
                 policy.authorize(Subject(program), action.action, action.path)
-            if find_verb(request).on_behalf:
+            if registry.verb_of(request).on_behalf:
                 policy.check_principal(request, subject)
         else:
             policy.authorize(subject, action.action, action.path, action.force)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from importlib import import_module
+from importlib.util import find_spec
 
 from pydantic import BaseModel
 
@@ -16,7 +17,6 @@ from domain.errors import Category, Refused
 from domain.kinds import InternalProgram, Kind, Verb
 from domain.model import Request
 from domain.paths import PART_KIND_OF_TREE, REMEMBERED_PATHS, check_path, expand_path, kind_of, root_of
-from domain.validation import refuse_validation_errors
 from domain.wire import companion_id, object_path_of
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "may_preempt",
     "parse_spec",
     "tenant_of",
+    "verb_of",
     "workflow_id_of",
 ]
 
@@ -90,16 +91,12 @@ KINDS = _Kinds(FAMILIES)
 @cache
 def _collect_exposures() -> tuple[exposure.Exposures, exposure.Exposures]:
     """Returns what may be called from outside: activities, and messages."""
-    from domain.edge import exposure as edge
-    from domain.leases import exposure as leases
-    from domain.machines import exposure as machines
-    from domain.mci import exposure as mci
-    from domain.systems import exposure as systems
-
     activities, messages = dict(exposure.KERNEL_ACTIVITIES), dict(exposure.KERNEL_MESSAGES)
-    for family in (mci, edge, machines, leases, systems):
-        activities |= family.ACTIVITIES
-        messages |= family.MESSAGES
+    for family in _NAMES:
+        if find_spec(name := f"domain.{family}.exposure"):  # a family without calls of its own has none
+            own = import_module(name)
+            activities |= own.ACTIVITIES
+            messages |= own.MESSAGES
     return activities, messages
 
 
@@ -122,6 +119,7 @@ def other_verbs() -> set[str]:
 def load_families() -> None:
     """Imports every family now. Workers do so before they run workflows, whose sandbox would import one again."""
     list(KINDS)
+    _collect_exposures()
 
 
 def find_kind(name: str) -> Kind:
@@ -207,33 +205,16 @@ def workflow_id_of(path: str, action: str) -> str:
     return companion_id(path, action) if action in kind_at(path).table.hidden_actions else path
 
 
-def may_preempt(request: Request) -> bool:
-    """Tells whether this request may end the actions on its object and below: with force, or if its verb preempts.
+def verb_of(request: Request) -> Verb:
+    """Returns the verb that a request asks for; Refused if the kind of its object has none of that name."""
+    return kind_at(request.path).find_verb(request.action)
 
-    Not for a creation, as force never makes it act on an existing object. Nor for a hidden action, nor for the removal
-    of an orphan: what a running action may own is no orphan.
-    """
-    own = kind_at(request.path)
-    verb = own.find_verb(request.action)
-    harmless = own.table.is_creation(request.action) or request.action in (
-        *own.table.hidden_actions,
-        own.table.orphan_removal_action,
-    )
-    return (request.force or verb.preempts) and not harmless
+
+def may_preempt(request: Request) -> bool:
+    """Tells whether this request may end the actions on its object and below."""
+    return kind_at(request.path).may_preempt(request.action, request.force)
 
 
 def parse_spec(request: Request) -> BaseModel | None:
     """Parses the request's spec with the model of its action; refuses an invalid one."""
-    own = kind_at(request.path)
-    verb = own.find_verb(request.action)
-    if verb.spec is None:
-        if request.spec:
-            raise Refused(
-                Category.INVALID,
-                f"{request.action} takes no spec",
-                f"leave it out; see: starter {own.name} {verb.action} --help",
-            )
-        return None
-    hint = f"see what it takes: starter {own.name} {verb.action} --help, or starter schema {own.name} {verb.action}"
-    with refuse_validation_errors("the spec is not valid", hint, model=verb.spec):
-        return verb.spec.model_validate(request.spec or {})
+    return kind_at(request.path).parse_spec(request.action, request.spec)

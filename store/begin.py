@@ -73,7 +73,7 @@ def begin_action(
         sender = sender or access.identify_requester(claim)
         kind = registry.kind_at(request.path)
         hook = hooks.get(kind.name, NO_HOOKS)
-        spec = registry.parse_spec(request)
+        spec = kind.parse_spec(request.action, request.spec)
         hidden = request.action in kind.table.hidden_actions
         _check_workflow_id(claim)
         want = locks_needed_for([request.path], hidden)

@@ -9,7 +9,8 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
-from domain.access import Subject, find_requesting_program, find_verb, refuse_false_delegation
+from domain import registry
+from domain.access import Subject, find_requesting_program, judge_sender
 from domain.errors import Category, Refused
 from domain.identities import Principal
 from domain.model import BeginRequest, Request
@@ -41,13 +42,13 @@ class AccessCheck(Protocol):
 
 
 class AllowAllAccess:
-    """The access check that believes every name, and allows everything."""
+    """The access check that believes every name, and allows whatever no policy would forbid."""
 
     def identify_requester(self, claim: BeginRequest) -> Subject:
         return Subject(claim.request.requested_by)
 
     def authorize_sender(self, request: Request, sender: Subject) -> None:
-        return
+        judge_sender(None, request, sender)
 
     def authorize_principal(self, request: Request, principal: Principal) -> None:
         return
@@ -76,11 +77,10 @@ def authorize_request(
     to the status that it has after a failure, instead of being asked for again and again.
     """
     access.authorize_sender(request, sender)
-    refuse_false_delegation(request)
     if not find_requesting_program(request):
         return PrincipalCheck(sender.as_principal())
     principal = _find_principal(connection, request)
-    if principal is None or not find_verb(request).on_behalf:
+    if principal is None or not registry.verb_of(request).on_behalf:
         return PrincipalCheck(principal)
     try:
         access.authorize_principal(request, principal)
@@ -108,7 +108,7 @@ def _find_principal(connection: sa.Connection, request: Request) -> Principal | 
     for stored in known:
         if stored["name"] == request.on_behalf_of:
             return Principal.model_validate(stored)
-    if request.on_behalf_of or find_verb(request).on_behalf:
+    if request.on_behalf_of or registry.verb_of(request).on_behalf:
         who = request.on_behalf_of or "somebody without a name"
         raise Refused(
             Category.FORBIDDEN,

@@ -154,7 +154,7 @@ def speaking(user: User, signer: ProofSigner) -> User:
 
 async def start_by_hand(client: Client, request: Request) -> str:
     """Starts an action as the Web UI does. Returns its refusal; empty if it was carried out."""
-    verb = registry.kind_at(request.path).find_verb(request.action)
+    verb = registry.verb_of(request)
     try:
         await client.execute_workflow(
             verb.workflow,

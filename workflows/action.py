@@ -379,7 +379,7 @@ async def shield_from_cancel(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
 
 
 def _continue_as_request(request: Request) -> NoReturn:
-    verb = registry.kind_at(request.path).find_verb(request.action)
+    verb = registry.verb_of(request)
     listed = workflow.info().typed_search_attributes.updated(SearchAttributePair(ACTION_ATTRIBUTE, request.action))
     workflow.continue_as_new(
         args=[request], workflow=verb.workflow, memo=wire.request_memo(request), search_attributes=listed

@@ -43,7 +43,7 @@ def why_wrong_workflow(request: Request) -> Refusal | None:
     info = workflow.info()
     try:
         owner = registry.workflow_id_of(request.path, request.action)
-        fitting = registry.kind_at(request.path).find_verb(request.action).workflow
+        fitting = registry.verb_of(request).workflow
     except Refused as refused:
         return Refusal.from_error(refused)
     if info.workflow_id != owner:

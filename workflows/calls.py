@@ -74,7 +74,7 @@ async def _try_child_action(request: Request, leave_running: bool) -> tuple[str,
     cancellation = workflow.ChildWorkflowCancellationType
     try:
         outcome: Outcome = await workflow.execute_child_workflow(
-            registry.kind_at(request.path).find_verb(request.action).workflow,
+            registry.verb_of(request).workflow,
             request,
             id=registry.workflow_id_of(request.path, request.action),
             task_timeout=TASK_TIMEOUT,

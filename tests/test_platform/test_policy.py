@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from domain import registry
-from domain.access import AccessPolicy
+from domain.access import AccessPolicy, Subject
 from domain.errors import Category, Refused
 from domain.kinds import InternalProgram, Verb
 from domain.model import Request
@@ -140,7 +140,7 @@ def _verb(kind: str, action: str) -> Verb:
 
 def _allowed(policy: AccessPolicy, user: str, path: str, action: str, force: bool) -> bool:
     try:
-        policy.check_request(Request(path=path, action=action, requested_by=user, force=force))
+        policy.check_request(Request(path=path, action=action, requested_by=user, force=force), Subject(user))
     except Refused as refused:
         return refused.category is not Category.FORBIDDEN
     return True
@@ -156,8 +156,9 @@ def _allowed(policy: AccessPolicy, user: str, path: str, action: str, force: boo
     ],
 )
 def test_a_refusal_says_who_what_and_why(user: str, force: bool, words: str) -> None:
+    request = Request(path=WEB, action="terminate", requested_by=user, force=force)
     with pytest.raises(Refused) as caught:
-        load_policy(str(EXAMPLE)).check_request(Request(path=WEB, action="terminate", requested_by=user, force=force))
+        load_policy(str(EXAMPLE)).check_request(request, Subject(user))
     assert words in caught.value.message
     assert "RATCHET_POLICY_FILE" in caught.value.hint
 
