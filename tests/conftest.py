@@ -77,7 +77,7 @@ def chaos(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="session")
 def thorough(request: pytest.FixtureRequest) -> bool:
-    """Do the stacks run workflows in the sandbox, and replay what they did? The fast tests leave both to others."""
+    """Do the stacks replay what their workflows did? The fast tests leave it to others."""
     return bool(request.config.getoption("--all"))
 
 

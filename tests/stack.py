@@ -79,7 +79,7 @@ def patient_with_clouds(service: WorkerService, call_seconds: float | None = Non
 
 @asynccontextmanager
 async def opened(home: Path, thorough: bool = True, **settings: str) -> AsyncIterator[ActionStack]:
-    """A stack that ends when the block does. A thorough one runs workflows in the sandbox and replays what they did."""
+    """A stack that ends when the block does. A thorough one replays what its workflows did, in the sandbox."""
     quick: dict[str, Any] = {"simulated_latency": 0, "simulated_jitter": 0, "call_timeout": 30, "patience": 60}
     # A sweep of the schedule would heal what a test is about to look at, which it broke on purpose. The schedule itself
     # is tried in tests/test_healing.py, with an interval of its own and by a trigger; sweeps beside actions, in chaos.
@@ -87,8 +87,8 @@ async def opened(home: Path, thorough: bool = True, **settings: str) -> AsyncIte
     quick |= PROCESS_BACKEND
     server = await embedded.start_server(home)
     try:
-        given = WorkerSettings.model_validate({"home": home, "sandbox": thorough, **quick, **settings})
-        client = await connect_temporal(home, temporal_plugin(thorough, data_converter(given)))
+        given = WorkerSettings.model_validate({"home": home, **quick, **settings})
+        client = await connect_temporal(home, temporal_plugin(payloads=data_converter(given)))
         stack = WorkerService(client, given)
         try:
             stack.prepare_databases()
@@ -104,8 +104,12 @@ async def opened(home: Path, thorough: bool = True, **settings: str) -> AsyncIte
 
 
 async def _everything_replays(client: Client, payloads: DataConverter) -> None:
-    """Replay the histories of the session's tests, one of each shape."""
-    plugins = [temporal_plugin(payloads=payloads)]
+    """Replay the histories of the session's tests, one of each shape: whatever a workflow did, it does once more here.
+
+    In the sandbox, which finds forbidden calls. A live workflow in it would cost a quarter of the suite, to do the same
+    things thousands of times.
+    """
+    plugins = [temporal_plugin(sandbox=True, payloads=payloads)]
     replayer = Replayer(workflows=WORKFLOWS, plugins=plugins, namespace=client.namespace)
     histories = client.list_workflows("TaskQueue = 'actions'").map_histories()
     async with replayer.workflow_replay_iterator(_of_each_shape(histories)) as results:
