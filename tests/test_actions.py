@@ -88,41 +88,47 @@ async def test_an_object_that_exists_cannot_be_created_and_one_that_does_not_can
     assert ticket.admission.refusal.message == f"there is no such MCI: {user.mci('ghost')}"
 
 
-async def test_a_second_request_on_a_busy_object_gets_409_naming_the_first(user: User) -> None:
+async def test_a_second_request_on_a_busy_object_gets_409_naming_the_first(user: User, patient: None) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
-    await user.fault("hang", seconds=1, verb="suspend")
+    await user.fault("throttle", verb="suspend")
     first = await user.admitted(user.mci(), "suspend")
     message = await user.refused(user.mci(), "terminate")
+    await user.heal_faults()
     assert message.startswith(f"409 Conflict: other action currently happening on {user.mci()}: suspend since ")
     assert (await user.asking.wait_for_outcome(first.path, first.run)).result is ActionResult.SUCCEEDED
 
 
-async def test_a_child_conflicts_with_its_parent_and_the_parent_with_its_child(user: User) -> None:
+async def test_a_child_conflicts_with_its_parent_and_the_parent_with_its_child(user: User, patient: None) -> None:
     await user.do(user.mci(), "create", spec=spec())
-    await user.fault("hang", seconds=1, verb="suspend")
+    await user.fault("throttle", verb="suspend")
     child = await user.admitted(user.vm("aws0-1"), "suspend")
     assert f"on {user.vm('aws0-1')}: suspend since" in await user.refused(user.mci(), "terminate")
+    await user.heal_faults()
     await user.asking.wait_for_outcome(child.path, child.run)
+    await user.fault("throttle", verb="suspend")
     parent = await user.admitted(user.mci(), "suspend")
     assert f"on {user.mci()}: suspend since" in await user.refused(user.vm("gcp0-1"), "suspend")
+    await user.heal_faults()
     await user.asking.wait_for_outcome(parent.path, parent.run)
     await user.books_agree()
 
 
-async def test_siblings_act_side_by_side(user: User) -> None:
+async def test_siblings_act_side_by_side(user: User, patient: None) -> None:
     await user.do(user.mci(), "create", spec=spec(3, ["aws"]))
-    await user.fault("hang", seconds=1, verb="suspend")
-    tickets = [await user.admitted(user.vm(f"aws0-{n}"), "suspend") for n in (1, 2, 3)]  # the first still hangs
+    await user.fault("throttle", verb="suspend")
+    tickets = [await user.admitted(user.vm(f"aws0-{n}"), "suspend") for n in (1, 2, 3)]  # the first is still throttled
     held = {hold.owner for hold in await user.service.inventory.list_locks(user.mci())}
+    await user.heal_faults()
     assert held == {ticket.path for ticket in tickets}
     for ticket in tickets:
         await user.asking.wait_for_outcome(ticket.path, ticket.run)
 
 
-async def test_of_100_racing_requests_one_is_admitted_and_the_rest_get_409(user: User) -> None:
+async def test_of_100_racing_requests_one_is_admitted_and_the_rest_get_409(user: User, patient: None) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
-    await user.fault("hang", seconds=1.5, verb="reboot")
+    await user.fault("throttle", verb="reboot")
     tickets = await asyncio.gather(*(user.ask(user.mci(), "reboot") for _ in range(100)))
+    await user.heal_faults()
     admitted = [ticket for ticket in tickets if ticket.admission.grant]
     refused = [ticket.admission.refusal for ticket in tickets if ticket.admission.refusal]
     assert (len(admitted), len(refused)) == (1, 99)
