@@ -11,13 +11,18 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-# What each of these starts takes the whole machine for a moment; together they would only wait for each other.
-HEAVY = ("tests/chaos/", "tests/test_platform/", "tests/test_load.py", "test_crashes.py")
+# What each of these starts takes the whole machine for a moment; many together would only wait for each other. Two
+# shares, for one would go on when all others are done.
+HEAVY = {
+    "tests/chaos/": "killing",
+    "tests/test_load.py": "killing",
+    "test_crashes.py": "killing",
+    "tests/test_platform/": "platform",
+}
 ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_name("durations.json")
 USUAL = 5  # seconds of a file that nobody has measured
 CLOUDS = "tests/test_clouds/"
-LONGEST = ("heavy", "crowded", CLOUDS)  # shares of several files, which come first
 
 
 @cache
@@ -25,8 +30,8 @@ def share_of(file: str) -> str:
     """Files that start and kill processes take turns; those that need the large store, or OpenStack, share it, for it
     takes long to make.
     """
-    if any(part in file for part in HEAVY):
-        return "heavy"
+    if heavy := [share for part, share in HEAVY.items() if part in file]:
+        return heavy[0]
     if file.startswith(CLOUDS):
         return CLOUDS
     return "crowded" if "crowded: Database" in (ROOT / file).read_text() else file
@@ -36,7 +41,7 @@ class Shares(LoadFileScheduling):  # type: ignore[misc]
     """A file stays whole, for its tests share fixtures."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return share_of(nodeid.partition("::")[0])
+        return share_of(_file_of(nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -56,13 +61,20 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first, so that nobody begins with a long one when the others are done."""
     known = json.loads(RECORD.read_text())
+    took = {file: float(known.get(file, USUAL)) for file in {_file_of(item.nodeid) for item in items}}
+    whole = Counter[str]()
+    for file, seconds in took.items():
+        whole[share_of(file)] += seconds  # type: ignore[assignment]
 
-    def place(item: pytest.Item) -> tuple[int, float]:
-        file = item.nodeid.partition("::")[0]
-        share = share_of(file)
-        return LONGEST.index(share) if share in LONGEST else len(LONGEST), -float(known.get(file, USUAL))
+    def place(item: pytest.Item) -> tuple[float, str, float]:
+        file = _file_of(item.nodeid)
+        return -whole[share_of(file)], share_of(file), -took[file]
 
     items.sort(key=place)
+
+
+def _file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
 
 
 class Record:
@@ -73,7 +85,7 @@ class Record:
         self._seconds: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[report.nodeid.partition("::")[0]] += report.duration  # type: ignore[assignment]
+        self._seconds[_file_of(report.nodeid)] += report.duration  # type: ignore[assignment]
 
     def pytest_sessionfinish(self) -> None:
         if self._write:
