@@ -176,19 +176,21 @@ class Authorizer:
         self.replays.check_single_use(subject, call)
         if exposure.verb == OWN_ACTION:
             return None
-        if exposure.verb != READ:
-            self.authorize(subject, verb, asked.path_to_authorize)
-        elif policy := self.policy():
-            policy.authorize_read(subject, asked.path_to_authorize)
+        policy, path = self.policy(), asked.path_to_authorize
+        if policy and exposure.verb == READ:
+            policy.authorize_read(subject, path)
+        elif policy:
+            policy.authorize(subject, verb, path)
         return subject
 
     def _judge_request(self, asked: AboutRequest | BeginRequest, name: str, at: datetime | None) -> Subject:
         """Judges the sender of the request that a call is about; in a workflow of ours that may be a program."""
         if asked.request is None:
             raise Refused(Category.FORBIDDEN, f"{name} is called for a request, and there is none", STANDALONE_HINT)
-        if not isinstance(asked, BeginRequest):
-            return self.check_request(asked.request, at)
-        sender = self.identify_requester(asked)
+        if isinstance(asked, BeginRequest):
+            sender = self.identify_requester(asked)
+        else:
+            sender = self.identify(asked.request, OWN_ACTION, at)
         self.authorize_sender(asked.request, sender)
         return sender
 

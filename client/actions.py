@@ -6,33 +6,23 @@ import uuid
 from contextlib import suppress
 from datetime import timedelta
 
-from temporalio.client import (
-    Client,
-    WorkflowContinuedAsNewError,
-    WorkflowFailureError,
-    WorkflowHandle,
-    WorkflowUpdateFailedError,
-)
-from temporalio.exceptions import TemporalError, TerminatedError, WorkflowAlreadyStartedError
+from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.exceptions import TemporalError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from activities.refusals import refusal_of_error
-from activities.runs import describe_run, find_reset_run
 from client.admission import ActionStarter
 from client.connect_errors import is_outage, to_unreachable
 from client.errors import Unanswered, Unreachable
 from client.launching import Ticket, workflow_id
 from client.message_signer import MessageSigner
-from client.outcomes import minimal_outcome, outcome_of_failure
-from client.runs import ActionRun
 from client.takeover import take_over_run
 from domain import registry, wire
 from domain.dryrun import DryRun
-from domain.errors import Refused
 from domain.exposure import OWN_ACTION
 from domain.healing import HealReport, SweepOptions
 from domain.limits import TASK_TIMEOUT
-from domain.model import ActionResult, Admission, Outcome, Progress, ReadQuery, Request
+from domain.model import Admission, Progress, Request
 from domain.requests import CancelOrder
 
 __all__ = ["ActionClient", "Ticket"]
@@ -71,38 +61,17 @@ class ActionClient(ActionStarter):
 
     async def check_request(self, request: Request) -> DryRun:
         """Dry run: returns the answer that `request_action` would get now. Changes nothing."""
-        registry.parse_spec(request)
+        kind = registry.kind_at(request.path)
+        kind.parse_spec(request.action, request.spec)
         request = self.message_signer.sign(request, OWN_ACTION)
         newest = await self.newest_run(workflow_id(request))
-        if newest and newest.is_open and (newest.describe_pause() or not registry.may_preempt(request)):
+        if (
+            newest
+            and newest.is_open
+            and (newest.describe_pause() or not kind.may_preempt(request.action, request.force))
+        ):
             return DryRun(refusal=await self.conflict_refusal(request, newest))
         return await self.run_query(wire.READ_CHECK, request, DryRun, seconds=self.admission_seconds)
-
-    async def wait_for_outcome(self, path: str, run: str | None = None) -> Outcome:
-        """Waits for an action's outcome, across resets of its run. Failed and cancelled actions have outcomes too."""
-        handle: WorkflowHandle[object, Outcome] = self.client.get_workflow_handle(path, run_id=run, result_type=Outcome)
-        try:
-            return await handle.result(follow_runs=False)
-        except WorkflowFailureError as failure:
-            if isinstance(failure.cause, TerminatedError) and (later := await find_reset_run(self.client, path, run)):
-                return await self.wait_for_outcome(path, later)
-            cut_off = outcome_of_failure(path, failure.cause)
-        except WorkflowContinuedAsNewError:
-            cut_off = minimal_outcome(path, ActionResult.CANCELLED, "preempted by a forced action")
-        return cut_off if cut_off.action else await self._read_stored_outcome(handle, cut_off)
-
-    async def _read_stored_outcome(self, handle: WorkflowHandle[object, Outcome], cut_off: Outcome) -> Outcome:
-        """Reads the stored outcome of a run that was cut off; else returns `cut_off` with the present status."""
-        found = await describe_run(self.client, handle.id, handle.run_id or "")
-        described = ActionRun(self.client, found) if found else None
-        try:
-            return await self.run_query(
-                wire.READ_OUTCOME, ReadQuery(run=described.run_id if described else ""), Outcome
-            )
-        except Refused:
-            view = await self.read_object(wire.object_path_of(cut_off.path))
-            action = described.action if described else "an action"
-            return cut_off.model_copy(update={"status": view.status, "action": action})
 
     async def read_progress(self, path: str, run: str | None = None) -> Progress:
         """Queries a running action for its progress."""

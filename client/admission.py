@@ -31,8 +31,7 @@ from client.launching import (
     started_run_id,
     workflow_id,
 )
-from client.outcomes import conflict_refusal
-from client.queries import WorkerQueries
+from client.outcomes import OutcomeReader, conflict_refusal
 from client.runs import ActionRun, find_newest_run
 from domain import registry, wire
 from domain.dryrun import DryRun
@@ -42,7 +41,7 @@ from domain.requests import make_update_id
 ADMISSION_SECONDS = 15
 
 
-class ActionStarter(WorkerQueries):
+class ActionStarter(OutcomeReader):
     """Starts actions. `client/takeover.py` uses it to take over from a running one."""
 
     admission_seconds: float = ADMISSION_SECONDS  # for a worker to say whether an action is admitted

@@ -1,14 +1,53 @@
-"""Translates what Temporal knows of an action into refusals and outcomes."""
+"""Waits for an action's outcome, and translates what Temporal knows of an action into refusals and outcomes."""
 
 from __future__ import annotations
 
+from temporalio.client import WorkflowContinuedAsNewError, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
 
 from activities.refusals import refusal_of_error
+from activities.runs import describe_run, find_reset_run
+from client.queries import WorkerQueries
 from client.runs import ActionRun
 from domain import registry, wire
-from domain.errors import Category
-from domain.model import ActionResult, LockHolder, Outcome, Refusal, Request
+from domain.errors import Category, Refused
+from domain.model import ActionResult, LockHolder, Outcome, ReadQuery, Refusal, Request
+
+
+class OutcomeReader(WorkerQueries):
+    """Waits for the outcomes of actions. A run that was cut off has none of its own: the inventory has it."""
+
+    async def wait_for_outcome(self, path: str, run: str | None = None) -> Outcome:
+        """Waits for an action's outcome, across resets of its run. Failed and cancelled actions have outcomes too."""
+        while True:
+            handle: WorkflowHandle[object, Outcome] = self.client.get_workflow_handle(
+                path, run_id=run, result_type=Outcome
+            )
+            try:
+                return await handle.result(follow_runs=False)
+            except WorkflowFailureError as failure:
+                if isinstance(failure.cause, TerminatedError) and (
+                    later := await find_reset_run(self.client, path, run)
+                ):
+                    run = later
+                    continue
+                cut_off = outcome_of_failure(path, failure.cause)
+            except WorkflowContinuedAsNewError:
+                cut_off = minimal_outcome(path, ActionResult.CANCELLED, "preempted by a forced action")
+            return cut_off if cut_off.action else await self._read_stored_outcome(run or "", cut_off)
+
+    async def _read_stored_outcome(self, run: str, cut_off: Outcome) -> Outcome:
+        """Reads the stored outcome of a run that was cut off; else returns `cut_off` with the present status."""
+        found = await describe_run(self.client, cut_off.path, run)
+        described = ActionRun(self.client, found) if found else None
+        try:
+            return await self.run_query(
+                wire.READ_OUTCOME, ReadQuery(run=described.run_id if described else ""), Outcome
+            )
+        except Refused:
+            view = await self.read_object(wire.object_path_of(cut_off.path))
+            action = described.action if described else "an action"
+            return cut_off.model_copy(update={"status": view.status, "action": action})
 
 
 def conflict_refusal(request: Request, running: ActionRun | None) -> Refusal:

@@ -148,30 +148,24 @@ class AccessPolicy(FrozenModel):
             self.authorize(subject, READ, path)
 
     def check_request(self, request: Request, subject: Subject) -> None:
-        """Raises Refused unless the requester may make this request: by its roles, or as a program of ours."""
-        program = find_requesting_program(request)
+        """Raises Refused unless the requester may make this request: by its roles, or as a program of ours.
+
+        Nobody may create something in a cloud that its tenant may not use.
+        """
+        kind, program = registry.kind_at(request.path), find_requesting_program(request)
         if program in self.users:
             self.authorize(Subject(program), request.action, request.path)
         elif not program:
             self.authorize(subject, request.action, request.path, request.force)
-            self._check_later_actions(request, subject)
-        self.check_places_allowed(request)
+            if leads_to := kind.find_verb(request.action).leads_to:  # what programs will do later because of it
+                for action, path in leads_to(request.path, kind.parse_spec(request.action, request.spec)):
+                    self.authorize(subject, action, path)
+        if kind.places_of and kind.table.is_creation(request.action):
+            self.authorize_places(request.path, kind.places_of(kind.parse_spec(request.action, request.spec)))
 
     def check_principal(self, request: Request, principal: Subject) -> None:
         """Raises Refused unless the one for whom a program asks may have it done now."""
         self.authorize(principal, registry.verb_of(request).needed_right or request.action, request.path)
-
-    def _check_later_actions(self, request: Request, subject: Subject) -> None:
-        """Raises Refused unless the requester may do what programs will do later because of this request."""
-        if leads_to := registry.verb_of(request).leads_to:
-            for action, path in leads_to(request.path, registry.parse_spec(request)):
-                self.authorize(subject, action, path)
-
-    def check_places_allowed(self, request: Request) -> None:
-        """Raises Refused if the request would create something in a cloud that its tenant may not use."""
-        kind = registry.kind_at(request.path)
-        if kind.places_of and kind.table.is_creation(request.action):
-            self.authorize_places(request.path, kind.places_of(kind.parse_spec(request.action, request.spec)))
 
     def authorize_places(self, path: str, places: Iterable[str]) -> None:
         """Raises Refused unless the object at this path may use these places in clouds."""

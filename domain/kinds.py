@@ -137,9 +137,9 @@ class Kind:
         Not a creation, as force never makes it act on an existing object. Nor a hidden action, nor the removal of an
         orphan: what a running action may own is no orphan.
         """
-        table = self.table
+        verb, table = self.find_verb(action), self.table
         harmless = table.is_creation(action) or action in (*table.hidden_actions, table.orphan_removal_action)
-        return (force or self.find_verb(action).preempts) and not harmless
+        return (force or verb.preempts) and not harmless
 
     def parse_spec(self, action: str, spec: Mapping[str, Any] | None) -> BaseModel | None:
         """Parses the spec of a request with the model of its action; refuses an invalid one."""

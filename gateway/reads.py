@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from math import ceil
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self, TypeVar
-from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 from temporalio.client import Client
@@ -19,40 +14,15 @@ from activities.access import Authorizer
 from activities.accessguard import RefusalRecorder
 from activities.refusals import refusal_of_error
 from client.actions import ActionClient, Ticket
-from client.errors import Unanswered
 from client.message_signer import MessageSigner, VouchingMessageSigner
 from client.reading import READ_SECONDS
 from domain import registry, wire
 from domain.access import Subject
-from domain.errors import Category, Refused, StoreUnavailable
-from domain.model import Admission, Refusal, Request
-
-TENANT_ADMISSIONS = 4  # of one tenant
-MAX_ADMISSIONS = 16  # requests that wait for their admission at once; a worker admits tens per second
-TURN_SECONDS = 60.0  # that a request waits for its turn
+from domain.errors import Refused, StoreUnavailable
+from domain.model import Admission, Request
+from gateway.turns import AdmissionTurns
 
 T = TypeVar("T", bound=BaseModel)
-
-
-class TenantPauses:
-    """Which tenants were told to ask later, and until when: by the refusals of their quotas."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._refused: dict[str, tuple[float, Refusal]] = {}
-
-    def note_refusal(self, request: Request, refusal: Refusal | None) -> None:
-        """Remembers the refusal of a request that may pass later."""
-        if refusal and refusal.category is Category.QUOTA and refusal.retry_after:
-            now = self._clock()
-            self._refused = {tenant: pause for tenant, pause in self._refused.items() if pause[0] > now}
-            self._refused[registry.tenant_of(request.path)] = (now + refusal.retry_after, refusal)
-
-    def find_refusal(self, request: Request) -> Refusal | None:
-        """Returns what the tenant of a request was told, if its time is not over."""
-        until, refusal = self._refused.get(registry.tenant_of(request.path), (0.0, None))
-        left = until - self._clock()
-        return refusal.model_copy(update={"retry_after": ceil(left)}) if refusal and left > 0 else None
 
 
 class GatewayClient(ActionClient):
@@ -75,35 +45,20 @@ class GatewayClient(ActionClient):
         self.authorizer = authorizer or Authorizer()
         self.refusals = refusals
         self.passes_on = False
-        self._turns = asyncio.Semaphore(MAX_ADMISSIONS)  # shared by the copies that speak for callers
-        self._tenant_turns = WeakValueDictionary[str, asyncio.Semaphore]()  # shared too; of those who wait now
-        self._pauses = TenantPauses()  # shared too
+        self._turns = AdmissionTurns()  # shared by the copies that speak for callers
 
     async def request_action(self, request: Request) -> Ticket:
         """Requests an action when it is its turn: of a burst, all would wait for a worker, and most of them in vain.
 
         A tenant that was told to ask later is told so again, without a workflow: its flood must not cost the others.
         """
-        async with self._take_turn(request):
-            if (refusal := self._pauses.find_refusal(request)) and self._may_request(request):
+        tenant = registry.tenant_of(request.path)
+        async with self._turns.take_turn(tenant, request.path):
+            if (refusal := self._turns.find_refusal(tenant)) and self._may_request(request):
                 return Ticket(request.path, "", Admission(refusal=refusal))
             ticket = await super().request_action(request)
-            self._pauses.note_refusal(request, ticket.admission.refusal)
+            self._turns.note_refusal(tenant, ticket.admission.refusal)
             return ticket
-
-    @asynccontextmanager
-    async def _take_turn(self, request: Request) -> AsyncIterator[None]:
-        """Waits for a turn of its tenant, then for one of all: a tenant's burst leaves most turns to the others."""
-        own = self._tenant_turns.setdefault(registry.tenant_of(request.path), asyncio.Semaphore(TENANT_ADMISSIONS))
-        async with AsyncExitStack() as turns:
-            try:
-                async with asyncio.timeout(TURN_SECONDS):
-                    for turn in (own, self._turns):
-                        await turns.enter_async_context(turn)
-            except TimeoutError as error:
-                message = f"{request.path} was not asked for: others wait for their admission"
-                raise Unanswered(message, "try again") from error
-            yield
 
     def _may_request(self, request: Request) -> bool:
         """Tells whether the policy lets the caller make this request: nobody else is told about a tenant's quota."""

@@ -31,6 +31,7 @@ from starter import (
     terminal,
     verify,
 )
+from starter.dryrun import dry_run_action
 from starter.errors import ExitCode
 from starter.families import add_family, all_extensions
 from starter.kinds import DEFAULT_LIMIT, Limit, ObjectArg, Prefix, SpecFile, read_spec_file
@@ -198,9 +199,8 @@ async def check(
 
     Example: starter check default/web suspend
     """
-    return await actions.dry_run_action(
-        compose_request(await reads.locate_object(path), action, force=force, spec=read_spec_file(file)), output
-    )
+    request = compose_request(await reads.locate_object(path), action, force=force, spec=read_spec_file(file))
+    return await dry_run_action(registry.kind_at(request.path), request, output)
 
 
 async def demo(

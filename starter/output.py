@@ -36,12 +36,11 @@ class Sheet:
 
 def print_sheet(sheet: Sheet, output: Output) -> None:
     """Prints a sheet on stdout."""
-    if output == "table" and not sheet.lines:
-        if sheet.empty:
-            terminal.print_message(sheet.empty)
-        return
-    for line in format_sheet(sheet, output, terminal.terminal_width()):
-        terminal.print_data(line)
+    if sheet.lines or output != "table":
+        for line in format_sheet(sheet, output, terminal.terminal_width()):
+            terminal.print_data(line)
+    elif sheet.empty:
+        terminal.print_message(sheet.empty)
 
 
 def format_sheet(sheet: Sheet, output: Output, width: int | None) -> Sequence[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,22 +56,24 @@ async def waiting_with_timeout(path: str, seconds: float | None, admitted: bool 
         raise
 
 
-async def follow_action(client: ActionClient, path: str, run: str, targets: int) -> Outcome:
+async def follow_action(client: ActionClient, kind: registry.Kind, path: str, run: str, targets: int) -> Outcome:
     """Waits for an action's outcome and shows progress: a live tree, or in a pipe a line for each change."""
-    console = terminal.stderr_console()
-    if not console.is_terminal or console.is_dumb_terminal:
-        return await follow_with_status_lines(client, path, run, targets, skip_repeated_lines(terminal.print_remark))
-    with live_region(console) as show:
-        began = time.monotonic()
+    console, began = terminal.stderr_console(), time.monotonic()
+    tell = skip_repeated_lines(terminal.print_remark)
+    is_live = console.is_terminal and not console.is_dumb_terminal
+    with live_region(console) if is_live else nullcontext() as show:
 
         async def look() -> None:
-            show(await _draw_tree(client, path, targets, time.monotonic() - began, console))
+            if show:
+                show(await _draw_tree(client, kind, path, targets, time.monotonic() - began, console))
+            else:
+                tell(await _status_line(client, path, targets))
 
         return await _poll_until_end(client, path, run, look)
 
 
 async def follow_with_status_lines(
-    client: ActionClient, path: str, run: str, targets: int, tell: PrintLine, pause: float = FIRST_PAUSE
+    client: ActionClient, path: str, run: str, targets: int, tell: PrintLine, pause: float
 ) -> Outcome:
     """Waits like `follow_action`, and passes each status line to the caller."""
 
@@ -120,13 +122,15 @@ def live_region(console: Console) -> Iterator[Callable[[Text], None]]:
         yield lambda text: live.update(text, refresh=True)
 
 
-async def _draw_tree(client: ActionClient, path: str, targets: int, seconds: float, console: Console) -> Text:
+async def _draw_tree(
+    client: ActionClient, kind: registry.Kind, path: str, targets: int, seconds: float, console: Console
+) -> Text:
     """Draws the object with its places; one line if it has none or cannot be read."""
     from rich.text import Text
 
     path = wire.object_path_of(path)
     try:
-        if registry.kind_at(path).member is not None:
+        if kind.member is not None:
             seen = await client.run_query(wire.READ_TREE, ReadQuery(path=path, limit=ERRORS_SHOWN), TreeView)
             step = "" if seen.places else await _step_text(client, seen.object)
             plain = console.options.ascii_only

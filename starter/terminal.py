@@ -57,6 +57,12 @@ def print_remark(text: str, style: str = "") -> None:
         print_message(text, style)
 
 
+def print_link(link: str) -> None:
+    """Prints where a person can see more, if that is known."""
+    if link:
+        print_remark(link, "dim")
+
+
 def print_narration(text: str = "", style: str = "") -> None:
     """Prints a line of a command whose output is text, such as `demo` and `up`, on stdout."""
     _print_without_markup(_make_console(sys.stdout), text, style)

@@ -20,7 +20,7 @@ from client.errors import Unanswered
 from domain.events import FIRST_CURSOR, READ_EVENTS, Event, EventPage, EventQuery
 from domain.model import Admission, HistoryLine, Outcome
 from domain.model import Request as ActionRequest
-from gateway import guard, reads, server
+from gateway import guard, server, turns
 from gateway.app import build_gateway_app
 from gateway.context import Gateway
 from gateway.events import EventFeed
@@ -371,14 +371,14 @@ async def test_of_a_burst_each_request_has_its_turn(stack: WorkerService, monkey
         return asyncio.create_task(client.acting_for("u").request_action(asked))
 
     burst = [ask("loud") for _ in range(50)]
-    while most < reads.TENANT_ADMISSIONS:
+    while most < turns.TENANT_ADMISSIONS:
         await asyncio.sleep(0)
     burst += [ask(f"t{n}") for n in range(50)]  # a tenant's burst leaves turns to the others
-    while most < reads.MAX_ADMISSIONS:
+    while most < turns.MAX_ADMISSIONS:
         await asyncio.sleep(0)
-    monkeypatch.setattr(reads, "TURN_SECONDS", 0.01)
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.01)
     with pytest.raises(Unanswered, match="was not asked for"):
         await client.request_action(request)
     go_on.set()
     assert len(await asyncio.gather(*burst)) == 100
-    assert most == reads.MAX_ADMISSIONS
+    assert most == turns.MAX_ADMISSIONS

@@ -18,7 +18,8 @@ from domain.quotafile import Quotas
 from domain.quotas import Quota, QuotaQuery, QuotasView
 from gateway.dialects.apps import DialectErrorFormat
 from gateway.problems import refusal_response
-from gateway.reads import GatewayClient, TenantPauses
+from gateway.reads import GatewayClient
+from gateway.turns import AdmissionTurns
 from starter.errors import ExitCode, to_printed_error
 from store.quotas import no_quotas
 from tests.user import User
@@ -115,13 +116,13 @@ async def test_a_gateway_starts_nothing_for_a_tenant_that_was_told_to_ask_later(
 
 def test_a_tenant_is_told_to_ask_later_until_its_time_is_over_and_no_other_tenant_is() -> None:
     now = [100.0]
-    pauses, mine, theirs = TenantPauses(lambda: now[0]), Request(path="ns:a:mci:x", action="resume"), "ns:b:mci:x"
-    pauses.note_refusal(mine, Refusal.from_error(TOO_MANY))
-    pauses.note_refusal(Request(path=theirs, action="resume"), Refusal(category=Category.QUOTA, message="full"))
+    turns = AdmissionTurns(lambda: now[0])
+    turns.note_refusal("ns:a", Refusal.from_error(TOO_MANY))
+    turns.note_refusal("ns:b", Refusal(category=Category.QUOTA, message="full"))
     now[0] += 5
-    told = pauses.find_refusal(mine)
+    told = turns.find_refusal("ns:a")
     assert told
     assert (told.message, told.retry_after) == ("too many", 2)
-    assert pauses.find_refusal(Request(path=theirs, action="resume")) is None
+    assert turns.find_refusal("ns:b") is None
     now[0] += 2
-    assert pauses.find_refusal(mine) is None
+    assert turns.find_refusal("ns:a") is None

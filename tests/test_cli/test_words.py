@@ -12,7 +12,7 @@ from client.outcomes import conflict_refusal
 from domain import registry
 from domain.model import ActionResult, Admission, Grant, Outcome, Request
 from domain.statetable import Ruling
-from starter import actions, families, reads
+from starter import actions, families, outcomes, reads
 from starter.app import build_cli_app
 from starter.command import run_command
 from starter.errors import ExitCode
@@ -21,6 +21,7 @@ from store.begin import _describe_allowed_actions
 from tests.cases import every_case
 
 MACHINE = "account:acme:cloudspace:dev:machine:db"
+KIND = registry.find_kind("machine")
 MIGRATING = f"{MACHINE}::migrate"
 GRANT = Grant(epoch=1, path="x", action="end", ruling=Ruling.GO, came_from="ACTIVE", during="TERMINATING", then="None")
 ENDED = Outcome(
@@ -54,7 +55,7 @@ def test_force_is_offered_where_it_takes_over(action: str, offered: bool) -> Non
 
 
 def test_the_receipt_of_hidden_work_names_the_object_that_there_is() -> None:
-    sheet = actions._ticket_sheet(Ticket(MIGRATING, "r1", Admission(grant=GRANT)), "")
+    sheet = outcomes.ticket_sheet(Ticket(MIGRATING, "r1", Admission(grant=GRANT)), "")
     assert (sheet.lines, sheet.names) == ([("acme/dev/db", "end", "r1")], [MACHINE])
     assert (sheet.data["path"], sheet.data["workflow"]) == (MACHINE, MIGRATING)
 
@@ -69,7 +70,9 @@ async def test_carried_out_before_is_said_only_if_it_was(
     capsys: pytest.CaptureFixture[str], grant: Grant | None, before: bool
 ) -> None:
     ticket = Ticket(MACHINE, "r1", Admission(grant=grant, outcome=ENDED))
-    assert await actions._follow_ticket(cast(ActionClient, Link()), ticket, actions.ActionOptions()) is ExitCode.DONE
+    assert (
+        await actions._follow_ticket(cast(ActionClient, Link()), KIND, ticket, actions.ActionOptions()) is ExitCode.DONE
+    )
     assert ("carried out before" in capsys.readouterr().err) is before
 
 
@@ -77,7 +80,7 @@ async def test_carried_out_before_is_said_only_if_it_was(
 def test_the_message_of_a_success_is_told_with_its_table(
     capsys: pytest.CaptureFixture[str], result: ActionResult
 ) -> None:
-    assert actions.print_outcome(ENDED.model_copy(update={"result": result}), "table") is ExitCode.DONE
+    assert outcomes.print_outcome(KIND, ENDED.model_copy(update={"result": result}), "table") is ExitCode.DONE
     assert "2 start again on enable" in capsys.readouterr().err
 
 
@@ -85,7 +88,9 @@ def test_the_message_of_a_success_is_told_with_its_table(
     ("message", "told"), [("cancelled", "0 of 0 failed"), ("cancelled; 1 is left", "why: 1 is left"), ("by x", "by x")]
 )
 def test_that_it_was_cancelled_is_told_once(capsys: pytest.CaptureFixture[str], message: str, told: str) -> None:
-    actions.print_outcome(ENDED.model_copy(update={"result": ActionResult.CANCELLED, "message": message}), "table")
+    outcomes.print_outcome(
+        KIND, ENDED.model_copy(update={"result": ActionResult.CANCELLED, "message": message}), "table"
+    )
     err = capsys.readouterr().err
     assert told in err
     assert err.count("cancelled") == 1

@@ -11,7 +11,7 @@ from domain.edge.tables import APP, CLOUDLET, CLUSTER, POLICY, CrmActor, why_cha
 from domain.errors import Refused
 from domain.model import ActionResult, Outcome
 from domain.statetable import NONE, Actor, Ruling, StateTable
-from starter.actions import _outcome_sheet
+from starter.outcomes import outcome_sheet
 
 ACTORS = (*Actor, *CrmActor)
 
@@ -198,7 +198,7 @@ def test_what_is_gone_is_not_present_in_what_people_read(kind: str) -> None:
 
 def test_the_outcome_of_a_delete_says_not_present() -> None:
     gone = Outcome(path="org:a:cloudlet:b:cluster:c", action="delete", result=ActionResult.SUCCEEDED, status=NONE)
-    assert "NotPresent" in str(_outcome_sheet(gone))
+    assert "NotPresent" in str(outcome_sheet(registry.find_kind("cluster"), gone))
 
 
 def test_a_cloudlet_says_why_it_takes_no_changes_of_instances() -> None:
