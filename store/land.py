@@ -17,7 +17,7 @@ from store.dbtime import resolve_write_time
 from store.history import NO_ROW_MESSAGE, NOT_OWNED_MESSAGE, history_line
 from store.hooks import NO_HOOKS, HooksByKind
 from store.schema import objects
-from store.status import ObjectSet, record_lines
+from store.status import ObjectSet, record_ignored_lines
 
 _SELECT_TARGETS = (
     sa.select(objects.c.path, objects.c.status, objects.c.previous_status, objects.c.spec, objects.c.info)
@@ -100,12 +100,12 @@ def _land_in_bulk(
             continue  # already landed by an earlier attempt
         here = mine | {"now": status, "came_from": came_from}
         legal = table.can_land(chunk.action, status, came_from, to)
-        told = {"at": at, "actor": Actor.CLOUD.value, "action": chunk.action, "to": to}
         if not legal:
-            _TARGETS_ALIKE.record_lines_before_move(
-                connection, here, told | {"message": NO_ROW_MESSAGE, "effect": LineEffect.IGNORED.value}
-            )
+            owned = _lock_owned_targets(connection, names, chunk.epoch)
+            alike = [TargetLanding(name, to) for name, was in owned.items() if was == (status, came_from)]
+            _record_ignored(connection, chunk, alike, at, status, NO_ROW_MESSAGE)
             continue
+        told = {"at": at, "actor": Actor.CLOUD.value, "action": chunk.action, "to": to}
         if to == NONE and (gone := hooks.get(table.kind, NO_HOOKS).before_removal):
             gone(connection, here, at)
         changed = _TARGETS_ALIKE.move_objects(connection, here, told, _columns_at_rest(at))
@@ -127,25 +127,31 @@ def _land_individually(connection: sa.Connection, chunk: Chunk, landings: list[T
         if status not in table.transitional_statuses:
             continue  # not owned, or already landed by an earlier attempt
         legal = table.can_land(chunk.action, status, came_from, landing.status)
-        why = (landing.error, LineEffect.APPLIED) if legal else (NO_ROW_MESSAGE, LineEffect.IGNORED)
+        if not legal:
+            _record_ignored(connection, chunk, [landing], at, status, NO_ROW_MESSAGE)
+            continue
         same = (landing.path, at, Actor.CLOUD, chunk.action)
-        lines.append(history_line(*same, status, landing.status, chunk.epoch, *why))
-        if legal:
-            news = {"status": landing.status, "error": format_one_line(landing.error)}
-            changes.append({"name": landing.path, "mine": chunk.epoch, **news, **_columns_at_rest(at)})
-            if landing.info is not None:
-                changes[-1]["info"] = landing.info
+        lines.append(history_line(*same, status, landing.status, chunk.epoch, landing.error))
+        news = {"status": landing.status, "error": format_one_line(landing.error)}
+        changes.append({"name": landing.path, "mine": chunk.epoch, **news, **_columns_at_rest(at)})
+        if landing.info is not None:
+            changes[-1]["info"] = landing.info
     _ONE_TARGET.change_each_object(connection, changes, lines)
     return len(changes)
 
 
-def _record_ignored(connection: sa.Connection, chunk: Chunk, landings: list[TargetLanding], at: datetime) -> None:
-    """Records landings of objects that the action no longer owns; they change nothing."""
-    why = (chunk.epoch, NOT_OWNED_MESSAGE, LineEffect.IGNORED)
-    lines = [
-        history_line(landing.path, at, Actor.CLOUD, chunk.action, NONE, landing.status, *why) for landing in landings
-    ]
-    record_lines(connection, lines)
+def _record_ignored(
+    connection: sa.Connection,
+    chunk: Chunk,
+    landings: list[TargetLanding],
+    at: datetime,
+    source: str = NONE,
+    why: str = NOT_OWNED_MESSAGE,
+) -> None:
+    """Records landings that change nothing: of objects that the action no longer owns, or where no row leads."""
+    same, end = (at, Actor.CLOUD, chunk.action, source), (chunk.epoch, why, LineEffect.IGNORED)
+    lines = [history_line(landing.path, *same, landing.status, *end) for landing in landings]
+    record_ignored_lines(connection, lines)
 
 
 def _columns_at_rest(at: datetime) -> dict[str, Any]:

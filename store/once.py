@@ -5,6 +5,7 @@ Rows are kept for longer than a run can wait for a worker.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
@@ -32,6 +33,13 @@ def mark_done(connection: sa.Connection, key: str) -> bool:
     """Marks a key. False: it was marked before. Of two at once, the second waits for the first one's end."""
     row = {"key": key, "expires_at": read_database_time(connection) + KEPT}
     return connection.execute(_INSERT_UNLESS_DONE[connection.dialect.name], row).first() is not None
+
+
+def mark_all_done(connection: sa.Connection, keys: Iterable[str]) -> set[str]:
+    """Marks many keys. Returns those that were not marked before."""
+    expires_at = read_database_time(connection) + KEPT
+    rows = [{"key": key, "expires_at": expires_at} for key in sorted(set(keys))]  # in one order: no deadlock
+    return set(connection.execute(_INSERT_UNLESS_DONE[connection.dialect.name], rows).scalars()) if rows else set()
 
 
 def forget_expired_keys(connection: sa.Connection, now: datetime) -> None:

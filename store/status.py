@@ -5,6 +5,7 @@ Moving any number of objects from one status to another takes two statements.
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
@@ -15,6 +16,7 @@ from sqlalchemy.sql.dml import ReturningDelete
 
 from domain.statetable import NONE, LineEffect
 from store.aliases import insert_aliases
+from store.once import mark_all_done
 from store.quotas import count_objects
 from store.schema import history, objects
 
@@ -28,6 +30,18 @@ def record_lines(connection: sa.Connection, lines: Sequence[ColumnValues]) -> No
     """Inserts history lines, as built by `history_line`."""
     if lines:
         connection.execute(_INSERT_LINES, lines)
+
+
+def record_ignored_lines(connection: sa.Connection, lines: Sequence[ColumnValues]) -> None:
+    """Inserts ignored history lines, each once for its action: an activity that is tried again brings them again."""
+    keyed = {f"ignored {_digest_of_line(line)}": line for line in lines}
+    new = mark_all_done(connection, keyed)
+    record_lines(connection, [line for key, line in keyed.items() if key in new])
+
+
+def _digest_of_line(line: ColumnValues) -> str:
+    told = (str(line[name]) for name in ("epoch", "path", "actor", "action", "source", "to", "message"))
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:32]
 
 
 def create_objects(connection: sa.Connection, rows: Sequence[ColumnValues], lines: Sequence[ColumnValues] = ()) -> None:

@@ -197,8 +197,6 @@ def _line_of_move(step: Step, walk: _StepWriter, move: Move, source: str) -> dic
 
 def _record_ignored(connection: sa.Connection, step: Step, walk: _StepWriter) -> None:
     """Records refused moves in the history: no row allows them, or the action lost the object."""
-    if step.key and not mark_done(connection, f"ignored {step.key}"):
-        return
     told = []
     for move, why in walk.refusals:
         message = format_one_line(f"{why}; {move.message}" if move.message else why)
@@ -206,4 +204,7 @@ def _record_ignored(connection: sa.Connection, step: Step, walk: _StepWriter) ->
             message = format_one_line(f"ignored: {move.message}")
         change = (walk.objects[move.path].now.status, move.to, step.epoch, message, LineEffect.IGNORED)
         told.append(history_line(move.path, step.at, move.actor, move.action or walk.action, *change))
-    status.record_lines(connection, told)
+    if not step.key:
+        status.record_ignored_lines(connection, told)
+    elif mark_done(connection, f"ignored {step.key}"):
+        status.record_lines(connection, told)

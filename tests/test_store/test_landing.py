@@ -10,13 +10,21 @@ import pytest
 import sqlalchemy as sa
 
 from domain.model import Grant, Move, Step, TargetLanding
-from domain.statetable import Actor
+from domain.statetable import Actor, LineEffect
+from store.schema import history
 from tests.test_store.driver import FRONT_1, FRONT_2, NOON, WEB, Dump, StoreDriver, group
 
 
 def kept(dump: Dump) -> Dump:
-    """Everything but the history."""
-    return {name: rows for name, rows in dump.items() if name != "history"}
+    """Everything but the history, and the keys of its ignored lines."""
+    return {name: rows for name, rows in dump.items() if name not in ("history", "done_once")}
+
+
+async def ignored_lines(driver: StoreDriver) -> list[tuple[str, str]]:
+    """The path and the status of every ignored line."""
+    wanted = sa.select(history.c.path, history.c.to).where(history.c.effect == LineEffect.IGNORED.value)
+    rows = await driver.database.run_transaction(lambda connection: connection.execute(wanted).all())
+    return sorted((path, to) for path, to in rows)
 
 
 async def test_targets_land_where_the_cloud_brought_them(driver: StoreDriver) -> None:
@@ -78,6 +86,9 @@ async def test_a_landing_where_no_row_leads_is_ignored_and_recorded(
     assert kept(await driver.dump()) == kept(before)
     line = await driver.last(FRONT_1)
     assert (line.source, line.to, line.message) == ("Suspending", to, "ignored: no row leads there")
+    again = [TargetLanding(FRONT_2, to, **told), TargetLanding(FRONT_1, to, **told)]  # a retry, which got further
+    assert await driver.inventory.land_targets(grant.chunks[0], again, driver.now()) == 0
+    assert await ignored_lines(driver) == [(FRONT_1, to), (FRONT_2, to)]
 
 
 @pytest.mark.parametrize("told", [{}, {"error": "why"}, {"info": {}}], ids=["plain", "error", "info"])
@@ -102,6 +113,9 @@ async def test_a_stale_epoch_lands_nothing_and_is_recorded_as_ignored(
         "ignored: the action no longer owns the object",
     )
     assert line.run == "r1"
+    again = [TargetLanding(FRONT_2, "Suspended", **told), TargetLanding(FRONT_1, "Suspended", **told)]
+    assert await driver.inventory.land_targets(stale.chunks[0], again, driver.now()) == 0
+    assert await ignored_lines(driver) == [(FRONT_1, "Suspended"), (FRONT_2, "Suspended")]
     assert await driver.land(fresh, "Running") == 2
 
 
@@ -182,6 +196,8 @@ async def test_a_step_that_is_forbidden_or_stale_changes_nothing_and_is_recorded
     assert kept(await driver.dump()) == kept(before)
     line = await driver.last(forbidden.path)
     assert (line.actor, line.to, line.message) == (actor, to, f"ignored: {why}; seen")
+    assert not (await driver.inventory.apply_step(forbidden)).made  # by an activity that is tried again
+    assert await ignored_lines(driver) == [(forbidden.path, to)]
 
 
 # Size.
