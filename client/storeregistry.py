@@ -39,11 +39,17 @@ async def register_store(client: Client, store: str, where: str) -> None:
         await forget_registered_store(client)  # keys are being introduced: written anew, it is sealed
         await register_store(client, store, where)
     if registered != store:
-        raise Refused(
-            Category.INVALID,
-            f"the workers of namespace {client.namespace} use the store {registered}, but {where} is the store {store}",
-            "set RATCHET_STORE_URL as on the others; if their store is lost: starter setup --forget-store",
-        )
+        raise other_store_refusal(client, registered, where, store)
+
+
+def other_store_refusal(client: Client, registered: str | None, where: str, store: str) -> Refused:
+    """Returns the refusal of a store, or of an empty database, where the namespace's workers use another store."""
+    found = f"the store {store}" if store else "empty"
+    return Refused(
+        Category.INVALID,
+        f"the workers of namespace {client.namespace} use the store {registered}, but {where} is {found}",
+        "set RATCHET_STORE_URL as on the others; if their store is lost: starter setup --forget-store",
+    )
 
 
 async def read_registered_store(client: Client) -> str | None:

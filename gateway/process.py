@@ -21,7 +21,6 @@ from gateway.reads import GatewayClient
 from gateway.server import serve_app
 from gateway.settings import GatewaySettings
 from gateway.tokens import CallerTokens, TokenFile
-from store.identity import read_identity
 from store.migrate import newest_schema_version, read_schema_version
 from workers import access
 from workers.service import WorkerService
@@ -133,7 +132,7 @@ async def _check_store(service: WorkerService) -> None:
             f"the store is at schema {found or 'none'}, this gateway knows {newest_schema_version()}",
             "starter migrate, or use the gateway of the workers' version",
         )
-    own, used = (await service.database.run_transaction(read_identity)).id, await read_registered_store(service.client)
+    own, used = (await service.bind_to_store()).id, await read_registered_store(service.client)
     if used not in (None, own):
         raise Refused(
             Category.INVALID,

@@ -66,6 +66,7 @@ class Database:
         self.sqlite = parsed.get_backend_name() == "sqlite"
         self.engine = _sqlite_engine(url) if self.sqlite else _postgres_engine(parsed, pool)
         # One thread for SQLite: it has one writer at a time anyway, and waiting in Python is cheaper than in SQLite.
+        self.before_transaction: Callable[[], None] = lambda: None  # see store/binding.py
         self._threads = ThreadPoolExecutor(1 if self.sqlite else pool, thread_name_prefix="store")
 
     async def run_transaction(self, work: Callable[[sa.Connection], T]) -> T:
@@ -74,6 +75,7 @@ class Database:
 
     def run_transaction_blocking(self, work: Callable[[sa.Connection], T]) -> T:
         """Runs `work` as one transaction in the caller's thread; retries it after a lost race."""
+        self.before_transaction()
         for attempt in range(1, MAX_TRIES + 1):
             try:
                 with self.engine.begin() as connection:
@@ -90,6 +92,7 @@ class Database:
 
     def run_in_snapshot_blocking(self, work: Callable[[sa.Connection], T]) -> T:
         """Runs `work` over one read-only snapshot in the caller's thread."""
+        self.before_transaction()
         try:
             with (
                 self.engine.connect().execution_options(**_SNAPSHOT_OPTIONS[self.sqlite]) as connection,

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from domain import registry
 from domain.errors import Category, Refused
 from domain.model import BeginRequest
+from store.binding import check_same_store
 from store.dbtime import read_database_time
 from store.hooks import HooksByKind
 from store.recovery import abandon_run
@@ -29,6 +30,7 @@ def check_incarnation(connection: sa.Connection, claim: BeginRequest) -> None:
     if claim.started is None:
         return
     identity = read_identity(connection)
+    check_same_store(connection, identity)
     if identity.incarnation > 1 and claim.started <= identity.since:
         raise Refused(
             Category.CONFLICT,

@@ -39,7 +39,8 @@ class WorkerGroup:
         self._workers = workers
         self._exit_after = exit_after
         self._is_stopping = False
-        self.failure: PollingStopped | None = None
+        self._owner: asyncio.Task[object] | None = None
+        self.failure: RatchetError | None = None
 
     def worker_of(self, queue: str) -> Worker | None:
         return self._workers.get(queue)
@@ -47,10 +48,10 @@ class WorkerGroup:
     @asynccontextmanager
     async def run_workers(self) -> AsyncIterator[None]:
         """Polls until the block ends, then drains. Cancels the block and raises PollingStopped if a worker ends."""
-        owner = asyncio.current_task()
+        owner = self._owner = asyncio.current_task()
         assert owner, "workers run inside a task"
         running = {asyncio.create_task(self._run_worker(queue)): queue for queue in self._workers}
-        watching = asyncio.create_task(self._watch_workers(running, owner))
+        watching = asyncio.create_task(self._watch_workers(running))
         try:
             try:
                 yield
@@ -95,7 +96,7 @@ class WorkerGroup:
 
         return poll_until_stopped
 
-    async def _watch_workers(self, running: Mapping[asyncio.Task[None], str], owner: asyncio.Task[object]) -> None:
+    async def _watch_workers(self, running: Mapping[asyncio.Task[None], str]) -> None:
         """Ends the group with the first worker."""
         done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         ended = done.pop()
@@ -103,9 +104,15 @@ class WorkerGroup:
             error = None if ended.cancelled() else ended.exception()
             self.failure = PollingStopped(f"the worker of the queue {running[ended]} ended by itself: {error}")
             self.failure.__cause__ = error
+        self.end_workers(self.failure)
+
+    def end_workers(self, failure: RatchetError) -> None:
+        """Ends the block of `run_workers`, which then drains and raises the failure."""
+        assert self._owner, "the workers run"
+        self.failure = self.failure or failure
         _log.critical("this worker takes no work any more and ends: %s", self.failure, exc_info=self.failure)
         if self._exit_after is not None:
             last_resort = threading.Timer(self._exit_after, os._exit, (STUCK_EXIT_CODE,))
             last_resort.daemon = True
             last_resort.start()
-        owner.cancel()
+        self._owner.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from client import tracing
 from client.connection import connect_temporal
 from client.payloads import data_converter
 from client.stopsignals import make_stop_event
-from client.storeregistry import register_store
+from client.storeregistry import other_store_refusal, read_registered_store, register_store
 from domain.errors import Category, Refused
 from store.engine import Database
 from store.identity import mark_restored, read_identity
@@ -128,9 +129,22 @@ async def _run_service(
 ) -> AsyncIterator[WorkerService]:
     service = make(client, settings)
     try:
+        await _check_registered_store(client, service)
         service.prepare_databases()
-        identity = await service.database.run_transaction(read_identity)
+        identity = await service.bind_to_store()
         await register_store(client, identity.id, redact_url(settings.store_database_url()))
         yield service
     finally:
         await service.close()
+
+
+async def _check_registered_store(client: Client, service: WorkerService) -> None:
+    """Refuses a store that is not the namespace's before it is migrated: it may be another deployment's."""
+    if (registered := await read_registered_store(client)) is None:
+        return
+    found = ""
+    if await asyncio.to_thread(read_schema_version, service.database):
+        found = (await service.database.run_transaction(read_identity)).id
+    if found != registered:
+        where = redact_url(service.settings.store_database_url())
+        raise other_store_refusal(client, registered, where, found)

@@ -45,12 +45,14 @@ from domain.model import StoreView
 from domain.ports import Cloud
 from domain.wire import ACTIONS_QUEUE, BUILDS_QUEUE, cloud_queue, worker_identity
 from providers.simulated import SimulatedCloud, create_tables
+from store.binding import bind_store
 from store.engine import Database
 from store.gauges import SqlGauges
 from store.identity import read_identity
 from store.inventory import SqlInventory
 from store.migrate import migrate_schema, newest_schema_version, read_schema_version
 from store.permits import SqlPermitStore
+from store.schema import StoreIdentityRow
 from workers import access
 from workers.callsigning import CallSigning
 from workers.connections import FileConnectionInspector, ServedClouds, load_connections, make_served_clouds, open_clouds
@@ -63,6 +65,7 @@ from workers.polling import WorkerGroup
 from workers.schedule import ensure_heal_schedule, expected_schedules
 from workers.sealing import seal_history
 from workers.settings import WorkerSettings, redact_url
+from workers.storewatch import StoreWatch
 from workflows.floods import DEFINITION_ATTRIBUTE
 
 DEFAULT_BUILD = f"ratchet-{metadata.version('ratchet')}"
@@ -134,6 +137,7 @@ class WorkerService:
         self._interceptors = [guard, *([CallSigning(signer)] if signer else []), *interceptors]
         self.polling = WorkerGroup({})
         self.exit_after: float | None = None  # see WorkerGroup
+        self.store_watch: StoreWatch | None = None  # of a service that is bound to its store
 
     def prepare_databases(self) -> None:
         """Migrates the databases. Raises for a wrong URL, missing permissions or a newer schema, before any work."""
@@ -142,6 +146,14 @@ class WorkerService:
         # Fewer garbage collections: a burst of ten thousand VMs allocates many objects.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
+
+    async def bind_to_store(self) -> StoreIdentityRow:
+        """Uses no other store from now on; while queues are served, a store that was swapped ends the workers."""
+        identity = await self.database.run_transaction(read_identity)
+        binding = await asyncio.to_thread(bind_store, self.database, identity)
+        where = redact_url(self.settings.store_database_url())
+        self.store_watch = StoreWatch(self.client, self.database, binding, identity, where)
+        return identity
 
     @asynccontextmanager
     async def serve_queues(self, queues: Sequence[str] = ()) -> AsyncIterator[None]:
@@ -157,6 +169,8 @@ class WorkerService:
                 workers[BUILDS_QUEUE] = self._make_builds_worker()
             self.polling = WorkerGroup(workers, self.exit_after)
             await stack.enter_async_context(self.polling.run_workers())
+            if self.store_watch:
+                await stack.enter_async_context(self.store_watch.run_watch(self.polling.end_workers))
             if self.settings.metrics:
                 held = [phase for family in self.families for phase in family.held_phases]
                 await stack.enter_async_context(report_gauges(self.client, SqlGauges(self.database), held))

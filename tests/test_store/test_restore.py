@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from domain.errors import Category
 from domain.model import ActionResult, TargetLanding
+from store.binding import StoreBinding, StoreReplaced, bind_store
 from store.engine import Database
 from store.finish import UNKNOWN_ACTION_MESSAGE
 from store.identity import RESTORED_MESSAGE, mark_restored, read_identity
 from store.migrate import migrate_schema
-from store.schema import StoreIdentityRow
-from tests.test_store.driver import FRONT_1, HOOKS, WEB, StoreDriver, claim
+from store.schema import StoreIdentityRow, actions, objects
+from tests.test_store.driver import FRONT_1, HOOKS, WEB, StoreDriver, claim, group
 
 WEB_2 = f"{WEB}-2"
 
@@ -66,10 +71,9 @@ def _sqlite(folder: Path) -> CopiedStore:
         other.close()
 
     def restore() -> None:
-        driver.database.engine.dispose()
         for log in ("-wal", "-shm"):
             (folder / f"inventory.db{log}").unlink(missing_ok=True)
-        shutil.copy(backup, file)
+        backup.rename(file)  # a process that still runs keeps the old file
 
     return CopiedStore(driver, copy, restore)
 
@@ -79,28 +83,31 @@ def _postgres(url: str) -> CopiedStore:
     driver, name = _scene(url), sa.make_url(url).database
 
     def swap(*statements: str) -> None:
-        driver.database.engine.dispose()
         server = sa.make_url(url).set(drivername="postgresql+psycopg", database="postgres")
         engine = sa.create_engine(server, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
         with engine.connect() as connection:
             for statement in statements:
                 connection.exec_driver_sql(statement)
 
-    again = partial(swap, f"DROP DATABASE {name}", f"CREATE DATABASE {name} TEMPLATE {name}_backup")
-    return CopiedStore(driver, partial(swap, f"CREATE DATABASE {name}_backup TEMPLATE {name}"), again)
+    def copy() -> None:
+        driver.database.engine.dispose()
+        swap(f"CREATE DATABASE {name}_backup TEMPLATE {name}")
+
+    again = partial(swap, f"DROP DATABASE {name} WITH (FORCE)", f"CREATE DATABASE {name} TEMPLATE {name}_backup")
+    return CopiedStore(driver, copy, again)
 
 
 def _dumped_postgres(url: str, dump: Path) -> CopiedStore:
     """The commands of docs/operations.md: pg_dump while the store is used, pg_restore into an empty database."""
     driver, name = _scene(url), sa.make_url(url).database
     plain = sa.make_url(url).set(drivername="postgresql")
+    programs = {each: _program(driver, each) for each in ("psql", "pg_dump", "pg_restore")}
 
     def run(program: str, *words: str, database: str | None = name) -> None:
         where = plain.set(database=database).render_as_string(hide_password=False)
-        subprocess.run([_program(driver, program), f"--dbname={where}", *words], check=True, capture_output=True)
+        subprocess.run([programs[program], f"--dbname={where}", *words], check=True, capture_output=True)
 
     def restore() -> None:
-        driver.database.engine.dispose()
         run("psql", "-c", f"DROP DATABASE {name} WITH (FORCE)", "-c", f"CREATE DATABASE {name}", database="postgres")
         run("pg_restore", "--exit-on-error", str(dump))
 
@@ -131,6 +138,7 @@ async def test_a_restore_walked_from_the_copy_to_the_first_new_action(site: Copi
     await driver.finish(opened)
     lost = await driver.grant(WEB_2, "suspend", run="lost")
     started = (await driver.inventory.read_object(WEB_2)).changed_at
+    driver.database.engine.dispose()  # the workers are stopped
     site.restore()
 
     after, ended = await driver.database.run_transaction(partial(mark_restored, hooks=HOOKS))
@@ -173,3 +181,102 @@ async def test_a_store_keeps_its_id_and_another_one_has_another(site: CopiedStor
     other = _scene(f"sqlite:///{tmp_path}/other.db")
     assert (await other.database.run_transaction(read_identity)).id != first.id
     other.close()
+
+
+async def bind(driver: StoreDriver) -> StoreBinding:
+    return bind_store(driver.database, await driver.database.run_transaction(read_identity))
+
+
+async def test_a_process_uses_the_store_no_more_once_a_backup_took_its_place(site: CopiedStore) -> None:
+    """Nothing that it does after the swap is answered, read or written: not by the old file, not by the new store."""
+    driver = site.driver
+    await driver.make()
+    site.copy()
+    binding = await bind(driver)
+    await driver.grant(WEB, "suspend", run="lost")
+    site.restore()
+
+    with pytest.raises(StoreReplaced, match="starter migrate --restored"):
+        await driver.inventory.read_object(WEB)
+    assert binding.replaced
+    with pytest.raises(StoreReplaced):
+        await driver.inventory.begin_action(claim(WEB_2, "create"))
+    with pytest.raises(StoreReplaced):
+        await driver.database.run_in_snapshot(read_identity)
+
+    # A process that starts now uses it: what it is, a person decides.
+    driver.database.engine.dispose()
+    after = _scene(driver.database.url)
+    await bind(after)
+    assert await after.status(FRONT_1) == "Running"
+    after.close()
+
+
+async def test_a_store_that_went_back_or_was_marked_as_restored_is_noticed_where_connections_live_on(
+    site: CopiedStore,
+) -> None:
+    """A replica that was behind takes over; a pooler or an in-place restore keeps the connections."""
+    driver = site.driver
+    await driver.make()
+    binding = await bind(driver)
+    await driver.database.run_in_snapshot(binding.check_database)
+    last = sa.select(sa.func.max(actions.c.epoch)).scalar_subquery()
+    other = Database(driver.database.url)
+    await driver.database.run_transaction(lambda connection: connection.execute(sa.text("SELECT 1")))
+    await other.run_transaction(
+        lambda connection: connection.execute(sa.delete(actions).where(actions.c.epoch == last))
+    )
+    with pytest.raises(StoreReplaced, match="it lacks the actions"):
+        await driver.database.run_in_snapshot(binding.check_database)
+
+    again = StoreDriver(driver.database.url)
+    await bind(again)
+    await other.run_transaction(partial(mark_restored, hooks=HOOKS))
+    with pytest.raises(StoreReplaced, match="restored"):  # by begin itself: it writes nothing into such a store
+        await again.inventory.begin_action(
+            claim(WEB_2, "create", started=datetime.now(UTC), spec={"subGroups": [group()]})
+        )
+    assert WEB_2 not in {each.path for each in await driver_objects(other)}
+    other.close()
+    again.close()
+
+
+async def driver_objects(database: Database) -> list[Any]:
+    return list(await database.run_transaction(lambda connection: connection.execute(sa.select(objects.c.path)).all()))
+
+
+async def test_a_store_whose_tables_are_gone_is_noticed_where_connections_live_on(site: CopiedStore) -> None:
+    binding, other = await bind(site.driver), Database(site.driver.database.url)
+    await other.run_transaction(lambda connection: connection.execute(sa.text("DROP TABLE store_identity")))
+    other.close()
+    with pytest.raises(StoreReplaced, match="it is empty"):
+        await site.driver.database.run_in_snapshot(binding.check_database)
+
+
+async def test_a_sqlite_file_that_is_overwritten_in_place_is_used_no_more(tmp_path: Path) -> None:
+    site = _sqlite(tmp_path)
+    await site.driver.make()
+    site.copy()
+    await bind(site.driver)
+    for log in ("-wal", "-shm"):
+        (tmp_path / f"inventory.db{log}").unlink()
+    shutil.copy(tmp_path / "backup.db", tmp_path / "inventory.db")
+    with pytest.raises(StoreReplaced, match="its file was replaced"):
+        await site.driver.inventory.read_object(WEB)
+    site.driver.close()
+
+
+async def test_a_log_that_others_write_and_fold_is_no_swap(tmp_path: Path) -> None:
+    """SQLite removes its log with the last connection: other processes come, write and go."""
+    driver = _sqlite(tmp_path).driver
+    binding = await bind(driver)
+    for number in range(3):
+        other = StoreDriver(driver.database.url)
+        await other.make(f"{WEB}-{number}")
+        await other.database.run_transaction(lambda connection: connection.execute(sa.text("SELECT 1")))
+        with closing(sqlite3.connect(tmp_path / "inventory.db")) as folding:
+            folding.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        other.close()
+        await asyncio.gather(*(driver.database.run_in_snapshot(binding.check_database) for _ in range(8)))
+    assert (await driver.inventory.read_object(f"{WEB}-2")).status
+    driver.close()

@@ -47,6 +47,8 @@ UNTRIED = {
     "seals.py may_rewrite_history": "reads no table",
     "leases/capacity.py serialize_pool_allocations": "reads no table",
     "machines/hooks.py _lock_nodes": "reads no table",
+    "binding.py check_new_connection": "reads the one row of store_identity",
+    "once.py mark_all_done": "only inserts",
     "identity.py mark_restored": "once after a restore, by hand",
     "leases/parts.py fail_contradictory_lease": "one lease, by its path",
     "seals.py _pruned_epochs": "by path, in audit verify, once retention has removed lines: test_seals.py",
