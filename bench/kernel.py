@@ -13,6 +13,7 @@ from bench import admissionclient, baselines
 from bench.stack import (
     BenchStack,
     mci,
+    measure_cpu,
     measure_in_turns,
     print_result_row,
     print_table_head,
@@ -138,12 +139,14 @@ async def measure_makespan(latency: float, vms: int, workers: int = 1) -> None:
     async with rig(latency, jitter) as slow, run_extra_workers(slow, workers - 1):
         path = "ns:bench:mci:slow"
         await slow.do(path, "create", mci(regions, vms))
-        (took,) = await measure_in_turns(2, lambda n: slow.do(path, VERBS[n % 2]))
+        with measure_cpu() as cpu:
+            (took,) = await measure_in_turns(2, lambda n: slow.do(path, VERBS[n % 2]))
     places = [(group["csp"], group["subGroupSize"]) for group in mci(regions, vms)["subGroups"]]
     bound = max(size / CAPS_BY_CLOUD[csp].vms * latency for csp, size in places)
     print_table_head(f"Makespan with clouds that take {latency * 1e3:.0f} ms ± 50 % per VM", "ours", "lower bound")
     label = f"{vms:,} VMs in {regions} regions under the caps, {workers} worker{'s' if workers > 1 else ''}"
     print_result_row(label, f"{took:.2f} s", f"{bound:.2f} s", took / bound, "<= 1.15 (goal 1.05)")
+    print(f"  CPU of this process, its workers and Temporal: {cpu.ours:.1f} s; the cores were idle for {cpu.idle:.0%}")
 
 
 async def measure_admission(rig: BenchStack) -> None:
@@ -169,7 +172,7 @@ async def main() -> None:
     await measure_simulated_size()
     await measure_makespan(0.2, 3_000)
     await measure_makespan(0.5, 5_000)
-    await measure_makespan(0.5, 5_000, workers=2)
+    await measure_makespan(2.0, 1_000, workers=2)  # slow calls: the caps are the limit, not the cores
 
 
 if __name__ == "__main__":

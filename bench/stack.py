@@ -8,8 +8,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -136,6 +136,42 @@ async def measure_in_turns(times: int, *works: Callable[[int], Awaitable[Any]]) 
     """Returns the median time of each work, measured in turns under the same conditions; the first turn warms up."""
     turns = [[await measure_seconds(work(n)) for work in works] for n in range(times)]
     return [statistics.median(column) for column in zip(*turns[1:], strict=True)]
+
+
+@dataclass
+class CpuUse:
+    """CPU seconds of this process and its children, and the share of time for which the machine's cores were idle."""
+
+    ours: float = 0.0
+    idle: float = 0.0
+
+
+@contextmanager
+def measure_cpu() -> Iterator[CpuUse]:
+    """Measures the CPU that the block uses, and how busy the machine is, other programs included."""
+    found, ours, (idle, total) = CpuUse(), _cpu_seconds(), _core_ticks()
+    yield found
+    idle_after, total_after = _core_ticks()
+    found.ours, found.idle = _cpu_seconds() - ours, (idle_after - idle) / max(1, total_after - total)
+
+
+def _cpu_seconds() -> float:
+    """Returns the CPU seconds of this process and of the children that it has now."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        if os.getpid() in (int(fields[1]), int(stat.parent.name)):
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _core_ticks() -> tuple[int, int]:
+    """Returns how long all cores were idle, and how long they were there."""
+    ticks = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
 
 
 def memory() -> float:
