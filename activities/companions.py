@@ -18,8 +18,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.fairness import tenant_priority
 from activities.runs import is_workflow_open
 from domain.companions import OVERDUE_AFTER, Companion, CompanionType
+from domain.invariants import InvariantViolation
 from domain.limits import TASK_TIMEOUT
-from domain.model import InvariantViolation
 from domain.wire import ACTIONS_QUEUE
 
 T = TypeVar("T")

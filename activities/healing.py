@@ -30,10 +30,11 @@ from domain.healing import (
     SweepOptions,
     action_limit_seconds,
 )
-from domain.model import AT_WRITE_TIME, LockHolder, LockHolders, ObjectView
+from domain.model import AT_WRITE_TIME, LockHolder, ObjectView
 from domain.paths import kind_of
 from domain.ports import Inventory
 from domain.statetable import NONE
+from domain.waitqueue import LockHolders
 
 CONCURRENT_CALLS = 20  # concurrent calls to Temporal
 HOLDERS_TIMEOUT = 7.0  # seconds to ask about all holders; less than the activity's timeout

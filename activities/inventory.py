@@ -22,9 +22,7 @@ from domain.model import (
     Admission,
     BeginRequest,
     Grant,
-    LockHolders,
     Outcome,
-    QueueCommand,
     ReadQuery,
     Refusal,
     Request,
@@ -36,6 +34,7 @@ from domain.paths import kind_of
 from domain.ports import Inventory, WorkAtBegin
 from domain.requests import AccessAttempt, CheckedMessages, MessageCheck, MessageChecks
 from domain.statetable import Ruling
+from domain.waitqueue import LockHolders, QueueCommand
 
 _log = logging.getLogger("ratchet.actions")
 

@@ -19,8 +19,9 @@ from activities.heartbeat import send_heartbeats
 from activities.objectpages import list_all_objects
 from domain import registry, wire
 from domain.errors import ProviderError, Superseded, format_one_line
+from domain.invariants import InvariantViolation
 from domain.locks import EXCLUSIVE_MODES
-from domain.model import Grant, InvariantViolation, ObjectView
+from domain.model import Grant, ObjectView
 from domain.orphans import (
     FIRST_KEY,
     LAST_ID,

@@ -15,8 +15,14 @@ from activities.companions import CompanionReconciler
 from activities.heartbeat import send_heartbeats
 from activities.runs import RunState, read_run_state
 from domain import registry
-from domain.invariants import AuditSnapshot, find_missing_runs, find_unowned_transitions
-from domain.model import InvariantViolation, ReadQuery, VerificationReport
+from domain.invariants import (
+    AuditSnapshot,
+    InvariantViolation,
+    VerificationReport,
+    find_missing_runs,
+    find_unowned_transitions,
+)
+from domain.model import ReadQuery
 from domain.paths import is_at_or_below
 from domain.ports import Inventory
 

@@ -25,7 +25,8 @@ from bench.stack import BenchStack, mci, memory, print_result_row, print_table_h
 from client.actions import Ticket
 from client.errors import Unanswered
 from domain.errors import Refused
-from domain.model import ReadQuery, Request, VerificationReport
+from domain.invariants import VerificationReport
+from domain.model import ReadQuery, Request
 from domain.wire import VERIFY_ACTIVITY
 
 USERS, SECONDS, RUSH = 100, 60.0, 20.0

@@ -13,11 +13,28 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from domain.model import InvariantViolation
+from domain.message import FrozenModel
 from domain.statetable import NONE, Actor, LineEffect, Row, StateTable
 
 MAX_FINDINGS = 5_000
 HEAL_ACTION = "heal"
+
+
+@dataclass(frozen=True, slots=True)
+class InvariantViolation:
+    """An invariant that does not hold: which one, for which object, and how."""
+
+    invariant: str
+    path: str
+    what: str
+
+
+class VerificationReport(FrozenModel):
+    """The result of `verify`: the violations found, and how much was checked."""
+
+    findings: list[InvariantViolation] = []
+    more: int = 0  # findings that are not listed
+    looked_at: dict[str, int] = {}
 
 
 @dataclass(slots=True)

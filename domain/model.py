@@ -96,28 +96,6 @@ class Grant(FrozenModel):
     denied: str = ""  # why they may not have it done any more: it fails, and nothing is done
 
 
-class LockHolders(FrozenModel):
-    """A list of holders, as the single argument of an activity."""
-
-    holders: list[LockHolder]
-
-
-class QueuedWorkflow(FrozenModel):
-    """A workflow in a wait queue, by its ID."""
-
-    workflow: str
-
-
-class QueueCommand(SignedMessage):
-    """The order to close or open the wait queue at a path, for a run."""
-
-    unsigned: ClassVar[frozenset[str]] = frozenset({"run", "at"})
-
-    path: str
-    run: str
-    at: datetime
-
-
 class Refusal(FrozenModel):
     """Why a request was refused, and what to do about it: a Refused error as a message."""
 
@@ -381,20 +359,3 @@ class StoreView(FrozenModel):
     id: str = ""
     incarnation: int = 0
     no_simulation: bool = False  # its workers refuse simulated providers
-
-
-@dataclass(frozen=True, slots=True)
-class InvariantViolation:
-    """An invariant that does not hold: which one, for which object, and how."""
-
-    invariant: str
-    path: str
-    what: str
-
-
-class VerificationReport(FrozenModel):
-    """The result of `verify`: the violations found, and how much was checked."""
-
-    findings: list[InvariantViolation] = []
-    more: int = 0  # findings that are not listed
-    looked_at: dict[str, int] = {}

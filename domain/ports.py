@@ -26,7 +26,6 @@ from domain.model import (
     LockHolder,
     ObjectView,
     Outcome,
-    QueueCommand,
     Step,
     StepResult,
     Target,
@@ -37,6 +36,7 @@ from domain.model import (
 from domain.quotas import QuotaQuery, QuotasView
 from domain.requests import AccessAttempt
 from domain.vmstate import VmState as VmState
+from domain.waitqueue import QueueCommand
 
 T = TypeVar("T")
 

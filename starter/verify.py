@@ -7,7 +7,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from domain import wire
-from domain.model import ReadQuery, VerificationReport
+from domain.invariants import VerificationReport
+from domain.model import ReadQuery
 from starter import reads, terminal
 from starter.errors import ExitCode
 from starter.output import OutputOption, Sheet, print_sheet

@@ -8,7 +8,8 @@ import sqlalchemy as sa
 
 from domain import wire
 from domain.locks import EXCLUSIVE_MODES, LockMode
-from domain.model import LockHolder, QueueCommand
+from domain.model import LockHolder
+from domain.waitqueue import QueueCommand
 from store.advisory import acquire_advisory_locks
 from store.rows import parse_rows
 from store.schema import LockRow, locks

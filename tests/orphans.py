@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from client.actions import ActionClient
 from domain import registry
-from domain.model import ActionResult, Outcome, ReadQuery, Request, VerificationReport
+from domain.invariants import VerificationReport
+from domain.model import ActionResult, Outcome, ReadQuery, Request
 from domain.orphans import Orphan, OrphanQuery, OrphansPage
 from domain.wire import READ_ORPHANS, VERIFY_ACTIVITY
 

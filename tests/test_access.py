@@ -27,9 +27,10 @@ from domain.exposure import ExposureKind
 from domain.healing import SweepOptions
 from domain.locks import LocksView
 from domain.mci.messages import HOLDING, HoldDecision, SurveyOrder
-from domain.model import ObjectsView, QueueCommand, ReadQuery, Refusal, Request
+from domain.model import ObjectsView, ReadQuery, Refusal, Request
 from domain.nodecalls import SERVE_NODE_ORDER
 from domain.singleorder import ORDER_OBJECT, SETTLE_ORDERED
+from domain.waitqueue import QueueCommand
 from starter.mci.requests import run_survey, send_decision
 from tests.patience import PATIENCE
 from tests.test_mci_orphans import late

@@ -17,9 +17,10 @@ from activities.runs import is_workflow_open
 from domain import wire
 from domain.companions import Companion, CompanionType
 from domain.healing import HealFinding, SweepOptions
+from domain.invariants import VerificationReport
 from domain.leases.messages import WakePoolClock
 from domain.leases.names import LEASE_CLOCK
-from domain.model import ReadQuery, VerificationReport
+from domain.model import ReadQuery
 from tests.patience import PATIENCE
 from tests.user import User
 from workers.families import FAMILIES

@@ -10,7 +10,8 @@ import pytest
 
 from bench.load import SHORT, UserBehavior, create_load_objects, run_users
 from bench.stack import BenchStack
-from domain.model import ReadQuery, VerificationReport
+from domain.invariants import VerificationReport
+from domain.model import ReadQuery
 from domain.wire import VERIFY_ACTIVITY
 from tests.user import User
 

@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from activities.mci.latevms import LateVmSearch
 from activities.mci.vms import order_token
 from domain.healing import HealEntry, HealFinding, SweepOptions
+from domain.invariants import VerificationReport
 from domain.mci.messages import SurveyOrder
-from domain.model import ActionResult, Outcome, ReadQuery, VerificationReport
+from domain.model import ActionResult, Outcome, ReadQuery
 from domain.orphans import Orphan, OrphanQuery, OrphansPage
 from domain.ports import VmFacts, VmOrder
 from domain.wire import READ_ORPHANS, VERIFY_ACTIVITY, make_placement

@@ -27,7 +27,9 @@ from activities.healing import HealingActivities
 from activities.runs import RunState, read_run_state
 from domain import wire
 from domain.healing import ANY_ACTION, HealFinding, SweepOptions
-from domain.model import ActionResult, LockHolder, LockHolders, ReadQuery, VerificationReport
+from domain.invariants import VerificationReport
+from domain.model import ActionResult, LockHolder, ReadQuery
+from domain.waitqueue import LockHolders
 from tests.patience import PATIENCE
 from tests.user import User, spec
 from workflows.calls import make_key

@@ -7,7 +7,8 @@ import sqlalchemy as sa
 
 from activities.verify import MAX_LISTED, limit_findings
 from domain import wire
-from domain.model import InvariantViolation, ReadQuery, VerificationReport
+from domain.invariants import InvariantViolation, VerificationReport
+from domain.model import ReadQuery
 from domain.ports import VmFacts, VmOrder
 from providers.simulated.tables import vms
 from store.schema import actions, history, locks, objects

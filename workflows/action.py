@@ -36,7 +36,6 @@ with workflow.unsafe.imports_passed_through():
         Move,
         Outcome,
         Progress,
-        QueuedWorkflow,
         Refusal,
         Request,
         TargetCounts,
@@ -46,6 +45,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.requests import is_same_request, reused_request_id_refusal, spec_digest
     from domain.statetable import NO_STATUS, Actor, Ruling
     from domain.validation import suggest_word
+    from domain.waitqueue import QueuedWorkflow
     from workflows import calls, measuring, summary
     from workflows.admission import request_admission, why_wrong_workflow
     from workflows.waitqueue import QueueWaiter

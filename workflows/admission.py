@@ -11,7 +11,8 @@ with workflow.unsafe.imports_passed_through():
     from activities.retry import growing_pauses
     from domain import registry
     from domain.errors import Category, Refused
-    from domain.model import Admission, LockHolders, Refusal, Request
+    from domain.model import Admission, Refusal, Request
+    from domain.waitqueue import LockHolders
     from workflows import calls, measuring
 
 FORCE_TIMEOUT = timedelta(seconds=30)  # for the actions below to clean up, after a request with force

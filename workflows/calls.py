@@ -26,7 +26,6 @@ with workflow.unsafe.imports_passed_through():
         Admission,
         BeginRequest,
         Grant,
-        LockHolders,
         Move,
         Outcome,
         ReadQuery,
@@ -38,6 +37,7 @@ with workflow.unsafe.imports_passed_through():
         WorkReport,
     )
     from domain.requests import CheckedMessages, MessageCheck, MessageChecks, SentMessage, spec_digest
+    from domain.waitqueue import LockHolders
     from workflows.summary import error_text
 
 T = TypeVar("T")

@@ -16,7 +16,8 @@ with workflow.unsafe.imports_passed_through():
     from activities.inventory import ActionActivities
     from activities.retry import growing_pauses
     from domain import wire
-    from domain.model import LockHolder, LockHolders, QueueCommand, QueuedWorkflow
+    from domain.model import LockHolder
+    from domain.waitqueue import LockHolders, QueueCommand, QueuedWorkflow
     from workflows.calls import abandon_dead_holders, first_run_id, run_local_activity
 
 FIRST_PAUSE = 1.0  # seconds

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from domain.invariants import InvariantViolation
 from domain.leases.messages import FIRST_BOOKING, BookingKey, HostBooking, LeaseView
 from domain.leases.tables import ReservationStatus, describe_contradiction
-from domain.model import InvariantViolation
 
 PAGE_SIZE = 200
 

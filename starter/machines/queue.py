@@ -12,8 +12,9 @@ from cyclopts import App, Parameter
 from domain import wire
 from domain.limits import TASK_TIMEOUT
 from domain.locks import EXCLUSIVE_MODES, LockMode, LocksView, LockView
-from domain.model import LockHolders, QueueCommand, ReadQuery
+from domain.model import ReadQuery
 from domain.paths import short_path
+from domain.waitqueue import LockHolders, QueueCommand
 from starter import reads
 from starter.errors import ExitCode
 from starter.kinds import ObjectArg

@@ -22,16 +22,8 @@ from client.errors import NoWorker, Unanswered
 from domain import wire
 from domain.errors import Refused
 from domain.faults import Fault
-from domain.model import (
-    HistoryLine,
-    HistoryView,
-    InvariantViolation,
-    ObjectView,
-    Outcome,
-    ReadQuery,
-    Request,
-    VerificationReport,
-)
+from domain.invariants import InvariantViolation, VerificationReport
+from domain.model import HistoryLine, HistoryView, ObjectView, Outcome, ReadQuery, Request
 from domain.wire import ACTIONS_QUEUE
 from providers.machines import SimulatedHypervisor
 from providers.simulated import SimulatedCloud, SimulatedVm

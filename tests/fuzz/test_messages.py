@@ -27,8 +27,9 @@ from temporalio.service import RPCError
 from client.codec import CodecServer, serve_in_threads
 from client.encryption import EncryptionCodec, EncryptionKeys
 from domain.edge import messages as edge_wire
+from domain.invariants import VerificationReport
 from domain.mci.messages import CONTINUE, WITHDRAW
-from domain.model import ReadQuery, VerificationReport
+from domain.model import ReadQuery
 from domain.registry import KINDS
 from domain.wire import VERIFY_ACTIVITY, companion_id
 from tests.fuzz.inputs import SEED, drawn, mappings, spoilt, texts, values

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from client.actions import ActionClient
 from domain import wire
 from domain.healing import SweepOptions
-from domain.model import QueueCommand
+from domain.waitqueue import QueueCommand
 from tests.records.recorder import HistoryRecorder
 from tests.user import User, spec
 from workers.service import WorkerService

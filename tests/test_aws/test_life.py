@@ -18,8 +18,9 @@ from client.connection import connect_temporal
 from domain import wire
 from domain.errors import Refused
 from domain.faults import Fault, FaultKind
+from domain.invariants import VerificationReport
 from domain.mci.messages import SurveyOrder
-from domain.model import ActionResult, ReadQuery, VerificationReport
+from domain.model import ActionResult, ReadQuery
 from domain.ports import SHARED_RESOURCE_TYPES
 from starter.mci import requests
 from tests.faulty import Moto

@@ -15,7 +15,8 @@ import yaml
 
 from client.actions import ActionClient
 from domain.faults import Fault, FaultKind
-from domain.model import ActionResult, ReadQuery, VerificationReport
+from domain.invariants import VerificationReport
+from domain.model import ActionResult, ReadQuery
 from domain.orphans import OrphanQuery, OrphansPage
 from domain.wire import READ_ORPHANS, VERIFY_ACTIVITY
 from providers.openstack.servers import parse_server

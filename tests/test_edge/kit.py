@@ -14,7 +14,8 @@ from temporalio.client import Client
 from client.actions import Ticket
 from domain.edge import messages
 from domain.edge.faults import CrmFault
-from domain.model import HistoryLine, ObjectView, ReadQuery, VerificationReport
+from domain.invariants import VerificationReport
+from domain.model import HistoryLine, ObjectView, ReadQuery
 from domain.statetable import NONE, LineEffect
 from domain.wire import VERIFY_ACTIVITY, companion_id
 from providers.edge.crm import ReferenceCrm

@@ -15,10 +15,11 @@ from client.actions import ActionClient
 from client.connection import connect_temporal
 from domain import wire
 from domain.healing import HealFinding, SweepOptions
+from domain.invariants import InvariantViolation as Broken
+from domain.invariants import VerificationReport
 from domain.leases.names import pool_clock_id
 from domain.leases.tables import START
-from domain.model import InvariantViolation as Broken
-from domain.model import ReadQuery, VerificationReport
+from domain.model import ReadQuery
 from store.leases.tables import timers
 from tests.patience import PATIENCE
 from tests.test_leases.tenant import HOUR, Tenant

@@ -6,7 +6,8 @@ import pytest
 import sqlalchemy as sa
 
 from domain import wire
-from domain.model import ReadQuery, VerificationReport
+from domain.invariants import VerificationReport
+from domain.model import ReadQuery
 from providers.leases.hosts import tenants
 from tests.test_leases.tenant import HOUR, Tenant
 

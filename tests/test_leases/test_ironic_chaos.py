@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from client.actions import ActionClient
-from domain.model import ReadQuery, VerificationReport
+from domain.invariants import VerificationReport
+from domain.model import ReadQuery
 from domain.wire import VERIFY_ACTIVITY
 from providers.leases.ironic import IronicHosts, IronicOptions
 from tests.ironic import Ironic, ironic_running

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from domain import wire
 from domain.errors import Category
-from domain.model import ReadQuery, VerificationReport
+from domain.invariants import VerificationReport
+from domain.model import ReadQuery
 from tests.test_leases.tenant import Tenant
 
 

@@ -12,11 +12,12 @@ from temporalio.testing import TimeSkipper
 
 from domain import wire
 from domain.healing import HealFinding, SweepOptions
+from domain.invariants import InvariantViolation as Broken
+from domain.invariants import VerificationReport
 from domain.machines import BIN_ROLE
 from domain.machines.messages import DueBinEntriesQuery
 from domain.machines.rules import bin_tenant_of, format_sortable_time
-from domain.model import InvariantViolation as Broken
-from domain.model import ReadQuery, VerificationReport
+from domain.model import ReadQuery
 from store.machines.queries import SqlRecycleBin
 from store.schema import objects
 from tests.patience import PATIENCE

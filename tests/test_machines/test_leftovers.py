@@ -13,8 +13,9 @@ from activities.healing import HealingActivities
 from activities.leftovers import LeftoverCleaner
 from domain import wire
 from domain.healing import ANY_ACTION, HealEntry, HealFinding, HealReport, Leftover, StuckItem, SweepOptions
+from domain.invariants import VerificationReport
 from domain.machines.ports import HypervisorOrder
-from domain.model import ActionResult, ReadQuery, VerificationReport
+from domain.model import ActionResult, ReadQuery
 from tests.test_machines.site import MachineSite, left_node
 from workers.settings import WorkerSettings
 

@@ -17,8 +17,9 @@ import yaml
 
 from client.actions import ActionClient
 from domain.errors import NoCapacity, Rejected
+from domain.invariants import VerificationReport
 from domain.machines.ports import ABSENT
-from domain.model import ReadQuery, VerificationReport
+from domain.model import ReadQuery
 from domain.wire import VERIFY_ACTIVITY
 from providers.machines.qemu import QemuHypervisor
 from tests.patience import PATIENCE

@@ -9,7 +9,8 @@ import pytest
 from domain import wire
 from domain.errors import Category
 from domain.healing import ANY_ACTION, HealFinding, SweepOptions
-from domain.model import ActionResult, QueueCommand
+from domain.model import ActionResult
+from domain.waitqueue import QueueCommand
 from tests.patience import PATIENCE
 from tests.test_machines.site import MachineSite
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from client.actions import ActionClient, Ticket
 from domain import wire
+from domain.invariants import VerificationReport
 from domain.mci.messages import CONTINUE, HoldDecision
-from domain.model import ActionResult, ReadQuery, Request, VerificationReport
+from domain.model import ActionResult, ReadQuery, Request
 from starter.mci import requests
 from tests.patience import PATIENCE
 from tests.user import spec

@@ -13,7 +13,8 @@ from temporalio.worker import Replayer
 
 from client.actions import ActionClient
 from domain import wire
-from domain.model import ActionResult, Outcome, ReadQuery, Request, VerificationReport
+from domain.invariants import VerificationReport
+from domain.model import ActionResult, Outcome, ReadQuery, Request
 from tests.patience import PATIENCE, answered, ended
 from tests.test_platform.site import Site, Worker
 from tests.user import spec

@@ -19,7 +19,8 @@ from domain import wire
 from domain.healing import StuckItem
 from domain.locks import LockMode
 from domain.mci.messages import SurveyedVm, VmCorrection
-from domain.model import ActionEnding, ActionResult, Grant, Move, QueueCommand, Step, TargetLanding, WorkReport
+from domain.model import ActionEnding, ActionResult, Grant, Move, Step, TargetLanding, WorkReport
+from domain.waitqueue import QueueCommand
 from store import begin, finish, healing, land, recovery, steps, waitqueue
 from store.mci import surveys
 from tests.test_store.driver import HOOKS, NOON, NS, StoreDriver, blocked, claim, group

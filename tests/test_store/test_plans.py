@@ -17,17 +17,8 @@ import sqlalchemy as sa
 from domain.errors import Refused
 from domain.healing import StuckItem
 from domain.invariants import HistoryPosition
-from domain.model import (
-    ActionEnding,
-    ActionResult,
-    Grant,
-    LockHolder,
-    Move,
-    QueueCommand,
-    Step,
-    TargetLanding,
-    WorkReport,
-)
+from domain.model import ActionEnding, ActionResult, Grant, LockHolder, Move, Step, TargetLanding, WorkReport
+from domain.waitqueue import QueueCommand
 from store import begin as claims
 from store import finish, healing, land, queries, recovery, retention, steps, waitqueue
 from store.engine import Database

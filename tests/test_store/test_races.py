@@ -15,16 +15,8 @@ import sqlalchemy as sa
 
 from domain.errors import Category
 from domain.locks import LockMode
-from domain.model import (
-    ActionEnding,
-    ActionResult,
-    Admission,
-    BeginRequest,
-    Grant,
-    Outcome,
-    QueueCommand,
-    TargetLanding,
-)
+from domain.model import ActionEnding, ActionResult, Admission, BeginRequest, Grant, Outcome, TargetLanding
+from domain.waitqueue import QueueCommand
 from store import begin, finish, land, recovery, waitqueue
 from store.migrate import migrate_schema
 from store.schema import actions

@@ -15,11 +15,12 @@ from domain.identities import ProofUse
 from domain.leases.messages import FIRST_BOOKING, CalendarQuery, DueEventsQuery, HandOverGoal
 from domain.machines.messages import DueBinEntriesQuery
 from domain.mci.messages import ConnectionLockRequest, SurveyOrder
-from domain.model import ActionResult, Move, QueueCommand, ReadQuery, Step
+from domain.model import ActionResult, Move, ReadQuery, Step
 from domain.quotafile import Quotas
 from domain.quotas import Quota, QuotaQuery
 from domain.requests import AccessAttempt
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
+from domain.waitqueue import QueueCommand
 from store.edge import links
 from store.edge.connections import list_open_connections
 from store.edge.inventory import SqlEdgeStore

@@ -9,7 +9,8 @@ from typing import Any
 
 from client.actions import ActionClient, Ticket
 from domain import wire
-from domain.model import ObjectView, Outcome, ReadQuery, Request, VerificationReport
+from domain.invariants import VerificationReport
+from domain.model import ObjectView, Outcome, ReadQuery, Request
 from domain.systems.rules import node_path, tree_path
 from providers.services.ledger import SupervisedInstance
 from providers.services.supervisor import Supervisor

@@ -8,7 +8,8 @@ from typing import Any
 
 from domain import wire
 from domain.machines.ports import HypervisorOrder
-from domain.model import ActionResult, Outcome, QueueCommand
+from domain.model import ActionResult, Outcome
+from domain.waitqueue import QueueCommand
 from providers.machines import PROVIDER_NAME
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
