@@ -17,25 +17,25 @@ TURNS = 8
 RUN: dict[str, Any] = {"command": ["run"]}
 
 
-def build_service_tree(services: int, depth: int = DEPTH) -> tuple[dict[str, Any], str]:
+def build_service_tree(services: int) -> tuple[dict[str, Any], str]:
     """Returns a tree of so many services, each at this depth, and the path of one of them."""
     width = 1
-    while width ** (depth - 1) * 10 < services:
+    while width ** (DEPTH - 1) * 10 < services:
         width += 1
     left = services
 
     def grow(level: int) -> dict[str, Any]:
         nonlocal left
         parts: list[dict[str, Any]] = []
-        while left and len(parts) < (10 if level == depth else width):
-            if level == depth:
+        while left and len(parts) < (10 if level == DEPTH else width):
+            if level == DEPTH:
                 left -= 1
                 parts.append({"name": f"s{len(parts)}", **RUN})
             else:
                 parts.append({"name": f"n{len(parts)}", **grow(level + 1)})
         return {"parts": parts}
 
-    return grow(1), ":".join(["n0"] * (depth - 1) + ["s0"])
+    return grow(1), ":".join(["n0"] * (DEPTH - 1) + ["s0"])
 
 
 async def create_deployed_system(rig: BenchStack, name: str, services: int) -> str:

@@ -137,12 +137,6 @@ class StateTable:
         return tuple(status for status in self.stable_statuses if status not in left)
 
     @cached_property
-    def failure_statuses(self) -> tuple[str, ...]:
-        """The statuses that a failed action ends in."""
-        words = (row.otherwise for row in self.rows)
-        return tuple(dict.fromkeys(word for word in words if word not in (None, NONE, SAME)))
-
-    @cached_property
     def orphan_removal_action(self) -> str:
         """The action that removes, at the provider, an object without a record; empty if there can be none."""
         return next((row.action for row in self.rows if row.source == NONE and row.then == NONE), "")

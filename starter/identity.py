@@ -24,7 +24,6 @@ from starter.session import load_settings, open_client
 
 SIGNED_FOR = "1h"
 TOKEN_VARIABLE = "RATCHET_OIDC_TOKEN"  # noqa: S105 - its name
-KeyFile = Annotated[Path | None, Parameter(name=["--file", "-f"], help="Where to write it; by default in the home.")]
 
 key_app = App(name="key", help="Keys that prove who you are.")
 

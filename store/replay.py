@@ -20,8 +20,9 @@ _NEXT_ACTIONS = (
 )
 
 
-def iterate_actions(connection: sa.Connection, after: int = 0) -> Iterator[RecordedAction]:
+def iterate_actions(connection: sa.Connection) -> Iterator[RecordedAction]:
     """Yields all actions, the oldest first. One page at a time is in memory."""
+    after = 0
     while page := connection.execute(_NEXT_ACTIONS, {"after": after}).all():
         for row in page:
             principal = Principal.model_validate(row.principal) if row.principal else None

@@ -12,13 +12,13 @@ WHY = "has left the team"
 
 
 @contextmanager
-def without_right(service: WorkerService, action: str, *paths: str, who: str = "tester") -> Iterator[None]:
-    """Somebody may not do this at or below these paths, for as long as the block lasts."""
+def without_right(service: WorkerService, action: str, *paths: str) -> Iterator[None]:
+    """The tester may not do this at or below these paths, for as long as the block lasts."""
     policy = AccessPolicy.model_validate(
         {
             "roles": {"all": {"kinds": ["*"], "actions": ["*"], "force": True}},
             "users": {"*": ["all"]},
-            "deny": [{"who": [who], "actions": [action], "paths": list(paths), "why": WHY}],
+            "deny": [{"who": ["tester"], "actions": [action], "paths": list(paths), "why": WHY}],
         }
     )
     before = service.authorizer.policy

@@ -21,7 +21,7 @@ from domain.mci import (
 from domain.mci.tables import RECONCILED_STATUSES, SURVEYED_STATUSES
 from domain.model import ObjectView, Request
 from domain.ports import VmState
-from domain.statetable import NONE, Actor, Ruling, StateTable
+from domain.statetable import NONE, SAME, Actor, Ruling, StateTable
 from starter.reads import object_data
 from starter.tui import _object_cells as tui_row
 from tests.cases import every_case
@@ -182,7 +182,7 @@ def test_the_vms_statuses_are_the_documents_and_as_stable_as_it_says() -> None:
 def test_the_vms_final_statuses_are_the_documents_but_for_failed_which_force_leaves() -> None:
     told = {status for status, word in stability(VM_STATUSES).items() if word == "Yes (Final)"}
     assert set(VM.final_statuses) == told - {"Failed"} == {"Terminated"}
-    assert VM.failure_statuses == ("Failed",)
+    assert {row.otherwise for row in VM.rows} - {None, NONE, SAME} == {"Failed"}
 
 
 def test_the_vms_diagram_is_the_documents_and_undefined_can_be_ended_and_records_removed() -> None:

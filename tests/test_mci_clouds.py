@@ -106,10 +106,8 @@ async def test_a_worker_that_lacks_a_cloud_says_so_instead_of_breaking_down(stac
         stack.context.clouds["mars"]
 
 
-async def rehearsed(user: User, spec: dict[str, Any], action: str = "create", name: str = "web") -> DryRun:
-    return await user.asking.check_request(
-        Request(path=user.mci(name), action=action, spec=spec, requested_by="tester")
-    )
+async def rehearsed(user: User, spec: dict[str, Any], action: str = "create") -> DryRun:
+    return await user.asking.check_request(Request(path=user.mci(), action=action, spec=spec, requested_by="tester"))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -125,19 +125,23 @@ async def test_a_worker_that_froze_while_it_removed_a_key_does_not_remove_it_fro
     await cloud.close()
 
 
+async def changes_nothing(database: Database, activity: Callable[..., Any]) -> None:
+    """The activity of a worker whose action is over fails, and leaves the rows of its place as they are."""
+    for path in (WEB, OTHER):
+        await database.run_transaction(partial(places.record_place_uses, path=path, places=[PLACE]))
+    before = await database.run_transaction(_rows_of_places)
+    with pytest.raises(ApplicationError, match="is over"):
+        await activity_environment().run(activity, visit(WEB, 1))
+    assert await database.run_transaction(_rows_of_places) == before
+
+
 @pytest.mark.parametrize("left", ["prepare_place", "release_place"])
 async def test_a_worker_that_wakes_when_its_action_is_over_changes_nothing_of_the_place(
     database: Database, left: str
 ) -> None:
     """Neither the use of an MCI that was made anew under the same name, nor the hold for which others would wait."""
     cloud = SimulatedCloud("aws", database)
-    woken = worker(database, cloud, over=1)
-    for path in (WEB, OTHER):
-        await database.run_transaction(partial(places.record_place_uses, path=path, places=[PLACE]))
-    before = await database.run_transaction(_rows_of_places)
-    with pytest.raises(ApplicationError, match="is over"):
-        await activity_environment().run(getattr(woken, left), visit(WEB, 1))
-    assert await database.run_transaction(_rows_of_places) == before
+    await changes_nothing(database, getattr(worker(database, cloud, over=1), left))
     await cloud.close()
 
 
@@ -160,13 +164,7 @@ class FreezingStore(SqlMciStore):
 @pytest.mark.parametrize("left", ["prepare_place", "release_place"])
 async def test_a_worker_that_froze_after_its_proof_changes_nothing_of_the_place(database: Database, left: str) -> None:
     cloud = SimulatedCloud("aws", database)
-    woken = worker(database, cloud, store=FreezingStore(database))
-    for path in (WEB, OTHER):
-        await database.run_transaction(partial(places.record_place_uses, path=path, places=[PLACE]))
-    before = await database.run_transaction(_rows_of_places)
-    with pytest.raises(ApplicationError, match="is over"):
-        await activity_environment().run(getattr(woken, left), visit(WEB, 1))
-    assert await database.run_transaction(_rows_of_places) == before
+    await changes_nothing(database, getattr(worker(database, cloud, store=FreezingStore(database)), left))
     await cloud.close()
 
 

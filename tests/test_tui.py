@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from textual import events
@@ -77,11 +78,18 @@ async def find(pilot: Pilot[None], app: Tui, words: str) -> None:
     )
 
 
-async def test_objects_are_shown_and_follow_what_happens(user: User) -> None:
-    await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
+@asynccontextmanager
+async def own_objects(user: User) -> AsyncIterator[tuple[Tui, Pilot[None]]]:
+    """The view on a large terminal, with this test's own objects only."""
     app = Tui(user.asking)
     async with app.run_test(size=(160, 40)) as pilot:
         await find(pilot, app, f"ns:{user.ns}:")
+        yield app, pilot
+
+
+async def test_objects_are_shown_and_follow_what_happens(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
+    async with own_objects(user) as (app, pilot):
         assert cells(app, "objects")[0][:3] == ["mci", f"{user.ns}/web", "Running:2 (R:2/2)"]
         await user.do(user.mci(), "suspend")
         await until(pilot, lambda: cells(app, "objects")[0][2] == "Suspended:2 (R:0/2)")
@@ -104,9 +112,7 @@ def own_locks(app: Tui, user: User) -> list[list[str]]:
 
 async def test_only_what_is_allowed_now_is_offered(user: User) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
-    app = Tui(user.asking)
-    async with app.run_test(size=(160, 40)) as pilot:
-        await find(pilot, app, f"ns:{user.ns}:")
+    async with own_objects(user) as (app, pilot):
         await open_dialog(pilot, app)
         assert offered(app) == ["suspend", "reboot", "terminate", "delete"]
         await choose(pilot, app, "suspend")
@@ -122,9 +128,7 @@ async def test_only_what_is_allowed_now_is_offered(user: User) -> None:
 @pytest.mark.parametrize(("answer", "status"), [("no", "Running"), ("yes", "Terminated")])
 async def test_what_cannot_be_undone_is_asked_for(user: User, answer: str, status: str) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
-    app = Tui(user.asking)
-    async with app.run_test(size=(160, 40)) as pilot:
-        await find(pilot, app, f"ns:{user.ns}:")
+    async with own_objects(user) as (app, pilot):
         await open_dialog(pilot, app)
         await choose(pilot, app, "terminate")
         await until(pilot, lambda: isinstance(app.screen, ChoiceScreen) and offered(app) == ["no", "yes"])
@@ -138,9 +142,7 @@ async def test_what_cannot_be_undone_is_asked_for(user: User, answer: str, statu
 async def test_an_mci_that_holds_is_continued(user: User) -> None:
     ticket = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
     await user.until_status(user.mci(), "Prepared")
-    app = Tui(user.asking)
-    async with app.run_test(size=(160, 40)) as pilot:
-        await find(pilot, app, f"ns:{user.ns}:")
+    async with own_objects(user) as (app, pilot):
         await open_dialog(pilot, app)
         assert offered(app) == ["continue", "withdraw"]
         await choose(pilot, app, "continue")
@@ -150,9 +152,7 @@ async def test_an_mci_that_holds_is_continued(user: User) -> None:
 async def test_a_filter_keeps_the_cursor_on_its_object(user: User) -> None:
     for name in ("alpha", "beta", "gamma"):
         await user.do(user.mci(name), "create", spec=spec(1, ["aws"]))
-    app = Tui(user.asking)
-    async with app.run_test(size=(160, 40)) as pilot:
-        await find(pilot, app, f"ns:{user.ns}:")
+    async with own_objects(user) as (app, pilot):
         await until(pilot, lambda: len(cells(app, "objects")) == 6)
         await pilot.press("down")
         await until(pilot, lambda: app._selected_path() == user.mci("beta"))
@@ -175,9 +175,7 @@ async def test_hostile_text_is_shown_as_text(user: User) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     await user.fault("fail", verb="suspend", message=hostile)
     await user.do(user.mci(), "suspend")
-    app = Tui(user.asking)
-    async with app.run_test(size=(160, 40)) as pilot:
-        await find(pilot, app, f"ns:{user.ns}:")
+    async with own_objects(user) as (app, pilot):
         await until(pilot, lambda: any("[/red] [bold]x" in cell for row in cells(app, "objects") for cell in row))
         await pilot.press("down")
         await until(pilot, lambda: "[/red] [bold]x" in str(app.query_one("#side", Static).content))
@@ -190,9 +188,7 @@ async def test_running_actions_and_their_locks_are_shown_and_can_be_cancelled(us
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     await user.fault("hang", verb="reboot", seconds=20)
     ticket = await user.admitted(user.mci(), "reboot")
-    app = Tui(user.asking)
-    async with app.run_test(size=(160, 40)) as pilot:
-        await find(pilot, app, f"ns:{user.ns}:")
+    async with own_objects(user) as (app, pilot):
         await until(pilot, lambda: any(row[:2] == [user.mci(), "reboot"] for row in cells(app, "running")))
         await until(pilot, lambda: any(row[:2] == [user.mci(), "X"] for row in cells(app, "locks")))
         await pilot.press("c")
@@ -205,9 +201,7 @@ async def test_running_actions_and_their_locks_are_shown_and_can_be_cancelled(us
 async def test_keys_typed_at_once_act_on_what_the_filter_shows(user: User) -> None:
     for name in ("alpha", "beta", "gamma"):
         await user.do(user.mci(name), "create", spec=spec(1, ["aws"]))
-    app = Tui(user.asking)
-    async with app.run_test(size=(160, 40)) as pilot:
-        await find(pilot, app, f"ns:{user.ns}:")
+    async with own_objects(user) as (app, pilot):
         await until(pilot, lambda: len(cells(app, "objects")) == 6)
         assert app._selected_path() == user.mci("alpha")
         type_at_once(app, "/", *("backspace",) * len(f"ns:{user.ns}:"), *f"{user.ns}/gamma", "enter", "a")
@@ -220,9 +214,7 @@ async def test_keys_typed_at_once_act_on_what_the_filter_shows(user: User) -> No
 async def test_keys_typed_at_once_after_the_cursor_moved_act_on_its_row(user: User) -> None:
     for name in ("alpha", "beta"):
         await user.do(user.mci(name), "create", spec=spec(1, ["aws"]))
-    app = Tui(user.asking)
-    async with app.run_test(size=(160, 40)) as pilot:
-        await find(pilot, app, f"ns:{user.ns}:")
+    async with own_objects(user) as (app, pilot):
         await until(pilot, lambda: len(cells(app, "objects")) == 4)
         type_at_once(app, "down", "a", "enter", "down", "a")  # suspend is the first of the choices
         await until(pilot, lambda: "admitted" in app.told)
@@ -255,9 +247,7 @@ def bound_keys() -> list[str]:
 
 async def test_the_question_mark_explains_the_keys(user: User) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
-    app = Tui(user.asking)
-    async with app.run_test(size=(160, 40)) as pilot:
-        await find(pilot, app, f"ns:{user.ns}:")
+    async with own_objects(user) as (app, pilot):
         assert cells(app, "objects")[0][3] == "", "no action runs: no target"
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpScreen)

@@ -55,9 +55,9 @@ class User:
         found = await self.service.simulated[csp].list_shared_resources()
         return {what: calls for region, what, calls in found if region == self.region(n)}
 
-    async def place_fault(self, kind: str, csp: str = "aws", n: int = 0, **more: Any) -> None:
+    async def place_fault(self, kind: str, csp: str = "aws", **more: Any) -> None:
         """A fault of this test's own region."""
-        await self.service.simulated["aws"].add_fault(Fault(kind=kind, csp=csp, region=self.region(n), **more))
+        await self.service.simulated["aws"].add_fault(Fault(kind=kind, csp=csp, region=self.region(0), **more))
 
     def mci(self, name: str = "web") -> str:
         return f"ns:{self.ns}:mci:{name}"

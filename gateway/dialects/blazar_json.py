@@ -21,7 +21,6 @@ DATE_OUT = "%Y-%m-%dT%H:%M:%S.%f"  # UTC without a zone: the client parses exact
 TIME_OUT = "%Y-%m-%d %H:%M:%S"
 _DATE_IN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
 _OUR_PROPERTY = {"$hypervisor_hostname": "$name", "$local_gb": "$disk_gb"}
-_HOST_FIELDS = ("vcpus", "memory_mb", "local_gb")
 Ids = Mapping[str, str]  # path -> id
 
 

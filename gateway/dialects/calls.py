@@ -112,9 +112,7 @@ class DialectCall:
                 raise refused from None
         return await self._wait_for_outcome(ticket, wait)
 
-    async def create_object_once(
-        self, build: Callable[[str], ActionRequest], wait: float = WAIT_SECONDS
-    ) -> tuple[str, Outcome | None]:
+    async def create_object_once(self, build: Callable[[str], ActionRequest]) -> tuple[str, Outcome | None]:
         """Requests a creation and waits for it. Returns its path and outcome; None if it takes longer.
 
         The same call within a minute finds the first one's request, running or ended. If what that one created is gone
@@ -125,7 +123,7 @@ class DialectCall:
             if sent is not _SentPosition.BEFORE_OTHERS:
                 ticket = await self._request_action(request)
                 if not _is_of_earlier_request(ticket.admission) or await self._object_exists(request.path):
-                    return request.path, await self._wait_for_outcome(ticket, wait)
+                    return request.path, await self._wait_for_outcome(ticket, WAIT_SECONDS)
             elif await self._object_exists(request.path):
                 return request.path, None
         raise AssertionError("an endless loop ends by its return")

@@ -121,12 +121,12 @@ def _check_outcome(outcome: Outcome | None) -> bool:
     return True
 
 
-def _action_handler(kind: str, action: str, spec: dict[str, Any] | None = None) -> Handler:
+def _action_handler(kind: str, action: str) -> Handler:
     """Makes the handler of an action without parameters."""
 
     async def act(call: DialectCall, given: G8Parameters) -> bool:
         path = await _find_by_number(call, kind, given.number(f"{kind}Id"))
-        return _check_outcome(await call.perform_action(path, action, spec))
+        return _check_outcome(await call.perform_action(path, action))
 
     return act
 

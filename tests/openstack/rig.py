@@ -107,10 +107,6 @@ class OpenStack:
         marks = [place_hash(f"{owner}/{region}") for region in REGIONS]
         return [row for row in found if any(mark in row["display_name"] for mark in marks)]
 
-    def restart_nova(self) -> None:
-        self.nova.start()
-        self.nova.wait()
-
 
 REGIONS = ("eu-central-1", "us-east-1")
 

@@ -45,14 +45,13 @@ async def crm_process(
     address: str,
     cloudlet: str,
     version: str = "v1",
-    latency: float = 0.1,
     program: Sequence[str] = ("workers.crm",),
     backend: str = "simulated",
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[CrmProcess]:
     """Killed at the end together with whatever it started."""
     environment = {**os.environ, "RATCHET_HOME": str(home), "TEMPORAL_ADDRESS": address, "RATCHET_LOG_LEVEL": "error"}
-    words = [*program, "--cloudlet", cloudlet, "--version", version, "--latency", str(latency), "--backend", backend]
+    words = [*program, "--cloudlet", cloudlet, "--version", version, "--latency", "0.1", "--backend", backend]
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", *words, env={**environment, **settings})
     platform = CloudletPlatform(platform_file(home, cloudlet))
     found = CrmProcess(process, platform)

@@ -54,17 +54,17 @@ async def url(stack: WorkerService, tokens: Path) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def crm_over_http(edge: Edge, url: str, name: str = "berlin") -> AsyncIterator[GatewayCrm]:
-    path, token = edge.at(name), edge.token(name)
+async def crm_over_http(edge: Edge, url: str) -> AsyncIterator[GatewayCrm]:
+    path, token = edge.at("berlin"), edge.token("berlin")
     async with crm_polling(edge.home, path, token, GatewayControllerClient(url, path, token)) as crm:
         yield crm
 
 
-async def create_cloudlet(edge: Edge, name: str = "berlin") -> str:
-    key = edge.token(name).create_token()
-    done = await edge.end(await edge.begun(edge.at(name), "create", spec={"key": key, "patience": QUICK}))
+async def create_cloudlet(edge: Edge) -> str:
+    key = edge.token("berlin").create_token()
+    done = await edge.end(await edge.begun(edge.at("berlin"), "create", spec={"key": key, "patience": QUICK}))
     assert done.status == "Ready", done
-    return edge.at(name)
+    return edge.at("berlin")
 
 
 def signed_poll(token: CrmToken, cloudlet: str, at: int | None = None) -> dict[str, Any]:

@@ -117,8 +117,8 @@ async def _member_and_group(case: Case) -> tuple[Work, Work]:
     return case.begin("reboot", case.vms[2], run=f"{case.path} member"), case.begin("suspend")
 
 
-async def _under_way(case: Case, action: str = "suspend") -> None:
-    case.grant = (await case.driver.database.run_transaction(case.begin(action))).grant
+async def _under_way(case: Case) -> None:
+    case.grant = (await case.driver.database.run_transaction(case.begin("suspend"))).grant
 
 
 async def _landing_and_abandon(case: Case) -> tuple[Work, Work]:

@@ -40,10 +40,8 @@ def exported() -> ExportedRows:
     return ExportedRows()
 
 
-async def prune(
-    driver: StoreDriver, exported: ExportedRows, before: datetime = SOON, busy: frozenset[str] = frozenset()
-) -> PruneResult:
-    return await driver.inventory.prune_batch(before, 0, busy, exported)
+async def prune(driver: StoreDriver, exported: ExportedRows, busy: frozenset[str] = frozenset()) -> PruneResult:
+    return await driver.inventory.prune_batch(SOON, 0, busy, exported)
 
 
 async def kept(driver: StoreDriver) -> dict[str, list[int]]:

@@ -123,8 +123,10 @@ async def test_nothing_of_a_service_is_left_after_a_teardown_but_its_logs(real: 
 # The supervisor by itself.
 
 
-def make_supervisor(folder: Path, database: Database, rules: ProcessRules = ANY_PROGRAM) -> Supervisor:
-    return Supervisor(ProcessRunner(folder / "services", rules), BackendLedger("process", database), folder / "lock")
+def make_supervisor(folder: Path, database: Database) -> Supervisor:
+    return Supervisor(
+        ProcessRunner(folder / "services", ANY_PROGRAM), BackendLedger("process", database), folder / "lock"
+    )
 
 
 @asynccontextmanager
