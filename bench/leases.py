@@ -26,7 +26,7 @@ TURNS = 2
 
 async def main(pending: int, together: int) -> None:
     async with rig() as site, _timer_worker(site):
-        await _run_items_concurrently(range(together), lambda n: _add_host(site, n))
+        await _run_items_concurrently(range(together), lambda n: site.do(f"pool:bench:host:h{n}", "add", {}))
         before = memory()
         began = time.perf_counter()
         await _run_items_concurrently(
@@ -36,7 +36,8 @@ async def main(pending: int, together: int) -> None:
         print(f"\n{pending:,} pending leases on {together} hosts, {AT_ONCE} requests in flight")
         print(f"{'created':<58} {pending / took:>12.0f}/s")
         print(f"{'worker memory for them (process ' + f'{memory():.0f} MB)':<58} {memory() - before:>11.0f} MB")
-        print(f"{'open workflows for them':<58} {await _count_open_workflows(site):>14}")
+        open_workflows = await site.client.count_workflows("ExecutionStatus = 'Running'")
+        print(f"{'open workflows for them':<58} {open_workflows.count:>14}")
         turns = [
             (await _measure_bare_timers(site, together, n), await _measure_lease_starts(site, together, n))
             for n in range(TURNS)
@@ -65,10 +66,6 @@ async def _create_lease(site: BenchStack, name: str, start: datetime, end: datet
     }
     outcome = await site.do(f"project:bench:lease:{name}", "create", spec)
     assert outcome.result is ActionResult.SUCCEEDED
-
-
-async def _add_host(site: BenchStack, n: int) -> None:
-    await site.do(f"pool:bench:host:h{n}", "add", {})
 
 
 async def _run_items_concurrently(items: Sequence[int], work: Callable[[int], Awaitable[Any]]) -> None:
@@ -102,12 +99,8 @@ async def _measure_lease_starts(site: BenchStack, number: int, turn: int) -> tup
                 await asyncio.sleep(0.2)
     for name in names:
         assert (await site.service.inventory.read_object(f"project:bench:lease:{name}")).status == "ACTIVE"
-    await _run_items_concurrently(range(number), lambda n: _delete_lease(site, names[n]))
+    await _run_items_concurrently(range(number), lambda n: site.do(f"project:bench:lease:{names[n]}", "delete"))
     return statistics.median(ended.values()), max(ended.values())
-
-
-async def _delete_lease(site: BenchStack, name: str) -> None:
-    await site.do(f"project:bench:lease:{name}", "delete")
 
 
 async def _measure_bare_timers(site: BenchStack, number: int, turn: int) -> tuple[float, float]:
@@ -138,10 +131,6 @@ def _timer_worker(site: BenchStack) -> Worker:
         build_id="bare",
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
     )
-
-
-async def _count_open_workflows(site: BenchStack) -> int:
-    return (await site.client.count_workflows("ExecutionStatus = 'Running'")).count
 
 
 if __name__ == "__main__":

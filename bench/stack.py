@@ -38,6 +38,10 @@ class BenchStack:
     service: WorkerService
     asking: ActionClient
 
+    async def run_bare_workflow(self, name: str) -> int:
+        """Runs the least that an action costs: a workflow with one activity."""
+        return await self.client.execute_workflow(baselines.OneActivity.run, 1, id=name, task_queue=baselines.QUEUE)
+
     async def do(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Outcome:
         """Carries out one action, from the request to the outcome."""
         ticket = await self.asking.request_action(Request(path=path, action=action, spec=spec))

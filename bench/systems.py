@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from bench import baselines
 from bench.stack import BenchStack, measure_in_turns, print_result_row, print_table_head, rig, run
 
 DEPTH = 6
@@ -77,7 +76,7 @@ async def measure_sibling_deploys(rig: BenchStack) -> None:
         assert {outcome.result for outcome in outcomes} == {"succeeded"}
 
     async def theirs(turn: int) -> None:
-        await asyncio.gather(*(_run_bare_workflow(rig, f"bare-{turn}-{n}") for n in range(AT_ONCE)))
+        await asyncio.gather(*(rig.run_bare_workflow(f"bare-{turn}-{n}") for n in range(AT_ONCE)))
 
     mine, others = await measure_in_turns(4, ours, theirs)
     a, b = AT_ONCE / mine, AT_ONCE / others
@@ -85,10 +84,6 @@ async def measure_sibling_deploys(rig: BenchStack) -> None:
     print_result_row(
         "deploys of one service (bare: workflow with one activity)", f"{a:.0f}/s", f"{b:.0f}/s", a / b, ">= 0.5"
     )
-
-
-async def _run_bare_workflow(rig: BenchStack, name: str) -> int:
-    return await rig.client.execute_workflow(baselines.OneActivity.run, 1, id=name, task_queue=baselines.QUEUE)
 
 
 async def main() -> None:

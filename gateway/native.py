@@ -243,7 +243,8 @@ async def request_action(
         fields = [{**wrong, "loc": ("path", *wrong["loc"])} for wrong in error.errors()]
         raise RequestValidationError(fields) from error
     if dry_run:
-        return _admission_response(await ratchet.check_request(request))
+        dry = await ratchet.check_request(request)
+        return refusal_response(dry.refusal) if dry.refusal else _json_response(dry)
     ticket = await ratchet.request_action(request)
     if ticket.admission.refusal:
         return refusal_response(ticket.admission.refusal)
@@ -372,10 +373,6 @@ def _wait_seconds(prefer: str) -> float:
         return 0
     wished = re.search(r"\bwait=(\d{1,6})\b", prefer)
     return min(float(wished[1]), MAX_WAIT_SECONDS) if wished else DEFAULT_WAIT_SECONDS
-
-
-def _admission_response(admission: Admission) -> Response:
-    return refusal_response(admission.refusal) if admission.refusal else _json_response(admission)
 
 
 def _json_response(

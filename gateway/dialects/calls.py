@@ -97,10 +97,9 @@ class DialectCall:
             return await self._wait_for_outcome(await self._request_action(request), wait)
         earlier = await self._find_same_call(request)
         first = earlier if earlier and (earlier.is_open or not repeatable) else None
+        request_id = first.request_id if first else f"{self.fingerprint[:32]}-{uuid.uuid4().hex[:16]}"
         try:
-            ticket = await self._request_action(
-                request.model_copy(update={"request_id": first.request_id if first else self._new_request_id()})
-            )
+            ticket = await self._request_action(request.model_copy(update={"request_id": request_id}))
         except Refused as refused:
             if refused.category is Category.CONFLICT:  # the same call may have begun meanwhile
                 earlier = await self._find_same_call(request)
@@ -139,9 +138,6 @@ class DialectCall:
             request = self._request_in_window(build, window, number)
             sent = await self._find_sent_position(request)
         return request, sent
-
-    def _new_request_id(self) -> str:
-        return f"{self.fingerprint[:32]}-{uuid.uuid4().hex[:16]}"
 
     async def _find_same_call(self, request: ActionRequest) -> _EarlierCall | None:
         """Returns the newest action on the object if the same call asked for it less than a minute ago."""

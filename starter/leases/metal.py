@@ -11,7 +11,6 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from domain.errors import Category, Refused
 from starter import terminal
@@ -109,7 +108,7 @@ class _MetalStory:
         shown = ""
         async with asyncio.timeout(LEASE_SECONDS):
             while True:
-                lease = await self._ask("lease-show", LEASE)
+                lease = json.loads(await self._call("lease-show", LEASE, "-f", "json"))
                 if lease["status"] != shown:
                     shown = lease["status"]
                     self._say(f"blazar says that {LEASE} is {shown}")
@@ -122,9 +121,6 @@ class _MetalStory:
     async def _run(self, *words: str) -> None:
         self._say(f"$ blazar {' '.join(words)}")
         await self._call(*words)
-
-    async def _ask(self, *words: str) -> Any:
-        return json.loads(await self._call(*words, "-f", "json"))
 
     async def _call(self, *words: str) -> str:
         process = await asyncio.create_subprocess_exec(

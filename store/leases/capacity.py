@@ -84,7 +84,8 @@ def find_hosts_with_room(connection: sa.Connection, wish: HostSearch, prefer: Se
 
 def count_matching_hosts(connection: sa.Connection, wish: HostSearch) -> int:
     """Returns how many working hosts of the pool have the wanted properties."""
-    return int(connection.execute(_select_count(_select_candidate_hosts(wish))).scalar_one())
+    candidates = _select_candidate_hosts(wish).subquery()
+    return int(connection.execute(sa.select(sa.func.count()).select_from(candidates)).scalar_one())
 
 
 def insert_allocations(
@@ -140,10 +141,6 @@ def _select_candidate_hosts(wish: HostSearch) -> sa.Select[Any]:
     query = sa.select(hosts).where(hosts.c.pool == wish.pool, hosts.c.working)
     condition = parse_condition(wish.wants)
     return query if condition is None else query.where(host_condition_clause(condition))
-
-
-def _select_count(candidates: sa.Select[Any]) -> sa.Select[Any]:
-    return sa.select(sa.func.count()).select_from(candidates.subquery())
 
 
 def _find_free_hosts(

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from domain.errors import Rejected, Unavailable, UnknownOutcome, format_one_line, join_first_texts
 from domain.leases.messages import DesiredHolding, HeldHost, HostFailed
-from domain.paths import name_of
+from domain.paths import is_at_or_below, name_of
 from providers.description import BackendHost
 from providers.epochs import late_order_error
 from providers.leases.ironic.nodes import (
@@ -84,7 +84,8 @@ class IronicHosts:
         return len(held)
 
     async def list_existing_objects(self, prefix: str, after: tuple[str, str]) -> list[HeldHost]:
-        found = [tenant for tenant in await self._list_all_tenancies() if is_at_or_below(tenant.reservation, prefix)]
+        tenancies = await self._list_all_tenancies()
+        found = [tenant for tenant in tenancies if not prefix or is_at_or_below(tenant.reservation, prefix)]
         return [tenant for tenant in found if (tenant.reservation, tenant.host) > after][:PAGE_SIZE]
 
     async def list_held_hosts(self, reservations: Sequence[str]) -> list[HeldHost]:
@@ -267,8 +268,3 @@ def _generation_of_node(node: IronicNode) -> int:
 
 def _describe_node_state(node: IronicNode) -> str:
     return "in maintenance" if node.maintenance else node.state
-
-
-def is_at_or_below(path: str, prefix: str) -> bool:
-    """Tells whether a path is another one, or below it; everything is below the empty one."""
-    return not prefix or path == prefix or path.startswith(f"{prefix}:")
