@@ -101,6 +101,7 @@ TABLES = {
     "unanswered": "MCI: VMs whose records were removed before the cloud answered their creation; sweeps look for them",
     "lease_hosts": "leases: the hosts of each pool",
     "lease_properties": "leases: the properties of hosts, as text and, where they are numbers, as numbers",
+    "lease_private_properties": "leases: the properties of each pool's hosts that the Blazar API hides",
     "lease_bookings": "leases: what each reservation asks for, and for which time",
     "lease_allocations": "leases: which reservation has which host, for which time",
     "lease_timers": "leases: the events to come",

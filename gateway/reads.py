@@ -20,6 +20,7 @@ from domain import registry, wire
 from domain.access import Subject
 from domain.errors import Refused, StoreUnavailable
 from domain.model import Admission, Request
+from domain.requests import AccessQuery, AccessView
 from gateway.turns import AdmissionTurns
 
 T = TypeVar("T", bound=BaseModel)
@@ -89,6 +90,13 @@ class GatewayClient(ActionClient):
             if self.refusals:
                 await self.refusals.record_refusal(activity, query, refused)
             raise
+
+    async def is_allowed(self, verb: str, path: str) -> bool:
+        """Tells whether the policy lets the caller do this. Without the store the policy is a worker's."""
+        if self.store_reads:
+            policy = self.authorizer.policy()
+            return policy is None or policy.is_allowed(self.describe_caller(), verb, path)
+        return not (await self.run_query(wire.READ_ACCESS, AccessQuery(verb=verb, path=path), AccessView)).why
 
     def forwarding_client(self) -> Self:
         """Returns this client, for queries whose senders have put their own names and proofs on them."""

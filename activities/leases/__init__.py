@@ -38,6 +38,8 @@ from domain.leases.messages import (
     HostProvider,
     LeasesView,
     LeaseView,
+    PrivatePropertiesQuery,
+    PrivatePropertiesView,
     WakePoolClock,
 )
 from domain.leases.tables import BEFORE_END, END, START
@@ -61,6 +63,8 @@ class LeaseViews(Protocol):
     async def read_leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]: ...
 
     async def read_calendar(self, query: CalendarQuery, now: datetime) -> CalendarView: ...
+
+    async def read_private_properties(self, pool: str) -> PrivatePropertiesView: ...
 
 
 class HostHandover:
@@ -279,3 +283,8 @@ class LeaseReadActivities:
         # Temporal's clock where a worker answers; a gateway that reads the store itself has only its own.
         now = activity.info().scheduled_time.astimezone(UTC) if activity.in_activity() else datetime.now(UTC)
         return await translate_refusals(self._reads.read_calendar(query, now))
+
+    @answered_from_store
+    @activity.defn
+    async def read_private_properties(self, query: PrivatePropertiesQuery) -> PrivatePropertiesView:
+        return await translate_refusals(self._reads.read_private_properties(query.pool))

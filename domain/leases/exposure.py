@@ -6,14 +6,15 @@ from domain.exposure import INTERNAL, READS, Exposures
 
 # fmt: off
 ACTIVITIES: Exposures = {
-    "read_lease":          READS,
-    "read_leases":         READS,
-    "read_calendar":       READS,
-    "lease_hand_over":     INTERNAL,
-    "lease_try_hand_over": INTERNAL,
-    "lease_due_events":    INTERNAL,
-    "lease_fire_events":   INTERNAL,
-    "lease_wake_clock":    INTERNAL,
+    "read_lease":              READS,
+    "read_leases":             READS,
+    "read_calendar":           READS,
+    "read_private_properties": READS,
+    "lease_hand_over":         INTERNAL,
+    "lease_try_hand_over":     INTERNAL,
+    "lease_due_events":        INTERNAL,
+    "lease_fire_events":       INTERNAL,
+    "lease_wake_clock":        INTERNAL,
 }
 MESSAGES: Exposures = {}
 # fmt: on

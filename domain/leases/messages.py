@@ -325,3 +325,19 @@ class CalendarView(FrozenModel):
     end: datetime
     hosts: list[HostOccupancy]
     left_out: int = 0
+
+
+class PrivatePropertiesQuery(SignedMessage):
+    """Asks which properties of a pool's hosts are private."""
+
+    pool: str
+
+    @property
+    def path_to_authorize(self) -> str:
+        return f"pool:{self.pool}"
+
+
+class PrivatePropertiesView(FrozenModel):
+    """The names of properties that the Blazar API shows only to those who may update the pool's hosts."""
+
+    names: list[str]

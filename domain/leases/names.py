@@ -19,6 +19,7 @@ LEASE_CLOCK = "LeaseClock"
 READ_LEASE = "read_lease"
 READ_LEASES = "read_leases"
 READ_CALENDAR = "read_calendar"
+READ_PRIVATE_PROPERTIES = "read_private_properties"
 
 
 def pool_clock_id(pool: str) -> str:

@@ -23,9 +23,8 @@ DEFAULT_NOTICE = timedelta(minutes=60)  # how long before the end it is announce
 LeaseText = Annotated[str, Field(max_length=200)]
 DateText = Annotated[str, Field(max_length=60)]
 PropertyValue = Annotated[str, Field(max_length=100)] | int | float | bool
-Properties = Annotated[
-    dict[Annotated[str, Field(min_length=1, max_length=63)], PropertyValue], Field(max_length=MAX_PROPERTIES)
-]
+PropertyName = Annotated[str, Field(min_length=1, max_length=63)]
+Properties = Annotated[dict[PropertyName, PropertyValue], Field(max_length=MAX_PROPERTIES)]
 
 
 class _UnitRange(FrozenModel):
@@ -150,8 +149,8 @@ class EventFiring(FrozenModel):
     due: DateText = Field("", description="set by the clock: when the event was due")
 
 
-class HostUpdateSpec(FrozenModel):
-    """The spec of `host update`: properties to add or to replace; the others stay."""
+class _HostProperties(FrozenModel):
+    """Properties of a host."""
 
     labels: LeaseText = Field("", description="properties as words: rack=7,gpu=a100")
     properties: Properties = {}
@@ -170,7 +169,28 @@ class HostUpdateSpec(FrozenModel):
         return {**dict(pairs), **self.properties}
 
 
-class HostSpec(HostUpdateSpec):
+class HostUpdateSpec(_HostProperties):
+    """The spec of `host update`: properties to add or to replace; the others stay."""
+
+    private: list[PropertyName] = Field(
+        default=[], max_length=MAX_PROPERTIES, description="a property that the Blazar API hides, in the whole pool"
+    )
+    public: list[PropertyName] = Field(
+        default=[], max_length=MAX_PROPERTIES, description="a property that it shows again"
+    )
+
+    @model_validator(mode="after")
+    def _check_visibility(self) -> Self:
+        if both := set(self.private).intersection(self.public):
+            raise ValueError(f"{min(both)!a} cannot be both private and public")
+        return self
+
+    def visibility(self) -> dict[str, bool]:
+        """Returns which properties become private (True) or public."""
+        return dict.fromkeys(self.private, True) | dict.fromkeys(self.public, False)
+
+
+class HostSpec(_HostProperties):
     """The spec of `host add`: sizes and properties of the host."""
 
     vcpus: int = Field(16, ge=1)

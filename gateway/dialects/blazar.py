@@ -20,7 +20,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from domain.aliases import Dialect
 from domain.errors import Category, Refused
 from domain.leases import names
-from domain.leases.messages import CalendarQuery, CalendarView, LeasesView, LeaseView
+from domain.leases.messages import (
+    CalendarQuery,
+    CalendarView,
+    LeasesView,
+    LeaseView,
+    PrivatePropertiesQuery,
+    PrivatePropertiesView,
+)
 from domain.model import ActionResult, ObjectView, Outcome, ReadQuery
 from domain.paths import build_path, name_of
 from gateway.context import Gateway, gateway_of_request
@@ -79,9 +86,19 @@ class BlazarCall:
         return [shapes.lease_json(lease, self.project, ids) for lease in leases]
 
     async def hosts_json(self, views: Sequence[ObjectView]) -> list[dict[str, Any]]:
-        """Returns hosts as Blazar shows them."""
+        """Returns hosts as Blazar shows them: without private properties to callers who may not update the host."""
         ids = await self.call.aliases_of_paths(Dialect.BLAZAR, [view.path for view in views])
-        return [shapes.host_json(view, ids[view.path]) for view in views]
+        private = await self.private_properties() if views else set()
+        shown = []
+        for view in views:
+            hidden = private if private and not await self.call.ratchet.is_allowed("update", view.path) else set()
+            shown.append(shapes.host_json(view, ids[view.path], hidden))
+        return shown
+
+    async def private_properties(self) -> set[str]:
+        """Returns the names of the pool's private properties."""
+        query = PrivatePropertiesQuery(pool=self.pool)
+        return {*(await self.call.run_query(names.READ_PRIVATE_PROPERTIES, query, PrivatePropertiesView)).names}
 
     async def list_hosts(self) -> list[ObjectView]:
         """Returns all hosts of the pool."""
@@ -188,7 +205,9 @@ async def _read_size_changes(
     """Returns the new sizes of reservations. Refuses any other change, naming the field."""
     if not wishes:
         return []
-    shown = {each["id"]: each for each in (await blazar.lease_json(path))["reservations"]}
+    lease = await blazar.call.run_query(names.READ_LEASE, ReadQuery(path=path), LeaseView)
+    shown = {each["id"]: each for each in (await blazar.leases_json([lease]))[0]["reservations"]}
+    names_of_ids = dict(zip(shown, (each.id for each in lease.reservations), strict=True))
     sizes = []
     for wish in wishes:
         if wish.id not in shown:
@@ -199,8 +218,7 @@ async def _read_size_changes(
                 raise Refused(Category.INVALID, f"reservations.{name}: only min, max and amount can change")
         least = wish.amount or wish.min or now.get("min") or now.get("amount")
         most = wish.amount or wish.max or now.get("max") or now.get("amount")
-        name = name_of(await blazar.call.find_path_by_alias(Dialect.BLAZAR, wish.id, "reservation"))
-        sizes.append({"id": name, "min": least, "max": most})
+        sizes.append({"id": names_of_ids[wish.id], "min": least, "max": most})
     return sizes
 
 
@@ -237,24 +255,31 @@ async def list_allocations(blazar: Blazar) -> dict[str, Any]:
 
 
 @router.get("/os-hosts/properties")
-async def list_properties(blazar: Blazar, detail: bool = False) -> dict[str, Any]:
-    """Lists the properties that hosts have, with their values if asked for."""
+async def list_properties(blazar: Blazar, detail: bool = False, all: bool = False) -> dict[str, Any]:
+    """Lists the properties that hosts have, with their values if asked for.
+
+    Private ones are listed if all are asked for, and only those of hosts that the caller may update.
+    """
+    private = await blazar.private_properties()
     values: dict[str, set[str]] = {}
     for host in await blazar.list_hosts():
+        shows_private = bool(private) and all and await blazar.call.ratchet.is_allowed("update", host.path)
         for name, value in shapes.extra_host_properties(host).items():
-            values.setdefault(name, set()).add(value)
-    shown = [{"property": name, "private": False, "values": sorted(values[name])} for name in sorted(values)]
+            if name not in private or shows_private:
+                values.setdefault(name, set()).add(value)
+    shown = [{"property": name, "private": name in private, "values": sorted(values[name])} for name in sorted(values)]
     return {"resource_properties": shown if detail else [{"property": each["property"]} for each in shown]}
 
 
 @router.patch("/os-hosts/properties/{name}")
 async def change_property(blazar: Blazar, name: str, body: shapes.PropertyBody) -> dict[str, Any]:
-    """Says that a property is public. Refuses to hide one: that would be silently ignored."""
-    if name not in {each for host in await blazar.list_hosts() for each in shapes.extra_host_properties(host)}:
+    """Hides a property of the pool's hosts, or shows it again: an update of one host that has it."""
+    having = [host.path for host in await blazar.list_hosts() if name in shapes.extra_host_properties(host)]
+    if not having:
         raise Refused(Category.NOT_FOUND, f"no host has a property {name[:100]}")
-    if body.private:
-        raise Refused(Category.INVALID, "private: every property is public here", "filter by it, or leave it out")
-    return {"resource_property": {"property": name, "private": False}}
+    spec = {"private" if body.private else "public": [name]}
+    _check_outcome(await blazar.call.perform_action(having[0], "update", spec))
+    return {"resource_property": {"property": name, "private": body.private}}
 
 
 @router.get("/os-hosts/{host}")

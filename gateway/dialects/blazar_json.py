@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -245,8 +245,8 @@ def _event_json(event: EventView, own: str, lease: str) -> dict[str, Any]:
     }
 
 
-def host_json(view: ObjectView, own: str) -> dict[str, Any]:
-    """Returns a host as Blazar shows it, with its properties beside the usual fields."""
+def host_json(view: ObjectView, own: str, hidden: Collection[str] = ()) -> dict[str, Any]:
+    """Returns a host as Blazar shows it, with its properties beside the usual fields, except the hidden ones."""
     spec, name = HostSpec.model_validate(view.spec), name_of(view.path)
     usual = {
         "id": own,
@@ -264,7 +264,8 @@ def host_json(view: ObjectView, own: str) -> dict[str, Any]:
         "created_at": view.created_at.strftime(TIME_OUT),
         "updated_at": view.changed_at.strftime(TIME_OUT),
     }
-    return {**extra_host_properties(view), **usual}
+    extra = {name: value for name, value in extra_host_properties(view).items() if name not in hidden}
+    return {**extra, **usual}
 
 
 def extra_host_properties(view: ObjectView) -> dict[str, str]:

@@ -53,6 +53,15 @@ class _EarlierCall:
     is_open: bool
 
 
+class _IdsByPath(dict[str, str]):
+    """Ids of objects, by path."""
+
+    def __missing__(self, path: str) -> str:
+        raise Refused(
+            Category.FORBIDDEN, f"the gateway may not read the id of {path}", "give its name a role that does"
+        )
+
+
 @dataclass(frozen=True)
 class DialectCall:
     """One HTTP request of a dialect's client."""
@@ -209,11 +218,15 @@ class DialectCall:
         return found.aliases[0].path
 
     async def aliases_of_paths(self, dialect: Dialect, paths: Sequence[str]) -> dict[str, str]:
-        """Returns the ids of the objects at these paths, by path."""
-        ids: dict[str, str] = {}
+        """Returns the ids of the objects at these paths, by path.
+
+        The gateway reads them for itself: they are of objects that the caller has seen, or of their parts, and a role
+        about leases says nothing about reservations.
+        """
+        ids = _IdsByPath()
         for first in range(0, len(paths), MAX_ALIASES):
             query = AliasQuery(dialect=dialect, paths=list(paths[first : first + MAX_ALIASES]))
-            found = await self.ratchet.run_query(READ_ALIASES, query, AliasesView)
+            found = await self.gateway.ratchet.run_query(READ_ALIASES, query, AliasesView)
             ids |= {alias.path: alias.id for alias in found.aliases}
         return ids
 

@@ -41,6 +41,7 @@ def admit_host_action(
             assert object_row
             changed_spec = HostSpec.model_validate(object_row.spec).with_updated_properties(spec)
             _store_properties(connection, host, changed_spec)
+            properties.store_visibility(connection, pool, spec.visibility())
             return GrantExtras(spec=changed_spec.model_dump(mode="json"))
         if row.action == "add":
             assert isinstance(spec, HostSpec)

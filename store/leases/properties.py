@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain.leases.properties import PropertyComparison, PropertyCondition, value_as_number, value_as_text
-from store.leases.tables import hosts, properties
+from store.leases.tables import hosts, private_properties, properties
 
 _COMPARE: dict[str, Callable[[Any, Any], sa.ColumnElement[bool]]] = {
     ">=": operator.ge,
@@ -32,6 +32,15 @@ def store_properties(connection: sa.Connection, host: str, values: Mapping[str, 
     ]
     if lines:
         connection.execute(_INSERT_PROPERTIES, lines)
+
+
+def store_visibility(connection: sa.Connection, pool: str, is_private: Mapping[str, bool]) -> None:
+    """Makes properties of a pool's hosts private or public."""
+    if is_private:
+        its = private_properties.c
+        connection.execute(sa.delete(private_properties).where(its.pool == pool, its.name.in_(list(is_private))))
+    if hidden := [{"pool": pool, "name": name} for name, private in is_private.items() if private]:
+        connection.execute(sa.insert(private_properties), hidden)
 
 
 def host_condition_clause(condition: PropertyCondition) -> sa.ColumnElement[bool]:

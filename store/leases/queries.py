@@ -19,13 +19,14 @@ from domain.leases.messages import (
     HostOccupancy,
     LeaseView,
     Occupancy,
+    PrivatePropertiesView,
     ReservationView,
 )
 from domain.leases.tables import EVENTS, ReservationStatus
 from domain.paths import name_of
 from store.leases.capacity import HELD, LEAVING, RETURNING
 from store.leases.parts import next_due_date
-from store.leases.tables import AllocationRow, BookingRow, allocations, bookings, hosts
+from store.leases.tables import AllocationRow, BookingRow, allocations, bookings, hosts, private_properties
 from store.queries import at_or_below_condition
 from store.rows import parse_rows
 from store.schema import ObjectRow, objects
@@ -172,6 +173,11 @@ def _read_calendar(connection: sa.Connection, query: CalendarQuery, now: datetim
     )
 
 
+def _read_private_properties(connection: sa.Connection, pool: str) -> PrivatePropertiesView:
+    query = sa.select(private_properties.c.name).where(private_properties.c.pool == pool)
+    return PrivatePropertiesView(names=sorted(connection.execute(query).scalars()))
+
+
 def _list_bookings(connection: sa.Connection, prefix: str, after: BookingKey, limit: int) -> list[HostBooking]:
     """Returns the next periods that leases at or below a path have booked whole hosts for."""
     key = (allocations.c.host, allocations.c.ends, allocations.c.id)
@@ -199,3 +205,4 @@ class SqlLeaseViews(SqlStore):
     read_leases = transaction(_read_leases)
     list_bookings = transaction(_list_bookings)
     read_calendar = transaction(_read_calendar)
+    read_private_properties = transaction(_read_private_properties)

@@ -38,6 +38,16 @@ class PropertyRow(NamedTuple):
 properties = define_table("lease_properties", PropertyRow, ("host", "name"))
 
 
+class PrivatePropertyRow(NamedTuple):
+    """A property that only those see who may update the pool's hosts. It stays so without a host that has it."""
+
+    pool: str
+    name: str
+
+
+private_properties = define_table("lease_private_properties", PrivatePropertyRow, ("pool", "name"))
+
+
 class BookingRow(NamedTuple):
     """A reservation that has not ended."""
 

@@ -95,6 +95,12 @@ async def live_on_the_command_line(
     await do("lease-delete", "mine")
     assert await do("lease-list") == []
     assert [each["property"] for each in await do("host-property-list")] == ["gpu"]
+    await do("host-property-set", "--private", "gpu")
+    assert await do("host-property-list") == []
+    (hidden,) = await do("host-property-list", "--all", "--detail")
+    assert (hidden["property"], str(hidden["private"])) == ("gpu", "True")
+    await do("host-property-set", "--public", "gpu")
+    assert str((await do("host-property-show", "gpu"))["private"]) == "False"
     await do("host-delete", "h1")
     code, _, err = await clients.run(program, *words["login"], *words["lease-show"], "mine")
     assert code != 0
@@ -108,7 +114,7 @@ BLAZAR_WORDS = {
         *(f"lease-{word}" for word in LEASE_WORDS),
         *(f"host-{word}" for word in LEASE_WORDS),
         "allocation-list",
-        "host-property-list",
+        *(f"host-property-{word}" for word in ("list", "show", "set")),
     )
 }
 OPENSTACK_WORDS = {name: ["reservation", *name.replace("update", "set").split("-")] for name in BLAZAR_WORDS}

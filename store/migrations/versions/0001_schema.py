@@ -35,7 +35,14 @@ KERNEL = (
     "done_once",
 )
 MCI = ("place_offers", "connections", "connection_uses", "unanswered")
-LEASES = ("lease_hosts", "lease_properties", "lease_bookings", "lease_allocations", "lease_timers")
+LEASES = (
+    "lease_hosts",
+    "lease_properties",
+    "lease_private_properties",
+    "lease_bookings",
+    "lease_allocations",
+    "lease_timers",
+)
 SYSTEMS = ("system_numbers", "system_definitions")
 
 
@@ -177,6 +184,7 @@ def _leases() -> None:
         "lease_properties",
         *(_key("host", path_text), _key("name"), _column("value", path_text), sa.Column("number", sa.Double)),
     )
+    _table("lease_private_properties", _key("pool"), _key("name"))
     _table(
         "lease_bookings",
         *(_key("reservation", path_text), _column("lease", path_text), _column("project"), _column("pool")),
