@@ -39,12 +39,20 @@ class RatchetError(Exception):
 class Refused(RatchetError):
     """The request is wrong now; nothing was changed; a retry gives the same answer."""
 
-    def __init__(self, category: Category, message: str, hint: str = "", retry_after: int = 0) -> None:
+    def __init__(
+        self,
+        category: Category,
+        message: str,
+        hint: str = "",
+        retry_after: int = 0,
+        wrong_fields: Sequence[tuple[str, str]] = (),
+    ) -> None:
         super().__init__(message)
         self.category = category
         self.message = message
         self.hint = hint
         self.retry_after = retry_after  # seconds until the same request may pass; 0: time alone does not help
+        self.wrong_fields = wrong_fields  # each with what is wrong; the message has the first ones
 
 
 class StoreUnavailable(RatchetError):

@@ -43,8 +43,8 @@ def refuse_validation_errors(
     try:
         yield
     except ValidationError as error:
-        told = describe_validation_errors(error, whole, model)
-        raise Refused(Category.INVALID, f"{what}: {told}", hint) from None
+        wrong = list_wrong_fields(error, whole, model)
+        raise Refused(Category.INVALID, f"{what}: {_join_wrong_fields(wrong)}", hint, wrong_fields=wrong) from None
 
 
 class RefusingModel(ModelMetaclass):
@@ -61,16 +61,27 @@ class RefusingModel(ModelMetaclass):
 def describe_validation_errors(
     error: ValidationError, whole: str = "spec", model: type[BaseModel] | None = None
 ) -> str:
-    """Formats validation errors as `field: message`. Values are never quoted: they may hold secrets."""
-    problems = []
+    """Formats validation errors as `field: message`."""
+    return _join_wrong_fields(list_wrong_fields(error, whole, model))
+
+
+def list_wrong_fields(
+    error: ValidationError, whole: str = "spec", model: type[BaseModel] | None = None
+) -> list[tuple[str, str]]:
+    """Returns each wrong field and what is wrong with it. Values are never quoted: they may hold secrets."""
+    wrong = []
     for problem in error.errors(include_url=False, include_input=False, include_context=False):
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             message = _describe_unknown_field(model, problem["loc"])
         elif problem["type"] in ("model_type", "model_attributes_type") and not problem["loc"] and model:
             message = f"must be one JSON object with the fields {', '.join(model.model_fields)}"
-        problems.append(f"{'.'.join(map(str, problem['loc'])) or whole}: {message}")
-    return join_first_texts(problems)
+        wrong.append((".".join(map(str, problem["loc"])) or whole, message))
+    return wrong
+
+
+def _join_wrong_fields(wrong: Sequence[tuple[str, str]]) -> str:
+    return join_first_texts([f"{field}: {message}" for field, message in wrong])
 
 
 def _describe_unknown_field(model: type[BaseModel] | None, place: Sequence[int | str]) -> str:

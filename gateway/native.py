@@ -9,9 +9,8 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
@@ -237,11 +236,7 @@ async def request_action(
 ) -> Response:
     """Request an action. Waits for its outcome: 200 with it, or 202 with the `Location` of its run."""
     given = (body or ActionBody()).model_dump()
-    try:
-        request = ActionRequest(path=path, action=action, requested_by=caller.name, request_id=idempotency_key, **given)
-    except ValidationError as error:
-        fields = [{**wrong, "loc": ("path", *wrong["loc"])} for wrong in error.errors()]
-        raise RequestValidationError(fields) from error
+    request = ActionRequest(path=path, action=action, requested_by=caller.name, request_id=idempotency_key, **given)
     if dry_run:
         dry = await ratchet.check_request(request)
         return refusal_response(dry.refusal) if dry.refusal else _json_response(dry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -79,7 +80,7 @@ def problem_response(
     return JSONResponse(body.model_dump(mode="json"), status, headers, MEDIA_TYPE)
 
 
-def refusal_response(refusal: Refusal) -> JSONResponse:
+def refusal_response(refusal: Refusal, wrong_fields: Sequence[tuple[str, str]] = ()) -> JSONResponse:
     """The response for a request that was refused."""
     too_many = refusal.retry_after > 0
     return problem_response(
@@ -88,6 +89,7 @@ def refusal_response(refusal: Refusal) -> JSONResponse:
         refusal.message,
         refusal.hint,
         holders=refusal.holders,
+        errors=[FieldError(field=field, message=format_one_line(message)) for field, message in wrong_fields[:50]],
         retry_after=refusal.retry_after,
     )
 
@@ -97,7 +99,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Refused)
     async def _answer_refused(_request: Request, error: Refused) -> JSONResponse:
-        return refusal_response(Refusal.from_error(error))
+        return refusal_response(Refusal.from_error(error), error.wrong_fields)
 
     @app.exception_handler(AnswerTooLarge)
     async def _answer_too_large(_request: Request, error: AnswerTooLarge) -> JSONResponse:

@@ -16,14 +16,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from domain.errors import Category, Refused
 
 HEADER_SECONDS = 10.0
+STALLED_SECONDS = 60.0  # for which a client may take nothing of an answer that waits for it
 MAX_HEADERS = 64 * 1024
 GRACE_SECONDS = 3  # for requests that wait, when the gateway stops
 
 
-class HeaderDeadlineProtocol(H11Protocol):
-    """HTTP whose headers must arrive in time: uvicorn itself would wait for ever."""
+class DeadlineProtocol(H11Protocol):
+    """HTTP whose headers must arrive in time, and whose answers must be taken: uvicorn itself would wait for ever."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         # asyncio does it for sockets that name their protocol, and an accepted one does not: without it the body of an
@@ -36,10 +38,24 @@ class HeaderDeadlineProtocol(H11Protocol):
         super().data_received(data)
         self._expect_headers()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(STALLED_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._cancel_stalled()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_stalled()
         if self._deadline:
             self._deadline.cancel()
         super().connection_lost(exc)
+
+    def _cancel_stalled(self) -> None:
+        if self._stalled:
+            self._stalled.cancel()
+            self._stalled = None
 
     def _expect_headers(self) -> None:
         """Start the deadline when headers begin, stop it when they are complete."""
@@ -71,7 +87,7 @@ async def serve_app(app: FastAPI, host: str, port: int, or_any_port: bool = Fals
     options: dict[str, Any] = {"h11_max_incomplete_event_size": MAX_HEADERS, "timeout_keep_alive": 30}
     config = uvicorn.Config(
         app,
-        http=HeaderDeadlineProtocol,
+        http=DeadlineProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
