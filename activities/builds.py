@@ -56,7 +56,7 @@ class BuildActivities:
                 Category.NOT_ALLOWED, why, "wait until its workers poll every queue, and ask again"
             ) from error
         message = f"{order.build} promoted by {order.requested_by or 'nobody named'}"
-        line = AccessAttempt(path=f"build:{order.deployment}", verb=PROMOTE, message=message, at=AT_WRITE_TIME)
+        line = AccessAttempt(path=order.audit_path, verb=PROMOTE, message=message, at=AT_WRITE_TIME)
         await self._record(line)
 
 

@@ -6,31 +6,28 @@ Run: python3 run.py bench tenants
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
+import sys
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from itertools import count
 from unittest.mock import patch
 
 from temporalio.common import Priority
-from temporalio.service import RPCError
 
+from bench.flood import FLOOD, LOUD, UNFAIR
 from bench.stack import BenchStack, mci, print_result_row, print_table_head, rig, run
 from client import launching
-from client.errors import Unanswered
-from domain.model import Request
 from domain.quotafile import Quotas
 from domain.quotas import Quota, QuotaQuery
-from gateway.reads import GatewayClient
 from workflows import calls
 
 LIMIT = 2.0
 TURNS = 30  # actions of the quiet tenant in each part
-IMPATIENCE = 0.05  # seconds after which a refused user of the flood asks again, whatever it was told
-FLOOD = 16  # requests of the other tenant that are always under way
 QUOTAS = Quotas(tenants={"*": Quota(open_actions=4, requests_per_minute=300)})  # the rate of examples/quotas.yaml
-QUIET, LOUD = "ns:quiet:mci:web", "ns:loud:mci:m{}"
+QUIET = "ns:quiet:mci:web"
 
 
 async def measure(bench: BenchStack) -> list[float]:
@@ -44,37 +41,24 @@ async def measure(bench: BenchStack) -> list[float]:
 
 
 @asynccontextmanager
-async def flood(bench: BenchStack) -> AsyncIterator[None]:
-    """The other tenant's MCIs are suspended and resumed all the time; who is refused asks again, much too soon."""
-    done, refused = count(), count()
-    loud = GatewayClient(bench.client)  # tenants come through a gateway, which knows who was told to ask later
-
-    async def keep_asking(number: int) -> None:
-        path = LOUD.format(number)
-        for turn in count():
-            request = Request(path=path, action=("suspend", "resume")[turn % 2])
-            with suppress(Unanswered, RPCError):  # too much for the workers: asked again at once
-                ticket = await loud.request_action(request)
-                if ticket.admission.refusal:
-                    next(refused)
-                    await asyncio.sleep(IMPATIENCE)
-                else:
-                    await bench.asking.wait_for_outcome(path, ticket.run)
-                    next(done)
-
-    tasks = [asyncio.create_task(keep_asking(number)) for number in range(FLOOD)]
-    began = time.perf_counter()
+async def flood(bench: BenchStack, *how: str) -> AsyncIterator[None]:
+    """The other tenant's users ask all the time, from a process of their own."""
+    command = (sys.executable, "-m", "bench.flood", str(bench.service.settings.home), *how)
+    environment = os.environ | {"TEMPORAL_ADDRESS": bench.client.service_client.config.target_host}
+    process = await asyncio.create_subprocess_exec(*command, env=environment, stdin=PIPE, stdout=PIPE)
+    assert process.stdin
+    assert process.stdout
     try:
+        assert await process.stdout.readline(), "the flood ended"
         yield
-    finally:
-        seconds = time.perf_counter() - began
-        for task in tasks:
-            task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-        broken = [each for each in ended if not isinstance(each, asyncio.CancelledError)]
-        assert not broken, broken[:3]
-        rates = f"{next(done) / seconds:.0f} actions, {next(refused) / seconds:.0f} refused"
+        process.stdin.write(b"\n")
+        rates = (await process.stdout.readline()).decode().strip()
+        assert rates, "the flood ended"
         print(f"the flood: {FLOOD} users who do not wait; in a second {rates}")
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
 
 
 async def is_minute_used_up(bench: BenchStack) -> bool:
@@ -100,7 +84,7 @@ async def main() -> None:
             patch.object(launching, "tenant_priority", lambda _path: Priority.default),
             patch.object(calls, "tenant_priority", lambda _id: Priority.default),
         ):
-            async with flood(bench):
+            async with flood(bench, UNFAIR):
                 unfair = await measure(bench)
         bench.service.inventory.current_quotas = lambda: QUOTAS
         async with flood(bench):

@@ -46,6 +46,7 @@ class Refused(RatchetError):
         hint: str = "",
         retry_after: int = 0,
         wrong_fields: Sequence[tuple[str, str]] = (),
+        pace: float = 0.0,
     ) -> None:
         super().__init__(message)
         self.category = category
@@ -53,6 +54,7 @@ class Refused(RatchetError):
         self.hint = hint
         self.retry_after = retry_after  # seconds until the same request may pass; 0: time alone does not help
         self.wrong_fields = wrong_fields  # each with what is wrong; the message has the first ones
+        self.pace = pace  # seconds from one request of the sender's tenant to the next that may pass; 0: any
 
 
 class StoreUnavailable(RatchetError):

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 ShortText = Annotated[str, StringConstraints(max_length=500)]
 ShortWord = Annotated[str, StringConstraints(max_length=100)]
 SenderName = Annotated[str, StringConstraints(max_length=200)]  # a person's, a program's, or an object's path
+CHILD_PROOF = "child:"  # how the proof of what a workflow of ours asks of its child begins
 MAX_PROOF = 4_000  # characters, with a session's certificate; a longer one is refused before it is parsed
 
 
@@ -44,6 +45,11 @@ class SignedMessage(FrozenModel):
     def path_to_authorize(self) -> str:
         """Returns the path that the authorizer is asked about; empty: everything."""
         return str(getattr(self, "path", ""))
+
+    @property
+    def audit_path(self) -> str:
+        """Returns where the audit trail keeps what is no object's; empty: with the installation."""
+        return ""
 
     def verb_to_authorize(self, verb: str) -> str:
         """Returns the verb that the authorizer is asked for, where the activity or message says `verb`."""

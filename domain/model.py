@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, StringConstraints
 
 from domain.errors import Category, Refused
+from domain.message import CHILD_PROOF
 from domain.message import FrozenModel as FrozenModel
 from domain.message import ShortText as ShortText
 from domain.message import ShortWord as ShortWord
@@ -49,8 +50,14 @@ class BeginRequest(FrozenModel):
     serves: list[str] | None = None  # the real placements that the worker reaches; the worker sets them
     no_simulation: bool = False  # the worker refuses simulated providers; the worker sets it
     real_backends: list[str] = []  # the roles of the worker's real backends
-    parent: str = ""  # the workflow of ours that asks for it, as Temporal knows it
+    parent: str = ""  # the workflow that asks for it, as Temporal knows it
+    parent_run: str = ""
     started: datetime | None = None  # when the run started, by Temporal's clock: tells which of two runs is later
+
+    @property
+    def asked_by_parent(self) -> bool:
+        """Tells whether a parent asks in its own name; any workflow may pass on what a person has signed."""
+        return bool(self.parent) and (not self.request.proof or self.request.proof.startswith(CHILD_PROOF))
 
 
 class Chunk(FrozenModel):
@@ -104,15 +111,16 @@ class Refusal(FrozenModel):
     hint: str = ""
     holders: list[LockHolder] = []
     retry_after: int = 0  # seconds; 0: time alone does not help
+    pace: float = 0.0  # seconds from one request of this tenant to the next that may pass; 0: any
 
     @classmethod
     def from_error(cls, refused: Refused) -> Refusal:
         """Converts a Refused error into a message."""
-        return cls(**{name: getattr(refused, name) for name in ("category", "message", "hint", "retry_after")})
+        return cls(**{name: getattr(refused, name) for name in ("category", "message", "hint", "retry_after", "pace")})
 
     def to_error(self) -> Refused:
         """Converts the message back into a Refused error."""
-        return Refused(self.category, self.message, self.hint, self.retry_after)
+        return Refused(self.category, self.message, self.hint, self.retry_after, self.pace)
 
 
 class TargetFailure(FrozenModel):

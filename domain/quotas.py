@@ -82,5 +82,6 @@ def next_turn(tenant: str, per_minute: int, taken_until: int, now: int) -> int:
     if until - now > WINDOW_MICROS:
         seconds = ceil((until - now - WINDOW_MICROS) / 1_000_000)
         message = f"{tenant} has made {per_minute} requests in a minute, and may make {per_minute}"
-        raise Refused(Category.QUOTA, message, f"ask again in {seconds} s; {RAISED_BY}", retry_after=seconds)
+        hint = f"ask again in {seconds} s; {RAISED_BY}"
+        raise Refused(Category.QUOTA, message, hint, retry_after=seconds, pace=60 / per_minute)
     return until

@@ -44,6 +44,10 @@ class PromoteBuild(SignedMessage):
     deployment: ShortText
     build: ShortText
 
+    @property
+    def audit_path(self) -> str:
+        return f"build:{self.deployment}"
+
 
 class SentMessage(SignedMessage):
     """A message to a workflow as it was signed: its sender, its proof, and the rest of it."""

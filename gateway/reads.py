@@ -55,10 +55,10 @@ class GatewayClient(ActionClient):
         """
         tenant = registry.tenant_of(request.path)
         async with self._turns.take_turn(tenant, request.path):
-            if (refusal := self._turns.find_refusal(tenant)) and self._may_request(request):
+            if self._may_request(request) and (refusal := self._turns.find_refusal(tenant)):
                 return Ticket(request.path, "", Admission(refusal=refusal))
             ticket = await super().request_action(request)
-            self._turns.note_refusal(tenant, ticket.admission.refusal)
+            self._turns.note_answer(tenant, ticket.admission.refusal)
             return ticket
 
     def _may_request(self, request: Request) -> bool:

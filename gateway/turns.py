@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from math import ceil
 from weakref import WeakValueDictionary
 
@@ -16,6 +17,20 @@ from domain.model import Refusal
 TENANT_ADMISSIONS = 4  # of one tenant
 MAX_ADMISSIONS = 16  # requests that wait for their admission at once; a worker admits tens per second
 TURN_SECONDS = 60.0  # that a request waits for its turn
+PACE_SECONDS = 60.0  # that a refused tenant keeps its pace: the minute of its rate
+
+
+@dataclass
+class TenantPause:
+    """What a tenant was told, when its next request may pass, and when all this is forgotten."""
+
+    refusal: Refusal
+    next_at: float
+    until: float
+
+    def let_one_pass(self, now: float) -> None:
+        """Puts off the requests after this one: by the tenant's pace, or until this one has its answer."""
+        self.next_at = self.next_at + self.refusal.pace if self.refusal.pace else now + self.refusal.retry_after
 
 
 class AdmissionTurns:
@@ -25,7 +40,7 @@ class AdmissionTurns:
         self._clock = clock
         self._turns = asyncio.Semaphore(MAX_ADMISSIONS)
         self._tenant_turns = WeakValueDictionary[str, asyncio.Semaphore]()  # of those who wait now
-        self._refused: dict[str, tuple[float, Refusal]] = {}
+        self._pauses: dict[str, TenantPause] = {}
 
     @asynccontextmanager
     async def take_turn(self, tenant: str, path: str) -> AsyncIterator[None]:
@@ -41,15 +56,26 @@ class AdmissionTurns:
                 raise Unanswered(message, "try again") from error
             yield
 
-    def note_refusal(self, tenant: str, refusal: Refusal | None) -> None:
-        """Remembers the refusal of a request that may pass later."""
+    def note_answer(self, tenant: str, refusal: Refusal | None) -> None:
+        """Remembers the refusal of a request that may pass later. An admission ends a pause without a pace."""
+        now = self._clock()
         if refusal and refusal.category is Category.QUOTA and refusal.retry_after:
-            now = self._clock()
-            self._refused = {paused: pause for paused, pause in self._refused.items() if pause[0] > now}
-            self._refused[tenant] = (now + refusal.retry_after, refusal)
+            self._pauses = {paused: pause for paused, pause in self._pauses.items() if pause.until > now}
+            wait = refusal.pace or refusal.retry_after
+            self._pauses[tenant] = TenantPause(refusal, now + wait, now + max(PACE_SECONDS, 2 * wait))
+        elif (pause := self._pauses.get(tenant)) and not pause.refusal.pace:
+            del self._pauses[tenant]
 
     def find_refusal(self, tenant: str) -> Refusal | None:
-        """Returns what the tenant was told, if its time is not over."""
-        until, refusal = self._refused.get(tenant, (0.0, None))
-        left = until - self._clock()
-        return refusal.model_copy(update={"retry_after": ceil(left)}) if refusal and left > 0 else None
+        """Returns what the tenant was told; None if this request passes.
+
+        When the time is over one request passes: if all that wait did, a burst would delay the other tenants, and most
+        of it be refused. A tenant that has used up its rate goes on at the pace of that rate.
+        """
+        pause, now = self._pauses.get(tenant), self._clock()
+        if pause is None or pause.until <= now:
+            return None
+        if (left := pause.next_at - now) > 0:
+            return pause.refusal.model_copy(update={"retry_after": ceil(left)})
+        pause.let_one_pass(now)
+        return None

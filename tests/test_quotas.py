@@ -117,8 +117,8 @@ async def test_a_gateway_starts_nothing_for_a_tenant_that_was_told_to_ask_later(
 def test_a_tenant_is_told_to_ask_later_until_its_time_is_over_and_no_other_tenant_is() -> None:
     now = [100.0]
     turns = AdmissionTurns(lambda: now[0])
-    turns.note_refusal("ns:a", Refusal.from_error(TOO_MANY))
-    turns.note_refusal("ns:b", Refusal(category=Category.QUOTA, message="full"))
+    turns.note_answer("ns:a", Refusal.from_error(TOO_MANY))
+    turns.note_answer("ns:b", Refusal(category=Category.QUOTA, message="full"))
     now[0] += 5
     told = turns.find_refusal("ns:a")
     assert told
@@ -126,3 +126,44 @@ def test_a_tenant_is_told_to_ask_later_until_its_time_is_over_and_no_other_tenan
     assert turns.find_refusal("ns:b") is None
     now[0] += 2
     assert turns.find_refusal("ns:a") is None
+
+
+def test_a_tenant_that_has_used_up_its_rate_passes_at_its_pace_and_not_in_bursts() -> None:
+    now = [100.0]
+    turns = AdmissionTurns(lambda: now[0])
+    turns.note_answer("ns:a", Refusal(category=Category.QUOTA, message="too many", retry_after=1, pace=0.25))
+    passed = []
+    for _ in range(40):  # ten users ask again and again, for a second
+        now[0] += 0.025
+        passed.append(sum(turns.find_refusal("ns:a") is None for _user in range(10)))
+        turns.note_answer("ns:a", None)  # what passed was admitted
+    assert (sum(passed), max(passed)) == (4, 1)
+    now[0] += 1
+    assert [turns.find_refusal("ns:a") is None for _ in range(6)] == [True] * 4 + [False] * 2, "what is free is kept"
+    now[0] += 60
+    assert all(turns.find_refusal("ns:a") is None for _ in range(9)), "the minute is over"
+
+
+def test_of_a_tenant_with_too_many_open_actions_one_request_asks_for_all() -> None:
+    now, full = [100.0], Refusal(category=Category.QUOTA, message="full", retry_after=1)
+    turns = AdmissionTurns(lambda: now[0])
+    turns.note_answer("ns:a", full)
+    now[0] += 1
+    assert [turns.find_refusal("ns:a") is None for _ in range(3)] == [True, False, False]
+    turns.note_answer("ns:a", full)
+    assert turns.find_refusal("ns:a")
+    now[0] += 1
+    assert turns.find_refusal("ns:a") is None
+    turns.note_answer("ns:a", None)
+    assert all(turns.find_refusal("ns:a") is None for _ in range(3)), "there is room again"
+
+
+async def test_who_may_not_ask_takes_no_turn_of_the_tenant(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway, mine = GatewayClient(client).acting_for("mallory"), Request(path="ns:a:mci:x", action="resume")
+    gateway._turns.note_answer("ns:a", Refusal(category=Category.QUOTA, message="full", retry_after=1))
+    nobody = AccessPolicy.model_validate({"roles": {}, "users": {}})
+    monkeypatch.setattr(gateway.authorizer, "policy", lambda: nobody)
+    taken = list[str]()
+    monkeypatch.setattr(gateway._turns, "find_refusal", taken.append)
+    await gateway.request_action(mine)
+    assert taken == []
