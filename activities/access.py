@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
@@ -16,9 +17,9 @@ from domain import registry
 from domain.access import AccessPolicy, Subject, judge_sender
 from domain.errors import Category, Refused
 from domain.exposure import INTERNAL, OWN_ACTION, READ, ExposureKind
-from domain.identities import Login, Principal, ProofUse
+from domain.identities import Login, Principal, ProofUse, message_digest
 from domain.kinds import InternalProgram
-from domain.message import SignedMessage
+from domain.message import CHILD_PROOF, SignedMessage
 from domain.model import BeginRequest, Request
 from domain.requests import AboutRequest, AccessQuery, AccessView, MessageCheck, request_as_signed
 from domain.wire import READ_ACCESS, object_path_of
@@ -26,6 +27,7 @@ from domain.wire import READ_ACCESS, object_path_of
 T = TypeVar("T")
 
 LINES_PER_MINUTE = 5  # about refusals on one object
+CALLER_HINT = "give every worker a key of the identities file: RATCHET_KEY_FILE; see docs/security.md"
 STANDALONE_HINT = "it is a step of our workflows, and runs only within one"
 
 
@@ -43,7 +45,7 @@ class SenderVerifier(Protocol):
         ...
 
     def is_own_call(self, call: str, token: bytes) -> bool:
-        """Tells whether a worker of ours made the call of an activity (`describe_call`)."""
+        """Tells whether a worker of ours made the call of an activity (`describe_call`), or of a child."""
         ...
 
 
@@ -73,9 +75,11 @@ class Authorizer:
         self,
         policy: Callable[[], AccessPolicy | None] = lambda: None,
         identify: SenderVerifier = claimed_sender,
+        wants_tokens: bool = False,
     ) -> None:
         self.policy = policy
         self.identify = identify
+        self.wants_tokens = wants_tokens  # this worker has a key, so the others must have one too
         self.replays = ReplayMemory()
         self._reader: ContextVar[Subject | None] = ContextVar("reader", default=None)
 
@@ -98,13 +102,19 @@ class Authorizer:
     def identify_requester(self, claim: BeginRequest) -> Subject:
         """Returns who sends a request; raises Refused if that is not proven where it must be.
 
-        What a workflow of ours asks for has no proof: Temporal itself says whose child it is.
+        What a workflow of ours asks of its child has a token of its worker instead. Temporal says whose child it is,
+        but not whether that parent is ours.
         """
-        request = claim.request
-        if not (self.requires_proofs and claim.parent and not request.proof):
-            return self.identify(request_as_signed(claim), OWN_ACTION, claim.started or claim.at)
+        request, sent = claim.request, request_as_signed(claim)
+        if not (self.requires_proofs and claim.asked_by_parent):
+            return self.identify(sent, OWN_ACTION, claim.started or claim.at)
         if not may_child_use_name(request.requested_by, claim.parent):
             raise Refused(Category.FORBIDDEN, f"{request.requested_by} is not proven: it is no program of ours")
+        child = describe_child(claim.parent, claim.parent_run, claim.workflow or request.path, sent)
+        token = request.proof.removeprefix(CHILD_PROOF).encode()
+        if self.wants_tokens and not self.identify.is_own_call(child, token):
+            message = f"{request.requested_by} is not proven: {claim.parent} is not run by a worker of ours"
+            raise Refused(Category.FORBIDDEN, message, CALLER_HINT)
         return Subject(request.requested_by)
 
     def authorize_sender(self, request: Request, sender: Subject) -> None:
@@ -250,6 +260,11 @@ class RefusalLineBudget:
 def describe_call(workflow_id: str | None, run_id: str | None, name: str) -> str:
     """Returns what the token of a call covers: whatever else calls this activity has another run."""
     return f"{workflow_id}\n{run_id}\n{name}"
+
+
+def describe_child(parent: str, parent_run: str, child: str, message: SignedMessage) -> str:
+    """Returns what the token of a child covers: no other run can use it, nor ask for anything else with it."""
+    return json.dumps(["child", parent, parent_run, child, message_digest(message, OWN_ACTION)[1]])
 
 
 def check_calling_workflow(name: str, workflow_type: str | None, own_types: frozenset[str]) -> None:

@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from activities.access import Authorizer, RefusalLineBudget, check_calling_workflow, describe_call
+from activities.access import CALLER_HINT, Authorizer, RefusalLineBudget, check_calling_workflow, describe_call
 from activities.proofs import used_proof_refusal
 from activities.refusals import refusal_as_error
 from domain import registry
@@ -23,7 +23,6 @@ from domain.model import AT_WRITE_TIME, BeginRequest, Refusal, Request
 from domain.requests import AboutRequest, AccessAttempt
 
 CALL_HEADER = "ratchet-call"
-CALLER_HINT = "give every worker a key of the identities file: RATCHET_KEY_FILE; see docs/security.md"
 _log = logging.getLogger("ratchet.access")
 
 
@@ -35,16 +34,15 @@ class RefusalRecorder:
         self._lines = RefusalLineBudget()
 
     async def record_refusal(self, name: str, asked: object, refused: Refused) -> None:
-        """Writes the line of a refused call, if it was about an object. Calls without an object have none."""
+        """Writes the line of a refused call: under its object, or under what else the order names."""
         about = asked.request if isinstance(asked, AboutRequest | BeginRequest) else asked
-        path = about.path_to_authorize if isinstance(about, SignedMessage) else ""
-        if refused.category is not Category.FORBIDDEN or not registry.is_object_path(path):
+        if refused.category is not Category.FORBIDDEN or not isinstance(about, SignedMessage):
             return
+        exposed = registry.activity_exposures().get(name, INTERNAL).verb or READ
+        verb, path = about.action if isinstance(about, Request) else exposed, about.path_to_authorize
+        if not registry.is_object_path(path):
+            path = about.audit_path or f"{registry.INSTALLATION}:{verb}"
         if self._lines.try_spend_line(path):
-            verb = (
-                about.action if isinstance(about, Request) else registry.activity_exposures().get(name, INTERNAL).verb
-            )
-            verb = verb or READ
             line = AccessAttempt(path=path, verb=verb, message=f"refused: {refused.message}", at=AT_WRITE_TIME)
             try:
                 await self._record(line)

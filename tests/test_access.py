@@ -309,6 +309,7 @@ async def test_reconcile_faults_verify_heal_and_queues_are_judged(judged: User) 
         assert f"ben may not {verb}" in refusal.message
     with pytest.raises(Exception, match="Workflow execution failed"):
         await ben.run_sweep(SweepOptions(limits={"*": 0}))
+    assert await judged.service.inventory.read_history("installation:heal", 10), "there is no object to keep it with"
     await ben.run_sweep(SweepOptions(dry_run=True))  # nothing that the schedule would not do
     order = QueueCommand(path=path, run="", at=datetime.now(UTC), requested_by="ben")
     with pytest.raises(Exception, match="Workflow execution failed"):
@@ -382,7 +383,7 @@ async def test_the_clouds_of_a_tenant_are_judged_again_wherever_a_place_comes_in
 
 
 async def test_a_build_is_promoted_only_by_those_who_may(judged: User) -> None:
-    order = {"deployment": "no-such", "build": "v1"}
+    order = {"deployment": f"no-such-{judged.ns}", "build": "v1"}
     async with judged.service._make_builds_worker():
         refusals = {
             name: await call(
@@ -396,3 +397,5 @@ async def test_a_build_is_promoted_only_by_those_who_may(judged: User) -> None:
         assert (refusal.category, f"{name} may not promote" in refusal.message) == (Category.FORBIDDEN, True)
     assert refusals["root"]
     assert refusals["root"].category is Category.NOT_FOUND
+    lines = await judged.service.inventory.read_history(f"build:{order['deployment']}", 10)
+    assert sorted(line.message[9:28] for line in lines) == ["ann may not promote", "ben may not promote"]

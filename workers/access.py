@@ -88,7 +88,8 @@ def make_authorizer(settings: WorkerSettings, namespace: str) -> Authorizer:
     read_policy: Callable[[], AccessPolicy | None] = policy or (lambda: None)
     if not settings.identities:
         return Authorizer(read_policy)
-    return Authorizer(read_policy, ProofVerifier(WatchedFile(settings.identities, load_identities), namespace))
+    verifier = ProofVerifier(WatchedFile(settings.identities, load_identities), namespace)
+    return Authorizer(read_policy, verifier, wants_tokens=bool(settings.key_file))
 
 
 def make_oidc_verifier(settings: WorkerSettings, record: RecordAttempt | None = None) -> OidcVerifier | None:

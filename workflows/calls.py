@@ -186,6 +186,7 @@ def _claim_of_run(request: Request, digest: str) -> BeginRequest:
         spec_digest=digest,
         started=info.workflow_start_time,
         parent=info.parent.workflow_id if info.parent else "",
+        parent_run=info.parent.run_id if info.parent else "",
     )
 
 

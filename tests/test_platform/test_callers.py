@@ -5,39 +5,44 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio import workflow
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.common import RetryPolicy
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from activities.proofs import ProofSigner, generate_key_pair
+from activities.access import Authorizer, describe_child
+from activities.proofs import ProofSigner, ProofVerifier, generate_key_pair
 from activities.refusals import refusal_of_error
 from client.actions import ActionClient
 from client.message_signer import KeyMessageSigner
-from domain import wire
-from domain.errors import Category
-from domain.model import ActionResult, Request
+from domain import registry, wire
+from domain.access import Subject
+from domain.errors import Category, Refused
+from domain.identities import Identities
+from domain.message import CHILD_PROOF
+from domain.model import ActionResult, BeginRequest, Refusal, Request
 from tests.stack import ActionStack, opened
+from tests.test_platform.impostors import IMPOSTOR, Impostor, Namesake
 from tests.user import spec
 
 PATH = "ns:web:mci:shop"
 ANN_PEM, ANN_KEY = generate_key_pair()
 WORKER_PEM, WORKER_KEY = generate_key_pair()
+LEASE = "project:p1:lease:night"
+TERMINATE = registry.kind_at(PATH).find_verb("terminate").workflow
+KNOWN = {
+    "subjects": {"ann": {"keys": [ANN_KEY]}},
+    "issuers": {"workers": {"keys": [WORKER_KEY], "vouches_for": ["clock", "self-healing", "recycle bin"]}},
+}
 
 
 @pytest.fixture
 async def proven(tmp_path: Path) -> AsyncIterator[ActionStack]:
     """A stack whose workers want proofs and have a key, with an MCI of ann's in it."""
-    known = {
-        "subjects": {"ann": {"keys": [ANN_KEY]}},
-        "issuers": {"workers": {"keys": [WORKER_KEY], "vouches_for": ["clock", "self-healing", "recycle bin"]}},
-    }
-    (tmp_path / "identities.yaml").write_text(json.dumps(known))
+    (tmp_path / "identities.yaml").write_text(json.dumps(KNOWN))
     (tmp_path / "key.pem").write_bytes(WORKER_PEM)
     for file in ("identities.yaml", "key.pem"):
         (tmp_path / file).chmod(0o600)
@@ -46,26 +51,8 @@ async def proven(tmp_path: Path) -> AsyncIterator[ActionStack]:
         yield stack
 
 
-@workflow.defn(name=wire.CREATE_MCI)
-class Namesake:
-    """A workflow of somebody else, with the name of one of ours, on a queue of its own."""
-
-    @workflow.run
-    async def run(self, name: str, argument: dict[str, Any], queue: str) -> Any:
-        return await workflow.execute_activity(
-            name,
-            argument,
-            task_queue=queue,
-            start_to_close_timeout=timedelta(seconds=10),
-            retry_policy=RetryPolicy(maximum_attempts=1),
-        )
-
-
 async def test_a_workflow_with_the_name_of_ours_on_a_foreign_worker_calls_nothing(proven: ActionStack) -> None:
-    ann = KeyMessageSigner(ProofSigner(ANN_PEM, "ann", proven.client.namespace))
-    asking = ActionClient(proven.client, message_signer=ann)
-    ticket = await asking.request_action(Request(path=PATH, action="create", spec=spec(1)))
-    assert (await asking.wait_for_outcome(PATH, ticket.run)).result is ActionResult.SUCCEEDED, "ours still work"
+    await create_mci(proven)
     before = len(await proven.stack.inventory.read_history(PATH, 100))
     calls: list[tuple[str, dict[str, Any], str]] = [
         (wire.READ_OBJECT, {"path": PATH}, wire.ACTIONS_QUEUE),
@@ -78,15 +65,83 @@ async def test_a_workflow_with_the_name_of_ours_on_a_foreign_worker_calls_nothin
     assert len(await proven.stack.inventory.read_history(PATH, 100)) <= before + len(calls)
 
 
+async def test_no_foreign_workflow_starts_a_child_in_the_name_of_a_program(proven: ActionStack) -> None:
+    await create_mci(proven)
+    for name, parent in (("clock", "anything"), ("self-healing", "ratchet-heal"), (LEASE, LEASE)):
+        order = {"path": PATH, "action": "terminate", "requested_by": name}
+        refusal = await run_elsewhere(proven.client, IMPOSTOR, parent, TERMINATE, order)
+        assert (refusal.category, "is not run by a worker of ours" in refusal.message) == (Category.FORBIDDEN, True)
+    found = await proven.stack.inventory.read_object(PATH)
+    assert found.status.startswith("Running"), found.status
+
+
+def test_the_token_of_a_child_is_good_for_that_child_of_that_run_alone() -> None:
+    namespace, signer = "default", ProofSigner(WORKER_PEM, "workers", "default")
+    known = Identities.model_validate(KNOWN)
+    authorizer = Authorizer(identify=ProofVerifier(lambda: known, namespace), wants_tokens=True)
+    request = Request(path=PATH, action="terminate", requested_by=LEASE, on_behalf_of="ann")
+    token = signer.sign_call(describe_child(LEASE, "run-1", PATH, request)).decode()
+    claim = BeginRequest(
+        request=request.model_copy(update={"proof": f"{CHILD_PROOF}{token}"}),
+        run="child",
+        at=datetime.now(UTC),
+        workflow=PATH,
+        parent=LEASE,
+        parent_run="run-1",
+    )
+    assert authorizer.identify_requester(claim) == Subject(LEASE)
+    others: list[dict[str, Any]] = [
+        {"parent_run": "run-2"},
+        {"parent": ""},
+        {"workflow": f"{PATH}2"},
+        *(
+            {"request": claim.request.model_copy(update=change)}
+            for change in (
+                {"path": f"{PATH}2"},
+                {"action": "suspend"},
+                {"force": True},
+                {"on_behalf_of": "bob"},
+                {"spec": {"a": 1}},
+                {"proof": ""},
+                {"proof": CHILD_PROOF},
+                {"proof": claim.request.proof[:-8] + "AAAAAA=="},
+            )
+        ),
+    ]
+    for change in others:
+        with pytest.raises(Refused) as caught:
+            authorizer.identify_requester(claim.model_copy(update=change))
+        assert caught.value.category is Category.FORBIDDEN, change
+
+
+async def create_mci(stack: ActionStack) -> None:
+    ann = KeyMessageSigner(ProofSigner(ANN_PEM, "ann", stack.client.namespace))
+    asking = ActionClient(stack.client, message_signer=ann)
+    ticket = await asking.request_action(Request(path=PATH, action="create", spec=spec(1)))
+    assert (await asking.wait_for_outcome(PATH, ticket.run)).result is ActionResult.SUCCEEDED, "ours still work"
+
+
 async def refusal_of(client: Client, *call: Any) -> tuple[Category, bool]:
+    refusal = await run_elsewhere(client, wire.CREATE_MCI, f"foreign-{uuid.uuid4().hex}", *call)
+    return refusal.category, "is not called by a worker of ours" in refusal.message
+
+
+async def run_elsewhere(client: Client, kind: str, run: str, *arguments: Any) -> Refusal:
+    """Runs a workflow of somebody else, on their worker. Returns the refusal that it gets."""
     queue = f"foreign-{uuid.uuid4().hex}"
-    runner = UnsandboxedWorkflowRunner()
-    async with Worker(client, task_queue=queue, workflows=[Namesake], workflow_runner=runner, build_id="theirs"):
+    worker = Worker(
+        client,
+        task_queue=queue,
+        workflows=[Namesake, Impostor],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        build_id="theirs",
+    )
+    async with worker:
         with pytest.raises(WorkflowFailureError) as caught:
-            await client.execute_workflow(wire.CREATE_MCI, args=list(call), id=queue, task_queue=queue)
+            await client.execute_workflow(kind, args=list(arguments), id=run, task_queue=queue)
     cause: BaseException | None = caught.value
     while cause and refusal_of_error(cause) is None:
         cause = getattr(cause, "cause", None)
     refusal = refusal_of_error(cause)
     assert refusal, caught.value.cause
-    return refusal.category, "is not called by a worker of ours" in refusal.message
+    return refusal
