@@ -136,6 +136,7 @@ class Authorizer:
         """Raises Refused unless its sender may send this message to the workflow of an object. Returns its proof."""
         subject = self.identify(check.message, f"{check.verb} {check.path}", check.at)
         self.authorize(subject, check.verb, check.path)
+        self.authorize_places(check.path, check.places)
         return subject.proof
 
     def describe_access(self, query: AccessQuery, at: datetime | None = None) -> AccessView:

@@ -78,6 +78,7 @@ class MessageCheck(FrozenModel):
     at: datetime  # when the workflow got it
     message: SentMessage
     only_under: str = ""  # the status of the object in which the workflow takes it; empty: any
+    places: list[str] = []  # in clouds, that the object will use because of the message
     number: int = 0  # of the message in its run, where each counts: its proof is good for that one; 0: for the run
 
 

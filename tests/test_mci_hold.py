@@ -13,6 +13,7 @@ from temporalio.testing import TimeSkipper
 
 from client.actions import ActionClient, Ticket
 from client.explaining import explain_object
+from domain.access import AccessPolicy
 from domain.errors import Category, Refused
 from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision
 from domain.model import ActionResult, Outcome, Request
@@ -69,6 +70,24 @@ async def test_withdraw_undoes_the_preparation_and_leaves_nothing(user: User) ->
     last = (await user.history(user.mci()))[-1]
     assert (last.source, last.to) == ("Prepared", "None")
     assert (await user.do(user.mci(), "create", spec=user.groups())).result is ActionResult.SUCCEEDED
+
+
+async def test_continue_judges_the_clouds_of_the_tenant_again_and_withdraw_needs_none(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticket = await holding(user)
+    everything = {"roles": {"all": {"kinds": ["*"], "actions": ["*"], "force": True}}, "users": {"*": ["all"]}}
+    now = AccessPolicy.model_validate({**everything, "connections": {f"ns:{user.ns}": ["gcp"]}})
+    monkeypatch.setattr(user.service.authorizer, "policy", lambda: now)  # since then, the tenant has lost aws
+    with pytest.raises(Refused, match="may not use aws/") as caught:
+        await requests.send_decision(user.asking, user.mci(), CONTINUE, HoldDecision(requested_by="eve"))
+    assert caught.value.category is Category.FORBIDDEN
+    await user.asking.client.get_workflow_handle(user.mci()).signal(CONTINUE)
+    await requests.send_decision(user.asking, user.mci(), WITHDRAW, HoldDecision())
+    outcome = await end(user, ticket)
+    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "None")
+    lines = [line.message for line in await user.history(user.mci()) if "may not use aws/" in line.message]
+    assert len(lines) == 2, "of the update and of the signal"
 
 
 async def test_withdraw_leaves_alone_what_others_use(user: User) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -190,14 +190,24 @@ def _claim_of_run(request: Request, digest: str) -> BeginRequest:
     )
 
 
-async def check_message(verb: str, message: SignedMessage, only_under: str = "") -> Refusal | None:
-    """Returns why the sender of a message may not send it to this workflow, or not now; None if it may."""
-    return await run_local_activity(ActionActivities.check_message, _message_check(verb, message, only_under))
+async def check_message(
+    verb: str, message: SignedMessage, only_under: str = "", places: Sequence[str] = ()
+) -> Refusal | None:
+    """Returns why the sender of a message may not send it to this workflow, or not now; None if it may.
+
+    `places`: those in clouds that the object will use because of it.
+    """
+    return await run_local_activity(ActionActivities.check_message, _message_check(verb, message, only_under, places))
 
 
-async def check_messages(messages: Sequence[tuple[str, SignedMessage]], only_under: str = "") -> CheckedMessages:
-    """Returns which of these messages, each with its verb, is the first that may be sent to this workflow now."""
-    checks = [_message_check(verb, message, only_under) for verb, message in messages]
+async def check_messages(
+    messages: Sequence[tuple[str, SignedMessage]], only_under: str, places: Mapping[str, Sequence[str]]
+) -> CheckedMessages:
+    """Returns which of these messages, each with its verb, is the first that may be sent to this workflow now.
+
+    `places`, by verb: those in clouds that the object will use because of it.
+    """
+    checks = [_message_check(verb, message, only_under, places.get(verb, ())) for verb, message in messages]
     return await run_local_activity(ActionActivities.check_messages, MessageChecks(checks=checks))
 
 
@@ -209,10 +219,12 @@ async def check_each_message(verb: str, messages: Sequence[tuple[int, SignedMess
     return [messages[index][0] for index in checked.all_allowed]
 
 
-def _message_check(verb: str, message: SignedMessage, only_under: str = "") -> MessageCheck:
+def _message_check(verb: str, message: SignedMessage, only_under: str = "", places: Sequence[str] = ()) -> MessageCheck:
     path = wire.object_path_of(workflow.info().workflow_id)
     sent = SentMessage.from_message(message)
-    return MessageCheck(path=path, verb=verb, at=workflow.now(), message=sent, only_under=only_under)
+    return MessageCheck(
+        path=path, verb=verb, at=workflow.now(), message=sent, only_under=only_under, places=list(places)
+    )
 
 
 async def advance_object(grant: Grant, to: str, actor: str, message: str = "") -> bool:

@@ -169,7 +169,7 @@ class CreateMci(VmsAction):
     async def _take_first(self, signalled: list[tuple[str, HoldDecision]]) -> None:
         """Takes the first decision that may be made now. The others have no effect, which a few lines record."""
         if not self._decision:
-            checked = await calls.check_messages(signalled, only_under=MciPhase.PREPARED)
+            checked = await calls.check_messages(signalled, MciPhase.PREPARED, await self._places_by_decision())
             late = [signalled[number] for number in checked.not_now]
             rest = signalled[checked.allowed :] if checked.allowed is not None else []
             if rest and not self._decision:
@@ -195,13 +195,20 @@ class CreateMci(VmsAction):
         The record decides: a worker may die when it has written Prepared, and the next one may get the decision before
         it has come that far again.
         """
-        if refusal := await calls.check_message(word, decision, only_under=MciPhase.PREPARED):
+        places = (await self._places_by_decision()).get(word, [])
+        if refusal := await calls.check_message(word, decision, MciPhase.PREPARED, places):
             not_now = refusal.category is Category.NOT_ALLOWED
             message = f"{refusal.message}: it is not holding" if not_now else refusal.message
             raise refusal_as_error(refusal.model_copy(update={"message": message}))
         self._check_undecided(word)
         self._decide(word, decision)
         return f"{word} it is"
+
+    async def _places_by_decision(self) -> dict[str, list[str]]:
+        """Returns the places that each decision uses: the policy may have changed since the MCI began to hold."""
+        if self._examined is None:  # a worker died, and this one has not come as far again
+            await workflow.wait_condition(lambda: self._examined is not None or self._ended)
+        return {CONTINUE: sorted({group.place for group in self.spec(MciSpec).subGroups})} if self._examined else {}
 
     def _decide(self, word: str, decision: HoldDecision) -> None:
         who = _describe_decision(word, decision)
