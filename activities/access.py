@@ -21,7 +21,7 @@ from domain.identities import Login, Principal, ProofUse, message_digest
 from domain.kinds import InternalProgram
 from domain.message import CHILD_PROOF, SignedMessage
 from domain.model import BeginRequest, Request
-from domain.requests import AboutRequest, AccessQuery, AccessView, MessageCheck, request_as_signed
+from domain.requests import AboutRequest, AccessQuery, AccessView, MessageCheck, is_asked_by_parent, request_as_signed
 from domain.wire import READ_ACCESS, object_path_of
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class Authorizer:
         but not whether that parent is ours.
         """
         request, sent = claim.request, request_as_signed(claim)
-        if not (self.requires_proofs and claim.asked_by_parent):
+        if not (self.requires_proofs and is_asked_by_parent(claim)):
             return self.identify(sent, OWN_ACTION, claim.started or claim.at)
         if not may_child_use_name(request.requested_by, claim.parent):
             raise Refused(Category.FORBIDDEN, f"{request.requested_by} is not proven: it is no program of ours")

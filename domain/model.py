@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, StringConstraints
 
 from domain.errors import Category, Refused
-from domain.message import CHILD_PROOF
 from domain.message import FrozenModel as FrozenModel
 from domain.message import ShortText as ShortText
 from domain.message import ShortWord as ShortWord
@@ -53,11 +52,6 @@ class BeginRequest(FrozenModel):
     parent: str = ""  # the workflow that asks for it, as Temporal knows it
     parent_run: str = ""
     started: datetime | None = None  # when the run started, by Temporal's clock: tells which of two runs is later
-
-    @property
-    def asked_by_parent(self) -> bool:
-        """Tells whether a parent asks in its own name; any workflow may pass on what a person has signed."""
-        return bool(self.parent) and (not self.request.proof or self.request.proof.startswith(CHILD_PROOF))
 
 
 class Chunk(FrozenModel):
@@ -225,10 +219,8 @@ class Outcome(FrozenModel):
 
 
 class Admission(FrozenModel):
-    """The answer to a request: a grant, a refusal, or the outcome of the same request made earlier.
-
-    A grant together with an outcome means that the whole action was done while it was admitted.
-    """
+    """The answer to a request: a grant, a refusal, or the outcome of the same request made earlier. A grant with an
+    outcome: the whole action was done while it was admitted."""
 
     grant: Grant | None = None
     refusal: Refusal | None = None

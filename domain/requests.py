@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from domain.errors import Category
-from domain.message import ShortText, ShortWord, hash_value
+from domain.message import CHILD_PROOF, ShortText, ShortWord, hash_value
 from domain.model import ActionWord, BeginRequest, FrozenModel, Refusal, Request, SignedMessage
 from domain.validation import ObjectPath
 
@@ -68,6 +68,11 @@ def request_as_signed(claim: BeginRequest) -> SentMessage:
     request = claim.request
     content = request.signed_content() | ({"spec": claim.spec_digest} if claim.spec_digest else {})
     return SentMessage(requested_by=request.requested_by, proof=request.proof, content=content)
+
+
+def is_asked_by_parent(claim: BeginRequest) -> bool:
+    """Tells whether a parent asks in its own name; any workflow may pass on what a person has signed."""
+    return bool(claim.parent) and (not claim.request.proof or claim.request.proof.startswith(CHILD_PROOF))
 
 
 class MessageCheck(FrozenModel):

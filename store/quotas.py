@@ -19,6 +19,7 @@ from domain.model import BeginRequest
 from domain.paths import check_path
 from domain.quotafile import Quotas
 from domain.quotas import WINDOW_MICROS, Quota, QuotaQuery, QuotasView, QuotaUse, TenantQuota, check_room, next_turn
+from domain.requests import is_asked_by_parent
 from store.dbtime import read_database_micros
 from store.hooks import GrantExtras
 from store.once import is_done, mark_done
@@ -106,7 +107,7 @@ def start_check(connection: sa.Connection, claim: BeginRequest, quotas: Quotas |
     if connection.dialect.name == "postgresql":
         turn = sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(f"quota {tenant}", 0))
         connection.execute(sa.select(turn))
-    by_program = claim.asked_by_parent or bool(find_requesting_program(claim.request))
+    by_program = is_asked_by_parent(claim) or bool(find_requesting_program(claim.request))
     counted = f"rate {claim.run}"  # a run may ask again: its worker died, or what was in the way is gone
     if quota.requests_per_minute and not by_program and not is_done(connection, counted):
         before = connection.execute(_SELECT_RATE, {"of_tenant": tenant}).scalar_one_or_none() or 0
