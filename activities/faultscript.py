@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from temporalio import activity
 
 from activities import refusals
 from domain import wire
-from domain.errors import Category, Refused
+from domain.errors import Category, Refused, suggest_word
 from domain.faults import Fault, FaultScript
 from domain.model import Refusal
 
@@ -51,16 +50,11 @@ class FaultActivities:
 
     def _check_fault(self, fault: Fault) -> None:
         if fault.csp != ANY_CLOUD and fault.csp not in self._simulated:
-            hint = f"{_suggest_name(fault.csp, self._simulated)}simulated here are: {', '.join(self._simulated)}"
+            hint = f"{suggest_word(fault.csp, self._simulated)}simulated here are: {', '.join(self._simulated)}"
             raise Refused(Category.INVALID, f"nothing simulated is called {fault.csp!r}: it would never fail", hint)
         named = [self._simulated[fault.csp]] if fault.csp != ANY_CLOUD else self._simulated.values()
         verbs = dict.fromkeys(verb for some in named for verb in some)
         if fault.verb != ANY_CLOUD and fault.verb not in verbs:
             who = fault.csp if fault.csp != ANY_CLOUD else "whatever is simulated"
-            hint = f"{_suggest_name(fault.verb, verbs)}verbs are: {', '.join(verbs)}"
+            hint = f"{suggest_word(fault.verb, verbs)}verbs are: {', '.join(verbs)}"
             raise Refused(Category.INVALID, f"{who} knows no verb {fault.verb!r}", hint)
-
-
-def _suggest_name(word: str, names: Iterable[str]) -> str:
-    near = get_close_matches(word, list(names), 1)
-    return f"did you mean {near[0]}? " if near else ""

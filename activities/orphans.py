@@ -18,7 +18,7 @@ from activities.fence import Fence, OrderFence
 from activities.heartbeat import send_heartbeats
 from activities.objectpages import list_all_objects
 from domain import registry, wire
-from domain.errors import ProviderError, Superseded, format_one_line
+from domain.errors import ProviderError, Superseded, format_count, format_one_line
 from domain.invariants import InvariantViolation
 from domain.locks import EXCLUSIVE_MODES
 from domain.model import Grant, ObjectView
@@ -145,7 +145,9 @@ class OrphanActivities:
                 elif finding:
                     more += 1
             if more:
-                mine.append(InvariantViolation("I3", prefix, f"{more} more findings about {listing.family}"))
+                mine.append(
+                    InvariantViolation("I3", prefix, f"{format_count(more, 'more finding')} about {listing.family}")
+                )
             findings += mine
         return findings, size
 

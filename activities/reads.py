@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from activities.proofs import used_proof_refusal
 from domain import registry
 from domain.actionview import ActionView
 from domain.aliases import AliasesView, AliasQuery
-from domain.dryrun import DryRun, PlannedChange
+from domain.dryrun import DryRun
 from domain.errors import Refused, StoreUnavailable
 from domain.events import Event, EventPage, EventQuery, parse_cursor
 from domain.locks import LocksView, LockView
@@ -86,12 +86,14 @@ class ReadActivities:
     @answered_from_store
     @activity.defn
     async def read_object(self, query: ReadQuery) -> ObjectView:
-        return _show_view_statuses(await translate_refusals(self.inventory.read_object(query.path)), self.real_backends)
+        view = await translate_refusals(self.inventory.read_object(query.path))
+        return (await self._complete_views([view]))[0]
 
     @answered_from_store
     @activity.defn
     async def read_tree(self, query: ReadQuery) -> TreeView:
-        return await translate_refusals(self.inventory.read_tree(query.path, query.limit))
+        tree = await translate_refusals(self.inventory.read_tree(query.path, query.limit))
+        return tree.model_copy(update={"object": (await self._complete_views([tree.object]))[0]})
 
     @answered_from_store
     @activity.defn
@@ -129,7 +131,21 @@ class ReadActivities:
     @activity.defn
     async def read_objects(self, query: ReadQuery) -> ObjectsView:
         found, after = await translate_refusals(self._list_visible(query))
-        return ObjectsView(objects=[_show_view_statuses(view, self.real_backends) for view in found], after=after)
+        return ObjectsView(objects=await self._complete_views(found), after=after)
+
+    async def _complete_views(self, views: Sequence[ObjectView]) -> list[ObjectView]:
+        """Adds what the store does not say: the source system's words, and whether objects are simulated."""
+        telling = {view.path: registry.find_kind(view.kind).path_telling_simulation(view.path) for view in views}
+        elsewhere = {path for own, path in telling.items() if path != own}
+        known = {view.path: view for view in views}
+        if elsewhere:
+            known |= await translate_refusals(self.inventory.read_objects(sorted(elsewhere)))
+        return [_show_view_statuses(view, self._is_simulated(known.get(telling[view.path]))) for view in views]
+
+    def _is_simulated(self, view: ObjectView | None) -> bool:
+        return view is not None and registry.find_kind(view.kind).has_simulated_provider(
+            view.spec, view.placement, self.real_backends, view.info
+        )
 
     async def _list_visible(self, query: ReadQuery) -> tuple[list[ObjectView], str]:
         """Reads a page below each path that the reader may see, not below all paths. Returns where the next begins."""
@@ -166,15 +182,7 @@ class ReadActivities:
             return admission
         shown, grant = registry.kind_at(request.path).display_status, admission.grant
         words = {"came_from": shown(grant.came_from), "then": shown(grant.then)}
-        changes = [
-            change.model_copy(update={"simulated": self._is_simulated(change)})
-            for change in (admission.preview.changes if admission.preview else ())
-        ]
-        preview = admission.preview.model_copy(update={"changes": changes}) if admission.preview else None
-        return admission.model_copy(update={"grant": grant.model_copy(update=words), "preview": preview})
-
-    def _is_simulated(self, change: PlannedChange) -> bool:
-        return registry.kind_at(change.path).has_simulated_provider({}, change.placement, self.real_backends)
+        return admission.model_copy(update={"grant": grant.model_copy(update=words)})
 
     async def _check_request(self, request: Request) -> DryRun:
         subject = self.authorizer.check_request(request)
@@ -215,11 +223,11 @@ class ReadActivities:
         return await translate_refusals(self.describe_store())
 
 
-def _show_view_statuses(view: ObjectView, real: Collection[str]) -> ObjectView:
+def _show_view_statuses(view: ObjectView, simulated: bool) -> ObjectView:
     kind = registry.find_kind(view.kind)
     words: dict[str, object] = {
         "previous_status": kind.display_status(view.previous_status),
-        "simulated": kind.has_simulated_provider(view.spec, view.placement, real),
+        "simulated": simulated,
     }
     if view.target_action != NONE:  # at rest the target is `None` in another sense
         words["target_status"] = kind.display_status(view.target_status)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any
 
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
@@ -22,6 +21,7 @@ from activities.runs import OPEN_RUNS, PAUSED, describe_run, is_open, list_runs
 from client.connection import DEFAULT_ADDRESS
 from client.encryption import RefusedPayload
 from domain import registry, wire
+from domain.errors import find_close_word
 
 _ACTION_ATTRIBUTE = SearchAttributeKey.for_keyword("Action")
 
@@ -97,8 +97,8 @@ class ActionRun:
             return f"the workflow {self.info.type.name} on the queue {queue!r}, not on {wire.ACTIONS_QUEUE!r}"
         name, types = self.info.type.name, registry.workflow_types()
         if registry.is_object_path(self.path) and name not in types:
-            meant = get_close_matches(name, types, 1)
-            return f"the workflow {name}, a type that does not exist" + (f" ({meant[0]} does)" if meant else "")
+            meant = find_close_word(name, types)
+            return f"the workflow {name}, a type that does not exist" + (f" ({meant} does)" if meant else "")
         return ""
 
     def describe_obstacle(self) -> tuple[str, str]:

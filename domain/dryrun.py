@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from domain import registry
 from domain.model import Admission, FrozenModel
 
 
@@ -11,11 +12,24 @@ class PlannedChange(FrozenModel):
     """What an action would do to one object: where that is, its status now, meanwhile, and after success."""
 
     path: str
-    placement: str = ""
-    simulated: bool = False  # it would exist only in a simulation
+    action: str = ""  # what it is told, by this action or by one that this action requests
+    placement: str = ""  # its cloud and region, or the node of a machine
+    simulated: bool = False  # it exists, or would exist, only in a simulation
     came_from: str
     during: str
     then: str
+
+
+def plan_requested_change(path: str, action: str, status: str, place: str = "") -> PlannedChange:
+    """Returns what an action will do to an object of which it requests this action."""
+    row = registry.kind_at(path).table.judge(status, action).row
+    during, then = (row.during or status, row.success_status(status)) if row else (status, status)
+    return PlannedChange(path=path, action=action, placement=place, came_from=status, during=during, then=then)
+
+
+def keep_status(path: str, action: str, status: str) -> PlannedChange:
+    """Returns what an action will do to an object whose status stays."""
+    return PlannedChange(path=path, action=action, came_from=status, during=status, then=status)
 
 
 class ActionPreview(FrozenModel):

@@ -122,7 +122,12 @@ def join_first_texts(texts: Sequence[str], most: int = 5, between: str = "; ") -
     return between.join(texts[:most]) + more
 
 
+def find_close_word(word: str, known: Iterable[str]) -> str:
+    """Returns the known word that was probably meant; empty if none is close."""
+    return next(iter(get_close_matches(word, list(known), 1)), "")
+
+
 def suggest_word(word: str, known: Iterable[str]) -> str:
     """Returns `did you mean X?` with a space after it; empty if none of the known words is close."""
-    close = get_close_matches(word, list(known), 1)
-    return f"did you mean {close[0]}? " if close else ""
+    close = find_close_word(word, known)
+    return f"did you mean {close}? " if close else ""

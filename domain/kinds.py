@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from domain.aliases import AliasForms
 from domain.errors import Category, Refused
 from domain.orphans import OrphanSpec
+from domain.paths import ancestor_paths, kind_of
 from domain.statetable import NONE, StateTable
 from domain.validation import refuse_validation_errors
 from domain.wire import REMOVE_ORPHAN
@@ -27,6 +28,7 @@ class InternalProgram(StrEnum):
     SELF_HEALING = "self-healing"
 
 
+SimulationCheck = Callable[[Mapping[str, Any], str, Mapping[str, Any]], bool]
 LaterActions = Callable[[str, Any], Iterable[tuple[str, str]]]  # (path, spec) -> actions, each with its path
 
 
@@ -83,7 +85,8 @@ class Kind:
     derived_status: str = ""  # its own status which only means that the one shown is computed from its members
     counted_kind: str | None = None  # count objects of this kind at any depth, instead of members
     place_key: str = ""  # the key of `info` that says where it is, if it has no placement
-    is_simulated: Callable[[Mapping[str, Any], str], bool] | None = None  # (spec, placement) -> is its provider?
+    is_simulated: SimulationCheck | None = None  # (spec, placement, info) -> is its provider?
+    as_simulated_as: str = ""  # the kind above it that says instead whether it is
     backend_role: str = ""  # with a real backend of this role in the connections file it is not
     title_case: bool = False  # its source system capitalizes a TargetAction: `Create`
     absent_word: str = NONE  # its source system's word for an object that does not exist
@@ -97,11 +100,21 @@ class Kind:
     def name(self) -> str:
         return self.table.kind
 
-    def has_simulated_provider(self, spec: Mapping[str, Any], placement: str, real: Collection[str] = ()) -> bool:
+    def has_simulated_provider(
+        self,
+        spec: Mapping[str, Any],
+        placement: str,
+        real: Collection[str] = (),
+        info: Mapping[str, Any] | None = None,
+    ) -> bool:
         """Tells whether such an object exists only in a simulation. `real`: the roles of the worker's real backends."""
         if self.is_simulated is None or self.backend_role in real:
             return False
-        return self.is_simulated(spec, placement)
+        return self.is_simulated(spec, placement, info or {})
+
+    def path_telling_simulation(self, path: str) -> str:
+        """Returns the path of the object that says whether the one at this path is simulated: itself, or one above."""
+        return next((above for above in ancestor_paths(path) if kind_of(above) == self.as_simulated_as), path)
 
     def display_status(self, status: str) -> str:
         """Returns a status as people read it: a removed object has the source system's word for that."""

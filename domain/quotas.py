@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from domain.errors import Category, Refused
+from domain.errors import Category, Refused, format_count
 from domain.model import FrozenModel, SignedMessage
 
 RAISED_BY = "the operator of the workers may raise it, in RATCHET_QUOTAS_FILE; see: starter quota list"
@@ -81,7 +81,7 @@ def next_turn(tenant: str, per_minute: int, taken_until: int, now: int) -> int:
     until = max(taken_until, now) + WINDOW_MICROS // per_minute
     if until - now > WINDOW_MICROS:
         seconds = ceil((until - now - WINDOW_MICROS) / 1_000_000)
-        message = f"{tenant} has made {per_minute} requests in a minute, and may make {per_minute}"
+        message = f"{tenant} has made {format_count(per_minute, 'request')} in a minute, and may make {per_minute}"
         hint = f"ask again in {seconds} s; {RAISED_BY}"
         raise Refused(Category.QUOTA, message, hint, retry_after=seconds, pace=60 / per_minute)
     return until

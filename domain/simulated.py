@@ -11,14 +11,19 @@ from domain.wire import SIMULATED, split_placement, split_region_and_provider
 SWITCH = "RATCHET_SIMULATED=off"
 
 
-def is_always_simulated(_spec: Mapping[str, Any], _placement: str) -> bool:
+def is_always_simulated(_spec: Mapping[str, Any], _placement: str, _info: Mapping[str, Any]) -> bool:
     """Says yes: for kinds whose only provider is simulated."""
     return True
 
 
-def is_simulated_place(_spec: Mapping[str, Any], placement: str) -> bool:
+def is_simulated_place(placement: str) -> bool:
     """Tells whether a placement names the simulated provider."""
     return bool(placement) and split_region_and_provider(split_placement(placement)[1])[1] == SIMULATED
+
+
+def is_placed_in_simulation(_spec: Mapping[str, Any], placement: str, _info: Mapping[str, Any]) -> bool:
+    """Tells whether an object's placement names the simulated provider."""
+    return is_simulated_place(placement)
 
 
 def refuse_simulated(what: str) -> Refused:
@@ -33,5 +38,5 @@ def refuse_simulated(what: str) -> Refused:
 def check_no_place_simulated(places: Iterable[str]) -> None:
     """Refuses simulated places."""
     for place in sorted(places):
-        if is_simulated_place({}, place):
+        if is_simulated_place(place):
             raise refuse_simulated(place)

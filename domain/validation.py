@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, BaseModel, ValidationError
 from pydantic._internal._model_construction import ModelMetaclass
 
-from domain.errors import Category, Refused, join_first_texts
+from domain.errors import Category, Refused, join_first_texts, suggest_word
 from domain.paths import check_name, check_path
 
 REQUEST_HINT = 'such as Request(path="ns:default:mci:web", action="suspend")'
@@ -92,13 +91,13 @@ def _describe_unknown_field(model: type[BaseModel] | None, place: Sequence[int |
             model = _find_model(field.annotation) if field else None
     if model is None:
         return "there is no such field"
-    return f"there is no such field{suggest_word(str(place[-1]), list(model.model_fields), 'fields are')}"
+    return f"there is no such field{describe_known_words(str(place[-1]), list(model.model_fields), 'fields are')}"
 
 
-def suggest_word(given: str, known: Sequence[str], there_are: str = "there are") -> str:
+def describe_known_words(given: str, known: Sequence[str], there_are: str = "there are") -> str:
     """Returns the end of a sentence: the word that was probably meant, else all of them."""
-    if meant := get_close_matches(given, known, 1):
-        return f"; did you mean {meant[0]}?"
+    if suggestion := suggest_word(given, known):
+        return f"; {suggestion.rstrip()}"
     return f"; {there_are}: {', '.join(known)}" if known else ""
 
 

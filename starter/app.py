@@ -199,7 +199,8 @@ async def check(
 
     Example: starter check default/web suspend
     """
-    request = compose_request(await reads.locate_object(path), action, force=force, spec=read_spec_file(file))
+    spec = read_spec_file(file)  # before anything is asked
+    request = compose_request(await reads.locate_object(path), action, force=force, spec=spec)
     return await dry_run_action(registry.kind_at(request.path), request, output)
 
 

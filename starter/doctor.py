@@ -139,7 +139,7 @@ async def _check_namespace(client: ActionClient) -> DoctorCheck:
     name = client.client.namespace
     found = await client.client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=name))
     days = found.config.workflow_execution_retention_ttl.seconds // 86_400
-    told = f"{name}, keeps closed actions for {days} day{'s' if days != 1 else ''}"
+    told = f"{name}, keeps closed actions for {format_count(days, 'day')}"
     if days >= RETENTION_DAYS:
         return DoctorCheck("namespace", told)
     why = f"{told}: too short to look at what went wrong last week"

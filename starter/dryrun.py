@@ -47,15 +47,18 @@ def _dry_run_sheet(kind: Kind, request: Request, admission: DryRun) -> Sheet:
 
 def _place_of_change(change: PlannedChange) -> str:
     """Returns where a target is, and whether that is only simulated."""
-    return f"{change.placement}@{SIMULATED}" if change.placement and change.simulated else change.placement
+    return f"{change.placement}@{SIMULATED}".lstrip("@") if change.simulated else change.placement
 
 
 def _print_preview(preview: ActionPreview) -> None:
     """Prints what a dry run found besides the object's own way: each target, changes of the spec, what is locked."""
     if preview.changes:
-        headings = ("TARGET", "PLACE", "FROM", "WHILE", "THEN")
+        headings = ("TARGET", "PLACE", "ACTION", "FROM", "WHILE", "THEN")
         rows = [
-            (short_path(change.path), _place_of_change(change), change.came_from, change.during, change.then)
+            (
+                *(short_path(change.path), _place_of_change(change), change.action),
+                *(change.came_from, change.during, change.then),
+            )
             for change in preview.changes
         ]
         terminal.print_data("")

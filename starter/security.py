@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from domain.errors import Category, RatchetError, Refused
+from domain.errors import Category, RatchetError, Refused, format_count
 from starter.checks import DoctorCheck
 from starter.errors import to_printed_error
 
@@ -55,7 +55,8 @@ def _check_identities(settings: GatewaySettings) -> str:
             "names are claimed, not proven", "set RATCHET_IDENTITIES; a key is made by: starter key new NAME"
         )
     found = load_identities(settings.identities)
-    return f"names are proven: {len(found.subjects)} subjects, {len(found.issuers) + len(found.oidc)} issuers"
+    issuers = format_count(len(found.issuers) + len(found.oidc), "issuer")
+    return f"names are proven: {format_count(len(found.subjects), 'subject')}, {issuers}"
 
 
 def _check_policy(settings: GatewaySettings) -> str:
@@ -149,7 +150,7 @@ def _check_webhooks(settings: GatewaySettings) -> str:
         raise _missing_protection(why, "list the origins in RATCHET_WEBHOOKS, or set it to `none`")
     if plain := [url for url in settings.webhooks if not url.startswith("https://")]:
         raise _missing_protection(f"the webhook {plain[0]} is not https", "list only https:// in RATCHET_WEBHOOKS")
-    return f"{len(settings.webhooks)} origins are allowed"
+    return f"only to {format_count(len(settings.webhooks), 'origin')}"
 
 
 def _check_history_seals(settings: GatewaySettings) -> str:
@@ -163,7 +164,7 @@ def _check_history_seals(settings: GatewaySettings) -> str:
         raise _missing_protection(
             "no line of the history is sealed yet", "start a worker, which seals every few seconds"
         )
-    return f"{report.lines} lines under {report.seals} seals are as they were written"
+    return f"{format_count(report.lines, 'line')} under {format_count(report.seals, 'seal')}, as written"
 
 
 def _check_database_rights(settings: GatewaySettings) -> str:

@@ -25,7 +25,8 @@ def read_spec(source: str) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: bad UTF-8, bad JSON, a number too long
         raise _bad_spec_refusal(told, format_one_line(_yaml_reason(error), 300)) from error
     except OSError as error:
-        raise _bad_spec_refusal(told, error.strerror or str(error)) from error
+        why = error.strerror or str(error)
+        raise _bad_spec_refusal(told, why, "name a file that can be read, or - for stdin") from error
     if not isinstance(document, dict):
         raise _bad_spec_refusal(told, f"a mapping is wanted at the top, this is {_type_name_of_value(document)}")
     return document
@@ -130,9 +131,5 @@ def _yaml_reason(error: Exception) -> str:
     return str(error)
 
 
-def _bad_spec_refusal(source: str, why: str) -> Refused:
-    return Refused(
-        Category.INVALID,
-        f"cannot use {ascii(source)[1:-1][:200]} as a spec: {why}",
-        "correct the file; there is an example in examples/mci-demo.yaml",
-    )
+def _bad_spec_refusal(source: str, why: str, hint: str = "correct the file; examples/ has one of each kind") -> Refused:
+    return Refused(Category.INVALID, f"cannot use {ascii(source)[1:-1][:200]} as a spec: {why}", hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from domain import registry
+from domain.errors import format_count
 from domain.model import PlacementCounts, TargetFailure, TreeView
 from domain.paths import name_of, short_path
 from starter.terminal import escape_controls
@@ -34,7 +35,7 @@ def draw_tree(
     lines += [_place_line(seen, counts, max(len(one.placement) for one in shown), width, plain) for counts in shown]
     if len(shown) < len(places):
         ready = sum(not _count_transitional(seen, place) for place in places[len(shown) :])
-        lines.append(Text(f"  and {len(places) - len(shown)} more places, {ready} of them done", "dim"))
+        lines.append(Text(f"  and {format_count(len(places) - len(shown), 'more place')}, {ready} of them done", "dim"))
     lines += [_error_line(trouble) for trouble in troubles]
     for line in lines:
         line.truncate(width - 1, overflow="crop" if plain else "ellipsis")

@@ -96,7 +96,7 @@ def begin_action(
         found = lock_object(connection, request.path)
         row = _object_unless_vacant(kind, request, found)
         if claim.no_simulation:
-            _check_not_simulated(kind, claim, row, spec)
+            _check_not_simulated(connection, kind, claim, row, spec)
         behind = distinct_holders(locks_to_wait_for(want, held))
         plan = (
             _judge_request(connection, kind, request, row)
@@ -122,11 +122,18 @@ def begin_action(
     return Admission(grant=grant)
 
 
-def _check_not_simulated(kind: registry.Kind, claim: BeginRequest, row: MaybeObjectRow, spec: BaseModel | None) -> None:
+def _check_not_simulated(
+    connection: sa.Connection, kind: registry.Kind, claim: BeginRequest, row: MaybeObjectRow, spec: BaseModel | None
+) -> None:
     """Refuses an action on an object that exists, or would exist, only in a simulation."""
-    own, placement = (row.spec, row.placement) if row else (spec.model_dump() if spec else {}, "")
-    if kind.has_simulated_provider(own, placement, claim.real_backends):
-        raise refuse_simulated(f"the provider of {claim.request.path}")
+    path = kind.path_telling_simulation(claim.request.path)
+    if path != claim.request.path:
+        kind, row = registry.kind_at(path), find_object(connection, path)
+        if row is None:  # refused for that reason
+            return
+    own, placement, info = (row.spec, row.placement, row.info) if row else (spec.model_dump() if spec else {}, "", {})
+    if kind.has_simulated_provider(own, placement, claim.real_backends, info):
+        raise refuse_simulated(f"the provider of {path}")
 
 
 def _check_workflow_id(claim: BeginRequest) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel
 
+from domain.dryrun import PlannedChange
 from domain.model import BeginRequest, Grant, Move, NewObject, Outcome, Request, Step
 from domain.statetable import Row
 from store.schema import ObjectRow
@@ -39,6 +40,10 @@ class GrantExtras:
 AdmitHook = Callable[[sa.Connection, BeginRequest, BaseModel | None, MaybeObjectRow, Row], GrantExtras]
 
 
+# In a dry run, writes what the action writes next. Returns what the actions do that it requests of other objects.
+RehearseHook = Callable[[sa.Connection, BeginRequest, Grant], Sequence[PlannedChange]]
+
+
 @dataclass(frozen=True)
 class Hooks:
     """One kind's hooks: `extra_locks` and `admit` run inside begin, `on_finish` inside finish.
@@ -52,9 +57,7 @@ class Hooks:
     admit: AdmitHook | None = None
     after_step: Callable[[sa.Connection, Step], None] | None = None  # raises Refused: the step is taken back
     on_finish: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
-    rehearse: Callable[[sa.Connection, BeginRequest, Grant], None] | None = (
-        None  # in a dry run: what the action writes next
-    )
+    rehearse: RehearseHook | None = None
     before_removal: Callable[[sa.Connection, Mapping[str, Any], datetime], None] | None = None
 
 

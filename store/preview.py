@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
+from domain import registry
 from domain.dryrun import ActionPreview, DryRun, PlannedChange
 from domain.locks import LockMode
 from domain.model import BeginRequest, Grant
@@ -15,12 +17,21 @@ from domain.statetable import NONE, LineEffect, Ruling
 from store.begin import begin_action, refuse_beside_running_action
 from store.delegation import EVERYBODY, AccessCheck
 from store.hooks import NO_HOOKS, HooksByKind
-from store.schema import history, locks, objects
+from store.rows import parse_rows
+from store.schema import ObjectRow, history, locks, objects
 
 CHANGES_SHOWN = 100
 
 _SELECT_CHANGES = (
-    sa.select(history.c.path, history.c.source, history.c.to, objects.c.placement, objects.c.target_status)
+    sa.select(
+        history.c.path,
+        history.c.action,
+        history.c.source,
+        history.c.to,
+        objects.c.placement,
+        objects.c.info,
+        objects.c.target_status,
+    )
     .select_from(sa.outerjoin(history, objects, objects.c.path == history.c.path))
     .where(history.c.epoch == sa.bindparam("mine"), history.c.effect == LineEffect.APPLIED.value)
     .order_by(history.c.path, history.c.seq)
@@ -30,6 +41,7 @@ _SELECT_LOCKED = (
     .where(locks.c.run == sa.bindparam("in_run"), locks.c.mode != LockMode.IX.value)
     .order_by(locks.c.path)
 )
+_SELECT_THESE = sa.select(objects).where(objects.c.path.in_(sa.bindparam("paths", expanding=True)))
 _SELECT_SPEC = sa.select(objects.c.spec).where(objects.c.path == sa.bindparam("at_path"))
 
 
@@ -50,9 +62,9 @@ def preview_admission(
         found = DryRun(grant=answer.grant, refusal=answer.refusal, outcome=answer.outcome)
         if answer.grant is None or answer.outcome or answer.grant.ruling is not Ruling.GO:
             return found
-        if rehearse := hooks.get(kind_of(answer.grant.path), NO_HOOKS).rehearse:
-            rehearse(connection, claim, answer.grant)
-        preview = _preview_action(connection, answer.grant, claim.run, spec_before)
+        rehearse = hooks.get(kind_of(answer.grant.path), NO_HOOKS).rehearse
+        requested = rehearse(connection, claim, answer.grant) if rehearse else ()
+        preview = _preview_action(connection, answer.grant, claim, spec_before, requested)
         return found.model_copy(update={"preview": preview})
     finally:
         attempt.rollback()
@@ -65,20 +77,28 @@ def _read_spec(connection: sa.Connection, path: str) -> dict[str, Any] | None:
 
 
 def _preview_action(
-    connection: sa.Connection, grant: Grant, run: str, spec_before: dict[str, Any] | None
+    connection: sa.Connection,
+    grant: Grant,
+    claim: BeginRequest,
+    spec_before: dict[str, Any] | None,
+    requested: Sequence[PlannedChange],
 ) -> ActionPreview:
-    """Lists the objects that the action begins on, what each will become, what is locked, and the spec's changes."""
+    """Lists the objects that the action begins on or will act on, what each becomes, what is locked, and the spec's
+    changes."""
     found: dict[str, PlannedChange] = {}
-    for path, source, to, placement, target in connection.execute(_SELECT_CHANGES, {"mine": grant.epoch}):
+    changes = connection.execute(_SELECT_CHANGES, {"mine": grant.epoch})
+    for path, action, source, to, placement, info, target in changes:
         first = found.get(path)
         found[path] = PlannedChange(
             path=path,
-            placement=placement or "",
+            action=action,
+            placement=placement or str((info or {}).get(registry.kind_at(path).place_key) or ""),
             came_from=first.came_from if first else source,
             during=to,
-            then=target if target and target != NONE else to,
+            then=target if target and target != NONE else _status_after(path, action, source, to),
         )
-    targets = [change for change in found.values() if change.path != grant.path]
+    targets = [change for change in found.values() if change.path != grant.path and _takes_actions(change)]
+    targets += requested
     before, after = spec_before, _read_spec(connection, grant.path)
     changed = (
         {
@@ -91,7 +111,40 @@ def _preview_action(
     )
     return ActionPreview(
         targets=len(targets),
-        changes=targets[:CHANGES_SHOWN],
-        locks=list(connection.execute(_SELECT_LOCKED, {"in_run": run}).scalars()),
+        changes=_complete_changes(connection, targets[:CHANGES_SHOWN], claim.real_backends),
+        locks=list(connection.execute(_SELECT_LOCKED, {"in_run": claim.run}).scalars()),
         spec_changes=changed,
     )
+
+
+def _status_after(path: str, action: str, source: str, to: str) -> str:
+    """Returns the status to which a step leads that has no target of its own."""
+    row = registry.kind_at(path).table.find_entry_row(action, source, to)
+    return row.success_status(source) if row else to
+
+
+def _takes_actions(change: PlannedChange) -> bool:
+    """Tells whether an object takes actions: the record of a deploy does not."""
+    return bool(registry.kind_at(change.path).verbs)
+
+
+def _complete_changes(
+    connection: sa.Connection, changes: Sequence[PlannedChange], real: Sequence[str]
+) -> list[PlannedChange]:
+    """Marks what exists, or would exist, only in a simulation, and writes statuses as the source systems do."""
+    telling = {change.path: registry.kind_at(change.path).path_telling_simulation(change.path) for change in changes}
+    rows = parse_rows(ObjectRow, connection.execute(_SELECT_THESE, {"paths": sorted(set(telling.values()))}))
+    known = {row.path: (row.spec, row.placement, real, row.info) for row in rows}
+    simulated = {
+        path: registry.kind_at(path).has_simulated_provider(*known.get(path, ({}, "", real, {})))
+        for path in telling.values()
+    }
+    return [
+        change.model_copy(update={"simulated": simulated[telling[change.path]], **_shown_statuses(change)})
+        for change in changes
+    ]
+
+
+def _shown_statuses(change: PlannedChange) -> dict[str, str]:
+    shown = registry.kind_at(change.path).display_status
+    return {"came_from": shown(change.came_from), "then": shown(change.then)}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from domain.errors import format_count
 from store.dbtime import read_database_time
 from store.events import filter_ended_transactions
 from store.rows import parse_row, parse_rows
@@ -110,7 +111,7 @@ def check_chain(connection: sa.Connection, anchor: str = "") -> SealChainReport:
     if not anchored:
         violations.append(f"there is no seal {anchor}: the chain was cut or made anew")
     if last and (extra := _count_sealed_range(connection, last) - (counted - removed)) > 0:
-        violations.append(f"{extra} lines were put between sealed ones")
+        violations.append(f"put between sealed lines: {format_count(extra, 'line')}")
     return SealChainReport(number, counted, removed, format_seal_head(last) if last else "", violations)
 
 

@@ -118,9 +118,9 @@ def test_a_survey_that_changes_nothing_is_a_read(reconcile: bool, dry_run: bool,
 
 
 def test_what_is_simulated_is_known_by_its_place_or_its_role() -> None:
-    assert is_simulated_place({}, "aws/eu-central-1@simulated")
-    assert not is_simulated_place({}, "aws/eu-central-1@aws")
-    assert not is_simulated_place({}, "")
+    assert is_simulated_place("aws/eu-central-1@simulated")
+    assert not is_simulated_place("aws/eu-central-1@aws")
+    assert not is_simulated_place("")
     check_no_place_simulated(["aws/eu-central-1@aws"])
     with pytest.raises(Refused, match="is simulated"):
         check_no_place_simulated(["aws/eu-central-1@aws", "gcp/europe-west3@simulated"])

@@ -148,6 +148,7 @@ async def test_a_dry_run_names_every_target_its_place_and_what_it_becomes(user: 
     assert [change.model_dump() for change in created.preview.changes] == [
         {
             "path": user.vm(f"a-{n}"),
+            "action": "create",
             "placement": "aws/eu-central-1",
             "simulated": True,
             "came_from": "None",

@@ -11,7 +11,7 @@ from domain.errors import Category, Refused, Rejected
 from domain.services.definition import BackendName
 from domain.wire import SIMULATED
 from providers.edge.apps import SiteApps
-from providers.edge.platform import CloudletPlatform
+from providers.edge.platform import BACKEND_VALUE, CloudletPlatform
 from providers.services.container import ContainerRunner
 from providers.services.ledger import BackendLedger, create_tables
 from providers.services.process import ProcessRunner
@@ -19,8 +19,6 @@ from providers.services.supervisor import Supervisor
 from store.engine import Database
 from workers.settings import WorkerSettings
 from workers.supervision import container_rules, process_rules, supervise_forever
-
-BACKEND_FACT = "backend"  # of the platform: what its apps run on
 
 
 @asynccontextmanager
@@ -30,6 +28,7 @@ async def run_apps(
     """Supervises a cloudlet's apps while the block lasts; they stay when it ends. Yields None if they are simulated."""
     _refuse_another_backend(platform, backend)
     if backend == SIMULATED:
+        platform.write_crm_value(BACKEND_VALUE, backend)
         yield None
         return
     folder = platform.file.with_suffix(".apps").absolute()
@@ -38,7 +37,7 @@ async def run_apps(
         await runner.prepare_system(cloudlet, 0)
     except Rejected as error:
         raise Refused(Category.INVALID, str(error), "starter crm run --help lists the backends") from error
-    platform.write_crm_value(BACKEND_FACT, backend)
+    platform.write_crm_value(BACKEND_VALUE, backend)
     database = Database(f"sqlite:///{platform.file}")  # beside the CRM's records: both are there, or neither
     supervising: asyncio.Task[None] | None = None
     try:
@@ -62,7 +61,7 @@ def _make_runner(settings: WorkerSettings, backend: BackendName, folder: Path) -
 
 def _refuse_another_backend(platform: CloudletPlatform, backend: BackendName) -> None:
     """Refuses a backend that does not know the apps which are there: nobody would watch them."""
-    before = platform.read_crm_value(BACKEND_FACT, SIMULATED)
+    before = platform.read_crm_value(BACKEND_VALUE, SIMULATED)
     if before != backend and platform.list_instances():
         message = f"the apps of this cloudlet run on the backend {before}, not {backend}"
         raise Refused(Category.NOT_ALLOWED, message, f"run its CRM with --backend {before}, or delete its apps first")

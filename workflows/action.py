@@ -44,7 +44,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.paths import kind_of
     from domain.requests import is_same_request, reused_request_id_refusal, spec_digest
     from domain.statetable import NO_STATUS, Actor, Ruling
-    from domain.validation import suggest_word
+    from domain.validation import describe_known_words
     from domain.waitqueue import QueuedWorkflow
     from workflows import calls, measuring, summary
     from workflows.admission import request_admission, why_wrong_workflow
@@ -165,7 +165,7 @@ class ActionWorkflow(ABC):
     async def unknown_signal(self, name: str, args: Sequence[RawValue]) -> None:
         """Takes a signal without a handler, and records that it was ignored: its sender knows only that it arrived."""
         known = [signal.name for signal in registry.find_kind(kind_of(workflow.info().workflow_id)).signals]
-        await self.record_ignored_signal(f"{name}: this action takes no such signal{suggest_word(name, known)}")
+        await self.record_ignored_signal(f"{name}: this action takes no such signal{describe_known_words(name, known)}")
 
     async def record_ignored_signal(self, why: str) -> None:
         """Records a message in the object's history as ignored; of a flood, the first few."""

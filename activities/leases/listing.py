@@ -8,6 +8,7 @@ from functools import partial
 from activities.fence import OrderFence
 from activities.orphans import OrphanRemovingListing
 from activities.retry import ProviderRetry
+from domain.errors import format_count
 from domain.leases.messages import HostRegister
 from domain.model import Grant
 from domain.orphans import ProviderObject, ProviderObjectKey, begin_time_of_epoch
@@ -34,7 +35,7 @@ class TenancyListing(OrphanRemovingListing):
     async def remove_orphan(self, grant: Grant, right: OrderFence) -> str:
         order = partial(self._tenants.take_back_hosts, grant.path, grant.epoch)
         returned = await self._patience.call_with_retry(partial(right.prove_then_call, order))
-        return f"{returned} hosts were taken back" if returned else "it holds no host any more"
+        return f"taken back: {format_count(returned, 'host')}" if returned else "it holds no host any more"
 
     async def read_provider_page(
         self, provider: str, prefix: str, after: ProviderObjectKey

@@ -5,6 +5,9 @@ A user decides what should exist on a cloudlet; the CRM that runs there does the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from domain.edge import messages
 from domain.edge.policies import DemandSignal, list_later_actions
 from domain.edge.specs import (
@@ -20,6 +23,13 @@ from domain.edge.specs import (
 )
 from domain.edge.tables import APP, CLOUDLET, CLUSTER, NOT_PRESENT, POLICY
 from domain.kinds import Kind, ObjectSignal, Verb, orphan_verb
+from domain.wire import SIMULATED
+
+
+def has_simulated_crm(_spec: Mapping[str, Any], _placement: str, info: Mapping[str, Any]) -> bool:
+    """Tells whether the CRM that connected last says that it simulates. A CRM that says nothing counts as real."""
+    return bool((info.get("crm") or {}).get("backend") == SIMULATED)
+
 
 _DISCARD = orphan_verb("Let its CRM delete an instance that no record knows.", workflow=messages.CHANGE_INSTANCE)
 
@@ -53,7 +63,8 @@ KINDS: tuple[Kind, ...] = (
         Verb("maintenance-end",   messages.MAINTAIN_CLOUDLET, "End maintenance."),
         Verb("rekey",             messages.REKEY_CLOUDLET,    "Replace or remove its CRM's public key.", KeySpec),
         Verb("delete",            messages.DELETE_CLOUDLET,   "Shut down the CRM and delete the cloudlet."),
-    ), "Edge sites, each with a CRM that does the work there.", absent_word=NOT_PRESENT, signals=_ANSWERS),
+    ), "Edge sites, each with a CRM that does the work there.", absent_word=NOT_PRESENT, signals=_ANSWERS,
+       is_simulated=has_simulated_crm),
     Kind(CLUSTER, ("org", "cloudlet", "cluster"), (
         Verb("create",            messages.CHANGE_INSTANCE,   "Create a cluster on a cloudlet.", ClusterSpec),
         Verb("update",            messages.CHANGE_INSTANCE,   "Change the given fields of a cluster.", ClusterSpec,
@@ -61,7 +72,7 @@ KINDS: tuple[Kind, ...] = (
         Verb("delete",            messages.CHANGE_INSTANCE,   "Delete a cluster.", DeleteClusterSpec),
         Verb("recreate",          messages.CHANGE_INSTANCE,   "Create again what its cloudlet has lost.", OverrideSpec),
         _DISCARD,
-    ), "Cluster instances on cloudlets.", absent_word=NOT_PRESENT, signals=_ANSWERS),
+    ), "Cluster instances on cloudlets.", absent_word=NOT_PRESENT, signals=_ANSWERS, as_simulated_as=CLOUDLET.kind),
     Kind(APP, ("org", "cloudlet", "cluster", "app"), (
         Verb("create",            messages.CHANGE_INSTANCE,   "Create an app in a cluster.", AppSpec,
              programs=("cloudlet", "policy"), on_behalf=True),
@@ -70,7 +81,7 @@ KINDS: tuple[Kind, ...] = (
              programs=("policy",), on_behalf=True),
         Verb("recreate",          messages.CHANGE_INSTANCE,   "Create again what its cloudlet has lost.", OverrideSpec),
         _DISCARD,
-    ), "App instances in clusters.", absent_word=NOT_PRESENT, signals=_ANSWERS),
+    ), "App instances in clusters.", absent_word=NOT_PRESENT, signals=_ANSWERS, as_simulated_as=CLOUDLET.kind),
     Kind(POLICY, ("org", "policy"), (
         Verb("create",            messages.KEEP_POLICY,       "Create a policy that places an app, or sizes a cluster.",
              PolicySpec, leads_to=list_later_actions),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from domain.errors import format_count
 from domain.model import FrozenModel
 
 IGNORED_RECORDED_PER_HOUR = 50
@@ -38,4 +39,5 @@ class IgnoredMessageBudget(FrozenModel):
 
     def describe_unrecorded(self) -> str:
         """Returns a sentence about the messages that were only counted; empty if there were none."""
-        return f"{self.more} more messages changed nothing and were not kept one by one" if self.more else ""
+        more = format_count(self.more, "more message")
+        return f"{more} without effect, not kept one by one" if self.more else ""

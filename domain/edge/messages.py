@@ -256,6 +256,7 @@ class CrmConnect(ExternalMessage):
 
     notify_id: int = Field(ge=1)
     version: Annotated[str, Field(min_length=1, max_length=31)] = "v1"
+    backend: TruncatedText = ""  # what its apps run on; `simulated`: nothing is real
     instances: dict[str, ReportedInstance] = Field(default={}, max_length=MAX_INSTANCES)
     page: int = Field(1, ge=1, le=MAX_PAGES)
     of: int = Field(1, ge=1, le=MAX_PAGES)

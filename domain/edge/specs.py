@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from domain.edge.proofs import KEY_BYTES, decode_key
+from domain.errors import format_count
 from domain.model import FrozenModel
 from domain.paths import short_path
 from domain.validation import Name
@@ -163,7 +164,7 @@ class AutoProvision(FrozenModel):
         if len(set(sites)) < len(sites):
             raise ValueError("a cloudlet occurs more than once")
         if self.min_active > len(sites):
-            raise ValueError(f"min_active {self.min_active} is more than its {len(sites)} cloudlets")
+            raise ValueError(f"min_active {self.min_active} is more than its {format_count(len(sites), 'cloudlet')}")
         if self.max and self.max < self.min_active:
             raise ValueError(f"max {self.max} is less than min_active {self.min_active}")
         if self.undeploy_client_count >= self.deploy_client_count:

@@ -23,7 +23,7 @@ def list_later_actions(_path: str, spec: LeaseSpec) -> Iterator[tuple[str, str]]
             yield reservation.on_end, reservation.mci
 
 
-def is_simulated_reservation(spec: Mapping[str, Any], _placement: str) -> bool:
+def is_simulated_reservation(spec: Mapping[str, Any], _placement: str, _info: Mapping[str, Any]) -> bool:
     """Hosts and instances are simulated, unless there is a real site; an MCI is as real as its VMs."""
     return spec.get("resource_type") != "mci"
 

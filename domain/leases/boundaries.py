@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from domain.errors import format_one_line, join_first_texts
+from domain.errors import format_count, format_one_line, join_first_texts
 from domain.leases.messages import LeaseGrantDetails, ReservationWork
 from domain.leases.names import describe_reservation, event_path
 from domain.leases.tables import END, START, EventStatus, ReservationStatus
@@ -82,7 +82,9 @@ START_BOUNDARY, END_BOUNDARY = (
 
 def describe_partial_failure(what: str, errors: ReservationErrors, work: Sequence[ReservationWork]) -> str:
     """Returns why a start or an end failed, as one line."""
-    return format_one_line(f"{len(work) - len(errors)} of {len(work)} reservations {what}: {join_first_errors(errors)}")
+    return format_one_line(
+        f"{len(work) - len(errors)} of {format_count(len(work), 'reservation')} {what}: {join_first_errors(errors)}"
+    )
 
 
 def join_first_errors(errors: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from domain.errors import Category, Refused, join_first_texts
+from domain.errors import Category, Refused, format_count, join_first_texts
 from domain.machines.tables import BIN_STATUSES, GONE_STATUSES, S
 from domain.paths import ancestor_paths, kind_of, name_of, short_path
 
@@ -134,8 +134,9 @@ def check_machines_have_room(node: str, machines: Mapping[str, int], rooms: Iter
         left = kept
     if left:
         names = join_first_texts([f"{short_path(path)} ({memory} GiB)" for path, memory in left], _NAMES_SHOWN, ", ")
+        running = format_count(len(machines), "running machine")
         raise _not_allowed_refusal(
-            f"no other node has room for {len(left)} of {len(machines)} running machines of node {node}: {names}",
+            f"no other node has room for {len(left)} of {running} of node {node}: {names}",
             f"stop what cannot move: starter node maintain {node} --mode move-or-stop; or stop all: --mode stop",
         )
 

@@ -192,6 +192,9 @@ TABLES = {table.kind: table for table in (MACHINE, CLOUDSPACE, ACCOUNT, DISK, IM
 TRANSITION_STATES = tuple(dict.fromkeys(word for table in TABLES.values() for word in table.transitional_statuses))
 BIN_STATUSES = (S.DELETED, S.TOBEDELETED)
 GONE_STATUSES = (S.DESTROYED, S.DECOMMISSIONED)
+MEMORY_STATUSES = (  # of a machine that takes memory of its node
+    *(S.RUNNING, S.PAUSING, S.PAUSED, S.RESUMING, S.STARTING, S.DEPLOYING, S.REBOOTING, S.RESETTING),
+)
 
 
 def validate_transition(object_type: str, init_state: str, desired_state: str) -> bool:

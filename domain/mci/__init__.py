@@ -24,7 +24,7 @@ from domain.mci.tables import (
     VmStatus,
 )
 from domain.orphans import OrphanSpec
-from domain.simulated import is_simulated_place
+from domain.simulated import is_placed_in_simulation
 from domain.wire import CONTROL_VMS, CREATE_MCI, REMOVE_ORPHAN, REMOVE_VMS
 
 __all__ = [
@@ -91,7 +91,7 @@ KINDS = (
     ),
     Kind(
         table=VM,
-        is_simulated=is_simulated_place,
+        is_simulated=is_placed_in_simulation,
         scope=("ns", "mci", "vm"),
         counts_as_vm=True,
         verbs=_CONTROL_VERBS,

@@ -21,7 +21,7 @@ class TearDownSpec(FrozenModel):
     deadline: float = Field(600.0, gt=0, le=86_400, description="Seconds until every service must be gone.")
 
 
-def is_simulated_backend(spec: Mapping[str, Any], _placement: str) -> bool:
+def is_simulated_backend(spec: Mapping[str, Any], _placement: str, _info: Mapping[str, Any]) -> bool:
     """Tells whether a system's backend is `simulated`, the default."""
     return str(spec.get("backend", SIMULATED)) == SIMULATED
 
@@ -59,6 +59,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         table=PART,
+        as_simulated_as=SYSTEM.kind,
         scope=("system", "part"),
         verbs=(_DEPLOY_VERB, orphan_verb("Remove at its backend a service that no record knows.")),
         help="Parts of systems: services, and systems inside a system.",

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection
 from math import inf
 
+from domain.errors import format_count
 from providers.aws import tags
 from providers.aws.connection import AwsConnection
 from providers.aws.credentials import describe_credentials_source
@@ -35,7 +36,7 @@ class AwsCloud(RegionCloud):
     async def check_credentials(self) -> str:
         """Checks the credentials with a harmless EC2 read. Returns a short text, or raises a ProviderError."""
         zones = (await self._ec2.call_read_operation("describe_availability_zones"))["AvailabilityZones"]
-        return f"EC2 answers: {len(zones)} zones in {self.region}"
+        return f"EC2 answers: {format_count(len(zones), 'zone')} in {self.region}"
 
     async def close(self) -> None:
         await self._ec2.close()

@@ -20,11 +20,12 @@ from temporalio.worker import PollerBehaviorAutoscaling, Worker
 from domain.edge import messages
 from domain.edge.faults import CrmFaultKind
 from domain.edge.messages import CrmRequest, CrmRequests, CrmVerb
+from domain.wire import SIMULATED
 from providers.edge.apps import SiteApps
 from providers.edge.controller import ControllerClient
 from providers.edge.handover import CrmHandover
 from providers.edge.jobs import InstanceJobs, crash_process
-from providers.edge.platform import CloudletPlatform
+from providers.edge.platform import BACKEND_VALUE, CloudletPlatform
 from providers.edge.token import CrmToken
 
 # How long to wait for an acknowledgement before connecting again: a cloudlet may be created after its CRM.
@@ -122,7 +123,8 @@ class ReferenceCrm:
             self._acked.clear()
             self._lost.clear()
             pages = messages.split_into_pages(self._jobs.list_instance_states())
-            who = {"notify_id": self.notify_id, "version": self._version}
+            backend = self._platform.read_crm_value(BACKEND_VALUE, SIMULATED)
+            who = {"notify_id": self.notify_id, "version": self._version, "backend": backend}
             for number, page in enumerate(pages, start=1):
                 count = {"page": number, "of": len(pages)} if len(pages) > 1 else {}
                 await self._controller.send_connect({**who, **count, "instances": page})

@@ -15,6 +15,7 @@ from typing import Any
 from domain.edge.faults import CrmFault, CrmFaultKind
 from domain.edge.messages import instance_spec_digest
 
+BACKEND_VALUE = "backend"  # the CRM's value that says what its apps run on
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS things (path TEXT PRIMARY KEY, spec TEXT NOT NULL, made INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS seen (path TEXT PRIMARY KEY, epoch INTEGER NOT NULL);

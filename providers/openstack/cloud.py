@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection
 from math import inf
 
+from domain.errors import format_count
 from providers.openstack.api import OpenStackApi
 from providers.openstack.connection import OpenStackConnection
 from providers.openstack.credentials import describe_place, find_cloud
@@ -38,7 +39,7 @@ class OpenStackCloud(RegionCloud):
     async def check_credentials(self) -> str:
         """Checks the credentials with a harmless read. Returns a short text, or raises a ProviderError."""
         flavors = await self._api.read_all_pages("compute", "/flavors", "flavors")
-        return f"Nova answers: {len(flavors)} flavors in {self.region}"
+        return f"Nova answers: {format_count(len(flavors), 'flavor')} in {self.region}"
 
     async def close(self) -> None:
         await self._api.close()

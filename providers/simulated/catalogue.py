@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
+
+from domain.errors import suggest_word
 
 # fmt: off
 REGIONS: dict[str, tuple[str, ...]] = {
@@ -40,5 +41,5 @@ def list_missing_offers(csp: str, region: str, specs: Sequence[str], images: Seq
 
 
 def _meant(name: str, known: Sequence[str]) -> str:
-    meant = get_close_matches(name, known, 1)
-    return f" (did you mean {meant[0]}?)" if meant else ""
+    suggestion = suggest_word(name, known)
+    return f" ({suggestion.rstrip()})" if suggestion else ""

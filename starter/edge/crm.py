@@ -56,8 +56,9 @@ async def run(
     from workers.crm import CrmOptions, serve_crm
 
     path = expand_path(cloudlet, SCOPE)
+    script = _read_faults(faults) if faults else None
     version = version or ("v1" if gateway else await _read_version(path))
-    options = CrmOptions(path, version, latency, takeover, _read_faults(faults) if faults else None, gateway, backend)
+    options = CrmOptions(path, version, latency, takeover, script, gateway, backend)
     return ExitCode(await serve_crm(worker_settings(), options))
 
 

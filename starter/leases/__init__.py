@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from domain import registry
+from domain.errors import format_count
 from domain.leases import names
-from domain.leases.messages import CalendarQuery, CalendarView, LeasesView, LeaseView
+from domain.leases.messages import CalendarQuery, CalendarView, LeasesView, LeaseView, ReservationView
+from domain.leases.tables import HostStatus
 from domain.model import ObjectView, ReadQuery
 from domain.paths import expand_path, name_of, short_path
 from starter import terminal
@@ -145,7 +149,7 @@ async def _print_calendar(query: CalendarQuery, output: Output) -> ExitCode:
     for line in draw_calendar(view, shutil.get_terminal_size((100, 24)).columns):
         terminal.print_data(line)
     if view.left_out:
-        terminal.print_message(f"{view.left_out} more hosts are not shown: raise --limit")
+        terminal.print_message(f"and {format_count(view.left_out, 'more host')}: raise --limit")
     return ExitCode.DONE
 
 
@@ -167,7 +171,29 @@ async def lease_remarks(client: ActionClient, view: ObjectView) -> list[tuple[st
                 f"{reservation.id}{missing}",
             )
         )
+    if short := [reservation for reservation in lease.reservations if reservation.missing_resources]:
+        hosts = [host async for host in client.iterate_objects("host", f"pool:{lease.pool}")]
+        told += [("missing", _describe_missing_hosts(reservation)) for reservation in short]
+        told.append(("what helps", _suggest_hosts(lease.pool, hosts)))
     return told
+
+
+def _describe_missing_hosts(reservation: ReservationView) -> str:
+    have = sum(reservation.hosts.values())
+    what = "host" if reservation.resource_type == "physical:host" else "instance"
+    return (
+        f"reservation {reservation.id} has {have} of {format_count(reservation.max, what)}: "
+        "a host failed, and the pool has no other that is free for the whole term"
+    )
+
+
+def _suggest_hosts(pool: str, hosts: Sequence[ObjectView]) -> str:
+    """Returns how the lease gets a host: a failed one that works again, or a new one."""
+    names_taken = {name_of(host.path) for host in hosts}
+    new = next(name for number in count(len(hosts) + 1) if (name := f"h{number}") not in names_taken)
+    told = f"it gets the first host that is there; add one: starter host add {pool}/{new}"
+    down = [host for host in hosts if host.status == HostStatus.DOWN]
+    return f"{told}; or, once it works: starter host recover {short_path(down[0].path)}" if down else told
 
 
 async def _read_leases(where: str, limit: int) -> list[LeaseView]:

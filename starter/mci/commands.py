@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from domain import registry
+from domain.errors import format_count
 from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyOrder, SurveyReport
 from domain.paths import expand_path
 from starter import actions, reads, terminal
@@ -108,14 +109,15 @@ async def _request_survey(wish: SurveyOrder) -> SurveyReport:
 
 def _print_survey(report: SurveyReport) -> None:
     """Prints a survey's summary: calls, VMs asked about, changes."""
-    told = f"asked the clouds about {report.asked} VMs in {report.calls} calls; {report.saved} VMs needed none"
+    told = f"asked the clouds about {format_count(report.asked, 'VM')} in {format_count(report.calls, 'call')}"
+    told += f"; {format_count(report.saved, 'VM')} needed none"
     changes = [f"{number} {word}" for word, number in report.changes.items()]
     if changes:
         told += f"; changed: {', '.join(changes)}"
     if report.stale:
         told += f"; {report.stale} are as last known: {'; '.join(report.errors[:3])}"
     if report.orphans_found:
-        told += f"; {report.orphans_found} orphans"
+        told += f"; {format_count(report.orphans_found, 'orphan')}"
     terminal.print_remark(told)
 
 

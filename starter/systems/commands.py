@@ -54,9 +54,10 @@ async def deploy(
 
     Example: starter system deploy shop /back/api -f api.yaml --rollback-on-failure
     """
+    definition = read_spec_file(file)
     target = node_path(system_path(system), path)
     spec: dict[str, object] = {
-        "definition": read_spec_file(file),
+        "definition": definition,
         "deadline": _parse_seconds(deadline),
         "rollback": rollback,
     }
@@ -96,13 +97,14 @@ async def diff(
 
     Example: starter system diff shop -f examples/system-demo.yaml
     """
+    wanted = read_spec_file(file) or {}
+    if file and first:
+        raise Refused(Category.INVALID, "a deploy and a file cannot be compared", "give one of the two")
     async with open_client() as client:
         if file:
-            if first:
-                raise Refused(Category.INVALID, "a deploy and a file cannot be compared", "give one of the two")
             at = node_path(system_path(system), path)
             before = definitions.NamedDefinition(at, definitions.NOW, await views.read_current_definition(client, at))
-            after = definitions.NamedDefinition(at, file, read_spec_file(file) or {})
+            after = definitions.NamedDefinition(at, file, wanted)
         else:
             before, after = await definitions.find_definitions_to_compare(client, system_path(system), first, second)
     return definitions.print_diff(before, after, output)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from domain import wire
-from domain.errors import Category, Refused
+from domain.errors import Category, Refused, format_count
 from domain.locks import LockMode, LocksView
 from domain.model import ObjectView, ReadQuery
 from domain.paths import kind_of, name_of, parent_of, short_path
@@ -183,5 +183,5 @@ async def print_logs(system: str, path: str, lines: int, output: Output) -> Exit
         simulated = "; the simulated backend writes none" if backend == "simulated" else ""
         terminal.print_message(f"no service at {tree_path(path)} has written anything{simulated}")
     if found.more:
-        terminal.print_message(f"and {found.more} instances more: name a service")
+        terminal.print_message(f"and {format_count(found.more, 'more instance')}: name a service")
     return ExitCode.DONE

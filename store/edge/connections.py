@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from domain.edge.messages import CrmAddress
 from domain.edge.tables import CLOUDLET
-from store.edge.hooks import crm_address_of
+from store.edge.addresses import crm_address_of
 from store.engine import Database
 from store.rows import parse_rows
 from store.schema import ObjectRow, objects

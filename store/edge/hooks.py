@@ -25,11 +25,13 @@ from domain.edge.specs import (
     crm_command,
 )
 from domain.edge.tables import POLICY, S, why_changes_refused
-from domain.errors import Category, Refused
+from domain.errors import Category, Refused, format_count
 from domain.model import ActionResult, BeginRequest, Grant, Outcome
 from domain.paths import name_of, parent_of, short_path
 from domain.statetable import Actor, Row
 from domain.validation import refuse_validation_errors
+from store.edge.addresses import crm_address_of
+from store.edge.previews import preview_cloudlet_action, preview_instance_action
 from store.history import history_line, merge_info
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
 from store.rows import find_object, lock_object
@@ -45,22 +47,6 @@ _SELECT_CHILDREN = (
 StoredCrmConnection = dict[str, Any] | None  # the stored fields of a CRM connection
 
 MAX_CASCADED_APPS = 500
-
-
-def crm_address_of(cloudlet: ObjectRow, role: str = "crm") -> CrmAddress | None:
-    """Returns the address of the cloudlet's connected CRM in this role, or None."""
-    crm = cloudlet.info.get(role) or {}
-    if not crm.get("connected"):
-        return None
-    spec = CloudletSpec.model_validate(cloudlet.spec)
-    return CrmAddress(
-        cloudlet=cloudlet.path,
-        version=crm["version"],
-        notify_id=crm["notify_id"],
-        transport=spec.transport,
-        url=spec.url,
-        probe=spec.patience.probe,
-    )
 
 
 def admit_cloudlet(
@@ -88,7 +74,8 @@ def admit_cloudlet(
     if action == "delete" and (inside := connection.execute(_SELECT_CHILDREN, {"at_path": path}).all()):
         raise Refused(
             Category.NOT_ALLOWED,
-            f"delete is not allowed for Cloudlet {path}: it has {len(inside)} clusters, the first is {inside[0].path}",
+            f"delete is not allowed for Cloudlet {path}: it has {format_count(len(inside), 'cluster')}, "
+            f"the first is {inside[0].path}",
             f"delete them first: starter cluster delete {short_path(inside[0].path)} --cascade",
         )
     return GrantExtras(
@@ -225,7 +212,8 @@ def _apps_to_delete(
     if inside and not spec.cascade:
         raise Refused(
             Category.NOT_ALLOWED,
-            f"delete is not allowed for ClusterInst {path}: it has {len(inside)} apps, the first is {inside[0].path}",
+            f"delete is not allowed for ClusterInst {path}: it has {format_count(len(inside), 'app')}, "
+            f"the first is {inside[0].path}",
             "delete them first, or all together: add --cascade",
         )
     if len(inside) > MAX_CASCADED_APPS:
@@ -304,7 +292,7 @@ def _set_cloudlet_status(connection: sa.Connection, grant: Grant, at: datetime, 
 
 
 HOOKS: dict[str, Hooks] = {
-    "cloudlet": Hooks(admit=admit_cloudlet, on_finish=finish_cloudlet_action),
-    "cluster": Hooks(admit=admit_instance, on_finish=finish_instance_action),
-    "app": Hooks(admit=admit_instance, on_finish=finish_instance_action),
+    "cloudlet": Hooks(admit=admit_cloudlet, on_finish=finish_cloudlet_action, rehearse=preview_cloudlet_action),
+    "cluster": Hooks(admit=admit_instance, on_finish=finish_instance_action, rehearse=preview_instance_action),
+    "app": Hooks(admit=admit_instance, on_finish=finish_instance_action, rehearse=preview_instance_action),
 }

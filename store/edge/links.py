@@ -33,7 +33,8 @@ from domain.locks import LockMode, locks_needed_for
 from domain.paths import check_path, is_at_or_below
 from domain.statetable import NONE, Actor, LineEffect, Ruling
 from store.advisory import acquire_advisory_locks
-from store.edge.hooks import crm_address_of, remaining_crms
+from store.edge.addresses import crm_address_of
+from store.edge.hooks import remaining_crms
 from store.history import history_line, merge_info
 from store.once import mark_done
 from store.queries import at_or_below_condition
@@ -140,6 +141,8 @@ def accept_connection(
         return ConnectionReply(standing=ConnectionDecision.REFUSED, why=why, current=site.newest_notify_id())
     role = _role_of_new_connection(site, said)
     known = {"notify_id": said.notify_id, "version": said.version, "connected": True, "since": fact.at.isoformat()}
+    if said.backend:
+        known["backend"] = said.backend
     if site.public_key:
         known["reported"] = _reported_instances_under_way(site, fact.instances)
     site.write_object({role: known, **({"next": None} if role == "crm" and _is_upgrade_successor(site, said) else {})})

@@ -19,7 +19,7 @@ from domain.edge.specs import AutoProvision, PolicySpec
 from domain.edge.tables import S, why_changes_refused
 from domain.paths import name_of, parent_of
 from domain.statetable import NONE
-from store.edge.hooks import crm_address_of
+from store.edge.addresses import crm_address_of
 from store.queries import below_condition
 from store.rows import find_object, parse_rows
 from store.schema import ObjectRow, objects

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from domain.errors import Category, Refused
+from domain.errors import Category, Refused, format_count
 from domain.leases.capacity import Allocation, ResourceSize, peak_usage
 from domain.leases.dates import format_date
 from domain.leases.properties import condition_as_list, parse_condition
@@ -102,7 +102,7 @@ def check_quota(
     others = {"of_project": project, "but": lease}
     leases = connection.execute(_COUNT_LEASES, others).scalar_one()
     if leases >= limits.leases:
-        raise _quota_refusal(f"project {project} has {leases} leases: the limit is {limits.leases}")
+        raise _quota_refusal(f"project {project} has {format_count(leases, 'lease')}: the limit is {limits.leases}")
     within = others | {"since": dates.start, "until": dates.end}
     at_most = connection.execute(_SUM_BOOKED_HOSTS, within).scalar_one() or 0
     if at_most + number_of_hosts <= limits.hosts:
@@ -142,13 +142,13 @@ def _no_room_refusal(connection: sa.Connection, wish: HostSearch, least: int, fo
         return Refused(
             Category.QUOTA,
             f"not enough hosts: {least} wanted, room for {found} in pool {wish.pool}: "
-            f"the pool has {fitting} working hosts{asked}",
+            f"the pool has {format_count(fitting, 'working host')}{asked}",
             f"ask for fewer, or add one: starter host add {wish.pool}/h{hosts + 1}",
         )
     return Refused(
         Category.QUOTA,
         f"not enough {what}: {least} wanted, room for {found} in pool {wish.pool} from {format_date(wish.starts)} to "
-        f"{format_date(wish.ends)}; the pool has {fitting} working hosts{asked}",
+        f"{format_date(wish.ends)}; the pool has {format_count(fitting, 'working host')}{asked}",
         f"see who holds what: starter lease calendar --pool {wish.pool}",
     )
 

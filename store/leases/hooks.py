@@ -36,9 +36,9 @@ from store.hooks import GrantExtras, Hooks, MaybeObjectRow
 from store.leases import booking, hosts, parts, updates
 from store.leases.capacity import list_allocations_of_lease, lock_bookings_of_lease, serialize_pool_allocations
 from store.leases.parts import LeaseParts, next_due_date
+from store.leases.previews import preview_host_action, preview_lease_action
 from store.leases.tables import bookings
 from store.rows import find_object
-from store.status import update_object_columns
 
 _UPDATE_BOOKING = sa.update(bookings).where(bookings.c.reservation == sa.bindparam("which"))
 _BOOKING_ACTIONS = ("create", "update")  # the others write nothing before a refusal
@@ -70,13 +70,6 @@ def finish_lease_action(connection: sa.Connection, grant: Grant, outcome: Outcom
     if over:
         booking.release_bookings(connection, grant.path, over)
     parts.replace_lease_timers(connection, grant.path, lease.spec["pool"], status, now)
-
-
-def preview_lease_action(connection: sa.Connection, claim: BeginRequest, grant: Grant) -> None:
-    """Shows a dry run of an update the terms that the lease will have: they are stored only when the update ends."""
-    terms = LeaseGrantDetails.model_validate(grant.details)
-    if grant.action == "update" and terms.spec:
-        update_object_columns(connection, grant.path, spec=terms.spec)
 
 
 def admit_event(
@@ -301,5 +294,5 @@ def lease_hooks(limits: LeaseLimits) -> dict[str, Hooks]:
     return {
         "lease": Hooks(admit=admit, on_finish=finish_lease_action, rehearse=preview_lease_action),
         "event": Hooks(admit=admit_event, on_finish=finish_event_action),
-        "host": Hooks(admit=hosts.admit_host_action, on_finish=hosts.finish_host_action),
+        "host": Hooks(admit=hosts.admit_host_action, on_finish=hosts.finish_host_action, rehearse=preview_host_action),
     }

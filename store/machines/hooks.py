@@ -11,13 +11,14 @@ from pydantic import BaseModel
 
 from domain.machines import HYPERVISOR_QUEUE, rules, specs
 from domain.machines.messages import MachineGrantDetails
-from domain.machines.tables import BIN_STATUSES, GONE_STATUSES, S
+from domain.machines.tables import BIN_STATUSES, GONE_STATUSES, MEMORY_STATUSES, S
 from domain.model import ActionResult, BeginRequest, Grant, Outcome, Request
 from domain.orphans import OrphanGrantDetails, OrphanSpec
 from domain.paths import ancestor_paths, is_at_or_below, name_of
 from domain.statetable import NONE, Row
 from store.history import merge_info
 from store.hooks import AdmitHook, GrantExtras, Hooks, MaybeObjectRow
+from store.machines.previews import preview_node_action, preview_related_objects
 from store.queries import below_condition
 from store.rows import parse_row
 from store.schema import IS_MACHINE, ObjectRow, actions, history, json_key_as_text, objects
@@ -26,7 +27,6 @@ from store.status import update_object_columns
 _ATTACHED_STATUSES = (S.ASSIGNED, S.TOBEDELETED)
 _ACTIONS_WITH_DISKS = ("delete", "restore", "destroy")
 _DISK_ACTIONS = ("add-disk", "attach-disk", "detach-disk")
-_MEMORY_STATUSES = (S.RUNNING, S.PAUSING, S.PAUSED, S.RESUMING, S.STARTING, S.DEPLOYING, S.REBOOTING, S.RESETTING)
 
 _SUM_USED_MEMORY = sa.select(
     sa.func.coalesce(sa.func.sum(sa.cast(json_key_as_text(objects.c.spec, "memory"), sa.Integer)), 0)
@@ -240,20 +240,20 @@ def _check_migration_target(connection: sa.Connection, found: ObjectRow, node: s
     if node is None:
         rules.check_another_node_enabled(here, _list_enabled_nodes(connection), f"migration of {found.path}")
         return
-    needed = int(found.spec.get("memory", specs.MACHINE_MEMORY)) if found.status in _MEMORY_STATUSES else 0
+    needed = int(found.spec.get("memory", specs.MACHINE_MEMORY)) if found.status in MEMORY_STATUSES else 0
     _check_node_room(connection, node, needed, here)
 
 
 def _check_node_room(connection: sa.Connection, name: str, needed: int, here: str = "") -> None:
     node = _lock_object(connection, f"node:{name}")  # locked first: serialises decisions about its memory
-    used = int(connection.execute(_SUM_USED_MEMORY, {"node": name, "statuses": _MEMORY_STATUSES}).scalar_one())
+    used = int(connection.execute(_SUM_USED_MEMORY, {"node": name, "statuses": MEMORY_STATUSES}).scalar_one())
     room = int(node.spec.get("memory", specs.NODE_MEMORY)) - used if node else 0
     rules.check_node_has_room(name, str(node.status) if node else None, room, needed, here)
 
 
 def _check_machines_have_room(connection: sa.Connection, name: str) -> None:
     """Refuses a maintenance that would have to stop machines. If room goes meanwhile, the maintenance fails instead."""
-    running = connection.execute(_SELECT_RUNNING_MACHINES, {"node": name, "statuses": _MEMORY_STATUSES})
+    running = connection.execute(_SELECT_RUNNING_MACHINES, {"node": name, "statuses": MEMORY_STATUSES})
     machines = {path: int(spec.get("memory", specs.MACHINE_MEMORY)) for path, spec in running}
     if machines:
         others = [other for other in _list_enabled_nodes(connection) if other != name]
@@ -263,7 +263,7 @@ def _check_machines_have_room(connection: sa.Connection, name: str) -> None:
 def _read_free_memory(connection: sa.Connection, name: str) -> int:
     """Returns the free memory of a node."""
     spec = connection.execute(_SELECT_SPEC, {"which": f"node:{name}"}).scalar_one_or_none() or {}
-    used = int(connection.execute(_SUM_USED_MEMORY, {"node": name, "statuses": _MEMORY_STATUSES}).scalar_one())
+    used = int(connection.execute(_SUM_USED_MEMORY, {"node": name, "statuses": MEMORY_STATUSES}).scalar_one())
     return int(spec.get("memory", specs.NODE_MEMORY)) - used
 
 
@@ -336,13 +336,24 @@ def _admit_unless_orphan(admit: AdmitHook) -> AdmitHook:
 
 HOOKS: dict[str, Hooks] = {
     "machine": Hooks(
-        extra_locks=_locks_of_machine_action, admit=_admit_unless_orphan(_admit_machine), on_finish=_finish_delete
+        extra_locks=_locks_of_machine_action,
+        admit=_admit_unless_orphan(_admit_machine),
+        on_finish=_finish_delete,
+        rehearse=preview_related_objects,
     ),
     "cloudspace": Hooks(
-        extra_locks=_locks_of_cloudspace_action, admit=_admit_unless_orphan(_admit_cloudspace), on_finish=_finish_delete
+        extra_locks=_locks_of_cloudspace_action,
+        admit=_admit_unless_orphan(_admit_cloudspace),
+        on_finish=_finish_delete,
+        rehearse=preview_related_objects,
     ),
-    "account": Hooks(admit=_admit_account, on_finish=_finish_delete),
-    "disk": Hooks(extra_locks=_locks_of_disk_action, admit=_admit_unless_orphan(_admit_disk), on_finish=_finish_delete),
+    "account": Hooks(admit=_admit_account, on_finish=_finish_delete, rehearse=preview_related_objects),
+    "disk": Hooks(
+        extra_locks=_locks_of_disk_action,
+        admit=_admit_unless_orphan(_admit_disk),
+        on_finish=_finish_delete,
+        rehearse=preview_related_objects,
+    ),
     "image": Hooks(admit=_admit_unless_orphan(_admit_image), on_finish=_finish_delete),
-    "node": Hooks(admit=_admit_unless_orphan(_admit_node)),
+    "node": Hooks(admit=_admit_unless_orphan(_admit_node), rehearse=preview_node_action),
 }

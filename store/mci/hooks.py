@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import sqlalchemy as sa
 from pydantic import BaseModel
 
 from domain.connections import check_places_served
-from domain.errors import Category, Refused
+from domain.dryrun import PlannedChange
+from domain.errors import Category, Refused, format_count
 from domain.mci import MciSpec, ScaleSpec, VmStatus
 from domain.mci.messages import AddVms, MciGrantDetails
 from domain.mci.specs import check_vm_name_length
@@ -116,7 +117,7 @@ def _admit_scale_in(
     MciSpec.model_validate(object_row.spec).find_group(spec.subGroup)
     there = len(lock_vms_of_group(connection, path, spec.subGroup))
     if there < spec.count:
-        message = f"subgroup {spec.subGroup} has {there} VMs: {spec.count} cannot be removed"
+        message = f"subgroup {spec.subGroup} has {format_count(there, 'VM')}: {spec.count} cannot be removed"
         raise Refused(Category.NOT_ALLOWED, message, f"see them with: starter mci status {path}")
     return GrantExtras()
 
@@ -137,15 +138,16 @@ _ADMIT_OF_ACTION: dict[str, Callable[[sa.Connection, str, BaseModel | None, Mayb
 }
 
 
-def preview_mci_action(connection: sa.Connection, claim: BeginRequest, grant: Grant) -> None:
+def preview_mci_action(connection: sa.Connection, claim: BeginRequest, grant: Grant) -> Sequence[PlannedChange]:
     """Adds the VMs that the action would create or remove after it has begun, for a dry run."""
     if grant.action not in ("create", "scale-out", "scale-in"):
-        return
+        return ()
     order = AddVms(path=grant.path, epoch=grant.epoch, action=grant.action, at=claim.at)
     if grant.action != "create":
         scale = ScaleSpec.model_validate(claim.request.spec or {})
         order = order.model_copy(update={"group": scale.subGroup, "count": scale.count})
     add_vms_to_action(connection, order)
+    return ()
 
 
 HOOKS: dict[str, Hooks] = {

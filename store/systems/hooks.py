@@ -9,13 +9,13 @@ from typing import Annotated, Any, NamedTuple
 import sqlalchemy as sa
 from pydantic import BaseModel
 
+from domain.dryrun import PlannedChange
 from domain.errors import Category, Refused
 from domain.model import BeginRequest, Grant, Move, NewObject, Outcome, Step, StepResult
 from domain.orphans import OrphanGrantDetails, OrphanSpec
 from domain.paths import ancestor_paths, parent_of
 from domain.services.definition import Node
 from domain.services.rollout import ServiceFacts
-from domain.simulated import refuse_simulated
 from domain.statetable import NONE, Actor, Row, Ruling
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemGrantDetails, SystemWork, backend_queue
 from domain.systems.rules import (
@@ -33,7 +33,6 @@ from domain.systems.rules import (
 )
 from domain.systems.specs import DeploySpec, SystemSpec, is_service, stored_jobs, stored_spec
 from domain.systems.tables import BACKEND, NUMBER_PREFIX_OF, PART, SYSTEM, DeployStage, PartState
-from domain.wire import SIMULATED
 from store.dbtime import resolve_write_time
 from store.history import NOT_OWNED_MESSAGE, history_line
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
@@ -115,8 +114,6 @@ def admit_system_action(
         return GrantExtras(details=OrphanGrantDetails(place=spec.place, **queue))
     system = object_row if root == request.path else _lock_living_system(connection, root)
     backend = str(system.spec["backend"]) if system else ""
-    if claim.no_simulation and backend == SIMULATED:
-        raise refuse_simulated(f"the backend of {root}")
     if request.action not in NUMBER_PREFIX_OF:
         return GrantExtras(details=SystemGrantDetails(backend=backend))
     known: dict[str, Any] = {}
@@ -153,7 +150,22 @@ def finish_system_action(connection: sa.Connection, grant: Grant, outcome: Outco
         delete_definitions(connection, grant.path)
 
 
-HOOKS = dict.fromkeys((SYSTEM.kind, PART.kind), Hooks(admit=admit_system_action, on_finish=finish_system_action))
+def preview_system_action(connection: sa.Connection, claim: BeginRequest, grant: Grant) -> Sequence[PlannedChange]:
+    """Moves the services that a deploy would change, or a removal would stop, for a dry run."""
+    details = SystemGrantDetails.model_validate(grant.details)
+    work = SystemWork(path=grant.path, epoch=grant.epoch, backend=details.backend, record=details.record)
+    if grant.action == "deploy":
+        definition = (claim.request.spec or {})["definition"]
+        _accept_deploy(connection, AcceptDeploy(work=work, definition=definition, at=claim.at))
+    elif grant.action in ("teardown", "delete"):
+        _accept_removal(connection, RevertDeploy(work=work, at=claim.at))
+    return ()
+
+
+HOOKS = dict.fromkeys(
+    (SYSTEM.kind, PART.kind),
+    Hooks(admit=admit_system_action, on_finish=finish_system_action, rehearse=preview_system_action),
+)
 
 
 def _accept_deploy(connection: sa.Connection, acceptance: AcceptDeploy) -> StepResult:

@@ -9,7 +9,7 @@ UNTRIED = dict.fromkeys(
     (
         "… is not possible: no CRM is connected to …",
         "upgrade is not possible: no CRM is connected to … that could start another one",
-        "delete is not allowed for Cloudlet …: it has … clusters, the first is …",
+        "delete is not allowed for Cloudlet …: it has …, the first is …",
         "recreate is only for what its cloudlet has lost: … is not missing",
         "there is no such Cloudlet: …",
         "there is no such ClusterInst: …",

@@ -11,13 +11,13 @@ LATER = f"{LEASE} --start +1h --end +2h"
 STORIES = (
     HintStory("pool … has no hosts", f"{LEASE} --end +1h"),
     HintStory(
-        "not enough …: … wanted, room for … in pool … from … to …; the pool has … working hosts…",
+        "not enough …: … wanted, room for … in pool … from … to …; the pool has ……",
         "lease create {n}/b --pool {n} --hosts 1 --end +1h",
         (HOST, f"{LEASE} --end +1h"),
         shows="h1    UP",
     ),
     HintStory(
-        "not enough hosts: … wanted, room for … in pool …: the pool has … working hosts…",
+        "not enough hosts: … wanted, room for … in pool …: the pool has ……",
         "lease create {n}/a --pool {n} --hosts 2 --end +1h",
         (HOST,),
     ),

@@ -63,5 +63,5 @@ UNTRIED = {
     "the machine is on node … already": _NODES,
     "node … is …": _NODES,
     "… is not possible: there is no other enabled node": _NODES,
-    "no other node has room for … of … running machines of node …: …": _NODES,
+    "no other node has room for … of … of node …: …": _NODES,
 }

@@ -13,7 +13,7 @@ STORIES = (
         "there is no such MCI: …", "mci scale-out {n}/x --sub-group front", (CREATE,), shows="{n}/web", files=FILES
     ),
     HintStory(
-        "subgroup … has … VMs: … cannot be removed",
+        "subgroup … has …: … cannot be removed",
         "mci scale-in {n}/web --sub-group front --count 3 --yes",
         (CREATE,),
         shows="front-2",

@@ -121,6 +121,17 @@ async def test_a_file_that_cannot_be_read_is_named(cli: Cli, asking: ActionClien
     assert_told(await cli("mci create default/bad -f", file), ExitCode.USAGE, f"cannot use {file} as a spec")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("mci create my", "mci create a/b/c", "check my create", "check default/no create", "system deploy shop bad"),
+        *("system diff no-such-system", "system diff shop d1", "lease create p/l --end bad", "policy create x"),
+    ],
+)
+async def test_a_missing_file_is_told_before_anything_else_is_judged(cli: Cli, words: str) -> None:
+    assert_told(await cli(f"{words} -f missing.yaml"), ExitCode.USAGE, "missing.yaml as a spec: No such file")
+
+
 async def test_a_file_that_is_not_text_is_refused(cli: Cli, asking: ActionClient, tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_bytes(b"\xff\xfe\xfa")
     assert_told(await cli("mci create default/bad -f", str(tmp_path / "spec.yaml")), ExitCode.USAGE, "not UTF-8")

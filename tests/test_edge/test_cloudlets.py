@@ -65,13 +65,13 @@ async def test_apps_that_cannot_fail_over_keep_the_cloudlet_out_of_maintenance(e
     await edge.user.do(edge.at("berlin", "c1", "shop"), "create", spec={})
     outcome = await edge.user.do(path, "maintenance-start", spec={"failover": True})
     assert (outcome.result, outcome.status) == (ActionResult.FAILED, "Ready")
-    assert "1 of 1 apps could not fail over" in outcome.message
+    assert "1 of 1 app could not fail over" in outcome.message
 
 
 async def test_a_cloudlet_is_deleted_when_it_is_empty_and_its_crm_ends(edge: Edge) -> None:
     path = await edge.up()
     await edge.user.do(edge.at("berlin", "c1"), "create", spec={})
-    assert "it has 1 clusters" in await edge.user.refused(path, "delete")
+    assert "it has 1 cluster," in await edge.user.refused(path, "delete")
     await edge.user.do(edge.at("berlin", "c1"), "delete")
     assert (await edge.user.do(path, "delete")).status == "None"
     _, serving, platform = edge.crms.pop("berlin-v1")

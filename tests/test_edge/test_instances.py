@@ -19,6 +19,8 @@ async def test_an_app_lives_from_create_to_delete_by_the_rows_and_their_actors(e
     for path in (cluster, app):
         assert (await edge.user.do(path, "create", spec={})).status == "Ready"
     assert edge.things() == ["c1", "shop"]
+    for path in (edge.at("berlin"), cluster, app):
+        assert (await edge.user.asking.read_object(path)).simulated, path
     assert (await edge.user.do(app, "update", spec={"replicas": 3})).status == "Ready"
     spec = {"image": "nginx:stable", "replicas": 3, "command": ""}
     assert (await edge.see(app)).spec == edge.platform().list_instances()[app] == spec

@@ -166,7 +166,7 @@ async def test_a_link_that_begins_anew_keeps_its_crm_and_its_unread_messages(edg
 
     await asyncio.gather(*(junk(number) for number in range(1_100)))
     await handle.signal(messages.CRM_RESPONSE, {"state": "Offline", "notify_id": 77})
-    await edge.until_told(path, "more messages changed nothing")
+    await edge.until_told(path, "without effect, not kept one by one")
     async with asyncio.timeout(PATIENCE):
         while (await handle.describe()).run_id == first:
             await asyncio.sleep(0.1)

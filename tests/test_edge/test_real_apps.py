@@ -243,6 +243,7 @@ async def test_a_crm_does_not_take_over_apps_that_it_cannot_watch(site: AppSite,
         async with site.crm():
             await site.create_cluster()
             await site.edge.user.do(site.shop, "create", spec=site.app)
+        assert not (await site.edge.user.asking.read_object(site.shop)).simulated
         with pytest.raises(Refused, match="run on the backend process, not simulated"):
             await serve_crm(WorkerSettings(home=site.edge.home), CrmOptions(site.cloudlet))
         async with site.crm():

@@ -63,7 +63,7 @@ async def test_properties_choose_the_hosts(driver: StoreDriver) -> None:
     await book(driver, "a", 1, 3, reservations=[physical(1, gpu="a100", vcpus=">=32")])
     assert await hosts_of(driver, "a") == ["big"]
     refusal = await refused(driver, "b", 2, 4, reservations=[physical(1, gpu="a100")])
-    assert "the pool has 1 working hosts with gpu == a100" in refusal.message
+    assert "the pool has 1 working host with gpu == a100" in refusal.message
     await book(driver, "c", 2, 4, reservations=[physical(1)])
 
 

@@ -50,6 +50,21 @@ async def test_a_lease_is_booked_shown_drawn_changed_and_deleted(cli: Cli, tenan
     assert (await cli(f"lease show {pool}/l1")).code == ExitCode.NOT_FOUND
 
 
+async def test_a_lease_that_misses_a_host_says_so_and_what_helps_helps(cli: Cli, tenant: Tenant) -> None:  # noqa: F811
+    pool = tenant.name
+    await cli(f"host add {pool}/h1")
+    await cli(f"lease create {pool}/l1 --hosts 1 --start 2099-01-01 --end 2099-01-02 --pool {pool}")
+    await cli(f"host fail {pool}/h1")
+    explained = (await cli(f"explain {pool}/l1")).out
+    assert "missing    reservation r1 has 0 of 1 host: a host failed, and the pool has no other" in explained
+    helps = f"add one: starter host add {pool}/h2; or, once it works: starter host recover {pool}/h1"
+    assert helps in explained
+    await cli(f"host add {pool}/h2")
+    explained = (await cli(f"explain {pool}/l1")).out
+    assert "missing" not in explained
+    assert "holds      h2" in explained
+
+
 async def test_a_dry_run_shows_what_an_update_changes(cli: Cli, tenant: Tenant) -> None:  # noqa: F811
     pool = tenant.name
     await cli(f"host add {pool}/h1")

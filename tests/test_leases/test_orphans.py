@@ -69,5 +69,5 @@ async def test_all_hosts_of_a_reservation_go_with_one_removal(tenant: Tenant) ->
     assert [orphan.id for orphan in found] == [tenant.host("h1"), tenant.host("h2")]
     assert {orphan.target for orphan in found} == {tenant.reservation()}
     ticket = await tenant.do(tenant.reservation(), "discard", {"place": "hosts"})
-    assert ticket.message == "2 hosts were taken back"
+    assert ticket.message == "taken back: 2 hosts"
     assert await listed(tenant.asking, tenant.reservation()) == []

@@ -172,7 +172,7 @@ async def test_maintenance_without_room_elsewhere_is_refused_unless_machines_may
     await site.seed(site.image, "create")
     await site.to(site.machine(), "create", image=site.name, memory=huge, node=f"{site.name}-1")
     refusal = await site.refused(site.node(1), "maintain")
-    assert f"no other node has room for 1 of 1 running machines of node {site.name}-1" in refusal
+    assert f"no other node has room for 1 of 1 running machine of node {site.name}-1" in refusal
     assert [await site.status(path) for path in (site.machine(), site.node(1))] == ["RUNNING", "ENABLED"]
     assert await site.to(site.node(1), "maintain", mode="move-or-stop") == "MAINTENANCE"
     assert await site.status(site.machine()) == "HALTED"

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from domain.machines.messages import BinEntry, DueBinEntriesQuery
 from domain.machines.rules import format_sortable_time
+from domain.machines.tables import MEMORY_STATUSES
 from domain.model import ActionEnding, ActionResult, Admission, Grant, Request
 from domain.quotafile import Quotas
 from domain.quotas import Quota, QuotaQuery
@@ -184,7 +185,7 @@ def plan(connection: sa.Connection, query: sa.Select[Any], asked: dict[str, Any]
 
 async def test_the_room_of_a_node_is_reckoned_from_its_own_machines_alone(driver: StoreDriver) -> None:
     await filled(driver, 5_000)
-    asked = {"node": "n7", "statuses": list(map(str, machines._MEMORY_STATUSES))}
+    asked = {"node": "n7", "statuses": list(map(str, MEMORY_STATUSES))}
     assert (
         await driver.database.run_transaction(
             lambda connection: connection.execute(machines._SUM_USED_MEMORY, asked).scalar_one()

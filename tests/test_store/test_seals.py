@@ -90,7 +90,7 @@ def test_a_line_between_sealed_ones_is_found(sealed: StoreDriver) -> None:
     run(sealed, sa.update(history).values(xid=0))  # so that both databases order by number
     forged = history_line("ns:a:mci:w0", NOON, "User", "delete", "Running", "None", 1) | {"seq": -5, "xid": 0}
     run(sealed, sa.insert(history).values(forged))
-    assert check(sealed).violations == ["1 lines were put between sealed ones"]
+    assert check(sealed).violations == ["put between sealed lines: 1 line"]
 
 
 @pytest.mark.parametrize("change", ["hash", "lines", "previous", "drop"])

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from activities.reads import ReadActivities
 from domain import registry
+from domain.edge.messages import CrmConnect, CrmResponse
+from domain.edge.reports import AnswerReport, ConnectReport
 from domain.errors import Category, Refused
-from domain.model import Refusal
-from tests.test_store.driver import WEB, StoreDriver, claim, group
+from domain.model import ReadQuery, Refusal, StoreView
+from store.edge.links import accept_connection, record_answer
+from tests.test_store.driver import NOON, WEB, StoreDriver, claim, group
 from workers.crm import CrmOptions, serve_crm
 from workers.settings import WorkerSettings
 
+BERLIN = "org:acme:cloudlet:berlin"
 SHOP, RUN = "system:shop", {"command": ["run"]}
 MCI_SPEC: dict[str, Any] = {"subGroups": [group()]}
 MCI_LEASE = {"resource_type": "mci", "mci": WEB}
@@ -60,7 +66,7 @@ async def test_what_is_simulated_already_is_left_alone(driver: StoreDriver) -> N
     await refused(driver, "node:n1", "maintain", spec={})
     assert "the provider of system:shop" in (await refused(driver, SHOP, "delete")).message
     deploy = await refused(driver, f"{SHOP}:web", "deploy", spec={"definition": RUN})
-    assert deploy.message.startswith("the backend of system:shop is simulated")
+    assert deploy.message.startswith("the provider of system:shop is simulated")
 
 
 async def test_what_is_real_is_not_refused(driver: StoreDriver) -> None:
@@ -76,10 +82,36 @@ async def test_what_is_real_is_not_refused(driver: StoreDriver) -> None:
 
 
 def test_every_kind_with_a_provider_says_whether_it_is_simulated() -> None:
-    """Edge objects are at a CRM, of which we cannot know what it is; groups and records are as real as their parts."""
-    silent = {name for name, kind in registry.KINDS.items() if kind.is_simulated is None}
-    assert silent >= {"cloudlet", "cluster", "app", "mci", "lease"}
-    assert not silent & {"vm", "machine", "disk", "cloudspace", "image", "node", "host", "system", "reservation"}
+    """Groups and records are as real as their members; some are as real as what is above them."""
+    silent = {name for name, kind in registry.KINDS.items() if not (kind.is_simulated or kind.as_simulated_as)}
+    assert silent == {"account", "deploy", "event", "lease", "mci", "orphan", "policy", "teardown"}
+    for kind in registry.KINDS.values():
+        assert not kind.as_simulated_as or registry.KINDS[kind.as_simulated_as].is_simulated, kind.name
+
+
+async def describe_nothing() -> StoreView:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(("backend", "simulated"), [("simulated", True), ("process", False), ("", False)])
+async def test_what_a_crm_says_of_its_backend_decides_for_all_on_its_cloudlet(
+    driver: StoreDriver, backend: str, simulated: bool
+) -> None:
+    await driver.finish(await driver.grant(BERLIN, "create", spec={}))
+    said = CrmConnect(notify_id=1, backend=backend)
+    report = ConnectReport(cloudlet=BERLIN, said=said, at=NOON)
+    await driver.database.run_transaction(partial(accept_connection, fact=report))
+    ready = AnswerReport(cloudlet=BERLIN, said=CrmResponse(state="Ready", notify_id=1), at=NOON)
+    await driver.database.run_transaction(partial(record_answer, fact=ready))
+    cluster = f"{BERLIN}:cluster:c1"
+    await driver.finish(await driver.grant(cluster, "create", spec={}))
+    reads = ReadActivities(driver.inventory, describe_nothing)
+    for path in (BERLIN, cluster):
+        assert (await reads.read_object(ReadQuery(path=path))).simulated is simulated
+    assert [view.simulated for view in (await reads.read_objects(ReadQuery(kind="cluster"))).objects] == [simulated]
+    if simulated:
+        refusal = await refused(driver, f"{cluster}:app:shop", "create", spec={})
+        assert refusal.message.startswith(f"the provider of {BERLIN} is simulated")
 
 
 async def test_the_reference_crm_does_not_start(tmp_path: Path) -> None:

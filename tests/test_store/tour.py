@@ -152,6 +152,8 @@ async def of_machines(driver: StoreDriver) -> None:
     await act(driver, db, "migrate", node="tour2")
     await act(driver, db, "migrate")
     await driver.finish(await driver.grant(db, "delete", spec={"retention_days": 1}), ActionResult.FAILED)
+    for path in (ACME, DEV, db):
+        await driver.check(path, "delete", spec={} if path == db else {"cascade": True})
     await act(driver, DEV, "delete", {"bin": 7}, retention_days=1, cascade=True)
     await driver.database.run_transaction(
         partial(

@@ -34,6 +34,7 @@ async def test_a_tree_is_deployed_looked_at_and_torn_down(cli: Cli, shop: Shop, 
     ]
     told = json.loads((await cli(f"system status {name} -o json")).out)
     assert (told["status"], told["services"][2]["healthy"]) == ("stable", 2)
+    assert json.loads((await cli(f"get {shop.path}:a:b -o json")).out)["simulated"]
     assert (await cli(f"system deploys {name} -o json")).out.count('"succeeded"') == 1
     assert (await cli("system list -o name")).out.count(f"{shop.path}\n") == 1
     torn = await cli(f"system teardown {name} --yes")

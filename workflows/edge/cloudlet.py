@@ -24,6 +24,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.reports import CloudletGrantDetails, PlannedFailover
     from domain.edge.specs import KeySpec, MaintenanceSpec, crm_command
     from domain.edge.tables import CLOUDLET, GONE_STATES, CrmActor, S
+    from domain.errors import format_count
     from domain.model import ActionResult, Grant, Move, Outcome, Request, WorkReport
     from domain.paths import short_path
     from domain.wire import companion_id
@@ -188,7 +189,9 @@ class MaintainCloudlet(CloudletAction):
         self.update_progress(step="failing over", targets=len(apps), done=0)
         ends = await asyncio.gather(*(self._recreate_app_elsewhere(grant, app) for app in apps))
         if errors := [why for why in ends if why]:
-            raise WorkFailed(f"{len(errors)} of {len(apps)} apps could not fail over: {join_errors(errors)}")
+            raise WorkFailed(
+                f"{len(errors)} of {format_count(len(apps), 'app')} could not fail over: {join_errors(errors)}"
+            )
         return f"failed over: {', '.join(short_path(app.to) for app in apps[:10])}" if apps else ""
 
     async def _recreate_app_elsewhere(self, grant: Grant, app: PlannedFailover) -> str:

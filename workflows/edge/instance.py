@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.messages import CrmProgress, CrmResponse, CrmVerb, join_errors
     from domain.edge.reports import InstanceGrantDetails
     from domain.edge.tables import ERROR_STATUS_OF, CrmActor, S
-    from domain.errors import format_one_line
+    from domain.errors import format_count, format_one_line
     from domain.model import Grant, Move, Request, WorkReport
     from domain.statetable import NONE
     from workflows.action import WorkFailed, action_workflow
@@ -106,7 +106,7 @@ class ChangeInstance(CrmInboxAction):
         """Deletes the apps of a cluster first, in parallel; if one stays, so does the cluster."""
         if not terms.apps:
             return
-        self.update_progress(step=f"deleting {len(terms.apps)} apps first")
+        self.update_progress(step=f"deleting {format_count(len(terms.apps), 'app')} first")
         prepared = [Move(path=app, to=S.DELETE_PREPARE, action="delete") for app in terms.apps]
         stepped = await move_objects(grant, [*prepared, *(Move(path=app, to=S.DELETE_REQUESTED) for app in terms.apps)])
         if not stepped.made:

@@ -10,6 +10,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 with workflow.unsafe.imports_passed_through():
     from activities.leases import HostHandover, LeaseEventActivities
     from activities.retry import ONCE, STORE_RETRY
+    from domain.errors import format_count
     from domain.leases.messages import (
         DueEvents,
         EventFiringResult,
@@ -33,7 +34,7 @@ async def hand_over(
     first = HandOverResult(again=reservations) if tried else await _try_hand_over(order)
     if not first.again:
         return first
-    summary = f"{want} of {len(first.again)} reservations"
+    summary = f"{want} of {format_count(len(first.again), 'reservation')}"
     rest = order.model_copy(update={"reservations": first.again})
     handed = await run_provider_activity(HostHandover.hand_over, rest, HAND_OVER_TIMEOUT, summary)
     return HandOverResult(errors=first.errors | handed.errors)
@@ -65,5 +66,5 @@ async def fire_events(events: DueEvents) -> EventFiringResult:
         start_to_close_timeout=timedelta(minutes=1),
         heartbeat_timeout=HEARTBEAT,
         retry_policy=STORE_RETRY,
-        summary=f"fire {len(events.due)} events",
+        summary=f"fire {format_count(len(events.due), 'event')}",
     )

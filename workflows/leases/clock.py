@@ -9,6 +9,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from activities.leases import LeaseEventActivities
+    from domain.errors import format_count
     from domain.leases import names
     from domain.leases.messages import DueEvent, DueEvents, DueEventsQuery, WakePoolClock
     from workflows.calls import run_local_activity, should_continue_as_new
@@ -58,7 +59,7 @@ class LeaseClock(ClockWorkflow):
         self._unmark_firing_leases([event.lease for event in chunk if event.lease not in busy])
         if busy:
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
-            await workflow.sleep(self._pause, summary=f"{len(busy)} leases are busy")
+            await workflow.sleep(self._pause, summary=f"busy: {format_count(len(busy), 'lease')}")
             self._unmark_firing_leases(busy)
         else:
             self._pause = FIRST_PAUSE

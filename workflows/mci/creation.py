@@ -139,7 +139,7 @@ class CreateMci(VmsAction):
             step=f"{spec.policyOnPartialFailure}: removes {format_count(doomed.targets, 'VM')}", done=0, failed=0
         )
         await self.operate_vms(doomed)
-        why = f"{enrolled.lost} of {grant.targets} VMs could not be made"
+        why = f"{enrolled.lost} of {format_count(grant.targets, 'VM')} could not be made"
         if not rollback:
             return WorkReport(message=f"{why} and were cleaned away", lost=enrolled.lost, troubles=enrolled.troubles)
         if left := await self.release_places(grant):
