@@ -106,8 +106,8 @@ async def opened(home: Path, thorough: bool = True, **settings: str) -> AsyncIte
 async def _everything_replays(client: Client, payloads: DataConverter) -> None:
     """Replay the histories of the session's tests, one of each shape: whatever a workflow did, it does once more here.
 
-    In the sandbox, which finds forbidden calls. A live workflow in it would cost a quarter of the suite, to do the same
-    things thousands of times.
+    In the sandbox, which finds forbidden calls. Live workflows in it would do the same things thousands of times, for
+    a twelfth of the CPU of tests of actions.
     """
     plugins = [temporal_plugin(sandbox=True, payloads=payloads)]
     replayer = Replayer(workflows=WORKFLOWS, plugins=plugins, namespace=client.namespace)
