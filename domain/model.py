@@ -114,7 +114,7 @@ class Refusal(FrozenModel):
 
     def to_error(self) -> Refused:
         """Converts the message back into a Refused error."""
-        return Refused(self.category, self.message, self.hint, self.retry_after, self.pace)
+        return Refused(self.category, self.message, self.hint, self.retry_after, pace=self.pace)
 
 
 class TargetFailure(FrozenModel):
