@@ -16,7 +16,7 @@ from activities.proofs import ReplayMemory
 from domain import registry
 from domain.access import AccessPolicy, Subject, judge_sender
 from domain.errors import Category, Refused
-from domain.exposure import INTERNAL, OWN_ACTION, READ, ExposureKind
+from domain.exposure import INTERNAL, OWN_ACTION, READ, CallAccess
 from domain.identities import Login, Principal, ProofUse, message_digest
 from domain.kinds import InternalProgram
 from domain.message import CHILD_PROOF, SignedMessage
@@ -130,7 +130,7 @@ class Authorizer:
         """Raises Refused unless the principal for whom a program acts is still known and may request this."""
         subject = self.identify.look_up_principal(principal)
         if policy := self.policy():
-            policy.check_principal(request, subject)
+            policy.authorize_principal(request, subject)
 
     def check_message(self, check: MessageCheck) -> ProofUse | None:
         """Raises Refused unless its sender may send this message to the workflow of an object. Returns its proof."""
@@ -171,7 +171,7 @@ class Authorizer:
         sender; what it does for somebody else has one, and is judged.
         """
         exposure = registry.activity_exposures().get(name, INTERNAL)
-        judged = (ExposureKind.RELAYED,) if by_own_workflow else (ExposureKind.JUDGED, ExposureKind.RELAYED)
+        judged = (CallAccess.RELAYED,) if by_own_workflow else (CallAccess.JUDGED, CallAccess.RELAYED)
         if exposure.access not in judged:
             return None
         if isinstance(asked, AboutRequest | BeginRequest):
@@ -271,7 +271,7 @@ def describe_child(parent: str, parent_run: str, child: str, message: SignedMess
 def check_calling_workflow(name: str, workflow_type: str | None, own_types: frozenset[str]) -> None:
     """Raises Refused if an activity is called by nobody, or by a foreign workflow, although only ours may call it."""
     access = registry.activity_exposures().get(name, INTERNAL).access
-    if workflow_type is None and access not in (ExposureKind.PUBLIC, ExposureKind.JUDGED, ExposureKind.TOKEN):
+    if workflow_type is None and access not in (CallAccess.PUBLIC, CallAccess.JUDGED, CallAccess.TOKEN):
         raise Refused(Category.FORBIDDEN, f"{name} cannot be called from outside", STANDALONE_HINT)
     if workflow_type is not None and workflow_type not in own_types:
         raise Refused(Category.FORBIDDEN, f"{workflow_type[:80]!a} is no workflow of ours: {name}", STANDALONE_HINT)

@@ -101,7 +101,7 @@ class OrderFence:
         await self.prove()
         return await call()
 
-    def count_as_proof(self, asked: float) -> None:
+    def accept_read_as_proof(self, asked: float) -> None:
         """Counts another read of the inventory, made at that boot time, as proof that the action is open."""
         self.proven_at = max(self.proven_at, asked)
 
@@ -123,7 +123,7 @@ class OrderFence:
         asked = self.clock()
         if not await self.inventory.is_action_open(self.path, self.epoch):
             raise Superseded(f"the action {self.epoch} on {self.path} is over", final=True)
-        self.count_as_proof(asked)
+        self.accept_read_as_proof(asked)
 
     def _check_expiry(self) -> None:
         if self.is_lost:

@@ -67,7 +67,7 @@ class ProviderListing(ABC):
         """Returns the provider that should have the thing of a record; empty if it may be any."""
         return record.placement
 
-    def describe_other_owner(self, thing: ProviderObject, record: ObjectView | None) -> str:
+    def why_orphaned(self, thing: ProviderObject, record: ObjectView | None) -> str:
         """Returns what the record at its path is, if the thing is not the record's own; else an empty text."""
         return "" if record else NO_RECORD
 
@@ -246,7 +246,7 @@ class _ProviderCursor:
         while True:
             while self._page and self._page[0].path <= record.path:
                 thing = self._page.popleft()
-                own = own or (thing.path == record.path and not self._listing.describe_other_owner(thing, record))
+                own = own or (thing.path == record.path and not self._listing.why_orphaned(thing, record))
             if self._page or self._at_end:
                 break
             skipped = (self._provider, self._passed, LAST_ID) if self._passed else FIRST_KEY
@@ -275,7 +275,7 @@ async def compare_with_records(
     """
     records = await inventory.read_objects([thing.path for thing in things])
     pairs = ((thing, records.get(thing.path)) for thing in things)
-    return [(thing, record, listing.describe_other_owner(thing, record)) for thing, record in pairs]
+    return [(thing, record, listing.why_orphaned(thing, record)) for thing, record in pairs]
 
 
 def failure_text(error: Exception) -> str:

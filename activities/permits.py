@@ -93,7 +93,7 @@ class _FifoQueue(ABC, Generic[Requested]):
         self.waiting: deque[tuple[Requested, asyncio.Future[int]]] = deque()
 
     @abstractmethod
-    def _available_size(self, wanted: Requested) -> int:
+    def _fitting_size(self, wanted: Requested) -> int:
         """Returns how much of the request can be granted now; 0 if none."""
 
     @abstractmethod
@@ -108,7 +108,7 @@ class _FifoQueue(ABC, Generic[Requested]):
 
     async def acquire_slots(self, wanted: Requested) -> int:
         while True:
-            if not self.waiting and self.cloud.are_permits_valid() and (size := self._available_size(wanted)):
+            if not self.waiting and self.cloud.are_permits_valid() and (size := self._fitting_size(wanted)):
                 self._take_slots(wanted, size)
                 return size
             size = await self._wait_for_turn(wanted)
@@ -139,7 +139,7 @@ class _FifoQueue(ABC, Generic[Requested]):
         while self.waiting:
             wanted, turn = self.waiting[0]
             if not turn.done():
-                size = self._available_size(wanted) if self.cloud.are_permits_valid() else 0
+                size = self._fitting_size(wanted) if self.cloud.are_permits_valid() else 0
                 if not size:
                     return
                 self._take_slots(wanted, size)
@@ -177,7 +177,7 @@ class _RegionSlots(_FifoQueue[int]):
     def wanted_amount(self) -> int:
         return max(1, self.used + sum(self.waiting_requests()))
 
-    def _available_size(self, wanted: int) -> int:
+    def _fitting_size(self, wanted: int) -> int:
         if not self.lease:
             return 0
         size = min(wanted, self.lease.amount)
@@ -201,7 +201,7 @@ class _ActiveRegions(_FifoQueue[str]):
         lease = self.cloud.slots_of_region(wanted).lease
         return lease is not None and not lease.closing and self.cloud.are_permits_valid()
 
-    def _available_size(self, wanted: str) -> int:
+    def _fitting_size(self, wanted: str) -> int:
         return int(self.has_room_for(wanted))
 
     def _is_leased(self, wanted: str) -> bool:

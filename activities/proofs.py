@@ -254,10 +254,10 @@ class ProgramSigningInterceptor(Interceptor):
         self._signer = signer
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
-        return _SigningOutbound(next, self._signer)
+        return _SigningClientOutbound(next, self._signer)
 
 
-class _SigningOutbound(OutboundInterceptor):
+class _SigningClientOutbound(OutboundInterceptor):
     def __init__(self, next: OutboundInterceptor, signer: ProofSigner) -> None:
         super().__init__(next)
         self._signer = signer

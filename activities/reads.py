@@ -57,17 +57,17 @@ def answered_from_store(read: Read) -> Read:
     return read
 
 
-def answered_beside_worker(read: Read) -> Read:
+def answered_in_worker_process(read: Read) -> Read:
     """Mark an activity that only reads, but needs what a worker has: the policy, the clouds, the backends."""
-    read.reads_beside_worker = True  # type: ignore[attr-defined]
+    read.reads_in_worker_process = True  # type: ignore[attr-defined]
     return read
 
 
 def collect_direct_reads(
-    activities: Iterable[Callable[..., Any]], beside_worker: bool = False
+    activities: Iterable[Callable[..., Any]], in_worker_process: bool = False
 ) -> dict[str, Callable[..., Awaitable[Any]]]:
     """Returns the reads that a process with the store can answer itself, by name; beside a worker there are more."""
-    marks = ("reads_store", "reads_beside_worker") if beside_worker else ("reads_store",)
+    marks = ("reads_store", "reads_in_worker_process") if in_worker_process else ("reads_store",)
     return {read.__name__: read for read in activities if any(getattr(read, mark, False) for mark in marks)}
 
 
@@ -173,7 +173,7 @@ class ReadActivities:
         holds = await translate_refusals(self.inventory.list_locks(query.path))
         return LocksView(locks=[LockView(**vars(hold)) for hold in holds])
 
-    @answered_beside_worker
+    @answered_in_worker_process
     @activity.defn
     async def read_check(self, request: Request) -> DryRun:
         """Dry run: returns what policy, examination and begin would answer now. Changes nothing."""
@@ -202,7 +202,7 @@ class ReadActivities:
             )
         )
 
-    @answered_beside_worker
+    @answered_in_worker_process
     @activity.defn
     async def read_quotas(self, query: QuotaQuery) -> QuotasView:
         """Returns what tenants use of their quotas: those in which the reader may see something."""

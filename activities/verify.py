@@ -53,7 +53,7 @@ class VerifyActivities:
     async def verify(self, query: ReadQuery) -> VerificationReport:
         """Checks everything at or below a path. Findings about objects of open actions are left out."""
         async with send_heartbeats():
-            snapshot = await self._inventory.read_audit_snapshot(query.path)
+            snapshot = await self._inventory.check_store_invariants(query.path)
             dead = await self._find_dead_runs(snapshot)
             books = [await audit(query.path) for audit in self._audits]
             late = await self._find_late_companions(query.path)

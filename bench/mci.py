@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from bench.stack import BenchStack, mci, measure_seconds, rig, run
 from domain.faults import Fault, FaultKind
-from domain.mci.messages import SurveyOrder
+from domain.mci.messages import SurveyRequest
 from domain.model import ActionResult, Outcome
 from starter.mci import requests
 
@@ -44,7 +44,7 @@ async def run_life_cycle(bench: BenchStack, size: int, events: Counter[str]) -> 
         await check_history_size(bench, path, f"{action} {size}", events)
         if action == "create":
             took["status"] = await measure_seconds(bench.asking.read_object(path))
-            took["refresh"] = await measure_seconds(requests.run_survey(bench.asking, SurveyOrder(path=path)))
+            took["refresh"] = await measure_seconds(requests.run_survey(bench.asking, SurveyRequest(path=path)))
     return took
 
 
@@ -82,7 +82,7 @@ async def measure_status_read(bench: BenchStack, size: int) -> None:
     seconds = await measure_seconds(bench.asking.read_object(path))
     counted = len(statements)
     statements.clear()
-    report = await requests.run_survey(bench.asking, SurveyOrder(path=path))
+    report = await requests.run_survey(bench.asking, SurveyRequest(path=path))
     print(f"\nA status read of {size:,} VMs, half of them suspended")
     print(f"  the MCI's status and counts: {counted} queries, no cloud call, {seconds * 1e3:.0f} ms")
     print(f"  with --refresh: {len(statements)} queries, {report.calls} cloud calls about {report.asked:,} VMs;")

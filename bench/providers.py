@@ -34,10 +34,10 @@ TURNS = 2  # the first one warms up
 DEPLOY_SECONDS = 5  # of the fake hardware; a real deploy takes minutes
 GOAL = "<= 1.2"
 
-Step = Callable[[], Awaitable[Any]]
+BenchRun = Callable[[], Awaitable[Any]]
 
 
-async def compare(site: BenchStack, title: str, steps: dict[str, tuple[Step, Step]], actions: int = 1) -> None:
+async def compare(site: BenchStack, title: str, steps: dict[str, tuple[BenchRun, BenchRun]], actions: int = 1) -> None:
     """Carries out every step in both ways, in turns, and prints the fastest time of each.
 
     The last row is the floor of a step's overhead: as many workflows as it has actions, each with one empty activity.
@@ -110,7 +110,7 @@ async def qemu(folder: Path) -> None:
         end_qemu_processes(folder)
 
 
-def _qemu_steps(site: BenchStack, folder: Path) -> dict[str, tuple[Step, Step]]:
+def _qemu_steps(site: BenchStack, folder: Path) -> dict[str, tuple[BenchRun, BenchRun]]:
     options = qemu_options(folder / "raw")
     turn = iter(range(1000))
     now = {"ours": 0, "raw": 0}
@@ -130,10 +130,10 @@ def _qemu_steps(site: BenchStack, folder: Path) -> dict[str, tuple[Step, Step]]:
         now["raw"] = next(turn)
         await together(_start_process(options, folder / "raw" / f"{now['raw']}-{n}") for n in range(NUMBER))
 
-    def ours(action: str) -> Step:
+    def ours(action: str) -> BenchRun:
         return lambda: together(succeed(site, path, action) for path in machines())
 
-    def raw(command: str) -> Step:
+    def raw(command: str) -> BenchRun:
         return lambda: together(_command(process, command) for process in processes())
 
     async def stop_raw() -> None:
@@ -183,7 +183,9 @@ def _ironic_client(running: Ironic) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=running.url, headers=headers, timeout=120, trust_env=False)
 
 
-def _ironic_steps(site: BenchStack, client: httpx.AsyncClient, names: list[str]) -> dict[str, tuple[Step, Step]]:
+def _ironic_steps(
+    site: BenchStack, client: httpx.AsyncClient, names: list[str]
+) -> dict[str, tuple[BenchRun, BenchRun]]:
     turn = iter(range(1000))
     now = [0]
 
@@ -244,7 +246,9 @@ def _nova_client(running: OpenStack) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=url, headers=headers, timeout=120, trust_env=False)
 
 
-def _nova_steps(site: BenchStack, client: httpx.AsyncClient, running: OpenStack) -> dict[str, tuple[Step, Step]]:
+def _nova_steps(
+    site: BenchStack, client: httpx.AsyncClient, running: OpenStack
+) -> dict[str, tuple[BenchRun, BenchRun]]:
     turn = iter(range(1000))
     now = [0]
     servers: list[str] = []
@@ -275,10 +279,10 @@ def _nova_steps(site: BenchStack, client: httpx.AsyncClient, running: OpenStack)
                 return
             await asyncio.sleep(0.05)
 
-    def ours(action: str) -> Step:
+    def ours(action: str) -> BenchRun:
         return lambda: succeed(site, mci(), action)
 
-    def raw(action: str, state: str) -> Step:
+    def raw(action: str, state: str) -> BenchRun:
         async def act() -> None:
             calls = (client.post(f"/servers/{server}/action", json={action: None}) for server in servers)
             for answer in await asyncio.gather(*calls):

@@ -179,7 +179,7 @@ async def main(mcis: int) -> None:
 async def measure_verify(store: BenchStore) -> None:
     """Prints the table: begins alone, begins during a verify, and a verify of one MCI."""
     verifying = VerifyActivities(AllRunsOpenService(), store.inventory, [])  # type: ignore[arg-type]
-    await store.inventory.read_audit_snapshot(f"{NS}:mci:m1")  # warm
+    await store.inventory.check_store_invariants(f"{NS}:mci:m1")  # warm
     loads = [os.getloadavg()[0]]
     alone = await measure_begins_during(store, asyncio.ensure_future(asyncio.sleep(SECONDS)))
     with MemoryPeak() as peak:

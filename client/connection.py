@@ -23,7 +23,7 @@ DEFAULT_ADDRESS = "127.0.0.1:7233"
 KEEP_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=10_000)
 
 
-def connection_options(home: Path, profile: str | None = None) -> dict[str, Any]:
+def find_temporal_options(home: Path, profile: str | None = None) -> dict[str, Any]:
     """Returns the keyword arguments for `Client.connect`."""
     config = read_configured_options(profile)
     if not config.get("target_host"):
@@ -80,4 +80,4 @@ async def connect_temporal(
     home: Path, *plugins: Plugin, profile: str | None = None, lazy: bool = False, runtime: Runtime | None = None
 ) -> Client:
     """Connects a client. `lazy`: the first call connects."""
-    return await Client.connect(**connection_options(home, profile), plugins=plugins, lazy=lazy, runtime=runtime)
+    return await Client.connect(**find_temporal_options(home, profile), plugins=plugins, lazy=lazy, runtime=runtime)

@@ -12,7 +12,7 @@ from temporalio.runtime import Runtime
 from client import tracing
 from client.actions import ActionClient
 from client.connect_errors import translate_errors, unreachable_at_address
-from client.connection import connect_temporal, connection_options
+from client.connection import connect_temporal, find_temporal_options
 from client.gateway import GatewayReader, find_gateway
 from client.homefiles import read_embedded_options
 from client.message_signer import make_message_signer
@@ -51,7 +51,7 @@ def find_web_ui(settings: ClientSettings, address: str) -> str:
 
 
 async def _connect_client(settings: ClientSettings, runtime: Runtime) -> Client:
-    address = connection_options(settings.home)["target_host"]
+    address = find_temporal_options(settings.home)["target_host"]
     # Only the converter, not the workers' plugin: that would import every workflow.
     plugin = PayloadPlugin("ratchet-client", data_converter=data_converter(settings))
     try:

@@ -163,13 +163,13 @@ class AccessPolicy(FrozenModel):
         if kind.places_of and kind.table.is_creation(request.action):
             self.authorize_places(request.path, kind.places_of(kind.parse_spec(request.action, request.spec)))
 
-    def check_principal(self, request: Request, principal: Subject) -> None:
+    def authorize_principal(self, request: Request, principal: Subject) -> None:
         """Raises Refused unless the one for whom a program asks may have it done now."""
         self.authorize(principal, registry.verb_of(request).needed_right or request.action, request.path)
 
     def authorize_places(self, path: str, places: Iterable[str]) -> None:
         """Raises Refused unless the object at this path may use these places in clouds."""
-        allowed = self._allowed_places(path)
+        allowed = self._places_allowed_for(path)
         for place in places if allowed is not None else ():
             if not any(_place_matches(pattern, place) for pattern in allowed or ()):
                 raise Refused(
@@ -223,7 +223,7 @@ class AccessPolicy(FrozenModel):
             return ""
         return f"{_describe_roles(self.role_names(subject))} does not allow it"
 
-    def _allowed_places(self, path: str) -> list[str] | None:
+    def _places_allowed_for(self, path: str) -> list[str] | None:
         """Returns the places that a path may use, by the longest path listed that covers it; None if all."""
         covering = [prefix for prefix in self.connections if is_at_or_below(path, prefix)]
         if covering:

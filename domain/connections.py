@@ -132,7 +132,7 @@ class Connections:
         }
         return replace(self, by_name={**others, **self.by_name})
 
-    def find_place(self, name: str) -> tuple[str, str] | None:
+    def find_place_of_connection(self, name: str) -> tuple[str, str] | None:
         """Returns the cloud and the region of a connection, or None if there is none of that name."""
         connection = self.by_name.get(name)
         return (connection.csp, connection.region) if connection else None

@@ -15,7 +15,7 @@ PROMOTE = "promote"
 OWN_ACTION = "its action"  # the verb is the action that the request names
 
 
-class ExposureKind(StrEnum):
+class CallAccess(StrEnum):
     """The ways in which an activity or a message is open."""
 
     PUBLIC = "public"  # it tells nothing about anybody's objects
@@ -30,26 +30,26 @@ class ExposureKind(StrEnum):
 class Exposure:
     """How something is open, and the verb that the authorizer is asked for."""
 
-    access: ExposureKind
+    access: CallAccess
     verb: str = ""
 
 
-PUBLIC = Exposure(ExposureKind.PUBLIC)
-READS = Exposure(ExposureKind.JUDGED, READ)
-TOKEN = Exposure(ExposureKind.TOKEN)
-NUDGE = Exposure(ExposureKind.NUDGE)
-INTERNAL = Exposure(ExposureKind.INTERNAL)
+PUBLIC = Exposure(CallAccess.PUBLIC)
+READS = Exposure(CallAccess.JUDGED, READ)
+TOKEN = Exposure(CallAccess.TOKEN)
+NUDGE = Exposure(CallAccess.NUDGE)
+INTERNAL = Exposure(CallAccess.INTERNAL)
 Exposures = dict[str, Exposure]
 
 
 def requires_verb(verb: str) -> Exposure:
     """Makes an exposure: outsiders may call it if the policy gives them this verb."""
-    return Exposure(ExposureKind.JUDGED, verb)
+    return Exposure(CallAccess.JUDGED, verb)
 
 
 def relayed_with_verb(verb: str) -> Exposure:
     """Makes an exposure: only our workflows call it, for somebody whom the policy must give this verb."""
-    return Exposure(ExposureKind.RELAYED, verb)
+    return Exposure(CallAccess.RELAYED, verb)
 
 
 # fmt: off

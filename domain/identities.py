@@ -22,7 +22,7 @@ PROOF_SECONDS = 300.0  # for which one is, usually
 MAX_TOKEN = 16_000  # characters of an OIDC token
 CLOCK_SKEW = 30.0  # seconds by which the clocks of a sender and of Temporal may differ
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+IdentityName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 PublicKey = Annotated[str, StringConstraints(pattern=r"^ed25519:[A-Za-z0-9_-]{43}$")]
 # Signatures with a private key only: a token "signed" with a shared secret, or with nothing, proves nothing.
 TokenAlgorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519"]
@@ -37,15 +37,15 @@ class KnownSubject(FrozenModel):
     """A subject: its public keys, and its groups in the policy."""
 
     keys: list[PublicKey] = Field(min_length=1, max_length=20)
-    groups: list[Name] = []
+    groups: list[IdentityName] = []
 
 
 class KnownIssuer(FrozenModel):
     """Who may vouch for others: a gateway for its callers, workers for our programs. Patterns of names."""
 
     keys: list[PublicKey] = Field(min_length=1, max_length=20)
-    vouches_for: list[Name] = Field(min_length=1)
-    groups: list[Name] = []  # of everybody whom it vouches for
+    vouches_for: list[IdentityName] = Field(min_length=1)
+    groups: list[IdentityName] = []  # of everybody whom it vouches for
 
 
 class OidcIssuer(FrozenModel):
@@ -55,11 +55,11 @@ class OidcIssuer(FrozenModel):
     audience: Annotated[str, StringConstraints(min_length=1, max_length=500)]  # one of `aud`
     key_set: KeySetAddress
     algorithms: list[TokenAlgorithm] = Field(default=["RS256", "ES256"], min_length=1)
-    name_claim: Name = "sub"  # the claim that is the subject's name
-    vouches_for: list[Name] = Field(min_length=1)  # patterns of names
-    groups: list[Name] = []  # of everybody whom it proves
-    groups_claim: Name = "groups"
-    token_groups: list[Name] = []  # patterns of groups that its tokens may name; others are left out
+    name_claim: IdentityName = "sub"  # the claim that is the subject's name
+    vouches_for: list[IdentityName] = Field(min_length=1)  # patterns of names
+    groups: list[IdentityName] = []  # of everybody whom it proves
+    groups_claim: IdentityName = "groups"
+    token_groups: list[IdentityName] = []  # patterns of groups that its tokens may name; others are left out
 
     def known_groups(self, named: list[str]) -> tuple[str, ...]:
         """Returns those of a token's groups that count."""
@@ -69,8 +69,8 @@ class OidcIssuer(FrozenModel):
 class Identities(FrozenModel):
     """The identities file."""
 
-    subjects: dict[Name, KnownSubject] = {}
-    issuers: dict[Name, KnownIssuer] = {}
+    subjects: dict[IdentityName, KnownSubject] = {}
+    issuers: dict[IdentityName, KnownIssuer] = {}
     oidc: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")], OidcIssuer] = {}
 
     @model_validator(mode="after")
@@ -104,8 +104,8 @@ class Identities(FrozenModel):
 class Login(FrozenModel):
     """Who an OIDC token proved: the issuer's name in the identities file, and the groups that the token named."""
 
-    issuer: Name
-    groups: list[Name] = []
+    issuer: IdentityName
+    groups: list[IdentityName] = []
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class KeyOwner:
 class ProofClaims(FrozenModel):
     """What a proof says: who, in which namespace, until when, once, and about which message."""
 
-    sub: Name
+    sub: IdentityName
     aud: str
     iat: float
     exp: float
@@ -133,7 +133,7 @@ class ProofClaims(FrozenModel):
 class SessionClaims(FrozenModel):
     """What a session's certificate says: until when a key proves a name that an OIDC token has proven."""
 
-    sub: Name
+    sub: IdentityName
     aud: str
     iat: float
     exp: float
@@ -151,9 +151,9 @@ class LoginOrder(FrozenModel):
 class Session(FrozenModel):
     """Who has logged in, by which issuer, until when, and the certificate that proofs carry."""
 
-    name: Name
-    issuer: Name
-    groups: list[Name] = []
+    name: IdentityName
+    issuer: IdentityName
+    groups: list[IdentityName] = []
     expires: float
     certificate: str
 

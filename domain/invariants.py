@@ -213,7 +213,7 @@ def _row_allows_line(table: StateTable, row: Row, line: AuditedHistoryLine, came
     return begins or lands or steps
 
 
-class OverlapChecker:
+class ActionOverlapChecker:
     """I5: no two actions on the same object, or on an object and one below it, were under way at the same time.
 
     Decided by the order of the history lines: an action's first line is written with its locks, its last line with
@@ -223,7 +223,7 @@ class OverlapChecker:
     def __init__(self) -> None:
         self._above: list[tuple[str, list[ActionRecord], list[int]]] = []  # path, its actions, their first lines
 
-    def check_overlaps_at(self, path: str, actions: Iterable[ActionRecord]) -> list[InvariantViolation]:
+    def check_actions_of_path(self, path: str, actions: Iterable[ActionRecord]) -> list[InvariantViolation]:
         """Checks all actions of the next path."""
         while self._above and path >= f"{self._above[-1][0]};":  # `;` comes after `:`, which everything below has
             self._above.pop()

@@ -120,7 +120,7 @@ class Kind:
         """Returns a status as people read it: a removed object has the source system's word for that."""
         return self.absent_word if status == NONE else status
 
-    def own_status(self, status: str) -> str:
+    def display_own_status(self, status: str) -> str:
         """Returns a group's own status in a table of changes: `at rest` where its members' statuses say the rest."""
         return AT_REST if self.derived_status and status == self.derived_status else self.display_status(status)
 

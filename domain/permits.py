@@ -83,12 +83,12 @@ def compute_permit_shares(
     ]
     active, waiting = _active_and_waiting_regions([*others, *mine])
     free = max(0, limits.regions - len(active))
-    for region in _oldest_first(waiting)[:free]:
+    for region in _sort_regions_by_age(waiting)[:free]:
         if any(share.region == region for share in mine):  # a slot whose turn is another worker's region stays free
             active[region] = now
             del waiting[region]
     settled = {region: since for region, since in active.items() if since + NEW_REGION_GRACE <= now}
-    closing = set(_oldest_first(settled)[: len(waiting)])
+    closing = set(_sort_regions_by_age(settled)[: len(waiting)])
     made: list[PermitShare] = []
     leases: dict[str, RegionPermits] = {}
     for wish, share in zip(wishes, mine, strict=True):
@@ -117,7 +117,7 @@ def _active_and_waiting_regions(shares: Iterable[PermitShare]) -> tuple[dict[str
     return active, {region: since for region, since in waiting.items() if region not in active}
 
 
-def _oldest_first(regions: Mapping[str, float]) -> list[str]:
+def _sort_regions_by_age(regions: Mapping[str, float]) -> list[str]:
     return sorted(regions, key=lambda region: (regions[region], region))
 
 

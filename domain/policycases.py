@@ -16,7 +16,7 @@ from domain.message import SenderName, ShortText
 from domain.model import FrozenModel, Request
 from domain.paths import check_path
 
-Verb = Annotated[str, StringConstraints(min_length=1, max_length=40, to_lower=True)]
+CaseVerb = Annotated[str, StringConstraints(min_length=1, max_length=40, to_lower=True)]
 
 
 class PolicyCase(FrozenModel):
@@ -24,7 +24,7 @@ class PolicyCase(FrozenModel):
 
     subject: SenderName
     groups: list[str] = []
-    verb: Verb
+    verb: CaseVerb
     path: ShortText = ""
     force: bool = False
     expect: Literal["allow", "deny"]
@@ -118,7 +118,7 @@ def _why_action_refused(policy: AccessPolicy, action: RecordedAction) -> str:
             if program in policy.users:
                 policy.authorize(Subject(program), action.action, action.path)
             if registry.verb_of(request).on_behalf:
-                policy.check_principal(request, subject)
+                policy.authorize_principal(request, subject)
         else:
             policy.authorize(subject, action.action, action.path, action.force)
     except Refused as refused:

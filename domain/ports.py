@@ -166,7 +166,7 @@ class Inventory(Protocol):
 
     async def list_locks(self, prefix: str) -> list[HeldLock]: ...
 
-    async def read_audit_snapshot(self, prefix: str) -> AuditSnapshot:
+    async def check_store_invariants(self, prefix: str) -> AuditSnapshot:
         """Checks the invariants that need the inventory only, at or below a path. Returns violations and open work."""
         ...
 

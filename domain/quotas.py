@@ -15,15 +15,15 @@ OPEN_ACTIONS = "open actions"
 OPEN_ACTION_SECONDS = 1  # after which one may have ended, and asking again makes sense
 WINDOW_MICROS = 60_000_000
 
-Limit = Annotated[int, Field(ge=0, le=1_000_000_000)]
+QuotaLimit = Annotated[int, Field(ge=0, le=1_000_000_000)]
 
 
 class Quota(FrozenModel):
     """The limits of one tenant. None: no limit."""
 
-    objects: Limit | None = None
-    vms: Limit | None = None
-    open_actions: Limit | None = None
+    objects: QuotaLimit | None = None
+    vms: QuotaLimit | None = None
+    open_actions: QuotaLimit | None = None
     requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
 

@@ -188,7 +188,7 @@ def may_sweep_leftovers(name: str) -> bool:
 
 
 @cache
-def kind_can_meet_hidden(name: str) -> bool:
+def kind_can_meet_hidden_action(name: str) -> bool:
     """Tells whether an object of this kind can meet a hidden action, on itself or on a relative."""
     root = KINDS[name].scope[0]
     return any(other.table.hidden_actions for other in KINDS.values() if other.scope[0] == root)

@@ -26,7 +26,7 @@ def is_placed_in_simulation(_spec: Mapping[str, Any], placement: str, _info: Map
     return is_simulated_place(placement)
 
 
-def refuse_simulated(what: str) -> Refused:
+def simulated_provider_refusal(what: str) -> Refused:
     """Returns the refusal of a request that needs a simulated provider."""
     return Refused(
         Category.NOT_ALLOWED,
@@ -39,4 +39,4 @@ def check_no_place_simulated(places: Iterable[str]) -> None:
     """Refuses simulated places."""
     for place in sorted(places):
         if is_simulated_place(place):
-            raise refuse_simulated(place)
+            raise simulated_provider_refusal(place)

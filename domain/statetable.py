@@ -57,7 +57,7 @@ class Row:
         return came_from if self.then == SAME else self.then
 
     def target_status(self, came_from: str) -> str:
-        """Returns the status that the object shows while the action runs."""
+        """Returns the status that the action aims at, which a reader sees while the action runs."""
         return self.success_status(came_from) if self.target is None else self.target
 
     def failure_status(self, came_from: str) -> str:

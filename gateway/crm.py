@@ -46,7 +46,7 @@ class NotifyIdQuery(FrozenModel):
     proof: Annotated[str, Field(max_length=200)] = ""
 
 
-class NotifyId(FrozenModel):
+class KnownNotifyId(FrozenModel):
     """The highest notify-id that the controller knows; a CRM connects with a higher one."""
 
     notify_id: int
@@ -66,12 +66,12 @@ async def poll_orders(request: Request, cloudlet: CloudletParameter, poll: CrmPo
 
 
 @router.post("/{cloudlet}/notify-id")
-async def read_notify_id(request: Request, cloudlet: CloudletParameter, query: NotifyIdQuery) -> NotifyId:
+async def read_notify_id(request: Request, cloudlet: CloudletParameter, query: NotifyIdQuery) -> KnownNotifyId:
     """The notify-id of the CRM that is connected."""
     await _check_proof(request, cloudlet, messages.CRM_POLL, cloudlet, query.model_dump())
     if abs(time.time() - query.at / 1_000_000) > CLOCK_SECONDS:
         raise Refused(Category.INVALID, "at: the question is too old, or of the future", "look at the CRM's clock")
-    return NotifyId(notify_id=await gateway_of_request(request).crm_door.read_known_notify_id(cloudlet))
+    return KnownNotifyId(notify_id=await gateway_of_request(request).crm_door.read_known_notify_id(cloudlet))
 
 
 @router.post("/{cloudlet}/messages/{signal}", status_code=HTTPStatus.ACCEPTED)

@@ -28,11 +28,11 @@ from workers.settings import redact_url
 
 
 @asynccontextmanager
-async def serve_beside_worker(service: WorkerService, settings: GatewaySettings, ui: str) -> AsyncIterator[str]:
+async def serve_in_worker_process(service: WorkerService, settings: GatewaySettings, ui: str) -> AsyncIterator[str]:
     """Serve in a worker's process while the block lasts, on another port if its own is taken; yields the URL."""
     client = GatewayClient(
         service.client,
-        service.store_reads(beside_worker=True),
+        service.store_reads(in_worker_process=True),
         ui,
         service.authorizer,
         make_message_signer(settings, service.client.namespace),

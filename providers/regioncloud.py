@@ -71,9 +71,9 @@ class TenantResources(ABC):
         if wanted not in self._known:
             where = vnet if vnet == there else await self._find_network(tenant, vnet)
             if groups != given:
-                await self._check_security_group(tenant, groups)
+                await self._check_tenant_has_group(tenant, groups)
             if key not in ("", NO_KEY_NAME, self._options.key_name):
-                await self._check_key(tenant, key)
+                await self._check_tenant_has_key(tenant, key)
             self._known[wanted] = LaunchNetwork(where, tuple(groups.split(",")), "" if key == NO_KEY_NAME else key)
         return self._known[wanted]
 
@@ -100,11 +100,11 @@ class TenantResources(ABC):
         """Returns what VMs are launched in. Raises Rejected if the tenant has no such network."""
 
     @abstractmethod
-    async def _check_security_group(self, tenant: str, group: str) -> None:
+    async def _check_tenant_has_group(self, tenant: str, group: str) -> None:
         """Raises Rejected if the tenant has no such group."""
 
     @abstractmethod
-    async def _check_key(self, tenant: str, name: str) -> None:
+    async def _check_tenant_has_key(self, tenant: str, name: str) -> None:
         """Raises Rejected if the tenant has no such key."""
 
 

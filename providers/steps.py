@@ -79,7 +79,7 @@ class SeenVm(Protocol):
     @property
     def reason(self) -> str: ...  # why it is in its state, if the cloud says so
     @property
-    def is_full(self) -> bool: ...  # it ended because there was no room for it
+    def lacked_capacity(self) -> bool: ...  # it ended because there was no room for it
 
     def to_vm_facts(self, path: str = "") -> VmFacts: ...
 
@@ -111,7 +111,7 @@ class PolledVms(ABC, Generic[V]):
         """Reads, orders, and reads again until every VM is in its goal state, or the time is over."""
         tasks: list[PendingVmOrder[V]] = [PendingVmOrder(order) for order in orders]
         try:
-            async for _ in self._poll_rounds():
+            async for _ in self._poll_timer():
                 await self._refresh_vms([task for task in tasks if task.answer is None])
                 await self._issue_orders(
                     verb, [task for task in tasks if task.answer is None and self._needs_order(verb, task)]
@@ -133,9 +133,9 @@ class PolledVms(ABC, Generic[V]):
         Clouds list in no order of ours, so all of their pages are read for the first page of ours; the next ones come
         from that reading.
         """
-        return await self._listings.take_page(prefix, after, partial(self._read_next_vms, prefix, after))
+        return await self._listings.take_page(prefix, after, partial(self._list_vms_after, prefix, after))
 
-    async def _read_next_vms(self, prefix: str, after: VmKey, most: int) -> list[VmFacts]:
+    async def _list_vms_after(self, prefix: str, after: VmKey, most: int) -> list[VmFacts]:
         """Returns the VMs that come next after the key, in their order. What a cloud's filter matched is compared."""
         next_ones: list[VmFacts] = []
         async for some in self._iterate_owned_vms(prefix):
@@ -195,10 +195,10 @@ class PolledVms(ABC, Generic[V]):
         """Returns the answer for a settled VM; one that ended during its creation is a failure."""
         if verb == "create" and task.ordered and vm.state is VmState.TERMINATED:
             why = f"{vm.cloud_id} ended while it was made: {vm.reason or f'{self._title} does not say why'}"
-            return NoCapacity(why) if vm.is_full else Rejected(why)
+            return NoCapacity(why) if vm.lacked_capacity else Rejected(why)
         return vm.to_vm_facts()
 
-    async def _poll_rounds(self) -> AsyncIterator[None]:
+    async def _poll_timer(self) -> AsyncIterator[None]:
         """Yields at once, then every `poll_seconds` until the time is over; at least twice."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._wait_seconds

@@ -34,7 +34,7 @@ from starter import (
 from starter.dryrun import dry_run_action
 from starter.errors import ExitCode
 from starter.families import add_family, all_extensions
-from starter.kinds import DEFAULT_LIMIT, Limit, ObjectArg, Prefix, SpecFile, read_spec_file
+from starter.kinds import DEFAULT_LIMIT, LimitOption, ObjectArg, Prefix, SpecFile, read_spec_file
 from starter.naming import compose_request
 from starter.output import OutputOption, align_columns, format_json
 from starter.toplevel import LOOKING, RUNNING, STEERING, create_top_app
@@ -96,7 +96,7 @@ async def list_kind(
     /,
     *,
     prefix: Prefix = "",
-    limit: Limit = DEFAULT_LIMIT,
+    limit: LimitOption = DEFAULT_LIMIT,
     watch: WatchOption = False,
     output: OutputOption = "table",
 ) -> ExitCode:
@@ -109,7 +109,12 @@ async def list_kind(
 
 
 async def history(
-    path: ObjectArg, /, *, limit: Limit = DEFAULT_LIMIT, watch: WatchOption = False, output: OutputOption = "table"
+    path: ObjectArg,
+    /,
+    *,
+    limit: LimitOption = DEFAULT_LIMIT,
+    watch: WatchOption = False,
+    output: OutputOption = "table",
 ) -> ExitCode:
     """What happened to an object: every change, and every message that was ignored.
 

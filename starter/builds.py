@@ -55,7 +55,7 @@ async def promote(build: Annotated[str, Parameter(help="The build, as `starter b
         await client.run_query(wire.PROMOTE_BUILD, order, PromoteBuild, queue=wire.BUILDS_QUEUE)
     terminal.print_narration(f"new actions begin on build {build}; those in flight end where they began")
     terminal.print_narration(
-        f"stop older workers when this says that they are drained: {terminal.rewrite_as_typed('starter build list')}"
+        f"stop older workers when this says that they are drained: {terminal.rewrite_commands('starter build list')}"
     )
     return ExitCode.DONE
 

@@ -32,5 +32,5 @@ def print_checks(
     ill = [finding for finding in findings if finding.mend]
     for check in ill:
         terminal.print_remark(f"{check.about}: {check.found}", "red")
-        terminal.print_remark(f"  hint: {terminal.rewrite_as_typed(check.mend)}")
+        terminal.print_remark(f"  hint: {terminal.rewrite_commands(check.mend)}")
     return code if ill else ExitCode.DONE

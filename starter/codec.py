@@ -27,7 +27,7 @@ async def codec(*, port: CodecPort = 8234, origin: Origin = "") -> ExitCode:
     """
     from client import encryption
     from client.codec import CodecServer, load_codec_token, serve_in_threads
-    from client.connection import connection_options
+    from client.connection import find_temporal_options
     from client.homefiles import read_embedded_options
     from client.stopsignals import make_stop_event
 
@@ -37,7 +37,7 @@ async def codec(*, port: CodecPort = 8234, origin: Origin = "") -> ExitCode:
     known = origin or settings.ui_url or str(read_embedded_options(settings.home).get("ui", ""))
     if not known:
         raise Refused(Category.INVALID, "it is not known where the Web UI is", "say it with --origin or RATCHET_UI_URL")
-    namespace = str(connection_options(settings.home).get("namespace") or "default")
+    namespace = str(find_temporal_options(settings.home).get("namespace") or "default")
     opener = encryption.EncryptionCodec(encryption.load_keys(settings.keys_file), namespace)
     server = CodecServer(port, opener, [known], load_codec_token(settings.codec_token_file))
     with serve_in_threads(server):

@@ -31,7 +31,7 @@ async def connections(
     Example: starter connections --check
     """
     async with open_client() as client:
-        views = await list_connections(client, check)
+        views = await read_connections(client, check)
     cells = [
         (view.name, view.provider, view.csp, view.region, view.credentials, _describe_credentials(view))
         for view in views
@@ -41,7 +41,7 @@ async def connections(
     return _report_trouble([view for view in views if view.trouble])
 
 
-async def list_connections(client: ActionClient, check: bool) -> list[ConnectionView]:
+async def read_connections(client: ActionClient, check: bool) -> list[ConnectionView]:
     """Returns all connections; those of real clouds as their workers report them."""
     named = (await client.run_query(wire.READ_CONNECTIONS, ConnectionsQuery(), ConnectionsView)).connections
     real = sorted({view.csp for view in named if view.provider != "simulated"})

@@ -36,9 +36,9 @@ def format_elapsed_seconds(began: float) -> str:
 
 def print_next_commands(commands: Iterable[str], done: str = "Done. What happened is kept. What to try next:") -> None:
     """Prints the commands to try next."""
-    terminal.print_narration(f"\n{terminal.rewrite_as_typed(done)}", "bold")
+    terminal.print_narration(f"\n{terminal.rewrite_commands(done)}", "bold")
     for line in commands:
-        terminal.print_narration(f"   {terminal.rewrite_as_typed(line)}")
+        terminal.print_narration(f"   {terminal.rewrite_commands(line)}")
 
 
 async def find_free_demo_name(client: ActionClient, kind: str, below: str = "") -> str:

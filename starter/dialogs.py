@@ -48,7 +48,7 @@ class ChoiceScreen(ModalScreen[None]):
             yield self._title
             yield self._words
 
-    def hold_key(self, key: str) -> bool:
+    def buffer_key(self, key: str) -> bool:
         """Takes a key that came before its question; False if a question is shown, or it is the key that closes."""
         if self._answer is not None or key == "escape":
             return False

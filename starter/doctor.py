@@ -18,7 +18,7 @@ from domain.model import ReadQuery, StoreView
 from domain.nodecalls import node_of_queue
 from domain.requests import AccessQuery, AccessView
 from starter.checks import DoctorCheck, print_checks
-from starter.connections import list_connections
+from starter.connections import read_connections
 from starter.errors import ExitCode, to_printed_error
 from starter.output import OutputOption
 from starter.session import open_client
@@ -68,12 +68,12 @@ async def _run_checks(client: ActionClient, findings: list[DoctorCheck]) -> None
     findings.append(await _check_search_attributes(client))
     names = _expected_queues()
     queues, builds = await _check_queues(client, names), await _check_builds(client)
-    findings += [*queues, *await _check_workers_agree(client, names), *builds]
+    findings += [*queues, *await _check_workers_serve_same_clouds(client, names), *builds]
     findings += await _check_stopped_runs(client)
     if not any(build.mend for build in builds):  # else no worker would get the query
         findings.append(await _check_store(client))
         if not findings[-1].mend:
-            findings += [await _check_name_proofs(client), *await _check_clouds(client)]
+            findings += [await _check_names_proven(client), *await _check_clouds(client)]
 
 
 def _failed_check(about: str, error: RatchetError) -> DoctorCheck:
@@ -184,7 +184,7 @@ def _idle_queue(name: str) -> DoctorCheck:
     return DoctorCheck("workers", f"nobody polls {name}", f"starter worker --queues {name}")
 
 
-async def _check_workers_agree(client: ActionClient, names: list[str]) -> list[DoctorCheck]:
+async def _check_workers_serve_same_clouds(client: ActionClient, names: list[str]) -> list[DoctorCheck]:
     """Finds workers that serve different clouds under one name: one would not find the VMs of the other."""
     named = await asyncio.gather(*(client.read_poller_identities(queue, POLL_SECONDS) for queue in names))
     told = {
@@ -255,7 +255,7 @@ async def _check_stopped_runs(client: ActionClient) -> list[DoctorCheck]:
     ]
 
 
-async def _check_name_proofs(client: ActionClient) -> DoctorCheck:
+async def _check_names_proven(client: ActionClient) -> DoctorCheck:
     """Tells whether the workers want names to be proven."""
     try:
         seen = await client.run_query(wire.READ_ACCESS, AccessQuery(), AccessView, seconds=READ_SECONDS)
@@ -303,7 +303,7 @@ async def _read_registered_store(client: ActionClient) -> str | None:
 
 async def _check_clouds(client: ActionClient) -> list[DoctorCheck]:
     """Checks each real cloud through its worker: whether it has credentials, and the cloud accepts them."""
-    real = [view for view in await list_connections(client, check=True) if view.provider != "simulated"]
+    real = [view for view in await read_connections(client, check=True) if view.provider != "simulated"]
     mend = "correct the file, the credentials, or the network; then: starter connections --check"
     return [
         DoctorCheck(f"cloud {view.name}", view.trouble or view.answer, mend if view.trouble else "") for view in real

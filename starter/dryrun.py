@@ -39,7 +39,7 @@ def _dry_run_sheet(kind: Kind, request: Request, admission: DryRun) -> Sheet:
     targets = grant.targets or preview.targets
     data |= {"places": places, "skipped": grant.skipped, **preview.model_dump(mode="json"), "targets": targets}
     headings = ("OBJECT", "ACTION", "RULING", "FROM", "WHILE", "THEN", "TARGETS", "SKIPPED", "PLACES")
-    way = (kind.own_status(grant.came_from), grant.during, kind.own_status(grant.then))
+    way = (kind.display_own_status(grant.came_from), grant.during, kind.display_own_status(grant.then))
     line = (short_path(request.path), grant.action, grant.ruling, *way)
     skipped = ", ".join(f"{number} {status}" for status, number in grant.skipped.items())
     return Sheet(data, headings, [(*line, str(targets), skipped, ", ".join(places))], [request.path])

@@ -9,7 +9,7 @@ from domain.paths import short_path
 from starter import reads, terminal
 from starter.confirmation import may_destroy
 from starter.errors import ExitCode
-from starter.families import find_remarks, find_suggestion
+from starter.families import find_command_suggester, find_remarks
 from starter.kinds import ObjectArg
 from starter.options import required_options
 from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
@@ -38,7 +38,7 @@ async def _print_explanation(path: str, output: Output) -> ExitCode:
         link = client.web_ui_url(path, newest.run_id) if newest else ""
         remarks = find_remarks(found.kind)
         more = await remarks(client, await client.read_object(path)) if remarks else []
-        suggest = None if found.hint else find_suggestion(found.kind)
+        suggest = None if found.hint else find_command_suggester(found.kind)
         first = await suggest(client, await client.read_object(path)) if suggest else suggest_next_command(found)
     rows = [*((remark.about, remark.text) for remark in found.remarks), *more]
     rows += [("watch it" if found.run else "see it", link)] if link else []
@@ -52,7 +52,7 @@ async def _print_explanation(path: str, output: Output) -> ExitCode:
         return ExitCode.DONE
     terminal.print_data(f"{path} is {found.status}, since {format_time(found.since)}")
     for about, text in (*rows, ("you can", _describe_possible_actions(found, first))):
-        terminal.print_data(terminal.escape_controls(f"{about:10} {terminal.rewrite_as_typed(text)}"))
+        terminal.print_data(terminal.escape_controls(f"{about:10} {terminal.rewrite_commands(text)}"))
     return ExitCode.DONE
 
 

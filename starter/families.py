@@ -31,7 +31,7 @@ def find_remarks(kind: str) -> ListRemarks | None:
     return next((each.remarks[kind] for each in all_extensions().values() if kind in each.remarks), None)
 
 
-def find_suggestion(kind: str) -> SuggestCommand | None:
+def find_command_suggester(kind: str) -> SuggestCommand | None:
     """Returns the function of the kind's family that names the command for `explain` to begin with."""
     return next((each.suggestions[kind] for each in all_extensions().values() if kind in each.suggestions), None)
 

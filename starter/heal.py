@@ -94,7 +94,7 @@ def _print_reports(reports: list[HealReport], output: Output) -> ExitCode:
             f"sweep {report.number} at {format_time(report.at)}{dry}: {counts}{_describe_retention(report)}"
         )
     if not reports:
-        terminal.print_remark(terminal.rewrite_as_typed("there was no sweep yet; begin one with: starter heal"))
+        terminal.print_remark(terminal.rewrite_commands("there was no sweep yet; begin one with: starter heal"))
     data = [report.model_dump(mode="json") for report in reports]
     paths = [entry.path for report in reports for entry in report.found]
     print_sheet(Sheet(data, HEADINGS, lines, paths, empty=""), output)  # the lines above have the errors

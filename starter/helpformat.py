@@ -17,10 +17,10 @@ class ProgramNameFormatter(DefaultFormatter):
 
     def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
         """Renders the usage line."""
-        super().render_usage(console, options, terminal.rewrite_as_typed(str(usage)) if usage else usage)
+        super().render_usage(console, options, terminal.rewrite_commands(str(usage)) if usage else usage)
 
     def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
         """Renders the description, with its example."""
         with console.capture() as shown:
             super().render_description(console, options, description)
-        console.out(terminal.rewrite_as_typed(shown.get()), end="", highlight=False)
+        console.out(terminal.rewrite_commands(shown.get()), end="", highlight=False)

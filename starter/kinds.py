@@ -27,7 +27,7 @@ SpecFile = Annotated[
     str, Parameter(name=["--file", "-f"], allow_leading_hyphen=True, help="A YAML or JSON file; - is stdin.")
 ]
 Prefix = Annotated[str, Parameter(help="Only objects at or below this path.")]
-Limit = Annotated[int, Parameter(name=["--limit", "-n"], help="At most so many.")]
+LimitOption = Annotated[int, Parameter(name=["--limit", "-n"], help="At most so many.")]
 
 DEFAULT_LIMIT = 1_000
 
@@ -100,7 +100,11 @@ def _status_command(kind: registry.Kind, extension: CliExtension) -> CliCommand:
 
 def _list_command(kind: registry.Kind, extension: CliExtension) -> CliCommand:
     async def list_objects_command(
-        *, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, watch: WatchOption = False, output: OutputOption = "table"
+        *,
+        prefix: Prefix = "",
+        limit: LimitOption = DEFAULT_LIMIT,
+        watch: WatchOption = False,
+        output: OutputOption = "table",
     ) -> ExitCode:
         return await run_once_or_watch(watch, lambda: reads.print_objects(kind, prefix, limit, output))
 

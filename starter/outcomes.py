@@ -20,7 +20,7 @@ def print_ticket(ticket: Ticket, link: str, output: Output) -> ExitCode:
     """Prints which run carries a request out, for those who do not wait for it."""
     sheet = ticket_sheet(ticket, link)
     print_sheet(sheet, output)
-    terminal.print_remark(f"under way; wait for it with: {terminal.rewrite_as_typed(f'starter wait {ticket.path}')}")
+    terminal.print_remark(f"under way; wait for it with: {terminal.rewrite_commands(f'starter wait {ticket.path}')}")
     return ExitCode.DONE
 
 

@@ -52,7 +52,7 @@ async def waiting_with_timeout(path: str, seconds: float | None, admitted: bool 
             told = f"the action goes on. Wait for it again with: starter wait {path}"
         else:
             told = f"it is not known whether the action began. See whether it runs: starter explain {path}"
-        terminal.print_message(f"\nnot waiting any more; {terminal.rewrite_as_typed(told)}")
+        terminal.print_message(f"\nnot waiting any more; {terminal.rewrite_commands(told)}")
         raise
 
 

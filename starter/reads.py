@@ -118,8 +118,8 @@ async def print_history(path: str, limit: int, output: Output) -> ExitCode:
             format_time(line.at),
             line.actor,
             line.action,
-            kind.own_status(line.source),
-            kind.own_status(line.to),
+            kind.display_own_status(line.source),
+            kind.display_own_status(line.to),
             f"{line.requested_by} for {line.on_behalf_of}" if line.on_behalf_of else line.requested_by,
             line.message or line.reason,
         )

@@ -88,9 +88,9 @@ def _check_keys(settings: GatewaySettings) -> str:
 
 
 def _check_temporal(settings: GatewaySettings) -> str:
-    from client.connection import connection_options
+    from client.connection import find_temporal_options
 
-    options = connection_options(settings.home)
+    options = find_temporal_options(settings.home)
     host = str(options["target_host"])
     if _is_loopback(host.rsplit(":", 1)[0]):
         return f"{host} is on this machine"

@@ -34,21 +34,21 @@ async def up(*, port: ServerPort = 0, ui_port: ServerPort = 0) -> ExitCode:
     Example: starter up
     """
     from client.stopsignals import make_stop_event
-    from gateway.process import serve_beside_worker
+    from gateway.process import serve_in_worker_process
     from workers import logs, process
 
     settings = gateway_settings()
     logs.configure_logging("warning", "console", traces=False)
     async with (
         process.run_stack(settings, port, ui_port) as running,
-        serve_beside_worker(running.service, settings, running.ui) as api,
+        serve_in_worker_process(running.service, settings, running.ui) as api,
     ):
         stop = make_stop_event()
         terminal.print_narration(f"Ratchet is up. Its data is in {settings.home}/", "bold green")
         terminal.print_narration(f"  Temporal  {running.address}\n  Web UI    {running.ui}\n  HTTP API  {running.http}")
         terminal.print_narration(f"  Gateway   {api}/docs")
         terminal.print_narration(
-            f"  try       {terminal.rewrite_as_typed('starter mci create default/web -f examples/mci-demo.yaml')}"
+            f"  try       {terminal.rewrite_commands('starter mci create default/web -f examples/mci-demo.yaml')}"
         )
         terminal.print_narration("  stop      Ctrl-C here; what runs goes on at the next start")
         await stop.wait()

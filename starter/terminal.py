@@ -103,14 +103,14 @@ def print_error(problem: PrintedError) -> None:
     """Prints an error: what, why, what to run next; for a program, as one line of JSON."""
     if MACHINE_OUTPUT.get():
         typed = {
-            key: rewrite_as_typed(value) if isinstance(value, str) else value
+            key: rewrite_commands(value) if isinstance(value, str) else value
             for key, value in problem.to_json_data().items()
         }
         print_message(json.dumps(typed))
         return
     print_message(f"error: {problem.what}", "bold red")
-    print_message(f"  why: {rewrite_as_typed(problem.why)}")
-    print_message(f"  hint: {rewrite_as_typed(problem.next)}")
+    print_message(f"  why: {rewrite_commands(problem.why)}")
+    print_message(f"  hint: {rewrite_commands(problem.next)}")
 
 
 def typed_command() -> str:
@@ -118,7 +118,7 @@ def typed_command() -> str:
     return os.environ.get("RATCHET_COMMAND", PROGRAM)
 
 
-def rewrite_as_typed(text: str) -> str:
+def rewrite_commands(text: str) -> str:
     """Rewrites the commands in a text as this user types them: `starter`, or `python3 run.py` in a fresh clone."""
     return text if (word := typed_command()) == PROGRAM else _PROGRAM_PATTERN.sub(lambda _: word, text)
 

@@ -26,7 +26,7 @@ from domain.statetable import NONE
 from starter.confirmation import confirmation_question
 from starter.dialogs import ChoiceScreen, FilterInput, HelpScreen
 from starter.options import required_options
-from starter.terminal import escape_controls, rewrite_as_typed
+from starter.terminal import escape_controls, rewrite_commands
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -119,7 +119,7 @@ class Tui(App[None]):
         """
         if not isinstance(event, events.Key) or event.is_forwarded:
             await super().on_event(event)
-        elif isinstance(self.screen, ChoiceScreen) and self.screen.hold_key(event.key):
+        elif isinstance(self.screen, ChoiceScreen) and self.screen.buffer_key(event.key):
             return
         elif isinstance(self.focused, Input) and event.is_printable:
             self.focused.replace(event.character or "", *self.focused.selection)
@@ -324,7 +324,7 @@ class Tui(App[None]):
         return key if key and "::" not in key and kind_of(key) in registry.KINDS else None
 
     def _notify_user(self, text: str, severity: str = "information") -> None:
-        self.told = text = rewrite_as_typed(text)
+        self.told = text = rewrite_commands(text)
         self.notify(escape_controls(text), severity=severity, markup=False)  # type: ignore[arg-type]
 
 

@@ -18,13 +18,13 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.invariants import (
+    ActionOverlapChecker,
     ActionRecord,
     AuditedHistoryLine,
     AuditSnapshot,
     ChangeKey,
     HistoryChecker,
     HistoryPosition,
-    OverlapChecker,
     find_missing_outcomes,
     find_unaccounted_changes,
 )
@@ -58,7 +58,7 @@ _SELECT_KNOWN_EPOCHS = sa.select(actions.c.epoch).where(actions.c.epoch.in_(sa.b
 _OBJECT_TAG, _ACTION_TAG, _PRUNED_TAG, _LINE_TAG = range(4)
 
 
-def read_audit_snapshot(connection: sa.Connection, prefix: str) -> AuditSnapshot:
+def check_store_invariants(connection: sa.Connection, prefix: str) -> AuditSnapshot:
     """Checks invariants I4, I5, I11 and most of I1, which need the store only; other checks also ask Temporal."""
     snapshot, reader, check = AuditSnapshot(), _SnapshotReader(connection, prefix), _ObjectAuditor()
     snapshot.last = read_last_epoch(connection)
@@ -95,7 +95,7 @@ class _ObjectAuditor:
     """Checks the stored rows of one object after the other."""
 
     def __init__(self) -> None:
-        self._overlaps = OverlapChecker()
+        self._overlaps = ActionOverlapChecker()
         self._judged: defaultdict[str, dict[ChangeKey, bool]] = defaultdict(dict)
 
     def check_object(self, path: str, about: Iterable[TaggedRow], found: AuditSnapshot) -> None:
@@ -128,7 +128,9 @@ class _ObjectAuditor:
         found.add_findings(walk.check_final_status(status) if walk else ())
         found.add_findings(find_missing_outcomes(mine.values()))
         found.add_findings(
-            self._overlaps.check_overlaps_at(path, (record for record in mine.values() if record.action not in hidden))
+            self._overlaps.check_actions_of_path(
+                path, (record for record in mine.values() if record.action not in hidden)
+            )
         )
 
 
@@ -174,7 +176,7 @@ class _SnapshotReader:
         """Yields the rows at or below the prefix, in the order of a key that begins with the path."""
         columns = [query.selected_columns[name] for name in key]
         path, after = columns[0], sa.tuple_(*(sa.bindparam(f"last_{name}") for name in key))
-        for low, high in _path_ranges(self._prefix):
+        for low, high in _key_ranges_at_or_below(self._prefix):
             part = query.where(path >= low, path <= high) if self._prefix else query
             part = part.order_by(*columns).limit(PAGE_SIZE)
             following = part.where(sa.tuple_(*columns) > after)
@@ -206,7 +208,7 @@ class _SnapshotReader:
         return self.connection.execute(query, after).all()
 
 
-def _path_ranges(prefix: str) -> list[tuple[str, str]]:
+def _key_ranges_at_or_below(prefix: str) -> list[tuple[str, str]]:
     """Returns two key ranges, the path and everything below it: `web-1` sorts between `web` and `web:vm:1`."""
     if not prefix:
         return [("", "")]

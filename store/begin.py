@@ -14,7 +14,7 @@ from domain.errors import Category, Refused
 from domain.locks import EXCLUSIVE_MODES, HeldLock, LockMode, conflicting_locks, locks_needed_for, locks_to_wait_for
 from domain.model import Admission, BeginRequest, Grant, Refusal, Request, Step
 from domain.quotafile import Quotas
-from domain.simulated import refuse_simulated
+from domain.simulated import simulated_provider_refusal
 from domain.statetable import NONE, Row, Ruling, StateTable
 from store.advisory import acquire_advisory_locks
 from store.conflicts import conflict_refusal, distinct_holders
@@ -133,7 +133,7 @@ def _check_not_simulated(
             return
     own, placement, info = (row.spec, row.placement, row.info) if row else (spec.model_dump() if spec else {}, "", {})
     if kind.has_simulated_provider(own, placement, claim.real_backends, info):
-        raise refuse_simulated(f"the provider of {path}")
+        raise simulated_provider_refusal(f"the provider of {path}")
 
 
 def _check_workflow_id(claim: BeginRequest) -> None:
@@ -143,7 +143,7 @@ def _check_workflow_id(claim: BeginRequest) -> None:
         raise Refused(Category.INVALID, f"the workflow ID must be {owner}", "start it with that ID")
 
 
-def refuse_beside_running_action(connection: sa.Connection, claim: BeginRequest) -> Admission | None:
+def refuse_dry_run_beside_action(connection: sa.Connection, claim: BeginRequest) -> Admission | None:
     """Refuses a dry run while an action on the object is open. A real begin takes that action for dead, because
     Temporal starts no second run of a workflow ID."""
     path, owner = claim.request.path, registry.workflow_id_of(claim.request.path, claim.request.action)

@@ -100,7 +100,7 @@ def finish_action(connection: sa.Connection, hooks: HooksByKind, ending: ActionE
     owner, run = registry.workflow_id_of(ending.path, grant.action), action.run
     followers = (
         waitqueue.list_waiting_behind(connection, owner, run)
-        if registry.kind_can_meet_hidden(kind_of(ending.path))
+        if registry.kind_can_meet_hidden_action(kind_of(ending.path))
         else []
     )
     connection.execute(_DELETE_LOCKS, {"owner": owner, "by": run})

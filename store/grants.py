@@ -175,7 +175,7 @@ class GrantWriter:
             "principal": self._stored_principal(),
             **request.model_dump(include=set(ActionRow._fields)),
         }
-        return grant_with_epoch(grant, insert_action(self.connection, kept), self.claim.run)
+        return add_epoch_to_grant(grant, insert_action(self.connection, kept), self.claim.run)
 
     def _columns_at_begin(self, row: Row, came_from: str, epoch: int) -> dict[str, Any]:
         return columns_at_begin(row, came_from, epoch, self.claim.at)
@@ -262,10 +262,10 @@ def columns_at_begin(row: Row, came_from: str, epoch: int, at: datetime) -> dict
 
 def grant_of_action(action: ActionRow) -> Grant:
     """Returns the grant that is stored with an action."""
-    return grant_with_epoch(Grant.model_validate(action.grant), action.epoch, action.run)
+    return add_epoch_to_grant(Grant.model_validate(action.grant), action.epoch, action.run)
 
 
-def grant_with_epoch(grant: Grant, epoch: int, run: str) -> Grant:
+def add_epoch_to_grant(grant: Grant, epoch: int, run: str) -> Grant:
     """Fills the action's epoch and run into a grant and its chunks."""
     chunks = [chunk.model_copy(update={"epoch": epoch}) for chunk in grant.chunks]
     return grant.model_copy(update={"epoch": epoch, "run": run, "chunks": chunks})

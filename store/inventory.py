@@ -41,7 +41,7 @@ class SqlInventory(HookedStore, SqlWaitQueue):
         database: Database,
         hooks: HooksByKind,
         access: AccessCheck = EVERYBODY,
-        quotas: quotas.ReadQuotas = quotas.no_quotas,
+        quotas: quotas.ReadQuotas = quotas.read_no_quotas,
     ) -> None:
         super().__init__(database, hooks)
         self.access = access
@@ -113,6 +113,6 @@ class SqlInventory(HookedStore, SqlWaitQueue):
     list_objects = snapshot_read(queries.list_objects)
     read_history = snapshot_read(queries.read_history)
     list_locks = snapshot_read(queries.list_locks)
-    read_audit_snapshot = snapshot_read(audit.read_audit_snapshot)
+    check_store_invariants = snapshot_read(audit.check_store_invariants)
     read_last_epoch = transaction(audit.read_last_epoch)
     list_paths_begun_since = transaction(audit.list_paths_begun_since)

@@ -14,7 +14,7 @@ from domain.model import BeginRequest, Grant
 from domain.paths import kind_of
 from domain.quotafile import Quotas
 from domain.statetable import NONE, LineEffect, Ruling
-from store.begin import begin_action, refuse_beside_running_action
+from store.begin import begin_action, refuse_dry_run_beside_action
 from store.delegation import EVERYBODY, AccessCheck
 from store.hooks import NO_HOOKS, HooksByKind
 from store.rows import parse_rows
@@ -55,7 +55,7 @@ def preview_admission(
     """Runs begin inside a savepoint, and what the family writes next; rolls it back, and returns the answer."""
     attempt = connection.begin_nested()
     try:
-        if refused := refuse_beside_running_action(connection, claim):
+        if refused := refuse_dry_run_beside_action(connection, claim):
             return DryRun(refusal=refused.refusal)
         spec_before = _read_spec(connection, claim.request.path)
         answer = begin_action(connection, hooks, claim, access, quotas=quotas)

@@ -55,7 +55,7 @@ _TAKE_TURN = sa.text(
 )
 
 
-def no_quotas() -> None:
+def read_no_quotas() -> None:
     """Reads the quotas of an installation that has none."""
 
 

@@ -66,7 +66,9 @@ def abandon_run(connection: sa.Connection, hooks: HooksByKind, owner: str, run: 
 def restore_objects(connection: sa.Connection, action: ActionRow, at: datetime, message: str) -> int:
     """Restores objects that the dead action left under way to the status they came from. Returns how many."""
     paths = [
-        path for path in _locked_paths(connection, action) if _has_objects_under_way(connection, path, action.epoch)
+        path
+        for path in _list_paths_locked_by(connection, action)
+        if _has_objects_under_way(connection, path, action.epoch)
     ]
     if not paths:
         return 0
@@ -92,7 +94,7 @@ def restore_status(connection: sa.Connection, which: sa.ColumnElement[bool], at:
     return healed
 
 
-def _locked_paths(connection: sa.Connection, action: ActionRow) -> dict[str, None]:
+def _list_paths_locked_by(connection: sa.Connection, action: ActionRow) -> dict[str, None]:
     """Returns the paths that the action locked exclusively: it changed nothing outside them."""
     owner = registry.workflow_id_of(action.path, action.action)
     held = connection.execute(_SELECT_EXCLUSIVE_LOCKS, {"by": owner, "in_run": action.run}).scalars()

@@ -150,7 +150,7 @@ def _compare_lines(connection: sa.Connection, number: int, sealed: list[SealedLi
     """Returns how many lines retention has removed, and what is wrong with the others."""
     there = _read_lines(connection, sealed)
     missing = [line for line in sealed if line.seq not in there]
-    begins = _pruned_epochs(connection, {line.path for line in missing}) if missing else {}
+    begins = _read_last_pruned_epochs(connection, {line.path for line in missing}) if missing else {}
     lost = [line for line in missing if line.epoch > begins.get(line.path, -1)]
     changed = [line for line in sealed if line.seq in there and _digest(there[line.seq]) != line.digest]
     wrong = [f"line {line.seq} of {line.path} was removed (seal {number})" for line in lost]
@@ -158,7 +158,7 @@ def _compare_lines(connection: sa.Connection, number: int, sealed: list[SealedLi
     return len(missing) - len(lost), wrong
 
 
-def _pruned_epochs(connection: sa.Connection, paths: set[str]) -> dict[str, int]:
+def _read_last_pruned_epochs(connection: sa.Connection, paths: set[str]) -> dict[str, int]:
     query = sa.select(pruned.c.path, pruned.c.epoch).where(pruned.c.path.in_(sorted(paths)))
     return {row.path: row.epoch for row in connection.execute(query)}
 

@@ -73,14 +73,14 @@ class ObjectSet:
         return sa.delete(objects).where(*self._condition).returning(objects.c.path, objects.c.kind)
 
     @cached_property
-    def insert_lines_before_move(self) -> sa.Insert:
+    def insert_statement_before_move(self) -> sa.Insert:
         """Statement that inserts a history line per object, from its status to the parameter `to`."""
-        return self._insert_lines(objects.c.status, sa.bindparam("to", type_=sa.String))
+        return self._build_insert_statement(objects.c.status, sa.bindparam("to", type_=sa.String))
 
     @cached_property
-    def insert_lines_after_move(self) -> sa.Insert:
+    def insert_statement_after_move(self) -> sa.Insert:
         """Statement that inserts a history line per object, from its previous status to its status."""
-        return self._insert_lines(objects.c.previous_status, objects.c.status)
+        return self._build_insert_statement(objects.c.previous_status, objects.c.status)
 
     def move_objects(
         self, connection: sa.Connection, which: ColumnValues, line: ColumnValues, values: ColumnValues
@@ -121,13 +121,13 @@ class ObjectSet:
 
     def record_lines_before_move(self, connection: sa.Connection, which: ColumnValues, line: ColumnValues) -> None:
         """Writes a history line per object, from its status to `to`: before a move, or for an ignored one."""
-        connection.execute(self.insert_lines_before_move, which | line)
+        connection.execute(self.insert_statement_before_move, which | line)
 
     def record_lines_after_move(self, connection: sa.Connection, which: ColumnValues, line: ColumnValues) -> None:
         """Writes a history line per object, from its previous status to its status: after a move or creation."""
-        connection.execute(self.insert_lines_after_move, which | line)
+        connection.execute(self.insert_statement_after_move, which | line)
 
-    def _insert_lines(self, source: sa.ColumnElement[str], to: sa.ColumnElement[str]) -> sa.Insert:
+    def _build_insert_statement(self, source: sa.ColumnElement[str], to: sa.ColumnElement[str]) -> sa.Insert:
         columns = {
             "path": objects.c.path,
             "at": sa.bindparam("at", type_=history.c.at.type),

@@ -50,10 +50,10 @@ class _ObjectInStep:
 
     def legal_row(self, move: Move) -> Row | None:
         """Returns the row that allows the move. As in begin, the path of an object in a vacant status can be reused."""
-        if (row := _row_for_move(self.table, self.now, move)) or self.now.status not in self.table.vacant_statuses:
+        if (row := _find_table_row(self.table, self.now, move)) or self.now.status not in self.table.vacant_statuses:
             return row
         fresh = _columns_of_new_object(move.path)
-        creation = _row_for_move(self.table, fresh, move)
+        creation = _find_table_row(self.table, fresh, move)
         if creation is None or creation.then == NONE:
             return None
         self.now, self.replaced = fresh, True
@@ -77,13 +77,13 @@ class _StepWriter:
         if not any(is_at_or_below(move.path, path) for path in self.held):
             self.refusals.append((move, NOT_OWNED_MESSAGE))
         elif thing.been_through or thing.now.status == move.to:
-            self._record_move(thing, move)  # already applied, or only info changes
+            self._update_info_and_spec(thing, move)  # already applied, or only info changes
         elif (row := thing.legal_row(move)) is None:
             self.refusals.append((move, NO_ROW_MESSAGE))
         else:
             self.lines.append((move, thing.now.status))
             self._apply_row(thing, move, row)
-            self._record_move(thing, move)
+            self._update_info_and_spec(thing, move)
 
     def _apply_row(self, thing: _ObjectInStep, move: Move, row: Row) -> None:
         before = thing.now.status
@@ -100,7 +100,7 @@ class _StepWriter:
         elif row.rests or move.to not in thing.table.transitional_statuses:
             thing.now = thing.now._replace(target_action=NONE, target_status=NONE)
 
-    def _record_move(self, thing: _ObjectInStep, move: Move) -> None:
+    def _update_info_and_spec(self, thing: _ObjectInStep, move: Move) -> None:
         thing.touched = True
         if move.info is not None:
             thing.now = thing.now._replace(info=merge_info(thing.now.info, move.info))
@@ -142,7 +142,7 @@ def apply_step(
     return StepResult(made=True)
 
 
-def _row_for_move(table: StateTable, now: ObjectRow, move: Move) -> Row | None:
+def _find_table_row(table: StateTable, now: ObjectRow, move: Move) -> Row | None:
     if not move.action:
         verdict = table.judge_step(now.status, move.to, move.actor)
         return None if verdict.ruling is Ruling.REFUSED else verdict.row

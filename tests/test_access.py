@@ -23,10 +23,10 @@ from activities.refusals import refusal_of_error
 from domain import registry, wire
 from domain.access import AccessPolicy
 from domain.errors import Category, Refused
-from domain.exposure import ExposureKind
+from domain.exposure import CallAccess
 from domain.healing import SweepOptions
 from domain.locks import LocksView
-from domain.mci.messages import HOLDING, HoldDecision, SurveyOrder
+from domain.mci.messages import HOLDING, HoldDecision, SurveyRequest
 from domain.model import ObjectsView, ReadQuery, Refusal, Request
 from domain.nodecalls import SERVE_NODE_ORDER
 from domain.singleorder import ORDER_OBJECT, SETTLE_ORDERED
@@ -40,7 +40,7 @@ from workers.families import WORKFLOWS
 from workers.service import WorkerService
 
 ACTIVITIES = registry.activity_exposures()
-CLOSED = (ExposureKind.INTERNAL, ExposureKind.RELAYED)
+CLOSED = (CallAccess.INTERNAL, CallAccess.RELAYED)
 
 
 def handlers() -> set[str]:
@@ -68,8 +68,8 @@ def test_every_message_of_a_workflow_is_classified_and_nothing_else_is() -> None
 def test_what_changes_something_is_public_to_nobody() -> None:
     definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
     changing = {str(name) for definition in definitions for name in {*definition.signals, *definition.updates} if name}
-    public = {name for name in changing if registry.message_exposures()[name].access is ExposureKind.PUBLIC}
-    public |= {name for name, row in ACTIVITIES.items() if row.access is ExposureKind.PUBLIC and name[:5] != "read_"}
+    public = {name for name in changing if registry.message_exposures()[name].access is CallAccess.PUBLIC}
+    public |= {name for name, row in ACTIVITIES.items() if row.access is CallAccess.PUBLIC and name[:5] != "read_"}
     assert public == set(), "whoever may write to the namespace can do it, and nobody is asked"
 
 
@@ -91,7 +91,7 @@ def test_only_workers_change_something_at_temporal_that_is_not_a_start_or_a_mess
 
 def test_what_is_judged_has_a_verb_and_what_is_not_has_none() -> None:
     for name, row in (ACTIVITIES | registry.message_exposures()).items():
-        assert bool(row.verb) is (row.access in (ExposureKind.JUDGED, ExposureKind.RELAYED)), name
+        assert bool(row.verb) is (row.access in (CallAccess.JUDGED, CallAccess.RELAYED)), name
 
 
 async def call(client: Client, name: str, argument: Any, queue: str = wire.ACTIONS_QUEUE) -> Refusal | None:
@@ -296,9 +296,9 @@ async def test_a_hold_is_ended_only_by_those_who_may(judged: User) -> None:
 async def test_reconcile_faults_verify_heal_and_queues_are_judged(judged: User) -> None:
     path, ben = judged.mci("a"), as_user(judged, "ben").asking
     await judged.do(path, "create", spec=spec(1))
-    await run_survey(ben, SurveyOrder(path=path))  # a refresh is a read
+    await run_survey(ben, SurveyRequest(path=path))  # a refresh is a read
     with pytest.raises(Refused, match="ben may not reconcile"):
-        await run_survey(ben, SurveyOrder(path=path, reconcile=True))
+        await run_survey(ben, SurveyRequest(path=path, reconcile=True))
     for name, verb, argument in (
         (wire.CLOUD_FAULTS, "inject", {"requested_by": "ben", "faults": []}),
         (wire.VERIFY_ACTIVITY, "verify", {"requested_by": "ben"}),
@@ -374,7 +374,7 @@ async def test_the_clouds_of_a_tenant_are_judged_again_wherever_a_place_comes_in
     assert check.refusal.category is Category.FORBIDDEN
     vm, place = f"{path}:vm:aws-1", wire.make_placement("aws", judged.region())
     await judged.lose(vm)
-    await run_survey(judged.asking, SurveyOrder(path=path, reconcile=True))
+    await run_survey(judged.asking, SurveyRequest(path=path, reconcile=True))
     orphan = await late(judged, vm, f"{path} late", epoch=(await judged.see(vm)).epoch)
     target = f"{vm}:orphan:{orphan.cloud_id}"
     assert f"{target} may not use aws/" in await judged.refused(target, "adopt", spec={"place": place})
@@ -383,12 +383,10 @@ async def test_the_clouds_of_a_tenant_are_judged_again_wherever_a_place_comes_in
 
 
 async def test_a_build_is_promoted_only_by_those_who_may(judged: User) -> None:
-    order = {"deployment": f"no-such-{judged.ns}", "build": "v1"}
+    order, client = {"deployment": f"no-such-{judged.ns}", "build": "v1"}, judged.asking.client
     async with judged.service._make_builds_worker():
         refusals = {
-            name: await call(
-                judged.asking.client, wire.PROMOTE_BUILD, {**order, "requested_by": name}, wire.BUILDS_QUEUE
-            )
+            name: await call(client, wire.PROMOTE_BUILD, {**order, "requested_by": name}, wire.BUILDS_QUEUE)
             for name in ("ben", "ann", "root")
         }
     for name in ("ben", "ann"):  # ann may do everything, but only in her namespace

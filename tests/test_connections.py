@@ -14,7 +14,7 @@ from domain.errors import Category, Refused, Superseded
 from domain.limits import CAPS_BY_CLOUD
 from domain.ports import VmKey, VmOrder
 from domain.wire import ACTIONS_QUEUE, cloud_queue
-from providers.aws.connection import AwsConnection, CredentialsSource
+from providers.aws.connection import AwsConnection, AwsCredentialsSource
 from providers.aws.credentials import describe_credentials_source, open_session
 from providers.simulated.catalogue import REGIONS
 from tests.cases import every_case
@@ -36,7 +36,7 @@ def write(folder: Path, document: object) -> Path:
 
 def test_without_a_file_everything_is_simulated_under_the_usual_names() -> None:
     known = load_connections(None)
-    assert {name: known.find_place(name) for name in known.connection_names()} == {
+    assert {name: known.find_place_of_connection(name) for name in known.connection_names()} == {
         f"{csp}-{region}": (csp, region) for csp, regions in REGIONS.items() for region in regions
     }
     assert list(known.real_connections()) == []
@@ -44,15 +44,15 @@ def test_without_a_file_everything_is_simulated_under_the_usual_names() -> None:
 
 def test_a_cloud_that_the_file_names_has_only_the_files_regions(tmp_path: Path) -> None:
     known = load_connections(write(tmp_path, aws()))
-    assert known.find_place("prod") == ("aws", "eu-central-1")
-    assert known.find_place("aws-us-east-1") is None
-    assert known.find_place("gcp-us-central1") == ("gcp", "us-central1")
+    assert known.find_place_of_connection("prod") == ("aws", "eu-central-1")
+    assert known.find_place_of_connection("aws-us-east-1") is None
+    assert known.find_place_of_connection("gcp-us-central1") == ("gcp", "us-central1")
 
 
 def test_a_simulated_connection_needs_no_credentials_and_may_have_any_name(tmp_path: Path) -> None:
     places = {"lab": {"provider": "simulated", "csp": "azure", "region": "eastus"}, **aws()["connections"]}
     known = load_connections(write(tmp_path, {"connections": places}))
-    assert known.find_place("lab") == ("azure", "eastus")
+    assert known.find_place_of_connection("lab") == ("azure", "eastus")
     assert [name for name, _ in known.real_connections()] == ["prod"]
 
 
@@ -189,8 +189,8 @@ def keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def from_(source: str, **more: str) -> CredentialsSource:
-    return CredentialsSource.model_validate({"from": source, **more})
+def from_(source: str, **more: str) -> AwsCredentialsSource:
+    return AwsCredentialsSource.model_validate({"from": source, **more})
 
 
 def test_credentials_from_the_environment_may_have_a_prefix(keys: pytest.MonkeyPatch) -> None:
@@ -232,13 +232,13 @@ def test_credentials_from_a_profile(keys: pytest.MonkeyPatch, tmp_path: Path) ->
 
 def test_nothing_found_by_the_sdk_is_said(keys: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused, match="no AWS credentials were found"):
-        describe_credentials_source(CredentialsSource(), "eu-central-1")
+        describe_credentials_source(AwsCredentialsSource(), "eu-central-1")
 
 
 def test_without_boto3_it_is_said_how_to_get_it(keys: pytest.MonkeyPatch) -> None:
     keys.setitem(sys.modules, "boto3", None)
     with pytest.raises(Refused, match="boto3 is not installed") as refused:
-        open_session(CredentialsSource(), "eu-central-1")
+        open_session(AwsCredentialsSource(), "eu-central-1")
     assert "ratchet[aws]" in refused.value.hint
 
 
@@ -252,4 +252,4 @@ def test_only_a_worker_that_calls_the_cloud_needs_its_credentials(keys: pytest.M
 def test_what_the_model_shows_of_itself_holds_no_secret() -> None:
     connection = AwsConnection.model_validate(AWS | {"credentials": {"from": "environment"}})
     assert "environment" in repr(connection)  # where, not what: there is no field that could hold more
-    assert not {"secret", "token", "password", "key"} & set(CredentialsSource.model_fields)
+    assert not {"secret", "token", "password", "key"} & set(AwsCredentialsSource.model_fields)

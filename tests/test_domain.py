@@ -17,7 +17,7 @@ from domain.exposure import READ
 from domain.faults import Fault
 from domain.healing import ANY_ACTION, DEFAULT_LIMIT_SECONDS, action_limit_seconds
 from domain.machines.rules import check_disk_for_machine
-from domain.mci.messages import SurveyOrder
+from domain.mci.messages import SurveyRequest
 from domain.mci.specs import SubGroup
 from domain.services.definition import SecretReference
 from domain.simulated import check_no_place_simulated, is_simulated_place
@@ -113,7 +113,7 @@ def test_a_crm_signs_what_every_transport_keeps() -> None:
     [(False, False, READ), (False, True, READ), (True, True, READ), (True, False, "reconcile")],
 )
 def test_a_survey_that_changes_nothing_is_a_read(reconcile: bool, dry_run: bool, verb: str) -> None:
-    order = SurveyOrder(path=MCI, reconcile=reconcile, dry_run=dry_run)
+    order = SurveyRequest(path=MCI, reconcile=reconcile, dry_run=dry_run)
     assert order.verb_to_authorize("reconcile") == verb
 
 

@@ -109,10 +109,10 @@ async def test_a_freeze_while_the_inventory_answers_is_noticed() -> None:
 async def test_an_inventory_that_was_asked_for_something_else_proves_it_too() -> None:
     actions, clock = Actions(), Clock()
     right = order_fence(actions, clock)
-    right.count_as_proof(clock.now)
+    right.accept_read_as_proof(clock.now)
     await right.prove()
     assert actions.asked == []
-    right.count_as_proof(clock.now - 100)  # an older word takes nothing back
+    right.accept_read_as_proof(clock.now - 100)  # an older word takes nothing back
     await right.prove()
     assert actions.asked == []
 

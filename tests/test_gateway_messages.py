@@ -18,7 +18,7 @@ from domain.errors import Category, Refused
 from domain.model import Request
 from gateway.examples import SPEC_OF_MODEL, example_body
 from gateway.openapi import _example_path
-from gateway.process import serve_beside_worker
+from gateway.process import serve_in_worker_process
 from gateway.settings import GatewaySettings
 from gateway.tokens import generate_token, hash_token
 from starter import watch
@@ -45,7 +45,7 @@ def gateway_settings(stack: WorkerService) -> GatewaySettings:
 
 @pytest.fixture
 async def url(stack: WorkerService, gateway_settings: GatewaySettings) -> AsyncIterator[str]:
-    async with serve_beside_worker(stack, gateway_settings, "") as found:
+    async with serve_in_worker_process(stack, gateway_settings, "") as found:
         yield found
 
 
@@ -203,7 +203,7 @@ async def test_the_file_in_the_home_folder_opens_reads_and_nothing_else(
     settings = gateway_settings.model_copy(update={"gateway_tokens": file})
     home, client = settings.home, user.asking.client
     address = client.service_client.config.target_host
-    async with serve_beside_worker(stack, settings, "") as url, httpx.AsyncClient(base_url=url) as http:
+    async with serve_in_worker_process(stack, settings, "") as url, httpx.AsyncClient(base_url=url) as http:
         assert os.stat(home / "gateway.json").st_mode & 0o077 == 0
         found = find_gateway(home, address, client.namespace)
         assert found
@@ -224,7 +224,7 @@ async def test_the_file_in_the_home_folder_opens_reads_and_nothing_else(
 async def test_a_worker_answers_when_the_gateway_of_the_file_is_gone(
     user: User, gateway_settings: GatewaySettings, stack: WorkerService
 ) -> None:
-    async with serve_beside_worker(stack, gateway_settings, ""):
+    async with serve_in_worker_process(stack, gateway_settings, ""):
         text = (gateway_settings.home / "gateway.json").read_text()
     (gateway_settings.home / "gateway.json").write_text(text)  # as after a kill
     try:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from domain import registry
 from domain.invariants import (
+    ActionOverlapChecker,
     ActionRecord,
     AuditedHistoryLine,
     HistoryChecker,
-    OverlapChecker,
     find_missing_outcomes,
     find_missing_runs,
     find_unaccounted_changes,
@@ -99,10 +99,10 @@ OVERLAPS: dict[str, tuple[list[tuple[str, int, int, bool]], list[str]]] = {
 @every_case("name", OVERLAPS)
 def test_actions_that_were_under_way_together_are_named(name: str) -> None:
     told, overlapping = OVERLAPS[name]
-    checker = OverlapChecker()
+    checker = ActionOverlapChecker()
     found = []
     for path in sorted({row[0] for row in told}):
-        found += checker.check_overlaps_at(path, [action(*row) for row in told if row[0] == path])
+        found += checker.check_actions_of_path(path, [action(*row) for row in told if row[0] == path])
     assert [finding.path for finding in found] == overlapping
 
 

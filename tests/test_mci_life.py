@@ -25,7 +25,7 @@ from domain.errors import Refused
 from domain.faults import Fault
 from domain.limits import CAPS_BY_CLOUD
 from domain.mci import MCI, VM
-from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyOrder
+from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyRequest
 from domain.model import ActionResult
 from domain.ports import SHARED_RESOURCE_TYPES, VmState
 from providers.simulated.tables import vms
@@ -246,7 +246,9 @@ class Life(RuleBasedStateMachine):
     @rule(reconcile=st.booleans())
     def survey(self, reconcile: bool) -> None:
         self.stack.run(self.stack.service.simulated["aws"].clear_faults())
-        report = self.stack.run(requests.run_survey(self.user.asking, SurveyOrder(path=self.path, reconcile=reconcile)))
+        report = self.stack.run(
+            requests.run_survey(self.user.asking, SurveyRequest(path=self.path, reconcile=reconcile))
+        )
         assert report.orphans_found == 0
         assert report.stale == 0
         if reconcile:
@@ -264,7 +266,7 @@ class Life(RuleBasedStateMachine):
         )
         if self.stack.run(work):
             self.stack.run(self.stack.service.simulated["aws"].clear_faults())  # or the cloud may say what nobody knows
-            self.stack.run(requests.run_survey(self.user.asking, SurveyOrder(path=self.path, reconcile=True)))
+            self.stack.run(requests.run_survey(self.user.asking, SurveyRequest(path=self.path, reconcile=True)))
 
     @rule(trouble=TROUBLE, vm=st.sampled_from(["ncp-1", "ncp-2", "aws-1", "ncp-4"]), times=st.integers(1, 2))
     def trouble(self, trouble: tuple[str, str], vm: str, times: int) -> None:

@@ -11,7 +11,7 @@ from activities.mci.latevms import LateVmSearch
 from activities.mci.vms import order_token
 from domain.healing import HealEntry, HealFinding, SweepOptions
 from domain.invariants import VerificationReport
-from domain.mci.messages import SurveyOrder
+from domain.mci.messages import SurveyRequest
 from domain.model import ActionResult, Outcome, ReadQuery
 from domain.orphans import Orphan, OrphanQuery, OrphansPage
 from domain.ports import VmFacts, VmOrder
@@ -254,7 +254,7 @@ async def test_an_undefined_record_whose_vm_is_gone_adopts_another_one(user: Use
     vm = user.vm("aws-1")
     await user.do(user.mci(), "create", spec=user.groups("aws", size=1))
     await user.lose(vm)
-    await requests.run_survey(user.asking, SurveyOrder(path=user.mci(), reconcile=True))
+    await requests.run_survey(user.asking, SurveyRequest(path=user.mci(), reconcile=True))
     assert (await user.see(vm)).status == "Undefined"
     made = await late(user, vm, f"{vm} of another life", epoch=(await user.see(vm)).epoch)
     (found,) = await orphans(user, user.mci())

@@ -13,7 +13,7 @@ from activities.permits import PermitPool
 from activities.retry import ProviderRetry
 from domain.errors import Refused
 from domain.limits import CAPS_BY_CLOUD, ConcurrencyCaps
-from domain.mci.messages import SurveyOrder, SurveyPlace, SurveyReport
+from domain.mci.messages import SurveyPlace, SurveyReport, SurveyRequest
 from domain.ports import VmFacts, VmKey, VmOrder
 from providers.simulated.tables import vms
 from starter.mci import requests
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.stores("postgres")
 
 
 async def refresh(user: User, mci: str = "web") -> SurveyReport:
-    return await requests.run_survey(user.asking, SurveyOrder(path=user.mci(mci)))
+    return await requests.run_survey(user.asking, SurveyRequest(path=user.mci(mci)))
 
 
 async def reconcile(user: User, dry_run: bool = False) -> SurveyReport:
-    return await requests.run_survey(user.asking, SurveyOrder(path=user.mci(), reconcile=True, dry_run=dry_run))
+    return await requests.run_survey(user.asking, SurveyRequest(path=user.mci(), reconcile=True, dry_run=dry_run))
 
 
 async def meddle(user: User, vm: str, state: str) -> None:
@@ -213,7 +213,7 @@ async def test_a_cloud_that_does_not_list_its_vms_in_time_is_told_as_such(
 
     surveys = SurveyActivities(book, *reach, user.service.inventory, VmListing(*reach, places))
     report = await surveys.survey_place(
-        SurveyPlace(survey=SurveyOrder(path=user.mci(), reconcile=True), place="aws/eu-central-1", chunks=[])
+        SurveyPlace(survey=SurveyRequest(path=user.mci(), reconcile=True), place="aws/eu-central-1", chunks=[])
     )
     assert report.errors == ["aws/eu-central-1: no answer in time"]
 

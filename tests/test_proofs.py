@@ -25,7 +25,7 @@ from domain.dryrun import DryRun
 from domain.edge.messages import DEMAND_SIGNAL, LOOP_ROLE
 from domain.edge.policies import DemandSignal, PolicyState
 from domain.errors import Category, Refused
-from domain.exposure import OWN_ACTION, ExposureKind
+from domain.exposure import OWN_ACTION, CallAccess
 from domain.identities import Identities, KnownSubject
 from domain.mci.messages import VALIDATE_PLACE, HoldDecision
 from domain.model import ReadQuery, Request
@@ -316,7 +316,7 @@ async def test_groups_of_the_identities_file_count_in_reads_through_every_door(
 async def test_every_judged_call_without_a_proof_is_refused(
     proving: User, client: Client, stack: WorkerService
 ) -> None:
-    judged = {name for name, row in ACTIVITIES.items() if row.access is ExposureKind.JUDGED}
+    judged = {name for name, row in ACTIVITIES.items() if row.access is CallAccess.JUDGED}
     hints = {name: (queue, hint) for name, queue, hint in offered(stack) if name in judged}
     hints[wire.PROMOTE_BUILD] = (wire.BUILDS_QUEUE, PromoteBuild)
     assert set(hints) == judged
@@ -346,7 +346,7 @@ async def test_every_judged_message_without_a_proof_changes_nothing(proving: Use
     name = {"requested_by": "ann"}
     by_force = {**name, "path": path, "action": "terminate", "force": True}
     updates = {"continue": name, "withdraw": name, "preempt": by_force, "admit": by_force}
-    judged = {name for name, row in registry.message_exposures().items() if row.access is ExposureKind.JUDGED}
+    judged = {name for name, row in registry.message_exposures().items() if row.access is CallAccess.JUDGED}
     assert {*updates, DEMAND_SIGNAL} == judged
     for word, message in updates.items():
         with pytest.raises(WorkflowUpdateFailedError) as failed:

@@ -21,7 +21,7 @@ from gateway.problems import refusal_response
 from gateway.reads import GatewayClient
 from gateway.turns import AdmissionTurns
 from starter.errors import ExitCode, to_printed_error
-from store.quotas import no_quotas
+from store.quotas import read_no_quotas
 from tests.user import User
 from workers.access import load_quotas
 
@@ -33,7 +33,7 @@ def limited(user: User) -> Iterator[User]:
     quotas = Quotas(tenants={f"ns:{user.ns}": Quota(vms=2, requests_per_minute=3)})
     user.service.inventory.current_quotas = lambda: quotas
     yield user
-    user.service.inventory.current_quotas = no_quotas
+    user.service.inventory.current_quotas = read_no_quotas
 
 
 async def test_a_tenant_at_its_limit_is_told_what_how_much_and_who_may_raise_it(limited: User) -> None:

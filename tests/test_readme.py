@@ -235,7 +235,7 @@ async def shell(
     monkeypatch.setenv("LOGNAME", "me")
     monkeypatch.chdir(ROOT)
     terminal = Terminal(monkeypatch, f"readm{list(PAGES).index(request.node.callspec.params['page']):02}")
-    monkeypatch.setattr(SimulatedProvider, "wait_for_delays", lambda cloud, delays, _: terminal.hang(cloud, delays))
+    monkeypatch.setattr(SimulatedProvider, "simulate_delays", lambda cloud, delays, _: terminal.hang(cloud, delays))
     await terminal.type("starter cloud fault clear")
     with patient_with_clouds(stack, call_seconds=PATIENCE):
         yield terminal

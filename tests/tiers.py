@@ -39,6 +39,7 @@ SLOW = (
     "tests/test_dialect_g8.py",
     "tests/test_dialect_tumblebug.py",
     "tests/test_dialects/test_blazar.py",
+    "tests/test_dialects/test_blazar_properties.py",
     "tests/test_dialects/test_clients.py",
     "tests/test_dialects/test_docspage.py",
     "tests/test_dialects/test_generated.py",

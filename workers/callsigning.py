@@ -37,12 +37,12 @@ class CallSigning(Interceptor):
 
         class SigningWorkflow(WorkflowInboundInterceptor):
             def init(self, outbound: WorkflowOutboundInterceptor) -> None:
-                super().init(_SigningOutbound(outbound, signer))
+                super().init(_SigningWorkflowOutbound(outbound, signer))
 
         return SigningWorkflow
 
 
-class _SigningOutbound(WorkflowOutboundInterceptor):
+class _SigningWorkflowOutbound(WorkflowOutboundInterceptor):
     def __init__(self, next: WorkflowOutboundInterceptor, signer: ProofSigner) -> None:
         super().__init__(next)
         self._signer = signer

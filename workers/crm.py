@@ -19,19 +19,19 @@ from domain.edge.faults import CrmFault, CrmFaultKind
 from domain.errors import Category, Refused
 from domain.paths import check_path, name_of, parent_of
 from domain.services.definition import BackendName
-from domain.simulated import refuse_simulated
+from domain.simulated import simulated_provider_refusal
 from domain.wire import SIMULATED
-from providers.edge.apps import SiteApps
+from providers.edge.apps import CloudletApps
 from providers.edge.crm import CloudletReadFailed, ReferenceCrm
 from providers.edge.gatewaycrm import GatewayControllerClient, GatewayCrm
 from providers.edge.handover import CrmHandover, end_process, is_crm_process
 from providers.edge.platform import CloudletPlatform
 from providers.edge.token import CrmToken
 from workers import logs
+from workers.cloudletapps import supervise_apps
 from workers.datafolder import secure_data_folder
 from workers.plugin import temporal_plugin
 from workers.settings import WorkerSettings
-from workers.siteapps import run_apps
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def token_of_cloudlet(settings: WorkerSettings, cloudlet: str) -> CrmToken:
 async def serve_crm(settings: WorkerSettings, options: CrmOptions) -> int:
     """Runs a CRM until it is told to stop. Returns the exit code: 0, or 1 if the cloudlet cannot be served."""
     if options.backend == SIMULATED and settings.simulated == "off":
-        raise refuse_simulated("the platform of this reference CRM")  # before it leaves a file
+        raise simulated_provider_refusal("the platform of this reference CRM")  # before it leaves a file
     secure_data_folder(settings.home)
     logs.configure_logging(settings.log_level, settings.log_format)
     log = structlog.get_logger("crm").bind(cloudlet=options.cloudlet, version=options.version)
@@ -80,7 +80,7 @@ async def serve_crm(settings: WorkerSettings, options: CrmOptions) -> int:
         log.error("ending at once, as the fault script says")
         return 1
     try:
-        async with run_apps(settings, options.cloudlet, options.backend, platform) as apps:
+        async with supervise_apps(settings, options.cloudlet, options.backend, platform) as apps:
             agent = await _make_agent(settings, options, platform, handover, token, apps)
             for word in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(word, agent.request_stop)
@@ -101,7 +101,7 @@ async def _make_agent(
     platform: CloudletPlatform,
     handover: CrmHandover,
     token: CrmToken,
-    apps: SiteApps | None,
+    apps: CloudletApps | None,
 ) -> ReferenceCrm:
     latency = 0.0 if apps else options.latency
     about = (options.cloudlet, options.version, platform, handover, token, latency)

@@ -21,7 +21,7 @@ FOLDER_BITS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH  # passi
 FILE_BITS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def protect_process() -> None:
+def harden_process() -> None:
     """Keeps others out: new files are their owner's only, and no process may read this one's memory or environment."""
     os.umask(0o077)
     if sys.platform == "linux":

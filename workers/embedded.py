@@ -122,7 +122,7 @@ async def start_server(
             return await _try_start(home, port or mine, ui_port or its_ui, its_http, tuning)
         except _ServerEnded:
             continue
-    raise _start_refusal(home, f"ended {MAX_TRIES} times instead of answering")
+    raise _failed_start_error(home, f"ended {MAX_TRIES} times instead of answering")
 
 
 async def _try_start(home: Path, port: int, ui_port: int, http_port: int, tuning: Sequence[str]) -> EmbeddedServer:
@@ -167,10 +167,10 @@ async def _wait_until_serving(server: EmbeddedServer, http_port: int) -> None:
         if server.process.returncode is not None:
             raise _ServerEnded
         await asyncio.sleep(0.05)  # no event tells when the port opens
-    raise _start_refusal(server.home, f"did not start within {START_SECONDS} s")
+    raise _failed_start_error(server.home, f"did not start within {START_SECONDS} s")
 
 
-def _start_refusal(home: Path, what: str) -> Refused:
+def _failed_start_error(home: Path, what: str) -> Refused:
     return Refused(Category.INVALID, f"the embedded server {what}", f"read {home / 'temporal.log'}")
 
 

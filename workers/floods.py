@@ -22,7 +22,7 @@ from domain.limits import SIGNALS_PER_TASK
 from workflows.floods import FLOOD_HEADER
 
 
-class FloodRunner(WorkflowRunner):
+class SignalPackingRunner(WorkflowRunner):
     """Runs workflows with another runner, and packs their floods of signals."""
 
     def __init__(self, runner: WorkflowRunner) -> None:
@@ -33,13 +33,13 @@ class FloodRunner(WorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         instance = self._runner.create_instance(det)
-        return _PackingInstance(instance, list(det.defn.signals)) if det.defn.signals else instance
+        return _SignalPackingInstance(instance, list(det.defn.signals)) if det.defn.signals else instance
 
     def set_worker_level_failure_exception_types(self, types: Any) -> None:
         self._runner.set_worker_level_failure_exception_types(types)
 
 
-class _PackingInstance(WorkflowInstance):
+class _SignalPackingInstance(WorkflowInstance):
     def __init__(self, instance: WorkflowInstance, handled: Sequence[str | None]) -> None:
         self._instance, self._handled = instance, handled
 

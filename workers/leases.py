@@ -85,7 +85,10 @@ class LeaseFamily(Family):
 
     def work_at_begin(self) -> Mapping[tuple[str, str], WorkAtBegin]:
         """Starts and ends of leases: hosts are mostly handed over at once."""
-        return {("lease", "start"): self._handover.try_start_inline, ("lease", "end"): self._handover.try_end_inline}
+        return {
+            ("lease", "start"): self._handover.try_start_lease_inline,
+            ("lease", "end"): self._handover.try_end_lease_inline,
+        }
 
     def companions(self) -> Sequence[CompanionType]:
         """Declares a clock per pool with events to come."""

@@ -16,8 +16,8 @@ from domain.companions import Companion, CompanionType
 from domain.connections import Connections
 from domain.errors import Category, Refused
 from domain.machines import BIN_ROLE, EMPTY_BIN, HYPERVISOR_QUEUE, KINDS, LOOK_AGAIN_SIGNAL
-from domain.machines.messages import TenantRecycleBin
-from domain.machines.ports import STATE_AFTER_VERB, Hypervisor, NodeHypervisor
+from domain.machines.messages import RecycleBinOwner
+from domain.machines.ports import STATE_AFTER_VERB, Hypervisor, MultiHostHypervisor
 from domain.machines.tables import TABLES
 from domain.nodecalls import node_of_queue, node_queue
 from domain.wire import ACTIONS_QUEUE, companion_id
@@ -61,7 +61,9 @@ class MachineFamily(Family):
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
         settings = context.settings
-        self._real: NodeHypervisor | None = open_backend(context.connections, ROLE, make_backend_host(context, ROLE))
+        self._real: MultiHostHypervisor | None = open_backend(
+            context.connections, ROLE, make_backend_host(context, ROLE)
+        )
         # Without a real one: simulated, in the same database as the simulated clouds.
         self.hypervisor: Hypervisor = self._real or SimulatedHypervisor(
             context.cloud_database, latency=settings.simulated_latency, jitter=settings.simulated_jitter
@@ -108,4 +110,4 @@ class MachineFamily(Family):
 
     async def _list_clocks(self) -> AsyncIterator[Companion]:
         for tenant in await self._bin.list_bin_tenants():
-            yield Companion(companion_id(tenant, BIN_ROLE), tenant, TenantRecycleBin(tenant=tenant))
+            yield Companion(companion_id(tenant, BIN_ROLE), tenant, RecycleBinOwner(tenant=tenant))

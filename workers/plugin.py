@@ -19,7 +19,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from client.payloads import PayloadPlugin, data_converter, tolerant_converter
 from domain import wire
-from workers.floods import FloodRunner
+from workers.floods import SignalPackingRunner
 from workers.logs import ActionLogInterceptor
 from workers.settings import WorkerSettings
 from workflows.argumentguard import ArgumentGuard
@@ -51,9 +51,9 @@ def temporal_plugin(sandbox: bool = False, payloads: DataConverter | None = None
 def workflow_runner(sandbox: bool) -> WorkflowRunner:
     """Returns the workflow runner. Tests use the sandbox, which detects forbidden calls; production saves its cost."""
     if not sandbox:
-        return FloodRunner(UnsandboxedWorkflowRunner())
+        return SignalPackingRunner(UnsandboxedWorkflowRunner())
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH_MODULES)
-    return FloodRunner(dataclasses.replace(SandboxedWorkflowRunner(), restrictions=restrictions))
+    return SignalPackingRunner(dataclasses.replace(SandboxedWorkflowRunner(), restrictions=restrictions))
 
 
 class PayloadGuard(Interceptor):

@@ -22,7 +22,7 @@ from store.identity import mark_restored, read_identity
 from store.migrate import known_schema_versions, migrate_schema, newer_schema_refusal, read_schema_version
 from workers import embedded, logs, telemetry
 from workers.connections import check_connections, load_connections
-from workers.datafolder import lock_data_folder, protect_process, secure_data_folder
+from workers.datafolder import harden_process, lock_data_folder, secure_data_folder
 from workers.families import FAMILIES, merge_hooks
 from workers.plugin import temporal_plugin
 from workers.service import WorkerService, all_queues
@@ -46,7 +46,7 @@ class EmbeddedStack:
 
 async def run_worker(settings: WorkerSettings, queues: Sequence[str] = (), make: MakeService = WorkerService) -> None:
     """Serves these queues, or all, until SIGTERM or SIGINT. Raises PollingStopped if a queue is polled no longer."""
-    protect_process()
+    harden_process()
     secure_data_folder(settings.home)
     queues = validate_queues(settings, queues)
     check_connections(settings.connections, queues)
@@ -67,7 +67,7 @@ async def run_worker(settings: WorkerSettings, queues: Sequence[str] = (), make:
 @asynccontextmanager
 async def run_stack(settings: WorkerSettings, port: int = 0, ui_port: int = 0) -> AsyncIterator[EmbeddedStack]:
     """Runs the embedded server and a worker for every queue while the block lasts."""
-    protect_process()
+    harden_process()
     check_connections(settings.connections, validate_queues(settings))
     with lock_data_folder(settings.home):
         check_store(settings)  # before a server starts for nothing

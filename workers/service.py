@@ -313,10 +313,10 @@ class WorkerService:
         kernel = collect_activities(self._login, simulation, writes, eviction, cancelling, healing, verifying, reading)
         return [*kernel, self._orphans.read_orphans]
 
-    def store_reads(self, beside_worker: bool = False) -> Mapping[str, Callable[..., Any]]:
+    def store_reads(self, in_worker_process: bool = False) -> Mapping[str, Callable[..., Any]]:
         """Returns the reads that a gateway in this process answers; without a worker, those of the store alone."""
         return collect_direct_reads(
-            [*self._kernel_activities(), *self._activities.get(ACTIONS_QUEUE, ())], beside_worker
+            [*self._kernel_activities(), *self._activities.get(ACTIONS_QUEUE, ())], in_worker_process
         )
 
     def activity_names(self) -> list[str]:

@@ -322,7 +322,7 @@ class ActionWorkflow(ABC):
         )  # a cancel that comes now must not cut off the answers
         await shield_from_cancel(workflow.wait_condition(workflow.all_handlers_finished))
         if self._successor:
-            _continue_as_request(self._successor)
+            _continue_as_successor(self._successor)
 
     def _add_tally_to_progress(self, tally: TargetCounts) -> None:
         before = summary.count_done_quarters(self._progress)
@@ -378,7 +378,7 @@ async def shield_from_cancel(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
             cut_off = True
 
 
-def _continue_as_request(request: Request) -> NoReturn:
+def _continue_as_successor(request: Request) -> NoReturn:
     verb = registry.verb_of(request)
     listed = workflow.info().typed_search_attributes.updated(SearchAttributePair(ACTION_ATTRIBUTE, request.action))
     workflow.continue_as_new(

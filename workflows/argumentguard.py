@@ -57,7 +57,7 @@ class _GuardedWorkflow(WorkflowInboundInterceptor):
         return await super().handle_update_handler(input)
 
 
-class InitializedWorkflow:
+class GuardedInitWorkflow:
     """Base of workflows that get their input before any message (`workflow.init`).
 
     The SDK creates the workflow before any interceptor runs, and a wrong number of arguments would fail that task for

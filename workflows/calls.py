@@ -211,7 +211,7 @@ async def check_messages(
     return await run_local_activity(ActionActivities.check_messages, MessageChecks(checks=checks))
 
 
-async def check_each_message(verb: str, messages: Sequence[tuple[int, SignedMessage]]) -> list[int]:
+async def filter_allowed_messages(verb: str, messages: Sequence[tuple[int, SignedMessage]]) -> list[int]:
     """Returns which of these messages, each with its number in this run, may be sent to this workflow. A proof is good
     for one number: a message that is sent again counts for nothing."""
     checks = [_message_check(verb, message).model_copy(update={"number": number}) for number, message in messages]

@@ -64,9 +64,9 @@ class _FloodedWorkflow(WorkflowInboundInterceptor):
         if not self._reader:
             self._reader = asyncio.current_task()
             with suppress(asyncio.CancelledError):
-                await self._read_flood()
+                await self._handle_unread_signals()
 
-    async def _read_flood(self) -> None:
+    async def _handle_unread_signals(self) -> None:
         handlers = list[asyncio.Task[None]]()
         while self._unread:
             share = len(self._unread)

@@ -33,9 +33,9 @@ from domain.edge.reports import (
     AnswerResult,
     ConnectionReply,
     ConnectReport,
-    CrmReport,
     DisconnectReport,
     FailoverPlan,
+    LinkReport,
     PolicyFactsQuery,
     ReconnectionQuery,
     SignedStatement,
@@ -177,7 +177,7 @@ class UpdateDeliveryActivities:
         return ""
 
 
-def _make_proof_check(fact: CrmReport) -> CheckProof:
+def _make_proof_check(fact: LinkReport) -> CheckProof:
     """Returns the check of a message's proofs against the cloudlet's key; every page must be signed."""
 
     def check_all_proofs(key: str) -> str:

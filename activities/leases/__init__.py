@@ -30,10 +30,10 @@ from domain.leases.messages import (
     DueEventsQuery,
     EventFiringResult,
     EventSchedule,
-    HandOverGoal,
     HandOverOrder,
     HandOverResult,
     HoldingsStore,
+    HoldingsToReach,
     HostFailed,
     HostProvider,
     LeasesView,
@@ -93,7 +93,7 @@ class HostHandover:
         """Brings reservations to what they should hold, with retries. Reads the goal anew before each try."""
         async with self._fence.right_to_order(order.path, order.epoch) as right, asyncio.TaskGroup() as together:
             works = {
-                reservation: together.create_task(self._hand_over_one(order, reservation, right))
+                reservation: together.create_task(self._hand_over_reservation(order, reservation, right))
                 for reservation in order.reservations
             }
         return HandOverResult(errors={each: error for each, work in works.items() if (error := work.result())})
@@ -111,16 +111,16 @@ class HostHandover:
         errors = {each: end for each, work in works.items() if (end := work.result())}
         return HandOverResult(errors=errors, again=[each for each, work in works.items() if work.result() is None])
 
-    async def try_start_inline(self, grant: Grant) -> WorkReport | Grant:
+    async def try_start_lease_inline(self, grant: Grant) -> WorkReport | Grant:
         """Does a lease's start on hosts inline; returns the grant if a reservation needs retries."""
-        return await self._hand_over_inline(grant, boundaries.START_BOUNDARY, HandOverGoal.ALL)
+        return await self._hand_over_inline(grant, boundaries.START_BOUNDARY, HoldingsToReach.ALL)
 
-    async def try_end_inline(self, grant: Grant) -> WorkReport | Grant:
+    async def try_end_lease_inline(self, grant: Grant) -> WorkReport | Grant:
         """Does a lease's end on hosts inline; returns the grant if a reservation needs retries."""
-        return await self._hand_over_inline(grant, boundaries.END_BOUNDARY, HandOverGoal.NOTHING)
+        return await self._hand_over_inline(grant, boundaries.END_BOUNDARY, HoldingsToReach.NOTHING)
 
     async def _hand_over_inline(
-        self, grant: Grant, boundary: boundaries.BoundaryRules, want: HandOverGoal
+        self, grant: Grant, boundary: boundaries.BoundaryRules, want: HoldingsToReach
     ) -> WorkReport | Grant:
         work = boundary.list_reservations(grant)
         on_hosts = all(
@@ -146,20 +146,20 @@ class HostHandover:
         """Reads what to hand over; a successful read also proves that the action is open."""
         asked = seconds_since_boot()
         wanted = await self._holdings.read_holdings(order)
-        right.count_as_proof(asked)
+        right.accept_read_as_proof(asked)
         return wanted
 
-    async def _try_order(self, holding: DesiredHolding, want: HandOverGoal, right: OrderFence) -> str | None:
+    async def _try_order(self, holding: DesiredHolding, want: HoldingsToReach, right: OrderFence) -> str | None:
         """Tries one order. Returns its error, an empty string, or None if it should be retried."""
         try:
             async with asyncio.timeout(QUICK_TRY_SECONDS):
                 return await self._order_holding(holding, want, right)
         except Rejected as error:
-            return format_one_line(error) if want is HandOverGoal.ALL else None
+            return format_one_line(error) if want is HoldingsToReach.ALL else None
         except (ProviderError, TimeoutError):
             return None
 
-    async def _hand_over_one(self, order: HandOverOrder, reservation: str, right: OrderFence) -> str:
+    async def _hand_over_reservation(self, order: HandOverOrder, reservation: str, right: OrderFence) -> str:
         """Repeats an order until it succeeds or the deadline passes. A rejection is final only when hosts are taken."""
         mine = order.model_copy(update={"reservations": [reservation]})
 
@@ -169,12 +169,12 @@ class HostHandover:
             return ""  # it has no booking any more: there is nothing to hold
 
         try:
-            again = UNANSWERED if order.want is HandOverGoal.ALL else (ProviderError,)
+            again = UNANSWERED if order.want is HoldingsToReach.ALL else (ProviderError,)
             return await self._patience.call_with_retry(hand_over, again=again)
         except ProviderError as error:
             return format_one_line(error)
 
-    async def _order_holding(self, holding: DesiredHolding, want: HandOverGoal, right: OrderFence) -> str:
+    async def _order_holding(self, holding: DesiredHolding, want: HoldingsToReach, right: OrderFence) -> str:
         """Gives one order. Returns an error if a reservation that should hold hosts has none left."""
         await right.prove()
         try:
@@ -185,7 +185,7 @@ class HostHandover:
             raise Unavailable(f"{failed}; its leases get other hosts") from failed
         if holding.returning:
             await self._holdings.record_returned_hosts(holding)
-        return "" if holding.hosts or want is not HandOverGoal.ALL else NO_HOST_MESSAGE
+        return "" if holding.hosts or want is not HoldingsToReach.ALL else NO_HOST_MESSAGE
 
     async def _report_failed_host(self, failed: HostFailed) -> None:
         """Starts the action by which a host's leases get other hosts, as a person would who saw it fail."""

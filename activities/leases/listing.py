@@ -9,7 +9,7 @@ from activities.fence import OrderFence
 from activities.orphans import OrphanRemovingListing
 from activities.retry import ProviderRetry
 from domain.errors import format_count
-from domain.leases.messages import HostRegister
+from domain.leases.messages import HeldHostRegister
 from domain.model import Grant
 from domain.orphans import ProviderObject, ProviderObjectKey, begin_time_of_epoch
 
@@ -25,7 +25,7 @@ class TenancyListing(OrphanRemovingListing):
     kinds = removes = ("reservation",)
     instead = "a host is booked with its lease, never after it: take it back, and create a lease anew"
 
-    def __init__(self, tenants: HostRegister, patience: ProviderRetry) -> None:
+    def __init__(self, tenants: HeldHostRegister, patience: ProviderRetry) -> None:
         self._tenants = tenants
         self._patience = patience
 

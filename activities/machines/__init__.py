@@ -14,7 +14,7 @@ from activities.machines.runner import REFUSED_BY_HYPERVISOR, ObjectRunner
 from activities.retry import NEARBY, ProviderRetry
 from domain.errors import ProviderError, format_one_line
 from domain.machines.messages import HypervisorResult, HypervisorTask, MachinesOnNode
-from domain.machines.ports import Hypervisor, expected_state
+from domain.machines.ports import Hypervisor, state_expected_in_status
 from domain.machines.tables import TABLES
 from domain.model import Grant, ObjectView, ReadQuery
 from domain.paths import name_of
@@ -62,7 +62,7 @@ class MachineActivities:
         found = (await self._hypervisor.describe_object(view.path)).state
         if view.status not in TABLES[view.kind].stable_statuses:
             return found
-        wanted = expected_state(view.kind, view.status)
+        wanted = state_expected_in_status(view.kind, view.status)
         return found if found == wanted else f"{found}, not {wanted}"
 
     @asynccontextmanager

@@ -8,7 +8,7 @@ from activities.fence import OrderFence
 from activities.machines.orders import HypervisorCalls
 from activities.orphans import OrphanRemovingListing
 from activities.retry import ProviderRetry
-from domain.machines.ports import ABSENT, Hypervisor, expected_state
+from domain.machines.ports import ABSENT, Hypervisor, state_expected_in_status
 from domain.machines.tables import GONE_STATUSES, TABLES
 from domain.model import Grant, ObjectView
 from domain.orphans import NO_RECORD, ProviderObject, ProviderObjectKey, begin_time_of_epoch
@@ -32,18 +32,18 @@ class HypervisorListing(OrphanRemovingListing):
     async def list_providers(self, prefix: str) -> AsyncIterator[str]:
         yield HYPERVISOR_NAME
 
-    def describe_other_owner(self, thing: ProviderObject, record: ObjectView | None) -> str:
+    def why_orphaned(self, thing: ProviderObject, record: ObjectView | None) -> str:
         """Returns the status of a record that is gone for good: nothing of it should live."""
         if record is None:
             return NO_RECORD
         return record.status if record.status in GONE_STATUSES else ""
 
     def describe_difference(self, thing: ProviderObject, record: ObjectView) -> str:
-        wrong = _is_at_rest(record) and thing.state != expected_state(record.kind, record.status)
+        wrong = _is_at_rest(record) and thing.state != state_expected_in_status(record.kind, record.status)
         return f"is {record.status}, but the hypervisor has it {thing.state}" if wrong else ""
 
     def must_have_thing(self, record: ObjectView) -> bool:
-        return _is_at_rest(record) and expected_state(record.kind, record.status) != ABSENT
+        return _is_at_rest(record) and state_expected_in_status(record.kind, record.status) != ABSENT
 
     async def remove_orphan(self, grant: Grant, right: OrderFence) -> str:
         return await HypervisorCalls(self._hypervisor, self._patience, grant, right).remove_object(grant.path, {})

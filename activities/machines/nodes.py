@@ -5,14 +5,14 @@ from __future__ import annotations
 from temporalio import activity
 
 from activities.heartbeat import send_heartbeats
-from domain.machines.ports import NodeHypervisor
+from domain.machines.ports import MultiHostHypervisor
 from domain.nodecalls import SERVE_NODE_ORDER, NodeAnswer, NodeTask
 
 
 class NodeActivities:
     """Serves the nodes that this worker's host is."""
 
-    def __init__(self, hypervisor: NodeHypervisor) -> None:
+    def __init__(self, hypervisor: MultiHostHypervisor) -> None:
         self._hypervisor = hypervisor
 
     @activity.defn(name=SERVE_NODE_ORDER)

@@ -7,7 +7,7 @@ from temporalio.client import Client
 
 from domain import machines, wire
 from domain.limits import TASK_TIMEOUT
-from domain.machines.messages import DueBinEntries, DueBinEntriesQuery, RecycleBinStore, TenantRecycleBin
+from domain.machines.messages import DueBinEntries, DueBinEntriesQuery, RecycleBinOwner, RecycleBinStore
 
 
 class RecycleBinActivities:
@@ -22,7 +22,7 @@ class RecycleBinActivities:
         return await self._bin.list_due_bin_entries(query)
 
     @activity.defn(name="wake_bin")
-    async def wake_bin_clock(self, of: TenantRecycleBin) -> None:
+    async def wake_bin_clock(self, of: RecycleBinOwner) -> None:
         """Wakes the clock of a tenant's recycle bin, or starts it if it does not run."""
         await self._client.start_workflow(
             machines.EMPTY_BIN,

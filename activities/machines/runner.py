@@ -19,7 +19,7 @@ from domain.errors import ProviderError, Refused, UnknownOutcome, format_one_lin
 from domain.machines import orders as plan
 from domain.machines.messages import HypervisorResult, MachineGrantDetails
 from domain.machines.orders import OwnStage, RelatedStage
-from domain.machines.ports import ABSENT, HypervisorFacts, expected_state, verbs_to_reach
+from domain.machines.ports import ABSENT, HypervisorFacts, state_expected_in_status, verbs_to_reach
 from domain.machines.tables import BIN_STATUSES, S
 from domain.model import AT_WRITE_TIME, Grant, Move, ObjectView, Step
 from domain.paths import kind_of
@@ -83,7 +83,7 @@ class ObjectRunner:
     async def _order_own_verbs(self, verbs: Sequence[str]) -> None:
         """Gives orders for the object itself, and keeps the resulting facts for its info."""
         # A hidden action does not decide the object's final status.
-        goal = None if self.grant.action == "migrate" else expected_state(self.kind, self.grant.then)
+        goal = None if self.grant.action == "migrate" else state_expected_in_status(self.kind, self.grant.then)
         facts = await self.orders.carry_out_verbs(verbs, self.view.path, self._make_order_details(self.view), goal)
         if facts:
             self.work = self.work.model_copy(update={"info": {**self.work.info, **_info_of_facts(self.kind, facts)}})
@@ -119,7 +119,7 @@ class ObjectRunner:
         one failed.
         """
         failures: list[str] = []
-        parties = await self._related_objects(stage)
+        parties = await self._list_related_objects(stage)
         for start in range(0, len(parties), PAGE_SIZE):
             page = parties[start : start + PAGE_SIZE]
             await self._apply_moves([_move_of_related(party, party.during) for party in page])
@@ -133,24 +133,24 @@ class ObjectRunner:
         if failures:
             raise UnknownOutcome(join_first_texts(failures, FAILURES_SHOWN))
 
-    async def _related_objects(self, stage: RelatedStage) -> list[_RelatedObject]:
+    async def _list_related_objects(self, stage: RelatedStage) -> list[_RelatedObject]:
         views = await self._read_named_objects() if stage.named else await self._read_objects_below(stage.kind)
-        found = [self._related_object(stage, view) for view in views]
+        found = [self._as_related_object(stage, view) for view in views]
         return [party for party in found if party]
 
-    def _related_object(self, stage: RelatedStage, view: ObjectView) -> _RelatedObject | None:
+    def _as_related_object(self, stage: RelatedStage, view: ObjectView) -> _RelatedObject | None:
         """Returns the object if the stage applies to it, or has begun on it in an earlier try; else None."""
         mine = view.epoch == self.grant.epoch and view.target_action == stage.action
         came_from = view.previous_status if mine else view.status
         during = plan.related_status_during(stage.kind, stage.action, came_from)
-        if view.kind != stage.kind or not during or self._was_deleted_before(stage, view):
+        if view.kind != stage.kind or not during or self._was_deleted_before_cloudspace(stage, view):
             return None
         about = {**view.spec, "machine": view.info.get("machine", "")}
         if self.kind == "machine":
             about |= {**self.terms.order, "machine": self.view.path}
         return _RelatedObject(view.path, view.kind, stage.action, came_from, during, about)
 
-    def _was_deleted_before(self, stage: RelatedStage, view: ObjectView) -> bool:
+    def _was_deleted_before_cloudspace(self, stage: RelatedStage, view: ObjectView) -> bool:
         """Tells whether the object was deleted before its cloudspace; then it stays in the recycle bin on restore."""
         return (self.kind, stage.action) == ("cloudspace", "restore") and view.info.get("bin") != self.terms.bin
 
@@ -196,7 +196,9 @@ class ObjectRunner:
         if self.kind == "disk" and party.kind == "machine":
             return None  # an action on a disk only blocks its machine
         verbs = plan.hypervisor_verbs(party.kind, party.action, party.came_from)
-        return await self.orders.carry_out_verbs(verbs, party.path, party.about, expected_state(party.kind, to))
+        return await self.orders.carry_out_verbs(
+            verbs, party.path, party.about, state_expected_in_status(party.kind, to)
+        )
 
     async def _record_paused(self, stage: RelatedStage) -> None:
         """Stores which cloudspaces an account has paused, in all tries, to resume them with it."""
@@ -225,7 +227,7 @@ class ObjectRunner:
                 self.work = self.work.model_copy(update={"info": _info_of_facts(view.kind, facts)})
             if self.grant.action == "migrate":
                 return ""
-            back = verbs_to_reach(view.kind, facts.state, expected_state(view.kind, came_from))
+            back = verbs_to_reach(view.kind, facts.state, state_expected_in_status(view.kind, came_from))
             if back is None and await self._has_taken_effect(view, facts.state):
                 return ""
             if back is None:
@@ -243,7 +245,7 @@ class ObjectRunner:
             (self.grant.action, self.grant.came_from) if itself else (view.target_action, view.previous_status)
         )
         to = self.grant.then if itself else plan.related_status_after(view.kind, action, came_from)
-        if state != expected_state(view.kind, to):
+        if state != state_expected_in_status(view.kind, to):
             return False
         if itself:
             self.work = self.work.model_copy(update={"to": to})

@@ -39,7 +39,7 @@ class LateVmSearch:
 
     async def _search_place(self, place: str, at: datetime, dry_run: bool) -> list[Leftover]:
         living: list[Leftover] = []
-        async for page in self._read_unanswered_pages(place):
+        async for page in self._iterate_unanswered_orders(place):
             try:
                 answers = await self._describe_vms(place, page)
             except (ProviderError, Superseded, TimeoutError):
@@ -51,7 +51,7 @@ class LateVmSearch:
                 await self._store.forget_unanswered_orders(over)
         return living
 
-    async def _read_unanswered_pages(self, place: str) -> AsyncIterator[list[UnansweredOrder]]:
+    async def _iterate_unanswered_orders(self, place: str) -> AsyncIterator[list[UnansweredOrder]]:
         after: UnansweredOrder | None = None
         while page := await self._store.list_unanswered_orders(place, after, VMS_PER_CHUNK):
             yield page

@@ -65,7 +65,7 @@ class VmListing(OrphanRemovingListing):
             for facts in page
         ]
 
-    def describe_other_owner(self, thing: ProviderObject, record: ObjectView | None) -> str:
+    def why_orphaned(self, thing: ProviderObject, record: ObjectView | None) -> str:
         """Compares the cloud's id with the record's; the token, as long as the VM's creation was not answered."""
         if record is None:
             return NO_RECORD

@@ -17,10 +17,10 @@ from domain.mci.messages import (
     AddedVms,
     AddVms,
     ConnectionDirectory,
-    MciRequestCheck,
+    MciCheckResult,
     MciStore,
-    SurveyOrder,
     SurveyPlan,
+    SurveyRequest,
     requirements_by_place,
 )
 from domain.mci.orphans import AdoptOrphanOrder
@@ -47,18 +47,18 @@ class MciRecordActivities:
         self._pollers = pollers
 
     @activity.defn(name="examine_mci")
-    async def examine_mci_request(self, claim: BeginRequest) -> MciRequestCheck:
+    async def examine_mci_request(self, claim: BeginRequest) -> MciCheckResult:
         """Checks a request without asking a cloud. Returns the refusal, or the specs and images still to verify."""
         return await self.check_mci_request(claim.request)
 
-    async def check_mci_request(self, request: Request) -> MciRequestCheck:
+    async def check_mci_request(self, request: Request) -> MciCheckResult:
         """Checks a request as `check_request` does, without judging its sender again."""
         try:
             spec = registry.parse_spec(request)
             if isinstance(spec, ScaleSpec):
                 self._check_vm_count(spec.count + await self._store.count_vms(request.path))
                 await self._check_clouds_served([await self._store.place_of_group(request.path, spec.subGroup)])
-                return MciRequestCheck()
+                return MciCheckResult()
             assert isinstance(spec, MciSpec)
             self._check_vm_count(spec.vm_count)
             found = self._look_up_connections(group.connectionName for group in spec.subGroups if group.connectionName)
@@ -68,9 +68,9 @@ class MciRecordActivities:
             await self._check_clouds_served(places)
             unknown = await self._store.list_unverified_requirements(requirements_by_place(spec), AT_WRITE_TIME)
         except Refused as refused:
-            return MciRequestCheck(refusal=Refusal.from_error(refused))
+            return MciCheckResult(refusal=Refusal.from_error(refused))
         real = {f"{group.csp}/{group.region}": group.provider for group in spec.subGroups if group.provider}
-        return MciRequestCheck(connections=found, providers=real, unknown=unknown)
+        return MciCheckResult(connections=found, providers=real, unknown=unknown)
 
     @activity.defn(name="enrol_vms")
     async def add_vms_to_action(self, order: AddVms) -> AddedVms:
@@ -83,11 +83,11 @@ class MciRecordActivities:
         return await translate_refusals(self._store.adopt_orphan(adoption))
 
     @activity.defn
-    async def plan_survey(self, survey: SurveyOrder) -> SurveyPlan:
+    async def plan_survey(self, survey: SurveyRequest) -> SurveyPlan:
         """Plans a survey: the VMs and places to ask clouds about."""
         return await translate_refusals(self._plan_survey(survey))
 
-    async def _plan_survey(self, survey: SurveyOrder) -> SurveyPlan:
+    async def _plan_survey(self, survey: SurveyRequest) -> SurveyPlan:
         plan = await self._store.plan_survey(survey)
         check_places_served(plan.places, self._directory.real_places())
         return plan
@@ -112,7 +112,7 @@ class MciRecordActivities:
     def _look_up_connections(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
         found: dict[str, tuple[str, str]] = {}
         for name in names:
-            place = self._directory.find_place(name)
+            place = self._directory.find_place_of_connection(name)
             if place is None:
                 hint = f"connections are: {join_first_texts(self._directory.connection_names(), NAMES_SHOWN, ', ')}"
                 raise Refused(Category.INVALID, f"there is no connection {name!r}", hint)

@@ -63,7 +63,7 @@ class VmActivities:
                 runner.network.update(await self._store.read_shared_resources(tenant_of(chunk.first), chunk.placement))
             asked = seconds_since_boot()
             todo = iter(await self._inventory.list_targets(chunk))
-            runner.right.count_as_proof(asked)  # targets with our epoch prove that the action is open
+            runner.right.accept_read_as_proof(asked)  # targets with our epoch prove that the action is open
             async with asyncio.TaskGroup() as lanes:
                 for _ in range(runner.lane_count()):
                     lanes.create_task(runner.run_lane(todo))

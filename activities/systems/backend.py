@@ -9,7 +9,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence, OrderFence
-from activities.reads import answered_beside_worker, answered_from_store, translate_refusals
+from activities.reads import answered_from_store, answered_in_worker_process, translate_refusals
 from domain.errors import Rejected, format_one_line, join_first_texts
 from domain.model import AT_WRITE_TIME, Move, ReadQuery, Step, StepResult
 from domain.paths import is_at_or_below, short_path
@@ -246,7 +246,7 @@ class BackendReadActivities:
         self._backends = backends
         self._store = store
 
-    @answered_beside_worker
+    @answered_in_worker_process
     @activity.defn
     async def read_services(self, query: ReadQuery) -> ServicesView:
         """Returns what the backends report of the services at and below a path."""

@@ -47,12 +47,12 @@ def cloudlet_of(path: str) -> str:
     return [*ancestor_paths(path), path][1]
 
 
-def app_path_of(policy: str, cloudlet: str, cluster: str, app: str) -> str:
+def build_app_path(policy: str, cloudlet: str, cluster: str, app: str) -> str:
     """Returns the path of an app that a policy places; in the organization of the policy."""
-    return f"{cluster_path_of(policy, cloudlet, cluster)}:app:{app}"
+    return f"{build_cluster_path(policy, cloudlet, cluster)}:app:{app}"
 
 
-def cluster_path_of(policy: str, cloudlet: str, cluster: str) -> str:
+def build_cluster_path(policy: str, cloudlet: str, cluster: str) -> str:
     """Returns the path of a cluster that a policy sizes, or places apps in."""
     return f"{parent_of(policy)}:cloudlet:{cloudlet}:cluster:{cluster}"
 
@@ -61,10 +61,10 @@ def list_later_actions(policy: str, spec: PolicySpec) -> Iterator[tuple[str, str
     """Yields the actions, and on what, that a policy may request as demand rises and falls."""
     if spec.auto_provision:
         for site in spec.auto_provision.cloudlets:
-            app = app_path_of(policy, site.cloudlet, site.cluster, spec.auto_provision.app)
+            app = build_app_path(policy, site.cloudlet, site.cluster, spec.auto_provision.app)
             yield from (("create", app), ("delete", app))
     if spec.auto_scale:
-        yield "update", cluster_path_of(policy, spec.auto_scale.cloudlet, spec.auto_scale.cluster)
+        yield "update", build_cluster_path(policy, spec.auto_scale.cloudlet, spec.auto_scale.cluster)
 
 
 class PolicySite(FrozenModel):

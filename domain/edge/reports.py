@@ -27,7 +27,7 @@ class SignedStatement(FrozenModel):
     proof: str = ""
 
 
-class CrmReport(FrozenModel):
+class LinkReport(FrozenModel):
     """Something that a CRM said or that its link noticed. Every page of what it said must be signed."""
 
     cloudlet: str
@@ -37,20 +37,20 @@ class CrmReport(FrozenModel):
     key: str = ""  # the same when the link reports it again: an ignored line is written once
 
 
-class ConnectReport(CrmReport):
+class ConnectReport(LinkReport):
     """A CRM has connected, and reports its instances: those of all pages together."""
 
     said: CrmConnect
     instances: dict[str, ReportedInstance] = {}
 
 
-class AnswerReport(CrmReport):
+class AnswerReport(LinkReport):
     """A CRM's answer about its cloudlet. Answers about instances go to their own actions."""
 
     said: CrmResponse
 
 
-class DisconnectReport(CrmReport):
+class DisconnectReport(LinkReport):
     """A connection is lost: its link noticed it, or the CRM disconnected."""
 
     said: CrmDisconnect

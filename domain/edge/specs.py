@@ -24,7 +24,7 @@ def _check_public_key(text: str) -> str:
     return text
 
 
-PublicKey = Annotated[str, StringConstraints(max_length=100), AfterValidator(_check_public_key)]
+CrmPublicKey = Annotated[str, StringConstraints(max_length=100), AfterValidator(_check_public_key)]
 _KEY_FIELD = Field("", description="The public key of its CRM's token; with one, unsigned messages are ignored.")
 
 MAX_NODES = 10
@@ -75,7 +75,7 @@ class CloudletSpec(FrozenModel):
     transport: Literal["queue", "webhook"] = Field("queue", description="How requests reach the CRM.")
     url: EdgeText = Field("", description="Where a webhook CRM takes requests.")
     description: EdgeText = ""
-    key: PublicKey = _KEY_FIELD
+    key: CrmPublicKey = _KEY_FIELD
     patience: CrmPatience = CrmPatience()
 
     @model_validator(mode="after")
@@ -85,7 +85,7 @@ class CloudletSpec(FrozenModel):
         return self
 
 
-def crm_command(cloudlet: str, spec: Mapping[str, Any]) -> str:
+def crm_command_line(cloudlet: str, spec: Mapping[str, Any]) -> str:
     """Returns the command that runs the CRM of a cloudlet: one of another version than the cloudlet's is ignored."""
     return f"starter crm run --cloudlet {short_path(cloudlet)} --version {spec.get('version') or DEFAULT_VERSION}"
 
@@ -99,7 +99,7 @@ class UpgradeSpec(FrozenModel):
 class KeySpec(FrozenModel):
     """The spec of `cloudlet rekey`: the public key of a CRM's token; empty removes it."""
 
-    key: PublicKey = _KEY_FIELD
+    key: CrmPublicKey = _KEY_FIELD
 
 
 class MaintenanceSpec(FrozenModel):
@@ -137,7 +137,7 @@ class DeleteClusterSpec(OverrideSpec):
     cascade: bool = Field(False, description="Delete its apps first.")
 
 
-class Site(FrozenModel):
+class CandidateCluster(FrozenModel):
     """A cluster on a cloudlet where a policy may place its app."""
 
     cloudlet: Name
@@ -155,7 +155,7 @@ class AutoProvision(FrozenModel):
     undeploy_interval_count: int = Field(1, ge=1, le=1_000)
     min_active: int = Field(0, ge=0, le=1_000)
     max: int = Field(0, ge=0, le=1_000)  # 0: no limit
-    cloudlets: list[Site] = Field(max_length=200)
+    cloudlets: list[CandidateCluster] = Field(max_length=200)
     interval: float = Field(300, gt=0, le=DAY_SECONDS)
 
     @model_validator(mode="after")

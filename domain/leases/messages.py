@@ -95,7 +95,7 @@ class WakePoolClock(FrozenModel):
     pool: str
 
 
-class HandOverGoal(StrEnum):
+class HoldingsToReach(StrEnum):
     """Which holdings a hand-over brings reservations to."""
 
     ALL = "all"  # what the inventory says they should hold
@@ -109,7 +109,7 @@ class HandOverOrder(FrozenModel):
     path: str
     epoch: int
     reservations: list[str]
-    want: HandOverGoal = HandOverGoal.ALL
+    want: HoldingsToReach = HoldingsToReach.ALL
 
 
 class HandOverResult(FrozenModel):
@@ -164,7 +164,7 @@ class HostProvider(Protocol):
         ...
 
 
-class HostRegister(Protocol):
+class HeldHostRegister(Protocol):
     """The provider's own record of who holds which host."""
 
     async def take_back_hosts(self, reservation: str, generation: int) -> int:
@@ -181,7 +181,7 @@ class HostRegister(Protocol):
         ...
 
 
-class HostSite(HostProvider, HostRegister, Protocol):
+class HostSite(HostProvider, HeldHostRegister, Protocol):
     """Everything that leases need of the site of the hosts."""
 
     async def list_held_hosts(self, reservations: Sequence[str]) -> Sequence[HeldHost]:

@@ -157,10 +157,10 @@ class _HostProperties(FrozenModel):
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
-        self.own_properties()
+        self.labels_and_properties()
         return self
 
-    def own_properties(self) -> dict[str, PropertyValue]:
+    def labels_and_properties(self) -> dict[str, PropertyValue]:
         """Returns the properties, those that were given as words first."""
         words = [word.strip() for word in self.labels.split(",") if word.strip()]
         pairs = [word.partition("=")[::2] for word in words]
@@ -200,11 +200,11 @@ class HostSpec(_HostProperties):
     def all_properties(self) -> dict[str, PropertyValue]:
         """Returns the host's properties, including its sizes, so that a lease can ask for them."""
         sizes: dict[str, PropertyValue] = {"vcpus": self.vcpus, "memory_mb": self.memory_mb, "disk_gb": self.disk_gb}
-        return {**self.own_properties(), **sizes}
+        return {**self.labels_and_properties(), **sizes}
 
     def with_updated_properties(self, change: HostUpdateSpec) -> HostSpec:
         """Returns the spec of the same host with changed properties; refuses too many."""
-        merged = {**self.own_properties(), **change.own_properties()}
+        merged = {**self.labels_and_properties(), **change.labels_and_properties()}
         if len(merged) > MAX_PROPERTIES:
             raise Refused(
                 Category.INVALID,

@@ -36,7 +36,7 @@ class HypervisorResult(FrozenModel):
     info: dict[str, Any] = {}
 
 
-class TenantRecycleBin(FrozenModel):
+class RecycleBinOwner(FrozenModel):
     """The recycle bin of a tenant: of an account, or `image` for the objects without an account."""
 
     tenant: str

@@ -131,7 +131,7 @@ class Hypervisor(Protocol):
         ...
 
 
-class NodeHypervisor(Hypervisor, Protocol):
+class MultiHostHypervisor(Hypervisor, Protocol):
     """A hypervisor whose nodes are hosts: what happens on one is done by a worker there."""
 
     async def serve_node_order(self, task: NodeTask) -> NodeAnswer:
@@ -143,7 +143,7 @@ class NodeHypervisor(Hypervisor, Protocol):
         ...
 
 
-def expected_state(kind: str, status: str) -> str:
+def state_expected_in_status(kind: str, status: str) -> str:
     """Returns the hypervisor state that an object in this stable status should have."""
     state = EXPECTED_STATES.get(kind, {}).get(status)
     if state is None and kind in EXPECTED_STATES and status not in _ABSENT_STATUSES:

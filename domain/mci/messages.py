@@ -54,7 +54,7 @@ class PlaceRequirements(AboutRequest):
     images: list[str]
 
 
-class MciRequestCheck(FrozenModel):
+class MciCheckResult(FrozenModel):
     """The result of checking a request before anything is stored: a refusal, or what only a cloud can answer."""
 
     refusal: Refusal | None = None
@@ -74,7 +74,7 @@ class MciRequestCheck(FrozenModel):
 
 
 class PlaceResult(FrozenModel):
-    """A cloud's answer about specs and images. `clear` is false if it could not be asked."""
+    """The result of work at one place: what its cloud objects to. `clear` is false if it could not be asked."""
 
     problems: list[str] = []
     clear: bool = True
@@ -156,7 +156,7 @@ class AddedVms(FrozenModel):
     troubles: list[TargetFailure] = []
 
 
-class SurveyOrder(SignedMessage):
+class SurveyRequest(SignedMessage):
     """The request for a survey of an MCI. `reconcile` asks about more VMs, and looks for orphans."""
 
     path: str
@@ -200,7 +200,7 @@ class SurveyPlan(FrozenModel):
 class SurveyPlace(FrozenModel):
     """The part of a survey that concerns one place."""
 
-    survey: SurveyOrder
+    survey: SurveyRequest
     place: str
     chunks: list[Chunk] = []
 
@@ -248,7 +248,7 @@ class UnansweredOrder(FrozenModel):
 class ConnectionDirectory(Protocol):
     """Connections by name. The built-in ones lead to simulated clouds; a connections file can replace them."""
 
-    def find_place(self, name: str) -> tuple[str, str] | None:
+    def find_place_of_connection(self, name: str) -> tuple[str, str] | None:
         """Returns the cloud and the region of a connection; None if no connection has that name."""
         ...
 
@@ -330,7 +330,7 @@ class MciStore(Protocol):
         """Writes that the record's VM is this orphan, and returns the record's status. Repeatable."""
         ...
 
-    async def plan_survey(self, survey: SurveyOrder) -> SurveyPlan:
+    async def plan_survey(self, survey: SurveyRequest) -> SurveyPlan:
         """Decides which VMs a survey must ask clouds about."""
         ...
 

@@ -27,7 +27,7 @@ class RunningInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceSteps:
+class InstanceChanges:
     """The next steps for a service: how many new instances to start, and which ones to stop."""
 
     start: int = 0
@@ -80,7 +80,7 @@ class ServiceFacts:
         return f"{self.alive} instance{'' if self.alive == 1 else 's'} left{why}"
 
 
-def next_instance_steps(node: Node, running: Sequence[RunningInstance]) -> InstanceSteps:
+def plan_instance_changes(node: Node, running: Sequence[RunningInstance]) -> InstanceChanges:
     """Returns the next steps of a rolling update or a scaling.
 
     They keep at least instances less maxUnavailable healthy, and at most instances plus maxSurge alive, as far as that
@@ -97,7 +97,7 @@ def next_instance_steps(node: Node, running: Sequence[RunningInstance]) -> Insta
             stop.append(instance.token)
             spare -= instance.healthy
     superfluous = sorted(new, key=lambda candidate: candidate.healthy)[: max(len(new) - want, 0)]
-    return InstanceSteps(start, tuple(stop + [instance.token for instance in superfluous]))
+    return InstanceChanges(start, tuple(stop + [instance.token for instance in superfluous]))
 
 
 def instance_revision(node: Node) -> str:

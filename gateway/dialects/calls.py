@@ -142,10 +142,10 @@ class DialectCall:
         """Returns the request that this call, or the same call a minute ago, has sent; else a new one."""
         window = int(time.time()) // SAME_REQUEST_SECONDS
         request = self._request_in_window(build, window - 1, number)
-        sent = await self._find_sent_position(request)
+        sent = await self._find_when_sent(request)
         if sent is None:
             request = self._request_in_window(build, window, number)
-            sent = await self._find_sent_position(request)
+            sent = await self._find_when_sent(request)
         return request, sent
 
     async def _find_same_call(self, request: ActionRequest) -> _EarlierCall | None:
@@ -162,7 +162,7 @@ class DialectCall:
         name = f"{key[:8]}-{key[8:12]}-5{key[13:16]}-a{key[17:20]}-{key[20:32]}"
         return build(name).model_copy(update={"request_id": name})
 
-    async def _find_sent_position(self, request: ActionRequest) -> _SentPosition | None:
+    async def _find_when_sent(self, request: ActionRequest) -> _SentPosition | None:
         """Tells whether a request was sent: Temporal knows the newest one on the object, the history those before."""
         newest = await self.ratchet.newest_run(workflow_id(request))
         if newest is None:

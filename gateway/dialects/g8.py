@@ -75,7 +75,7 @@ class G8Parameters:
         return bool(self._raw.get(name))
 
 
-Handler = Callable[[DialectCall, G8Parameters], Awaitable[Any]]
+G8Handler = Callable[[DialectCall, G8Parameters], Awaitable[Any]]
 
 
 @router.post("/system/usermanager/whoami")
@@ -121,7 +121,7 @@ def _check_outcome(outcome: Outcome | None) -> bool:
     return True
 
 
-def _action_handler(kind: str, action: str) -> Handler:
+def _action_handler(kind: str, action: str) -> G8Handler:
     """Makes the handler of an action without parameters."""
 
     async def act(call: DialectCall, given: G8Parameters) -> bool:
@@ -246,7 +246,7 @@ async def _answer_constant(value: Any) -> Any:
     return value
 
 
-HANDLERS: dict[str, Handler] = {
+HANDLERS: dict[str, G8Handler] = {
     "accounts/list": _list_accounts,
     "locations/list": lambda _call, _given: _answer_constant([LOCATION]),
     "sizes/list": lambda _call, _given: _answer_constant([size_json(size) for size in SIZES]),

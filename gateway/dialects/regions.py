@@ -74,12 +74,12 @@ gcp   australia-southeast1 -33.87  151.21 Sydney
 """
 
 
-def _parse_region(row: str) -> Region:
+def _parse_region_row(row: str) -> Region:
     csp, name, latitude, longitude, display = row.split(maxsplit=4)
     return Region(csp, name, display, float(latitude), float(longitude))
 
 
-REGIONS: tuple[Region, ...] = tuple(_parse_region(row) for row in _TABLE.strip().splitlines())
+REGIONS: tuple[Region, ...] = tuple(_parse_region_row(row) for row in _TABLE.strip().splitlines())
 REGION_OF_PLACE = {(region.csp, region.name): region for region in REGIONS}
 REGION_OF_CONNECTION = {region.connection: region for region in REGIONS}
 

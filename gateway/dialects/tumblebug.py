@@ -87,7 +87,7 @@ class TumblebugCall:
         return await self.call.perform_action(path, action, spec, **more)
 
 
-Handler = Callable[[TumblebugCall], Awaitable[Any]]
+TumblebugHandler = Callable[[TumblebugCall], Awaitable[Any]]
 
 
 @router.get("/readyz")
@@ -128,7 +128,7 @@ async def dispatch_route(request: Request, call: Call, route: str) -> Response:
     return JSONResponse(answer, headers={"Cache-Control": "no-store"})
 
 
-def _find_handler(method: str, words: list[str]) -> tuple[Handler, dict[str, str]]:
+def _find_handler(method: str, words: list[str]) -> tuple[TumblebugHandler, dict[str, str]]:
     for (known, template), handler in ROUTES.items():
         pattern = template.split("/")
         if known == method and len(pattern) == len(words):
@@ -317,7 +317,7 @@ async def _list_nothing(visit: TumblebugCall) -> Any:
 
 
 # fmt: off
-ROUTES: dict[tuple[str, str], Handler] = {
+ROUTES: dict[tuple[str, str], TumblebugHandler] = {
     ("GET",    "ns"):                                 _list_namespaces,
     ("POST",   "ns"):                                 _create_namespace,
     ("GET",    "ns/{ns}"):                            _get_namespace,

@@ -12,7 +12,7 @@ from domain.connections import Connection
 from providers.options import DEFAULT_OWNER, CredentialFields, VmOptions
 
 
-class CredentialsSource(CredentialFields):
+class AwsCredentialsSource(CredentialFields):
     """Where the credentials come from. `default` is the SDK's own search, including instance roles."""
 
     fields_of_source: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -46,7 +46,7 @@ class AwsConnection(Connection):
     """A region of AWS, or of a service with EC2's API."""
 
     provider: Literal["aws"]
-    credentials: CredentialsSource = CredentialsSource()
+    credentials: AwsCredentialsSource = AwsCredentialsSource()
     options: AwsOptions = AwsOptions()
 
     @property

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from providers.aws.connection import CredentialsSource
+from providers.aws.connection import AwsCredentialsSource
 from providers.credentials import import_sdk, missing_credentials_error, read_private_file
 
 KEY_VARIABLES = (
@@ -19,7 +19,7 @@ KEY_VARIABLES = (
 )  # the last one with temporary keys only
 
 
-def open_session(credentials: CredentialsSource, region: str) -> Any:
+def open_session(credentials: AwsCredentialsSource, region: str) -> Any:
     """Returns a boto3 session, or raises Refused if credentials are missing. The first call takes a second."""
     boto3, core = import_sdk("boto3", "boto3", "aws"), import_module("botocore.session").Session()
     core.register_component("data_loader", _shared_botocore_loader())
@@ -37,7 +37,7 @@ def open_session(credentials: CredentialsSource, region: str) -> Any:
     return boto3.Session(botocore_session=core, region_name=region, **given)
 
 
-def describe_credentials_source(credentials: CredentialsSource, region: str) -> str:
+def describe_credentials_source(credentials: AwsCredentialsSource, region: str) -> str:
     """Returns where the credentials were found, never the credentials; raises Refused if there are none."""
     if open_session(credentials, region).get_credentials() is None:
         raise missing_credentials_error("no AWS credentials were found", "set AWS_ACCESS_KEY_ID, or name a profile")
@@ -52,7 +52,7 @@ def describe_credentials_source(credentials: CredentialsSource, region: str) -> 
             return "by the AWS SDK"
 
 
-def check_prerequisites(credentials: CredentialsSource) -> None:
+def check_prerequisites(credentials: AwsCredentialsSource) -> None:
     """Refuses a missing named source of credentials. Makes no call; the SDK's default search is not checked."""
     if credentials.source != "default":
         open_session(credentials, "us-east-1")
@@ -66,7 +66,7 @@ def _read_environment(prefix: str) -> list[str]:
     return values
 
 
-def _read_file(credentials: CredentialsSource) -> list[str]:
+def _read_file(credentials: AwsCredentialsSource) -> list[str]:
     (path, content), profile = read_private_file(credentials.path), credentials.profile or "default"
     parser = ConfigParser(interpolation=None)
     try:

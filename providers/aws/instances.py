@@ -43,7 +43,7 @@ class Ec2Instance:
     launched: datetime | None
 
     @property
-    def is_full(self) -> bool:
+    def lacked_capacity(self) -> bool:
         return self.reason.partition(":")[0] in NO_CAPACITY_CODES
 
     def to_vm_facts(self, path: str = "") -> VmFacts:

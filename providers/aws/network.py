@@ -50,7 +50,7 @@ class Ec2TenantResources(TenantResources):
 
         return await self._find_tenant_resource(find, f"subnet of {tenant} in {vpc}")
 
-    async def _check_security_group(self, tenant: str, group: str) -> None:
+    async def _check_tenant_has_group(self, tenant: str, group: str) -> None:
         async def find() -> str:
             wanted = {"group-id": group, tags.TENANT_TAG: tenant}
             return (
@@ -59,7 +59,7 @@ class Ec2TenantResources(TenantResources):
 
         await self._find_tenant_resource(find, f"security group {group} of {tenant}")
 
-    async def _check_key(self, tenant: str, name: str) -> None:
+    async def _check_tenant_has_key(self, tenant: str, name: str) -> None:
         async def find() -> str:
             return name if name in {pair["KeyName"] for pair in await self._list_key_pairs(tenant)} else ""
 

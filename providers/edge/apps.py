@@ -20,7 +20,7 @@ from domain.services.rollout import ServiceFacts
 from domain.validation import describe_validation_errors
 
 
-class SiteApps:
+class CloudletApps:
     """The apps of one cloudlet on one backend. Raises a ProviderError with the reason if one does not run."""
 
     def __init__(self, backend: Backend) -> None:
@@ -48,7 +48,7 @@ class SiteApps:
         """Stops what runs at and below a path, and waits until nothing of it is left."""
         await self._stop(request.path, _generation(request))
 
-    async def stop_leftovers(self, recorded: Sequence[str]) -> list[str]:
+    async def stop_unrecorded_apps(self, recorded: Sequence[str]) -> list[str]:
         """Stops apps that are on the machine and not recorded. Returns their paths."""
         leftovers = [facts for facts in await self._backend.describe_services() if facts.path not in recorded]
         for facts in leftovers:

@@ -21,7 +21,7 @@ from domain.edge import messages
 from domain.edge.faults import CrmFaultKind
 from domain.edge.messages import CrmRequest, CrmRequests, CrmVerb
 from domain.wire import SIMULATED
-from providers.edge.apps import SiteApps
+from providers.edge.apps import CloudletApps
 from providers.edge.controller import ControllerClient
 from providers.edge.handover import CrmHandover
 from providers.edge.jobs import InstanceJobs, crash_process
@@ -52,7 +52,7 @@ class ReferenceCrm:
         token: CrmToken,
         latency: float = 0.3,
         voice: ControllerClient | None = None,
-        apps: SiteApps | None = None,
+        apps: CloudletApps | None = None,
     ) -> None:
         self._client, self._cloudlet, self._version = client, cloudlet, version
         self._platform, self._latency = platform, latency
@@ -105,7 +105,7 @@ class ReferenceCrm:
         await self._connect()
         if self._stop.is_set():
             return
-        await self._gather_instances()
+        await self._simulate_gathering()
         if self._stop.is_set():  # stopped meanwhile: the predecessor must stay
             return
         await self._handover.end_predecessor()
@@ -135,19 +135,19 @@ class ReferenceCrm:
 
     async def _wait_for_ack(self, seconds: float) -> bool:
         """Waits for the acknowledgement; longer if the controller has the connect, as a new one would end it."""
-        if await self._wait_for_event(self._acked, seconds):
+        if await self._wait_for_event_or_stop(self._acked, seconds):
             return True
         heard = await self._controller.read_known_notify_id() == self.notify_id
-        return heard and await self._wait_for_event(self._acked, ACK_TIMEOUT_WHEN_HEARD)
+        return heard and await self._wait_for_event_or_stop(self._acked, ACK_TIMEOUT_WHEN_HEARD)
 
-    async def _wait_for_event(self, event: asyncio.Event, seconds: float) -> bool:
+    async def _wait_for_event_or_stop(self, event: asyncio.Event, seconds: float) -> bool:
         stop, wanted = asyncio.create_task(self._stop.wait()), asyncio.create_task(event.wait())
         await asyncio.wait({stop, wanted}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in (stop, wanted):
             task.cancel()
         return event.is_set()
 
-    async def _gather_instances(self) -> None:
+    async def _simulate_gathering(self) -> None:
         fault = self._platform.take_matching_fault("gather", self._cloudlet, self._version)
         await asyncio.sleep(self._latency + (fault.seconds if fault and fault.kind is CrmFaultKind.SLOW else 0))
         if fault and fault.kind in (CrmFaultKind.CRASH_BEFORE, CrmFaultKind.CRASH_AFTER):
@@ -256,7 +256,7 @@ class ReferenceCrm:
         if len(pages) == of:
             self._pages.clear()
             self._platform.set_expected_specs({path: spec for page in pages.values() for path, spec in page.items()})
-            await self._jobs.stop_leftovers()
+            await self._jobs.stop_unrecorded_apps()
 
     async def _handle_upgrade(self, request: CrmRequest) -> None:
         """Starts the CRM of another version; if it does not take over, cleans up and continues to serve."""

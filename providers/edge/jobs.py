@@ -15,7 +15,7 @@ from domain.edge.messages import CrmRequest, CrmVerb, instance_spec_digest
 from domain.edge.tables import APP
 from domain.errors import RatchetError, Superseded, format_one_line
 from domain.paths import kind_of
-from providers.edge.apps import SiteApps
+from providers.edge.apps import CloudletApps
 from providers.edge.platform import CloudletPlatform
 
 _log = structlog.get_logger("crm")
@@ -53,7 +53,7 @@ class InstanceJobs:
         say: SendAnswer,
         latency: float,
         version: str,
-        apps: SiteApps | None = None,
+        apps: CloudletApps | None = None,
     ) -> None:
         self.platform, self._send_answer, self._latency, self._version = platform, say, latency, version
         self._apps = apps  # without them, apps are simulated
@@ -106,11 +106,11 @@ class InstanceJobs:
                 if kind_of(path) == APP.kind and path not in there:
                     self.platform.remove_instance(path)
 
-    async def stop_leftovers(self) -> None:
+    async def stop_unrecorded_apps(self) -> None:
         """Stops half-made apps that nobody waits for any more, as their action ended while no CRM was there."""
         if self._apps:
             in_work = [path for path, job in self._jobs.items() if not job.task.done()]
-            for path in await self._apps.stop_leftovers([*self.platform.list_instances(), *in_work]):
+            for path in await self._apps.stop_unrecorded_apps([*self.platform.list_instances(), *in_work]):
                 _log.info("stopped: its creation was given up", app=path)
 
     async def stop_jobs(self) -> None:
@@ -177,11 +177,11 @@ class InstanceJobs:
         if self._apps:
             runtime = await self._apps.run_app(request) if kind_of(request.path) == APP.kind else {}
         still_there = request.undo and request.verb is CrmVerb.CREATE and self.platform.has_instance(request.path)
-        if not still_there and not self._is_recorded(request):
+        if not still_there and not self._was_applied(request):
             self.platform.put_instance(request.path, request.spec, request.verb, request.request_key)
         return runtime
 
-    def _is_recorded(self, request: CrmRequest) -> bool:
+    def _was_applied(self, request: CrmRequest) -> bool:
         """Tells whether this is a repeated request, as from a controller that died after sending."""
         same = self.platform.spec_digest_of_instance(request.path) == instance_spec_digest(request.spec)
         return same and self._was_last_change(request)

@@ -31,7 +31,7 @@ WEBHOOK_TIMEOUT = 8  # seconds; less than a probe has
 
 
 @dataclass
-class _OutgoingRequests:
+class _UnsentRequests:
     """A batch of requests for one CRM. `prove` raises if they may no longer be sent; `sent` is done once they are
     sent, or have failed.
     """
@@ -64,12 +64,12 @@ class TaskQueueTransport:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._waiting: dict[str, list[_OutgoingRequests]] = {}  # by queue: the next batch
+        self._waiting: dict[str, list[_UnsentRequests]] = {}  # by queue: the next batch
         self._senders: dict[str, asyncio.Task[None]] = {}
 
     async def send_requests(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
         queue = messages.crm_queue(to.cloudlet, to.version)
-        letter = _OutgoingRequests(requests, prove)
+        letter = _UnsentRequests(requests, prove)
         self._waiting.setdefault(queue, []).append(letter)
         if queue not in self._senders:
             self._senders[queue] = asyncio.create_task(self._send_waiting_batches(queue))
@@ -85,7 +85,7 @@ class TaskQueueTransport:
         finally:
             del self._senders[queue]
 
-    async def _send_bundle(self, queue: str, letters: list[_OutgoingRequests]) -> None:
+    async def _send_bundle(self, queue: str, letters: list[_UnsentRequests]) -> None:
         may = await asyncio.gather(*(letter.check_still_allowed() for letter in letters))
         going = [letter for letter, goes in zip(letters, may, strict=True) if goes]
         try:
@@ -112,9 +112,9 @@ class TaskQueueTransport:
         )
 
 
-def _split_into_bundles(letters: list[_OutgoingRequests]) -> Iterator[list[_OutgoingRequests]]:
+def _split_into_bundles(letters: list[_UnsentRequests]) -> Iterator[list[_UnsentRequests]]:
     """Splits requests into tasks of bounded number and size."""
-    some: list[_OutgoingRequests] = []
+    some: list[_UnsentRequests] = []
     number = size = 0
     for letter in letters:
         if some and (number + len(letter.requests) > MAX_REQUESTS_PER_TASK or size + letter.size > MAX_BYTES_PER_TASK):

@@ -13,7 +13,7 @@ from domain.errors import Rejected, format_count
 from domain.machines.ports import ABSENT, STATE_AFTER_VERB, HypervisorFacts, HypervisorOrder
 from domain.machines.specs import MACHINE_MEMORY, NODE_MEMORY
 from providers.machines.tables import orders, things
-from providers.simulated.ledger import Ledger, LedgerOrder, LedgerRow
+from providers.simulated.ledger import Ledger, LedgerObject, LedgerOrder
 
 _NETWORK_OF_KIND = {
     "machine": ip_network("10.0.0.0/8"),
@@ -23,7 +23,7 @@ MEMORY_STATES = ("running", "paused")
 
 
 @dataclass(frozen=True, kw_only=True)
-class HypervisorObject(LedgerRow):
+class HypervisorObject(LedgerObject):
     """One object in a hypervisor's ledger."""
 
     node: str = ""
@@ -85,7 +85,7 @@ def read_machines_on(connection: sa.Connection, node: str) -> list[HypervisorObj
     """Returns the machines that are on a node."""
     there = (things.c.node == node, things.c.kind == "machine", things.c.state != ABSENT)
     return HYPERVISOR_LEDGER.read_rows(
-        connection, HYPERVISOR_LEDGER.select_rows().where(*there).order_by(things.c.path)
+        connection, HYPERVISOR_LEDGER.build_rows_query().where(*there).order_by(things.c.path)
     )
 
 
@@ -192,7 +192,7 @@ def _choose_node(connection: sa.Connection, memory: int, wish: str, besides: str
 
 def _read_nodes(connection: sa.Connection) -> list[HypervisorObject]:
     return HYPERVISOR_LEDGER.read_rows(
-        connection, HYPERVISOR_LEDGER.select_rows().where(things.c.kind == "node", things.c.state != ABSENT)
+        connection, HYPERVISOR_LEDGER.build_rows_query().where(things.c.kind == "node", things.c.state != ABSENT)
     )
 
 

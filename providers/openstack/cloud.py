@@ -9,7 +9,7 @@ from math import inf
 from domain.errors import format_count
 from providers.openstack.api import OpenStackApi
 from providers.openstack.connection import OpenStackConnection
-from providers.openstack.credentials import describe_place, find_cloud
+from providers.openstack.credentials import describe_credentials_source, find_cloud
 from providers.openstack.network import NovaTenantResources
 from providers.openstack.vms import NovaVms
 from providers.regioncloud import RegionCloud
@@ -34,7 +34,7 @@ class OpenStackCloud(RegionCloud):
     async def describe_credentials(self) -> str:
         """Returns where the credentials were found, never the credentials; raises Refused if there are none."""
         await asyncio.to_thread(find_cloud, self._connection, self._options.read_seconds)
-        return describe_place(self._connection.credentials)
+        return describe_credentials_source(self._connection.credentials)
 
     async def check_credentials(self) -> str:
         """Checks the credentials with a harmless read. Returns a short text, or raises a ProviderError."""

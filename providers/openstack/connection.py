@@ -12,7 +12,7 @@ from domain.connections import Connection
 from providers.options import CredentialFields, VmOptions
 
 
-class CredentialsSource(CredentialFields):
+class OpenstackCredentialsSource(CredentialFields):
     """Where the credentials come from: a cloud of clouds.yaml, or variables such as OS_AUTH_URL."""
 
     fields_of_source: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -40,7 +40,7 @@ class OpenStackConnection(Connection):
     """A region of an OpenStack project."""
 
     provider: Literal["openstack"]
-    credentials: CredentialsSource
+    credentials: OpenstackCredentialsSource
     options: OpenStackOptions = OpenStackOptions()
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 
 from domain.errors import Refused
 from providers.credentials import import_sdk, missing_credentials_error, read_private_file
-from providers.openstack.connection import CredentialsSource, OpenStackConnection
+from providers.openstack.connection import OpenStackConnection, OpenstackCredentialsSource
 
 # Keys of a cloud's `auth` whose values must never appear in a message.
 _SECRETS = ("password", "token", "application_credential_secret", "access_token", "client_secret", "passcode")
@@ -31,7 +31,7 @@ def find_cloud(connection: OpenStackConnection, read_seconds: float) -> Any:
     except Refused:
         raise
     except Exception as error:  # of the SDK, of keystoneauth or of the YAML parser; its text may repeat a secret
-        why = f"the OpenStack credentials {describe_place(source)} are not usable: {type(error).__name__}"
+        why = f"the OpenStack credentials {describe_credentials_source(source)} are not usable: {type(error).__name__}"
         raise missing_credentials_error(why, "see clouds.yaml of openstacksdk") from None
 
 
@@ -40,7 +40,7 @@ def check_prerequisites(connection: OpenStackConnection) -> None:
     find_cloud(connection, connection.options.read_seconds)
 
 
-def describe_place(source: CredentialsSource) -> str:
+def describe_credentials_source(source: OpenstackCredentialsSource) -> str:
     """Returns where the credentials are, never the credentials."""
     if source.source == "environment":
         return f"in {source.prefix}OS_…"

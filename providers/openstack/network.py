@@ -58,10 +58,10 @@ class NovaTenantResources(TenantResources):
         await self._check_owned("networks", "network", tenant, vnet)
         return vnet
 
-    async def _check_security_group(self, tenant: str, group: str) -> None:
+    async def _check_tenant_has_group(self, tenant: str, group: str) -> None:
         await self._check_owned("security-groups", "security_group", tenant, group)
 
-    async def _check_key(self, tenant: str, name: str) -> None:
+    async def _check_tenant_has_key(self, tenant: str, name: str) -> None:
         if not self._is_of_tenant(name, tenant):
             raise Rejected(f"there is no key {name} of {tenant}: it is another tenant's")
 

@@ -71,7 +71,7 @@ class Server:
         return self.status == "ERROR" and self.state is VmState.UNKNOWN
 
     @property
-    def is_full(self) -> bool:
+    def lacked_capacity(self) -> bool:
         return means_full(self.reason)
 
     @property

@@ -79,7 +79,7 @@ class NovaVms(PolledVms[Server]):
         """Lists the servers of the orders' paths in bulk; with `deleted`, those that Nova still remembers too."""
         found: dict[str, list[Server]] = {}
         paths = {servers.path_hash(self._place, order.path): order.path for order in orders}
-        for some in _pages(paths):
+        for some in _batch_hashes(paths):
             filters = {"name": "|".join(some)} | ({"changes-since": LONG_AGO} if deleted else {})
             for described in await self._api.read_all_pages("compute", "/servers/detail", "servers", **filters):
                 server = servers.parse_server(described, (paths[each] for each in some), self._place)
@@ -140,7 +140,7 @@ class NovaVms(PolledVms[Server]):
                 self._made.pop(next(iter(self._made)))
         creation = self._made[token]
         try:
-            await _wait_for(creation)
+            await _wait_for_creation(creation)
             task.ordered = True  # found by its token, not by this id: of two, everybody takes the oldest
         except Busy as error:
             self._conflicts[task.order.path] = str(error)
@@ -188,7 +188,7 @@ class NovaVms(PolledVms[Server]):
         except ProviderError as error:
             task.answer = error
             return
-        task.answer = NoCapacity(why) if task.seen.is_full else Rejected(why)
+        task.answer = NoCapacity(why) if task.seen.lacked_capacity else Rejected(why)
 
     async def _apply_verb(self, verb: str, task: Task) -> None:
         """Sends an order. A 409 is no answer: Nova is busy with the server, and is asked again."""
@@ -242,7 +242,7 @@ class NovaVms(PolledVms[Server]):
         return super()._answer_after_timeout(task)
 
 
-async def _wait_for(creation: asyncio.Future[str]) -> str:
+async def _wait_for_creation(creation: asyncio.Future[str]) -> str:
     """Waits for a creation. A caller that is cancelled waits too, so that no call of its is in flight afterwards."""
     try:
         await asyncio.wait([creation])
@@ -267,7 +267,7 @@ async def _gather(call: Callable[[Task], Coroutine[Any, Any, Any]], tasks: Seque
     return list(await asyncio.gather(*(call(task) for task in tasks)))
 
 
-def _pages(hashes: dict[str, str]) -> Iterator[list[str]]:
+def _batch_hashes(hashes: dict[str, str]) -> Iterator[list[str]]:
     rest = iter(sorted(hashes))
     while page := list(islice(rest, HASHES_PER_FILTER)):
         yield page

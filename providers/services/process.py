@@ -204,7 +204,7 @@ class ProcessRunner:
         with suppress(TimeoutError):
             async with asyncio.timeout(unit.node.stopSeconds):
                 await asyncio.sleep(QUIET_SECONDS)
-                while await asyncio.to_thread(probes.count_connections, self.route_to_instance(unit)):  # noqa: ASYNC110  nobody tells us
+                while await asyncio.to_thread(probes.count_connections, self.route_of_instance(unit)):  # noqa: ASYNC110  nobody tells us
                     await asyncio.sleep(QUIET_SECONDS / 2)
 
     async def probe_instance(self, unit: SupervisedInstance) -> str:
@@ -214,7 +214,7 @@ class ProcessRunner:
         if health.command and health.command[0] == LISTENS_PREFIX:
             return probes.check_tcp_listening(InstanceRoute(int(health.command[1])))
         if health.command is None:
-            return await probes.check_health(health, self.route_to_instance(unit))
+            return await probes.check_health(health, self.route_of_instance(unit))
         try:
             return await self._probe_by_command(unit, health)
         except Rejected as error:
@@ -224,7 +224,7 @@ class ProcessRunner:
         order = await asyncio.to_thread(self._launch_order, unit, health.command or [])
         return await probes.check_health_by_command(health, LAUNCHER, json.dumps(order).encode())
 
-    def route_to_instance(self, unit: SupervisedInstance) -> InstanceRoute:
+    def route_of_instance(self, unit: SupervisedInstance) -> InstanceRoute:
         return InstanceRoute(unit.port)
 
     async def read_logs(self, path: str, lines: int) -> list[InstanceLog]:

@@ -10,7 +10,13 @@ from typing import Any, TypeVar
 
 from domain.errors import RatchetError, format_one_line
 from domain.services.definition import Node
-from domain.services.rollout import RunningInstance, ServiceFacts, instance_revision, next_instance_steps, restart_delay
+from domain.services.rollout import (
+    RunningInstance,
+    ServiceFacts,
+    instance_revision,
+    plan_instance_changes,
+    restart_delay,
+)
 from providers.services.ledger import BackendLedger, SupervisedInstance, WantedService
 from providers.services.proxy import InstanceRoute
 from providers.services.runner import InstanceRunner
@@ -97,7 +103,7 @@ class ServiceReconciler:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _reconcile(self) -> None:
-        """Starts and stops instances by `next_instance_steps`, one reconciliation at a
+        """Starts and stops instances by `plan_instance_changes`, one reconciliation at a
         time, then reports the change.
         """
         async with self._reconciling:
@@ -107,7 +113,7 @@ class ServiceReconciler:
                 for unit in self._units.values()
                 if unit.number != PROXY_NUMBER and not unit.stopping
             ]
-            steps = next_instance_steps(self._node, running)
+            steps = plan_instance_changes(self._node, running)
             await self._retry_store(
                 self._start_instances, [self._new_instance(number) for number in self._free_numbers(steps.start)]
             )
@@ -168,7 +174,7 @@ class ServiceReconciler:
             await self._retry_store(self._ledger.update_instances, [unit])
         unit.healthy = unit.healthy and up  # keeps the last known health
         while not stop.is_set():
-            why = await self._run_until_exit(unit, up)
+            why = await self._run_instance_until_exit(unit, up)
             up = False
             if stop.is_set():
                 break
@@ -182,7 +188,7 @@ class ServiceReconciler:
         del self._units[unit.token], self._stops[unit.token]
         self._request_reconcile()
 
-    async def _run_until_exit(self, unit: SupervisedInstance, up: bool) -> str:
+    async def _run_instance_until_exit(self, unit: SupervisedInstance, up: bool) -> str:
         """Starts the instance if it is not up, and watches it. Returns why it ended; empty if it is to stop."""
         try:
             if not up:
@@ -244,7 +250,7 @@ class ServiceReconciler:
 
     def _update_routes(self) -> None:
         routes = sorted(
-            self._runner.route_to_instance(unit)
+            self._runner.route_of_instance(unit)
             for unit in self._units.values()
             if unit.number != PROXY_NUMBER and unit.healthy and not unit.stopping
         )

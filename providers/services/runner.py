@@ -45,7 +45,7 @@ class InstanceRunner(Protocol):
         """Returns the proxy in front of a service's instances, or None."""
         ...
 
-    def route_to_instance(self, unit: SupervisedInstance) -> InstanceRoute:
+    def route_of_instance(self, unit: SupervisedInstance) -> InstanceRoute:
         """Returns where the instance answers."""
         ...
 

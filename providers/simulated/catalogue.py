@@ -30,16 +30,16 @@ def list_missing_offers(csp: str, region: str, specs: Sequence[str], images: Seq
     """Returns a message for each region, spec or image that is not offered, with what is."""
     known_regions = REGIONS.get(csp, (region,))  # a cloud of the connections file has the region that it names
     if region not in known_regions and not _NUMBERED_REGION.fullmatch(region):
-        there = f"{', '.join(known_regions)} and r0, r1, ...{_meant(region, known_regions)}"
+        there = f"{', '.join(known_regions)} and r0, r1, ...{_suggest_name(region, known_regions)}"
         return [f"{csp} has no region {region!r}; it has {there}"]
     asked = [("spec", name, SPECS) for name in specs] + [("image", name, IMAGES) for name in images]
     return [
-        f"{csp}/{region} has no {word} {name[:80]!r}; it has {', '.join(known)}{_meant(name, known)}"
+        f"{csp}/{region} has no {word} {name[:80]!r}; it has {', '.join(known)}{_suggest_name(name, known)}"
         for word, name, known in asked
         if name not in known
     ]
 
 
-def _meant(name: str, known: Sequence[str]) -> str:
+def _suggest_name(name: str, known: Sequence[str]) -> str:
     suggestion = suggest_word(name, known)
     return f" ({suggestion.rstrip()})" if suggestion else ""

@@ -58,13 +58,14 @@ class SimulatedCloud:
         with self._ledger.track_read(region):
             await self._provider.sleep_with_jitter(self._provider.latency)
             return [
-                _vm_facts(one) for one in await self._run_calls([VmCall("describe", region, order) for order in orders])
+                _facts_or_raise(one)
+                for one in await self._run_calls([VmCall("describe", region, order) for order in orders])
             ]
 
     async def list_tagged_vms(self, region: str, prefix: str, after: VmKey = FIRST_VM) -> list[VmFacts]:
         with self._ledger.track_read(region):
             await self._provider.sleep_with_jitter(self._provider.latency)
-            _vm_facts(*await self._run_calls([VmCall("list", region, VmOrder(path=prefix, token=""))]))
+            _facts_or_raise(*await self._run_calls([VmCall("list", region, VmOrder(path=prefix, token=""))]))
             page = partial(read_vms_page, csp=self.csp, region=region, prefix=prefix, after=after)
             return [vm.to_facts() for vm in await self._database.run_transaction(page)]
 
@@ -158,7 +159,7 @@ class SimulatedCloud:
         self, jobs: Sequence[VmCall], outcomes: Sequence[MaybeVmAnswer | DelayedCall]
     ) -> list[MaybeVmAnswer]:
         delays = [(job, one.rule) for job, one in zip(jobs, outcomes, strict=True) if isinstance(one, DelayedCall)]
-        await self._provider.wait_for_delays([rule.fault for _, rule in delays], [job.order.path for job, _ in delays])
+        await self._provider.simulate_delays([rule.fault for _, rule in delays], [job.order.path for job, _ in delays])
         late = iter(await self._run_calls([job._replace(after=rule.id) for job, rule in delays]))
         return [next(late) if isinstance(one, DelayedCall) else one for one in outcomes]
 
@@ -177,7 +178,7 @@ class SimulatedCloud:
         )
 
 
-def _vm_facts(found: MaybeVmAnswer) -> VmFacts | None:
+def _facts_or_raise(found: MaybeVmAnswer) -> VmFacts | None:
     if isinstance(found, ProviderError | Superseded):
         raise found
     return found

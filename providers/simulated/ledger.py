@@ -21,7 +21,7 @@ PAGE_SIZE = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class LedgerRow:
+class LedgerObject:
     """One object of the ledger. A provider adds columns with defaults in a subclass."""
 
     path: str
@@ -43,7 +43,7 @@ class LedgerOrder:
     always_has_effect: bool = False
 
 
-LedgerEntryT = TypeVar("LedgerEntryT", bound=LedgerRow)
+LedgerEntryT = TypeVar("LedgerEntryT", bound=LedgerObject)
 
 
 class Ledger(Generic[LedgerEntryT]):
@@ -56,11 +56,11 @@ class Ledger(Generic[LedgerEntryT]):
         self._keep = sa.insert(orders)
         self._insert = sa.insert(objects)
         self._update = sa.update(objects).where(objects.c.path == sa.bindparam("at_path"))
-        self._at = self.select_rows().where(objects.c.path == sa.bindparam("at_path"))
+        self._at = self.build_rows_query().where(objects.c.path == sa.bindparam("at_path"))
         self._done = sa.select(orders.c.number).where(orders.c.token == sa.bindparam("given")).limit(1)
         self._verbs = sa.select(orders.c.verb).where(orders.c.path == sa.bindparam("at_path")).order_by(orders.c.number)
 
-    def select_rows(self) -> sa.Select[*tuple[object, ...]]:
+    def build_rows_query(self) -> sa.Select[*tuple[object, ...]]:
         """Returns a query for whole rows, to be read by `read_rows`."""
         return sa.select(*(self._objects.c[name] for name in self._names))
 
@@ -76,7 +76,9 @@ class Ledger(Generic[LedgerEntryT]):
         """Returns a page of the objects at or below a path, ordered by path, after a path."""
         path = self._objects.c.path
         start = path > after if after >= prefix else path >= prefix
-        query = self.select_rows().where(self._objects.c.state != ABSENT, start, at_or_below_condition(path, prefix))
+        query = self.build_rows_query().where(
+            self._objects.c.state != ABSENT, start, at_or_below_condition(path, prefix)
+        )
         query = query.where(path < f"{prefix};") if prefix else query  # an upper bound, or the index is read to its end
         return self.read_rows(connection, query.order_by(path).limit(PAGE_SIZE))
 

@@ -67,7 +67,7 @@ class SimulatedProvider:
             if not isinstance(struck, FaultRule):
                 return struck
             if struck.fault.kind in DELAY_KINDS:
-                await self.wait_for_delays([struck.fault], paths)
+                await self.simulate_delays([struck.fault], paths)
                 after = struck.id
                 continue
             if struck.fault.kind is FaultKind.LOSE_ANSWER:
@@ -91,7 +91,7 @@ class SimulatedProvider:
         if seconds:
             await asyncio.sleep(seconds * (1 + self._jitter * self._random.uniform(-1, 1)))
 
-    async def wait_for_delays(self, delays: Sequence[Fault], paths: Sequence[str]) -> None:
+    async def simulate_delays(self, delays: Sequence[Fault], paths: Sequence[str]) -> None:
         """Sleeps for the longest of these delays, which calls about these paths have met."""
         calls = Counter(paths)
         self._delayed += calls

@@ -49,7 +49,7 @@ class PrepareCall:
         cloud_id = cloud_id_for_resource(csp, self.resource)
         _refuse_foreign(connection, [cloud_id, *self.made.values()], self.resource.tenant)
         _refuse_late_hold(connection, cloud_id, self.resource)
-        if connection.execute(_count_repeated_prepare(cloud_id, self.resource.epoch)).rowcount:
+        if connection.execute(_repeated_prepare_statement(cloud_id, self.resource.epoch)).rowcount:
             return cloud_id
         before = SHARED_RESOURCE_TYPES[: SHARED_RESOURCE_TYPES.index(self.resource.what)]
         if absent := [what for what in before if not _resource_exists(connection, self.made.get(what, ""))]:
@@ -99,7 +99,7 @@ def cloud_id_for_resource(csp: str, resource: SharedResource) -> str:
     return f"{csp}-{resource.what}-{sha256(f'{csp} {resource.token}'.encode()).hexdigest()[:12]}"
 
 
-def _count_repeated_prepare(cloud_id: str, epoch: int) -> sa.Update:
+def _repeated_prepare_statement(cloud_id: str, epoch: int) -> sa.Update:
     told = {"calls": resources.c.calls + 1, "epoch": epoch}
     return sa.update(resources).where(resources.c.cloud_id == cloud_id).values(told)
 

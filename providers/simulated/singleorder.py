@@ -11,10 +11,10 @@ import sqlalchemy as sa
 
 from domain.paths import kind_of
 from domain.singleorder import ObjectFacts, ProviderOrder
-from providers.simulated.ledger import Ledger, LedgerOrder, LedgerRow
+from providers.simulated.ledger import Ledger, LedgerObject, LedgerOrder
 from providers.simulated.provider import SimulatedProvider
 
-Entry = TypeVar("Entry", bound=LedgerRow)
+Entry = TypeVar("Entry", bound=LedgerObject)
 
 
 class SimulatedObjectProvider(Generic[Entry]):

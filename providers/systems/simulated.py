@@ -65,7 +65,7 @@ class SimulatedRunner:
     def proxy_definition(self, path: str, node: Node) -> Node | None:
         return None
 
-    def route_to_instance(self, unit: SupervisedInstance) -> InstanceRoute:
+    def route_of_instance(self, unit: SupervisedInstance) -> InstanceRoute:
         return InstanceRoute(unit.port)
 
     def set_routes(self, path: str, routes: Sequence[InstanceRoute]) -> None:

@@ -14,7 +14,7 @@ from domain.edge import messages as edge_messages
 from domain.edge.faults import CrmFault, CrmFaults
 from domain.edge.messages import MAX_ERROR_LENGTH, CrmResponse, IgnoredMessage, IgnoredMessages
 from domain.edge.policies import cloudlet_of
-from domain.edge.specs import DEFAULT_VERSION, crm_command
+from domain.edge.specs import DEFAULT_VERSION, crm_command_line
 from domain.edge.tables import CLOUDLET, GONE_STATES
 from domain.errors import Category, RatchetError, Refused
 from domain.paths import expand_path, kind_of, short_path
@@ -57,7 +57,7 @@ async def run(
 
     path = expand_path(cloudlet, SCOPE)
     script = _read_faults(faults) if faults else None
-    version = version or ("v1" if gateway else await _read_version(path))
+    version = version or ("v1" if gateway else await _read_crm_version(path))
     options = CrmOptions(path, version, latency, takeover, script, gateway, backend)
     return ExitCode(await serve_crm(worker_settings(), options))
 
@@ -164,7 +164,7 @@ def _check_answer(path: str, state: str, errors: list[str]) -> None:
         )
 
 
-async def _read_version(cloudlet: str) -> str:
+async def _read_crm_version(cloudlet: str) -> str:
     """Returns the version that the cloudlet's CRM should be; the usual one for a cloudlet that is not created yet."""
     try:
         async with open_client() as client:
@@ -184,7 +184,7 @@ async def _current_notify_id(client: ActionClient, path: str) -> int:
         raise Refused(
             Category.NOT_ALLOWED,
             f"no CRM was ever connected to {cloudlet}",
-            crm_command(cloudlet, view.spec),
+            crm_command_line(cloudlet, view.spec),
         )
     return int(crm["notify_id"])
 

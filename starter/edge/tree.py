@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from domain.edge.specs import crm_command
+from domain.edge.specs import crm_command_line
 from domain.model import ObjectView
 from domain.paths import expand_path, name_of, parent_of, short_path
 from starter import terminal
@@ -89,7 +89,7 @@ async def crm_remarks(_asking: ActionClient, cloudlet: ObjectView) -> list[tuple
     return [
         (
             "on site",
-            f"{_describe_crm(cloudlet)}; a reference CRM: {crm_command(cloudlet.path, cloudlet.spec)}",
+            f"{_describe_crm(cloudlet)}; a reference CRM: {crm_command_line(cloudlet.path, cloudlet.spec)}",
         )
     ]
 

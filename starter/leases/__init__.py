@@ -19,7 +19,7 @@ from domain.paths import expand_path, name_of, short_path
 from starter import terminal
 from starter.errors import ExitCode
 from starter.extensions import CliExtension
-from starter.kinds import DEFAULT_LIMIT, CliCommand, Limit, ObjectArg, Prefix, set_command_help
+from starter.kinds import DEFAULT_LIMIT, CliCommand, LimitOption, ObjectArg, Prefix, set_command_help
 from starter.leases import metal
 from starter.leases.calendar import draw_calendar
 from starter.leases.dates import add_zones_to_spec, attach_local_zone, format_local_date
@@ -54,7 +54,7 @@ def _show_command(word: str) -> CliCommand:
 async def _print_lease(path: str, output: Output) -> ExitCode:
     lease = await _read_lease(path)
     if output == "table":
-        for line in _lease_cells(lease):
+        for line in _format_lease_lines(lease):
             terminal.print_data(line)
         terminal.print_data("")
     headings = ("RESERVATION", "STATUS", "TYPE", "HOLDS", "FLAGS", "ERROR")
@@ -92,7 +92,11 @@ async def _print_events(path: str, output: Output) -> ExitCode:
 
 
 async def list_leases(
-    *, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, watch: WatchOption = False, output: OutputOption = "table"
+    *,
+    prefix: Prefix = "",
+    limit: LimitOption = DEFAULT_LIMIT,
+    watch: WatchOption = False,
+    output: OutputOption = "table",
 ) -> ExitCode:
     """Every lease there is, with its dates.
 
@@ -126,7 +130,7 @@ async def calendar(
     pool: Pool = "main",
     start: StartOption = "",
     end: EndOption = "",
-    limit: Limit = 200,
+    limit: LimitOption = 200,
     watch: WatchOption = False,
     output: OutputOption = "table",
 ) -> ExitCode:
@@ -213,7 +217,7 @@ async def _read_leases(where: str, limit: int) -> list[LeaseView]:
     return found
 
 
-def _lease_cells(lease: LeaseView) -> list[str]:
+def _format_lease_lines(lease: LeaseView) -> list[str]:
     named = f" ({lease.name})" if lease.name != name_of(lease.path) else ""
     lines = [
         f"{short_path(lease.path)}{named}  {lease.status}{'  degraded' if lease.degraded else ''}",

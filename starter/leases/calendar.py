@@ -32,7 +32,7 @@ def draw_calendar(view: CalendarView, width: int) -> list[str]:
     """Draws a line per host, a column per span of time, and a legend of the leases."""
     if not view.hosts:
         return [
-            f"pool {view.pool} has no hosts; add one: {terminal.rewrite_as_typed(f'starter host add {view.pool}/h1')}"
+            f"pool {view.pool} has no hosts; add one: {terminal.rewrite_commands(f'starter host add {view.pool}/h1')}"
         ]
     longest = max(len(line.host) for line in view.hosts)
     room = max(MIN_COLUMNS, min(MAX_COLUMNS, width - longest - 10))

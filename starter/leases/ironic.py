@@ -115,14 +115,14 @@ class IronicProcess:
         ) as client:
             return await client.request(method, path, **more)
 
-    async def see(self, node: str) -> dict[str, Any]:
+    async def read_node(self, node: str) -> dict[str, Any]:
         """Returns a node as Ironic describes it."""
         found: dict[str, Any] = (await self.call("GET", f"/v1/nodes/{node}")).json()
         return found
 
     async def state(self, node: str) -> str:
         """Returns a node's provision state."""
-        return str((await self.see(node))["provision_state"])
+        return str((await self.read_node(node))["provision_state"])
 
     async def until(self, node: str, *states: str) -> str:
         """Waits until a node is in one of these states, and returns it."""

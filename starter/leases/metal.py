@@ -43,7 +43,7 @@ async def demo() -> ExitCode:
 
 
 async def _play(ironic: IronicProcess, blazar: Path, folder: Path) -> None:
-    from gateway.process import serve_beside_worker
+    from gateway.process import serve_in_worker_process
     from workers import logs, process
 
     connections = folder / "connections.yaml"
@@ -53,12 +53,12 @@ async def _play(ironic: IronicProcess, blazar: Path, folder: Path) -> None:
     terminal.print_narration("Starting a Temporal server, a worker and a gateway")
     async with (
         process.run_stack(settings) as running,
-        serve_beside_worker(running.service, settings, running.ui) as url,
+        serve_in_worker_process(running.service, settings, running.ui) as url,
     ):
         story = _MetalStory(ironic, blazar, url)
         await story.book()
-        await story.crash()
-        await story.release_slots()
+        await story.kill_ironic()
+        await story.delete_lease()
 
 
 class _MetalStory:
@@ -75,14 +75,14 @@ class _MetalStory:
         reservation = "resource_type=physical:host,min=1,max=1,hypervisor_properties=,resource_properties="
         await self._run("lease-create", "--reservation", reservation, LEASE)
 
-    async def crash(self) -> None:
+    async def kill_ironic(self) -> None:
         print_heading(2, "crash", "Ironic is killed with -9 in the middle of the deploy; by itself it gives up")
         node = await self._wait_for_deploy()
         self._say(f"{node} is deploying")
         await self._ironic.kill()
         self._say("killed Ironic with -9", "yellow")
         await self._ironic.start()
-        found = await self._ironic.see(node)
+        found = await self._ironic.read_node(node)
         error = f": {found['last_error'][:90]}" if found["last_error"] else ""
         self._say(f"Ironic is back, and {node} is {found['provision_state']}{error}")
         await self._wait_for_lease()
@@ -90,7 +90,7 @@ class _MetalStory:
             f"{LEASE} is ACTIVE, and {node} is {await self._ironic.state(node)}: nobody had to look", "bold green"
         )
 
-    async def release_slots(self) -> None:
+    async def delete_lease(self) -> None:
         print_heading(3, "give back", "the node is undeployed and cleaned")
         await self._run("lease-delete", LEASE)
         for node in NODES:

@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from domain import registry
 from domain.errors import format_count
-from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyOrder, SurveyReport
+from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyReport, SurveyRequest
 from domain.paths import expand_path
 from starter import actions, reads, terminal
 from starter.errors import ExitCode
@@ -21,7 +21,7 @@ from starter.watch import WatchOption, run_once_or_watch
 Refresh = Annotated[
     bool, Parameter(negative="", help="Ask the clouds first, about the VMs that may have changed by themselves.")
 ]
-DryRun = Annotated[bool, Parameter(negative="", help="Only say what would be changed.")]
+DryRunOption = Annotated[bool, Parameter(negative="", help="Only say what would be changed.")]
 Wait = Annotated[bool, Parameter(negative="--no-wait", help="Wait for the end of the creation.")]
 HoldTimeout = Annotated[
     str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m. The creation goes on.")
@@ -50,18 +50,18 @@ async def status(
     """
     path = _mci_path(target)
     if refresh:
-        _print_survey(await _request_survey(SurveyOrder(path=path)))
+        _print_survey(await _request_survey(SurveyRequest(path=path)))
     return await run_once_or_watch(
         watch, lambda: reads.print_status(registry.find_kind("mci"), path, output, mci_document)
     )
 
 
-async def reconcile(target: ObjectArg, /, *, dry_run: DryRun = False, output: OutputOption = "table") -> ExitCode:
+async def reconcile(target: ObjectArg, /, *, dry_run: DryRunOption = False, output: OutputOption = "table") -> ExitCode:
     """Compare the records of an MCI with the clouds: adopt lost VMs, mark missing ones, report orphans.
 
     Example: starter mci reconcile default/web --dry-run
     """
-    report = await _request_survey(SurveyOrder(path=_mci_path(target), reconcile=True, dry_run=dry_run))
+    report = await _request_survey(SurveyRequest(path=_mci_path(target), reconcile=True, dry_run=dry_run))
     word = "would be corrected" if dry_run else "corrected"
     lines = [
         *((word, each) for each in report.corrected),
@@ -93,14 +93,14 @@ def _decision_command(word: str) -> CliCommand:
         async with open_client() as client:
             await requests.send_decision(client, path, word, decision, seconds or requests.DECISION_SECONDS)
         if not wait:
-            terminal.print_remark(f"sent; wait for it with: {terminal.rewrite_as_typed(f'starter wait {path}')}")
+            terminal.print_remark(f"sent; wait for it with: {terminal.rewrite_commands(f'starter wait {path}')}")
             return ExitCode.DONE
         return await actions.wait_for_action(path, seconds, output)
 
     return decide
 
 
-async def _request_survey(wish: SurveyOrder) -> SurveyReport:
+async def _request_survey(wish: SurveyRequest) -> SurveyReport:
     from starter.mci import requests
 
     async with open_client() as client:

@@ -14,7 +14,7 @@ from client.launching import CLOSING_ERROR, UPDATE_LIMIT_ERROR, message_contains
 from domain import wire
 from domain.errors import Category, Refused
 from domain.limits import TASK_TIMEOUT
-from domain.mci.messages import HOLDING, SURVEY_VMS, HoldDecision, SurveyOrder, SurveyReport
+from domain.mci.messages import HOLDING, SURVEY_VMS, HoldDecision, SurveyReport, SurveyRequest
 
 DECISION_SECONDS = 30.0  # for an MCI that holds to take a decision
 
@@ -60,7 +60,7 @@ async def _signal_decision(client: ActionClient, path: str, run: str, word: str,
     await client.client.get_workflow_handle(path, run_id=run).signal(word, decision)
 
 
-async def run_survey(client: ActionClient, wish: SurveyOrder) -> SurveyReport:
+async def run_survey(client: ActionClient, wish: SurveyRequest) -> SurveyReport:
     """Surveys an MCI against its clouds. Concurrent requests share one survey."""
     await client.check_polled(wire.ACTIONS_QUEUE)
     role = ("reconcile" if wish.reconcile else "refresh") + ("-dry-run" if wish.dry_run else "")

@@ -160,7 +160,7 @@ async def graph(system: SystemName, /, *, watch: WatchOption = False) -> ExitCod
     Example: starter system graph shop
     """
     path = system_path(system)
-    return await run_once_or_watch(watch, lambda: views.print_graph(path))
+    return await run_once_or_watch(watch, lambda: views.print_tree_with_locks(path))
 
 
 def system_path(text: str) -> str:

@@ -36,7 +36,9 @@ async def find_rollback_definition(client: ActionClient, system: str, name: str)
     """Returns what to deploy to go back: a deploy's own definition, or without a name what the last one replaced."""
     record = await _find_deploy(client, system, name)
     if name:
-        return NamedDefinition(_target_of_deploy(record), f"rollback to {name}", await _read_definition(client, record))
+        return NamedDefinition(
+            _target_of_deploy(record), f"rollback to {name}", await _read_deploy_definition(client, record)
+        )
     last = name_of(record.path)
     former = await _read_former_definition(client, record)
     if former is None:
@@ -64,7 +66,7 @@ async def find_definitions_to_compare(
     """Returns the two definitions to compare: of two deploys, of one and now, or before and after the last."""
     record = await _find_deploy(client, system, first)
     path, name = _target_of_deploy(record), name_of(record.path)
-    own = NamedDefinition(path, name, await _read_definition(client, record))
+    own = NamedDefinition(path, name, await _read_deploy_definition(client, record))
     if not first:
         return NamedDefinition(path, f"before {name}", await _read_former_definition(client, record) or {}), own
     if not second:
@@ -76,14 +78,14 @@ async def find_definitions_to_compare(
             f"{first} is a deploy of {tree_path(path)}, {second} of {tree_path(other.path)}",
             f"compare deploys of one path, see: starter system deploys {short_path(system)}",
         )
-    return own, NamedDefinition(path, second, await _read_definition(client, other))
+    return own, NamedDefinition(path, second, await _read_deploy_definition(client, other))
 
 
 def print_diff(before: NamedDefinition, after: NamedDefinition, output: Output) -> ExitCode:
     """Prints the differences of two definitions, line by line, with the parts in the order of the definition."""
     # What is there now was read part by part, by name: the other one has the order in which it was written.
     written = (before if after.label == NOW else after).definition
-    old, new = (_as_sorted_lines(_order_parts(each.definition, written)) for each in (before, after))
+    old, new = (_format_yaml_lines(_sort_parts_like(each.definition, written)) for each in (before, after))
     lines = list(difflib.unified_diff(old, new, before.label, after.label, lineterm=""))
     if output == "table":
         for line in lines:
@@ -109,7 +111,7 @@ async def _find_deploy(client: ActionClient, system: str, name: str) -> ObjectVi
     return found[-1]
 
 
-async def _read_definition(client: ActionClient, record: ObjectView) -> dict[str, Any]:
+async def _read_deploy_definition(client: ActionClient, record: ObjectView) -> dict[str, Any]:
     found = await client.run_query(READ_DEFINITION, ReadQuery(path=record.path), DefinitionView)
     return found.definition or {}
 
@@ -123,14 +125,14 @@ def _target_of_deploy(record: ObjectView) -> str:
     return record.path.partition("::")[0]
 
 
-def _order_parts(definition: dict[str, Any], written: dict[str, Any]) -> dict[str, Any]:
+def _sort_parts_like(definition: dict[str, Any], written: dict[str, Any]) -> dict[str, Any]:
     """Returns a definition with its parts and jobs in the order of another one; those that it lacks come last."""
     ordered = dict(definition)
     for key in ("parts", "jobs"):
         like, parts = _name_parts(written.get(key)), _name_parts(definition.get(key))
         if parts:
             names = sorted(parts, key=lambda name: list(like).index(name) if name in like else len(like))
-            ordered[key] = [_order_parts(parts[name], like.get(name, {})) for name in names]
+            ordered[key] = [_sort_parts_like(parts[name], like.get(name, {})) for name in names]
     return ordered
 
 
@@ -142,7 +144,7 @@ def _name_parts(parts: Any) -> dict[str, dict[str, Any]]:
     return named if len(named) == len(parts) else {}
 
 
-def _as_sorted_lines(definition: dict[str, Any]) -> list[str]:
+def _format_yaml_lines(definition: dict[str, Any]) -> list[str]:
     """Returns the definition as YAML; the database does not keep the order of keys."""
     import yaml
 

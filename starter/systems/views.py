@@ -40,7 +40,7 @@ class SystemTree:
         return [view for view in (self.top, *self.parts) if is_service(view.spec)]
 
     @cached_property
-    def parts_of_node(self) -> Mapping[str, list[ObjectView]]:
+    def parts_by_parent(self) -> Mapping[str, list[ObjectView]]:
         """The parts of each node, by path."""
         found: defaultdict[str, list[ObjectView]] = defaultdict(list)
         for view in self.parts:
@@ -104,7 +104,7 @@ async def read_current_definition(client: ActionClient, path: str) -> dict[str, 
     return _definition_of_tree(await _read_tree(client, path))
 
 
-async def print_graph(path: str) -> ExitCode:
+async def print_tree_with_locks(path: str) -> ExitCode:
     """Prints the tree with states and locks."""
     async with open_client() as client:
         tree = await _read_tree(client, path)
@@ -159,7 +159,7 @@ def _draw_node(
         told.append(f"[{', '.join(held)}]")
     yield f"{lead}{branch}{'  '.join(filter(None, told))}"
     inside = lead + {"├── ": "│   ", "└── ": "    "}.get(branch, "")
-    parts = tree.parts_of_node[view.path]
+    parts = tree.parts_by_parent[view.path]
     for part in parts:
         yield from _draw_node(tree, part, locks, inside, "└── " if part is parts[-1] else "├── ")
 

@@ -22,7 +22,7 @@ from domain.edge.specs import (
     KeySpec,
     Override,
     UpgradeSpec,
-    crm_command,
+    crm_command_line,
 )
 from domain.edge.tables import POLICY, S, why_changes_refused
 from domain.errors import Category, Refused, format_count
@@ -69,7 +69,7 @@ def admit_cloudlet(
         raise Refused(
             Category.NOT_ALLOWED,
             f"{action} is not possible: no CRM is connected to {path}",
-            f"start it: {crm_command(path, object_row.spec)}",
+            f"start it: {crm_command_line(path, object_row.spec)}",
         )
     if action == "delete" and (inside := connection.execute(_SELECT_CHILDREN, {"at_path": path}).all()):
         raise Refused(
@@ -103,7 +103,7 @@ def _check_can_upgrade(found: ObjectRow, address: CrmAddress | None, spec: Upgra
         raise Refused(
             Category.NOT_ALLOWED,
             f"upgrade is not possible: no CRM is connected to {path} that could start another one",
-            f"start it: {crm_command(path, found.spec)}",
+            f"start it: {crm_command_line(path, found.spec)}",
         )
     if address.version == spec.version:
         raise Refused(Category.NOT_ALLOWED, f"{path} runs {spec.version} already", "name another --version")
@@ -161,7 +161,7 @@ def _require_usable_cloudlet(connection: sa.Connection, path: str, override: Ove
         hint = {
             S.UPDATE_ERROR: f"correct the cause, then: starter cloudlet repair {short_path(home)}",
             S.UNDER_MAINTENANCE: f"end it: starter cloudlet maintenance-end {short_path(home)}",
-            S.OFFLINE: f"start its CRM: {crm_command(home, row.spec)}",
+            S.OFFLINE: f"start its CRM: {crm_command_line(home, row.spec)}",
         }.get(S(row.status), f"see it: starter cloudlet status {short_path(home)}")
         raise Refused(Category.NOT_ALLOWED, f"Cloudlet {home} takes no changes now: {why}", hint)
     return row

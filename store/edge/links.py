@@ -23,8 +23,8 @@ from domain.edge.reports import (
     ConnectionDecision,
     ConnectionReply,
     ConnectReport,
-    CrmReport,
     DisconnectReport,
+    LinkReport,
     StoredReconnection,
 )
 from domain.edge.tables import CLOUDLET, CrmActor, S
@@ -60,7 +60,7 @@ _LOCK_INSTANCES = sa.select(*(objects.c[name] for name in RecordedInstance._fiel
 class _CloudletWriter:
     """Reads and locks a cloudlet with its lock holders, and writes its changes, within one transaction."""
 
-    def __init__(self, connection: sa.Connection, fact: CrmReport) -> None:
+    def __init__(self, connection: sa.Connection, fact: LinkReport) -> None:
         path = fact.cloudlet
         acquire_advisory_locks(connection, locks_needed_for([path]))  # no action below can begin meanwhile
         self.connection, self.path, self.at, self.kept = connection, path, fact.at, fact.kept
@@ -147,7 +147,7 @@ def accept_connection(
         known["reported"] = _reported_instances_under_way(site, fact.instances)
     site.write_object({role: known, **({"next": None} if role == "crm" and _is_upgrade_successor(site, said) else {})})
     if not site.owner:
-        _acknowledge_startup(site)
+        _record_startup(site)
     if role == "crm":
         _reconcile_instances(site, fact.instances)
     return _connection_reply(site, role)
@@ -226,7 +226,7 @@ def _role_of_new_connection(site: _CloudletWriter, said: CrmConnect) -> str:
     return "next" if (upgrading or beside) and said.version != site.stored_connection().get("version") else "crm"
 
 
-def _acknowledge_startup(site: _CloudletWriter) -> None:
+def _record_startup(site: _CloudletWriter) -> None:
     if site.status == S.UPDATE_ERROR:
         site.record_line(
             CrmActor.V1, "resend", S.UPDATE_ERROR, S.UPDATE_ERROR, "connected again; the state stays until repair"

@@ -30,7 +30,7 @@ from domain.leases.specs import (
 from domain.leases.tables import BEFORE_END, END, START, EventStatus, LeaseStatus, ReservationStatus
 from domain.model import ActionResult, BeginRequest, Grant, Move, NewObject, Outcome
 from domain.paths import name_of, parent_of, short_path
-from domain.simulated import refuse_simulated
+from domain.simulated import simulated_provider_refusal
 from domain.statetable import NONE, Row
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
 from store.leases import booking, hosts, parts, updates
@@ -104,7 +104,7 @@ def _admit_create(
     _lock_project_and_pool(connection, lease.split(":")[1], spec.pool)
     wanted = spec.reservation_specs()
     if claim.no_simulation and not all(isinstance(each, MciReservation) for each in wanted):
-        raise refuse_simulated(f"the host site of pool {spec.pool}")
+        raise simulated_provider_refusal(f"the host site of pool {spec.pool}")
     number_of_hosts = sum(each.min for each in wanted if isinstance(each, HostReservation))
     booking.check_quota(connection, lease, dates, number_of_hosts, limits)
     before = next_due_date(connection, spec.pool)
@@ -294,5 +294,5 @@ def lease_hooks(limits: LeaseLimits) -> dict[str, Hooks]:
     return {
         "lease": Hooks(admit=admit, on_finish=finish_lease_action, rehearse=preview_lease_action),
         "event": Hooks(admit=admit_event, on_finish=finish_event_action),
-        "host": Hooks(admit=hosts.admit_host_action, on_finish=hosts.finish_host_action, rehearse=preview_host_action),
+        "host": Hooks(admit=hosts.begin_host_action, on_finish=hosts.finish_host_action, rehearse=preview_host_action),
     }

@@ -25,7 +25,7 @@ from store.schema import objects
 HOLDERS_SHOWN = 5
 
 
-def admit_host_action(
+def begin_host_action(
     connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     """Changes the pool's capacity and bookings at begin; returns the started reservations to hand over afterwards."""

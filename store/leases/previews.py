@@ -51,5 +51,8 @@ def _plan_ends_of_mcis(connection: sa.Connection, grant: Grant, details: LeaseGr
     for work in details.reservations:
         if work.mci and work.status != ReservationStatus.PENDING and (row := find_object(connection, work.mci)):
             change = plan_requested_change(work.mci, work.on_end, row.status)
-            now, then = read_aggregated_status(connection, work.mci), registry.kind_at(work.mci).own_status(change.then)
+            now, then = (
+                read_aggregated_status(connection, work.mci),
+                registry.kind_at(work.mci).display_own_status(change.then),
+            )
             yield change.model_copy(update={"came_from": now, "then": then})

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from domain.leases.capacity import ResourceSize
 from domain.leases.dates import format_date
-from domain.leases.messages import DesiredHolding, DueEvent, DueEvents, DueEventsQuery, HandOverGoal, HandOverOrder
+from domain.leases.messages import DesiredHolding, DueEvent, DueEvents, DueEventsQuery, HandOverOrder, HoldingsToReach
 from domain.leases.tables import BEFORE_END, END, START, LeaseStatus
 from store.leases.capacity import (
     HELD,
@@ -180,18 +180,20 @@ def _read_holdings_of_order(connection: sa.Connection, order: HandOverOrder) -> 
     return read_holdings(connection, order.reservations, order.want)
 
 
-def read_holdings(connection: sa.Connection, reservations: Sequence[str], want: HandOverGoal) -> list[DesiredHolding]:
+def read_holdings(
+    connection: sa.Connection, reservations: Sequence[str], want: HoldingsToReach
+) -> list[DesiredHolding]:
     """Returns what each reservation should hold now. Closes the bookings first if they are to hold nothing.
 
     The bookings stay locked, so that a host failure is ordered before or after this read.
     """
     these = {"these": list(reservations)}
     rows = lock_bookings(connection, reservations)
-    if want is HandOverGoal.BEFORE:  # JOINING hosts are not handed over from now on
+    if want is HoldingsToReach.BEFORE:  # JOINING hosts are not handed over from now on
         connection.execute(_KEEP_LEAVING, these)
         connection.execute(_RETURN_JOINING, these)
-    if want is not HandOverGoal.ALL:
-        connection.execute(_CLOSE_BOOKINGS if want is HandOverGoal.NOTHING else _RAISE_VERSIONS, these)
+    if want is not HoldingsToReach.ALL:
+        connection.execute(_CLOSE_BOOKINGS if want is HoldingsToReach.NOTHING else _RAISE_VERSIONS, these)
         rows = lock_bookings(connection, reservations)
     generations = {path: info["generation"] for path, info in connection.execute(_SELECT_GENERATIONS, these)}
     places: defaultdict[str, dict[str, int]] = defaultdict(dict)

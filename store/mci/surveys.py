@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from domain import registry
 from domain.errors import Category, Refused
 from domain.mci import VM
-from domain.mci.messages import SurveyedVm, SurveyOrder, SurveyPlan, VmCorrection
+from domain.mci.messages import SurveyedVm, SurveyPlan, SurveyRequest, VmCorrection
 from domain.mci.tables import RECONCILED_STATUSES, SURVEYED_STATUSES
 from domain.model import Chunk
 from domain.paths import parent_of
@@ -50,7 +50,7 @@ _LOCK_MCIS = (
 )
 
 
-def plan_survey(connection: sa.Connection, survey: SurveyOrder) -> SurveyPlan:
+def plan_survey(connection: sa.Connection, survey: SurveyRequest) -> SurveyPlan:
     """Plans a survey: the chunks of VMs to ask clouds about, and the places to search for orphans."""
     registry.kind_at(survey.path)
     found = connection.execute(sa.select(objects.c.path).where(objects.c.path == survey.path)).scalar()

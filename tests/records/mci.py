@@ -5,7 +5,7 @@ from __future__ import annotations
 from client.actions import ActionClient
 from domain import wire
 from domain.faults import Fault, FaultKind
-from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyOrder
+from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyRequest
 from domain.ports import VmFacts, VmOrder
 from starter.mci import requests
 from tests.records.recorder import HistoryRecorder
@@ -112,9 +112,9 @@ async def _record_sizes(recorder: HistoryRecorder, user: User) -> None:
     await recorder.keep(path, "scale-out")
     await user.do(path, "scale-in", spec={"subGroup": "a"})
     await recorder.keep(path, "scale-in")
-    await requests.run_survey(user.asking, SurveyOrder(path=path))
+    await requests.run_survey(user.asking, SurveyRequest(path=path))
     await recorder.keep(wire.companion_id(path, "refresh"), "refresh")
-    await requests.run_survey(user.asking, SurveyOrder(path=path, reconcile=True))
+    await requests.run_survey(user.asking, SurveyRequest(path=path, reconcile=True))
     await recorder.keep(wire.companion_id(path, "reconcile"), "reconcile")
 
 

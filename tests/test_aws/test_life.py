@@ -19,7 +19,7 @@ from domain import wire
 from domain.errors import Refused
 from domain.faults import Fault, FaultKind
 from domain.invariants import VerificationReport
-from domain.mci.messages import SurveyOrder
+from domain.mci.messages import SurveyRequest
 from domain.model import ActionResult, ReadQuery
 from domain.ports import SHARED_RESOURCE_TYPES
 from starter.mci import requests
@@ -229,7 +229,7 @@ async def test_a_home_that_began_simulated_goes_on_with_real_places_beside_and_n
             )
         assert "cannot be reached" in await user.refused(vm.path, "terminate")
         with pytest.raises(Refused, match="cannot be reached"):
-            await requests.run_survey(user.asking, SurveyOrder(path=user.mci("real"), reconcile=True))
+            await requests.run_survey(user.asking, SurveyRequest(path=user.mci("real"), reconcile=True))
         [finding] = (
             await user.asking.run_query(
                 wire.VERIFY_ACTIVITY, ReadQuery(path=f"ns:{ns}"), VerificationReport, seconds=60

@@ -11,7 +11,7 @@ import yaml
 
 from domain.mci.specs import MciSpec
 from providers.aws import tags
-from providers.aws.connection import AwsConnection, AwsOptions, CredentialsSource
+from providers.aws.connection import AwsConnection, AwsCredentialsSource, AwsOptions
 from tests.cases import every_case
 from workers.connections import parse_connections
 from workers.settings import WorkerSettings
@@ -30,7 +30,7 @@ def test_every_option_is_described_with_its_default(name: str) -> None:
 
 
 def test_every_source_of_credentials_and_every_tag_is_described() -> None:
-    sources = CredentialsSource.model_fields["source"].annotation.__args__  # type: ignore[union-attr]
+    sources = AwsCredentialsSource.model_fields["source"].annotation.__args__  # type: ignore[union-attr]
     assert all(f"{{from: {source}" in PAGE for source in sources)
     ours = [value for name, value in vars(tags).items() if name.isupper() and str(value).startswith("ratchet:")]
     assert len(ours) == 6

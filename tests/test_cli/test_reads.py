@@ -208,10 +208,10 @@ async def test_a_path_with_colons_is_no_emoji(cli: Cli) -> None:
 
 def test_hints_use_the_command_that_the_user_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_COMMAND", "python3 run.py")
-    assert terminal.rewrite_as_typed("wait for it: starter wait x") == "wait for it: python3 run.py wait x"
-    assert terminal.rewrite_as_typed("or all: starter --help") == "or all: python3 run.py --help"
+    assert terminal.rewrite_commands("wait for it: starter wait x") == "wait for it: python3 run.py wait x"
+    assert terminal.rewrite_commands("or all: starter --help") == "or all: python3 run.py --help"
     named = "ns:default:mci:starter is Failed, and default/starter too"  # by people who know nothing of us
-    assert terminal.rewrite_as_typed(named) == named
+    assert terminal.rewrite_commands(named) == named
 
 
 async def test_help_uses_the_command_that_the_user_typed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from domain.leases.messages import DesiredHolding, DueEventsQuery, HandOverGoal, LeaseView
+from domain.leases.messages import DesiredHolding, DueEventsQuery, HoldingsToReach, LeaseView
 from domain.model import ActionEnding, ActionResult, Admission, Grant, Move, Refusal
 from store.leases import SqlLeaseSchedule, SqlLeaseViews, schedule
 from tests.test_store.driver import NOON, StoreDriver
@@ -129,7 +129,7 @@ def text(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-async def holdings(driver: StoreDriver, want: HandOverGoal, name: str = "a") -> DesiredHolding:
+async def holdings(driver: StoreDriver, want: HoldingsToReach, name: str = "a") -> DesiredHolding:
     """What the first reservation of a lease is to hold, whoever asks."""
     these = [f"{lease(name)}:reservation:r1"]
     (found,) = await driver.database.run_transaction(partial(schedule.read_holdings, reservations=these, want=want))

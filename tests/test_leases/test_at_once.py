@@ -60,8 +60,8 @@ class Desk:
             _no_host_fails,
         )
         work: dict[tuple[str, str], WorkAtBegin] = {
-            ("lease", "start"): hands.try_start_inline,
-            ("lease", "end"): hands.try_end_inline,
+            ("lease", "start"): hands.try_start_lease_inline,
+            ("lease", "end"): hands.try_end_lease_inline,
         }
         return ActionActivities(self.driver.inventory, at_once=work)
 

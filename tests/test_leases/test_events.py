@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from domain.leases.messages import HandOverGoal
+from domain.leases.messages import HoldingsToReach
 from store.leases.tables import allocations, bookings, timers
 from store.schema import objects
 from tests.test_leases.bookings import (
@@ -107,10 +107,10 @@ async def test_what_is_to_be_taken_back_is_never_handed_over_again_whoever_comes
     await host(driver, "h2")
     await book(driver, "a", 1, 3)
     await started(driver, "a")
-    before = await holdings(driver, HandOverGoal.ALL)
-    nothing = await holdings(driver, HandOverGoal.NOTHING)
+    before = await holdings(driver, HoldingsToReach.ALL)
+    nothing = await holdings(driver, HoldingsToReach.NOTHING)
     await driver.grant("pool:main:host:h1", "fail")  # it would get h2 now
-    late = await holdings(driver, HandOverGoal.ALL)
+    late = await holdings(driver, HoldingsToReach.ALL)
     assert list(before.hosts) == ["pool:main:host:h1"]
     assert nothing.hosts == {} == late.hosts
     assert before.version < nothing.version < late.version

@@ -14,7 +14,7 @@ from activities.launching import start_action
 from activities.leases import HostHandover
 from activities.retry import ProviderRetry
 from domain.leases.dates import format_date
-from domain.leases.messages import DesiredHolding, HandOverGoal, HandOverOrder, HoldingsStore, HostProvider
+from domain.leases.messages import DesiredHolding, HandOverOrder, HoldingsStore, HoldingsToReach, HostProvider
 from domain.model import Grant
 from store.leases import SqlLeaseSchedule
 from tests.environment import activity_environment
@@ -93,7 +93,7 @@ async def test_a_stale_give_back_of_a_deleted_lease_does_not_take_the_hosts_of_i
     await tenant.until_status("ACTIVE")
     grant, stop = await _begun(tenant, "end"), Stop()
     order = HandOverOrder(
-        path=grant.path, epoch=grant.epoch, reservations=[tenant.reservation()], want=HandOverGoal.NOTHING
+        path=grant.path, epoch=grant.epoch, reservations=[tenant.reservation()], want=HoldingsToReach.NOTHING
     )
     stale = asyncio.create_task(activity_environment().run(_hands(tenant, where, stop).hand_over, order))
     await stop.reached.wait()
@@ -127,7 +127,7 @@ async def test_a_stale_start_hands_nothing_over_to_a_lease_that_is_gone(tenant: 
 
 
 async def _at_once(hands: HostHandover, grant: Grant) -> None:
-    await hands.try_start_inline(grant)
+    await hands.try_start_lease_inline(grant)
 
 
 async def test_a_stale_growth_does_not_come_back_after_a_later_one(tenant: Tenant) -> None:

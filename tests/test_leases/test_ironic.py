@@ -74,7 +74,7 @@ async def test_a_reservation_gets_exactly_its_hosts_and_gives_them_back(ironic: 
     await settle(hosts.set_reservation_hosts, holding(version=3))
     assert [await ironic.state(name) for name in ("h1", "h2", "h3")] == ["available"] * 3
     assert await hosts.list_existing_objects("", ("", "")) == []
-    assert (await ironic.see("h2"))["lessee"] is None
+    assert (await ironic.read_node("h2"))["lessee"] is None
 
 
 async def test_what_is_somebody_elses_is_not_touched(ironic: Ironic, hosts: IronicHosts) -> None:
@@ -151,5 +151,5 @@ async def test_ironic_is_killed_in_a_deploy_and_the_lease_is_active_all_the_same
             assert [host.rpartition(":")[2] for host in (await tenant.see()).reservations[0].hosts] == ["h2"]
             assert (await tenant.do(tenant.lease(), "delete")).result == "succeeded"
             assert await ironic.until("h2", "available") == "available"
-            assert (await ironic.see("h2"))["lessee"] is None
+            assert (await ironic.read_node("h2"))["lessee"] is None
             await tenant.stop_clock()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from domain.leases.messages import DesiredHolding, DueEventsQuery, HandOverGoal
+from domain.leases.messages import DesiredHolding, DueEventsQuery, HoldingsToReach
 from domain.model import ActionEnding, ActionResult, Grant, Move
 from store import finish as endings
 from store.leases import schedule
@@ -48,7 +48,7 @@ async def test_what_to_hand_over_is_not_read_while_a_host_is_failing(site: Pair)
         site[1].database.run_transaction_blocking(beginning(claim(lease("a"), "start", spec={"due": stamp(1)})))
 
     found = await overtaken(
-        site, starts_meanwhile, partial(schedule.read_holdings, reservations=[R1], want=HandOverGoal.ALL)
+        site, starts_meanwhile, partial(schedule.read_holdings, reservations=[R1], want=HoldingsToReach.ALL)
     )
     assert [list(holding.hosts) for holding in found] == [[H2]]
 
@@ -56,7 +56,7 @@ async def test_what_to_hand_over_is_not_read_while_a_host_is_failing(site: Pair)
 async def test_a_host_that_fails_after_a_start_has_read_what_to_hand_over_tells_the_site_itself(site: Pair) -> None:
     await site[0].grant(lease("a"), "start", spec={"due": stamp(1)})
     grant = await overtaken(
-        site, partial(schedule.read_holdings, reservations=[R1], want=HandOverGoal.ALL), beginning(claim(H1, "fail"))
+        site, partial(schedule.read_holdings, reservations=[R1], want=HoldingsToReach.ALL), beginning(claim(H1, "fail"))
     )
     assert grant.grant
     assert grant.grant.details["hand_over"] == [R1]
@@ -83,7 +83,7 @@ async def test_a_host_that_fails_while_a_resize_is_taken_back_brings_none_of_it_
     await started(site[0], "a")
     grant = await site[0].grant(lease("a"), "update", spec={"hosts": 2, "end": at(2)})
     (holding,) = await site[0].database.run_transaction(
-        partial(schedule.read_holdings, reservations=[R1], want=HandOverGoal.BEFORE)
+        partial(schedule.read_holdings, reservations=[R1], want=HoldingsToReach.BEFORE)
     )
     await site[0].database.run_transaction(partial(record_returned_hosts, holding=holding))
     await overtaken(site, ending(grant, ActionResult.CANCELLED), beginning(claim(H1, "fail")))
@@ -105,12 +105,12 @@ async def test_what_is_back_is_judged_by_the_order_that_brought_it_back(site: Pa
     await started(site[0], "a")
     grant = await site[0].grant(lease("a"), "update", spec={"hosts": 2})
     (holding,) = await site[0].database.run_transaction(
-        partial(schedule.read_holdings, reservations=[R1], want=HandOverGoal.BEFORE)
+        partial(schedule.read_holdings, reservations=[R1], want=HoldingsToReach.BEFORE)
     )
     assert holding.returning
 
     def changed(connection: sa.Connection) -> list[DesiredHolding]:
-        return schedule.read_holdings(connection, [R1], HandOverGoal.BEFORE)
+        return schedule.read_holdings(connection, [R1], HoldingsToReach.BEFORE)
 
     await overtaken(site, changed, partial(record_returned_hosts, holding=holding))
     assert "room for 1" in (await refused(site[0], "b", 1, 3, hosts=2)).message  # not free yet

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from domain.leases.messages import HandOverGoal
+from domain.leases.messages import HoldingsToReach
 from domain.leases.specs import LeaseLimits
 from domain.model import ActionResult, Grant
 from store.leases import SqlLeaseSchedule
@@ -60,7 +60,7 @@ async def kept(driver: StoreDriver) -> list[Any]:
 async def cancelled(driver: StoreDriver, grant: Grant) -> None:
     """As the workflow does it: what had joined goes back, then the end is written."""
     if grant.details["hand_over"]:
-        await SqlLeaseSchedule(driver.database).record_returned_hosts(await holdings(driver, HandOverGoal.BEFORE))
+        await SqlLeaseSchedule(driver.database).record_returned_hosts(await holdings(driver, HoldingsToReach.BEFORE))
     await driver.finish(grant, ActionResult.CANCELLED, "cancelled")
 
 
@@ -130,13 +130,13 @@ async def test_a_resize_that_is_cancelled_gives_back_what_had_joined_and_keeps_w
     before = await kept(driver)
     grant = await driver.grant(lease("a"), "update", run="mine", spec={"hosts": hosts, "end": at(9)})
     assert grant.details["hand_over"] == [R1]
-    wanted = await holdings(driver, HandOverGoal.ALL)
+    wanted = await holdings(driver, HoldingsToReach.ALL)
     assert len(wanted.hosts) == hosts
-    before_it = await holdings(driver, HandOverGoal.BEFORE)
+    before_it = await holdings(driver, HoldingsToReach.BEFORE)
     assert (len(before_it.hosts), before_it.returning) == (2, hosts > 2)
     assert before_it.version > wanted.version
     await SqlLeaseSchedule(driver.database).record_returned_hosts(before_it)
-    again = await holdings(driver, HandOverGoal.ALL)  # whoever asks now, for whatever reason, hears the same
+    again = await holdings(driver, HoldingsToReach.ALL)  # whoever asks now, for whatever reason, hears the same
     assert len(again.hosts) == 2
     await driver.finish(grant, ActionResult.CANCELLED, "cancelled")
     assert await kept(driver) == before
@@ -157,7 +157,7 @@ async def test_what_a_terminated_resize_may_have_handed_over_is_nobody_elses_unt
     assert "room for 0" in (await refused(driver, "b", 1, 3)).message
     grant = await driver.grant(lease("a"), "update", spec={"end": at(2.9)})
     assert grant.details["hand_over"] == [R1]  # the next update gives it back
-    holding = await holdings(driver, HandOverGoal.ALL)
+    holding = await holdings(driver, HoldingsToReach.ALL)
     assert list(holding.hosts) == ["pool:main:host:h1"]
     await SqlLeaseSchedule(driver.database).record_returned_hosts(holding)
     await updated(driver, grant)
@@ -213,7 +213,9 @@ async def test_a_host_that_fails_during_a_resize_is_replaced_for_whatever_comes_
         await updated(driver, grant)
     else:
         if grant.details["hand_over"]:
-            await SqlLeaseSchedule(driver.database).record_returned_hosts(await holdings(driver, HandOverGoal.BEFORE))
+            await SqlLeaseSchedule(driver.database).record_returned_hosts(
+                await holdings(driver, HoldingsToReach.BEFORE)
+            )
         await driver.finish(grant, ActionResult.CANCELLED, "cancelled")
     seen = (await see(driver, "a")).reservations[0]
     assert len(seen.hosts) == (hosts if good else 2)

@@ -15,7 +15,7 @@ from activities.retry import NEARBY
 from client.actions import ActionClient, Ticket
 from domain.faults import Fault
 from domain.machines.messages import HypervisorResult, HypervisorTask
-from domain.machines.ports import Hypervisor, HypervisorOrder, expected_state
+from domain.machines.ports import Hypervisor, HypervisorOrder, state_expected_in_status
 from domain.machines.tables import TABLES
 from domain.model import (
     ActionEnding,
@@ -145,7 +145,9 @@ class MachineSite:
                 assert view.status in table.stable_statuses
                 assert (view.target_action, view.target_status) == (NONE, NONE)
                 said = (await self.hypervisor.describe_object(view.path)).state
-                assert said == expected_state(kind, view.status), f"{view.path} is {view.status}, and outside {said}"
+                assert said == state_expected_in_status(kind, view.status), (
+                    f"{view.path} is {view.status}, and outside {said}"
+                )
 
     # Things to begin with.
 

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from activities.machines.recyclebin import RecycleBinActivities
-from domain.machines.messages import TenantRecycleBin
+from domain.machines.messages import RecycleBinOwner
 from domain.machines.rules import format_sortable_time
 from domain.statetable import NONE
 from providers.machines.tables import things
@@ -74,7 +74,7 @@ async def test_many_entries_that_are_due_by_themselves_are_destroyed_so_many_at_
     )
     context = site.service.context
     await RecycleBinActivities(site.asking.client, SqlRecycleBin(context.database)).wake_bin_clock(
-        TenantRecycleBin(tenant=site.account)
+        RecycleBinOwner(tenant=site.account)
     )
     clock = Clock(site, site.disk())
     await clock.handle.result()

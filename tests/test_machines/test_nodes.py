@@ -204,9 +204,9 @@ async def test_an_order_is_carried_out_once_and_only_with_its_ticket(tmp_path: P
     async def call(task: NodeTask) -> NodeAnswer:
         given.append(task)
         for forged in ({"ticket": "0" * 32}, {"node": "n1"}, {"order": f"../orders/{task.order}"}, {"order": "x"}):
-            assert (await node.serve(task.model_copy(update=forged))).error_type == "Unavailable"
-        answer = await node.serve(task)
-        assert (await node.serve(task)).error_type == "Unavailable"
+            assert (await node.perform_task(task.model_copy(update=forged))).error_type == "Unavailable"
+        answer = await node.perform_task(task)
+        assert (await node.perform_task(task)).error_type == "Unavailable"
         return answer
 
     orders = NodeOrders(options, lambda name: False, call)

@@ -10,7 +10,7 @@ from domain import registry
 from domain.errors import Refused
 from domain.machines import TABLES, TRANSITION_STATES, validate_transition
 from domain.machines.orders import action_stages, hypervisor_verbs, related_status_after, related_status_during
-from domain.machines.ports import ABSENT, EXPECTED_STATES, STATE_AFTER_VERB, expected_state, verbs_to_reach
+from domain.machines.ports import ABSENT, EXPECTED_STATES, STATE_AFTER_VERB, state_expected_in_status, verbs_to_reach
 from domain.statetable import NONE, SAME, Actor, Ruling
 from tests.cases import every_case
 
@@ -199,10 +199,10 @@ def rows_with_orders() -> list[tuple[str, str, str, str]]:
 def test_the_orders_of_a_row_lead_the_hypervisor_where_the_row_leads_the_object(
     kind: str, action: str, source: str, to: str
 ) -> None:
-    state = expected_state(kind, source)
+    state = state_expected_in_status(kind, source)
     for verb in hypervisor_verbs(kind, action, source):
         state = STATE_AFTER_VERB[kind][verb][state]
-    assert state == expected_state(kind, to)
+    assert state == state_expected_in_status(kind, to)
 
 
 def test_destroy_of_a_running_machine_is_stop_delete_destroy() -> None:
@@ -220,7 +220,7 @@ def test_destroy_of_a_running_machine_is_stop_delete_destroy() -> None:
 
 @every_case(("kind", "action", "source", "to"), rows_with_orders())
 def test_there_is_a_way_back_from_everywhere_but_the_end(kind: str, action: str, source: str, to: str) -> None:
-    state, home = expected_state(kind, source), expected_state(kind, source)
+    state, home = state_expected_in_status(kind, source), state_expected_in_status(kind, source)
     for verb in hypervisor_verbs(kind, action, source):
         state = STATE_AFTER_VERB[kind][verb][state]
         back = verbs_to_reach(kind, state, home)

@@ -10,7 +10,7 @@ import yaml
 
 from domain.errors import Refused
 from providers.openstack import OpenStackConnection, servers
-from providers.openstack.connection import CredentialsSource, OpenStackOptions
+from providers.openstack.connection import OpenstackCredentialsSource, OpenStackOptions
 from providers.openstack.credentials import check_prerequisites
 from tests.cases import every_case
 from workers.connections import parse_connections
@@ -31,7 +31,7 @@ def test_every_option_is_described_with_its_default(name: str) -> None:
 
 
 def test_every_source_of_credentials_and_every_mark_is_described() -> None:
-    sources = CredentialsSource.model_fields["source"].annotation.__args__  # type: ignore[union-attr]
+    sources = OpenstackCredentialsSource.model_fields["source"].annotation.__args__  # type: ignore[union-attr]
     assert all(f"{{from: {source}" in PAGE for source in sources)
     ours = [value for name, value in vars(servers).items() if name.isupper() and str(value).startswith("ratchet:")]
     assert len(ours) == 3

@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import PollActivityTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from client.connection import KEEP_ALIVE, connection_options
+from client.connection import KEEP_ALIVE, find_temporal_options
 from starter.errors import ExitCode
 from tests import cable
 from tests.chaos.wire import wire_to
@@ -161,7 +161,7 @@ async def test_a_profile_needs_a_name(cli: Cli) -> None:
 
 def test_a_connection_that_is_dead_is_noticed_soon_by_pings_that_a_server_bears(tmp_path: Path) -> None:
     """Temporal's frontend hangs up on pings that come more often than every 10 s."""
-    alive = connection_options(tmp_path)["keep_alive_config"]
+    alive = find_temporal_options(tmp_path)["keep_alive_config"]
     assert alive.interval_millis > 10_000
     assert alive.interval_millis + alive.timeout_millis <= 25_000
 

@@ -318,8 +318,8 @@ class Pollers:
 
 async def test_workers_that_serve_different_clouds_are_told() -> None:
     alike = Pollers("1@a/clouds:simulated", "2@b/clouds:simulated", "another program")
-    assert await doctor._check_workers_agree(alike, ["actions"]) == []  # type: ignore[arg-type]
+    assert await doctor._check_workers_serve_same_clouds(alike, ["actions"]) == []  # type: ignore[arg-type]
     differing = Pollers("1@a/clouds:simulated", "2@b/clouds:3f2a9c01")
-    [found] = await doctor._check_workers_agree(differing, ["actions"])  # type: ignore[arg-type]
+    [found] = await doctor._check_workers_serve_same_clouds(differing, ["actions"])  # type: ignore[arg-type]
     assert found.found == "they do not serve the same clouds: 1@a serves simulated; 2@b serves 3f2a9c01"
     assert "RATCHET_CONNECTIONS" in found.mend

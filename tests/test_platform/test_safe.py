@@ -21,7 +21,7 @@ from client.actions import ActionClient
 from client.documents import UnreadableDocument, read_document
 from domain.errors import Refused
 from domain.model import Request
-from providers.aws.connection import CredentialsSource
+from providers.aws.connection import AwsCredentialsSource
 from providers.aws.credentials import check_prerequisites
 from tests.patience import PATIENCE
 from tests.test_platform.site import ROOT
@@ -122,7 +122,7 @@ def test_credentials_that_others_may_read_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "credentials"
     file.write_text("[default]\naws_access_key_id = a\naws_secret_access_key = b\n")
     file.chmod(0o640)
-    source = CredentialsSource.model_validate({"source": "file", "path": str(file)})
+    source = AwsCredentialsSource.model_validate({"source": "file", "path": str(file)})
     with pytest.raises(Refused, match="can be used by others"):
         check_prerequisites(source)
     file.chmod(0o600)

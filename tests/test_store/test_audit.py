@@ -48,7 +48,7 @@ async def test_actions_begin_and_end_in_the_middle_of_a_verify_which_does_not_se
 ) -> None:
     await driver.make(WEB, group(size=5))
     lines = len(await driver.told(WEB)) + sum([len(await driver.told(f"{WEB}:vm:front-{n}")) for n in range(1, 6)])
-    reading = asyncio.ensure_future(driver.inventory.read_audit_snapshot(""))
+    reading = asyncio.ensure_future(driver.inventory.check_store_invariants(""))
     await asyncio.to_thread(slow.reached.wait, PATIENCE)
     async with asyncio.timeout(PATIENCE):  # nobody holds a lock that a writer needs
         await driver.act(WEB, "suspend", "Suspended")
@@ -56,7 +56,7 @@ async def test_actions_begin_and_end_in_the_middle_of_a_verify_which_does_not_se
     slow.go_on.set()
     found = await reading
     assert (found.actions, found.objects, found.lines, found.open, found.findings) == (1, 6, lines, [], [])
-    after = await driver.inventory.read_audit_snapshot("")
+    after = await driver.inventory.check_store_invariants("")
     assert (after.actions, after.objects, after.findings) == (3, 9, [])
     assert sorted(await driver.inventory.list_paths_begun_since(found.last)) == [f"{NS}:mci:other", WEB]
 
@@ -76,7 +76,7 @@ async def test_pages_miss_nothing_and_read_nothing_twice(driver: StoreDriver, sm
     await driver.make(f"{WEB}-1", group(size=2))
     for n in range(1, 8):
         await driver.act(f"{WEB}:vm:front-{n}", "reboot", "Running")
-    found = await driver.inventory.read_audit_snapshot("")
+    found = await driver.inventory.check_store_invariants("")
 
     def counted(connection: sa.Connection) -> list[int]:
         tables = (actions, objects, history)
@@ -84,9 +84,9 @@ async def test_pages_miss_nothing_and_read_nothing_twice(driver: StoreDriver, sm
 
     assert [found.actions, found.objects, found.lines] == await driver.database.run_transaction(counted)
     assert found.findings == []
-    one = await driver.inventory.read_audit_snapshot(WEB)  # `web-1` is not below `web`, although it comes between
+    one = await driver.inventory.check_store_invariants(WEB)  # `web-1` is not below `web`, although it comes between
     assert (one.actions, one.objects) == (8, 8)
-    vm = await driver.inventory.read_audit_snapshot(FRONT_1)
+    vm = await driver.inventory.check_store_invariants(FRONT_1)
     assert (vm.actions, vm.objects) == (1, 1)
 
 
@@ -107,7 +107,7 @@ async def test_an_overlap_with_an_action_above_is_found_across_pages(driver: Sto
         connection.execute(sa.update(history).where(history.c.seq == ended).values(seq=last + 1))
 
     await driver.database.run_transaction(swap)
-    found = await driver.inventory.read_audit_snapshot("")
+    found = await driver.inventory.check_store_invariants("")
     assert ("I5", WEB) in [(finding.invariant, finding.path) for finding in found.findings]
 
 
@@ -118,7 +118,7 @@ async def test_findings_beyond_what_anybody_reads_are_counted(
     await driver.make(WEB, group(size=5))
     wrong = sa.update(objects).where(objects.c.kind == "vm").values(status="Suspended")
     await driver.database.run_transaction(lambda connection: connection.execute(wrong).rowcount)
-    found = await driver.inventory.read_audit_snapshot("")
+    found = await driver.inventory.check_store_invariants("")
     assert (len(found.findings), found.more) == (2, 3)
 
 
@@ -132,7 +132,7 @@ async def test_every_page_is_found_by_an_index(driver: StoreDriver, prefix: str)
     def plan(connection: sa.Connection) -> None:
         seen: list[tuple[str, object]] = []
         sa.event.listen(connection, "before_cursor_execute", lambda *what: seen.append((what[2], what[3])))
-        audit.read_audit_snapshot(connection, prefix)
+        audit.check_store_invariants(connection, prefix)
         for statement, parameters in list(seen):
             rows = connection.connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
             told.extend(row[-1] for row in rows)

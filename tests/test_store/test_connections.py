@@ -18,7 +18,7 @@ from domain.mci.messages import (
     LeavePlaceResult,
     PlaceRequirements,
     SurveyedVm,
-    SurveyOrder,
+    SurveyRequest,
     VmCorrection,
 )
 from domain.model import BeginRequest, Request
@@ -265,7 +265,7 @@ async def test_thousands_of_vms_are_born_in_a_few_statements(driver: StoreDriver
 
 async def test_a_correction_loses_against_an_action_that_came_between(driver: StoreDriver) -> None:
     await driver.make()
-    plan = await driver.book.plan_survey(SurveyOrder(path=WEB))
+    plan = await driver.book.plan_survey(SurveyRequest(path=WEB))
     known = await driver.book.list_vms_in_status(plan.chunks[0], ["Running"])
     assert [vm.path for vm in known] == [FRONT_1, f"{WEB}:vm:front-2"]
     await driver.grant(FRONT_1, "reboot")
@@ -282,7 +282,7 @@ async def test_a_correction_leaves_an_mci_alone_that_an_action_is_at(driver: Sto
     """Also the VMs that the action skipped: what it counts must not change under it."""
     await driver.make()
     await driver.act(FRONT_1, "suspend", "Suspended")
-    plan = await driver.book.plan_survey(SurveyOrder(path=WEB, reconcile=True))
+    plan = await driver.book.plan_survey(SurveyRequest(path=WEB, reconcile=True))
     known = await driver.book.list_vms_in_status(plan.chunks[0], ["Suspended"])
     grant = await driver.grant(WEB, "reboot")
     told = [VmCorrection(vm, "Running", vm.info) for vm in known]

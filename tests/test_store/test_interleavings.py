@@ -245,7 +245,7 @@ async def _end(pair: Pair, prepare: Prepare, name: str, order: str) -> object:
 async def _seen(case: Case) -> object:
     """Statuses, locks, open and ended actions and the grants kept, without what differs from try to try; all legal."""
     driver = case.driver
-    kept = await driver.inventory.read_audit_snapshot(case.path)
+    kept = await driver.inventory.check_store_invariants(case.path)
     assert not kept.findings, kept.findings
     held = sorted((hold.path.removeprefix(case.path), hold.mode, hold.action) for hold in await _held(case))
     actions = await _rows(driver, "SELECT * FROM actions WHERE path LIKE :p ORDER BY epoch", p=f"{case.path}%")

@@ -13,7 +13,7 @@ from domain.mci.messages import (
     AddVms,
     LeavePlaceResult,
     PlaceRequirements,
-    SurveyOrder,
+    SurveyRequest,
     VmCorrection,
 )
 from domain.model import ActionEnding, ActionResult, Grant, Outcome
@@ -144,7 +144,7 @@ async def test_a_correction_that_waited_for_an_action_on_the_mci_changes_nothing
     await driver.make()
     await driver.act(FRONT_1, "suspend", "Suspended")
     known = await driver.book.list_vms_in_status(
-        (await driver.book.plan_survey(SurveyOrder(path=WEB, reconcile=True))).chunks[0], ["Suspended"]
+        (await driver.book.plan_survey(SurveyRequest(path=WEB, reconcile=True))).chunks[0], ["Suspended"]
     )
     told = [VmCorrection(vm, "Running", vm.info) for vm in known]
     made = await overtaken(
@@ -161,7 +161,7 @@ async def test_an_action_that_waited_for_a_correction_judges_what_it_wrote(
     await driver.make()
     await driver.act(FRONT_1, "suspend", "Suspended")
     known = await driver.book.list_vms_in_status(
-        (await driver.book.plan_survey(SurveyOrder(path=WEB, reconcile=True))).chunks[0], ["Suspended"]
+        (await driver.book.plan_survey(SurveyRequest(path=WEB, reconcile=True))).chunks[0], ["Suspended"]
     )
     told = [VmCorrection(vm, "Running", vm.info) for vm in known]
     admission = await overtaken(
@@ -178,7 +178,7 @@ async def test_a_scale_in_that_waited_for_a_correction_takes_the_vm_as_it_is(
     driver = pair[0]
     await driver.make()
     known = await driver.book.list_vms_in_status(
-        (await driver.book.plan_survey(SurveyOrder(path=WEB))).chunks[0], ["Running"]
+        (await driver.book.plan_survey(SurveyRequest(path=WEB))).chunks[0], ["Running"]
     )
     told = [VmCorrection(vm, "Suspended", vm.info) for vm in known]
     grant = await driver.grant(WEB, "scale-in", spec={"subGroup": "front", "count": 1})

@@ -57,7 +57,9 @@ async def kept(driver: StoreDriver) -> dict[str, list[int]]:
 
 
 async def wrong(driver: StoreDriver) -> list[tuple[str, str]]:
-    return [(finding.invariant, finding.path) for finding in (await driver.inventory.read_audit_snapshot("")).findings]
+    return [
+        (finding.invariant, finding.path) for finding in (await driver.inventory.check_store_invariants("")).findings
+    ]
 
 
 async def cycle(driver: StoreDriver, path: str = WEB, times: int = 1) -> None:

@@ -51,7 +51,7 @@ UNTRIED = {
     "once.py mark_all_done": "only inserts",
     "identity.py mark_restored": "once after a restore, by hand",
     "leases/parts.py fail_contradictory_lease": "one lease, by its path",
-    "seals.py _pruned_epochs": "by path, in audit verify, once retention has removed lines: test_seals.py",
+    "seals.py _read_last_pruned_epochs": "by path, in audit verify, once retention has removed lines: test_seals.py",
     "retention.py _store_history_begins": "only inserts; the rest of retention is in test_plans.py",
 }
 BY_NAME = (sa.Select, sa.CompoundSelect, sa.Update, sa.Delete)
@@ -66,7 +66,8 @@ def constants() -> Iterator[tuple[str, sa.Executable]]:
                     where = f"{module.name.removeprefix('store.').replace('.', '/')}.py {name}"
                     yield from ((where, each) for each in (value.update_statement, value.delete_statement))
                     yield from (
-                        (where, each) for each in (value.insert_lines_before_move, value.insert_lines_after_move)
+                        (where, each)
+                        for each in (value.insert_statement_before_move, value.insert_statement_after_move)
                     )
                 reads = isinstance(value, BY_NAME) or (isinstance(value, sa.Insert) and value.select is not None)
                 if reads:

@@ -169,7 +169,7 @@ async def test_a_step_creates_what_has_the_name_of_something_that_is_gone_for_go
     assert new.created_at > old.created_at
     assert (await driver.told(path))[-2:] == [("destroy", "DESTROYING", vacant), (action, NONE, during)]
     assert (
-        await driver.database.run_transaction(lambda connection: audit.read_audit_snapshot(connection, account))
+        await driver.database.run_transaction(lambda connection: audit.check_store_invariants(connection, account))
     ).findings == []
 
 

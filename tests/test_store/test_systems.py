@@ -265,7 +265,7 @@ def few(*names: str) -> list[ServiceFacts]:
 
 async def broken(driver: StoreDriver) -> list[str]:
     """Promises that are not kept, and objects that seem to be under way."""
-    found = await driver.inventory.read_audit_snapshot("")
+    found = await driver.inventory.check_store_invariants("")
     return [*(str(finding) for finding in found.findings), *(path for path, _, _ in found.under_way)]
 
 

@@ -12,9 +12,9 @@ from domain.edge.reports import ConnectReport, PolicyFactsQuery
 from domain.edge.specs import AutoProvision
 from domain.healing import HealReport, StuckItem
 from domain.identities import ProofUse
-from domain.leases.messages import FIRST_BOOKING, CalendarQuery, DueEventsQuery, HandOverGoal
+from domain.leases.messages import FIRST_BOOKING, CalendarQuery, DueEventsQuery, HoldingsToReach
 from domain.machines.messages import DueBinEntriesQuery
-from domain.mci.messages import ConnectionLockRequest, SurveyOrder
+from domain.mci.messages import ConnectionLockRequest, SurveyRequest
 from domain.model import ActionResult, Move, ReadQuery, Step
 from domain.quotafile import Quotas
 from domain.quotas import Quota, QuotaQuery
@@ -30,7 +30,7 @@ from store.leases import SqlLeaseSchedule, SqlLeaseViews, schedule, updates
 from store.machines import hooks as machines
 from store.machines import queries
 from store.mci.groups import highest_vm_number_ever
-from store.quotas import no_quotas
+from store.quotas import read_no_quotas
 from store.replay import iterate_actions
 from store.seals import check_chain, iterate_seals, may_rewrite_history, read_sealed_lines, seal_lines
 from store.systems.hooks import SqlSystemStore
@@ -52,7 +52,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     await driver.finish(made)
     await driver.act(WEB, "suspend", "Suspended")
     await driver.act(f"{WEB}:vm:front-1", "resume", "Running")
-    plan = await driver.book.plan_survey(SurveyOrder(path=WEB))
+    plan = await driver.book.plan_survey(SurveyRequest(path=WEB))
     await driver.book.list_vms_in_status(plan.chunks[0], ["Running"])
     await driver.database.run_transaction(partial(highest_vm_number_ever, path=WEB, group="front"))
     await driver.book.list_unanswered_places()
@@ -88,7 +88,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     assert await driver.inventory.is_proof_used(proof.id)
     assert await driver.inventory.forget_expired(NOON + timedelta(days=1)) == 1
     await driver.inventory.record_access_attempt(AccessAttempt(path=WEB, verb="cancel", message="by ann", at=NOON))
-    await driver.inventory.read_audit_snapshot(WEB)
+    await driver.inventory.check_store_invariants(WEB)
     await driver.inventory.list_paths_begun_since(2**62)
     await driver.inventory.read_last_epoch()
     await driver.inventory.read_objects([WEB, f"{WEB}:vm:front-1"])
@@ -101,7 +101,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     driver.inventory.current_quotas = lambda: Quotas(tenants={"*": limits})
     await driver.act(WEB, "terminate", "Terminated")
     await driver.inventory.read_quotas(QuotaQuery())
-    driver.inventory.current_quotas = no_quotas
+    driver.inventory.current_quotas = read_no_quotas
     await driver.finish(await driver.grant(WEB, "delete"))
     cut_off = (await driver.begin(f"{WEB}2", "create", spec={"subGroups": [group()]})).grant
     assert cut_off
@@ -188,7 +188,7 @@ async def of_leases(driver: StoreDriver) -> None:
     await leases.list_overdue_events("", NOON)
     await leases.list_overdue_events("project:p1", NOON)
     await leases.filter_due_events([])
-    await bookings.holdings(driver, HandOverGoal.ALL)
+    await bookings.holdings(driver, HoldingsToReach.ALL)
     await bookings.started(driver, "a")
     await driver.check(bookings.lease("a"), "update", spec={"hosts": 2})
     await bookings.change(driver, "a", hosts=2)
@@ -209,8 +209,8 @@ async def of_leases(driver: StoreDriver) -> None:
     hidden = await driver.grant("pool:main:host:h1", "update", spec={"private": ["gpu"]})
     await bookings.finish(driver, hidden)
     await reads.read_private_properties("main")
-    await bookings.holdings(driver, HandOverGoal.BEFORE)
-    await bookings.holdings(driver, HandOverGoal.NOTHING)
+    await bookings.holdings(driver, HoldingsToReach.BEFORE)
+    await bookings.holdings(driver, HoldingsToReach.NOTHING)
     await bookings.over(driver, "a")
     await bookings.finish(driver, await driver.grant(bookings.lease("a"), "delete"), moves=bookings.gone("a"))
     await bookings.finish(driver, await driver.grant("pool:main:host:h4", "remove"))

@@ -16,7 +16,7 @@ from domain.services.rollout import (
     RunningInstance,
     ServiceFacts,
     instance_revision,
-    next_instance_steps,
+    plan_instance_changes,
     restart_delay,
 )
 from domain.statetable import NONE, Actor
@@ -209,7 +209,7 @@ def test_a_roll_out_keeps_its_promises_and_always_ends(
     number = 100
     for _ in range(200):
         healthy = sum(instance.healthy for instance in alive.values())
-        steps = next_instance_steps(node, list(alive.values()))
+        steps = plan_instance_changes(node, list(alive.values()))
         if not steps.start and not steps.stop and healthy == len(alive):
             break
         lost = sum(alive[token].healthy for token in steps.stop)
@@ -231,11 +231,11 @@ def test_a_roll_out_keeps_its_promises_and_always_ends(
 def test_new_instances_that_never_get_well_take_nothing_from_the_old() -> None:
     node = Node.model_validate({**RUN, "instances": 2})
     old = [RunningInstance("a", "old", True), RunningInstance("b", "old", True)]
-    assert next_instance_steps(node, old).start == 1
-    assert next_instance_steps(
+    assert plan_instance_changes(node, old).start == 1
+    assert plan_instance_changes(
         node, [*old, RunningInstance("c", instance_revision(node), False)]
-    ) == next_instance_steps(node, [*old, RunningInstance("c", instance_revision(node), False)])
-    assert next_instance_steps(node, [*old, RunningInstance("c", instance_revision(node), False)]).stop == ()
+    ) == plan_instance_changes(node, [*old, RunningInstance("c", instance_revision(node), False)])
+    assert plan_instance_changes(node, [*old, RunningInstance("c", instance_revision(node), False)]).stop == ()
 
 
 # Replacing a subtree, and taking it back.

@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
         join_errors,
     )
     from domain.edge.reports import CloudletGrantDetails, PlannedFailover
-    from domain.edge.specs import KeySpec, MaintenanceSpec, crm_command
+    from domain.edge.specs import KeySpec, MaintenanceSpec, crm_command_line
     from domain.edge.tables import CLOUDLET, GONE_STATES, CrmActor, S
     from domain.errors import format_count
     from domain.model import ActionResult, Grant, Move, Outcome, Request, WorkReport
@@ -59,7 +59,7 @@ class CloudletAction(CrmInboxAction):
             raise WorkFailed(f"{what}: nothing came in time")
         return message
 
-    async def _advance_or_fail(self, grant: Grant, to: str, actor: str, message: str = "") -> None:
+    async def _advance_cloudlet(self, grant: Grant, to: str, actor: str, message: str = "") -> None:
         await advance_object(grant, to, actor, message)
         self._status = to
         self.update_progress(phase=to)
@@ -115,7 +115,7 @@ class BringUpCloudlet(CloudletAction):
     async def perform_with_crm(self, request: Request, grant: Grant) -> WorkReport:
         await self._read_grant_details(grant, unasked=True)  # the CRM connects unasked
         until = workflow.now() + timedelta(seconds=self._terms.patience.connect)
-        what = f"waiting for its CRM ({crm_command(grant.path, self._terms.spec)})"
+        what = f"waiting for its CRM ({crm_command_line(grant.path, self._terms.spec)})"
         self.update_progress(step=what)
         if self._address:  # a CRM is connected already: ask it to reconnect
             if other := self._terms.next:  # and to clean up after a failed upgrade
@@ -138,7 +138,7 @@ class BringUpCloudlet(CloudletAction):
         """Moves the cloudlet to Offline at once; the next CRM that connects continues from there."""
         if self._address and said.notify_id == self._address.notify_id:
             self._address = None
-            await self._advance_or_fail(grant, S.OFFLINE, "Controller", "its CRM is gone")
+            await self._advance_cloudlet(grant, S.OFFLINE, "Controller", "its CRM is gone")
         if (other := self._terms.next) and said.version != other.version:
             await calls.send_requests(
                 other, make_cloudlet_request(grant, other, CrmVerb.RECONNECT)
@@ -146,9 +146,9 @@ class BringUpCloudlet(CloudletAction):
 
     async def _acknowledge_crm(self, grant: Grant, said: Reconnected) -> None:
         if self._status in (S.INIT_OK, S.OFFLINE):
-            await self._advance_or_fail(grant, S.INIT, CrmActor.CRM)
+            await self._advance_cloudlet(grant, S.INIT, CrmActor.CRM)
         self._address = said.address
-        await self._advance_or_fail(grant, S.INIT_OK, "Controller", f"notify-id {said.address.notify_id}")
+        await self._advance_cloudlet(grant, S.INIT_OK, "Controller", f"notify-id {said.address.notify_id}")
 
     async def _handle_gathering_answer(self, grant: Grant, message: CrmResponse) -> bool:
         notify_id = self._address.notify_id if self._address else 0

@@ -11,12 +11,12 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from domain.edge.budgets import SIGNALS_PER_RUN, IgnoredMessageBudget
     from domain.edge.messages import IgnoredMessage
-    from workflows.argumentguard import InitializedWorkflow
+    from workflows.argumentguard import GuardedInitWorkflow
     from workflows.calls import should_continue_as_new
     from workflows.edge import calls
 
 
-class FloodLimitedWorkflow(InitializedWorkflow):
+class FloodLimitedWorkflow(GuardedInitWorkflow):
     """Base of such a companion. It counts messages in `_heard`, and calls `_flush_ignored_messages` now and then."""
 
     def __init__(self, path: str, budget: IgnoredMessageBudget, actor: str) -> None:

@@ -112,7 +112,7 @@ class CrmInboxAction(ActionWorkflow):
         if len(self._claims) > 1:  # the handler of the first one confirms them all
             return
         while claims := list(self._claims):
-            for news in await self._confirm_reconnections(claims):
+            for news in await self._filter_confirmed_reconnections(claims):
                 self._deliver_reconnection(news)
             del self._claims[: len(claims)]
 
@@ -176,10 +176,10 @@ class CrmInboxAction(ActionWorkflow):
             answers = [news for news in box if not isinstance(news, Reconnected)]
             box.clear()
             box.extend(answers)
-        for news in await self._confirm_reconnections(claims):
+        for news in await self._filter_confirmed_reconnections(claims):
             self._deliver_reconnection(news, first=True)
 
-    async def _confirm_reconnections(self, claims: list[Reconnected]) -> list[Reconnected]:
+    async def _filter_confirmed_reconnections(self, claims: list[Reconnected]) -> list[Reconnected]:
         """Asks the inventory which of these reconnections are true, as anybody may send that signal."""
         own, claimed = workflow.info().workflow_id, list(dict.fromkeys(claim.address.notify_id for claim in claims))
         true = list[Reconnected]()

@@ -19,9 +19,9 @@ with workflow.unsafe.imports_passed_through():
         PolicyFacts,
         PolicySite,
         PolicyState,
-        app_path_of,
         apply_demand_signal,
-        cluster_path_of,
+        build_app_path,
+        build_cluster_path,
         plan_provisioning,
         plan_scaling,
         skip_failed_site,
@@ -35,7 +35,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.paths import short_path
     from domain.wire import companion_id
     from workflows.action import ActionWorkflow, action_workflow
-    from workflows.calls import check_each_message, run_child_action, run_local_activity
+    from workflows.calls import filter_allowed_messages, run_child_action, run_local_activity
     from workflows.edge import calls
     from workflows.edge.floodlimit import FloodLimitedWorkflow
 
@@ -113,7 +113,7 @@ class FollowDemand(FloodLimitedWorkflow):
 
     @workflow.run
     async def run(self, state: PolicyLoopState) -> None:
-        while spec := await self._read_policy_to_the_end():
+        while spec := await self._read_policy_unless_gone():
             if self._until is None:
                 self._changed = False
                 await self._apply_rule_while_watching(spec)
@@ -122,7 +122,7 @@ class FollowDemand(FloodLimitedWorkflow):
                 self._memory = update_streaks(self._spec.auto_provision, self._memory)
             self._until, self._may_have_changed = None, True
 
-    async def _read_policy_to_the_end(self) -> PolicySpec | None:
+    async def _read_policy_unless_gone(self) -> PolicySpec | None:
         """Returns the stored policy; None if it is gone, and no signal that came says otherwise."""
         while (spec := await self._read_policy()) is None:
             await workflow.wait_condition(workflow.all_handlers_finished)
@@ -216,14 +216,14 @@ class FollowDemand(FloodLimitedWorkflow):
         self._judging = True
         while self._unjudged:
             batch, self._unjudged = self._unjudged[:SIGNALS_PER_TASK], self._unjudged[SIGNALS_PER_TASK:]
-            allowed = await check_each_message(messages.DEMAND_SIGNAL, batch)
+            allowed = await filter_allowed_messages(messages.DEMAND_SIGNAL, batch)
             for number, message in batch:
                 if number in allowed:
                     self._count_demand(message)
         self._judging = False
 
     def _count_demand(self, message: DemandSignal) -> None:
-        self._memory, why = apply_demand_signal(self._memory, message, self._site_names())
+        self._memory, why = apply_demand_signal(self._memory, message, self._cloudlet_names())
         if why:
             self._queue_ignored_message(messages.DEMAND_SIGNAL, why)
 
@@ -237,7 +237,7 @@ class FollowDemand(FloodLimitedWorkflow):
         """Query: returns what the policy remembers so far."""
         return self._memory
 
-    def _site_names(self) -> list[str]:
+    def _cloudlet_names(self) -> list[str]:
         rule = _rule_of_policy(self._spec) if self._spec else None
         return [site.cloudlet for site in rule.cloudlets] if isinstance(rule, AutoProvision) else []
 
@@ -265,7 +265,7 @@ class FollowDemand(FloodLimitedWorkflow):
         wanted = now.deploy if action == "create" else now.undeploy
         if place.cloudlet not in [site.cloudlet for site in wanted]:
             return
-        path = app_path_of(self._path, place.cloudlet, place.cluster, policy.app)
+        path = build_app_path(self._path, place.cloudlet, place.cluster, policy.app)
         spec = policy.spec.model_dump(mode="json", exclude={"override"}) if action == "create" else None
         if why := await self._run_action(path, action, spec):
             self._memory = skip_failed_site(self._memory, place.cloudlet)
@@ -280,7 +280,7 @@ class FollowDemand(FloodLimitedWorkflow):
         nodes, self._memory = plan_scaling(policy, facts.nodes, self._memory, workflow.now().timestamp())
         if nodes == facts.nodes:
             return
-        path = cluster_path_of(self._path, policy.cloudlet, policy.cluster)
+        path = build_cluster_path(self._path, policy.cloudlet, policy.cluster)
         if why := await self._run_action(path, "update", {"nodes": nodes}):
             await calls.record_ignored_messages(
                 IgnoredMessage(path=self._path, state="update", reason=f"{path}: {why}", actor="Policy")

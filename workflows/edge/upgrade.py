@@ -55,7 +55,7 @@ class UpgradeCloudlet(CloudletAction):
     async def settle_with_crm(self, request: Request, grant: Grant) -> WorkReport:
         """Asks CRMv1 to clean up whatever there is of CRMv2; the cloudlet stays in UpdateError for an admin."""
         if self._status and self._status != S.UPDATE_ERROR:
-            await self._advance_or_fail(grant, S.UPDATE_ERROR, "Controller", "cut off, or no answer in time")
+            await self._advance_cloudlet(grant, S.UPDATE_ERROR, "Controller", "cut off, or no answer in time")
         if self._address:
             try:
                 await calls.send_requests(self._address, make_undo_upgrade_request(grant, self._address, self._target))
@@ -93,7 +93,7 @@ class UpgradeCloudlet(CloudletAction):
             return
         self._next = said.address
         if self._status in _STATUSES_BEFORE_V2:
-            await self._advance_or_fail(
+            await self._advance_cloudlet(
                 grant, S.INIT_OK, "Controller", f"{self._target} has notify-id {self._next.notify_id}"
             )
 
@@ -110,7 +110,7 @@ class UpgradeCloudlet(CloudletAction):
             self._status = meaning.to
             raise WorkFailed(message.joined_errors() or "CRMv1 says that CRMv2 failed")
         else:
-            await self._advance_or_fail(grant, meaning.to, actor)
+            await self._advance_cloudlet(grant, meaning.to, actor)
         return False
 
     def _sending_actor(self, message: CrmResponse) -> tuple[str, int]:

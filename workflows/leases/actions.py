@@ -15,7 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.errors import format_one_line, join_first_texts
     from domain.leases import boundaries, names
     from domain.leases.boundaries import ReservationErrors
-    from domain.leases.messages import HandOverGoal, ReservationWork
+    from domain.leases.messages import HoldingsToReach, ReservationWork
     from domain.leases.names import event_path
     from domain.leases.tables import LeaseStatus
     from domain.model import Grant, Move, Request, WorkReport
@@ -79,7 +79,7 @@ class UpdateLease(_LeaseAction):
         """Gives back the hosts that were added. If one cannot be given back, the lease goes to ERROR."""
         changing = boundaries.lease_grant_details(grant).hand_over
         try:
-            errors = (await calls.hand_over(grant, changing, HandOverGoal.BEFORE)).errors if changing else {}
+            errors = (await calls.hand_over(grant, changing, HoldingsToReach.BEFORE)).errors if changing else {}
         except FailureError as error:  # no answer for too long, or another action has taken over
             errors = dict.fromkeys(changing, summary.error_text(error))
         return (

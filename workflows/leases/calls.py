@@ -14,9 +14,9 @@ with workflow.unsafe.imports_passed_through():
     from domain.leases.messages import (
         DueEvents,
         EventFiringResult,
-        HandOverGoal,
         HandOverOrder,
         HandOverResult,
+        HoldingsToReach,
         WakePoolClock,
     )
     from domain.model import Grant
@@ -27,7 +27,7 @@ HAND_OVER_TIMEOUT = timedelta(hours=1)  # the activity has its own deadline; thi
 
 
 async def hand_over(
-    grant: Grant, reservations: list[str], want: HandOverGoal = HandOverGoal.ALL, tried: bool = False
+    grant: Grant, reservations: list[str], want: HoldingsToReach = HoldingsToReach.ALL, tried: bool = False
 ) -> HandOverResult:
     """Brings reservations to what they should hold: by a quick local try first, then with retries."""
     order = HandOverOrder(path=grant.path, epoch=grant.epoch, reservations=reservations, want=want)

@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.errors import Category, format_one_line
     from domain.leases import boundaries
     from domain.leases.boundaries import ReservationErrors
-    from domain.leases.messages import HandOverGoal, ReservationWork
+    from domain.leases.messages import HoldingsToReach, ReservationWork
     from domain.model import Grant, ObjectView, ReadQuery, Request
     from workflows.calls import run_child_action
     from workflows.leases import calls
@@ -40,12 +40,14 @@ class HostReservationHandler:
     """Reservations of whole hosts, and of instances on hosts."""
 
     async def start_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        return await self._hand_over(grant, work, HandOverGoal.ALL)
+        return await self._hand_over(grant, work, HoldingsToReach.ALL)
 
     async def end_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        return await self._hand_over(grant, work, HandOverGoal.NOTHING)
+        return await self._hand_over(grant, work, HoldingsToReach.NOTHING)
 
-    async def _hand_over(self, grant: Grant, work: Sequence[ReservationWork], want: HandOverGoal) -> ReservationErrors:
+    async def _hand_over(
+        self, grant: Grant, work: Sequence[ReservationWork], want: HoldingsToReach
+    ) -> ReservationErrors:
         tried = all(reservation.tried for reservation in work)
         return (await calls.hand_over(grant, [reservation.path for reservation in work], want, tried)).errors
 

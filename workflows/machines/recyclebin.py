@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.machines.recyclebin import RecycleBinActivities
     from domain import machines
     from domain.kinds import InternalProgram
-    from domain.machines.messages import BinEntry, DueBinEntries, DueBinEntriesQuery, TenantRecycleBin
+    from domain.machines.messages import BinEntry, DueBinEntries, DueBinEntriesQuery, RecycleBinOwner
     from domain.machines.rules import bin_tenant_of
     from domain.model import Request
     from workflows import calls
@@ -42,7 +42,7 @@ class EmptyBin(ClockWorkflow):
         self._pause = FIRST_PAUSE
 
     @workflow.run
-    async def run(self, of: TenantRecycleBin) -> None:
+    async def run(self, of: RecycleBinOwner) -> None:
         """Destroys due entries, sleeps until the next one, and ends when none is left."""
         while True:
             self._look = False
@@ -98,5 +98,5 @@ async def wake_bin_clock(path: str) -> None:
     tenant = bin_tenant_of(path)
     summary = f"wake the recycle bin of {tenant}"
     await calls.run_short_activity(
-        RecycleBinActivities.wake_bin_clock, TenantRecycleBin(tenant=tenant), timedelta(seconds=10), summary
+        RecycleBinActivities.wake_bin_clock, RecycleBinOwner(tenant=tenant), timedelta(seconds=10), summary
     )

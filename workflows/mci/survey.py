@@ -9,7 +9,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.mci.records import MciRecordActivities
     from activities.mci.survey import SurveyActivities
-    from domain.mci.messages import SURVEY_VMS, SurveyOrder, SurveyPlace, SurveyReport
+    from domain.mci.messages import SURVEY_VMS, SurveyPlace, SurveyReport, SurveyRequest
     from workflows.calls import run_local_activity, run_on_cloud_queue
     from workflows.mci.calls import PREPARE_TIMEOUT
 
@@ -19,7 +19,7 @@ class SurveyVms:
     """Compares the records of an MCI with the clouds. Not an action: it takes no lock, and any action overrides it."""
 
     @workflow.run
-    async def run(self, survey: SurveyOrder) -> SurveyReport:
+    async def run(self, survey: SurveyRequest) -> SurveyReport:
         plan = await run_local_activity(MciRecordActivities.plan_survey, survey)
         asked = dict.fromkeys(chunk.placement for chunk in plan.chunks)
         places = plan.places if survey.reconcile else list(asked)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from domain.errors import Rejected
 from domain.ports import TransactionRunner
 from domain.singleorder import ABSENT, ObjectFacts, ProviderOrder
-from providers.simulated.ledger import Ledger, LedgerRow, ledger_tables
+from providers.simulated.ledger import Ledger, LedgerObject, ledger_tables
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.singleorder import SimulatedObjectProvider
 
@@ -26,7 +26,7 @@ MOVES = {  # asking for what is so already succeeds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Volume(LedgerRow):
+class Volume(LedgerObject):
     """A volume in the ledger."""
 
     size: int = 0

@@ -59,7 +59,7 @@ class QemuHypervisor:
         others = [machine] if (machine := str(order.spec.get("machine") or "")) and order.kind == "disk" else []
         with self._lock_objects([order.path, *others]):
             await self._refresh_ledger_object(order.path)
-            old, new = await self._database.run_transaction(partial(self._record_order, verb=verb, order=order))
+            old, new = await self._database.run_transaction(partial(self._judge_order, verb=verb, order=order))
             if new is None:
                 return old.to_facts()
             try:
@@ -89,7 +89,7 @@ class QemuHypervisor:
     # Nodes that this worker serves.
 
     async def serve_node_order(self, task: NodeTask) -> NodeAnswer:
-        return await self._nodes.serve(task)
+        return await self._nodes.perform_task(task)
 
     def claim_nodes(self, nodes: Sequence[str]) -> None:
         for node in nodes:
@@ -97,7 +97,7 @@ class QemuHypervisor:
 
     # The ledger.
 
-    def _record_order(
+    def _judge_order(
         self, connection: sa.Connection, verb: str, order: HypervisorOrder
     ) -> tuple[HypervisorObject, HypervisorObject | None]:
         """Judges an order. Returns the object before and after it; None if the order was carried out earlier."""
@@ -312,7 +312,7 @@ class QemuHypervisor:
 
     async def _disks_of_machine(self, machine: str) -> list[DiskFile]:
         """Returns the boot disk of a machine, and the disks attached to it."""
-        attached = HYPERVISOR_LEDGER.select_rows().where(
+        attached = HYPERVISOR_LEDGER.build_rows_query().where(
             things.c.machine == machine, things.c.kind == "disk", things.c.state.in_(_ATTACHED)
         )
         rows = await self._database.run_transaction(partial(HYPERVISOR_LEDGER.read_rows, query=attached))

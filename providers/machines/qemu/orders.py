@@ -47,7 +47,7 @@ class NodeOrders:
             raise _ERRORS.get(answer.error_type, UnknownOutcome)(answer.error)
         return answer.value
 
-    async def serve(self, task: NodeTask) -> NodeAnswer:
+    async def perform_task(self, task: NodeTask) -> NodeAnswer:
         """Carries out an order that another worker has given."""
         try:
             order = self._take_order(task)

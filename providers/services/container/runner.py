@@ -67,7 +67,7 @@ class ContainerRunner(ProcessRunner):
         if unit.node.port is not None:
             unit.port = unit.node.port if unit.node.has_own_network else find_free_port()
         try:
-            self._take_room(unit)
+            self._make_bundle_folder(unit)
             order = await asyncio.to_thread(self._container_order, unit)
             report = await self._run_shim(unit, order)
         except OSError as error:
@@ -80,7 +80,7 @@ class ContainerRunner(ProcessRunner):
             raise _ERRORS.get(report["kind"], Rejected)(f"no container of {unit.node.image}: {report['error']}")
         unit.pid, unit.started = report["pid"], pids.read_start_ticks(report["pid"])
 
-    def _take_room(self, unit: SupervisedInstance) -> None:
+    def _make_bundle_folder(self, unit: SupervisedInstance) -> None:
         """Makes the container's folder, unless there are as many as there may be."""
         for kept in (self._bundles, self.runtime.root):
             kept.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -257,7 +257,7 @@ class ContainerRunner(ProcessRunner):
         with suppress(OSError, ValueError):
             os.killpg(int((self._bundles / token / LOCK_FILE).read_text()), signal.SIGKILL)
 
-    def route_to_instance(self, unit: SupervisedInstance) -> InstanceRoute:
+    def route_of_instance(self, unit: SupervisedInstance) -> InstanceRoute:
         return (
             InstanceRoute(unit.port, unit.pid or -1, unit.started)
             if unit.node.has_own_network

@@ -111,14 +111,14 @@ def run_runc_command(order: dict, status: str, *words: str) -> dict:  # type: ig
         found = {}
     ended = status == "running" and found.get("status") == "stopped"  # it was quick
     if found.get("status") == status or (ended and said[0] == 0):
-        return {"pid": read_container_pid(order)} if ended else found
+        return {"pid": read_ended_container_pid(order)} if ended else found
     if said[0] is None or state[0] is None:
         raise ContainerFailed("slow", f"runc {words[0]} gave no answer within {order['seconds']:g} s")
     reason = last_runc_error() or f"runc {words[0]} ended with exit code {said[0]}"
     raise ContainerFailed(failure_kind(reason), reason)
 
 
-def read_container_pid(order: dict) -> int:  # type: ignore[type-arg]  # JSON
+def read_ended_container_pid(order: dict) -> int:  # type: ignore[type-arg]  # JSON
     """Returns the pid of a container that has ended already; it is our child until it is waited for."""
     with open(f"{order['root']}/{order['token']}/state.json") as file:
         return int(json.load(file)["init_process_pid"])

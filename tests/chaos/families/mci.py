@@ -10,7 +10,7 @@ from temporalio.service import RPCError
 
 from client.actions import Ticket
 from domain.errors import RatchetError
-from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyOrder
+from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyRequest
 from domain.model import ActionResult, Outcome, Request
 from domain.ports import VmFacts, VmOrder
 from domain.requests import EvictRun
@@ -130,7 +130,7 @@ def scale(action: str) -> Act:
 
 async def reconciled(world: World, path: str) -> Outcome:
     """Not an action; but a worker that dies in it must leave everything as it was."""
-    await requests.run_survey(world.asking, SurveyOrder(path=path, reconcile=True))
+    await requests.run_survey(world.asking, SurveyRequest(path=path, reconcile=True))
     status = (await world.see(path)).status
     return Outcome(path=path, action="reconcile", result=ActionResult.SUCCEEDED, status=status)
 

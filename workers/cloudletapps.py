@@ -10,7 +10,7 @@ from pathlib import Path
 from domain.errors import Category, Refused, Rejected
 from domain.services.definition import BackendName
 from domain.wire import SIMULATED
-from providers.edge.apps import SiteApps
+from providers.edge.apps import CloudletApps
 from providers.edge.platform import BACKEND_VALUE, CloudletPlatform
 from providers.services.container import ContainerRunner
 from providers.services.ledger import BackendLedger, create_tables
@@ -22,9 +22,9 @@ from workers.supervision import container_rules, process_rules, supervise_foreve
 
 
 @asynccontextmanager
-async def run_apps(
+async def supervise_apps(
     settings: WorkerSettings, cloudlet: str, backend: BackendName, platform: CloudletPlatform
-) -> AsyncIterator[SiteApps | None]:
+) -> AsyncIterator[CloudletApps | None]:
     """Supervises a cloudlet's apps while the block lasts; they stay when it ends. Yields None if they are simulated."""
     _refuse_another_backend(platform, backend)
     if backend == SIMULATED:
@@ -32,7 +32,7 @@ async def run_apps(
         yield None
         return
     folder = platform.file.with_suffix(".apps").absolute()
-    runner = _make_runner(settings, backend, folder)
+    runner = _make_instance_runner(settings, backend, folder)
     try:
         await runner.prepare_system(cloudlet, 0)
     except Rejected as error:
@@ -44,7 +44,7 @@ async def run_apps(
         await database.run_transaction(create_tables)
         supervisor = Supervisor(runner, BackendLedger(backend, database), folder / ".supervisor.lock")
         supervising = asyncio.create_task(supervise_forever(supervisor, lambda _facts, _gone: asyncio.sleep(0)))
-        yield SiteApps(supervisor)
+        yield CloudletApps(supervisor)
     finally:
         if supervising:
             supervising.cancel()
@@ -52,7 +52,7 @@ async def run_apps(
         database.close()
 
 
-def _make_runner(settings: WorkerSettings, backend: BackendName, folder: Path) -> ProcessRunner:
+def _make_instance_runner(settings: WorkerSettings, backend: BackendName, folder: Path) -> ProcessRunner:
     rules = process_rules(settings)
     if backend == "container":
         return ContainerRunner(folder, rules, container_rules(settings))
