@@ -103,7 +103,10 @@ class ReadActivities:
     @answered_from_store
     @activity.defn
     async def read_action(self, query: ReadQuery) -> ActionView:
-        return await translate_refusals(self.inventory.read_action(query.run))
+        """Returns the action of a run; without a run, the last one that was admitted on the path."""
+        if query.run:
+            return await translate_refusals(self.inventory.read_action(query.run))
+        return await translate_refusals(self.inventory.read_last_action(query.path, query.action))
 
     @answered_from_store
     @activity.defn

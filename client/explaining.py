@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from activities.runs import describe_run
 from client.actions import ActionClient
 from client.runs import ActionRun
 from domain import registry, wire
@@ -37,6 +38,8 @@ class Explanation(FrozenModel):
     since: datetime
     remarks: list[Remark]
     run: str = ""  # the action that runs now
+    workflow: str = ""  # the action that is described: the one that runs, else the last that changed the object
+    described_run: str = ""
     allowed: list[str] = []  # the actions that would be admitted now
     allowed_with_force: list[str] = []
     hint: str = ""  # what helps instead of an action: to wait, to unpause, to heal
@@ -56,15 +59,15 @@ async def explain_object(client: ActionClient, path: str) -> Explanation:
     newest = await client.newest_run(path)
     run = newest if newest and newest.is_open else None
     view = await _read_or_explain_absence(client, path, run)
-    remarks = describe_last_change(view, await client.read_history(path, HISTORY_LINES))
+    lines = await client.read_history(path, HISTORY_LINES)
+    remarks = describe_last_change(view, lines)
+    workflow, described_run = (path, run.run_id) if run else _find_last_changing_run(lines)
     possible, hint = PossibleActions(), ""
     if run:
         running, hint = await describe_running_action(client, path, run)
         remarks += running
     elif newest and view.target_action != NONE and not await _is_moved_by_open_run(client, path):
-        how = newest.status.name.lower().replace("_", " ")
-        cut_off = f"{newest.action}: its workflow was ended from outside ({how}), so it could not finish"
-        remarks.append(Remark(about="cut off", text=cut_off))
+        remarks.append(await _describe_cut_off_action(client, view, workflow, described_run))
         hint = "restore it now: starter heal; a sweep does it within minutes, and so does the next action"
     else:
         remarks.append(Remark(about="running", text="nothing"))
@@ -77,6 +80,8 @@ async def explain_object(client: ActionClient, path: str) -> Explanation:
         since=view.changed_at,
         remarks=[*remarks, *(Remark(about="in the way", text=text) for text in possible.blockers)],
         run=run.run_id if run else "",
+        workflow=workflow,
+        described_run=described_run,
         allowed=[verb.action for verb in possible.allowed],
         allowed_with_force=[verb.action for verb in possible.forced],
         hint=hint,
@@ -106,6 +111,22 @@ async def _is_moved_by_open_run(client: ActionClient, path: str) -> bool:
     held = (await client.run_query(wire.READ_LOCKS, ReadQuery(path=path), LocksView)).locks
     owners = dict.fromkeys([*(lock.owner for lock in held if lock.path == path), *ancestor_paths(path)])
     return any([(run := await client.newest_run(owner)) and run.is_open for owner in owners])
+
+
+def _find_last_changing_run(lines: list[HistoryLine]) -> tuple[str, str]:
+    """Returns workflow ID and run of the action that last changed the object; both empty if that was no action."""
+    changes = [line for line in lines if line.effect is not LineEffect.IGNORED]
+    if not changes or not changes[-1].run:
+        return "", ""
+    return registry.workflow_id_of(changes[-1].workflow, changes[-1].action), changes[-1].run
+
+
+async def _describe_cut_off_action(client: ActionClient, view: ObjectView, workflow: str, run: str) -> Remark:
+    """Says which action was cut off, and how its run ended: a later run under the same ID may be a stranger's."""
+    ended = await describe_run(client.client, workflow, run) if run else None
+    how = f" ({ActionRun(client.client, ended).status.name.lower().replace('_', ' ')})" if ended else ""
+    cut_off = f"{view.target_action}: its workflow was ended from outside{how}, so it could not finish"
+    return Remark(about="cut off", text=cut_off)
 
 
 def describe_last_change(view: ObjectView, lines: list[HistoryLine]) -> list[Remark]:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from temporalio.client import WorkflowContinuedAsNewError, WorkflowFailureError, WorkflowHandle
+from contextlib import suppress
+
+from temporalio.client import (
+    WorkflowContinuedAsNewError,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+)
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.refusals import refusal_of_error
 from activities.runs import describe_run, find_reset_run
+from client.errors import Unreachable
 from client.queries import WorkerQueries
-from client.runs import ActionRun
+from client.runs import ActionRun, find_newest_run
 from domain import registry, wire
+from domain.actionview import ActionView
 from domain.errors import Category, Refused
 from domain.model import ActionResult, LockHolder, Outcome, ReadQuery, Refusal, Request
 
@@ -18,13 +28,47 @@ class OutcomeReader(WorkerQueries):
     """Waits for the outcomes of actions. A run that was cut off has none of its own: the inventory has it."""
 
     async def wait_for_outcome(self, path: str, run: str | None = None) -> Outcome:
-        """Waits for an action's outcome, across resets of its run. Failed and cancelled actions have outcomes too."""
+        """Waits for an action's outcome, across resets of its run. Failed and cancelled actions have outcomes too.
+
+        Without a run: for the action that runs, else for the last that was admitted. A refused request is no action.
+        """
+        if run:
+            return await self._wait_for_run(path, run)
+        run = await self.find_last_run(path)
+        try:
+            return await self._wait_for_run(path, run)
+        except Refused:  # the newest run had not been judged yet
+            if run == (admitted := await self.find_last_run(path)):
+                raise
+            return await self._wait_for_run(path, admitted)
+
+    async def find_last_run(self, path: str) -> str:
+        """Returns the run of the action that runs, else of the last that was admitted; empty if there was none.
+
+        The newest run may be a refused request, or a stranger's workflow: only the inventory knows what was admitted.
+        """
+        newest = await find_newest_run(self.client, path)
+        if newest and (newest.is_open or newest.status is WorkflowExecutionStatus.COMPLETED):
+            return newest.run_id
+        last = ReadQuery(path=wire.object_path_of(path), action=wire.companion_role_of(path))
+        with suppress(Refused, Unreachable):  # nothing is on record, or nobody can read it
+            return (await self.run_query(wire.READ_ACTION, last, ActionView)).run
+        return newest.run_id if newest else ""
+
+    async def _wait_for_run(self, path: str, run: str) -> Outcome:
         while True:
             handle: WorkflowHandle[object, Outcome] = self.client.get_workflow_handle(
-                path, run_id=run, result_type=Outcome
+                path, run_id=run or None, result_type=Outcome
             )
             try:
                 return await handle.result(follow_runs=False)
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND or not run:
+                    raise
+                try:  # Temporal has forgotten the run
+                    return await self.run_query(wire.READ_OUTCOME, ReadQuery(run=run), Outcome)
+                except Refused:
+                    raise error from None
             except WorkflowFailureError as failure:
                 if isinstance(failure.cause, TerminatedError) and (
                     later := await find_reset_run(self.client, path, run)
@@ -34,7 +78,7 @@ class OutcomeReader(WorkerQueries):
                 cut_off = outcome_of_failure(path, failure.cause)
             except WorkflowContinuedAsNewError:
                 cut_off = minimal_outcome(path, ActionResult.CANCELLED, "preempted by a forced action")
-            return cut_off if cut_off.action else await self._read_stored_outcome(run or "", cut_off)
+            return cut_off if cut_off.action else await self._read_stored_outcome(run, cut_off)
 
     async def _read_stored_outcome(self, run: str, cut_off: Outcome) -> Outcome:
         """Reads the stored outcome of a run that was cut off; else returns `cut_off` with the present status."""

@@ -334,6 +334,7 @@ class ReadQuery(SignedMessage):
     kind: str = ""
     after: str = ""
     run: str = ""
+    action: str = ""
     limit: int = Field(default=100, ge=1, le=5_000)
 
 

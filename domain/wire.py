@@ -114,6 +114,11 @@ def object_path_of(workflow_id: str) -> str:
     return workflow_id.partition("::")[0]
 
 
+def companion_role_of(workflow_id: str) -> str:
+    """Returns the role of a companion, such as a hidden action; empty for an object's own workflow."""
+    return workflow_id.partition("::")[2]
+
+
 def make_placement(csp: str, region: str, provider: str = "") -> str:
     """Returns an object's placement: cloud and region, and the provider unless it is simulated.
 

@@ -76,13 +76,17 @@ async def wait_for_action(path: str, seconds: float | None, output: Output) -> E
     """Waits for the action that runs on an object; without one, prints the outcome of the last."""
     kind = registry.kind_at(object_path_of(path))
     async with open_client() as client, waiting_with_timeout(path, seconds):
-        run = await _find_newest_run(client, kind, path)
-        terminal.print_link(client.web_ui_url(path, run.run_id))
-        obstacle, hint = run.describe_obstacle()
+        if not (last := await client.find_last_run(path)):
+            raise _no_action_refusal(kind, path)
+        terminal.print_link(client.web_ui_url(path, last))
+        newest = await client.newest_run(path)
+        obstacle, hint = newest.describe_obstacle() if newest else ("", "")
         if obstacle:
             terminal.print_message(f"{obstacle}; {hint}", "yellow")
-        seen = await client.try_read_progress(path, run.run_id) if run.is_open and not obstacle else None
-        outcome = await follow_action(client, kind, path, run.run_id, seen.targets if seen else 0)
+        is_at_work = newest and newest.is_open and not obstacle
+        seen = await client.try_read_progress(path, last) if is_at_work else None
+        # Without a run: the newest may be a request that is still to be refused.
+        outcome = await follow_action(client, kind, path, "", seen.targets if seen else 0)
     return print_outcome(kind, outcome, output)
 
 
@@ -130,6 +134,10 @@ async def _find_newest_run(client: ActionClient, kind: registry.Kind, path: str)
     """Returns the newest run of an action on a path; refuses if there never was one."""
     run = await client.newest_run(path)
     if run is None:
-        message = f"there was no action on {path} that Temporal remembers"
-        raise Refused(Category.NOT_FOUND, message, f"starter list {kind.name}")
+        raise _no_action_refusal(kind, path)
     return run
+
+
+def _no_action_refusal(kind: registry.Kind, path: str) -> Refused:
+    message = f"there was no action on {path} that Temporal remembers"
+    return Refused(Category.NOT_FOUND, message, f"starter list {kind.name}")

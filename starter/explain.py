@@ -34,8 +34,7 @@ async def _print_explanation(path: str, output: Output) -> ExitCode:
 
     async with open_client() as client:
         found = await explain_object(client, path)
-        newest = await client.newest_run(path)
-        link = client.web_ui_url(path, newest.run_id) if newest else ""
+        link = client.web_ui_url(found.workflow, found.described_run)
         remarks = find_remarks(found.kind)
         more = await remarks(client, await client.read_object(path)) if remarks else []
         suggest = None if found.hint else find_command_suggester(found.kind)

@@ -107,6 +107,7 @@ class SqlInventory(HookedStore, SqlWaitQueue):
     read_tree = snapshot_read(queries.read_tree)
     read_outcome = snapshot_read(queries.read_outcome)
     read_action = snapshot_read(queries.read_action)
+    read_last_action = snapshot_read(queries.read_last_action)
     find_aliases = snapshot_read(aliases.find_aliases)
     read_newest_position = snapshot_read(events.read_newest_position)
     list_events_after = snapshot_read(events.list_events_after)

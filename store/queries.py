@@ -168,9 +168,25 @@ def select_history_lines() -> sa.Select[Any]:
     return sa.select(history, actions.c.path.label("workflow"), *asked).select_from(joined)
 
 
+_ACTION_COLUMNS = [actions.c[name] for name in ActionView.model_fields]
+
+
+def read_last_action(connection: sa.Connection, path: str, hidden_action: str = "") -> ActionView:
+    """Returns the last action that was admitted on an object; of a hidden action, its last run."""
+    hidden = registry.kind_at(path).table.hidden_actions
+    which = actions.c.action == hidden_action if hidden_action else actions.c.action.not_in(hidden)
+    query = sa.select(*_ACTION_COLUMNS).where(actions.c.path == path, which)
+    row = connection.execute(query.order_by(actions.c.epoch.desc()).limit(1)).mappings().one_or_none()
+    if row is None:
+        raise Refused(
+            Category.NOT_FOUND, f"no action on {path} is on record", f"see what happened: starter history {path}"
+        )
+    return ActionView(**row)
+
+
 def read_action(connection: sa.Connection, run: str) -> ActionView:
     """Returns the action that a run carries out, with its outcome once it has ended."""
-    query = sa.select(*(actions.c[name] for name in ActionView.model_fields)).where(actions.c.run == run)
+    query = sa.select(*_ACTION_COLUMNS).where(actions.c.run == run)
     row = connection.execute(query).mappings().one_or_none()
     if row is None:
         raise Refused(

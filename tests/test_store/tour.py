@@ -63,6 +63,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     await driver.inventory.read_outcome(made.run)
     await driver.check(WEB, "scale-out", spec={"subGroup": "front"})
     await driver.inventory.read_action(made.run)
+    await driver.inventory.read_last_action(WEB)
     assert await driver.inventory.find_answer_of_run(made.run)
     assert driver.database.run_in_snapshot_blocking(lambda one: list(iterate_actions(one)))
     newest = await driver.inventory.read_newest_position()
