@@ -33,13 +33,13 @@ from domain.healing import (
 from domain.model import AT_WRITE_TIME, LockHolder, ObjectView
 from domain.paths import kind_of
 from domain.ports import Inventory
-from domain.statetable import NONE
+from domain.statetable import NONE, RESTORED, describe_recovery
 from domain.waitqueue import LockHolders
 
 CONCURRENT_CALLS = 20  # concurrent calls to Temporal
 HOLDERS_TIMEOUT = 7.0  # seconds to ask about all holders; less than the activity's timeout
-CUT_OFF_MESSAGE = "the action was cut off; restored to its status before, without asking the cloud"
-ABANDONED_MESSAGE = "abandoned: its workflow was not running; restored to its status before"
+CUT_OFF_MESSAGE = f"the action was cut off; {RESTORED}, without asking the cloud"
+ABANDONED_MESSAGE = f"abandoned: its workflow was not running; {RESTORED}"
 CAME_TO_REST_MESSAGE = "it came to rest while the sweep looked; nothing was changed"
 DEAD_STATES = (RunState.CLOSED, RunState.UNKNOWN)
 ALIVE_STATES = (RunState.OPEN, RunState.PAUSED)
@@ -150,9 +150,11 @@ class HealingActivities:
         healed = await self._inventory.heal_stuck_item(suspect, at, ABANDONED_MESSAGE)
         now = await self._read_object(suspect)
         outside = await self._provider_state(view) if (view := now or before) else ""
-        finding, message = (
-            (HealFinding.HEALED, ABANDONED_MESSAGE) if healed else (HealFinding.ENDED, CAME_TO_REST_MESSAGE)
-        )
+        finding, message = HealFinding.ENDED, CAME_TO_REST_MESSAGE
+        if healed:
+            finding, message = HealFinding.HEALED, ABANDONED_MESSAGE
+            if before and now and before.target_action != NONE:
+                message = describe_recovery(message, before.previous_status, now.phase)
         return _make_report_entry(suspect, finding, to=now.status if now else NONE, message=message, provider=outside)
 
     async def _read_object(self, suspect: StuckItem) -> ObjectView | None:

@@ -26,6 +26,7 @@ class Actor(StrEnum):
     CLOUD = "Cloud"  # a provider that reports a status
 
 
+RESTORED = "restored to its status before"  # in the message of a recovery
 NO_STATUS = "?"  # in a history line: the message named no status, such as one of another shape
 
 
@@ -242,3 +243,8 @@ class StateTable:
         if all(row.source == NONE for row in rows) or self.is_creation(action):
             return f"{self.label} exists already, under {status}"
         return f"{action} is not allowed for {self.label} under {status}"
+
+
+def describe_recovery(message: str, came_from: str, to: str) -> str:
+    """Returns the message of a recovery as it is true: an object that cannot rest where it came from is elsewhere."""
+    return message if to == came_from else message.replace(RESTORED, f"set to {to}")

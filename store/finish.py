@@ -11,7 +11,7 @@ from domain.errors import format_one_line
 from domain.limits import FAILURES_SHOWN
 from domain.model import ActionEnding, ActionResult, Chunk, Grant, Outcome, Step, TargetFailure, TargetLanding
 from domain.paths import kind_of
-from domain.statetable import NONE, Actor, LineEffect, Ruling
+from domain.statetable import NONE, RESTORED, Actor, LineEffect, Ruling
 from store import waitqueue
 from store.grants import grant_of_action
 from store.history import NO_ROW_MESSAGE, history_line, merge_info
@@ -26,7 +26,7 @@ from store.status import ObjectSet, record_lines, update_object_columns
 from store.steps import apply_step
 
 UNANSWERED_MESSAGE = "no clear answer from the cloud before the action ended"
-LEFT_OVER_MESSAGE = "the action ended and left it under way; restored to its status before"
+LEFT_OVER_MESSAGE = f"the action ended and left it under way; {RESTORED}"
 UNKNOWN_ACTION_MESSAGE = (
     "the store knows nothing of this action: it was restored from an older copy, or the record was removed; "
     "nothing was written; look at the object's present status, then ask again"

@@ -7,15 +7,14 @@ import sqlalchemy as sa
 from domain import registry
 from domain.errors import Category, Refused
 from domain.model import BeginRequest
+from domain.statetable import RESTORED
 from store.binding import check_same_store
 from store.dbtime import read_database_time
 from store.hooks import HooksByKind
 from store.recovery import abandon_run
 from store.schema import StoreIdentityRow, actions, history, locks, store_identity
 
-RESTORED_MESSAGE = (
-    "the store was restored from a backup while it ran; restored to its status before, without asking the cloud"
-)
+RESTORED_MESSAGE = f"the store was restored from a backup while it ran; {RESTORED}, without asking the cloud"
 
 _SELECT_IDENTITY = sa.select(store_identity)
 

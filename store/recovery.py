@@ -11,7 +11,7 @@ from domain.errors import format_one_line
 from domain.locks import LockMode
 from domain.model import ActionResult, Outcome
 from domain.paths import kind_of
-from domain.statetable import NONE, Actor, LineEffect
+from domain.statetable import NONE, RESTORED, Actor, LineEffect, describe_recovery
 from domain.wire import object_path_of
 from store.dbtime import resolve_write_time
 from store.grants import grant_of_action
@@ -35,22 +35,24 @@ _SELECT_EXCLUSIVE_LOCKS = sa.select(locks.c.path).where(
     locks.c.owner == sa.bindparam("by"), locks.c.run == sa.bindparam("in_run"), locks.c.mode == LockMode.X.value
 )
 
-CUT_OFF_MESSAGE = "the action before was cut off; restored to its status before, without asking the cloud"
+CUT_OFF_MESSAGE = f"the action before was cut off; {RESTORED}, without asking the cloud"
 
 
 def abandon_run(connection: sa.Connection, hooks: HooksByKind, owner: str, run: str, at: datetime, message: str) -> int:
     """Ends the action of a run that the caller knows to be dead. Returns how many objects were restored."""
     path, at = object_path_of(owner), resolve_write_time(connection, at)
     dead = sa.select(actions).where(actions.c.run == run, actions.c.path == path, actions.c.ended_at.is_(None))
-    healed, message = 0, format_one_line(message)
+    healed, message, table = 0, format_one_line(message), registry.kind_at(path).table
     for action in parse_rows(ActionRow, connection.execute(dead.with_for_update())):  # excludes its finish
         healed += restore_objects(connection, action, at, message)
+        came_from = grant_of_action(action).came_from
+        told = describe_recovery(message, came_from, table.recovery_status(action.action, came_from))
         outcome = Outcome(
             path=path,
             action=action.action,
             result=ActionResult.FAILED,
             status=read_aggregated_status(connection, path),
-            message=f"abandoned: {message}",
+            message=f"abandoned: {told}",
         )
         if ended := hooks.get(kind_of(path), NO_HOOKS).on_finish:
             ended(connection, grant_of_action(action), outcome, at)
@@ -87,9 +89,10 @@ def restore_status(connection: sa.Connection, which: sa.ColumnElement[bool], at:
             *(column == is_ for column, is_ in zip(alike, (kind, status, came_from, doing), strict=True))
         )
         to = registry.find_kind(kind).table.recovery_status(doing, came_from)
-        told = {"at": at, "actor": Actor.CONTROLLER.value, "action": "heal", "to": to, "message": message}
+        why = describe_recovery(message, came_from, to)
+        told = {"at": at, "actor": Actor.CONTROLLER.value, "action": "heal", "to": to, "message": why}
         told["effect"] = LineEffect.ABANDONED.value
-        back = {"target_action": NONE, "target_status": NONE, "changed_at": at, "error": message}
+        back = {"target_action": NONE, "target_status": NONE, "changed_at": at, "error": why}
         healed += ObjectSet(here).move_objects(connection, {}, told, back)
     return healed
 

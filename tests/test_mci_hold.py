@@ -15,10 +15,11 @@ from client.actions import ActionClient, Ticket
 from client.explaining import explain_object
 from domain.access import AccessPolicy
 from domain.errors import Category, Refused
+from domain.healing import SweepOptions
 from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision
 from domain.model import ActionResult, Outcome, Request
 from domain.ports import SHARED_RESOURCE_TYPES
-from starter.mci import requests
+from starter.mci import hold_remarks, requests
 from tests.patience import PATIENCE, answered
 from tests.test_crashes import MCI, site
 from tests.test_platform.site import Site
@@ -304,3 +305,23 @@ async def test_a_signal_that_no_action_takes_is_told_in_the_history_and_a_flood_
     assert len(messages) == 10
     told = "ignored: go: this action takes no such signal; there are: continue, withdraw"
     assert set(messages) == {told}
+
+
+async def test_an_mci_whose_hold_was_cut_off_is_offered_nothing_but_to_be_healed(user: User) -> None:
+    ticket = await holding(user)
+    await user.asking.client.get_workflow_handle(user.mci(), run_id=ticket.run).terminate()
+    seen = await explain_object(user.asking, user.mci())
+    assert "create: its workflow was ended from outside (terminated)" in str(seen.remarks)
+    assert seen.hint.startswith("restore it now: starter heal")
+    assert await hold_remarks(user.asking, await user.see(user.mci())) == []
+    with pytest.raises(Refused, match="under Prepared: it is not holding: its create was cut off") as caught:
+        await requests.send_decision(user.asking, user.mci(), CONTINUE, HoldDecision())
+    assert "starter heal" in caught.value.hint
+    assert f"starter explain {user.mci()}" in caught.value.hint
+    report = await user.asking.run_sweep(SweepOptions(limits={"*": 0}))
+    (healed,) = [entry for entry in report.found if entry.path == user.mci()]
+    assert (healed.to, healed.message) == ("Failed", "abandoned: its workflow was not running; set to Failed")
+    assert (await user.see(user.mci())).status == "Failed"
+    assert (await user.history(user.mci()))[-1].message == healed.message
+    outcome = await user.asking.wait_for_outcome(user.mci())
+    assert (outcome.action, outcome.message) == ("create", f"abandoned: {healed.message}")

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 
 async def hold_remarks(client: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
-    """Returns the commands for an MCI that holds: continue or withdraw. An action that is paused hears neither."""
+    """Returns the commands for an MCI that holds: continue or withdraw. An action that was paused or cut off hears
+    neither."""
     if view.phase != MciPhase.PREPARED:
         return []
     run = await client.newest_run(view.path)
-    if run and run.describe_obstacle()[0]:
+    if run is None or not run.is_open or run.describe_obstacle()[0]:
         return []
     go_on, give_up = (f"starter mci {word} {short_path(view.path)}" for word in (CONTINUE, WITHDRAW))
     return [("holding", f"go on: {go_on}; give up: {give_up}")]

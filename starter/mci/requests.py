@@ -15,6 +15,7 @@ from domain import wire
 from domain.errors import Category, Refused
 from domain.limits import TASK_TIMEOUT
 from domain.mci.messages import HOLDING, SURVEY_VMS, HoldDecision, SurveyReport, SurveyRequest
+from domain.statetable import NONE
 
 DECISION_SECONDS = 30.0  # for an MCI that holds to take a decision
 
@@ -85,5 +86,11 @@ async def run_survey(client: ActionClient, wish: SurveyRequest) -> SurveyReport:
 
 async def _not_holding_refusal(client: ActionClient, path: str, word: str) -> Refused:
     view = await client.read_object(path)
-    message = f"{word} is not allowed for MCI under {view.status}: it is not holding"
-    return Refused(Category.NOT_ALLOWED, message, f"starter mci status {path}")
+    message, hint = (
+        f"{word} is not allowed for MCI under {view.status}: it is not holding",
+        f"see: starter explain {path}",
+    )
+    newest = await client.newest_run(path)
+    if view.target_action != NONE and not (newest and newest.is_open):
+        message, hint = f"{message}: its {view.target_action} was cut off", f"restore it now: starter heal; {hint}"
+    return Refused(Category.NOT_ALLOWED, message, hint)

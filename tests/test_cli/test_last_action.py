@@ -16,6 +16,7 @@ from starter.errors import ExitCode
 from tests.test_cli.shell import Cli
 from tests.user import User
 
+
 async def test_wait_tells_the_outcome_of_the_last_action_though_a_request_was_refused_since(
     cli: Cli, mci: str, asking: ActionClient, ns: str
 ) -> None:
