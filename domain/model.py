@@ -172,6 +172,7 @@ class WorkReport(FrozenModel):
     spec: dict[str, Any] | None = None
     moves: list[Move] = []
     failed: bool = False  # the action failed, whatever became of its targets
+    withdrawn: bool = False  # it was asked to give up, and has undone what it had begun: it ends as cancelled
     lost: int = 0  # targets that failed and whose records are gone
     troubles: list[TargetFailure] = []  # their errors, for the outcome
 

@@ -72,8 +72,11 @@ async def run_action(
             return await _follow_ticket(client, kind, ticket, options)
 
 
-async def wait_for_action(path: str, seconds: float | None, output: Output) -> ExitCode:
-    """Waits for the action that runs on an object; without one, prints the outcome of the last."""
+async def wait_for_action(path: str, seconds: float | None, output: Output, is_own_cancel: bool = False) -> ExitCode:
+    """Waits for the action that runs on an object; without one, prints the outcome of the last.
+
+    `is_own_cancel`: the caller has asked it to end, so that its end as cancelled is a success.
+    """
     kind = registry.kind_at(object_path_of(path))
     async with open_client() as client, waiting_with_timeout(path, seconds):
         if not (last := await client.find_last_run(path)):
@@ -87,6 +90,8 @@ async def wait_for_action(path: str, seconds: float | None, output: Output) -> E
         seen = await client.try_read_progress(path, last) if is_at_work else None
         # Without a run: the newest may be a request that is still to be refused.
         outcome = await follow_action(client, kind, path, "", seen.targets if seen else 0)
+    if is_own_cancel and outcome.result is ActionResult.CANCELLED:
+        return print_cancelled(kind, outcome, output)
     return print_outcome(kind, outcome, output)
 
 

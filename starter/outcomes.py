@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from domain.kinds import Kind
-from domain.model import Outcome
+from domain.model import ActionResult, Outcome
 from domain.paths import short_path
+from domain.statetable import NONE
 from domain.wire import object_path_of
 from starter import terminal
 from starter.errors import EXIT_OF_RESULT, ExitCode, PrintedError
@@ -55,7 +56,8 @@ def outcome_sheet(kind: Kind, outcome: Outcome) -> Sheet:
     """Formats the outcome as a table; with counts only if the action had targets besides the object."""
     outcome = outcome.model_copy(update={"status": kind.display_status(outcome.status)})
     cells = {"OBJECT": short_path(outcome.path), "ACTION": outcome.action}
-    cells |= {"RESULT": outcome.result, "STATUS": outcome.status}
+    # That nothing exists is the aim of a removal; where it is not, a sentence tells it.
+    cells |= {"RESULT": outcome.result, "STATUS": "-" if _left_nothing(outcome) else outcome.status}
     if outcome.done or outcome.failed or outcome.skipped:
         skipped = ", ".join(f"{number} {status}" for status, number in outcome.skipped.items())
         cells |= {"DONE": str(outcome.done), "FAILED": str(outcome.failed), "SKIPPED": skipped}
@@ -71,7 +73,10 @@ def ticket_sheet(ticket: Ticket, link: str) -> Sheet:
 
 
 def _message_without_result(outcome: Outcome) -> str:
-    """Returns the message without its leading result, which is printed already."""
-    if outcome.message == outcome.result:
-        return ""
-    return outcome.message.removeprefix(f"{outcome.result}; ")
+    """Returns the message without its leading result, which is printed already, and whether anything exists."""
+    message = "" if outcome.message == outcome.result else outcome.message.removeprefix(f"{outcome.result}; ")
+    return "; ".join(filter(None, [message, "nothing exists" if _left_nothing(outcome) else ""]))
+
+
+def _left_nothing(outcome: Outcome) -> bool:
+    return outcome.status == NONE and outcome.result is ActionResult.CANCELLED

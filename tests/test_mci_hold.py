@@ -63,7 +63,7 @@ async def test_withdraw_undoes_the_preparation_and_leaves_nothing(user: User) ->
     ticket = await holding(user)
     await requests.send_decision(user.asking, user.mci(), WITHDRAW, HoldDecision())
     outcome = await end(user, ticket)
-    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "None")
+    assert (outcome.result, outcome.status) == (ActionResult.CANCELLED, "None")
     assert outcome.message == "withdraw by nobody named; the preparation was undone"
     assert await user.shared() == {}
     with pytest.raises(Refused, match="there is no such MCI"):
@@ -86,7 +86,7 @@ async def test_continue_judges_the_clouds_of_the_tenant_again_and_withdraw_needs
     await user.asking.client.get_workflow_handle(user.mci()).signal(CONTINUE)
     await requests.send_decision(user.asking, user.mci(), WITHDRAW, HoldDecision())
     outcome = await end(user, ticket)
-    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "None")
+    assert (outcome.result, outcome.status) == (ActionResult.CANCELLED, "None")
     lines = [line.message for line in await user.history(user.mci()) if "may not use aws/" in line.message]
     assert len(lines) == 2, "of the update and of the signal"
 

@@ -85,6 +85,7 @@ class ActionWorkflow(ABC):
         self._work: asyncio.Task[WorkReport] | None = None
         self._ended = False
         self._cut_off = False
+        self._is_withdrawn = False
         self._providers: list[str] = []
         self._queue = QueueWaiter()
         self._ignored = 0
@@ -258,7 +259,9 @@ class ActionWorkflow(ABC):
         if self._successor or self._cut_off:  # the cancel came before the work began
             self._work.cancel()
         try:
-            return ActionResult.SUCCEEDED, await self._work
+            done = await self._work
+            self._is_withdrawn = done.withdrawn
+            return ActionResult.CANCELLED if done.withdrawn else ActionResult.SUCCEEDED, done
         except BaseException as error:
             if not is_cancelled_exception(error) and not isinstance(error, FailureError):
                 raise  # a bug: the workflow task fails, and is retried once the bug is fixed
@@ -306,7 +309,7 @@ class ActionWorkflow(ABC):
         self._progress = self._progress.model_copy(update=seen)
         await self._answer_waiters(outcome.followers)
         self._write_search_attributes(100)
-        if outcome.result is ActionResult.CANCELLED:
+        if outcome.result is ActionResult.CANCELLED and not self._is_withdrawn:  # Temporal cancelled no withdrawn run
             raise asyncio.CancelledError(outcome.message)
         if outcome.result is ActionResult.FAILED:
             raise ApplicationError(

@@ -17,6 +17,7 @@ from client.sending import send_signal
 from domain.errors import Category, Refused
 from domain.model import ActionResult, ObjectView, Outcome
 from domain.paths import name_of
+from domain.statetable import NONE
 from domain.wire import ACTIONS_QUEUE
 from gateway.context import ErrorTranslatingRoute, Gateway, gateway_of_request
 from gateway.dialects import tumblebug_json as shapes
@@ -147,7 +148,8 @@ async def _read_body(request: Request) -> dict[str, Any]:
 
 def _check_outcome(outcome: Outcome | None) -> None:
     """Raises if an action failed. One that takes longer shows in its object."""
-    if outcome is not None and outcome.result in (ActionResult.FAILED, ActionResult.CANCELLED):
+    is_withdrawn = outcome is not None and outcome.result is ActionResult.CANCELLED and outcome.status == NONE
+    if outcome is not None and outcome.result in (ActionResult.FAILED, ActionResult.CANCELLED) and not is_withdrawn:
         raise HTTPException(HTTPStatus.INTERNAL_SERVER_ERROR, outcome.message or f"{outcome.action} {outcome.result}")
 
 

@@ -95,7 +95,7 @@ def _decision_command(word: str) -> CliCommand:
         if not wait:
             terminal.print_remark(f"sent; wait for it with: {terminal.rewrite_commands(f'starter wait {path}')}")
             return ExitCode.DONE
-        return await actions.wait_for_action(path, seconds, output)
+        return await actions.wait_for_action(path, seconds, output, is_own_cancel=word == WITHDRAW)
 
     return decide
 

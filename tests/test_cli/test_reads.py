@@ -264,7 +264,14 @@ async def test_explain_says_what_an_mci_that_holds_waits_for(cli: Cli, ns: str) 
         while "is Prepared" not in (told := (await cli(f"explain {ns}/held")).out):
             await asyncio.sleep(0.1)
     assert f"go on: starter mci continue {ns}/held; give up: starter mci withdraw {ns}/held" in told
-    assert (await cli(f"mci withdraw {ns}/held")).code == ExitCode.DONE
+    withdrawn = await cli(f"mci withdraw {ns}/held")
+    assert (withdrawn.code, "the preparation was undone; nothing exists" in withdrawn.err) == (ExitCode.DONE, True)
+    waited = await cli(f"wait {ns}/held")
+    assert waited.code == ExitCode.FAILED
+    assert waited.out.splitlines()[-1].split() == [f"{ns}/held", "create", "cancelled", "-"]
+    assert "withdraw by" in waited.err
+    assert "the preparation was undone; nothing exists" in waited.err
+    assert "None" not in waited.out + waited.err
 
 
 async def test_the_history_of_a_group_says_that_it_rests_where_its_members_have_the_status(cli: Cli, mci: str) -> None:

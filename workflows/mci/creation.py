@@ -101,7 +101,8 @@ class CreateMci(VmsAction):
                 raise WorkFailed(
                     f"{self._decided_by}; but not everything could be undone: {join_problems(left)}", WorkReport()
                 )
-            return WorkReport(to=NONE, message=f"{self._decided_by}; the preparation was undone")
+            done = f"{self._decided_by}; the preparation was undone"
+            return WorkReport(to=NONE, message=done, withdrawn=True)
         grant, _ = await self.add_vms(grant, "create", message=self._decided_by)
         self.update_progress(phase=VmStatus.CREATING, targets=grant.targets)
         await self.operate_vms(grant)

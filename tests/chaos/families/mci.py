@@ -186,7 +186,7 @@ STORIES = (
     story("made to make way", evicted, (created,), effects=2, status="Suspended:6 (R:0/6)", plain=False),
     story("delete beside another", act("delete"), (created, neighbour), effects=2, status="None"),
     story("rollback", rolled_back, result="failed", status="None", effects=2),
-    story("withdraw", withdrawn, status="None"),
+    story("withdraw", withdrawn, result="cancelled", status="None"),
     story("continue", continued, effects=1),
     story("scale-out", scale("scale-out"), (created,), effects=1, status="Running:8 (R:8/8)"),
     story("scale-in", scale("scale-in"), (created,), effects=2, status="Running:4 (R:4/4)"),
