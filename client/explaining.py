@@ -43,6 +43,8 @@ class Explanation(FrozenModel):
     allowed: list[str] = []  # the actions that would be admitted now
     allowed_with_force: list[str] = []
     hint: str = ""  # what helps instead of an action: to wait, to unpause, to heal
+    remedy: str = ""  # what helps first, such as to start the program that an object waits for
+    remedy_command: str = ""
 
 
 @dataclass
@@ -62,7 +64,7 @@ async def explain_object(client: ActionClient, path: str) -> Explanation:
     lines = await client.read_history(path, HISTORY_LINES)
     remarks = describe_last_change(view, lines)
     workflow, described_run = (path, run.run_id) if run else _find_last_changing_run(lines)
-    possible, hint = PossibleActions(), ""
+    possible, hint, remedy = PossibleActions(), "", None
     if run:
         running, hint = await describe_running_action(client, path, run)
         remarks += running
@@ -72,6 +74,7 @@ async def explain_object(client: ActionClient, path: str) -> Explanation:
     else:
         remarks.append(Remark(about="running", text="nothing"))
         possible = await find_possible_actions(client, view)
+        remedy = registry.find_kind(view.kind).find_remedy(path, view.phase, view.spec)
     remarks += await describe_members_with_errors(client, view)
     return Explanation(
         path=path,
@@ -85,6 +88,8 @@ async def explain_object(client: ActionClient, path: str) -> Explanation:
         allowed=[verb.action for verb in possible.allowed],
         allowed_with_force=[verb.action for verb in possible.forced],
         hint=hint,
+        remedy=str(remedy) if remedy else "",
+        remedy_command=remedy.command if remedy else "",
     )
 
 

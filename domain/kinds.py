@@ -29,6 +29,20 @@ class InternalProgram(StrEnum):
 
 
 SimulationCheck = Callable[[Mapping[str, Any], str, Mapping[str, Any]], bool]
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What helps an object that no action helps: words and a command."""
+
+    words: str
+    command: str
+
+    def __str__(self) -> str:
+        return f"{self.words}: {self.command}"
+
+
+FindRemedy = Callable[[str, str, Mapping[str, Any]], Remedy | None]
 LaterActions = Callable[[str, Any], Iterable[tuple[str, str]]]  # (path, spec) -> actions, each with its path
 
 
@@ -95,6 +109,7 @@ class Kind:
     waiting_statuses: tuple[str, ...] = ()  # in which an action waits for a person's decision, for days if need be
     signals: tuple[ObjectSignal, ...] = ()  # what systems outside may send to it
     busy_hint: str = ""  # what the source system also says of an object in transition
+    remedy: FindRemedy | None = None  # (path, status, spec) -> what helps before any action does
 
     @property
     def name(self) -> str:
@@ -115,6 +130,10 @@ class Kind:
     def path_telling_simulation(self, path: str) -> str:
         """Returns the path of the object that says whether the one at this path is simulated: itself, or one above."""
         return next((above for above in ancestor_paths(path) if kind_of(above) == self.as_simulated_as), path)
+
+    def find_remedy(self, path: str, status: str, spec: Mapping[str, Any]) -> Remedy | None:
+        """Returns what helps an object in this status before any action does; None if actions do."""
+        return self.remedy(path, status, spec) if self.remedy else None
 
     def display_status(self, status: str) -> str:
         """Returns a status as people read it: a removed object has the source system's word for that."""

@@ -50,25 +50,27 @@ async def _print_explanation(path: str, output: Output) -> ExitCode:
         print_sheet(Sheet(data, (), [], [path]), output)
         return ExitCode.DONE
     terminal.print_data(f"{path} is {found.status}, since {format_time(found.since)}")
-    for about, text in (*rows, ("you can", _describe_possible_actions(found, first))):
+    for about, text in (*rows, ("you can", describe_possible_actions(found, first))):
         terminal.print_data(terminal.escape_controls(f"{about:10} {terminal.rewrite_commands(text)}"))
     return ExitCode.DONE
 
 
-def _describe_possible_actions(found: Explanation, first: str | None) -> str:
+def describe_possible_actions(found: Explanation, first: str | None) -> str:
     """Returns what can be done now, with a command to begin with."""
     if found.hint:
         return found.hint
     if not (options := _options_by_action(found)):
         return f"see what happened: {first}"
     actions = ", ".join(f"{action} {more}".rstrip() for action, more in options.items())
-    return f"{actions}; such as: {first}"
+    return f"{found.remedy}; or {actions}" if found.remedy else f"{actions}; such as: {first}"
 
 
 def suggest_next_command(found: Explanation) -> str | None:
     """Returns a command to begin with; None if the hint has one, or several."""
     if found.hint:
         return None
+    if found.remedy_command:
+        return found.remedy_command
     if not (options := _options_by_action(found)):
         return f"starter history {short_path(found.path)}"
     kind = registry.find_kind(found.kind)

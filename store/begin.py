@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from domain import registry
 from domain.access import Subject
 from domain.errors import Category, Refused
+from domain.kinds import Remedy
 from domain.locks import EXCLUSIVE_MODES, HeldLock, LockMode, conflicting_locks, locks_needed_for, locks_to_wait_for
 from domain.model import Admission, BeginRequest, Grant, Refusal, Request, Step
 from domain.quotafile import Quotas
@@ -233,7 +234,8 @@ def _judge_request(
     if verdict.ruling is Ruling.REFUSED:
         if kind.aggregate and kind.member and object_row:
             raise _group_not_allowed_refusal(connection, kind, request, status, verdict.reason)
-        raise _not_allowed_refusal(kind.table, request, status, verdict.reason)
+        remedy = kind.find_remedy(request.path, status, object_row.spec) if object_row else None
+        raise _not_allowed_refusal(kind.table, request, status, verdict.reason, remedy)
     if verdict.ruling is Ruling.ALREADY:
         return AdmissionPlan(None, status, {}, {})
     if kind.member is None or object_row is None or kind.find_verb(request.action).takes_no_members:
@@ -274,12 +276,14 @@ def _count_members(connection: sa.Connection, parent: str, kind: str) -> dict[st
     }
 
 
-def _not_allowed_refusal(table: StateTable, request: Request, status: str, reason: str) -> Refused:
+def _not_allowed_refusal(
+    table: StateTable, request: Request, status: str, reason: str, remedy: Remedy | None = None
+) -> Refused:
     if status == NONE:
         return Refused(Category.NOT_FOUND, f"{reason}: {request.path}", f"see what there is: starter list {table.kind}")
     allowed = _describe_allowed_actions(table, [status])
     hint = f"{_describe_taken_name(table, request)}{request.path} is {status}; {allowed}"
-    return Refused(Category.NOT_ALLOWED, reason, hint)
+    return Refused(Category.NOT_ALLOWED, reason, f"{remedy}; {hint}" if remedy else hint)
 
 
 def _group_not_allowed_refusal(

@@ -20,6 +20,7 @@ from domain.edge.specs import (
     OverrideSpec,
     PolicySpec,
     UpgradeSpec,
+    find_cloudlet_remedy,
 )
 from domain.edge.tables import APP, CLOUDLET, CLUSTER, NOT_PRESENT, POLICY
 from domain.kinds import Kind, ObjectSignal, Verb, orphan_verb
@@ -64,7 +65,7 @@ KINDS: tuple[Kind, ...] = (
         Verb("rekey",             messages.REKEY_CLOUDLET,    "Replace or remove its CRM's public key.", KeySpec),
         Verb("delete",            messages.DELETE_CLOUDLET,   "Shut down the CRM and delete the cloudlet."),
     ), "Edge sites, each with a CRM that does the work there.", absent_word=NOT_PRESENT, signals=_ANSWERS,
-       is_simulated=has_simulated_crm),
+       is_simulated=has_simulated_crm, remedy=find_cloudlet_remedy),
     Kind(CLUSTER, ("org", "cloudlet", "cluster"), (
         Verb("create",            messages.CHANGE_INSTANCE,   "Create a cluster on a cloudlet.", ClusterSpec),
         Verb("update",            messages.CHANGE_INSTANCE,   "Change the given fields of a cluster.", ClusterSpec,

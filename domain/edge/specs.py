@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from domain.edge.proofs import KEY_BYTES, decode_key
+from domain.edge.tables import EdgeStatus
 from domain.errors import format_count
+from domain.kinds import Remedy
 from domain.model import FrozenModel
 from domain.paths import short_path
 from domain.validation import Name
@@ -88,6 +90,11 @@ class CloudletSpec(FrozenModel):
 def crm_command_line(cloudlet: str, spec: Mapping[str, Any]) -> str:
     """Returns the command that runs the CRM of a cloudlet: one of another version than the cloudlet's is ignored."""
     return f"starter crm run --cloudlet {short_path(cloudlet)} --version {spec.get('version') or DEFAULT_VERSION}"
+
+
+def find_cloudlet_remedy(path: str, status: str, spec: Mapping[str, Any]) -> Remedy | None:
+    """Returns what helps a cloudlet without a CRM: to start it. No action does."""
+    return Remedy("start its CRM", crm_command_line(path, spec)) if status == EdgeStatus.OFFLINE else None
 
 
 class UpgradeSpec(FrozenModel):

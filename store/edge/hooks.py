@@ -23,6 +23,7 @@ from domain.edge.specs import (
     Override,
     UpgradeSpec,
     crm_command_line,
+    find_cloudlet_remedy,
 )
 from domain.edge.tables import POLICY, S, why_changes_refused
 from domain.errors import Category, Refused, format_count
@@ -161,7 +162,7 @@ def _require_usable_cloudlet(connection: sa.Connection, path: str, override: Ove
         hint = {
             S.UPDATE_ERROR: f"correct the cause, then: starter cloudlet repair {short_path(home)}",
             S.UNDER_MAINTENANCE: f"end it: starter cloudlet maintenance-end {short_path(home)}",
-            S.OFFLINE: f"start its CRM: {crm_command_line(home, row.spec)}",
+            S.OFFLINE: str(find_cloudlet_remedy(home, row.status, row.spec)),
         }.get(S(row.status), f"see it: starter cloudlet status {short_path(home)}")
         raise Refused(Category.NOT_ALLOWED, f"Cloudlet {home} takes no changes now: {why}", hint)
     return row

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from client.explaining import explain_object
 from domain.model import ActionResult
+from starter.explain import describe_possible_actions, suggest_next_command
 from tests.test_edge.kit import Edge, fault, words
 
 pytestmark = pytest.mark.stores("postgres")
@@ -84,5 +86,13 @@ async def test_a_cloudlet_without_a_crm_is_deleted_without_asking_and_says_so(ed
     await edge.stop_crm()
     await edge.until(path, "Offline")
     assert "is not allowed for Cloudlet under Offline" in await edge.user.refused(path, "maintenance-start")
-    assert "upgrade is not allowed" in await edge.user.refused(path, "upgrade", spec={"version": "v2"})
+    refusal = (await edge.user.ask(path, "upgrade", spec={"version": "v2"})).admission.refusal
+    assert refusal
+    assert "upgrade is not allowed" in refusal.message
+    cure = f"start its CRM: starter crm run --cloudlet {edge.user.ns}/berlin --version v1"
+    assert refusal.hint.startswith(f"{cure}; {path} is Offline; allowed now: ")
+    explained = await explain_object(edge.user.asking, path)
+    assert explained.remedy == cure
+    assert suggest_next_command(explained) == cure.removeprefix("start its CRM: ")
+    assert describe_possible_actions(explained, "") == f"{cure}; or create, rekey, delete"
     assert (await edge.user.do(path, "delete")).message == "no CRM was connected: nobody was told"
