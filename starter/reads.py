@@ -11,7 +11,7 @@ from domain.errors import Category, Refused
 from domain.locks import LocksView
 from domain.model import ObjectView, ReadQuery
 from domain.paths import name_of, short_path
-from domain.statetable import NONE
+from domain.statetable import NO_STATUS, NONE
 from starter import terminal
 from starter.errors import ExitCode
 from starter.extensions import FormatDocument
@@ -119,7 +119,7 @@ async def print_history(path: str, limit: int, output: Output) -> ExitCode:
             line.actor,
             line.action,
             kind.display_own_status(line.source),
-            kind.display_own_status(line.to),
+            "" if line.to == NO_STATUS else kind.display_own_status(line.to),
             f"{line.requested_by} for {line.on_behalf_of}" if line.on_behalf_of else line.requested_by,
             line.message or line.reason,
         )

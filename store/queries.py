@@ -14,7 +14,7 @@ from domain.errors import Category, Refused
 from domain.locks import HeldLock, LockMode
 from domain.model import HistoryLine, ObjectView, Outcome, PlacementCounts, TargetFailure, TreeView
 from domain.paths import check_path, is_at_or_below
-from domain.statetable import NONE
+from domain.statetable import NONE, Actor, LineEffect
 from store.rows import find_object, parse_rows
 from store.schema import LockRow, ObjectRow, actions, history, locks, objects
 
@@ -155,9 +155,14 @@ def read_history(connection: sa.Connection, path: str, limit: int = 100, after: 
 
 
 def history_line_of_row(row: sa.RowMapping) -> HistoryLine:
-    """Converts a row; the one for whom an action was done is named if somebody else requested it."""
+    """Converts a row; the one for whom an action was done is named if somebody else requested it.
+
+    Whoever sent what was ignored is not who requested the action: the message names the sender, if anybody is known.
+    """
     principal = (row["principal"] or {}).get("name", "")
     told = {name: row[name] or "" for name in HistoryLine.model_fields if name != "on_behalf_of"}
+    if (row["actor"], row["effect"]) == (Actor.USER, LineEffect.IGNORED):
+        return HistoryLine(**told | {"requested_by": "", "reason": ""})
     return HistoryLine(**told, on_behalf_of=principal if principal != row["requested_by"] else "")
 
 

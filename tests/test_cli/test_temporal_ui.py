@@ -51,6 +51,23 @@ async def unpause(client: Client, path: str, run: str) -> None:
     await client.workflow_service.unpause_workflow_execution(request)
 
 
+async def test_a_signal_is_not_told_as_sent_by_whoever_requested_the_action(
+    cli: Cli, user: User, client: Client
+) -> None:
+    await holding(user)
+    handle = client.get_workflow_handle(user.mci())
+    await handle.signal("go")
+    await handle.signal("continue", {"who": "eve"})
+    async with asyncio.timeout(PATIENCE):
+        while len([line for line in await user.history(user.mci()) if line.effect == "ignored"]) < 2:
+            await asyncio.sleep(0.02)
+    ignored = [line for line in await user.history(user.mci()) if line.effect == "ignored"]
+    assert [line.requested_by for line in ignored] == ["", ""]
+    told = [line for line in (await cli(f"history {user.mci()}")).out.splitlines() if "ignored: " in line]
+    assert [re.split(r" {2,}", line)[1:6] for line in told] == [["User", "create", "Prepared", "-", "-"]] * 2
+    assert (await user.history(user.mci()))[0].requested_by == "tester"
+
+
 async def run_hint(hint: str) -> None:
     """Types the command of a hint, such as `unpause it: temporal workflow ...`."""
     words = shlex.split(hint.partition(": ")[2])
