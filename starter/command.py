@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from itertools import pairwise, takewhile
 
 from cyclopts import App
-from cyclopts.exceptions import CycloptsError, MissingArgumentError, UnknownCommandError
+from cyclopts.exceptions import CycloptsError, MissingArgumentError, UnknownCommandError, UnknownOptionError
 from pydantic import ValidationError
 
-from domain.errors import Category, RatchetError, Refused
+from domain.errors import Category, RatchetError, Refused, find_close_word
 from domain.validation import describe_validation_errors
 from starter import terminal
 from starter.errors import ExitCode, PrintedError, to_printed_error
@@ -103,10 +103,20 @@ def _usage_error(error: CycloptsError) -> PrintedError:
         why = describe_validation_errors(error.__cause__).replace("Input should be", "must be")
         if words := [repr(each["input"]) for each in error.__cause__.errors() if each["type"] == "enum"]:
             why += f", not {', '.join(words)}"  # a word of a list is no secret
+    elif isinstance(error, UnknownOptionError):
+        why = _describe_unknown_option(error)
     elif isinstance(error, UnknownCommandError) and (option := (error.unused_tokens or [""])[0]).startswith("-"):
         why = f"{option} stands before a command"
         help_words = _suggest_command_with_option(option) or help_words
     return PrintedError("bad usage: nothing was changed", why, help_words, ExitCode.USAGE, "usage")
+
+
+def _describe_unknown_option(error: UnknownOptionError) -> str:
+    """Names the option, and the one that was probably meant: without the dashes, which would make all alike."""
+    option = (error.token.keyword or error.token.value).partition("=")[0]
+    known = [name[2:] for argument in error.argument_collection for name in argument.names if name[:2] == "--"]
+    close = find_close_word(option.lstrip("-"), known)
+    return f"Unknown option: {option}." + (f" Did you mean --{close}?" if close else "")
 
 
 def _suggest_command_with_option(option: str) -> str:

@@ -131,3 +131,22 @@ async def test_a_cancel_without_a_worker_says_what_to_do(
 def test_the_help_lists_every_exit_code() -> None:
     codes = [f"{code.value} {code.name.lower().replace('_', ' ')}" for code in ExitCode]
     assert ", ".join(codes) == EXIT_CODES
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("mci suspend default/web --nope", "Unknown option: --nope."),
+        ("mci suspend default/web --nope=3", "Unknown option: --nope."),
+        ("list vm --no", "Unknown option: --no."),
+        ("mci suspend default/web --tiemout=3", "Unknown option: --tiemout. Did you mean --timeout?"),
+        ("machine stop acme/dev/db --dryrun", "Unknown option: --dryrun. Did you mean --dry-run?"),
+        ("mci suspend default/web -x", "Unknown option: -x."),
+    ],
+)
+async def test_only_an_option_with_a_similar_name_is_proposed(
+    capsys: pytest.CaptureFixture[str], words: str, told: str
+) -> None:
+    """The dashes, which all options share, make none similar."""
+    assert await run_command(words.split()) == ExitCode.USAGE
+    assert capsys.readouterr().err.splitlines()[1] == f"  why: {told}"
