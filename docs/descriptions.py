@@ -65,9 +65,9 @@ SETTINGS = {
 
 EXITS = {
     ExitCode.DONE: "done, or there was nothing to do",
-    ExitCode.FAILED: "the action failed or was cancelled, or you did not confirm it; `verify` found something",
+    ExitCode.FAILED: "the action failed or was cancelled, or you were asked and said no; `verify` found something",
     ExitCode.USAGE: "bad command line or bad input; nothing was changed",
-    ExitCode.REFUSED: "refused: busy (409) or not allowed now; nothing was changed",
+    ExitCode.REFUSED: "refused: busy (409), not allowed now, or a script without `--yes`; nothing was changed",
     ExitCode.FORBIDDEN: "forbidden: the policy does not allow it to you; nothing was changed",
     ExitCode.UNREACHABLE: "Temporal, a worker or the store cannot be reached; `doctor` found something wrong",
     ExitCode.NOT_FOUND: "there is no such object",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from domain import registry
-from domain.errors import Category, Refused
 from domain.model import Grant, Request
 from domain.paths import short_path
 from domain.statetable import NONE, Ruling
 from starter import terminal
+from starter.errors import NotConfirmed
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -42,7 +42,7 @@ async def confirm_request(client: ActionClient, kind: registry.Kind, request: Re
     if terminal.is_interactive():
         return terminal.ask_confirmation(question)
     message = f"{request.action} of {short_path(request.path)} cannot be undone, and nobody can be asked here"
-    raise Refused(Category.NOT_ALLOWED, message, "the same command with --yes")
+    raise NotConfirmed(message)
 
 
 def may_destroy(kind: registry.Kind, action: str) -> bool:

@@ -58,6 +58,10 @@ HINT_OF_CATEGORY = {
 }
 
 
+class NotConfirmed(RatchetError):
+    """What cannot be undone was not confirmed, and nobody can be asked. Nothing was changed."""
+
+
 class WaitTimedOut(RatchetError):
     """The --timeout passed before the action ended."""
 
@@ -96,6 +100,9 @@ def to_printed_error(error: RatchetError) -> PrintedError:
         return PrintedError(what, error.message, hint, code, error.category.value)
     if isinstance(error, Unreachable):
         return PrintedError(error.headline, str(error), error.hint, ExitCode.UNREACHABLE, "unreachable")
+    if isinstance(error, NotConfirmed):
+        what, hint = "not confirmed: nothing was changed", "the same command with --yes"
+        return PrintedError(what, str(error), hint, ExitCode.REFUSED, "not-confirmed")
     if isinstance(error, WaitTimedOut):
         return PrintedError("stopped waiting", str(error), error.hint, ExitCode.STILL_WAITING, "still-waiting")
     if isinstance(error, StoreUnavailable):

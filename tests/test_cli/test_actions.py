@@ -214,7 +214,10 @@ async def test_a_pipe_is_refused_what_cannot_be_undone_unless_it_says_yes(cli: C
     for answer in ("n\n", "y\n", ""):
         ran = await cli(f"mci delete {mci}", stdin=answer)
         assert_told(ran, ExitCode.REFUSED, f"delete of {mci} cannot be undone, and nobody can be asked here")
+        assert ran.err.splitlines()[0] == "error: not confirmed: nothing was changed"
         assert ran.err.splitlines()[-1] == "  hint: the same command with --yes"
+    told = json.loads((await cli(f"mci delete {mci} -o json", stdin="")).err)
+    assert (told["type"], told["exit_code"]) == ("urn:ratchet:not-confirmed", ExitCode.REFUSED)
     assert (await cli(f"mci status {mci}")).out.startswith(f"{mci}  Running:6 (R:6/6)")
     assert (await cli(f"mci delete {mci} --yes")).code == ExitCode.DONE
 
