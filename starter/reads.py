@@ -60,7 +60,7 @@ async def print_object(path: str, output: Output) -> ExitCode:
     if output != "table":
         print_sheet(_objects_sheet([view], path, object_data(view)), output)
         return ExitCode.DONE
-    facts = view.model_dump(mode="json", exclude={"members", "counts", "spec", "info"})
+    facts = {name: value for name, value in object_data(view).items() if name not in ("counts", "spec", "info")}
     for line in align_columns([(name.replace("_", " "), str(value)) for name, value in facts.items()]):
         terminal.print_data(line)
     for name, part in (("spec", view.spec), ("info", view.info)):
@@ -141,7 +141,12 @@ async def print_locks(path: str, output: Output) -> ExitCode:
 
 def object_data(view: ObjectView) -> dict[str, Any]:
     """Returns an object as JSON data."""
-    shown = {"target_action": registry.find_kind(view.kind).format_target_action(view.target_action)}
+    kind = registry.find_kind(view.kind)
+    shown = {
+        "target_action": kind.format_target_action(view.target_action),
+        "phase": kind.display_own_status(view.phase),
+        "previous_status": kind.display_own_status(view.previous_status),
+    }
     return view.model_dump(mode="json", exclude={"members"}) | shown
 
 

@@ -253,8 +253,9 @@ class Tui(App[None]):
             view = await self._asking.read_object(path)
             lines = await self._asking.read_history(path, 30)
             told = [path, view.status, *([view.error] if view.error else []), ""]
+            word = registry.find_kind(view.kind).display_own_status
             told += [
-                f"{_format_time(line.at)} {line.action}: {line.source} → {line.to} {line.message}"
+                f"{_format_time(line.at)} {line.action}: {word(line.source)} → {word(line.to)} {line.message}"
                 for line in reversed(lines)
             ]
         except RatchetError as error:

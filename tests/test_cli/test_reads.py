@@ -282,3 +282,6 @@ async def test_the_history_of_a_group_says_that_it_rests_where_its_members_have_
     assert "succeeded; MCI is Suspended:6" in ended
     dry = (await cli(f"mci delete {mci} --dry-run")).out
     assert "at rest  Terminating  None" in dry
+    assert "\nphase            at rest\n" in (await cli(f"get {mci}")).out
+    assert json.loads((await cli(f"get {mci} -o json")).out)["phase"] == "at rest"
+    assert json.loads((await cli(f"get {mci}/front-1 -o json")).out)["phase"] == "Suspended", "its own status"
