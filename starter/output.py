@@ -20,6 +20,7 @@ STATUS_KEYS = (
     *("status", "previous_status", "target_status", "target_action", "phase"),
     *("source", "to", "came_from", "during", "then"),
 )
+STATUS_HEADINGS = ("STATUS", "TARGET", "FROM", "TO", "WHILE", "THEN")
 USERS_KEYS = ("spec", "info")  # what they hold has the spelling of whoever wrote it
 
 
@@ -71,12 +72,19 @@ def null_absent_statuses(data: Any) -> Any:
 
 def fit_table(sheet: Sheet, width: int | None) -> list[str]:
     """Formats a table; on a terminal that is too narrow, the cells of each line one below the other."""
-    table = align_columns([sheet.headings, *sheet.lines])
+    lines = [
+        [
+            "" if cell == NONE and heading in STATUS_HEADINGS else cell
+            for heading, cell in zip(sheet.headings, line, strict=True)
+        ]
+        for line in sheet.lines
+    ]  # no object has such a status: a dash, as JSON has null
+    table = align_columns([sheet.headings, *lines])
     if width is None or max(map(len, table)) <= width:
         return table
     first, *others = sheet.headings
     stacked = []
-    for name, *cells in sheet.lines:
+    for name, *cells in lines:
         told = [(f"  {heading}", cell) for heading, cell in zip(others, cells, strict=True) if cell]
         stacked += [f"{first} {terminal.escape_controls(name)}", *align_columns(told)]
     return stacked

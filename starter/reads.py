@@ -16,7 +16,7 @@ from starter import terminal
 from starter.errors import ExitCode
 from starter.extensions import FormatDocument
 from starter.naming import possible_paths, prefix_to_list
-from starter.output import Output, Sheet, align_columns, format_time, format_yaml, print_sheet
+from starter.output import Output, Sheet, align_columns, format_time, format_yaml, null_absent_statuses, print_sheet
 from starter.session import open_reader
 
 if TYPE_CHECKING:
@@ -60,8 +60,11 @@ async def print_object(path: str, output: Output) -> ExitCode:
     if output != "table":
         print_sheet(_objects_sheet([view], path, object_data(view)), output)
         return ExitCode.DONE
-    facts = {name: value for name, value in object_data(view).items() if name not in ("counts", "spec", "info")}
-    for line in align_columns([(name.replace("_", " "), str(value)) for name, value in facts.items()]):
+    data = null_absent_statuses(object_data(view))
+    facts = {name: value for name, value in data.items() if name not in ("counts", "spec", "info")}
+    for line in align_columns(
+        [(name.replace("_", " "), "" if value is None else str(value)) for name, value in facts.items()]
+    ):
         terminal.print_data(line)
     for name, part in (("spec", view.spec), ("info", view.info)):
         if part:

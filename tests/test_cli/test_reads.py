@@ -188,6 +188,12 @@ def test_columns_are_aligned_and_nothing_is_cut() -> None:
     ]
 
 
+def test_a_status_that_is_not_there_is_a_dash_in_every_table() -> None:
+    headings, line = ("NAME", "STATUS", "FROM", "TO", "MESSAGE"), ("None", "None", "None", "Creating", "None")
+    assert fit_table(Sheet([], headings, [line], []), None)[1].split() == ["None", "-", "-", "Creating", "None"]
+    assert fit_table(Sheet([], headings, [line], []), 20) == ["NAME None", "  TO       Creating", "  MESSAGE  None"]
+
+
 def test_a_terminal_that_is_too_narrow_gets_the_cells_below_each_other() -> None:
     sheet = Sheet([], ("NAME", "STATUS", "ERROR"), [("front-1", "Running", ""), ("b", "Failed", "no room")], [])
     wide = align_columns([sheet.headings, *sheet.lines])
@@ -281,7 +287,7 @@ async def test_the_history_of_a_group_says_that_it_rests_where_its_members_have_
     assert "Suspending  at rest" in ended
     assert "succeeded; MCI is Suspended:6" in ended
     dry = (await cli(f"mci delete {mci} --dry-run")).out
-    assert "at rest  Terminating  None" in dry
+    assert "at rest  Terminating  -  " in dry
     assert "\nphase            at rest\n" in (await cli(f"get {mci}")).out
     assert json.loads((await cli(f"get {mci} -o json")).out)["phase"] == "at rest"
     assert json.loads((await cli(f"get {mci}/front-1 -o json")).out)["phase"] == "Suspended", "its own status"
