@@ -84,7 +84,7 @@ def _failed_check(about: str, error: RatchetError) -> DoctorCheck:
 def _check_settings() -> list[DoctorCheck]:
     """Checks the settings of this process; those of the workers cannot be seen from here."""
     from client import encryption
-    from workers import access, connections, crm, process
+    from workers import access, connections, crm, datafolder, process
 
     settings = _value_or_failed_check(worker_settings)
     if isinstance(settings, DoctorCheck):
@@ -106,6 +106,9 @@ def _check_settings() -> list[DoctorCheck]:
         ("store from here", settings.store_url, lambda: process.check_store(settings)),
     ]
     found = []
+    if settings.home.is_dir():
+        ill = _value_or_failed_check(lambda: datafolder.check_data_folder(settings.home), "data folder")
+        found += [ill] if isinstance(ill, DoctorCheck) else []
     for about, given, look in looks:
         if given:
             ill = _value_or_failed_check(look, about)

@@ -72,6 +72,21 @@ async def test_the_doctor_says_what_is_wrong_and_how_to_mend_it(cli: Cli, monkey
     assert "starter up" in ran.err
 
 
+async def test_the_doctor_names_a_data_folder_that_others_may_use(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers do not start there, and of those that miss one sees only that nobody polls."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    monkeypatch.setenv("RATCHET_HOME", str(home))
+    assert "others may use" not in (await cli("doctor")).out
+    home.chmod(0o755)
+    ran = await cli("doctor")
+    assert ran.code == ExitCode.UNREACHABLE
+    assert f"others may use {home}, which has mode 0755" in ran.out
+    assert f"chmod -R go-rwx {home}" in ran.err
+
+
 async def test_in_an_empty_namespace_the_doctor_misses_everything_and_setup_registers_attributes(
     cli: Cli, client: Client, empty_namespace: str
 ) -> None:

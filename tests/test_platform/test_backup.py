@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from client.actions import ActionClient, Ticket
 from domain import wire
@@ -15,6 +19,7 @@ from domain.model import ActionResult, ReadQuery, Request
 from starter.mci import requests
 from tests.patience import PATIENCE
 from tests.user import spec
+from workers.datafolder import check_data_folder
 from workers.process import run_stack
 from workers.settings import WorkerSettings
 
@@ -27,6 +32,20 @@ def copy(home: Path, to: Path, *files: str) -> None:
     for file in files:
         with closing(sqlite3.connect(home / file)) as source, closing(sqlite3.connect(to / file)) as target:
             source.backup(target)
+
+
+def test_the_stack_accepts_a_backup_that_is_made_as_the_page_says(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    commands = page.split("The embedded stack:\n\n```sh\n")[1].split("```")[0]
+    if not shutil.which("sqlite3"):
+        pytest.skip("needs SQLite's command line tool")
+    (tmp_path / ".ratchet").mkdir()
+    for name in ("temporal.db", "inventory.db", "cloud.db"):
+        with closing(sqlite3.connect(tmp_path / ".ratchet" / name)) as database:
+            database.execute("CREATE TABLE kept (number INTEGER)")
+    subprocess.run(["sh", "-ec", f"umask 022\n{commands}"], cwd=tmp_path, check=True)
+    check_data_folder(tmp_path / "backup")
+    assert len(list((tmp_path / "backup").iterdir())) == 3
 
 
 async def ask(client: ActionClient, path: str, action: str, **more: object) -> Ticket:
