@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from temporalio.client import RPCTimeoutOrCancelledError, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.encryption import RefusedPayload, UnreadablePayload
-from client.errors import Unanswered, Unreachable
+from client.errors import AnswerTooLarge, LostContact, Unanswered, Unreachable
 from domain import wire
 from domain.errors import Category, Refused, format_one_line
 
@@ -108,6 +109,27 @@ def unreachable_at_address(address: str, said: str) -> Unreachable:
             why = f"Temporal at {address}: " if sign.there else f"no Temporal server at {address}: "
             return Unreachable(why + sign.explanation, sign.hint)
     return Unreachable(f"no Temporal server at {address}: {format_one_line(said, 160)}", START_HINT)
+
+
+@contextmanager
+def explain_guessed_address(address: str, home: Path) -> Iterator[None]:
+    """Adds to what was not found or not reached that nobody named this server, and how to name another."""
+    where = f"{address} was asked, because no stack of `starter up` was found in {home.absolute()}"
+    hint = "if it runs elsewhere, go to its folder, or set RATCHET_HOME or TEMPORAL_ADDRESS"
+    try:
+        yield
+    except Refused as refused:
+        if refused.category is Category.NOT_FOUND:
+            refused.message = f"{refused.message} ({where})"
+            refused.args = (refused.message,)
+            refused.hint = "; ".join(filter(None, (hint, refused.hint)))
+        raise
+    except (Unanswered, LostContact, AnswerTooLarge):
+        raise  # there is a server, and it had begun to answer
+    except Unreachable as error:
+        error.args = (f"{error} ({where})",)
+        error.hint = f"{error.hint}; {hint}"
+        raise
 
 
 def is_outage(error: RPCError) -> bool:

@@ -23,6 +23,11 @@ DEFAULT_ADDRESS = "127.0.0.1:7233"
 KEEP_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=10_000)
 
 
+def is_address_guessed(home: Path) -> bool:
+    """Tells whether nothing names a server: neither a profile, nor TEMPORAL_ADDRESS, nor a stack in the home folder."""
+    return not read_configured_options().get("target_host") and "address" not in read_embedded_options(home)
+
+
 def find_temporal_options(home: Path, profile: str | None = None) -> dict[str, Any]:
     """Returns the keyword arguments for `Client.connect`."""
     config = read_configured_options(profile)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
 from temporalio.client import Client
 from temporalio.runtime import Runtime
 
 from client import tracing
 from client.actions import ActionClient
-from client.connect_errors import translate_errors, unreachable_at_address
-from client.connection import connect_temporal, find_temporal_options
+from client.connect_errors import explain_guessed_address, translate_errors, unreachable_at_address
+from client.connection import connect_temporal, find_temporal_options, is_address_guessed
 from client.gateway import GatewayReader, find_gateway
 from client.homefiles import read_embedded_options
 from client.message_signer import make_message_signer
@@ -34,12 +34,13 @@ async def connect(
     settings = settings or load_settings(ClientSettings)
     runtime = runtime or Runtime.default()
     prepare_exit(runtime)
-    temporal = await _connect_client(settings, runtime)
+    with _explain_guess(settings):
+        temporal = await _connect_client(settings, runtime)
     address = temporal.service_client.config.target_host
     client = ActionClient(temporal, find_web_ui(settings, address), make_message_signer(settings, temporal.namespace))
     if gateway := find_gateway(settings.home, address, temporal.namespace):
         client.gateway = GatewayReader(gateway)
-    with translate_errors(temporal.namespace), tracing.trace_command(settings, trace):
+    with _explain_guess(settings), translate_errors(temporal.namespace), tracing.trace_command(settings, trace):
         yield client
 
 
@@ -48,6 +49,12 @@ def find_web_ui(settings: ClientSettings, address: str) -> str:
     server = read_embedded_options(settings.home)
     own = str(server.get("ui", "")) if server.get("address") == address else ""
     return (settings.ui_url or own).rstrip("/")
+
+
+def _explain_guess(settings: ClientSettings) -> AbstractContextManager[None]:
+    if not is_address_guessed(settings.home):
+        return nullcontext()
+    return explain_guessed_address(find_temporal_options(settings.home)["target_host"], settings.home)
 
 
 async def _connect_client(settings: ClientSettings, runtime: Runtime) -> Client:

@@ -33,14 +33,14 @@ async def locate_object(text: str) -> str:
     async with open_reader() as client:
         there = [path for path in paths if await _exists(client, path)]
         there = there or [path for path in paths if await client.read_history(path, 1)]
-    if len(there) == 1:
-        return there[0]
-    what = "may mean several objects" if there else "is no object"
-    raise Refused(
-        Category.INVALID if there else Category.NOT_FOUND,
-        f"{text} {what}: {', '.join(there or paths)}",
-        f"write a whole path, such as {(there or paths)[0]}",
-    )
+        if len(there) == 1:
+            return there[0]
+        what = "may mean several objects" if there else "is no object"
+        raise Refused(
+            Category.INVALID if there else Category.NOT_FOUND,
+            f"{text} {what}: {', '.join(there or paths)}",
+            f"write a whole path, such as {(there or paths)[0]}",
+        )
 
 
 async def _exists(client: Queries, path: str) -> bool:

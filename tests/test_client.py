@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 import client
-from client import ActionClient, ClientSettings, connect
+from client import ActionClient, ClientSettings, connect, connection
 from client.errors import Unreachable
 from domain.errors import Category, Refused
 from domain.model import Request
@@ -114,6 +114,26 @@ async def test_nobody_there_is_said_with_what_to_do(tmp_path: Path, monkeypatch:
         async with connect(ClientSettings(home=tmp_path)):
             pass
     assert "starter up" in error.value.hint
+
+
+async def test_a_server_that_nobody_named_is_named_with_the_folder_without_a_stack(
+    stack: WorkerService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporal_address: str
+) -> None:
+    monkeypatch.delenv("TEMPORAL_ADDRESS", raising=False)
+    settings = ClientSettings(home=tmp_path)
+    for address in (temporal_address, "127.0.0.1:1"):
+        monkeypatch.setattr(connection, "DEFAULT_ADDRESS", address)
+        with pytest.raises((Refused, Unreachable)) as error:
+            async with connect(settings) as ratchet:
+                await ratchet.read_object("ns:sdk:mci:nowhere")
+        assert isinstance(error.value, Refused | Unreachable)
+        assert f"{address} was asked, because no stack of `starter up` was found in {tmp_path}" in str(error.value)
+        assert "set RATCHET_HOME or TEMPORAL_ADDRESS" in error.value.hint
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
+    with pytest.raises(Refused) as refused:
+        async with connect(settings) as ratchet:
+            await ratchet.read_object("ns:sdk:mci:nowhere")
+    assert "was asked" not in str(refused.value)
 
 
 async def test_an_object_and_its_history_are_read_by_path(asking: ActionClient, ns: str) -> None:
