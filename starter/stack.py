@@ -116,7 +116,10 @@ async def migrate(*, restored: RestoredOption = False) -> ExitCode:
         terminal.print_narration(
             f"{ended} {'action was' if ended == 1 else 'actions were'} open in the backup: ended as abandoned"
         )
-        terminal.print_narration("next: start the workers; then starter heal, and starter verify")
+        terminal.print_narration(
+            "next: start the workers; then starter heal, starter verify, "
+            "and starter mci reconcile PATH for what the clouds did since the backup"
+        )
     return ExitCode.DONE
 
 

@@ -17,12 +17,26 @@ from starter.session import open_client
 INVARIANT_TEXTS = {
     "I1": "every admitted request has one outcome",
     "I2": "at rest nothing is under way and nothing locked",
-    "I3": "records and providers agree",
+    "I3": "what is recorded exists, and nothing else",
     "I4": "every history is a path through its table",
     "I5": "no two conflicting actions at once",
-    "I7": "each record is about its own resource",
+    "I7": "each record is true of its own resource",
     "I11": "behind every change there is an action",
     "I12": "every future event has a running companion",
+}
+
+_ABANDONED_STEP = "end what no action owns: starter heal"
+_CHANGED_STEP = "see what was written: starter history PATH; only a bug or a change by hand writes that"
+NEXT_STEPS = {
+    "I1": _ABANDONED_STEP,
+    "I2": _ABANDONED_STEP,
+    "I3": "list what has no record: starter orphans; correct VMs' records by their cloud: starter mci reconcile PATH; "
+    "for other kinds: starter explain PATH",
+    "I4": _CHANGED_STEP,
+    "I5": _CHANGED_STEP,
+    "I7": "correct records of VMs by their cloud: starter mci reconcile PATH; for other kinds: starter explain PATH",
+    "I11": _CHANGED_STEP,
+    "I12": "start what is missing: starter heal",
 }
 
 
@@ -46,4 +60,6 @@ async def verify(
     cells = [(finding.invariant, finding.path, finding.what) for finding in report.findings]
     headings, paths = ("PROMISE", "PATH", "WHAT"), [finding.path for finding in report.findings]
     print_sheet(Sheet(report.model_dump(mode="json"), headings, cells, paths, "every promise is kept"), output)
+    for name in sorted(broken, key=list(NEXT_STEPS).index):
+        terminal.print_remark(f"next, for {name}: {terminal.rewrite_commands(NEXT_STEPS[name])}")
     return ExitCode.FAILED if report.findings else ExitCode.DONE

@@ -9,17 +9,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 import yaml
 
 from client import reading
 from client.actions import ActionClient
 from domain import registry, rendering
 from domain.paths import expand_path
+from providers.simulated.tables import vms
 from starter import terminal
 from starter.errors import ExitCode
 from starter.output import Sheet, align_columns, fit_table
+from starter.verify import INVARIANT_TEXTS, NEXT_STEPS
 from tests.patience import PATIENCE
 from tests.test_cli.shell import EXAMPLES, Cli, Clouds
+from workers.service import WorkerService
 
 
 async def test_the_status_of_an_mci_counts_its_vms_and_has_them(cli: Cli, mci: str) -> None:
@@ -186,6 +190,19 @@ def test_columns_are_aligned_and_nothing_is_cut() -> None:
         "long name  -",
         f"x          {'y' * 200}",
     ]
+
+
+async def test_verify_says_what_to_do_about_a_broken_promise(cli: Cli, stack: WorkerService, mci: str) -> None:
+    assert set(NEXT_STEPS) == set(INVARIANT_TEXTS)
+    path = expand_path(mci, ("ns", "mci"))
+    change = sa.update(vms).where(vms.c.path == f"{path}:vm:front-1").values(state="stopped")
+    await stack.cloud_database.run_transaction(lambda connection: connection.execute(change))
+    ran = await cli(f"verify {mci}")
+    assert (ran.code, "is Running, but stopped in its cloud" in ran.out) == (ExitCode.FAILED, True)
+    assert [line.split()[-1] for line in ran.err.splitlines() if line[:3] in ("I3 ", "I7 ")] == ["kept", "BROKEN"]
+    assert "next, for I7: correct records of VMs by their cloud: starter mci reconcile PATH" in ran.err
+    assert (await cli(f"mci reconcile {mci}")).code == ExitCode.DONE
+    assert (await cli(f"verify {mci}")).code == ExitCode.DONE
 
 
 def test_a_status_that_is_not_there_is_a_dash_in_every_table() -> None:
