@@ -37,6 +37,8 @@ async def _print_builds(name: str, output: Output) -> ExitCode:
     cells = [(each.build, each.status, str(each.workers), str(each.pinned), format_time(each.since)) for each in builds]
     data = [asdict(each) | {"since": format_time(each.since)} for each in builds]
     print_sheet(Sheet(data, HEADINGS, cells, [each.build for each in builds]), output)
+    if any(each.workers for each in builds):
+        terminal.print_remark("a worker that has stopped is counted for up to 90 seconds after its last poll")
     for each in builds:
         if each.is_deserted:
             pinned = format_count(each.pinned, "action")
