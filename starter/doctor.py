@@ -97,18 +97,14 @@ def _check_settings() -> list[DoctorCheck]:
         ("policy", settings.policy_file, lambda: access.load_policy(settings.policy_file)),
         ("identities", settings.identities, lambda: access.load_identities(settings.identities)),
         ("keys", settings.keys_file, lambda: encryption.load_keys(settings.keys_file)),
-        (
-            "connections",
-            settings.connections,
-            credentials,
-        ),
+        ("connections", settings.connections, credentials),
         ("CRM's token", settings.crm_token_file, lambda: crm.token_of_cloudlet(settings, "").public_key()),
         ("store from here", settings.store_url, lambda: process.check_store(settings)),
     ]
     found = []
     if settings.home.is_dir():
-        ill = _value_or_failed_check(lambda: datafolder.check_data_folder(settings.home), "data folder")
-        found += [ill] if isinstance(ill, DoctorCheck) else []
+        folder = _value_or_failed_check(lambda: datafolder.check_data_folder(settings.home), "data folder")
+        found += [folder] if isinstance(folder, DoctorCheck) else []
     for about, given, look in looks:
         if given:
             ill = _value_or_failed_check(look, about)
