@@ -22,7 +22,7 @@ WAITS = ("execute_update", "execute_update_with_start_workflow", "execute_workfl
 ENDED_BY = ("run_with_timeout", "timeout", "timeout_at")
 REASONS = {
     "activities/edge/crm.py:deliver_by_update": "an activity: its own timeout ends it",
-    "client/outcomes.py:wait_for_outcome": "waits for an action, which may take hours: --timeout and Ctrl-C end it",
+    "client/outcomes.py:_wait_for_run": "waits for an action, which may take hours: --timeout and Ctrl-C end it",
     "client/actions.py:run_sweep": "waits for a sweep, which may take long: Ctrl-C ends the waiting",
     "client/admission.py:_raise_refused_payload": "the run is closed",
     "client/admission.py:_admission_of_ended_run": "the run is closed",
