@@ -117,8 +117,8 @@ async def migrate(*, restored: RestoredOption = False) -> ExitCode:
             f"{ended} {'action was' if ended == 1 else 'actions were'} open in the backup: ended as abandoned"
         )
         terminal.print_narration(
-            "next: start the workers; then starter heal, starter verify, "
-            "and starter mci reconcile PATH for what the clouds did since the backup"
+            "next: start the workers; then starter heal, starter verify; "
+            "for what the clouds did since the backup: starter mci reconcile PATH"
         )
     return ExitCode.DONE
 

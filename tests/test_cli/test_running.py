@@ -122,7 +122,7 @@ async def test_migrate_restored_ends_what_was_open_and_says_what_is_next(
     assert (first.code, second.code) == (ExitCode.DONE, ExitCode.DONE)
     assert "this is incarnation 2 of the store; runs that started before now are refused" in first.out
     assert "1 action was open in the backup: ended as abandoned" in first.out
-    assert "next: start the workers; then starter heal, starter verify, and starter mci reconcile PATH" in first.out
+    assert "next: start the workers; then starter heal, starter verify; for what the clouds did" in first.out
     assert "this is incarnation 3 of the store" in second.out
     assert "0 actions were open in the backup" in second.out
     assert await driver.inventory.list_locks() == []
