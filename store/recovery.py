@@ -42,11 +42,12 @@ def abandon_run(connection: sa.Connection, hooks: HooksByKind, owner: str, run: 
     """Ends the action of a run that the caller knows to be dead. Returns how many objects were restored."""
     path, at = object_path_of(owner), resolve_write_time(connection, at)
     dead = sa.select(actions).where(actions.c.run == run, actions.c.path == path, actions.c.ended_at.is_(None))
-    healed, message, table = 0, format_one_line(message), registry.kind_at(path).table
+    healed, message = 0, format_one_line(message)
     for action in parse_rows(ActionRow, connection.execute(dead.with_for_update())):  # excludes its finish
         healed += restore_objects(connection, action, at, message)
         came_from = grant_of_action(action).came_from
-        told = describe_recovery(message, came_from, table.recovery_status(action.action, came_from))
+        to = registry.kind_at(path).table.recovery_status(action.action, came_from)
+        told = describe_recovery(message, came_from, to)
         outcome = Outcome(
             path=path,
             action=action.action,
