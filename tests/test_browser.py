@@ -78,7 +78,7 @@ async def test_an_mci_that_holds_is_withdrawn(web: WebUi, user: User) -> None:
     await web.open(user.mci())
     await web.signal("withdraw", {"requested_by": "eve"})
     outcome = await user.asking.wait_for_outcome(user.mci(), run)
-    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "None")
+    assert (outcome.result, outcome.status) == (ActionResult.CANCELLED, "None")
     assert outcome.message == "withdraw by eve; the preparation was undone"
 
 
