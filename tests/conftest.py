@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from temporalio.client import Client
@@ -49,10 +49,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """If files are named, run every test in them. The first process tells the others."""
-    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
-    if named and not hasattr(config, "workerinput"):
+    """If files or folders are named, run every test in them. The first process tells the others."""
+    if hasattr(config, "workerinput"):
+        config.option.all = config.workerinput["all"]
+    elif config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         config.option.all = True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells a process of xdist, which parses the options anew, whether slow files are run."""
+    node.workerinput["all"] = node.config.option.all
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
