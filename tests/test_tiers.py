@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tests import conftest
 from tests.cases import every_case
 from tests.registry import NAMES
 from tests.tiers import FAST, ROOT, SLOW, is_fast
@@ -40,3 +43,12 @@ def test_every_family_has_tests_in_the_fast_tier(family: str) -> None:
     prefix = f"tests/test_{family}"
     mine = [file for file in FILES if file.relative_to(ROOT).as_posix().startswith(prefix)]
     assert any(map(is_fast, mine)), f"of {prefix}*, one file at least belongs to FAST of tests/tiers.py"
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_processes_of_xdist_are_told_whether_slow_files_run(wanted: bool) -> None:
+    node: Any = SimpleNamespace(config=SimpleNamespace(option=SimpleNamespace(all=wanted)), workerinput={})
+    conftest.pytest_configure_node(node)
+    worker: Any = SimpleNamespace(workerinput=node.workerinput, option=SimpleNamespace(all=not wanted))
+    conftest.pytest_configure(worker)
+    assert worker.option.all is wanted

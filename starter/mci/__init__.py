@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 async def hold_remarks(client: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
-    """Returns the commands for an MCI that holds: continue or withdraw. An action that was paused or cut off hears
-    neither."""
+    """Returns the commands for an MCI that holds: continue or withdraw. A paused or ended run hears neither."""
     if view.phase != MciPhase.PREPARED:
         return []
     run = await client.newest_run(view.path)
