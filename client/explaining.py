@@ -100,7 +100,7 @@ async def _read_or_explain_absence(client: ActionClient, path: str, run: ActionR
     except Refused as refused:
         if refused.category is not Category.NOT_FOUND:
             raise
-        if run and run.describe_foreign_run():
+        if run and run.is_open and run.describe_foreign_run():
             why, hint = run.describe_obstacle()
             raise Refused(refused.category, f"{refused.message}, but {why}", hint) from refused
         if not (lines := await client.read_history(path, 1)):

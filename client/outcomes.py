@@ -48,12 +48,26 @@ class OutcomeReader(WorkerQueries):
         The newest run may be a refused request, or a stranger's workflow: only the inventory knows what was admitted.
         """
         newest = await find_newest_run(self.client, path)
+        if newest and not newest.is_open and newest.describe_foreign_run():
+            newest = None
         if newest and (newest.is_open or newest.status is WorkflowExecutionStatus.COMPLETED):
             return newest.run_id
         last = ReadQuery(path=wire.object_path_of(path), action=wire.companion_role_of(path))
         with suppress(Refused, Unreachable):  # nothing is on record, or nobody can read it
             return (await self.run_query(wire.READ_ACTION, last, ActionView)).run
         return newest.run_id if newest else ""
+
+    async def knows_run(self, path: str, run: str) -> bool:
+        """Tells whether a run is one of this path: Temporal knows it, or the inventory if Temporal has forgotten it."""
+        if await describe_run(self.client, path, run):
+            return True
+        try:
+            action = await self.run_query(
+                wire.READ_ACTION, ReadQuery(path=wire.object_path_of(path), run=run), ActionView
+            )
+        except Refused:
+            return False
+        return action.path == wire.object_path_of(path)
 
     async def _wait_for_run(self, path: str, run: str) -> Outcome:
         while True:

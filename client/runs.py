@@ -90,8 +90,6 @@ class ActionRun:
 
     def describe_foreign_run(self) -> str:
         """Says why this run is no action of ours though it has an object's ID; empty if it is one."""
-        if not self.is_open:
-            return ""
         if self.info.task_queue != wire.ACTIONS_QUEUE:
             queue = self.info.task_queue
             return f"the workflow {self.info.type.name} on the queue {queue!r}, not on {wire.ACTIONS_QUEUE!r}"
@@ -103,7 +101,7 @@ class ActionRun:
 
     def describe_obstacle(self) -> tuple[str, str]:
         """Returns why the run does nothing, and what helps; both empty if it is an action at work."""
-        if stranger := self.describe_foreign_run():
+        if self.is_open and (stranger := self.describe_foreign_run()):
             return (
                 f"{stranger}: no worker of ours takes it",
                 f"end it: {temporal_command(self.client, 'terminate', self.path)}",

@@ -67,11 +67,12 @@ EXITS = {
     ExitCode.DONE: "done, or there was nothing to do",
     ExitCode.FAILED: "the action failed or was cancelled, or you were asked and said no; `verify` found something",
     ExitCode.USAGE: "bad command line or bad input; nothing was changed",
-    ExitCode.REFUSED: "refused: busy (409), not allowed now, or a script without `--yes`; nothing was changed",
+    ExitCode.REFUSED: "refused: not allowed now, over a quota, or a script without `--yes`; nothing was changed",
     ExitCode.FORBIDDEN: "forbidden: the policy does not allow it to you; nothing was changed",
     ExitCode.UNREACHABLE: "Temporal, a worker or the store cannot be reached; `doctor` found something wrong",
     ExitCode.NOT_FOUND: "there is no such object",
     ExitCode.PARTLY: "done for some VMs, failed for others",
+    ExitCode.BUSY: "busy (409): another action has the object; nothing was changed; the same command may work later",
     ExitCode.STILL_WAITING: "`--timeout` has passed; the action goes on",
     ExitCode.INTERRUPTED: "Ctrl-C; the action goes on",
 }

@@ -72,24 +72,28 @@ async def run_action(
             return await _follow_ticket(client, kind, ticket, options)
 
 
-async def wait_for_action(path: str, seconds: float | None, output: Output, is_own_cancel: bool = False) -> ExitCode:
-    """Waits for the action that runs on an object; without one, prints the outcome of the last.
+async def wait_for_action(
+    path: str, seconds: float | None, output: Output, run: str = "", is_own_cancel: bool = False
+) -> ExitCode:
+    """Waits for one run, or for the action that runs on an object; without one, prints the outcome of the last.
 
     `is_own_cancel`: the caller has asked it to end, so that its end as cancelled is a success.
     """
     kind = registry.kind_at(object_path_of(path))
     async with open_client() as client, waiting_with_timeout(path, seconds):
-        if not (last := await client.find_last_run(path)):
+        if not (last := run or await client.find_last_run(path)):
             raise _no_action_refusal(kind, path)
+        if run and not await client.knows_run(path, run):
+            raise Refused(Category.NOT_FOUND, f"there was no run {run[:40]} on {path}", f"starter history {path}")
         terminal.print_link(client.web_ui_url(path, last))
         newest = await client.newest_run(path)
         obstacle, hint = newest.describe_obstacle() if newest else ("", "")
         if obstacle:
             terminal.print_message(f"{obstacle}; {hint}", "yellow")
-        is_at_work = newest and newest.is_open and not obstacle
+        is_at_work = newest and newest.is_open and not obstacle and newest.run_id == last
         seen = await client.try_read_progress(path, last) if is_at_work else None
         # Without a run: the newest may be a request that is still to be refused.
-        outcome = await follow_action(client, kind, path, "", seen.targets if seen else 0)
+        outcome = await follow_action(client, kind, path, run, seen.targets if seen else 0)
     if is_own_cancel and outcome.result is ActionResult.CANCELLED:
         return print_cancelled(kind, outcome, output)
     return print_outcome(kind, outcome, output)

@@ -45,6 +45,7 @@ _DEMOS = {name: extension.demo for name, extension in all_extensions().items() i
     name: demo for extension in all_extensions().values() for name, demo in extension.more_demos.items()
 }
 Timeout = Annotated[str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m.")]
+RunOption = Annotated[str, Parameter(help="Only this run, as --no-wait printed it.")]
 KindName = Annotated[
     str, Parameter(help=f"One of: {', '.join(registry.KINDS)}.", completer=lambda _context: list(registry.KINDS))
 ]
@@ -221,12 +222,16 @@ async def demo(
     return await _DEMOS[family]()
 
 
-async def wait(path: ObjectArg, /, *, within: Timeout = "", output: OutputOption = "table") -> ExitCode:
+async def wait(
+    path: ObjectArg, /, *, run: RunOption = "", within: Timeout = "", output: OutputOption = "table"
+) -> ExitCode:
     """Wait for the action that runs on an object; if none does, print the outcome of the last one.
 
     Example: starter wait default/web
+    Example: starter wait default/web --run 019a8f2e-5f0c-7d43-9a63-0a7f6c1f2b11
     """
-    return await actions.wait_for_action(await reads.locate_object(path), actions.parse_duration(within), output)
+    seconds = actions.parse_duration(within)
+    return await actions.wait_for_action(await reads.locate_object(path), seconds, output, run)
 
 
 async def cancel(path: ObjectArg, /, *, within: Timeout = "", output: OutputOption = "table") -> ExitCode:

@@ -174,13 +174,15 @@ async def _check_queues(client: ActionClient, names: list[str]) -> list[DoctorCh
     idle = [name for name, polled in zip(names, await _are_polled(client, names), strict=True) if not polled]
     if not idle:
         return [DoctorCheck("workers", f"all {len(names)} queues are polled")]
-    return [_idle_queue(name) for name in idle]
-
-
-def _idle_queue(name: str) -> DoctorCheck:
-    if node := node_of_queue(name):
-        return DoctorCheck("nodes", f"no worker serves the node {node}", f"on its host: starter worker --node {node}")
-    return DoctorCheck("workers", f"nobody polls {name}", f"starter worker --queues {name}")
+    nodes = [node for name in idle if (node := node_of_queue(name))]
+    checks = [
+        DoctorCheck("nodes", f"no worker serves the node {node}", f"on its host: starter worker --node {node}")
+        for node in nodes
+    ]
+    if queues := [name for name in idle if not node_of_queue(name)]:
+        mend = "starter worker" if idle == names else f"starter worker --queues {','.join(queues)}"
+        checks.append(DoctorCheck("workers", f"nobody polls {', '.join(queues)}", mend))
+    return checks
 
 
 async def _check_workers_serve_same_clouds(client: ActionClient, names: list[str]) -> list[DoctorCheck]:

@@ -21,12 +21,13 @@ class ExitCode(IntEnum):
     UNREACHABLE = 5  # Temporal, a worker or the store
     NOT_FOUND = 6
     PARTLY = 7
+    BUSY = 8  # another action has it: the same command may work later
     STILL_WAITING = 124
     INTERRUPTED = 130
 
 
 EXIT_OF_CATEGORY = {
-    Category.CONFLICT: ExitCode.REFUSED,
+    Category.CONFLICT: ExitCode.BUSY,
     Category.NOT_ALLOWED: ExitCode.REFUSED,
     Category.QUOTA: ExitCode.REFUSED,
     Category.FORBIDDEN: ExitCode.FORBIDDEN,

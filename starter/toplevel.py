@@ -19,8 +19,8 @@ OBJECTS, LOOKING, STEERING, RUNNING = GROUPS = tuple(
 )
 # Of starter/errors.py, which would load the models.
 EXIT_CODES = (
-    "0 done, 1 failed, 2 usage, 3 refused, 4 forbidden, 5 unreachable, 6 not found, 7 partly, 124 still waiting, "
-    "130 interrupted"
+    "0 done, 1 failed, 2 usage, 3 refused, 4 forbidden, 5 unreachable, 6 not found, 7 partly, 8 busy, "
+    "124 still waiting, 130 interrupted"
 )
 _TOP_LEVEL_WORDS: tuple[list[str], ...] = ([], ["--help"], ["-h"], ["--version"])
 

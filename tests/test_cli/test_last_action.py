@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from temporalio import workflow
 from temporalio.client import Client
+from temporalio.worker import Worker
 
 from client.actions import ActionClient
 from client.explaining import explain_object
@@ -13,7 +15,7 @@ from domain import wire
 from domain.errors import Refused
 from domain.model import Request
 from starter.errors import ExitCode
-from tests.test_cli.shell import Cli
+from tests.test_cli.shell import Cli, assert_told
 from tests.user import User
 
 
@@ -62,3 +64,40 @@ async def test_explain_links_to_the_run_of_the_action_that_it_describes(user: Us
     await stranger.terminate()
     assert (await explain_object(user.asking, user.mci())).described_run == ticket.run
     assert (await user.asking.wait_for_outcome(user.mci())).action == "suspend"
+
+
+@workflow.defn(name="Stranger", sandboxed=False)
+class StrangersWorkflow:
+    """A workflow of somebody else, under an object's ID."""
+
+    @workflow.run
+    async def run(self) -> str:
+        return "done"
+
+
+async def test_a_strangers_workflow_that_completed_under_an_objects_id_is_not_its_last_action(
+    user: User, client: Client, ns: str
+) -> None:
+    await user.do(user.mci(), "create", spec=user.groups())
+    async with Worker(client, task_queue=f"strangers-{ns}", workflows=[StrangersWorkflow]):
+        for path in (user.mci(), user.mci("none")):
+            await client.execute_workflow("Stranger", id=path, task_queue=f"strangers-{ns}")
+    outcome = await user.asking.wait_for_outcome(user.mci())
+    assert (outcome.action, outcome.result) == ("create", "succeeded")
+    assert not await user.asking.find_last_run(user.mci("none"))
+
+
+async def test_wait_for_one_run_tells_its_outcome_though_others_came_since(cli: Cli, mci: str) -> None:
+    first = json.loads((await cli(f"mci suspend {mci} --no-wait -o json")).out)["run"]
+    assert (await cli(f"wait {mci}")).code == ExitCode.DONE
+    assert (await cli(f"mci resume {mci}")).code == ExitCode.DONE
+    told = json.loads((await cli(f"wait {mci} --run {first} -o json")).out)
+    assert (told["action"], told["result"]) == ("suspend", "succeeded")
+
+
+async def test_wait_for_a_run_that_is_not_of_this_object_is_refused(cli: Cli, mci: str, user: User) -> None:
+    other = await user.admitted(user.mci("other"), "create", spec=user.groups())
+    await user.asking.wait_for_outcome(user.mci("other"), other.run)
+    for run in (other.run, "019a8f2e-5f0c-7d43-9a63-0a7f6c1f2b11", "nonsense"):
+        ran = await cli(f"wait {mci} --run {run}")
+        assert_told(ran, ExitCode.NOT_FOUND, f"there was no run {run} on ")
