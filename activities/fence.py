@@ -56,14 +56,15 @@ def make_acknowledged_heartbeat(client: Client) -> SendHeartbeat:
             namespace=client.namespace, task_token=info.task_token, identity=client.identity
         )
         try:
-            answer = await client.workflow_service.record_activity_task_heartbeat(request, timeout=HEARTBEAT_TIMEOUT)
+            await client.workflow_service.record_activity_task_heartbeat(request, timeout=HEARTBEAT_TIMEOUT)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
             activity.heartbeat()  # the SDK gets the same answer, and cancels the activity
             return False
-        if answer.cancel_requested or answer.activity_paused or answer.activity_reset:
-            activity.heartbeat()  # the SDK learns it from its own heartbeat
+        # The SDK learns of a cancel from its own heartbeat, and cancels an activity of which it has heard none for its
+        # heartbeat timeout and five seconds.
+        activity.heartbeat()
         return True
 
     return beat

@@ -8,13 +8,17 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
+from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
 from activities import fence
 from activities.fence import PROOF_VALID_SECONDS, Fence, OrderFence, seconds_since_boot
 from domain.errors import Superseded
+from domain.model import ActionResult
 from domain.ports import Inventory
 from tests.environment import activity_environment
+from tests.user import User
+from workflows.calls import HEARTBEAT
 
 PATH, EPOCH, TIMEOUT = "ns:default:mci:web", 7, 5.0
 
@@ -221,3 +225,13 @@ async def test_the_time_of_an_activity_is_reckoned_from_both_timeouts(
         return True
 
     assert await environment.run(work) == pytest.approx(given)
+
+
+async def test_a_call_that_takes_longer_than_two_heartbeat_timeouts_is_not_cut_off(user: User, client: Client) -> None:
+    """The SDK ends an activity of which it has heard no heartbeat for the timeout and five seconds."""
+    await user.do(user.mci(), "create", spec=user.groups())
+    await user.fault("hang", verb="suspend", seconds=2.5 * HEARTBEAT.total_seconds())
+    assert (await user.do(user.mci(), "suspend")).result == ActionResult.SUCCEEDED
+    history = await client.get_workflow_handle(user.mci()).fetch_history()
+    started = [event.activity_task_started_event_attributes for event in history.events]
+    assert {each.attempt for each in started if each.attempt} == {1}

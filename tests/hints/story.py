@@ -14,7 +14,7 @@ from tests.patience import PATIENCE
 from tests.test_cli.shell import Cli, Ran
 
 COMMAND = re.compile(r"starter ([^;,]+)")
-REFUSALS = (ExitCode.USAGE, ExitCode.REFUSED, ExitCode.NOT_FOUND)
+REFUSALS = (ExitCode.USAGE, ExitCode.REFUSED, ExitCode.BUSY, ExitCode.NOT_FOUND)
 
 
 @dataclass(frozen=True)
