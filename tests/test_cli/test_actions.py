@@ -110,7 +110,7 @@ async def test_a_check_sees_the_action_that_runs(cli: Cli, clouds: Clouds, mci: 
     await clouds.stall(ns)
     assert (await cli(f"mci suspend {mci} --no-wait")).code == ExitCode.DONE
     ran = await cli(f"check {mci} reboot")
-    assert (ran.code, "suspend since" in ran.err) == (ExitCode.REFUSED, True)
+    assert (ran.code, "suspend since" in ran.err) == (ExitCode.BUSY, True)
     await clouds.relent()
     assert (await cli(f"wait {mci}")).code == ExitCode.DONE
 
@@ -182,7 +182,7 @@ async def test_one_request_id_is_carried_out_once(cli: Cli, mci: str) -> None:
 async def test_force_takes_over_from_the_action_that_runs(cli: Cli, clouds: Clouds, mci: str, ns: str) -> None:
     await clouds.stall(ns)
     assert (await cli(f"mci suspend {mci} --no-wait")).code == ExitCode.DONE
-    assert (await cli(f"mci terminate {mci}")).code == ExitCode.REFUSED
+    assert (await cli(f"mci terminate {mci}")).code == ExitCode.BUSY
     forced = asyncio.create_task(cli(f"mci terminate {mci} --force --yes -o json"))
     await clouds.relent()
     assert json.loads((await forced).out)["status"] == "Terminated:6 (R:0/6)"

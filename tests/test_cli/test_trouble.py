@@ -186,6 +186,6 @@ async def test_of_two_racing_terminals_one_wins_and_the_other_names_the_winner(
     await clouds.relent()
     loser, winner = await done.pop(), await waiting.pop()
     path = expand_path(mci, ("ns", "mci"))
-    assert_told(loser, ExitCode.REFUSED, f"409 Conflict: other action currently happening on {path}: suspend since")
+    assert_told(loser, ExitCode.BUSY, f"409 Conflict: other action currently happening on {path}: suspend since")
     assert f"starter wait {path}" in loser.err
     assert (winner.code, winner.out) == (ExitCode.DONE, f"{path}\n"), winner.err

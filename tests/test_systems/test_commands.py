@@ -76,7 +76,7 @@ async def test_the_graph_shows_states_and_who_holds_what(cli: Cli, shop: Shop, f
         "└── web  stable  2/2",
     ]
     refused = await cli(f"system teardown {name} --yes")
-    assert refused.code == 3
+    assert refused.code == 8
     assert "locked by deploy d2" in refused.err
     shop.let_go()
     await running
