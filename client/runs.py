@@ -49,6 +49,10 @@ class ActionRun:
     def start_time(self) -> datetime:
         return self.info.start_time.ToDatetime(UTC)
 
+    def seconds_since_end(self) -> float:
+        """Returns how long ago the run ended; 0 if it has not."""
+        return 0 if self.is_open else (datetime.now(UTC) - self.info.close_time.ToDatetime(UTC)).total_seconds()
+
     @property
     def is_open(self) -> bool:
         """Tells whether the run holds its object: it runs, or is paused."""

@@ -119,6 +119,33 @@ async def test_a_number_is_never_another_object_and_an_account_never_anothers(
     assert (code, f"account:{user.ns}x" in told) == (401, True)
 
 
+async def test_every_action_is_served_and_a_restart_that_is_sent_again_happens_once_unless_it_failed(
+    user: User, http: httpx.AsyncClient, account: int, stack: WorkerService
+) -> None:
+    space = await call(http, "cloudspaces/create", accountId=account, name="dev")
+    (image,) = [each["id"] for each in await call(http, "images/list") if each["name"] == f"ubuntu-{user.ns}"]
+    asked = {"name": "db", "cloudspaceId": space, "imageId": image, "memory": 1, "vcpus": 1}
+    machine, path = await call(http, "machines/create", **asked), f"account:{user.ns}:cloudspace:dev:machine:db"
+    fault = Fault(kind=FaultKind.FAIL, csp="hypervisor", vm=f"account:{user.ns}:*", verb="reboot", times=1)
+    await stack.simulated["aws"].add_fault(fault)
+    assert (await errors(http, "machines/reboot", {"machineId": machine}))[0] == 500
+    for _ in range(3):
+        assert await call(http, "machines/reboot", machineId=machine) is True
+    runs = {line.run: line.to for line in await user.history(path) if line.action == "reboot"}
+    assert len(runs) == 2, "one failed, one succeeded"
+    for action, status in [("pause", "PAUSED"), ("resume", "RUNNING"), ("reset", "RUNNING"), ("stop", "HALTED")]:
+        await call(http, f"machines/{action}", machineId=machine, reason="a test")
+        assert (await call(http, "machines/get", machineId=machine))["status"] == status
+    await call(http, "machines/delete", machineId=machine)
+    assert await call(http, "machines/list", cloudspaceId=space) == [], "it is in the recycle bin"
+    await call(http, "machines/restore", machineId=machine, reason="a mistake")
+    (line, *_) = [line for line in await user.history(path) if line.action == "restore"]
+    assert line.reason == "a mistake"
+    for action, status in [("disable", "DISABLED"), ("enable", "DEPLOYED")]:
+        await call(http, f"cloudspaces/{action}", cloudspaceId=space)
+        assert (await call(http, "cloudspaces/get", cloudspaceId=space))["status"] == status
+
+
 async def test_wrong_requests_are_answered_with_a_text(http: httpx.AsyncClient, account: int) -> None:
     assert (await errors(http, "machines/create", {"cloudspaceId": "x"}))[0] == 400
     assert "name: a text" in (await errors(http, "cloudspaces/create", {"accountId": account}))[1]

@@ -14,6 +14,7 @@ import pytest
 from domain.errors import Refused
 from gateway.app import build_gateway_app
 from gateway.context import Gateway
+from gateway.dialects import calls
 from gateway.dialects import tumblebug_json as shapes
 from gateway.dialects.prices import read_prices
 from gateway.dialects.regions import REGIONS
@@ -137,6 +138,37 @@ async def test_an_mci_lives_in_both_vocabularies(http: httpx.AsyncClient, user: 
     gone = await ask(http, "DELETE", f"{mci}?option=terminate")
     assert "[Done] VM: g1-3" in gone["output"]
     assert (await http.get(mci)).status_code == 404
+
+
+async def test_what_is_sent_again_within_a_minute_happens_once(
+    http: httpx.AsyncClient, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns = f"/ns/{user.ns}"
+    await ask(http, "POST", f"{ns}/mciDynamic", RECORDED["old"]["body"])
+    calls_of_action: dict[str, tuple[Any, ...]] = {
+        "scale-out": ("POST", f"{ns}/mci/web/subgroup/g1", {"numVMsToAdd": "1"}),
+        "reboot": ("GET", f"{ns}/control/mci/web?action=reboot"),
+    }
+
+    async def count_runs(action: str) -> int:
+        return len({line.run for line in await user.history(user.mci()) if line.action == action})
+
+    for action, asked in calls_of_action.items():
+        first = await ask(http, *asked)
+        for _ in range(2):
+            assert await ask(http, *asked) == first, "an answer that got lost"
+        assert await count_runs(action) == 1
+        await ask(http, *asked, **{"X-Request-Id": f"another-{action}"})
+        assert await count_runs(action) == 2
+    monkeypatch.setattr(calls, "SAME_REQUEST_SECONDS", -1)
+    await ask(http, *calls_of_action["reboot"])
+    assert await count_runs("reboot") == 3, "a minute later it is another request"
+    monkeypatch.undo()
+    remove = ("DELETE", f"{ns}/mci/web?option=terminate")
+    assert "[Done] VM: g1-4" in (await ask(http, *remove))["output"]
+    assert (await ask(http, *remove))["output"] == ["[Done] MCI: web"], "the VMs are gone"
+    monkeypatch.setattr(calls, "SAME_REQUEST_SECONDS", -1)
+    assert (await http.request(*remove)).status_code == 404
 
 
 async def test_an_mci_that_holds_is_continued(http: httpx.AsyncClient, user: User) -> None:

@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import Enum, auto
 from itertools import count
 from typing import Annotated, Any, TypeVar
@@ -21,7 +20,7 @@ from pydantic_core import from_json
 from client.launching import Ticket, run_with_timeout, workflow_id
 from domain.aliases import MAX_ALIASES, READ_ALIASES, AliasesView, AliasQuery, Dialect
 from domain.errors import Category, Refused
-from domain.model import Admission, ObjectView, Outcome
+from domain.model import ActionResult, Admission, ObjectView, Outcome
 from domain.model import Request as ActionRequest
 from domain.validation import refuse_validation_errors
 from gateway.context import ANONYMOUS, Gateway, gateway_of_request
@@ -30,7 +29,7 @@ from gateway.reads import GatewayClient
 from gateway.tokens import Caller
 
 WAIT_SECONDS = 30.0  # clients of the old systems expect the answer after the work
-SAME_REQUEST_SECONDS = 60  # how long the same token, route and body are the same request
+SAME_REQUEST_SECONDS = 60  # how long the same token, route and body are the same request: of an action, from its end
 
 # How a request is refused whose first answer got lost: it runs, or it is done.
 _DONE_ALREADY = (Category.CONFLICT, Category.NOT_ALLOWED, Category.NOT_FOUND)
@@ -50,6 +49,7 @@ class _EarlierCall:
     """An action that the same call asked for before."""
 
     request_id: str
+    run: str
     is_open: bool
 
 
@@ -97,16 +97,18 @@ class DialectCall:
     ) -> Outcome | None:
         """Requests an action and waits for its outcome; None if it takes longer. Raises Refused.
 
-        The same call again joins the first one's action while that runs. Once it has ended, the call is a new request;
-        if that is refused, because the first one did what it asks for, or if it is not `repeatable`, the answer is the
-        first one's.
+        The same call again joins the first one's action while that runs. In the minute after its end the answer is the
+        first one's if the call is refused, because the first one did what it asks for, or if it is not `repeatable`:
+        such an action is legal again at once, and an answer that got lost must not carry it out twice.
         """
         request = self.build_request(path, action, spec, **more)
         if request.request_id:
             return await self._wait_for_outcome(await self._request_action(request), wait)
         earlier = await self._find_same_call(request)
-        first = earlier if earlier and (earlier.is_open or not repeatable) else None
-        request_id = first.request_id if first else f"{self.fingerprint[:32]}-{uuid.uuid4().hex[:16]}"
+        if earlier and not (earlier.is_open or repeatable) and (done := await self._find_success(request, earlier)):
+            return done
+        new_id = f"{self.fingerprint[:32]}-{uuid.uuid4().hex[:16]}"
+        request_id = earlier.request_id if earlier and earlier.is_open else new_id
         try:
             ticket = await self._request_action(request.model_copy(update={"request_id": request_id}))
         except Refused as refused:
@@ -149,13 +151,21 @@ class DialectCall:
         return request, sent
 
     async def _find_same_call(self, request: ActionRequest) -> _EarlierCall | None:
-        """Returns the newest action on the object if the same call asked for it less than a minute ago."""
+        """Returns the newest action on the object if the same call asked for it, and it runs or has just ended."""
         newest = await self.ratchet.newest_run(workflow_id(request))
-        if newest is None or (datetime.now(UTC) - newest.start_time).total_seconds() > SAME_REQUEST_SECONDS:
+        if newest is None or newest.seconds_since_end() > SAME_REQUEST_SECONDS:
             return None
         request_id = str((await newest.memo()).get("request_id", ""))
         is_same = newest.action == request.action and request_id.startswith(f"{self.fingerprint[:32]}-")
-        return _EarlierCall(request_id, newest.is_open) if is_same else None
+        return _EarlierCall(request_id, newest.run_id, newest.is_open) if is_same else None
+
+    async def _find_success(self, request: ActionRequest, earlier: _EarlierCall) -> Outcome | None:
+        """Returns the outcome of an action that has ended; None if it failed or was refused: it may be tried again."""
+        try:
+            outcome = await self.ratchet.wait_for_outcome(workflow_id(request), earlier.run)
+        except Refused:
+            return None
+        return None if outcome.result in (ActionResult.FAILED, ActionResult.CANCELLED) else outcome
 
     def _request_in_window(self, build: Callable[[str], ActionRequest], window: int, number: int) -> ActionRequest:
         key = hashlib.sha256(f"{self.fingerprint} {window} {number}".encode()).hexdigest()

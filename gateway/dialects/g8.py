@@ -27,6 +27,7 @@ from gateway.dialects.g8_json import GIB, LOCATION, PRIVATE_NETWORK, G8Ids, acco
 from gateway.dialects.g8_json import SHAPE_OF_KIND as SHAPES
 
 MOUNT = "/restmachine"
+_RESTARTS = ("reboot", "reset")  # a machine that was restarted can be restarted again at once
 MAX_DIGITS = 18  # of a number; Python refuses to read thousands
 # Parts of the API that this system has nothing for: named, so that a client's user knows why.
 NOT_BUILT = {
@@ -126,7 +127,8 @@ def _action_handler(kind: str, action: str) -> G8Handler:
 
     async def act(call: DialectCall, given: G8Parameters) -> bool:
         path = await _find_by_number(call, kind, given.number(f"{kind}Id"))
-        return _check_outcome(await call.perform_action(path, action))
+        reason, repeatable = given.get_text("reason", ""), action not in _RESTARTS
+        return _check_outcome(await call.perform_action(path, action, repeatable=repeatable, reason=reason))
 
     return act
 

@@ -43,6 +43,7 @@ MOUNT = "/tumblebug"
 DEFAULT_NAMESPACE = "default"
 _ACTIONS = ("suspend", "resume", "reboot", "terminate", "refine")
 _DECISIONS = ("continue", "withdraw")
+_ENDED_VMS = ("Terminated", "Failed", "Undefined")
 _PREFETCH_HEADERS = ("purpose", "sec-purpose", "x-moz")
 _ROUTES_OF_LOG = ("request", "requests")
 _EMPTY_LISTS = ("vNet", "sshKey", "securityGroup", "dataDisk", "customImage", "image", "spec")
@@ -80,9 +81,10 @@ class TumblebugCall:
         view = await self.call.read_object(path)
         return view, [vm async for vm in self.call.list_objects("vm", path)]
 
-    async def perform_action(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Outcome | None:
+    async def perform_action(
+        self, path: str, action: str, spec: dict[str, Any] | None = None, **more: Any
+    ) -> Outcome | None:
         """Requests an action under the request id of the client, so that the same id is the same request."""
-        more: dict[str, Any] = {"force": self.query.get("force") == "true"}
         if given := self.headers.get("x-request-id"):
             more["request_id"] = given
         return await self.call.perform_action(path, action, spec, **more)
@@ -250,21 +252,21 @@ async def _control_object(visit: TumblebugCall, path: str, actions: tuple[str, .
         raise HTTPException(HTTPStatus.NOT_IMPLEMENTED, f"the action {action} is not built")
     if action not in actions:
         raise Refused(Category.INVALID, f"action: {action[:40]!r} is not one of {', '.join(actions)}")
-    outcome = await visit.perform_action(path, action)
+    force = visit.query.get("force") == "true"
+    outcome = await visit.perform_action(path, action, force=force, repeatable=action != "reboot")
     _check_outcome(outcome)
     return {"message": f"{action} {'is under way' if outcome is None else outcome.result} on {name_of(path)}"}
 
 
 async def _delete_mci(visit: TumblebugCall) -> Any:
-    view, vms = await visit.read_mci()
-    living = [vm for vm in vms if vm.status not in ("Terminated", "Failed", "Undefined")]
-    if living and visit.query.get("option", "") not in ("terminate", "force"):
-        raise Refused(
-            Category.NOT_ALLOWED, f"{name_of(view.path)} is {view.status}", "terminate it first, or: option=terminate"
-        )
-    outcome = await visit.call.perform_action(view.path, "delete", force=visit.query.get("option") == "force")
+    path, option = visit.mci_path, visit.query.get("option", "")
+    vms = [vm async for vm in visit.call.list_objects("vm", path)]
+    if option not in ("terminate", "force") and any(vm.status not in _ENDED_VMS for vm in vms):
+        message = f"{name_of(path)} has VMs that are not terminated"
+        raise Refused(Category.NOT_ALLOWED, message, "terminate it first, or: option=terminate")
+    outcome = await visit.perform_action(path, "delete", force=option == "force")
     _check_outcome(outcome)
-    return {"output": [f"[Done] VM: {name_of(vm.path)}" for vm in vms] + [f"[Done] MCI: {name_of(view.path)}"]}
+    return {"output": [f"[Done] VM: {name_of(vm.path)}" for vm in vms] + [f"[Done] MCI: {name_of(path)}"]}
 
 
 async def _get_vm(visit: TumblebugCall) -> Any:
@@ -292,14 +294,13 @@ async def _get_subgroup(visit: TumblebugCall) -> Any:
 
 
 async def _scale_out(visit: TumblebugCall) -> Any:
-    _, before = await visit.read_mci()
-    count = parse_whole_number(visit.body.get("numVMsToAdd"), "numVMsToAdd")
-    _check_outcome(
-        await visit.perform_action(visit.mci_path, "scale-out", {"subGroup": visit.names["group"], "count": count})
-    )
+    group, count = visit.names["group"], parse_whole_number(visit.body.get("numVMsToAdd"), "numVMsToAdd")
+    spec = {"subGroup": group, "count": count}
+    _check_outcome(await visit.perform_action(visit.mci_path, "scale-out", spec, repeatable=False))
     view, vms = await visit.read_mci()
-    old = {vm.path for vm in before}
-    return shapes.mci_json(view, vms, [name_of(vm.path) for vm in vms if vm.path not in old])
+    members = [vm for vm in vms if vm.spec.get("subGroup") == group]
+    newest = max((vm.info.get("generation", 0) for vm in members), default=0)  # the VMs of one action have the same
+    return shapes.mci_json(view, vms, [name_of(vm.path) for vm in members if vm.info.get("generation", 0) == newest])
 
 
 async def _get_request(visit: TumblebugCall) -> Any:

@@ -95,7 +95,7 @@ def call(method: str, route: str, read: Callable[[httpx.Response], Any], body: A
     return ask
 
 
-def field_of(*names: str) -> Callable[[httpx.Response], Any]:
+def field_of(*names: str | int) -> Callable[[httpx.Response], Any]:
     """Reads one field of an answer that tells of success."""
 
     def read(answer: httpx.Response) -> Any:
@@ -224,37 +224,50 @@ async def _openvcloud(http: httpx.AsyncClient) -> list[WaitingRequest]:
     base = "/restmachine/cloudapi"
     await post(http, "/v1/objects/node:n1/actions/create", {"spec": {"memory": 64}})
     await post(http, "/v1/objects/image:ubuntu/actions/create")
-    await post(http, "/v1/objects/account:acme/actions/create")
-    (account,) = await post(http, f"{base}/accounts/list")
     (image,) = await post(http, f"{base}/images/list")
-    space = await post(http, f"{base}/cloudspaces/create", {"accountId": account["id"], "name": "dev"})
-    asked = {"cloudspaceId": space, "imageId": image["id"], "memory": 1024, "vcpus": 1}
-    stopped, attached = [await post(http, f"{base}/machines/create", {"name": name, **asked}) for name in "sa"]
-    await post(http, f"{base}/machines/stop", {"machineId": attached})
-    disk = await post(http, f"{base}/disks/create", {"accountId": account["id"], "name": "d1", "size": 5})
+    asked: dict[str, dict[str, Any]] = {}  # what a machine of an account needs
+    for name in ("acme", "umbrella"):  # of one tenant, four requests at once wait for a worker
+        await post(http, f"/v1/objects/account:{name}/actions/create")
+        (account,) = [each["id"] for each in await post(http, f"{base}/accounts/list") if each["name"] == name]
+        space = await post(http, f"{base}/cloudspaces/create", {"accountId": account, "name": "dev"})
+        asked[name] = {"cloudspaceId": space, "imageId": image["id"], "memory": 1024, "vcpus": 1}
+    disk = await post(http, f"{base}/disks/create", {"accountId": account, "name": "d1", "size": 5})
 
-    def act(verb: str, machine: str, **body: Any) -> WaitingRequest:
-        path = f"account:acme:cloudspace:dev:machine:{machine}"
+    async def make(account: str, machine: str) -> int:
+        return int(await post(http, f"{base}/machines/create", {"name": machine, **asked[account]}))
+
+    def act(verb: str, account: str, machine: str, **body: Any) -> WaitingRequest:
+        path = f"account:{account}:cloudspace:dev:machine:{machine}"
         ask = call("POST", f"{base}/machines/{verb}", field_of(), body)
         return WaitingRequest(f"OpenvCloud {verb}", ask, path, newest_run_of(path))
 
+    attached = await make("umbrella", "attached")
+    await post(http, f"{base}/machines/stop", {"machineId": attached})
     return [
-        act("create", "new", name="new", datadisks=[1, 2], **asked),
-        act("stop", "s", machineId=stopped),
-        act("attachDisk", "a", machineId=attached, diskId=disk),
+        act("create", "acme", "new", name="new", datadisks=[1, 2], **asked["acme"]),
+        act("stop", "acme", "stopped", machineId=await make("acme", "stopped")),
+        act("reboot", "acme", "rebooted", machineId=await make("acme", "rebooted")),
+        act("delete", "umbrella", "destroyed", machineId=await make("umbrella", "destroyed"), permanently=True),
+        act("attachDisk", "umbrella", "attached", machineId=attached, diskId=disk),
     ]
 
 
 async def _tumblebug(http: httpx.AsyncClient) -> list[WaitingRequest]:
-    base = "/tumblebug/ns/bee"
-    await post(http, f"{base}/mciDynamic", {"name": "old", "subGroups": DYNAMIC})
-    create = call("POST", f"{base}/mciDynamic", field_of("status"), {"name": "new", "subGroups": DYNAMIC})
-    control = call("GET", f"{base}/control/mci/old?action=suspend", field_of("message"))
-    new, old = "ns:bee:mci:new", "ns:bee:mci:old"
-    return [
-        WaitingRequest("Tumblebug create", create, new, newest_run_of(new)),
-        WaitingRequest("Tumblebug control", control, old, newest_run_of(old)),
-    ]
+    requests: list[WaitingRequest] = []
+    creation = {"name": "create", "subGroups": DYNAMIC}
+    for ns, verb, method, route, read, body in [
+        ("bee", "create", "POST", "mciDynamic", field_of("status"), creation),
+        ("bee", "suspend", "GET", "control/mci/suspend?action=suspend", field_of("message"), None),
+        ("bee", "reboot", "GET", "control/mci/reboot?action=reboot", field_of("message"), None),
+        ("ant", "scale-out", "POST", "mci/scale-out/subgroup/g", field_of("newVmList"), {"numVMsToAdd": "1"}),
+        ("ant", "delete", "DELETE", "mci/delete?option=terminate", field_of("output", -1), None),
+    ]:
+        base, path = f"/tumblebug/ns/{ns}", f"ns:{ns}:mci:{verb}"
+        if verb != "create":
+            await post(http, f"{base}/mciDynamic", {"name": verb, "subGroups": DYNAMIC})
+        ask = call(method, f"{base}/{route}", read, body)
+        requests.append(WaitingRequest(f"Tumblebug {verb}", ask, path, newest_run_of(path)))
+    return requests
 
 
 async def _crm(http: httpx.AsyncClient, key: str) -> list[WaitingRequest]:
