@@ -331,6 +331,8 @@ async def test_every_field_that_clients_read_is_there(http: httpx.AsyncClient, u
     assert not simple.get("vm"), "without its VMs"
     (status,) = (await ask(http, "GET", f"{ns}/mci?option=status"))["mci"]
     assert (status["status"], status["vm"][0]["status"]) == (mci["status"], "Running")
+    ids = await ask(http, "GET", f"{ns}/mci/web/vm/g1-1?option=idsInDetail")
+    assert ids == {"idInTb": "g1-1", "idInSp": "g1-1", "idInCsp": mci["vm"][0]["cspResourceId"], "nameInCsp": "g1-1"}
     control = f"{ns}/control/mci/web"
     for action in ("reboot", "refine", "terminate"):
         assert (await ask(http, "GET", f"{control}?action={action}"))["message"]

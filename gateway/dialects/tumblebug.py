@@ -277,6 +277,8 @@ async def _get_vm(visit: TumblebugCall) -> Any:
         case "accessinfo":
             (group,) = shapes.access_json(vm, [vm])["mciSubGroupAccessInfo"]
             return group["mciVmAccessInfo"][0]
+        case "idsInDetail":
+            return shapes.vm_ids_json(vm)
     return shapes.vm_json(vm)
 
 

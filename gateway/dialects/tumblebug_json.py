@@ -81,6 +81,12 @@ def mci_status_json(view: ObjectView, vms: Sequence[ObjectView]) -> dict[str, An
     }
 
 
+def vm_ids_json(view: ObjectView) -> dict[str, Any]:
+    """Tumblebug's IdNameInDetailInfo."""
+    name = name_of(view.path)
+    return {"idInTb": name, "idInSp": name, "idInCsp": view.info.get("cloud_id", ""), "nameInCsp": name}
+
+
 def vm_status_json(view: ObjectView) -> dict[str, Any]:
     """Tumblebug's VmStatusInfo."""
     region = region_of_vm(view)
