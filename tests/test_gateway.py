@@ -90,6 +90,9 @@ async def test_an_action_is_carried_out_and_its_object_read(http: httpx.AsyncCli
     rest = (await http.get("/v1/objects", params={"kind": "vm", "prefix": web, "after": vms["next"]})).json()
     assert [vm["path"] for vm in rest["objects"]] == [f"{web}:vm:front-2"]
     assert rest["next"] == ""
+    for status, paths in (("Running", [vms["objects"][0]["path"], rest["objects"][0]["path"]]), ("Failed", [])):
+        chosen = (await http.get("/v1/objects", params={"kind": "vm", "prefix": web, "status": status})).json()
+        assert [vm["path"] for vm in chosen["objects"]] == paths
     tree = (await http.get(f"/v1/objects/{web}/tree")).json()
     assert tree["places"] == [{"placement": "aws/eu-central-1", "counts": {"Running": 2}}]
     lines = (await http.get(f"/v1/objects/{web}/history")).json()["lines"]

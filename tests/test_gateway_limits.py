@@ -34,9 +34,11 @@ async def test_requests_that_are_too_large_too_slow_or_of_another_site_are_cut_o
     assert chunked.status_code == 413
     assert (await http.get("/v1/kinds", headers={"Host": "evil.example"})).status_code == 421
     assert (await http.get("/v1/kinds", headers={"Origin": "http://evil.example"})).status_code == 403
+    port = int(url.rpartition(":")[2])
+    headers = await until_closed(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * server.MAX_HEADERS)
+    assert headers.startswith(b"HTTP/1.1 400")
     monkeypatch.setattr(server, "HEADER_SECONDS", 0.2)
     monkeypatch.setattr(guard, "BODY_SECONDS", 0.2)
-    port = int(url.rpartition(":")[2])
     assert await until_closed(port, b"GET /healthz HTTP/1.1\r\n") == b""
     slow = b"POST /v1/objects/x/actions/create HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n"
     answered = await until_closed(port, slow + b"Content-Type: application/json\r\nConnection: close\r\n\r\n{")
