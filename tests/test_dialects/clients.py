@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +47,37 @@ class ClientPrograms:
             if process.returncode is None:
                 process.kill()
         return process.returncode or 0, out.decode(), err.decode()
+
+
+class ForkingClients:
+    """Runs programs that are loaded already, each as a process of its own: `tests/clients/forking.py`."""
+
+    def __init__(self, folder: Path, files: Path, process: asyncio.subprocess.Process) -> None:
+        self._folder, self._files, self._process = folder, files, process
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, folder: Path, files: Path) -> AsyncIterator[ForkingClients]:
+        """`files`: an empty folder for what the programs print."""
+        pipe = asyncio.subprocess.PIPE
+        words = (str(folder / "python"), str(ROOT / "tests" / "clients" / "forking.py"), str(folder))
+        process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe)
+        try:
+            yield cls(folder, files, process)
+        finally:
+            process.kill()
+            await process.wait()
+
+    async def run(self, environment: dict[str, str], program: str, *words: str) -> tuple[int, str, str]:
+        """Runs one program to its end. Returns its code, what it printed, and its errors."""
+        assert self._process.stdin
+        assert self._process.stdout
+        files = {name: str(self._files / name) for name in ("out", "err", "loaded")}
+        variables = {"PATH": os.environ["PATH"], "HOME": str(self._folder), **environment}
+        order = {"program": program, "words": words, "environment": variables, **files}
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        code = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE)
+        return int(code), Path(files["out"]).read_text(), Path(files["err"]).read_text()
 
 
 def install_clients() -> Path:

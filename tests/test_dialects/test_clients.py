@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from gateway.context import Gateway
 from gateway.tokens import CallerTokens, TokenFile, generate_token, hash_token
 from tests.patience import PATIENCE
-from tests.test_dialects.clients import ClientPrograms
+from tests.test_dialects.clients import ClientPrograms, ForkingClients
 
 PROPERTIES = '["and", [">=", "$vcpus", "4"], ["==", "$gpu", "True"]]'
 PHYSICAL = f"resource_type=physical:host,min=1,max=1,hypervisor_properties=,resource_properties={PROPERTIES}"
@@ -52,14 +53,22 @@ async def fail_host(url: str, token: str, gateway: Gateway, host: str) -> None:
         assert answer.status_code == 200, answer.text
 
 
+@pytest.fixture(scope="module")
+async def clients(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ForkingClients]:
+    """Programs that are loaded once: a life takes thirty commands."""
+    async with ForkingClients.open(programs, tmp_path_factory.mktemp("clients")) as opened:
+        yield opened
+
+
 async def live_on_the_command_line(
-    clients: ClientPrograms, program: str, words: dict[str, list[str]], url: str, token: str, gateway: Gateway
+    clients: ForkingClients, program: str, words: dict[str, list[str]], url: str, token: str, gateway: Gateway
 ) -> None:
-    """A life by a command-line client; `words` are its names of the commands, the options for its login first."""
+    """A life by a command-line client; `words` are its names of the commands."""
+    variables = login(url, token, gateway.project)
 
     async def do(command: str, *more: str) -> Any:
         shown = ["-f", "json"] if command.endswith(("list", "show")) else []
-        code, out, err = await clients.run(program, *words["login"], *words[command], *shown, *more)
+        code, out, err = await clients.run(variables, program, *words[command], *shown, *more)
         assert code == 0, (command, out, err)
         return json.loads(out) if shown else out
 
@@ -102,7 +111,7 @@ async def live_on_the_command_line(
     await do("host-property-set", "--public", "gpu")
     assert str((await do("host-property-show", "gpu"))["private"]) == "False"
     await do("host-delete", "h1")
-    code, _, err = await clients.run(program, *words["login"], *words["lease-show"], "mine")
+    code, _, err = await clients.run(variables, program, *words["lease-show"], "mine")
     assert code != 0
     assert "mine" in err
 
@@ -120,9 +129,8 @@ BLAZAR_WORDS = {
 OPENSTACK_WORDS = {name: ["reservation", *name.replace("update", "set").split("-")] for name in BLAZAR_WORDS}
 
 
-async def test_blazar(programs: Path, url: str, gateway: Gateway, token: str) -> None:
-    clients = ClientPrograms(programs, login(url, token, gateway.project))
-    await live_on_the_command_line(clients, "blazar", {**BLAZAR_WORDS, "login": []}, url, token, gateway)
+async def test_blazar(clients: ForkingClients, url: str, gateway: Gateway, token: str) -> None:
+    await live_on_the_command_line(clients, "blazar", BLAZAR_WORDS, url, token, gateway)
 
 
 @pytest.mark.parametrize("way", ["token", "basic"])
@@ -152,9 +160,10 @@ async def test_blazar_without_tokens(programs: Path, url: str) -> None:
     assert (code, "ERROR: Not Found" in err) == (1, True)
 
 
-async def test_openstack_reservation(programs: Path, url: str, gateway: Gateway, token: str) -> None:
-    clients = ClientPrograms(programs, login(url, token, gateway.project))
-    await live_on_the_command_line(clients, "openstack", {**OPENSTACK_WORDS, "login": []}, url, token, gateway)
+async def test_openstack_reservation(
+    clients: ForkingClients, programs: Path, url: str, gateway: Gateway, token: str
+) -> None:
+    await live_on_the_command_line(clients, "openstack", OPENSTACK_WORDS, url, token, gateway)
     wrong = ClientPrograms(programs, login(url, "guess", gateway.project))
     code, _, err = await wrong.run("openstack", "reservation", "lease", "list")
     assert (code, "HTTP 401" in err) == (1, True), err
