@@ -108,7 +108,7 @@ def size_limits_table() -> str:
                 "that `--force` waits for the object's own action; then a worker terminates it",
             ),
             (
-                f"{embedded.HISTORY_RETENTION[:-1]} days",
+                f"{embedded.HISTORY_RETENTION_DAYS} days",
                 "that the embedded server keeps closed workflows; the inventory has its own retention",
             ),
         ],

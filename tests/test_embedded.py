@@ -8,6 +8,8 @@ import socket
 from pathlib import Path
 
 import pytest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
 
 from client.homefiles import EMBEDDED_FILE
 from domain.errors import Refused
@@ -23,6 +25,9 @@ async def test_servers_that_start_at_the_same_moment_do_not_take_each_others_ans
         assert all(server.process.returncode is None for server in servers)
         for home, server in zip(homes, servers, strict=True):
             assert json.loads((home / EMBEDDED_FILE).read_text())["pid"] == server.process.pid
+            client = await Client.connect(server.address)
+            kept = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace="default"))
+            assert kept.config.workflow_execution_retention_ttl.ToTimedelta().days == embedded.HISTORY_RETENTION_DAYS
     finally:
         await asyncio.gather(*(server.stop_server() for server in servers))
 

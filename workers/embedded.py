@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.namespace.v1 import NamespaceConfig
+from temporalio.api.workflowservice.v1 import UpdateNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -30,7 +33,7 @@ from providers.sockets import is_port_open
 
 START_SECONDS = 30
 MAX_TRIES = 3
-HISTORY_RETENTION = "90d"  # the server's default is one day
+HISTORY_RETENTION_DAYS = 90  # the server's default is one day
 
 DYNAMIC_CONFIG = (
     'history.timerProcessorMaxTimeShift="1ms"',
@@ -148,7 +151,6 @@ async def _try_start(home: Path, port: int, ui_port: int, http_port: int, tuning
     try:
         await _wait_until_serving(server, http_port)
         (home / EMBEDDED_FILE).write_text(json.dumps(facts) + "\n")
-        await _set_retention(server)
     except BaseException:  # Ctrl-C during the start: nobody else would stop the server
         await server.stop_server()
         raise
@@ -161,8 +163,9 @@ async def _wait_until_serving(server: EmbeddedServer, http_port: int) -> None:
         # The HTTP port first: it is random, so it proves that this very process answers.
         if is_port_open(http_port):
             with suppress(RPCError, RuntimeError):
-                await Client.connect(server.address)
+                client = await Client.connect(server.address)
                 if server.process.returncode is None:
+                    await _set_retention(client)
                     return
         if server.process.returncode is not None:
             raise _ServerEnded
@@ -174,24 +177,9 @@ def _failed_start_error(home: Path, what: str) -> Refused:
     return Refused(Category.INVALID, f"the embedded server {what}", f"read {home / 'temporal.log'}")
 
 
-async def _set_retention(server: EmbeddedServer) -> None:
-    keep = await asyncio.create_subprocess_exec(
-        find_temporal_binary(),
-        *(
-            "operator",
-            "namespace",
-            "update",
-            "-n",
-            "default",
-            "--retention",
-            HISTORY_RETENTION,
-            "--address",
-            server.address,
-        ),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    await keep.wait()
+async def _set_retention(client: Client) -> None:
+    config = NamespaceConfig(workflow_execution_retention_ttl=Duration(seconds=HISTORY_RETENTION_DAYS * 86_400))
+    await client.workflow_service.update_namespace(UpdateNamespaceRequest(namespace="default", config=config))
 
 
 def _open_log_file(home: Path) -> IO[bytes]:

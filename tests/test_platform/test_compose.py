@@ -142,7 +142,7 @@ def test_the_server_is_tuned_as_the_embedded_one_is() -> None:
 
 def test_the_namespace_keeps_what_the_embedded_one_keeps() -> None:
     script = (ROOT / "deploy" / "temporal-namespace.sh").read_text()
-    assert f"TEMPORAL_RETENTION:-{embedded.HISTORY_RETENTION}" in script
+    assert f"TEMPORAL_RETENTION:-{embedded.HISTORY_RETENTION_DAYS}d" in script
     assert f"TEMPORAL_NAMESPACE:-{OURS['setup']['environment']['TEMPORAL_NAMESPACE']}" in script
 
 
