@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -78,14 +78,19 @@ def patient_with_clouds(service: WorkerService, call_seconds: float | None = Non
 
 
 @asynccontextmanager
-async def opened(home: Path, thorough: bool = True, **settings: str) -> AsyncIterator[ActionStack]:
-    """A stack that ends when the block does. A thorough one replays what its workflows did, in the sandbox."""
+async def opened(
+    home: Path, thorough: bool = True, tuning: Sequence[str] = (), **settings: str
+) -> AsyncIterator[ActionStack]:
+    """A stack that ends when the block does. A thorough one replays what its workflows did, in the sandbox.
+
+    `tuning`: more values of the server's dynamic configuration.
+    """
     quick: dict[str, Any] = {"simulated_latency": 0, "simulated_jitter": 0, "call_timeout": 30, "patience": 60}
     # A sweep of the schedule would heal what a test is about to look at, which it broke on purpose. The schedule itself
     # is tried in tests/test_healing.py, with an interval of its own and by a trigger; sweeps beside actions, in chaos.
     quick["heal_interval"] = 86_400
     quick |= PROCESS_BACKEND
-    server = await embedded.start_server(home)
+    server = await embedded.start_server(home, tuning=tuning)
     try:
         given = WorkerSettings.model_validate({"home": home, **quick, **settings})
         client = await connect_temporal(home, temporal_plugin(payloads=data_converter(given)))
@@ -142,13 +147,16 @@ def is_locked(home: Path) -> bool:
     return False
 
 
-def fresh_database(postgres_url: str) -> str:
-    """An empty database in the run's PostgreSQL. Its time zone is not UTC, as on many servers."""
+def fresh_database(postgres_url: str, template: str = "") -> str:
+    """A new database in the run's PostgreSQL: empty, or a copy of another. Its time zone is not UTC, as on many
+    servers.
+    """
     name, url = f"db_{os.getpid()}_{next(_numbers)}", sa.make_url(postgres_url)
+    copied = f" TEMPLATE {sa.make_url(template).database} STRATEGY FILE_COPY" if template else ""
     engine = sa.create_engine(
         url.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
     )
     with engine.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+        connection.exec_driver_sql(f"CREATE DATABASE {name}{copied}")
         connection.exec_driver_sql(f"ALTER DATABASE {name} SET timezone TO 'Asia/Seoul'")
     return url.set(database=name).render_as_string(hide_password=False)

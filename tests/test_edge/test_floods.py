@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from client.actions import ActionClient
 from domain.edge import messages as edge_messages
 from domain.edge.budgets import HOUR_SECONDS, IGNORED_RECORDED_PER_HOUR, SIGNALS_PER_RUN, IgnoredMessageBudget
 from domain.edge.policies import PolicyState
 from domain.wire import companion_id
 from tests.patience import PATIENCE
-from tests.stack import opened
-from tests.test_edge.kit import QUICK, Edge, edge_of, fault
-from tests.user import User
-from workers import embedded
+from tests.stack import ActionStack, opened
+from tests.test_edge.kit import QUICK, Edge, fault
 
-MANY = 10_500  # Temporal's limit is 10,000 for each run
+FEWER = SIGNALS_PER_RUN + 200  # signals that a run may hear here: Temporal's own 10,000 take minutes
+MANY = 2 * FEWER + 100
 SOME = 2 * SIGNALS_PER_RUN + 100
-FEWER = 300
+SHORT_OF_SIGNALS = pytest.mark.stores("short_of_signals")
+
+
+@pytest.fixture(scope="module")
+async def on_short_of_signals(tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> AsyncIterator[ActionStack]:
+    """A stack whose server lets a run hear fewer signals."""
+    fewer = f"history.maximumSignalsPerExecution={FEWER}"
+    async with opened(tmp_path_factory.mktemp("short"), thorough, tuning=[fewer]) as found:
+        yield found
 
 
 async def flooded(edge: Edge, workflow_id: str, signal: str, messages: list[Any]) -> None:
@@ -45,6 +50,7 @@ async def flooded(edge: Edge, workflow_id: str, signal: str, messages: list[Any]
         await asyncio.gather(*map(send, messages))
 
 
+@SHORT_OF_SIGNALS
 async def test_a_link_outlives_a_flood_and_serves_on(edge: Edge) -> None:
     path = await edge.up()
     current, cluster = await edge.notify_id(), edge.at("berlin", "c1")
@@ -82,22 +88,9 @@ async def deafened(edge: Edge, workflow_id: str) -> None:
         await asyncio.gather(*(send() for _ in range(40)))
 
 
-@pytest.fixture
-async def short_of_signals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Edge]:
-    """On a server that lets a run hear fewer signals: ten thousand take minutes."""
-    fewer = f"history.maximumSignalsPerExecution={FEWER}"
-    monkeypatch.setattr(embedded, "DYNAMIC_CONFIG", (*embedded.DYNAMIC_CONFIG, fewer))
-    async with opened(tmp_path) as site:
-        user = User(ActionClient(site.client), site.stack, "t1")
-        async with edge_of(user, site.home, site.client) as edge:
-            yield edge
-
-
+@SHORT_OF_SIGNALS
 @pytest.mark.parametrize("key", ["", "with a key"])
-async def test_an_action_that_may_hear_no_more_signals_hears_its_crm_through_the_link(
-    short_of_signals: Edge, key: str
-) -> None:
-    edge = short_of_signals
+async def test_an_action_that_may_hear_no_more_signals_hears_its_crm_through_the_link(edge: Edge, key: str) -> None:
     path, cluster, app = edge.at("berlin"), edge.at("berlin", "c1"), edge.at("berlin", "c1", "shop")
     await edge.start_crm()
     token = {"key": edge.token().create_token()} if key else {}
