@@ -205,6 +205,14 @@ class Authorizer:
         self.authorize_sender(asked.request, sender)
         return sender
 
+    def is_request_allowed(self, claim: BeginRequest) -> bool:
+        """Tells whether proof and policy allow a request, before anybody is asked about it. begin says why not."""
+        try:
+            self._judge_request(claim, "begin", None)
+        except Refused:
+            return False
+        return True
+
     async def answer(self, subject: Subject | None, read: Callable[[], Awaitable[T]]) -> T:
         """Returns what a read answers to the subject, without what the subject may not see."""
         self._reader.set(subject)

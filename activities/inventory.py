@@ -13,6 +13,7 @@ from temporalio import activity
 from activities.access import Authorizer, RefusalLineBudget
 from activities.measuring import time_block
 from activities.proofs import used_proof_refusal
+from activities.workerfacts import WorkerFacts
 from domain import metrics, registry
 from domain.errors import Category, Refused
 from domain.model import (
@@ -50,9 +51,7 @@ class ActionActivities:
     inventory: Inventory
     authorizer: Authorizer = field(default_factory=Authorizer)
     at_once: Mapping[tuple[str, str], WorkAtBegin] = field(default_factory=dict)
-    serves: list[str] | None = None  # the real places that this worker reaches
-    no_simulation: bool = False  # this worker refuses simulated providers
-    real_backends: list[str] = field(default_factory=list)  # their roles
+    facts: WorkerFacts = field(default_factory=WorkerFacts)
     lines: RefusalLineBudget = field(default_factory=RefusalLineBudget)
 
     @activity.defn(name="permit")
@@ -113,16 +112,9 @@ class ActionActivities:
     async def begin_action(self, claim: BeginRequest) -> Admission:
         """Admits an action or returns the refusal; runs its inline work if it has any."""
         began = time.monotonic()
+        claim = await self.facts.add_to_claim(claim, self.authorizer.is_request_allowed)
         with time_block(metrics.STORE_LATENCY, operation="begin"):
-            admission = await self.inventory.begin_action(
-                claim.model_copy(
-                    update={
-                        "serves": self.serves,
-                        "no_simulation": self.no_simulation,
-                        "real_backends": self.real_backends,
-                    }
-                )
-            )
+            admission = await self.inventory.begin_action(claim)
         if admission.refusal:
             await self._record_refusal(claim.request.path, claim.request.action, admission.refusal)
         if admission.grant is None or admission.outcome:

@@ -19,6 +19,7 @@ from temporalio.exceptions import ApplicationError
 from activities import refusals
 from activities.access import Authorizer
 from activities.proofs import used_proof_refusal
+from activities.workerfacts import WorkerFacts
 from domain import registry
 from domain.actionview import ActionView
 from domain.aliases import AliasesView, AliasQuery
@@ -79,9 +80,7 @@ class ReadActivities:
     describe_store: Callable[[], Awaitable[StoreView]]
     authorizer: Authorizer = field(default_factory=Authorizer)
     dry_run_checks: Mapping[tuple[str, str], ExamineRequest] = field(default_factory=dict)
-    serves: list[str] | None = None  # the real places that this worker reaches
-    no_simulation: bool = False  # this worker refuses simulated providers
-    real_backends: list[str] = field(default_factory=list)  # their roles
+    facts: WorkerFacts = field(default_factory=WorkerFacts)
 
     @answered_from_store
     @activity.defn
@@ -147,7 +146,7 @@ class ReadActivities:
 
     def _is_simulated(self, view: ObjectView | None) -> bool:
         return view is not None and registry.find_kind(view.kind).has_simulated_provider(
-            view.spec, view.placement, self.real_backends, view.info
+            view.spec, view.placement, self.facts.real_backends, view.info
         )
 
     async def _list_visible(self, query: ReadQuery) -> tuple[list[ObjectView], str]:
@@ -194,16 +193,8 @@ class ReadActivities:
         if examine := self.dry_run_checks.get((registry.kind_at(request.path).name, request.action)):
             request = await examine(request)
         run = f"check-{uuid.uuid4().hex[:12]}"
-        return await self.inventory.preview_admission(
-            BeginRequest(
-                request=request,
-                run=run,
-                at=datetime.now(UTC),
-                serves=self.serves,
-                no_simulation=self.no_simulation,
-                real_backends=self.real_backends,
-            )
-        )
+        claim = BeginRequest(request=request, run=run, at=datetime.now(UTC))
+        return await self.inventory.preview_admission(await self.facts.add_to_claim(claim, lambda _: True))
 
     @answered_in_worker_process
     @activity.defn

@@ -49,6 +49,7 @@ class BeginRequest(FrozenModel):
     serves: list[str] | None = None  # the real placements that the worker reaches; the worker sets them
     no_simulation: bool = False  # the worker refuses simulated providers; the worker sets it
     real_backends: list[str] = []  # the roles of the worker's real backends
+    objection: Refusal | None = None  # of whoever would do the work; the worker sets it
     parent: str = ""  # the workflow that asks for it, as Temporal knows it
     parent_run: str = ""
     started: datetime | None = None  # when the run started, by Temporal's clock: tells which of two runs is later

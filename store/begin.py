@@ -104,6 +104,8 @@ def begin_action(
             if not (hidden and behind)
             else _plan_hidden_action(kind, request, row)
         )
+        if claim.objection and plan.row:
+            raise claim.objection.to_error()
         extra = GrantExtras()
         with quota.refusing_all(connection) if quota else nullcontext():
             if hook.admit and plan.row:

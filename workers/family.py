@@ -14,6 +14,7 @@ from activities.orphans import ProviderListing
 from activities.reads import ExamineRequest
 from activities.retry import ProviderRetry
 from activities.verify import AuditFunction
+from activities.workerfacts import FindObjection
 from domain.companions import CompanionType
 from domain.connections import Connections
 from domain.kinds import Kind
@@ -89,6 +90,10 @@ class Family(ABC):
 
     def dry_run_checks(self) -> Mapping[tuple[str, str], ExamineRequest]:
         """Returns the checks that a dry run makes before begin, by kind and action."""
+        return {}
+
+    def objections(self) -> Mapping[tuple[str, str], FindObjection]:
+        """Returns what asks those who would do the work whether they will, by kind and action: begin refuses if not."""
         return {}
 
     @asynccontextmanager

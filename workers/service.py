@@ -36,6 +36,7 @@ from activities.permits import PermitPool
 from activities.reads import ReadActivities, collect_direct_reads
 from activities.retention import RetentionArchive, RetentionSweep
 from activities.verify import VerifyActivities
+from activities.workerfacts import WorkerFacts
 from client.message_signer import load_signer
 from client.tracing import span_function
 from domain.connections import Connections
@@ -159,6 +160,7 @@ class WorkerService:
     async def serve_queues(self, queues: Sequence[str] = ()) -> AsyncIterator[None]:
         """Polls these queues, or all, until the block ends; then drains. Raises PollingStopped if polling ends."""
         queues = queues or self.queues
+        access.check_worker_key(self.settings, self.client.namespace)
         async with AsyncExitStack() as stack:
             self.context.serving.update(queues)
             stack.callback(self.context.serving.clear)
@@ -270,14 +272,18 @@ class WorkerService:
         return dict(found)
 
     def _kernel_activities(self) -> list[Callable[..., Any]]:
+        facts = WorkerFacts(
+            self.connections.real_places(),
+            self._no_simulation,
+            sorted(self.connections.backends),
+            {which: find for family in self.families for which, find in family.objections().items()},
+        )
         writes, healing, reading = (
             ActionActivities(
                 self.inventory,
                 self.authorizer,
                 self.work_at_begin,
-                self.connections.real_places(),
-                self._no_simulation,
-                sorted(self.connections.backends),
+                facts,
             ),
             HealingActivities(
                 self.client,
@@ -299,9 +305,7 @@ class WorkerService:
                 self._describe_store,
                 self.authorizer,
                 {which: examine for family in self.families for which, examine in family.dry_run_checks().items()},
-                self.connections.real_places(),
-                self._no_simulation,
-                sorted(self.connections.backends),
+                facts,
             ),
         )
         audits = [self._orphans.find_violations, *(audit for family in self.families for audit in family.audits())]

@@ -10,16 +10,15 @@ from typing import Any
 import structlog
 
 from activities.orphans import ProviderListing
-from activities.pollers import PollerCheck
-from activities.reads import ExamineRequest
 from activities.systems.backend import (
     BackendActivities,
     BackendLogActivities,
     BackendReadActivities,
     SystemRecordActivities,
 )
-from activities.systems.examination import SystemExaminer
+from activities.systems.examination import BackendRuleActivities, SystemExaminer
 from activities.systems.listing import ServiceListing
+from activities.workerfacts import FindObjection
 from domain.connections import Connections
 from domain.errors import RatchetError
 from domain.model import AT_WRITE_TIME
@@ -27,6 +26,7 @@ from domain.paths import ancestor_paths
 from domain.services.rollout import ServiceFacts
 from domain.systems import KINDS
 from domain.systems.ports import backend_queue
+from domain.systems.tables import PART, SYSTEM
 from domain.wire import ACTIONS_QUEUE
 from providers.services.container import ContainerRunner
 from providers.services.ledger import BackendLedger, create_tables
@@ -68,7 +68,6 @@ class SystemFamily(Family):
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
         self._store = SqlSystemStore(context.database)
-        self._examination = SystemExaminer(PollerCheck(context.client, context.serving))
         home = context.settings.home
         runners: tuple[InstanceRunner, ...] = (
             SimulatedRunner(context.settings.simulated_latency),
@@ -81,13 +80,14 @@ class SystemFamily(Family):
             )
             for runner in runners
         }
+        limited = {name: some for name, some in self.supervisors.items() if name != SimulatedRunner.name}
+        self._examination = SystemExaminer(context.client, context.inventory, limited, context.serving)
 
     def activities(self) -> ActivitiesByQueue:
-        writes, examination = SystemRecordActivities(self._store), self._examination
+        writes = SystemRecordActivities(self._store)
         reads = BackendReadActivities(self.supervisors, self._store)
         found: dict[str, list[Callable[..., Any]]] = {
             ACTIONS_QUEUE: [
-                examination.find_refusal,
                 writes.accept_deploy,
                 writes.accept_removal,
                 writes.revert_deploy,
@@ -101,12 +101,18 @@ class SystemFamily(Family):
                 *(work.prepare_system, work.roll_out, work.assess_parts),
                 *(work.settle_parts, work.remove_parts, work.settle_removal),
                 BackendLogActivities(supervisor, self._store).read_service_logs,
+                BackendRuleActivities(supervisor).read_objections,
             ]
         return found
 
-    def dry_run_checks(self) -> Mapping[tuple[str, str], ExamineRequest]:
-        """Returns what a dry run of `system create` checks: that its backend can be used."""
-        return {("system", "create"): self._examination.examine_request}
+    def objections(self) -> Mapping[tuple[str, str], FindObjection]:
+        """Returns who says that a backend is not served, or does not allow what every action would start."""
+        forbidden = self._examination.find_forbidden_services
+        return {
+            (SYSTEM.kind, "create"): self._examination.find_unserved_backend,
+            (SYSTEM.kind, "deploy"): forbidden,
+            (PART.kind, "deploy"): forbidden,
+        }
 
     def listings(self) -> Sequence[ProviderListing]:
         """Lists what every backend runs, for the audit."""

@@ -1,39 +1,117 @@
-"""Checks the request for a new system before it is admitted: does a worker serve its backend?"""
+"""Why the worker that runs a system's services will not: begin refuses then, in real and in dry runs."""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+
 from temporalio import activity
+from temporalio.client import ActivityFailureError, Client
 
 from activities.pollers import PollerCheck
 from domain import registry
-from domain.errors import Category, Refused
-from domain.model import BeginRequest, Refusal, Request
-from domain.systems.ports import backend_queue
-from domain.systems.specs import SystemSpec
+from domain.errors import Category, Refused, Rejected, join_first_texts
+from domain.model import Refusal, Request
+from domain.paths import ancestor_paths, short_path
+from domain.ports import Inventory
+from domain.services.ports import Backend
+from domain.systems.ports import READ_OBJECTIONS, DefinitionCheck, ServiceObjections, backend_queue
+from domain.systems.specs import DeploySpec, SystemSpec, walk_nodes
+
+ANSWER_TIMEOUT = timedelta(seconds=5)  # for a backend's worker, as a user waits
+SERVICES_SHOWN = 5
+
+
+class BackendRuleActivities:
+    """What the worker of one backend does not allow."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @activity.defn
+    async def read_objections(self, check: DefinitionCheck) -> ServiceObjections:
+        """Returns which services of a deploy this worker does not allow, and why."""
+        assert check.request  # the guard refuses a call without
+        spec = registry.parse_spec(check.request)
+        return ServiceObjections(objections=await find_objections(self._backend, check.request.path, spec))
+
+
+async def find_objections(backend: Backend, path: str, spec: object) -> list[str]:
+    """Returns which services of a deploy the backend of this worker does not allow, and why."""
+    assert isinstance(spec, DeploySpec)
+    objections: list[str] = []
+    for at, node in walk_nodes(path, spec.definition):
+        if not node.is_system:
+            try:
+                await backend.check_service(node)
+            except Rejected as rejected:
+                objections.append(f"{short_path(at)}: {rejected}")
+    return objections
 
 
 class SystemExaminer:
-    """Refuses a system that would wait for a worker that is not there. `pollers` tells which queues are served."""
+    """Finds out whether a system's backend will do what is requested.
 
-    def __init__(self, pollers: PollerCheck) -> None:
-        self._pollers = pollers
+    `backends` are those that do not allow everything. `own` are the queues of this process; what the workers of another
+    queue allow, only they know.
+    """
 
-    @activity.defn(name="examine_system")
-    async def find_refusal(self, claim: BeginRequest) -> Refusal | None:
-        """Returns why a system cannot be created on its backend, or None."""
+    def __init__(
+        self, client: Client, inventory: Inventory, backends: Mapping[str, Backend], own: Collection[str]
+    ) -> None:
+        self._client = client
+        self._inventory = inventory
+        self._backends = backends
+        self._own = own
+
+    async def find_unserved_backend(self, request: Request) -> Refusal | None:
+        """Refuses a new system that would wait for a worker that is not there. Temporal forgets one after minutes."""
         try:
-            await self.examine_request(claim.request)
-        except Refused as refused:
-            return Refusal.from_error(refused)
-        return None
-
-    async def examine_request(self, request: Request) -> Request:
-        """Returns the request, or raises Refused. Temporal forgets a worker that is gone after some minutes."""
-        spec = registry.parse_spec(request)
+            spec = registry.parse_spec(request)
+        except Refused:  # begin says so
+            return None
         assert isinstance(spec, SystemSpec)
         queue = backend_queue(spec.backend)
-        if await self._pollers.queues_without_workers([queue]):
-            why = f"no worker serves the backend {spec.backend!r}: nothing was changed"
-            hint = f"start one where RATCHET_BACKENDS has it: starter worker --queues {queue}"
-            raise Refused(Category.NOT_ALLOWED, why, hint)
-        return request
+        if not await PollerCheck(self._client, self._own).queues_without_workers([queue]):
+            return None
+        why = f"no worker serves the backend {spec.backend!r}: nothing was changed"
+        hint = f"start one where RATCHET_BACKENDS has it: starter worker --queues {queue}"
+        return Refusal(category=Category.NOT_ALLOWED, message=why, hint=hint)
+
+    async def find_forbidden_services(self, request: Request) -> Refusal | None:
+        """Refuses services that could never start: the worker of their backend does not list what they run."""
+        root = next(iter(ancestor_paths(request.path)), request.path)
+        try:
+            spec = registry.parse_spec(request)
+            name = str((await self._inventory.read_object(root)).spec.get("backend"))
+        except Refused:  # begin says so
+            return None
+        backend = self._backends.get(name)
+        if backend is None:
+            return None
+        if backend_queue(name) in self._own:
+            objections = await find_objections(backend, request.path, spec)
+        else:
+            objections = await self._ask_worker_of_backend(name, request)
+        if not objections:
+            return None
+        return Refusal(
+            category=Category.NOT_ALLOWED,
+            message=f"{join_first_texts(objections, SERVICES_SHOWN)}: nothing was changed",
+            hint=f"list it there, and start the workers of {backend_queue(name)} again; or deploy what is listed",
+        )
+
+    async def _ask_worker_of_backend(self, backend: str, request: Request) -> list[str]:
+        try:
+            answer: ServiceObjections = await self._client.execute_activity(
+                READ_OBJECTIONS,
+                DefinitionCheck(request=request),
+                id=f"{READ_OBJECTIONS}-{uuid.uuid4().hex[:12]}",
+                task_queue=backend_queue(backend),
+                result_type=ServiceObjections,
+                schedule_to_close_timeout=ANSWER_TIMEOUT,
+            )
+        except ActivityFailureError:  # no answer in time is no objection: the start of each service is judged again
+            return []
+        return answer.objections

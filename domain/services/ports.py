@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from domain.model import FrozenModel
+from domain.services.definition import Node
 from domain.services.rollout import ServiceFacts
 
 
@@ -48,6 +49,10 @@ class Backend(Protocol):
 
     async def prepare_system(self, system: str, generation: int) -> None:
         """Creates what a system needs before its first service; raises Rejected if that is impossible."""
+        ...
+
+    async def check_service(self, definition: Node) -> None:
+        """Raises Rejected if the worker that runs the services does not allow this one. Changes nothing."""
         ...
 
     async def apply_orders(self, orders: Sequence[ServiceOrder]) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from domain.exposure import INTERNAL, OWN_ACTION, READS, Exposures, relayed_with_verb
+from domain.exposure import INTERNAL, OWN_ACTION, READS, Exposures, requires_verb
 
 # fmt: off
 ACTIVITIES: Exposures = {
     "read_services":     READS,
     "read_definition":   READS,
     "read_service_logs": READS,
-    "examine_system": relayed_with_verb(OWN_ACTION),
+    "read_objections": requires_verb(OWN_ACTION),
     "accept_deploy":  INTERNAL,
     "accept_removal": INTERNAL,
     "revert_deploy":  INTERNAL,

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from domain.model import FrozenModel, ReadQuery, StepResult
+from domain.requests import AboutRequest
 from domain.services.ports import InstanceLog
 from domain.services.rollout import ServiceFacts
 from domain.systems.rules import StoredPart
@@ -19,6 +20,7 @@ DELETE_SYSTEM = "DeleteSystem"
 READ_SERVICES = "read_services"
 READ_DEFINITION = "read_definition"
 READ_SERVICE_LOGS = "read_service_logs"
+READ_OBJECTIONS = "read_objections"
 FORMER_DEFINITION = "former"  # the kind of a query for what a deploy replaced
 
 
@@ -52,6 +54,16 @@ class SystemWork(FrozenModel):
     def order_generation(self) -> int:
         """Returns the generation of this work's orders: higher for a later action, and for an undo. It only rises."""
         return 2 * self.epoch + self.undo
+
+
+class DefinitionCheck(AboutRequest):
+    """Asks a backend's worker whether it allows the services of a deploy."""
+
+
+class ServiceObjections(FrozenModel):
+    """Which services of a deploy a backend's worker does not allow, and why."""
+
+    objections: list[str]
 
 
 class AcceptDeploy(FrozenModel):

@@ -99,6 +99,11 @@ class ProcessRunner:
         """Returns the folder of a service's logs. Names have neither slashes nor leading dots."""
         return self._folder.joinpath(*short_path(path).split("/"))
 
+    def check_service(self, node: Node) -> None:
+        for command in (node.command, node.health.command if node.health else None):
+            if command:
+                self._rules.find_program(command, node)
+
     async def start_instance(self, unit: SupervisedInstance) -> None:
         if unit.node.port is not None:
             unit.port = find_free_port()

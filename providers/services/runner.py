@@ -17,6 +17,10 @@ class InstanceRunner(Protocol):
     name: str
     steady_seconds: float  # an instance without a health check counts as healthy after so many seconds
 
+    def check_service(self, node: Node) -> None:
+        """Raises Rejected if a service may not run here: its program or its image is not listed."""
+        ...
+
     async def start_instance(self, unit: SupervisedInstance) -> None:
         """Starts the instance, and stores its pid and port in the unit."""
         ...

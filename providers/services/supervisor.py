@@ -16,6 +16,7 @@ from typing import IO, TypeVar
 import structlog
 
 from domain.errors import RatchetError, format_one_line
+from domain.services.definition import Node
 from domain.services.ports import InstanceLog, ServiceOrder
 from domain.services.rollout import ServiceFacts
 from providers.services.ledger import BackendLedger
@@ -75,6 +76,9 @@ class Supervisor:
     async def prepare_system(self, system: str, generation: int) -> None:
         await self.ledger.claim_generation(system, generation)
         await self.runner.prepare_system(system, generation)
+
+    async def check_service(self, definition: Node) -> None:
+        await asyncio.to_thread(self.runner.check_service, definition)
 
     async def clean_up_system(self, system: str, generation: int) -> None:
         await self.ledger.claim_generation(system, generation)

@@ -71,6 +71,9 @@ class SimulatedRunner:
     def set_routes(self, path: str, routes: Sequence[InstanceRoute]) -> None:
         pass
 
+    def check_service(self, node: Node) -> None:
+        pass  # it runs nothing
+
     async def prepare_system(self, system: str, generation: int) -> None:
         pass
 

@@ -15,6 +15,7 @@ from activities.fence import Fence
 from activities.systems.backend import BackendActivities
 from domain.errors import Superseded
 from domain.model import Grant
+from domain.services.definition import Node
 from domain.services.ports import Backend, ChangeSubscription, InstanceLog, ServiceOrder
 from domain.services.rollout import ServiceFacts
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
@@ -47,6 +48,9 @@ class Held:
     async def prepare_system(self, system: str, generation: int) -> None:
         await self._here("prepare")
         await self.backend.prepare_system(system, generation)
+
+    async def check_service(self, definition: Node) -> None:
+        await self.backend.check_service(definition)
 
     async def apply_orders(self, orders: Sequence[ServiceOrder]) -> None:
         await self._here("apply")

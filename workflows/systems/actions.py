@@ -12,9 +12,8 @@ from temporalio.exceptions import ActivityError, FailureError, TimeoutError, is_
 
 with workflow.unsafe.imports_passed_through():
     from activities.systems.backend import BackendActivities, SystemRecordActivities
-    from activities.systems.examination import SystemExaminer
     from domain.errors import format_count
-    from domain.model import Grant, Move, Refusal, Request, StepResult, WorkReport
+    from domain.model import Grant, Move, Request, StepResult, WorkReport
     from domain.paths import kind_of
     from domain.statetable import NONE
     from domain.systems import TearDownSpec, ports
@@ -70,10 +69,6 @@ def _make_stage_moves(grant: Grant, stage: DeployStage, message: str = "") -> li
 @action_workflow(ports.CREATE_SYSTEM)
 class CreateSystem(_SystemAction):
     """Creates a system: its backend creates what it needs before the first service."""
-
-    async def examine_request(self, request: Request) -> Request | Refusal:
-        """Refuses a system whose backend nobody serves."""
-        return await calls.examine_request(SystemExaminer.find_refusal, request) or request
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         await self.run_on_backend(

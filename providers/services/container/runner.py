@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from domain.errors import NoCapacity, Rejected, Unavailable
-from domain.services.definition import HealthCheck
+from domain.services.definition import HealthCheck, Node
 from providers.services import confinement, pids
 from providers.services.confinement import ProcessRules
 from providers.services.container.config import DATA_FOLDER, container_config, process_config
-from providers.services.container.rules import ContainerRules
+from providers.services.container.rules import ContainerImage, ContainerRules
 from providers.services.container.runtime import ContainerRuntime
 from providers.services.ledger import SupervisedInstance
 from providers.services.pids import TOKEN_VARIABLE
@@ -89,14 +89,22 @@ class ContainerRunner(ProcessRunner):
             raise NoCapacity(f"no room for another container: {limit} are here, as RATCHET_MAX_CONTAINERS allows")
         (self._bundles / unit.token).mkdir(mode=0o700)
 
+    def check_service(self, node: Node) -> None:
+        self._find_image_and_command(node)
+
+    def _find_image_and_command(self, node: Node) -> tuple[ContainerImage, Sequence[str]]:
+        """Returns what a service runs; raises Rejected if that is missing or not allowed here."""
+        image = self._containers.find_image(node.image or "")
+        command = node.command or image.command
+        if not command:
+            raise Rejected(f"the image {node.image} says no command: give the service one")
+        if not node.has_own_network and not self._containers.host_network:
+            raise Rejected("no network of the machine for containers here: RATCHET_CONTAINER_NETWORK of the worker")
+        return image, command
+
     def _container_order(self, unit: SupervisedInstance) -> dict[str, Any]:
         """Returns what the shim is to make."""
-        image = self._containers.find_image(unit.node.image or "")
-        command = unit.node.command or image.command
-        if not command:
-            raise Rejected(f"the image {unit.node.image} says no command: give the service one")
-        if not unit.node.has_own_network and not self._containers.host_network:
-            raise Rejected("no network of the machine for containers here: RATCHET_CONTAINER_NETWORK of the worker")
+        image, command = self._find_image_and_command(unit.node)
         process = self._process_config(unit, command)
         home = self.log_folder_of_service(unit.path) / HOME_FOLDER
         hostname = f"{unit.path.rpartition(':')[2]}-{unit.number}"[:63]
