@@ -5,9 +5,11 @@ Each check is a function that returns what is good, or raises Refused with what 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from os.path import basename, normpath
 from typing import TYPE_CHECKING
 
 from domain.errors import Category, RatchetError, Refused, format_count
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from gateway.settings import GatewaySettings
 
 PRODUCTION = "see deploy/production.env"
+INTERPRETERS = re.compile(r"(python|perl|ruby|node|php|lua)[\d.]*|(ba|da|z|k|c|fi)?sh|env|busybox|xargs|awk")
 
 
 def check_security() -> list[DoctorCheck]:
@@ -48,12 +51,13 @@ def _missing_protection(why: str, hint: str) -> Refused:
 
 
 def _check_identities(settings: GatewaySettings) -> str:
-    from workers.access import load_identities
+    from workers.access import check_worker_key, load_identities
 
     if not settings.identities:
         raise _missing_protection(
             "names are claimed, not proven", "set RATCHET_IDENTITIES; a key is made by: starter key new NAME"
         )
+    check_worker_key(settings, "default")
     found = load_identities(settings.identities)
     issuers = format_count(len(found.issuers) + len(found.oidc), "issuer")
     return f"names are proven: {format_count(len(found.subjects), 'subject')}, {issuers}"
@@ -111,11 +115,24 @@ def _check_home(settings: GatewaySettings) -> str:
 def _check_process_backend(settings: GatewaySettings) -> str:
     if "process" not in settings.backends:
         return "off: no system runs commands on this machine"
-    if not settings.programs or "/" in settings.programs:
-        raise _missing_protection("systems may run every program", "list the programs in RATCHET_PROGRAMS")
+    if any(normpath(program) in ("/", "//") for program in settings.programs):
+        raise _missing_protection("systems may run every program", "list single programs in RATCHET_PROGRAMS")
+    if anything := [program for program in settings.programs if INTERPRETERS.fullmatch(basename(program))]:
+        why = f"{anything[0]} is an interpreter, so systems may run anything"
+        raise _missing_protection(why, "list programs of your own in RATCHET_PROGRAMS")
     if settings.service_users != "own":
         raise _missing_protection("services run as the worker's user", "set RATCHET_SERVICE_USERS=own")
-    return f"on, for {len(settings.programs)} listed programs"
+    return f"on, for {format_count(len(settings.programs), 'listed program')}"
+
+
+def _check_container_backend(settings: GatewaySettings) -> str:
+    if "container" not in settings.backends:
+        return "off: no system runs containers on this machine"
+    if any(normpath(image) in ("/", "//") for image in settings.images):
+        raise _missing_protection("every folder of this machine may be an image", "list images in RATCHET_IMAGES")
+    if settings.container_network != "own":
+        raise _missing_protection("containers may use the machine's network", "set RATCHET_CONTAINER_NETWORK=own")
+    return f"on, for {format_count(len(settings.images), 'listed image')}"
 
 
 def _check_gateway(settings: GatewaySettings) -> str:
@@ -146,7 +163,10 @@ def _check_codec(settings: GatewaySettings) -> str:
 
 def _check_webhooks(settings: GatewaySettings) -> str:
     if settings.webhooks is None:
-        why = "cloudlets may name any URL as their webhook"
+        why = "cloudlets may name any public URL as their webhook"
+        raise _missing_protection(why, "list the origins in RATCHET_WEBHOOKS, or set it to `none`")
+    if "*" in settings.webhooks:
+        why = "cloudlets may name any URL as their webhook, plain and private ones too"
         raise _missing_protection(why, "list the origins in RATCHET_WEBHOOKS, or set it to `none`")
     if plain := [url for url in settings.webhooks if not url.startswith("https://")]:
         raise _missing_protection(f"the webhook {plain[0]} is not https", "list only https:// in RATCHET_WEBHOOKS")
@@ -196,6 +216,7 @@ CHECKS: dict[str, Callable[[GatewaySettings], str]] = {
     "Temporal": _check_temporal,
     "data folder": _check_home,
     "process backend": _check_process_backend,
+    "container backend": _check_container_backend,
     "gateway": _check_gateway,
     "codec token": _check_codec,
     "webhooks": _check_webhooks,

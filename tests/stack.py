@@ -32,7 +32,13 @@ F = TypeVar("F", bound=Family)
 
 _numbers = count(1)
 # The python of the tests may be where only its owner reaches it: services run as the tests' user.
-PROCESS_BACKEND = {"backends": "simulated,process,container", "programs": "/", "images": "/", "service_users": "worker"}
+PROCESS_BACKEND = {
+    "backends": "simulated,process,container",
+    "programs": "/",
+    "images": "/",
+    "service_users": "worker",
+    "webhooks": "*",
+}
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,11 @@ from workers.settings import WorkerSettings
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
+WORKER_KEY_HINT = (
+    "make one: starter key new workers; put it among the issuers of RATCHET_IDENTITIES, with our programs in "
+    "vouches_for, and set RATCHET_KEY_FILE and RATCHET_SUBJECT=workers"
+)
+
 _log = logging.getLogger("ratchet.access")
 
 
@@ -90,6 +95,24 @@ def make_authorizer(settings: WorkerSettings, namespace: str) -> Authorizer:
         return Authorizer(read_policy)
     verifier = ProofVerifier(WatchedFile(settings.identities, load_identities), namespace)
     return Authorizer(read_policy, verifier, wants_tokens=bool(settings.key_file))
+
+
+def check_worker_key(settings: WorkerSettings, namespace: str) -> None:
+    """Refuses identities without a worker's key: whoever may write to the namespace could speak for our programs.
+
+    Temporal says whose child a workflow is, and not that its parent is ours; only a token of our key does.
+    """
+    if not settings.identities:
+        return
+    signer = load_signer(settings, namespace)
+    if signer is None:
+        raise Refused(
+            Category.INVALID, "names are to be proven, and this worker has no key of its own", WORKER_KEY_HINT
+        )
+    verifier = ProofVerifier(lambda: load_identities(settings.identities), namespace)
+    if not verifier.is_own_call("", signer.sign_call("")):
+        why = f"no issuer in {settings.identities} that vouches for our programs has the key {settings.key_file}"
+        raise Refused(Category.INVALID, why, WORKER_KEY_HINT)
 
 
 def make_oidc_verifier(settings: WorkerSettings, record: RecordAttempt | None = None) -> OidcVerifier | None:

@@ -26,7 +26,7 @@ from providers.edge.crm import CloudletReadFailed, ReferenceCrm
 from providers.edge.gatewaycrm import GatewayControllerClient, GatewayCrm
 from providers.edge.handover import CrmHandover, end_process, is_crm_process
 from providers.edge.platform import CloudletPlatform
-from providers.edge.token import CrmToken
+from providers.edge.token import ControllerKeys, CrmToken
 from workers import logs
 from workers.cloudletapps import supervise_apps
 from workers.datafolder import secure_data_folder
@@ -105,16 +105,22 @@ async def _make_agent(
 ) -> ReferenceCrm:
     latency = 0.0 if apps else options.latency
     about = (options.cloudlet, options.version, platform, handover, token, latency)
+    controllers = ControllerKeys(settings.controller_keys)
     if not options.gateway:
         return ReferenceCrm(
-            await connect_temporal(settings.home, temporal_plugin(payloads=data_converter(settings))), *about, apps=apps
+            await connect_temporal(settings.home, temporal_plugin(payloads=data_converter(settings))),
+            *about,
+            apps=apps,
+            controllers=controllers,
         )
     if not token.exists():
         hint = (
             "starter crm token --cloudlet ORG/NAME, and give its key to the cloudlet: starter cloudlet rekey ORG/NAME"
         )
         raise Refused(Category.INVALID, "a CRM over HTTP needs a token: it is how the gateway knows it", hint)
-    return GatewayCrm(None, *about, GatewayControllerClient(options.gateway, options.cloudlet, token), apps)
+    return GatewayCrm(
+        None, *about, GatewayControllerClient(options.gateway, options.cloudlet, token), apps, controllers
+    )
 
 
 async def stop_crm_processes(home: Path, cloudlet: str) -> list[int]:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
 
 from activities.edge.crm import EdgeActivities, UpdateDeliveryActivities
 from activities.edge.listing import CrmListing
 from activities.objectpages import list_all_objects
 from activities.orphans import ProviderListing
+from activities.workerfacts import FindObjection
 from domain.companions import Companion, CompanionType
 from domain.edge import KINDS, messages
 from domain.edge.ports import CrmTransport
 from domain.edge.specs import PolicySpec
 from domain.edge.tables import S
+from domain.errors import Category, Rejected
+from domain.model import Refusal, Request
 from domain.statetable import NONE
 from domain.wire import ACTIONS_QUEUE, companion_id
-from providers.edge.transports import TaskQueueTransport, WebhookTransport
+from providers.edge.token import CrmToken
+from providers.edge.transports import SigningTransport, TaskQueueTransport, WebhookTransport
 from store.edge.connections import list_open_connections
 from store.edge.hooks import HOOKS
 from store.edge.inventory import SqlEdgeStore
 from store.hooks import HooksByKind
+from workers.context import WorkerContext
 from workers.discovery import collect_activities
 from workers.family import ActivitiesByQueue, Family
 from workflows.edge.cloudlet import BringUpCloudlet, DeleteCloudlet, MaintainCloudlet, RekeyCloudlet
@@ -44,12 +50,34 @@ class EdgeFamily(Family):
     def hooks(cls) -> HooksByKind:
         return HOOKS
 
+    def __init__(self, context: WorkerContext) -> None:
+        super().__init__(context)
+        file = context.settings.key_file
+        self._signing_key = CrmToken(Path(file), required=True) if file else None
+        self._webhook = WebhookTransport(context.settings.webhooks, self._signing_key)
+
     def activities(self) -> ActivitiesByQueue:
-        client = self.context.client
-        webhook = WebhookTransport(self.context.settings.webhooks)
-        transports: dict[str, CrmTransport] = {"queue": TaskQueueTransport(client), "webhook": webhook}
+        client, key = self.context.client, self._signing_key
+        transports: dict[str, CrmTransport] = {"queue": TaskQueueTransport(client), "webhook": self._webhook}
+        if key:
+            transports = {name: SigningTransport(transport, key) for name, transport in transports.items()}
         edge = EdgeActivities(SqlEdgeStore(self.context.database), transports, self.context.fence)
         return {ACTIONS_QUEUE: collect_activities(edge, UpdateDeliveryActivities(client))}
+
+    def objections(self) -> Mapping[tuple[str, str], FindObjection]:
+        """Returns who says that a cloudlet's webhook is not allowed."""
+        return {("cloudlet", "create"): self._find_forbidden_webhook}
+
+    async def _find_forbidden_webhook(self, request: Request) -> Refusal | None:
+        spec = request.spec or {}
+        if spec.get("transport") != "webhook":
+            return None
+        try:
+            self._webhook.check_url(str(spec.get("url", "")))
+        except Rejected as rejected:
+            hint = "give it a url that is listed, or list its origin there and start the workers again"
+            return Refusal(category=Category.NOT_ALLOWED, message=f"{rejected}: nothing was changed", hint=hint)
+        return None
 
     def companions(self) -> Sequence[CompanionType]:
         """Declares a demand loop per Active policy, and a link per cloudlet with a connected CRM."""

@@ -20,7 +20,7 @@ def _split_words(text: object) -> object:
 
 
 def _split_urls(text: object) -> object:
-    """Splits a list of URLs. Empty: there is no list; `none`: the list is empty."""
+    """Splits a list of URLs. Empty: there is no list; `none`: the list is empty; `*`: any."""
     return (_split_words(text) if text != "none" else ()) if text else None
 
 
@@ -31,9 +31,10 @@ def _check_absolute(path: str) -> str:
 
 
 BackendNames = Annotated[tuple[BackendName, ...], NoDecode, BeforeValidator(_split_words)]
+KeyTexts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_words)]
 NodeNames = Annotated[tuple[Name, ...], NoDecode, BeforeValidator(_split_words)]
 UrlList = Annotated[
-    tuple[Annotated[str, StringConstraints(pattern=r"^https?://[^/?#\s]+$")], ...] | None,
+    tuple[Annotated[str, StringConstraints(pattern=r"^(\*|https?://[^/?#\s]+)$")], ...] | None,
     NoDecode,
     BeforeValidator(_split_urls),
 ]
@@ -60,6 +61,7 @@ class WorkerSettings(ClientSettings):
     quotas_file: str = ""  # how much each tenant may have and do; without it there are no limits
     identities: str = ""  # whose keys prove which names; without it names are claimed
     crm_token_file: Path | None = None  # a CRM's token; by default in the home
+    controller_keys: KeyTexts = ()  # whose orders a CRM carries out; without it, everybody's
     metrics: str = ""  # address for Prometheus, such as 127.0.0.1:9464
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -80,7 +82,7 @@ class WorkerSettings(ClientSettings):
     max_containers: int = Field(200, ge=1, le=100_000)
     runc: str = "runc"
     service_users: Literal["own", "worker"] = "own"  # own: where the worker is root, each service has its own uid
-    webhooks: UrlList = None  # origins that webhooks of CRMs may have; without it, any
+    webhooks: UrlList = None  # origins that webhooks of CRMs may have, `*` is any; without it, public ones by https
     secrets: Path | None = None  # folder of services' secrets; by default in the home
     simulated_journal: Path | None = None  # journal of calls to simulated clouds, for tests
     simulated_latency: float = Field(0.3, ge=0)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
+from domain.edge.proofs import text_to_sign
 from domain.edge.tables import GONE_STATES
 from domain.errors import format_one_line
 from domain.model import FrozenModel, SignedMessage
@@ -96,6 +97,12 @@ class CrmRequest(FrozenModel):
     reply_to: str = ""  # the workflow that awaits the answer; empty: the one of `path`
     spec: dict[str, Any] = {}
     undo: bool = False
+    proof: str = ""  # the controller's signature, if its workers have a key
+
+    @property
+    def text_to_sign(self) -> str:
+        """Returns what the controller signs: all of it, so that it is good for this object, action and connection."""
+        return text_to_sign(CRM_REQUESTS, self.path, self.model_dump(mode="json"))
 
     @property
     def request_key(self) -> str:

@@ -20,13 +20,14 @@ from temporalio.worker import PollerBehaviorAutoscaling, Worker
 from domain.edge import messages
 from domain.edge.faults import CrmFaultKind
 from domain.edge.messages import CrmRequest, CrmRequests, CrmVerb
+from domain.paths import is_at_or_below
 from domain.wire import SIMULATED
 from providers.edge.apps import CloudletApps
 from providers.edge.controller import ControllerClient
 from providers.edge.handover import CrmHandover
 from providers.edge.jobs import InstanceJobs, crash_process
 from providers.edge.platform import BACKEND_VALUE, CloudletPlatform
-from providers.edge.token import CrmToken
+from providers.edge.token import ControllerKeys, CrmToken
 
 # How long to wait for an acknowledgement before connecting again: a cloudlet may be created after its CRM.
 FIRST_ACK_TIMEOUT, ACK_TIMEOUT = 0.5, 5.0
@@ -53,12 +54,14 @@ class ReferenceCrm:
         latency: float = 0.3,
         voice: ControllerClient | None = None,
         apps: CloudletApps | None = None,
+        controllers: ControllerKeys | None = None,
     ) -> None:
         self._client, self._cloudlet, self._version = client, cloudlet, version
         self._platform, self._latency = platform, latency
         self._controller = voice or self._connect_controller(token)
         self._jobs = InstanceJobs(platform, self._send_answer, latency, version, apps)
         self._handover = handover
+        self._controllers = controllers or ControllerKeys()
         self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet, version=version)
         self._side: set[asyncio.Task[None]] = set()
         self._acked, self._lost, self._stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -197,9 +200,17 @@ class ReferenceCrm:
             for request in batch.requests
             if (request.notify_id, request.version) == (self.notify_id, self._version)
         ]
-        for request in mine:
+        signed = [request for request in mine if self._is_signed(request)]
+        for request in signed:
             self._dispatch_request(request)
-        return len(mine)
+        return len(signed)
+
+    def _is_signed(self, request: CrmRequest) -> bool:
+        """Tells whether our controller has signed an order for this cloudlet. Nobody answers one that it has not."""
+        if is_at_or_below(request.path, self._cloudlet) and self._controllers.has_signed(request):
+            return True
+        self._log.warning("refused: not an order of our controller", order=request.request_key)
+        return False
 
     def _dispatch_request(self, request: CrmRequest) -> None:
         if not self._platform.record_epoch_unless_late(

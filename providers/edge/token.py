@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domain.edge.proofs import PROOF_FIELD, text_to_sign
+from domain.edge.messages import CrmRequest
+from domain.edge.proofs import PROOF_FIELD, decode_key, text_to_sign
 from domain.errors import Category, Refused
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 
 class CrmToken:
@@ -33,8 +34,11 @@ class CrmToken:
         """Returns the message with its proof; unchanged if there is no token."""
         if not self.exists():
             return dict(message)
-        proof = self._load_private_key().sign(text_to_sign(signal, path, message).encode("utf-8", "surrogatepass"))
-        return {**message, PROOF_FIELD: base64.b64encode(proof).decode()}
+        return {**message, PROOF_FIELD: self.sign_text(text_to_sign(signal, path, message))}
+
+    def sign_text(self, text: str) -> str:
+        """Returns the signature of a text."""
+        return base64.b64encode(self._load_private_key().sign(text.encode("utf-8", "surrogatepass"))).decode()
 
     def public_key(self) -> str:
         """Returns the public key."""
@@ -79,6 +83,42 @@ class CrmToken:
     def _unusable_token_error(self, why: str, hint: str = "") -> Refused:
         written = hint or "make another one: starter crm token --cloudlet ORG/NAME"
         return Refused(Category.INVALID, f"the token in {self.file} {why}", written)
+
+
+class ControllerKeys:
+    """The public keys of the workers whose orders a CRM carries out, as `starter key new` prints them; none: all."""
+
+    def __init__(self, keys: Sequence[str] = ()) -> None:
+        if keys:
+            _check_cryptography_installed()
+        self._keys = [_load_public_key(key) for key in keys]
+
+    def has_signed(self, request: CrmRequest) -> bool:
+        """Tells whether one of these workers has signed the order; True if there are no keys."""
+        return not self._keys or any(_has_signed(key, request.text_to_sign, request.proof) for key in self._keys)
+
+
+def _load_public_key(text: str) -> Ed25519PublicKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        kind, _, encoded = text.partition(":")
+        if kind == "ed25519":
+            return Ed25519PublicKey.from_public_bytes(base64.urlsafe_b64decode(f"{encoded}="))
+    except ValueError:
+        pass
+    why = f"{text[:80]!a} in RATCHET_CONTROLLER_KEYS is not a public key"
+    raise Refused(Category.INVALID, why, "take the line that the identities file has of the workers: ed25519:…")
+
+
+def _has_signed(key: Ed25519PublicKey, text: str, proof: str) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        key.verify(decode_key(proof), text.encode("utf-8", "surrogatepass"))
+    except InvalidSignature:
+        return False
+    return True
 
 
 def _check_cryptography_installed() -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import socket
+import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
-from http.client import HTTPException, InvalidURL
+from http.client import HTTPException, HTTPResponse, HTTPSConnection, InvalidURL
+from ipaddress import ip_address
+from typing import Any
 from urllib.parse import urlsplit
 
 from temporalio.client import Client
@@ -19,14 +24,16 @@ from temporalio.service import RPCError
 
 from domain.edge import messages
 from domain.edge.messages import CrmAddress, CrmRequest, CrmRequests
-from domain.edge.ports import ProveRight
+from domain.edge.ports import CrmTransport, ProveRight
 from domain.errors import RatchetError, Rejected, Unavailable, UnknownOutcome, format_one_line
+from providers.edge.token import CrmToken
 
 GATHER_SECONDS = 0.002  # seconds that a first request waits for others, to share one task
 MAX_REQUESTS_PER_TASK = 100
 MAX_BYTES_PER_TASK = 1_000_000
 TASK_LIFETIME = timedelta(hours=1)  # how long a request waits for its CRM; the controller repeats it earlier
 TASK_TIMEOUT = timedelta(seconds=10)
+ANY_WEBHOOK = "*"  # for tests and trials: also plain and private ones
 WEBHOOK_TIMEOUT = 8  # seconds; less than a probe has
 
 
@@ -126,21 +133,52 @@ def _split_into_bundles(letters: list[_UnsentRequests]) -> Iterator[list[_Unsent
         yield some
 
 
+class SigningTransport:
+    """Signs each request with the worker's key, so that a CRM can tell the orders of its controller from others'."""
+
+    def __init__(self, transport: CrmTransport, key: CrmToken) -> None:
+        self._transport = transport
+        self._key = key
+
+    async def send_requests(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
+        signed = [
+            request.model_copy(update={"proof": self._key.sign_text(request.text_to_sign)}) for request in requests
+        ]
+        await self._transport.send_requests(to, signed, prove)
+
+
 class WebhookTransport:
     """Posts requests as one JSON document to the cloudlet's URL; any 2xx means accepted. Redirects are not followed.
 
-    `allowed` lists the origins that it may post to, such as `https://crm.example.com`; None: every one.
+    `allowed` lists the origins that it may post to, such as `https://crm.example.com`, or `*`; None: every public one
+    by https. With a key, posts are signed as standardwebhooks.com says (`v1a`, Ed25519).
     """
 
-    def __init__(self, allowed: Sequence[str] | None = None) -> None:
-        self._allowed = None if allowed is None else {_origin_of_url(url) for url in allowed}
+    def __init__(self, allowed: Sequence[str] | None = None, key: CrmToken | None = None) -> None:
+        self._only_public = allowed is None
+        self._allowed = None if allowed is None or ANY_WEBHOOK in allowed else {_origin_of_url(url) for url in allowed}
+        self._key = key
+
+    def check_url(self, url: str) -> None:
+        """Raises Rejected if no request may be sent there, whatever address it turns out to have."""
+        if self._only_public and not url.startswith("https://"):
+            raise Rejected(f"the webhook {url[:80]!r} is not https, and not among RATCHET_WEBHOOKS of the workers")
+        if self._allowed is not None and _origin_of_url(url) not in self._allowed:
+            raise Rejected(f"the webhook {url[:80]!r} is not among RATCHET_WEBHOOKS of the workers")
 
     async def send_requests(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
-        if self._allowed is not None and _origin_of_url(to.url) not in self._allowed:
-            raise Rejected(f"the webhook {to.url[:80]!r} is not among RATCHET_WEBHOOKS of the workers")
-        body = CrmRequests(requests=list(requests)).model_dump_json().encode()
+        self.check_url(to.url)
+        body = CrmRequests(requests=list(requests)).model_dump_json()
         await prove()
-        await asyncio.to_thread(_post_json, to.url, body)
+        await asyncio.to_thread(_post_json, to.url, body.encode(), self._signature_headers(body), self._only_public)
+
+    def _signature_headers(self, body: str) -> dict[str, str]:
+        """Returns the headers by which a receiver knows the sender; a repeated post has the same ID."""
+        if self._key is None:
+            return {}
+        name, at = f"msg_{hashlib.sha256(body.encode()).hexdigest()[:32]}", str(int(time.time()))
+        signature = f"v1a,{self._key.sign_text(f'{name}.{at}.{body}')}"
+        return {"webhook-id": name, "webhook-timestamp": at, "webhook-signature": signature}
 
 
 def _origin_of_url(url: str) -> tuple[str, str, int | None]:
@@ -153,23 +191,45 @@ def _origin_of_url(url: str) -> tuple[str, str, int | None]:
 
 
 @cache
-def _make_opener() -> urllib.request.OpenerDirector:
-    """Returns an opener that follows no redirect: one could lead into networks that only the worker reaches."""
+def _make_opener(only_public: bool) -> urllib.request.OpenerDirector:
+    """Returns an opener that follows no redirect: one could lead into networks that only the worker reaches.
+
+    With `only_public` neither may a name: what it means is checked at the connection itself, before anything is sent.
+    """
 
     class NoRedirectHandler(urllib.request.HTTPRedirectHandler):  # not at import: a workflow's sandbox would refuse it
         def redirect_request(self, *args: object) -> None:
             return None
 
-    return urllib.request.build_opener(NoRedirectHandler)
+    class PublicConnection(HTTPSConnection):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            self._create_connection = _connect_to_public_address
+
+    class PublicHandler(urllib.request.HTTPSHandler):
+        def https_open(self, req: urllib.request.Request) -> HTTPResponse:
+            return self.do_open(PublicConnection, req)
+
+    return urllib.request.build_opener(NoRedirectHandler, *((PublicHandler,) if only_public else ()))
 
 
-def _post_json(url: str, body: bytes) -> None:
+def _connect_to_public_address(address: tuple[str, int], *args: Any, **more: Any) -> socket.socket:
+    """Connects to a host; refuses one of this machine or of a private network."""
+    connection = socket.create_connection(address, *args, **more)
+    peer = connection.getpeername()[0]
+    if ip_address(peer).is_global:
+        return connection
+    connection.close()
+    raise Rejected(f"the webhook at {address[0][:80]} is in a private network: list it in RATCHET_WEBHOOKS")
+
+
+def _post_json(url: str, body: bytes, signature: Mapping[str, str], only_public: bool) -> None:
     if not url.startswith(("http://", "https://")):
         raise Rejected(f"not a URL for a webhook: {url[:80]!r}")
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json", **signature}
     try:
         request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310  checked above
-        with _make_opener().open(request, timeout=WEBHOOK_TIMEOUT):
+        with _make_opener(only_public).open(request, timeout=WEBHOOK_TIMEOUT):
             return
     except urllib.error.HTTPError as error:
         told = f"the webhook answered {error.code}"

@@ -22,7 +22,7 @@ from providers.edge.crm import ReferenceCrm
 from providers.edge.gatewaycrm import GatewayControllerClient, GatewayCrm
 from providers.edge.handover import CrmHandover
 from providers.edge.platform import CloudletPlatform
-from providers.edge.token import CrmToken
+from providers.edge.token import ControllerKeys, CrmToken
 from tests.patience import PATIENCE
 from tests.user import User
 from workers.crm import platform_file, token_of_cloudlet
@@ -74,12 +74,18 @@ class Edge:
         return path
 
     async def start_crm(
-        self, name: str = "berlin", version: str = "v1", latency: float = 0, client: Client | None = None
+        self,
+        name: str = "berlin",
+        version: str = "v1",
+        latency: float = 0,
+        client: Client | None = None,
+        controllers: ControllerKeys | None = None,
     ) -> ReferenceCrm:
         path = self.at(name)
         platform = CloudletPlatform(platform_file(self.home, path))
         handover = CrmHandover(platform, version, ["false"])
-        agent = ReferenceCrm(client or self.client, path, version, platform, handover, self.token(name), latency)
+        about = (path, version, platform, handover, self.token(name), latency)
+        agent = ReferenceCrm(client or self.client, *about, controllers=controllers)
         self.crms[f"{name}-{version}"] = (agent, asyncio.create_task(agent.serve_until_stopped()), platform)
         return agent
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from activities.signatures import is_signed_by
 from domain.edge.messages import CrmAddress, CrmRequest, CrmVerb
 from domain.errors import ProviderError, Rejected, Unavailable, UnknownOutcome
+from providers.edge.token import CrmToken
 from providers.edge.transports import WebhookTransport
 from workers.embedded import find_free_port
 
@@ -19,7 +24,7 @@ REQUEST = CrmRequest(path=CLOUDLET, verb=CrmVerb.ALL_DATA, notify_id=1, version=
 
 async def post(url: str) -> None:
     to = CrmAddress(cloudlet=CLOUDLET, notify_id=1, version="v1", transport="webhook", url=url)
-    await WebhookTransport().send_requests(to, [REQUEST], freely)
+    await WebhookTransport(["*"]).send_requests(to, [REQUEST], freely)
 
 
 async def freely() -> None:
@@ -27,13 +32,15 @@ async def freely() -> None:
 
 
 @asynccontextmanager
-async def answering(answer: bytes) -> AsyncIterator[str]:
+async def answering(answer: bytes, heard: list[tuple[bytes, bytes]] | None = None) -> AsyncIterator[str]:
     """Somebody who reads the whole request, says this, and hangs up."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         length = next(line for line in head.lower().splitlines() if line.startswith(b"content-length:"))
-        await reader.readexactly(int(length.split(b":")[1]))
+        body = await reader.readexactly(int(length.split(b":")[1]))
+        if heard is not None:
+            heard.append((head, body))
         writer.write(answer)
         await writer.drain()
         writer.close()
@@ -59,6 +66,50 @@ async def test_a_webhook_that_is_not_listed_gets_nothing(url: str) -> None:
     for allowed in (["https://crm.example.com"], []):
         with pytest.raises(Rejected, match="is not among RATCHET_WEBHOOKS"):
             await WebhookTransport(allowed).send_requests(to, [REQUEST], freely)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
+async def test_without_a_list_a_webhook_is_public_and_has_tls(host: str) -> None:
+    """A name that leads to this machine is refused at the connection, before anything is said there."""
+    said = asyncio.get_running_loop().create_future()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        said.set_result(await reader.read(1))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        to = CrmAddress(cloudlet=CLOUDLET, notify_id=1, version="v1", transport="webhook", url="")
+        with pytest.raises(Rejected, match="is not https"):
+            await WebhookTransport().send_requests(
+                to.model_copy(update={"url": f"http://{host}:{port}/"}), [REQUEST], freely
+            )
+        with pytest.raises(Rejected, match="is in a private network"):
+            await WebhookTransport().send_requests(
+                to.model_copy(update={"url": f"https://{host}:{port}/"}), [REQUEST], freely
+            )
+        assert await said == b""
+
+
+async def test_a_webhook_is_signed_as_standardwebhooks_says(tmp_path: Path) -> None:
+    token = CrmToken(tmp_path / "key.pem")
+    key = token.create_token()
+    heard: list[tuple[bytes, bytes]] = []
+    async with answering(b"HTTP/1.0 204 fine\r\n\r\n", heard) as url:
+        to = CrmAddress(cloudlet=CLOUDLET, notify_id=1, version="v1", transport="webhook", url=url)
+        for _ in range(2):
+            await WebhookTransport(["*"], token).send_requests(to, [REQUEST], freely)
+    names = set()
+    for head, body in heard:
+        fields = dict(line.split(": ", 1) for line in head.decode().lower().splitlines() if ": " in line)
+        (signature,) = re.findall(r"(?i)webhook-signature: v1a,(\S+)", head.decode())
+        assert is_signed_by(key, f"{fields['webhook-id']}.{fields['webhook-timestamp']}.{body.decode()}", signature)
+        assert not is_signed_by(
+            key, f"{fields['webhook-id']}.{fields['webhook-timestamp']}.{body.decode()} ", signature
+        )
+        assert abs(int(fields["webhook-timestamp"]) - time.time()) < 60
+        names.add(fields["webhook-id"])
+    assert len(names) == 1, "a repeated request has the ID of the first"
 
 
 async def test_a_webhook_that_is_listed_gets_its_requests() -> None:

@@ -51,6 +51,20 @@ async def proven(tmp_path: Path) -> AsyncIterator[ActionStack]:
         yield stack
 
 
+@pytest.mark.parametrize("key", ["", "other.pem"])
+async def test_a_worker_that_wants_proofs_does_not_serve_without_a_key_of_its_own(tmp_path: Path, key: str) -> None:
+    """Else whoever may write to the namespace could start children in the name of our programs."""
+    (tmp_path / "other.pem").write_bytes(generate_key_pair()[0])
+    (tmp_path / "identities.yaml").write_text(json.dumps(KNOWN))
+    for file in ("identities.yaml", "other.pem"):
+        (tmp_path / file).chmod(0o600)
+    given = {"identities": str(tmp_path / "identities.yaml"), "key_file": str(tmp_path / key) if key else ""}
+    with pytest.raises(Refused, match="no issuer in" if key else "no key of its own") as caught:
+        async with opened(tmp_path / "home", thorough=False, **given):
+            raise AssertionError("it serves")
+    assert "starter key new workers" in caught.value.hint
+
+
 async def test_a_workflow_with_the_name_of_ours_on_a_foreign_worker_calls_nothing(proven: ActionStack) -> None:
     await create_mci(proven)
     before = len(await proven.stack.inventory.read_history(PATH, 100))

@@ -69,14 +69,21 @@ def production(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli: Cli, store:
     """The example, with the files that it names in a folder of the test's own."""
     etc = tmp_path / "etc"
     etc.mkdir()
+    pem, key = generate_key_pair()
+    (etc / "workers.pem").write_bytes(pem)
+    workers = {"keys": [key], "vouches_for": ["clock", "self-healing", "recycle bin"]}
     documents = {
-        "identities.yaml": {"subjects": {"wanda": {"keys": [generate_key_pair()[1]]}}},
+        "identities.yaml": {
+            "subjects": {"wanda": {"keys": [generate_key_pair()[1]]}},
+            "issuers": {"workers": workers},
+        },
         "tokens.yaml": {"tokens": [{"name": "ci", "hash": hash_token("t" * 40)}]},
     }
     for name, document in documents.items():
         (etc / name).write_text(json.dumps(document))
     (etc / "policy.yaml").write_text((ROOT / "examples" / "policy.yaml").read_text())
     (etc / "codec-token").write_text(TOKEN)
+    (etc / "other.pem").write_bytes(generate_key_pair()[0])
     (etc / "client.pem").write_text("")
     (etc / "client.key").write_text("")
     for file in etc.iterdir():
@@ -123,14 +130,21 @@ async def test_the_default_names_what_is_missing_and_what_to_do(cli: Cli) -> Non
     ("about", "setting", "value", "words"),
     [
         ("identities", "RATCHET_IDENTITIES", "/nowhere", "cannot be read"),
+        ("identities", "RATCHET_KEY_FILE", "", "no key of its own"),
+        ("identities", "RATCHET_KEY_FILE", "other.pem", "no issuer in"),
         ("policy", "RATCHET_POLICY_FILE", "", "everybody may do everything"),
         ("payload keys", "RATCHET_KEYS_FILE", "", "plaintext"),
         ("Temporal", "TEMPORAL_TLS", "false", "is plain TCP"),
-        ("process backend", "RATCHET_BACKENDS", "simulated,process", "may run every program"),
+        ("process backend", "RATCHET_PROGRAMS", "/", "may run every program"),
+        ("process backend", "RATCHET_PROGRAMS", "/usr/bin/true,/usr/bin/python3.11", "is an interpreter"),
+        ("process backend", "RATCHET_SERVICE_USERS", "worker", "the worker's user"),
+        ("container backend", "RATCHET_IMAGES", "//", "every folder"),
+        ("container backend", "RATCHET_CONTAINER_NETWORK", "host", "the machine's network"),
         ("gateway", "RATCHET_GATEWAY_TOKENS", "", "may use the gateway"),
         ("gateway", "RATCHET_GATEWAY_HOST", "10.0.0.7", "without TLS"),
         ("codec token", "RATCHET_CODEC_TOKEN_FILE", "/nowhere", "cannot be read"),
-        ("webhooks", "RATCHET_WEBHOOKS", "", "any URL"),
+        ("webhooks", "RATCHET_WEBHOOKS", "", "any public URL"),
+        ("webhooks", "RATCHET_WEBHOOKS", "*", "any URL"),
         ("webhooks", "RATCHET_WEBHOOKS", "http://10.0.0.7", "is not https"),
         ("rights in the store", "RATCHET_STORE_URL", "sqlite", "may change lines"),
     ],
@@ -143,6 +157,10 @@ async def test_each_check_can_fail(
         database = Database(value)
         migrate_schema(database)
         database.close()
+    if "backend" in about:
+        monkeypatch.setenv("RATCHET_BACKENDS", "simulated,process,container")
+    if value == "other.pem":
+        value = str(tmp_path / "etc" / value)
     monkeypatch.setenv(setting, value)
     if not value:
         monkeypatch.delenv(setting)
