@@ -9,14 +9,14 @@ from activities.edge.crm import EdgeActivities, UpdateDeliveryActivities
 from activities.edge.listing import CrmListing
 from activities.objectpages import list_all_objects
 from activities.orphans import ProviderListing
-from activities.workerfacts import FindObjection
+from activities.workerfacts import RaiseObjection
 from domain.companions import Companion, CompanionType
 from domain.edge import KINDS, messages
 from domain.edge.ports import CrmTransport
 from domain.edge.specs import PolicySpec
 from domain.edge.tables import S
-from domain.errors import Category, Rejected
-from domain.model import Refusal, Request
+from domain.errors import Category, Refused, Rejected
+from domain.model import Request
 from domain.statetable import NONE
 from domain.wire import ACTIONS_QUEUE, companion_id
 from providers.edge.token import CrmToken
@@ -64,20 +64,19 @@ class EdgeFamily(Family):
         edge = EdgeActivities(SqlEdgeStore(self.context.database), transports, self.context.fence)
         return {ACTIONS_QUEUE: collect_activities(edge, UpdateDeliveryActivities(client))}
 
-    def objections(self) -> Mapping[tuple[str, str], FindObjection]:
+    def objections(self) -> Mapping[tuple[str, str], RaiseObjection]:
         """Returns who says that a cloudlet's webhook is not allowed."""
-        return {("cloudlet", "create"): self._find_forbidden_webhook}
+        return {("cloudlet", "create"): self._check_webhook_allowed}
 
-    async def _find_forbidden_webhook(self, request: Request) -> Refusal | None:
+    async def _check_webhook_allowed(self, request: Request) -> None:
         spec = request.spec or {}
         if spec.get("transport") != "webhook":
-            return None
+            return
         try:
             self._webhook.check_url(str(spec.get("url", "")))
         except Rejected as rejected:
             hint = "give it a url that is listed, or list its origin there and start the workers again"
-            return Refusal(category=Category.NOT_ALLOWED, message=f"{rejected}: nothing was changed", hint=hint)
-        return None
+            raise Refused(Category.NOT_ALLOWED, f"{rejected}: nothing was changed", hint) from rejected
 
     def companions(self) -> Sequence[CompanionType]:
         """Declares a demand loop per Active policy, and a link per cloudlet with a connected CRM."""

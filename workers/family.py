@@ -14,7 +14,7 @@ from activities.orphans import ProviderListing
 from activities.reads import ExamineRequest
 from activities.retry import ProviderRetry
 from activities.verify import AuditFunction
-from activities.workerfacts import FindObjection
+from activities.workerfacts import RaiseObjection
 from domain.companions import CompanionType
 from domain.connections import Connections
 from domain.kinds import Kind
@@ -92,7 +92,7 @@ class Family(ABC):
         """Returns the checks that a dry run makes before begin, by kind and action."""
         return {}
 
-    def objections(self) -> Mapping[tuple[str, str], FindObjection]:
+    def objections(self) -> Mapping[tuple[str, str], RaiseObjection]:
         """Returns what asks those who would do the work whether they will, by kind and action: begin refuses if not."""
         return {}
 

@@ -18,7 +18,7 @@ from activities.systems.backend import (
 )
 from activities.systems.examination import BackendRuleActivities, SystemExaminer
 from activities.systems.listing import ServiceListing
-from activities.workerfacts import FindObjection
+from activities.workerfacts import RaiseObjection
 from domain.connections import Connections
 from domain.errors import RatchetError
 from domain.model import AT_WRITE_TIME
@@ -105,11 +105,11 @@ class SystemFamily(Family):
             ]
         return found
 
-    def objections(self) -> Mapping[tuple[str, str], FindObjection]:
+    def objections(self) -> Mapping[tuple[str, str], RaiseObjection]:
         """Returns who says that a backend is not served, or does not allow what every action would start."""
-        forbidden = self._examination.find_forbidden_services
+        forbidden = self._examination.check_services_allowed
         return {
-            (SYSTEM.kind, "create"): self._examination.find_unserved_backend,
+            (SYSTEM.kind, "create"): self._examination.check_backend_served,
             (SYSTEM.kind, "deploy"): forbidden,
             (PART.kind, "deploy"): forbidden,
         }

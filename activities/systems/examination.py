@@ -12,7 +12,7 @@ from temporalio.client import ActivityFailureError, Client
 from activities.pollers import PollerCheck
 from domain import registry
 from domain.errors import Category, Refused, Rejected, join_first_texts
-from domain.model import Refusal, Request
+from domain.model import Request
 from domain.paths import ancestor_paths, short_path
 from domain.ports import Inventory
 from domain.services.ports import Backend
@@ -65,42 +65,38 @@ class SystemExaminer:
         self._backends = backends
         self._own = own
 
-    async def find_unserved_backend(self, request: Request) -> Refusal | None:
+    async def check_backend_served(self, request: Request) -> None:
         """Refuses a new system that would wait for a worker that is not there. Temporal forgets one after minutes."""
         try:
             spec = registry.parse_spec(request)
         except Refused:  # begin says so
-            return None
+            return
         assert isinstance(spec, SystemSpec)
         queue = backend_queue(spec.backend)
-        if not await PollerCheck(self._client, self._own).queues_without_workers([queue]):
-            return None
-        why = f"no worker serves the backend {spec.backend!r}: nothing was changed"
-        hint = f"start one where RATCHET_BACKENDS has it: starter worker --queues {queue}"
-        return Refusal(category=Category.NOT_ALLOWED, message=why, hint=hint)
+        if await PollerCheck(self._client, self._own).queues_without_workers([queue]):
+            why = f"no worker serves the backend {spec.backend!r}: nothing was changed"
+            hint = f"start one where RATCHET_BACKENDS has it: starter worker --queues {queue}"
+            raise Refused(Category.NOT_ALLOWED, why, hint)
 
-    async def find_forbidden_services(self, request: Request) -> Refusal | None:
+    async def check_services_allowed(self, request: Request) -> None:
         """Refuses services that could never start: the worker of their backend does not list what they run."""
         root = next(iter(ancestor_paths(request.path)), request.path)
         try:
             spec = registry.parse_spec(request)
             name = str((await self._inventory.read_object(root)).spec.get("backend"))
         except Refused:  # begin says so
-            return None
+            return
         backend = self._backends.get(name)
         if backend is None:
-            return None
+            return
         if backend_queue(name) in self._own:
             objections = await find_objections(backend, request.path, spec)
         else:
             objections = await self._ask_worker_of_backend(name, request)
-        if not objections:
-            return None
-        return Refusal(
-            category=Category.NOT_ALLOWED,
-            message=f"{join_first_texts(objections, SERVICES_SHOWN)}: nothing was changed",
-            hint=f"list it there, and start the workers of {backend_queue(name)} again; or deploy what is listed",
-        )
+        if objections:
+            why = f"{join_first_texts(objections, SERVICES_SHOWN)}: nothing was changed"
+            hint = f"list it there, and start the workers of {backend_queue(name)} again; or deploy what is listed"
+            raise Refused(Category.NOT_ALLOWED, why, hint)
 
     async def _ask_worker_of_backend(self, backend: str, request: Request) -> list[str]:
         try:

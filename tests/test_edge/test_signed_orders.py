@@ -15,6 +15,7 @@ from client.actions import ActionClient
 from domain.edge import messages
 from domain.edge.messages import CrmRequest, CrmRequests, CrmVerb
 from domain.errors import Refused
+from domain.model import Request
 from providers.edge.token import ControllerKeys, CrmToken
 from tests.patience import PATIENCE
 from tests.stack import opened
@@ -96,3 +97,16 @@ async def send(edge: Edge, *requests: CrmRequest) -> int:
 def test_what_is_no_key_of_a_controller_is_refused(text: str) -> None:
     with pytest.raises(Refused, match="RATCHET_CONTROLLER_KEYS"):
         ControllerKeys([text])
+
+
+async def test_a_cloudlet_with_a_webhook_that_is_not_listed_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
+    async with opened(tmp_path, webhooks="https://crm.example.com") as site:
+        user = User(ActionClient(site.client), site.stack, "acme")
+        for url in ("http://crm.example.com/x", "https://169.254.169.254/"):
+            asked = Request(path="org:acme:cloudlet:berlin", action="create", spec={"transport": "webhook", "url": url})
+            ticket = await user.asking.request_action(asked)
+            for refusal in (ticket.admission.refusal, (await user.asking.check_request(asked)).refusal):
+                assert refusal, ticket
+                assert refusal.message.endswith("is not among RATCHET_WEBHOOKS of the workers: nothing was changed")
+                assert "list its origin there" in refusal.hint
+        assert not [view async for view in user.asking.iterate_objects("cloudlet")]
