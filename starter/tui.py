@@ -254,10 +254,9 @@ class Tui(App[None]):
             lines = await self._asking.read_history(path, 30)
             told = [path, view.status, *([view.error] if view.error else []), ""]
             word = registry.find_kind(view.kind).display_own_status
-            told += [
-                f"{_format_time(line.at)} {line.action}: {word(line.source)} → {word(line.to)} {line.message}"
-                for line in reversed(lines)
-            ]
+            for line in reversed(lines):
+                source, to = ("-" if status == NONE else word(status) for status in (line.source, line.to))
+                told.append(f"{_format_time(line.at)} {line.action}: {source} → {to} {line.message}")
         except RatchetError as error:
             told = [str(error)]
         if path == self._selected_path():  # else the cursor has moved on

@@ -94,6 +94,7 @@ async def test_objects_are_shown_and_follow_what_happens(user: User) -> None:
         await user.do(user.mci(), "suspend")
         await until(pilot, lambda: cells(app, "objects")[0][2] == "Suspended:2 (R:0/2)")
         await until(pilot, lambda: "suspend: Suspending → at rest" in str(app.query_one("#side", Static).content))
+        assert "create: - → Preparing" in str(app.query_one("#side", Static).content), "nothing was there before"
         side = app.query_one("#side", Static).region
         assert 0 < side.x < side.right <= 160, "the history is on the screen"
 

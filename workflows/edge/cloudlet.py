@@ -60,9 +60,9 @@ class CloudletAction(CrmInboxAction):
         return message
 
     async def _advance_cloudlet(self, grant: Grant, to: str, actor: str, message: str = "") -> None:
-        await advance_object(grant, to, actor, message)
-        self._status = to
-        self.update_progress(phase=to)
+        if await advance_object(grant, to, actor, message):
+            self._status = to
+            self.update_progress(phase=to)
 
     async def handle_late_answer(self, path: str, said: CrmResponse) -> None:
         """Passes a late answer about the cloudlet to the link, once the action has ended."""
