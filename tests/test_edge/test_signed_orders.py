@@ -67,9 +67,9 @@ async def test_a_crm_carries_out_the_orders_of_its_controller_and_of_nobody_else
         "of another verb": signed_by(ours, order.model_copy(update={"verb": CrmVerb.REPORT})).model_copy(
             update={"verb": CrmVerb.DELETE}
         ),
-        "of another connection": signed_by(ours, order.model_copy(update={"notify_id": 1})).model_copy(
-            update={"notify_id": agent.notify_id}
-        ),
+        "of another connection": signed_by(
+            ours, order.model_copy(update={"notify_id": agent.notify_id + 1})
+        ).model_copy(update={"notify_id": agent.notify_id}),
         "of another cloudlet": signed_by(ours, elsewhere),
     }
     for request in forged.values():
