@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from client.actions import ActionClient, Ticket
@@ -14,6 +15,18 @@ from domain.model import Outcome, Request
 PATIENCE = 180  # seconds
 
 T = TypeVar("T")
+
+
+@asynccontextmanager
+async def within(seconds: float, what: str) -> AsyncIterator[None]:
+    """Gives what is awaited in the block this long; else the failure says what it was."""
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise AssertionError(f"waited {seconds:g} s, but {what}") from error
 
 
 def eventually(read: Callable[[], T], is_there: Callable[[T], object] = bool) -> T:

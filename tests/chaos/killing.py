@@ -16,7 +16,7 @@ from typing import TypeVar
 from domain.model import Outcome
 from tests.chaos.stories import Story
 from tests.chaos.world import World, forkserver, world
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, within
 
 T = TypeVar("T")
 
@@ -174,7 +174,7 @@ async def in_worlds(
             if monotonic() > until:
                 return
             try:
-                async with asyncio.timeout(5 * PATIENCE):
+                async with within(5 * PATIENCE, "it was not over"):
                     await one(place, item)
             except Exception as error:
                 score.lost.append(f"{score.fault}: {item} could not be told: {error!r}")

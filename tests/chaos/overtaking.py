@@ -24,7 +24,7 @@ from tests.chaos.stories import Story
 from tests.chaos.trouble import everything_goes
 from tests.chaos.wire import wire_to
 from tests.chaos.world import World
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, within
 from tests.stack import is_locked
 from tests.test_platform.forkserver import Child
 from workers.settings import WorkerSettings
@@ -103,12 +103,14 @@ async def overtaken(place: World, story: Story, point: str, lapsing: Lapsing, sc
         assert stale
         await place.start_worker()
         await see_the_end(place, story, path, acting, score, label)
-        await _once_more(place, story, path)
+        async with within(2 * PATIENCE, f"{label}: later actions did not end, or the lost worker kept their tasks"):
+            await _once_more(place, story, path)
         before = _everything(place, path)
         lapse.come_back()
         with suppress(ProcessLookupError):
             stale.send_signal(signal.SIGTERM)  # it ends when whatever it was doing has
-        await asyncio.wait_for(stale.wait(), PATIENCE)
+        async with within(PATIENCE, f"{label}: the worker that came back did not end at SIGTERM"):
+            await stale.wait()
         score.lost += [f"{label}: woken, it changed {each}" for each in _everything(place, path) ^ before]
         found = await place.verify(*story.paths(path))
         score.lost += [f"{label}: {violation.invariant} {violation.path} {violation.what}" for violation in found]
@@ -118,21 +120,24 @@ async def overtaken(place: World, story: Story, point: str, lapsing: Lapsing, sc
 async def _happens(lapse: Lapse, acting: asyncio.Task[Any]) -> bool:
     loop = asyncio.get_running_loop()
     deadline, late = loop.time() + PATIENCE, 0.0
-    while not lapse.happened() and loop.time() < deadline:
+    while not (happened := lapse.happened()) and loop.time() < deadline:
         late = late or (loop.time() + AFTERWARDS if acting.done() else 0.0)
         if late and loop.time() > late:
             return False
         await asyncio.sleep(LOOK)  # a stopped process tells nobody
-    return True
+    return happened
 
 
 async def _once_more(place: World, story: Story, path: str) -> None:
-    """Remove everything and create it again, so that the objects belong to later actions."""
-    async with asyncio.timeout(2 * PATIENCE):
-        await everything_goes(place, story, path)
-        for step in (*story.after, *story.before):
-            await step(place, path)
-        await story.act(place, path)
+    """Remove everything and create it again, so that the objects belong to later actions.
+
+    For a minute the server gives tasks to the polls of the lost worker too, each of which is tried again after ten
+    seconds: this takes a few seconds, or a minute and more.
+    """
+    await everything_goes(place, story, path)
+    for step in (*story.after, *story.before):
+        await step(place, path)
+    await story.act(place, path)
 
 
 def _everything(place: World, path: str) -> set[tuple[str, ...]]:
