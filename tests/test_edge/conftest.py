@@ -7,7 +7,14 @@ import pytest
 from temporalio.client import Client
 
 from tests.test_edge.kit import Edge, edge_of
+from tests.test_edge.processes import close_crm_forkserver
 from tests.user import User
+
+
+@pytest.fixture(scope="session", autouse=True)
+async def _no_crm_forkserver_is_left() -> AsyncIterator[None]:
+    yield
+    await close_crm_forkserver()
 
 
 @pytest.fixture

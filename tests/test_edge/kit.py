@@ -138,6 +138,13 @@ class Edge:
         """An action that the CRM leaves where it is: to be answered by hand."""
         return await self.user.admitted(path, action, **more)
 
+    async def begun_when_ready(self, path: str, action: str, cloudlet: str, **more: Any) -> Ticket:
+        """The same, as soon as the cloudlet takes changes: its CRM may just have died."""
+        while refusal := (ticket := await self.user.ask(path, action, **more)).admission.refusal:
+            assert "takes no changes now" in refusal.message
+            await self.until(cloudlet, "Ready")
+        return ticket
+
     async def end(self, ticket: Ticket) -> Any:
         async with asyncio.timeout(PATIENCE):
             return await self.user.asking.wait_for_outcome(ticket.path, ticket.run)

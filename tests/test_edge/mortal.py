@@ -55,6 +55,10 @@ def count_steps(steps: NotedCounter) -> None:
         steps.around(owner, name)
 
 
-if __name__ == "__main__":
+def main() -> None:
     count_steps(NotedCounter(int(sys.argv.pop(1))))
     run_crm_command()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,9 @@
-"""CRMs as real processes: started, killed, upgraded."""
+"""CRMs as real processes: started, killed, upgraded. Those that an upgrade starts load the program by themselves."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from types import MappingProxyType
 
 from providers.edge.handover import is_crm_process
 from providers.edge.platform import CloudletPlatform
+from tests.test_platform.forkserver import Child, ForkServer
 from workers.crm import platform_file, stop_crm_processes
 
 
@@ -21,12 +20,12 @@ from workers.crm import platform_file, stop_crm_processes
 class CrmProcess:
     """One CRM, and the platform that it works on."""
 
-    process: asyncio.subprocess.Process
+    process: Child
     platform: CloudletPlatform
 
     @property
     def running(self) -> bool:
-        return self.process.returncode is None
+        return self.process.returncode is None and is_crm_process(self.process.pid)
 
     async def kill(self) -> None:
         if self.running:
@@ -37,6 +36,21 @@ class CrmProcess:
         """The process of this version, if one runs."""
         pid = int(self.platform.read_crm_value(f"pid-{version}", 0))
         return pid if is_crm_process(pid) else 0
+
+
+_forkservers: list[ForkServer] = []  # none, or one
+
+
+async def _crm_forkserver() -> ForkServer:
+    """Loading the program takes more than two seconds of CPU. A CRM is told by its command line, so it says so."""
+    if not _forkservers:
+        _forkservers.append(await ForkServer.open("crm", "--cloudlet"))
+    return _forkservers[0]
+
+
+async def close_crm_forkserver() -> None:
+    while _forkservers:
+        await _forkservers.pop().close()
 
 
 @asynccontextmanager
@@ -51,8 +65,10 @@ async def crm_process(
 ) -> AsyncIterator[CrmProcess]:
     """Killed at the end together with whatever it started."""
     environment = {**os.environ, "RATCHET_HOME": str(home), "TEMPORAL_ADDRESS": address, "RATCHET_LOG_LEVEL": "error"}
-    words = [*program, "--cloudlet", cloudlet, "--version", version, "--latency", "0.1", "--backend", backend]
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", *words, env={**environment, **settings})
+    module, *more = program
+    words = [*more, "--cloudlet", cloudlet, "--version", version, "--latency", "0.1", "--backend", backend]
+    main = f"{module}:run_crm_command" if module == "workers.crm" else module
+    process = await (await _crm_forkserver()).start(words, {**environment, **settings}, os.devnull, main)
     platform = CloudletPlatform(platform_file(home, cloudlet))
     found = CrmProcess(process, platform)
     try:

@@ -147,10 +147,10 @@ async def test_a_crm_that_crashes_before_or_after_its_work_is_found_out_by_what_
             if action != "create":
                 await edge.user.do(edge.at("berlin", name), "create", spec={})
         crm.platform.set_faults([fault(kind, action, f"*:{name}", times=1) for name, (kind, action) in names.items()])
-        tickets = [
-            await edge.begun(edge.at("berlin", name), action, spec={"nodes": 3} if action == "update" else None)
-            for name, (_, action) in names.items()
-        ]
+        tickets = []
+        for name, (_, action) in names.items():  # it crashes meanwhile
+            spec = {"nodes": 3} if action == "update" else None
+            tickets.append(await edge.begun_when_ready(edge.at("berlin", name), action, path, spec=spec))
         for ticket in tickets:
             assert (await edge.end(ticket)).result is ActionResult.SUCCEEDED
         for name, (_, action) in names.items():

@@ -83,13 +83,8 @@ class AppSite:
         await self.change(self.old, "delete")
 
     async def change(self, path: str, action: str, spec: dict[str, Any] | None = None) -> None:
-        """An action that succeeds, as soon as the cloudlet takes changes: its CRM may just have died."""
-        while True:
-            ticket = await self.edge.user.ask(path, action, spec=spec)
-            if ticket.admission.refusal is None:
-                break
-            assert "takes no changes now" in ticket.admission.refusal.message
-            await self.edge.until(self.cloudlet, "Ready")
+        """An action that succeeds, as soon as the cloudlet takes changes."""
+        ticket = await self.edge.begun_when_ready(path, action, self.cloudlet, spec=spec)
         assert (await self.edge.end(ticket)).result is ActionResult.SUCCEEDED
 
 

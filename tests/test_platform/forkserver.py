@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-STARTER = "starter.__main__"  # a module with a `main`
+STARTER = "starter.__main__"  # a module with a `main`; of another function: `module:function`
 
 
 class Child:
@@ -68,9 +68,12 @@ class ForkServer:
         self._turn = asyncio.Lock()
 
     @classmethod
-    async def open(cls) -> ForkServer:
+    async def open(cls, *words: str) -> ForkServer:
+        """`words`: to be seen in the command line of every process, for whoever tells processes by it."""
         pipe = asyncio.subprocess.PIPE
-        return cls(await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, stdin=pipe, stdout=pipe))
+        return cls(
+            await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, *words, stdin=pipe, stdout=pipe)
+        )
 
     async def start(
         self, words: list[str], environment: dict[str, str], log: Path | str, program: str = STARTER
@@ -95,6 +98,7 @@ class ForkServer:
 def main() -> None:
     """Load everything, then fork as told."""
     import store.migrate
+    import workers.crm
     import workers.process
     from starter import command, session
 
@@ -121,7 +125,8 @@ def _become(order: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.argv[1:] = order["start"]
-    import_module(order["program"]).main()
+    module, _, function = order["program"].partition(":")
+    getattr(import_module(module), function or "main")()
 
 
 if __name__ == "__main__":
