@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tokens import end_with_parent, replace_keystone, write_one_at_a_time  # type: ignore[import-not-found]
+from tokens import end_with_parent, keep_open, replace_keystone, write_one_at_a_time  # type: ignore[import-not-found]
 
 CONFIG = """
 [DEFAULT]
@@ -79,9 +79,8 @@ def _create_tables(file: Path) -> None:
     if not file.exists():
         engine = sa.create_engine(f"sqlite:///{file}")
         head.get_metadata().create_all(engine)
-        with engine.begin() as connection:
-            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
         engine.dispose()
+    keep_open(file)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Nova's test fixture. Everything else is Nova's own, as a cloud runs it.
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import sys
 import threading
@@ -16,7 +17,7 @@ from typing import Any
 
 os.environ["OS_NOVA_DISABLE_EVENTLET_PATCHING"] = "1"
 
-from tokens import ADMIN_TOKEN, end_with_parent, replace_keystone  # type: ignore[import-not-found]
+from tokens import ADMIN_TOKEN, end_with_parent, keep_open, replace_keystone  # type: ignore[import-not-found]
 
 CONFIG = """
 [DEFAULT]
@@ -86,6 +87,7 @@ def main() -> None:
     os.environ |= {"OS_NOVA_CONFIG_DIR": str(folder), "OS_NOVA_CONFIG_FILES": "nova.conf"}
     _read_config(config)
     _create_tables(folder)
+    keep_open(*(folder / f"{name}.db" for name in ("api", "placement", "cell0", "cell1")))
     _use_fixtures()
     _keep_servers(folder)
     _start_services()
@@ -139,6 +141,9 @@ def _create_tables(folder: Path) -> None:
             context=admin, uuid=uuid, name=name, transport_url="fake:///", database_connection=url
         )
         cell.create()
+        if name != "cell0":
+            shutil.copy(folder / "cell0.db", folder / f"{name}.db")  # the same tables; to make them takes long
+            continue
         with context.target_cell(admin, cell) as inside:
             migration.db_sync(database="main", context=inside)
     for number, (name, memory) in enumerate({"m1.tiny": 512, "m1.small": 2048}.items(), 1):
@@ -147,9 +152,6 @@ def _create_tables(folder: Path) -> None:
             **{"flavorid": str(number), "name": name, "memory_mb": memory, "vcpus": 1, "root_gb": 1},
             **{"ephemeral_gb": 0, "swap": 0, "rxtx_factor": 1.0, "disabled": False, "is_public": True},
         ).create()
-    for name in ("api", "placement", *cells.values()):
-        with closing(sqlite3.connect(folder / f"{name}.db")) as connection:
-            connection.execute("PRAGMA journal_mode=WAL")  # readers do not wait for writers
 
 
 def _use_fixtures() -> None:

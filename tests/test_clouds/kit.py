@@ -71,11 +71,3 @@ async def state_of(cloud: Cloud, vm: VmFacts) -> VmState:
     [facts] = await cloud.describe_vms(REGION, [on(vm, "")])
     assert facts is not None
     return facts.state
-
-
-async def bring_to(cloud: Cloud, state: VmState) -> VmFacts:
-    [vm] = await create(cloud, "a")
-    if state is not VmState.RUNNING:
-        verb = {VmState.STOPPED: "suspend", VmState.TERMINATED: "terminate"}[state]
-        good([await do(cloud, verb, on(vm, "prepare"))])
-    return vm

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -29,47 +31,51 @@ AFTER = {
 }
 
 
-async def ready_for(subject: Subject, verb: str) -> VmOrder:
-    """The order that this verb is tried with."""
+async def life(subject: Subject) -> AsyncIterator[tuple[str, VmOrder]]:
+    """Every verb in turn, with its order, on one VM: whoever asks for the next has carried out the one before."""
     await prepare(subject.cloud)
-    if verb == "create":
-        return orders("a")[0]
-    [vm] = await create(subject.cloud, "a")
-    if verb == "resume":
-        good([await do(subject.cloud, "suspend", on(vm, "before"))])
-    return on(vm, verb)
+    [creation] = orders("a")
+    yield "create", creation
+    [vm] = await subject.cloud.describe_vms(REGION, [creation])
+    assert vm is not None
+    for verb in VERBS[1:]:
+        yield verb, on(vm, verb)
 
 
-@pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize(
     ("kind", "error"),
     [(FaultKind.FAIL, Rejected), (FaultKind.THROTTLE, Throttled), (FaultKind.UNAVAILABLE, Unavailable)],
 )
 async def test_a_call_that_is_not_taken_changes_nothing_and_works_the_next_time(
-    subject: Subject, verb: str, kind: FaultKind, error: type[ProviderError]
+    subject: Subject, kind: FaultKind, error: type[ProviderError]
 ) -> None:
-    order = await ready_for(subject, verb)
-    await subject.fault(Fault(kind=kind, verb=verb, times=1, retry_after=1.5, message="not today"))
-    answer = await do(subject.cloud, verb, order)
-    assert type(answer) is error or isinstance(answer, error)
-    assert "not today" in str(answer)
-    assert not isinstance(answer, Throttled) or answer.retry_after == 1.5
-    assert good([await do(subject.cloud, verb, order)]).state is AFTER[verb]
-    assert await subject.made() == 1
+    async for verb, order in life(subject):
+        await subject.fault(Fault(kind=kind, verb=verb, times=1, retry_after=1.5, message="not today"))
+        answer = await do(subject.cloud, verb, order)
+        assert type(answer) is error or isinstance(answer, error), verb
+        assert "not today" in str(answer), verb
+        assert not isinstance(answer, Throttled) or answer.retry_after == 1.5, verb
+        assert good([await do(subject.cloud, verb, order)]).state is AFTER[verb], verb
+        assert await subject.made() == 1, verb
 
 
-@pytest.mark.parametrize("verb", VERBS)
-async def test_after_a_lost_answer_the_same_order_finds_what_the_first_did(subject: Subject, verb: str) -> None:
-    order = await ready_for(subject, verb)
-    await subject.fault(Fault(kind=FaultKind.LOSE_ANSWER, verb=verb, times=1))
-    assert isinstance(await do(subject.cloud, verb, order), UnknownOutcome)
-    again = good([await do(subject.cloud, verb, order)])
-    assert again.state is AFTER[verb]
-    assert await subject.cloud.describe_vms(REGION, [orders("a")[0]]) == [again]
-    assert await subject.made() == 1
+async def test_after_a_lost_answer_the_same_order_finds_what_the_first_did(subject: Subject) -> None:
+    async for verb, order in life(subject):
+        await subject.fault(Fault(kind=FaultKind.LOSE_ANSWER, verb=verb, times=1))
+        assert isinstance(await do(subject.cloud, verb, order), UnknownOutcome), verb
+        again = good([await do(subject.cloud, verb, order)])
+        assert again.state is AFTER[verb], verb
+        [seen] = await subject.cloud.describe_vms(REGION, [orders("a")[0]])
+        assert seen is not None
+        if verb == "terminate":  # a moment after a server is deleted, Nova forgets its metadata, which has the token
+            seen = replace(seen, token=again.token)
+        assert seen == again, verb
+        assert await subject.made() == 1, verb
 
 
-async def test_many_lost_answers_at_once_leave_one_vm_per_order(subject: Subject) -> None:
+async def test_many_lost_answers_at_once_leave_one_vm_per_order_and_a_fault_with_one_of_them_leaves_the_others_alone(
+    subject: Subject,
+) -> None:
     await prepare(subject.cloud)
     wanted = orders(*"abcdef")
     await subject.fault(Fault(kind=FaultKind.LOSE_ANSWER, verb="create", times=4))
@@ -80,23 +86,12 @@ async def test_many_lost_answers_at_once_leave_one_vm_per_order(subject: Subject
     assert await subject.made() == 6
     assert len(await subject.cloud.list_tagged_vms(REGION, PARENT)) == 6
 
-
-async def test_no_room_is_told_apart_from_other_refusals(subject: Subject) -> None:
-    order = await ready_for(subject, "create")
-    await subject.fault(Fault(kind=FaultKind.CAPACITY, times=1))
-    assert isinstance(await do(subject.cloud, "create", order), NoCapacity)
-    assert await subject.cloud.describe_vms(REGION, [order]) == [None]
-    good([await do(subject.cloud, "create", order)])
-
-
-async def test_a_fault_with_one_vm_of_a_call_leaves_the_others_alone(subject: Subject) -> None:
-    await prepare(subject.cloud)
-    a, b, c = await create(subject.cloud, "a", "b", "c")
+    some = [good([answer]) for answer in both[0][:3]]
     await subject.fault(Fault(kind=FaultKind.FAIL, vm="b", verb="suspend"))
-    answers = await subject.cloud.perform_orders("suspend", REGION, [on(vm, "s") for vm in (a, b, c)])
+    answers = await subject.cloud.perform_orders("suspend", REGION, [on(vm, "s") for vm in some])
     assert [type(answer) for answer in answers if isinstance(answer, VmFacts)] == [VmFacts, VmFacts]
     assert isinstance(answers[1], Rejected)
-    states = [await state_of(subject.cloud, vm) for vm in (a, b, c)]
+    states = [await state_of(subject.cloud, vm) for vm in some]
     assert states == [VmState.STOPPED, VmState.RUNNING, VmState.STOPPED]
 
 
@@ -111,20 +106,22 @@ async def test_a_slow_call_is_waited_for_and_holds_up_nobody_else(subject: Subje
     assert time.perf_counter() - start >= 2.0
 
 
-@pytest.mark.parametrize("kind", [FaultKind.THROTTLE, FaultKind.UNAVAILABLE])
-async def test_a_read_that_fails_is_an_error_and_never_an_absence(subject: Subject, kind: FaultKind) -> None:
-    order = await ready_for(subject, "create")
-    good([await do(subject.cloud, "create", order)])
-    await subject.fault(Fault(kind=kind, verb="describe", times=1))
-    with pytest.raises((Throttled, Unavailable)):
-        await subject.cloud.describe_vms(REGION, [order])
-    assert await subject.cloud.describe_vms(REGION, [order]) != [None]
+async def test_no_room_is_told_apart_from_other_refusals_and_no_vm_from_a_read_that_fails(subject: Subject) -> None:
+    await prepare(subject.cloud)
+    [order] = orders("a")
+    await subject.fault(Fault(kind=FaultKind.CAPACITY, times=1))
+    assert isinstance(await do(subject.cloud, "create", order), NoCapacity)
+    assert await subject.cloud.describe_vms(REGION, [order]) == [None]
+    vm = good([await do(subject.cloud, "create", order)])
 
+    for kind in (FaultKind.THROTTLE, FaultKind.UNAVAILABLE):
+        await subject.fault(Fault(kind=kind, verb="describe", times=1))
+        with pytest.raises((Throttled, Unavailable)):
+            await subject.cloud.describe_vms(REGION, [order])
+        assert await subject.cloud.describe_vms(REGION, [order]) != [None], kind
 
-async def test_a_state_that_nobody_knows_is_called_unknown(subject: Subject) -> None:
-    order = await ready_for(subject, "suspend")
     await subject.fault(Fault(kind=FaultKind.UNKNOWN_STATUS, vm="a", times=1))
-    [seen] = await subject.cloud.describe_vms(REGION, [order])
+    [seen] = await subject.cloud.describe_vms(REGION, [on(vm, "")])
     assert seen is not None
-    assert seen.state is VmState.UNKNOWN
-    assert good([await do(subject.cloud, "suspend", order)]).state is VmState.STOPPED
+    assert seen.state is VmState.UNKNOWN, "a state that nobody knows"
+    assert good([await do(subject.cloud, "suspend", on(vm, "suspend"))]).state is VmState.STOPPED

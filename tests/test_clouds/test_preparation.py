@@ -67,15 +67,10 @@ async def test_everything_is_released_by_its_id_or_by_its_token_and_may_be_gone(
     assert set(again) == set(SHARED_RESOURCE_TYPES)
 
 
-async def test_a_network_is_not_removed_from_under_what_is_in_it(subject: Subject) -> None:
+async def test_a_vm_lives_and_dies_in_what_was_prepared_and_its_network_is_not_removed_before(subject: Subject) -> None:
     made = await prepare(subject.cloud)
     with pytest.raises(Rejected):
         await subject.cloud.release_resource(REGION, shared("vnet", cloud_id=made["vnet"]))
-    assert isinstance(await do(subject.cloud, "create", within(made)), VmFacts)
-
-
-async def test_a_vm_lives_and_dies_in_what_was_prepared(subject: Subject) -> None:
-    made = await prepare(subject.cloud)
     vm = await do(subject.cloud, "create", within(made))
     assert isinstance(vm, VmFacts)
     assert isinstance(await do(subject.cloud, "terminate", on(vm, "end")), VmFacts)
@@ -86,34 +81,26 @@ async def test_a_vm_lives_and_dies_in_what_was_prepared(subject: Subject) -> Non
 OTHERS = "ns:others"
 
 
-async def test_two_tenants_share_nothing_in_one_region(subject: Subject) -> None:
+async def test_two_tenants_share_nothing_in_one_region_and_make_no_vm_in_what_the_other_has(subject: Subject) -> None:
     ours, theirs = await prepare(subject.cloud), await prepare(subject.cloud, tenant=OTHERS, token="others")
     assert not set(ours.values()) & set(theirs.values())
     assert await prepare(subject.cloud) == ours
+    for what in SHARED_RESOURCE_TYPES:
+        answer = await do(subject.cloud, "create", within({**ours, what: theirs[what]}))
+        assert isinstance(answer, Rejected), (what, answer)
+        assert await subject.made() == 0, what
     assert isinstance(await do(subject.cloud, "create", within(ours)), VmFacts)
 
 
-@pytest.mark.parametrize("what", SHARED_RESOURCE_TYPES)
-async def test_a_tenant_makes_no_vm_in_what_another_tenant_has(subject: Subject, what: str) -> None:
-    ours, theirs = await prepare(subject.cloud), await prepare(subject.cloud, tenant=OTHERS, token="others")
-    answer = await do(subject.cloud, "create", within({**ours, what: theirs[what]}))
-    assert isinstance(answer, Rejected), answer
-    assert await subject.made() == 0
-
-
-async def test_a_tenant_builds_nothing_within_another_tenants_network(subject: Subject) -> None:
+async def test_a_tenant_builds_and_removes_nothing_of_another_tenant(subject: Subject) -> None:
     theirs = await prepare(subject.cloud, tenant=OTHERS, token="others")
     with pytest.raises(Rejected):
         await subject.cloud.prepare_resource(REGION, shared("securityGroup"), {"vnet": theirs["vnet"]})
-
-
-@pytest.mark.parametrize("by_id", [True, False], ids=["by its id", "by its token"])
-async def test_a_tenant_removes_nothing_of_another_tenant(subject: Subject, by_id: bool) -> None:
-    theirs = await prepare(subject.cloud, tenant=OTHERS, token="others")
-    for what in reversed(SHARED_RESOURCE_TYPES):
-        aimed = shared(what, "others", theirs[what] if by_id else "")
-        with suppress(Rejected):  # or it finds nothing that it could remove
-            await subject.cloud.release_resource(REGION, aimed)
-    assert await prepare(subject.cloud, tenant=OTHERS, token="others") == theirs
+    for by_id in (True, False):  # or by its token
+        for what in reversed(SHARED_RESOURCE_TYPES):
+            aimed = shared(what, "others", theirs[what] if by_id else "")
+            with suppress(Rejected):  # or it finds nothing that it could remove
+                await subject.cloud.release_resource(REGION, aimed)
+        assert await prepare(subject.cloud, tenant=OTHERS, token="others") == theirs, by_id
     vm = replace(within(theirs), path=f"{OTHERS}:mci:web:vm:a")
     assert isinstance(await do(subject.cloud, "create", vm), VmFacts)
