@@ -180,6 +180,15 @@ async def test_an_mci_that_holds_is_continued(http: httpx.AsyncClient, user: Use
     assert (await waiting).json()["status"] == "Running:3 (R:3/3)"
 
 
+async def test_who_waits_for_an_action_that_was_cancelled_is_told_so(http: httpx.AsyncClient, user: User) -> None:
+    body = RECORDED["old"]["body"]
+    waiting = asyncio.create_task(http.post(f"/ns/{user.ns}/mciDynamic?option=hold", json=body))
+    await until_prepared(user)
+    await user.asking.cancel_action(user.mci())
+    answer = await waiting
+    assert (answer.status_code, "cancelled" in answer.json()["message"]) == (409, True), answer.text
+
+
 async def test_a_request_id_names_one_request(http: httpx.AsyncClient, user: User) -> None:
     body, route = RECORDED["old"]["body"], f"/ns/{user.ns}/mciDynamic"
     key = {"X-Request-Id": f"id-{user.ns}"}

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from client.errors import AnswerTooLarge, Unreachable
 from domain.errors import Category, Refused, StoreUnavailable, format_one_line
+from domain.model import ActionResult, Outcome
 from gateway.context import ErrorTranslatingRoute, Gateway
 from gateway.problems import RETRY_SECONDS, TokensUnusable, Unauthorized, to_field_error
 
@@ -79,6 +80,11 @@ class DialectErrorFormat:
             return ErrorAnswer(HTTPStatus(error.status_code), str(error.detail), headers=dict(error.headers or {}))
         hint = error.hint if isinstance(error, Unreachable) else "try again"
         return ErrorAnswer(HTTPStatus.SERVICE_UNAVAILABLE, str(error), hint, {"Retry-After": str(RETRY_SECONDS)})
+
+
+def failure_status(outcome: Outcome) -> HTTPStatus:
+    """Returns the status for an action that did not succeed: another one took over from it, or it failed itself."""
+    return HTTPStatus.CONFLICT if outcome.result is ActionResult.CANCELLED else HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def build_dialect_app(gateway: Gateway, router: APIRouter, style: DialectErrorFormat) -> FastAPI:

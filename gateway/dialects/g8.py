@@ -21,7 +21,7 @@ from domain.model import ActionResult, ObjectView, Outcome
 from domain.model import Request as ActionRequest
 from domain.paths import kind_of, name_of
 from gateway.context import ErrorTranslatingRoute, Gateway
-from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
+from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app, failure_status
 from gateway.dialects.calls import Call, DialectCall, read_json_body
 from gateway.dialects.g8_json import GIB, LOCATION, PRIVATE_NETWORK, G8Ids, account_json, size_json
 from gateway.dialects.g8_json import SHAPE_OF_KIND as SHAPES
@@ -118,7 +118,7 @@ async def _number_of_object(call: DialectCall, path: str) -> int:
 def _check_outcome(outcome: Outcome | None) -> bool:
     """Answers true; also if nothing was to be done, or if it takes longer, as its object shows. Raises if it failed."""
     if outcome is not None and outcome.result not in (ActionResult.SUCCEEDED, ActionResult.ALREADY):
-        raise HTTPException(HTTPStatus.INTERNAL_SERVER_ERROR, outcome.message or f"{outcome.action} {outcome.result}")
+        raise HTTPException(failure_status(outcome), outcome.message or f"{outcome.action} {outcome.result}")
     return True
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from fastapi import FastAPI
+from starlette.routing import Mount
 
 from gateway.context import Gateway
 from gateway.dialects import g8, tumblebug
@@ -22,4 +24,6 @@ MOUNTS: dict[str, Callable[[Gateway], FastAPI]] = {  # path -> what builds the a
 def mount_dialects(app: FastAPI, gateway: Gateway) -> None:
     """Mounts every dialect."""
     for path, build in MOUNTS.items():
-        app.mount(path, build(gateway))
+        mount = Mount(path, build(gateway))
+        mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)  # also a path with a line break is its own
+        app.router.routes.append(mount)

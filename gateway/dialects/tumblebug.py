@@ -16,12 +16,12 @@ from starlette.responses import JSONResponse, Response
 from client.sending import send_signal
 from domain.errors import Category, Refused
 from domain.model import ActionResult, ObjectView, Outcome
-from domain.paths import name_of
+from domain.paths import check_name, name_of
 from domain.statetable import NONE
 from domain.wire import ACTIONS_QUEUE
 from gateway.context import ErrorTranslatingRoute, Gateway, gateway_of_request
 from gateway.dialects import tumblebug_json as shapes
-from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
+from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app, failure_status
 from gateway.dialects.calls import Call, DialectCall, read_json_body
 from gateway.dialects.regions import REGION_OF_CONNECTION, REGIONS
 from gateway.dialects.tumblebug_log import RequestIdMiddleware, RequestLog, record_answer, record_error
@@ -64,17 +64,15 @@ class TumblebugCall:
 
     @property
     def namespace_path(self) -> str:
-        name = self.names["ns"]
-        self.call.check_tenant(f"ns:{name}")
-        return f"ns:{name}"
+        return self.call.check_tenant(f"ns:{check_name(self.names['ns'])}")
 
     @property
     def mci_path(self) -> str:
-        return f"{self.namespace_path}:mci:{self.names['mci']}"
+        return f"{self.namespace_path}:mci:{check_name(self.names['mci'])}"
 
     @property
     def vm_path(self) -> str:
-        return f"{self.mci_path}:vm:{self.names['vm']}"
+        return f"{self.mci_path}:vm:{check_name(self.names['vm'])}"
 
     async def read_mci(self, path: str = "") -> tuple[ObjectView, list[ObjectView]]:
         path = path or self.mci_path
@@ -149,10 +147,10 @@ async def _read_body(request: Request) -> dict[str, Any]:
 
 
 def _check_outcome(outcome: Outcome | None) -> None:
-    """Raises if an action failed. One that takes longer shows in its object."""
+    """Raises if an action failed or was cancelled. One that takes longer shows in its object."""
     is_withdrawn = outcome is not None and outcome.result is ActionResult.CANCELLED and outcome.status == NONE
     if outcome is not None and outcome.result in (ActionResult.FAILED, ActionResult.CANCELLED) and not is_withdrawn:
-        raise HTTPException(HTTPStatus.INTERNAL_SERVER_ERROR, outcome.message or f"{outcome.action} {outcome.result}")
+        raise HTTPException(failure_status(outcome), outcome.message or f"{outcome.action} {outcome.result}")
 
 
 async def _list_namespaces(visit: TumblebugCall) -> Any:

@@ -1,4 +1,4 @@
-"""Bodies that no client sends, to every API of the gateway: refused with a text, never a server error."""
+"""Bodies and paths that no client sends, to every API of the gateway: refused with a text, never a server error."""
 
 from __future__ import annotations
 
@@ -68,6 +68,38 @@ async def test_openstack_refuses_hostile_bodies(url: str, route: str) -> None:
 
 async def test_the_native_api_refuses_hostile_bodies(url: str, ns: str) -> None:
     await check_refusals(f"{url}/v1/objects/ns:{ns}:mci:web/actions/create", "detail")
+
+
+@pytest.mark.parametrize("password", ["geheim-\u20ac", "two\nlines", "a~b"])
+async def test_without_tokens_any_text_is_a_password(url: str, ns: str, password: str) -> None:
+    identity = {"methods": ["password"], "password": {"user": {"name": "anna", "password": password}}}
+    body = {"auth": {"identity": identity, "scope": {"project": {"name": ns}}}}
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as http:
+        entered = await http.post("/identity/v3/auth/tokens", json=body)
+        assert entered.status_code == 201, entered.text
+        headers = {"X-Auth-Token": entered.headers["X-Subject-Token"]}
+        assert (await http.get("/reservation/v1/leases", headers=headers)).json() == {"leases": []}
+
+
+@pytest.mark.parametrize(
+    ("method", "route", "field"),
+    [
+        ("GET", "/tumblebug/ns/a%0Ab", "message"),
+        ("GET", "/tumblebug/ns/a%5Db", "message"),
+        ("GET", "/tumblebug/ns/default:mci:web", "message"),
+        ("GET", "/tumblebug/ns/default/mci/web:vm:g1-1", "message"),
+        ("POST", "/restmachine/cloudapi/a%0Ab", ""),
+        ("GET", "/reservation/v1/a%0Ab", "error_message"),
+        ("GET", "/identity/v3/a%0Ab", "error"),
+    ],
+)
+async def test_a_path_with_other_characters_is_refused_in_the_style_of_its_api(
+    url: str, method: str, route: str, field: str
+) -> None:
+    async with httpx.AsyncClient(timeout=PATIENCE) as http:
+        answer = await http.request(method, f"{url}{route}")
+    assert answer.status_code in (400, 404), answer.text
+    assert answer.json()[field] if field else isinstance(answer.json(), str), answer.text
 
 
 async def check_refusals(route: str, field: str) -> None:
