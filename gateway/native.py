@@ -19,12 +19,12 @@ from client.explaining import Explanation, explain_object
 from client.launching import run_with_timeout
 from domain import registry, wire
 from domain.actionview import ActionView
+from domain.dryrun import DryRun
 from domain.errors import Category, RatchetError, Refused
 from domain.events import EventCursor, parse_cursor
 from domain.kinds import Kind
 from domain.locks import LocksView
 from domain.model import (
-    Admission,
     FrozenModel,
     HistoryView,
     ObjectsView,
@@ -122,7 +122,7 @@ class RunView(FrozenModel):
 
 _UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "It is as the caller's ETag says."}}
 _ACTION_RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"model": Outcome | Admission, "description": "The outcome; of a dry run, what would be answered."},
+    200: {"model": Outcome | DryRun, "description": "The outcome; of a dry run, what would be answered."},
     202: {"model": Progress, "description": "It is under way; `Location` names its run."},
 }
 

@@ -12,8 +12,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from domain import registry
+from domain.dryrun import DryRun
 from domain.kinds import Kind, Verb
-from domain.model import Admission, Outcome, Progress
+from domain.model import Outcome, Progress
 from domain.paths import build_path
 from gateway.examples import example_body
 from gateway.problems import MEDIA_TYPE, Problem
@@ -81,7 +82,7 @@ def _add_schemas(schemas: dict[str, Any]) -> dict[type[BaseModel], str]:
         *sorted(specs, key=lambda spec: spec.__name__),
         Outcome,
         Progress,
-        Admission,
+        DryRun,
         Problem,
     ]
     references, defined = models_json_schema([(model, "validation") for model in models], ref_template=_REFERENCE)

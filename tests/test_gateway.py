@@ -140,6 +140,8 @@ async def test_a_dry_run_changes_nothing(http: httpx.AsyncClient, web: str) -> N
     answer = await http.post(f"/v1/objects/{web}/actions/create", params={"dry_run": True}, json={"spec": SPEC})
     assert answer.status_code == 200
     assert answer.json()["grant"]["action"] == "create"
+    described = str((await http.get("/openapi.json")).json()["paths"])
+    assert "#/components/schemas/DryRun" in described, "the document says so"
     assert (await http.get(f"/v1/objects/{web}")).status_code == 404
 
 

@@ -15,7 +15,7 @@ from tests.test_dialects.clients import ClientPrograms
 from tests.test_dialects.documents import describe_g8, describe_tumblebug
 from tests.user import User
 
-CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance"
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
 
 async def run_schemathesis(programs: Path, document: str, *more: str) -> None:
