@@ -27,7 +27,7 @@ async def run_schemathesis(programs: Path, document: str, *more: str) -> None:
         "--phases",
         "examples,fuzzing",
         "--workers",
-        "4",
+        "1",  # threads that parse at once fail at random in early Python 3.11: python/cpython#106905
     ]
     code, out, told = await ClientPrograms(programs).run("schemathesis", "run", document, *options, *more, "--no-color")
     assert code == 0, out[-3000:] + told[-1000:]
