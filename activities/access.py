@@ -276,13 +276,18 @@ def describe_child(parent: str, parent_run: str, child: str, message: SignedMess
     return json.dumps(["child", parent, parent_run, child, message_digest(message, OWN_ACTION)[1]])
 
 
-def check_calling_workflow(name: str, workflow_type: str | None, own_types: frozenset[str]) -> None:
-    """Raises Refused if an activity is called by nobody, or by a foreign workflow, although only ours may call it."""
+def check_calling_workflow(name: str, workflow_type: str | None, own_types: frozenset[str], is_local: bool) -> None:
+    """Raises Refused if an activity is called by nobody, or by a foreign workflow, although only ours may call it.
+
+    A workflow that only has the name of one of ours, on a worker of somebody else, can call it only over a queue.
+    """
     access = registry.activity_exposures().get(name, INTERNAL).access
     if workflow_type is None and access not in (CallAccess.PUBLIC, CallAccess.JUDGED, CallAccess.TOKEN):
         raise Refused(Category.FORBIDDEN, f"{name} cannot be called from outside", STANDALONE_HINT)
     if workflow_type is not None and workflow_type not in own_types:
         raise Refused(Category.FORBIDDEN, f"{workflow_type[:80]!a} is no workflow of ours: {name}", STANDALONE_HINT)
+    if access is CallAccess.LOCAL and not is_local:
+        raise Refused(Category.FORBIDDEN, f"{name} is called over no queue by a worker of ours", CALLER_HINT)
 
 
 def _prune_invisible(value: Any, may_see: Callable[[str], bool]) -> Any:

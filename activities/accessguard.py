@@ -105,7 +105,7 @@ class _GuardedActivity(ActivityInboundInterceptor):
         info, authorizer = activity.info(), self._guard.authorizer
         asked = input.args[0] if input.args else None
         try:
-            check_calling_workflow(info.activity_type, info.workflow_type, self._guard.own_types)
+            check_calling_workflow(info.activity_type, info.workflow_type, self._guard.own_types, info.is_local)
             if info.workflow_type is not None and not info.is_local:
                 self._guard.check_caller(info, input.headers)
             subject = authorizer.authorize_call(

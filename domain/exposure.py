@@ -24,6 +24,7 @@ class CallAccess(StrEnum):
     TOKEN = "token"  # noqa: S105 - it has a proof of its own: a cloudlet's token, an OIDC token
     NUDGE = "nudge"  # it makes its receiver look again; what it says is not believed
     INTERNAL = "internal"  # only from a workflow of ours
+    LOCAL = "local"  # only from a workflow of ours, in the worker that runs it: it never comes over a queue
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ READS = Exposure(CallAccess.JUDGED, READ)
 TOKEN = Exposure(CallAccess.TOKEN)
 NUDGE = Exposure(CallAccess.NUDGE)
 INTERNAL = Exposure(CallAccess.INTERNAL)
+LOCAL = Exposure(CallAccess.LOCAL)
 Exposures = dict[str, Exposure]
 
 
@@ -79,15 +81,15 @@ KERNEL_ACTIVITIES: Exposures = {
     "cloud_faults":         requires_verb("inject"),
     "sweep":                relayed_with_verb("heal"),
     "close_line":           relayed_with_verb("drain"),
-    "open_line":            INTERNAL,
-    "permit":               INTERNAL,  # it judges what it is given
-    "permit_message":       INTERNAL,  # the same
-    "permit_messages":      INTERNAL,  # the same
-    "begin":                INTERNAL,  # it judges the request in its transaction
-    "advance":              INTERNAL,
-    "finish":               INTERNAL,
-    "has_ended":            INTERNAL,
-    "still_held":           INTERNAL,
+    "open_line":            LOCAL,
+    "permit":               LOCAL,  # it judges what it is given
+    "permit_message":       LOCAL,  # the same
+    "permit_messages":      LOCAL,  # the same
+    "begin":                LOCAL,  # it judges the request in its transaction
+    "advance":              LOCAL,
+    "finish":               LOCAL,
+    "has_ended":            LOCAL,
+    "still_held":           LOCAL,
     "heal_holders":         INTERNAL,
     "remove_orphan":        INTERNAL,
     "order_object":         INTERNAL,

@@ -96,8 +96,15 @@ def format_time(at: datetime) -> str:
 
 
 def format_json(data: Any) -> str:
-    """Formats indented JSON, without escapes of non-ASCII letters."""
-    return json.dumps(data, indent=2, ensure_ascii=False)
+    """Formats indented JSON; of what is not ASCII, only characters that could move the cursor are escaped."""
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    if _has_no_controls(text):
+        return text
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+
+
+def _has_no_controls(text: str) -> bool:
+    return text.replace("\n", "").isprintable()
 
 
 def format_yaml(data: Any) -> str:
@@ -105,7 +112,7 @@ def format_yaml(data: Any) -> str:
     import yaml
 
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
-    return text
+    return text if _has_no_controls(text) else str(yaml.safe_dump(data, sort_keys=False))
 
 
 def align_columns(lines: Iterable[Sequence[str]]) -> list[str]:

@@ -18,6 +18,7 @@ from client.message_signer import load_signer
 from domain.access import AccessPolicy
 from domain.errors import Category, Refused
 from domain.identities import Identities
+from domain.kinds import InternalProgram
 from domain.quotafile import Quotas
 from domain.validation import refuse_validation_errors
 from workers.settings import WorkerSettings
@@ -26,8 +27,8 @@ T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 WORKER_KEY_HINT = (
-    "make one: starter key new workers; put it among the issuers of RATCHET_IDENTITIES, with our programs in "
-    "vouches_for, and set RATCHET_KEY_FILE and RATCHET_SUBJECT=workers"
+    "make one: starter key new workers; put its key into RATCHET_IDENTITIES under `issuers`, not `subjects`, with "
+    f"vouches_for: [{', '.join(InternalProgram)}]; then set RATCHET_KEY_FILE and RATCHET_SUBJECT=workers"
 )
 
 _log = logging.getLogger("ratchet.access")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.exposure import INTERNAL, NUDGE, PUBLIC, TOKEN, Exposures, requires_verb
+from domain.exposure import INTERNAL, LOCAL, NUDGE, PUBLIC, TOKEN, Exposures, requires_verb
 
 # fmt: off
 ACTIVITIES: Exposures = {
@@ -10,15 +10,15 @@ ACTIVITIES: Exposures = {
     "crm_send":       INTERNAL,
     "crm_probe":      INTERNAL,
     "crm_everything": INTERNAL,
-    "crm_connected":  INTERNAL,
-    "crm_answered":   INTERNAL,
-    "crm_lost":       INTERNAL,
-    "crm_rejoined":   INTERNAL,
-    "crm_ignored":    INTERNAL,
+    "crm_connected":  LOCAL,
+    "crm_answered":   LOCAL,
+    "crm_lost":       LOCAL,
+    "crm_rejoined":   LOCAL,
+    "crm_ignored":    LOCAL,
     "crm_hand_in":    INTERNAL,
-    "failover_plan":  INTERNAL,
-    "policy_kept":    INTERNAL,
-    "policy_facts":   INTERNAL,
+    "failover_plan":  LOCAL,
+    "policy_kept":    LOCAL,
+    "policy_facts":   LOCAL,
 }
 MESSAGES: Exposures = {
     "crm_connect":     TOKEN,

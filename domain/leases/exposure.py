@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.exposure import INTERNAL, READS, Exposures
+from domain.exposure import INTERNAL, LOCAL, READS, Exposures
 
 # fmt: off
 ACTIVITIES: Exposures = {
@@ -12,7 +12,7 @@ ACTIVITIES: Exposures = {
     "read_private_properties": READS,
     "lease_hand_over":         INTERNAL,
     "lease_try_hand_over":     INTERNAL,
-    "lease_due_events":        INTERNAL,
+    "lease_due_events":        LOCAL,
     "lease_fire_events":       INTERNAL,
     "lease_wake_clock":        INTERNAL,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.exposure import INTERNAL, TOKEN, Exposures
+from domain.exposure import INTERNAL, LOCAL, TOKEN, Exposures
 
 # fmt: off
 ACTIVITIES: Exposures = {
@@ -10,7 +10,7 @@ ACTIVITIES: Exposures = {
     "settle_object":    INTERNAL,
     "machines_on":      INTERNAL,
     "serve_node_order": TOKEN,  # the secret of an order that lies in the hypervisor's folder
-    "bin_due":          INTERNAL,
+    "bin_due":          LOCAL,
     "wake_bin":         INTERNAL,
 }
 MESSAGES: Exposures = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.exposure import INTERNAL, OWN_ACTION, Exposures, relayed_with_verb, requires_verb
+from domain.exposure import INTERNAL, LOCAL, OWN_ACTION, Exposures, relayed_with_verb, requires_verb
 
 # fmt: off
 ACTIVITIES: Exposures = {
@@ -12,8 +12,8 @@ ACTIVITIES: Exposures = {
     "prepare_place":   INTERNAL,
     "release_place":   INTERNAL,
     "examine_mci":     relayed_with_verb(OWN_ACTION),
-    "enrol_vms":       INTERNAL,
-    "adopt_vm":        INTERNAL,
+    "enrol_vms":       LOCAL,
+    "adopt_vm":        LOCAL,
     "identify_orphan": INTERNAL,
     "operate_vms":     INTERNAL,
     "settle_vms":      INTERNAL,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.exposure import INTERNAL, OWN_ACTION, READS, Exposures, requires_verb
+from domain.exposure import INTERNAL, LOCAL, OWN_ACTION, READS, Exposures, requires_verb
 
 # fmt: off
 ACTIVITIES: Exposures = {
@@ -10,9 +10,9 @@ ACTIVITIES: Exposures = {
     "read_definition":   READS,
     "read_service_logs": READS,
     "read_objections": requires_verb(OWN_ACTION),
-    "accept_deploy":  INTERNAL,
-    "accept_removal": INTERNAL,
-    "revert_deploy":  INTERNAL,
+    "accept_deploy":  LOCAL,
+    "accept_removal": LOCAL,
+    "revert_deploy":  LOCAL,
     "prepare_system": INTERNAL,
     "roll_out":       INTERNAL,
     "assess_parts":   INTERNAL,

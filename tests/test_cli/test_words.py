@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import cast
 
 import pytest
+import yaml
 
 from client.actions import ActionClient, Ticket
 from client.errors import NoWorker
@@ -16,6 +18,7 @@ from starter import actions, families, outcomes, reads
 from starter.app import build_cli_app
 from starter.command import run_command
 from starter.errors import ExitCode
+from starter.output import format_json, format_yaml
 from starter.toplevel import EXIT_CODES
 from store.begin import _describe_allowed_actions
 from tests.cases import every_case
@@ -150,3 +153,11 @@ async def test_only_an_option_with_a_similar_name_is_proposed(
     """The dashes, which all options share, make none similar."""
     assert await run_command(words.split()) == ExitCode.USAGE
     assert capsys.readouterr().err.splitlines()[1] == f"  why: {told}"
+
+
+@pytest.mark.parametrize("char", ["\x1b", "\x7f", "\x85", "\x9b", "\u202e", "\u2028", "\U000e0001"])
+def test_control_characters_in_json_and_yaml_are_escaped(char: str) -> None:
+    data = {"message": f"ünï{char}[31m", "more": ["a\nb"]}
+    for text, read in ((format_json(data), json.loads), (format_yaml(data), yaml.safe_load)):
+        assert text.replace("\n", "").isprintable(), ascii(text)
+        assert read(text) == data

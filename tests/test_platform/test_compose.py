@@ -232,6 +232,15 @@ def test_on_kubernetes_the_image_is_ours_and_of_this_version() -> None:
     assert JOB["metadata"]["name"].endswith(version)
 
 
+def test_no_manifest_lets_systems_run_programs() -> None:
+    for file in ("docker-compose.yml", "Dockerfile", "deploy/kubernetes.yaml", "deploy/production.env"):
+        text = (ROOT / file).read_text()
+        served = re.findall(r"RATCHET_BACKENDS\W+([\w,]+)|--queues\W+([\w,-]+)", text)
+        assert not [words for words in served if "process" in "".join(words)], file
+        assert "RATCHET_PROGRAMS" not in text, file
+    assert WorkerSettings.model_fields["backends"].default == ("simulated",)
+
+
 def test_on_kubernetes_variables_are_settings() -> None:
     names = {
         *CONFIG["data"],
