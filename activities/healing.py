@@ -76,7 +76,7 @@ class HealingActivities:
         A holder for which Temporal did not answer in time counts as alive, and is logged.
         """
         states = await self._read_run_states(suspects.holders)
-        dead = [holder for holder, state in zip(suspects.holders, states, strict=True) if state in DEAD_STATES]
+        dead = _filter_dead_holders(suspects.holders, states)
         for holder in dead:
             await self._inventory.abandon_run(holder.owner, holder.run, AT_WRITE_TIME, CUT_OFF_MESSAGE)
         if unasked := [holder.owner for holder, state in zip(suspects.holders, states, strict=True) if state is None]:
@@ -85,6 +85,10 @@ class HealingActivities:
         add_to_counter(metrics.HEALS, len(dead), result="abandoned")
         add_to_counter(metrics.HEALS, len(suspects.holders) - len(dead) - len(unasked), result="alive")
         return len(dead)
+
+    async def find_dead_holders(self, holders: Sequence[LockHolder]) -> list[LockHolder]:
+        """Returns the holders that `heal_holders` would abandon, for a dry run."""
+        return _filter_dead_holders(holders, await self._read_run_states(holders))
 
     @activity.defn
     async def sweep(self, order: SweepOptions) -> HealReport:
@@ -188,6 +192,10 @@ class HealingActivities:
         for question in asked:
             question.cancel()
         return [question.result() if question.done() else None for question in asked]
+
+
+def _filter_dead_holders(holders: Sequence[LockHolder], states: Sequence[RunState | None]) -> list[LockHolder]:
+    return [holder for holder, state in zip(holders, states, strict=True) if state in DEAD_STATES]
 
 
 def _report_living_action(suspect: StuckItem, state: RunState) -> HealEntry:

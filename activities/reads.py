@@ -31,6 +31,7 @@ from domain.model import (
     BeginRequest,
     HistoryLine,
     HistoryView,
+    LockHolder,
     ObjectsView,
     ObjectView,
     Outcome,
@@ -47,9 +48,15 @@ from domain.statetable import NONE
 
 T = TypeVar("T")
 Read = TypeVar("Read", bound=Callable[..., Any])
+FindDeadHolders = Callable[[Sequence[LockHolder]], Awaitable[list[LockHolder]]]
 ExamineRequest = Callable[
     [Request], Awaitable[Request]
 ]  # returns the request as it would be carried out, or raises Refused
+
+
+async def _find_no_dead_holders(holders: Sequence[LockHolder]) -> list[LockHolder]:
+    """Takes every holder for alive."""
+    return []
 
 
 def answered_from_store(read: Read) -> Read:
@@ -81,6 +88,7 @@ class ReadActivities:
     authorizer: Authorizer = field(default_factory=Authorizer)
     dry_run_checks: Mapping[tuple[str, str], ExamineRequest] = field(default_factory=dict)
     facts: WorkerFacts = field(default_factory=WorkerFacts)
+    find_dead: FindDeadHolders = _find_no_dead_holders
 
     @answered_from_store
     @activity.defn
@@ -194,7 +202,11 @@ class ReadActivities:
             request = await examine(request)
         run = f"check-{uuid.uuid4().hex[:12]}"
         claim = BeginRequest(request=request, run=run, at=datetime.now(UTC))
-        return await self.inventory.preview_admission(await self.facts.add_to_claim(claim, lambda _: True))
+        claim = await self.facts.add_to_claim(claim, lambda _: True)
+        answer = await self.inventory.preview_admission(claim)
+        if answer.refusal and answer.refusal.holders and (dead := await self.find_dead(answer.refusal.holders)):
+            return await self.inventory.preview_admission(claim, dead)  # as `request_admission` begins again
+        return answer
 
     @answered_in_worker_process
     @activity.defn

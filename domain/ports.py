@@ -62,8 +62,8 @@ class Inventory(Protocol):
         """Returns what a page of tenants uses, and may use."""
         ...
 
-    async def preview_admission(self, claim: BeginRequest) -> DryRun:
-        """Dry run of begin: returns its answer, and changes nothing."""
+    async def preview_admission(self, claim: BeginRequest, dead: Sequence[LockHolder] = ()) -> DryRun:
+        """Dry run of begin, as if the actions of these dead holders had been abandoned. Changes nothing."""
         ...
 
     async def record_access_attempt(self, attempt: AccessAttempt) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from domain.dryrun import DryRun
 from domain.errors import Refused
-from domain.model import Admission, BeginRequest, Refusal
+from domain.model import Admission, BeginRequest, LockHolder, Refusal
 from domain.quotas import QuotaQuery, QuotasView
 from store import (
     aliases,
@@ -67,7 +68,7 @@ class SqlInventory(HookedStore, SqlWaitQueue):
         )
         return await self.database.run_transaction(begins)
 
-    async def preview_admission(self, claim: BeginRequest) -> DryRun:
+    async def preview_admission(self, claim: BeginRequest, dead: Sequence[LockHolder] = ()) -> DryRun:
         return await self.database.run_transaction(
             partial(
                 preview.preview_admission,
@@ -75,6 +76,7 @@ class SqlInventory(HookedStore, SqlWaitQueue):
                 claim=claim,
                 access=self.access,
                 quotas=self.current_quotas(),
+                dead=dead,
             )
         )
 

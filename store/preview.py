@@ -10,13 +10,14 @@ import sqlalchemy as sa
 from domain import registry
 from domain.dryrun import ActionPreview, DryRun, PlannedChange
 from domain.locks import LockMode
-from domain.model import BeginRequest, Grant
+from domain.model import BeginRequest, Grant, LockHolder
 from domain.paths import kind_of
 from domain.quotafile import Quotas
 from domain.statetable import NONE, LineEffect, Ruling
 from store.begin import begin_action, refuse_dry_run_beside_action
 from store.delegation import EVERYBODY, AccessCheck
 from store.hooks import NO_HOOKS, HooksByKind
+from store.recovery import CUT_OFF_MESSAGE, abandon_run
 from store.rows import parse_rows
 from store.schema import ObjectRow, history, locks, objects
 
@@ -51,10 +52,16 @@ def preview_admission(
     claim: BeginRequest,
     access: AccessCheck = EVERYBODY,
     quotas: Quotas | None = None,
+    dead: Sequence[LockHolder] = (),
 ) -> DryRun:
-    """Runs begin inside a savepoint, and what the family writes next; rolls it back, and returns the answer."""
+    """Runs begin inside a savepoint, and what the family writes next; rolls it back, and returns the answer.
+
+    The actions of `dead` holders are abandoned first, as the workflow of a real action would do.
+    """
     attempt = connection.begin_nested()
     try:
+        for holder in dead:
+            abandon_run(connection, hooks, holder.owner, holder.run, claim.at, CUT_OFF_MESSAGE)
         if refused := refuse_dry_run_beside_action(connection, claim):
             return DryRun(refusal=refused.refusal)
         spec_before = _read_spec(connection, claim.request.path)

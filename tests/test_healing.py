@@ -29,7 +29,7 @@ from domain.healing import (
     SweepOptions,
     action_limit_seconds,
 )
-from domain.model import ActionResult
+from domain.model import ActionResult, Request
 from domain.ports import Inventory
 from store.schema import actions, locks, objects
 from tests.patience import PATIENCE
@@ -108,6 +108,22 @@ async def test_a_terminated_action_is_healed_at_once_however_young_it_is(user: U
     await terminate(user, hung)
     _, [found] = await sweep(user, SweepOptions())
     assert (found.path, found.finding, found.to) == (hung, HealFinding.HEALED, "Running")
+
+
+async def test_a_dry_run_beside_a_dead_action_judges_as_the_next_action_does(user: User, hung: str) -> None:
+    its_own, of_its_group = (Request(path=path, action="suspend") for path in (hung, user.mci()))
+    for asked in (its_own, of_its_group):
+        refusal = (await user.asking.check_request(asked)).refusal
+        assert refusal
+        assert "409 Conflict" in refusal.message
+    await terminate(user, hung)
+    dry = await user.asking.check_request(its_own)
+    assert (dry.refusal, dry.grant and dry.grant.came_from) == (None, "Running")
+    dry = await user.asking.check_request(of_its_group)
+    assert dry.preview
+    assert {change.came_from for change in dry.preview.changes} == {"Running"}
+    assert (await user.see(hung)).status == "Rebooting"  # it changed nothing
+    assert (await user.do(user.mci(), "suspend")).result is ActionResult.SUCCEEDED
 
 
 async def test_a_run_that_temporal_does_not_know_is_left_alone_until_its_limit(user: User, hung: str) -> None:

@@ -278,35 +278,29 @@ class WorkerService:
             sorted(self.connections.backends),
             {which: find for family in self.families for which, find in family.objections().items()},
         )
-        writes, healing, reading = (
-            ActionActivities(
-                self.inventory,
-                self.authorizer,
-                self.work_at_begin,
-                facts,
-            ),
-            HealingActivities(
+        writes = ActionActivities(self.inventory, self.authorizer, self.work_at_begin, facts)
+        healing = HealingActivities(
+            self.client,
+            self.inventory,
+            self.settings.heal_limits,
+            {kind: inspect for family in self.families for kind, inspect in family.inspectors().items()},
+            self._companions,
+            [search for family in self.families for search in family.leftover_searches()],
+            RetentionSweep(
                 self.client,
                 self.inventory,
-                self.settings.heal_limits,
-                {kind: inspect for family in self.families for kind, inspect in family.inspectors().items()},
-                self._companions,
-                [search for family in self.families for search in family.leftover_searches()],
-                RetentionSweep(
-                    self.client,
-                    self.inventory,
-                    RetentionArchive(self.settings.archive_folder()),
-                    self.settings.retention,
-                ),
-                self.settings.order_lifetime(),
+                RetentionArchive(self.settings.archive_folder()),
+                self.settings.retention,
             ),
-            ReadActivities(
-                self.inventory,
-                self._describe_store,
-                self.authorizer,
-                {which: examine for family in self.families for which, examine in family.dry_run_checks().items()},
-                facts,
-            ),
+            self.settings.order_lifetime(),
+        )
+        reading = ReadActivities(
+            self.inventory,
+            self._describe_store,
+            self.authorizer,
+            {which: examine for family in self.families for which, examine in family.dry_run_checks().items()},
+            facts,
+            healing.find_dead_holders,
         )
         audits = [self._orphans.find_violations, *(audit for family in self.families for audit in family.audits())]
         verifying = VerifyActivities(self.client, self.inventory, audits, self._companions)
