@@ -13,7 +13,8 @@ from temporalio.envconfig import ClientConfig as Profiles
 from temporalio.runtime import Runtime
 from temporalio.service import KeepAliveConfig
 
-from client.homefiles import read_embedded_options
+from client.errors import Unreachable
+from client.homefiles import TEMPORAL_DATA_FILE, read_embedded_options
 from domain.errors import Category, Refused
 
 DEFAULT_ADDRESS = "127.0.0.1:7233"
@@ -25,7 +26,7 @@ KEEP_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=10_000)
 
 def is_address_guessed(home: Path) -> bool:
     """Tells whether nothing names a server: neither a profile, nor TEMPORAL_ADDRESS, nor a stack in the home folder."""
-    return not read_configured_options().get("target_host") and "address" not in read_embedded_options(home)
+    return not read_configured_options().get("target_host") and not _has_stack(home)
 
 
 def find_temporal_options(home: Path, profile: str | None = None) -> dict[str, Any]:
@@ -77,6 +78,17 @@ def _check_certificate(config: dict[str, Any]) -> None:
         )
 
 
+def _has_stack(home: Path) -> bool:
+    """Tells whether a stack runs in the home folder, or has run there."""
+    return "address" in read_embedded_options(home) or (home / TEMPORAL_DATA_FILE).exists()
+
+
+def _check_stack_runs(home: Path) -> None:
+    if _has_stack(home) and "address" not in read_embedded_options(home):
+        hint = "start it: starter up; for another server, set TEMPORAL_ADDRESS"
+        raise Unreachable(f"the stack in {home.absolute()} does not run", hint)
+
+
 def _config_file() -> str:
     return os.environ.get("TEMPORAL_CONFIG_FILE") or "temporal.toml (TEMPORAL_CONFIG_FILE)"
 
@@ -84,5 +96,11 @@ def _config_file() -> str:
 async def connect_temporal(
     home: Path, *plugins: Plugin, profile: str | None = None, lazy: bool = False, runtime: Runtime | None = None
 ) -> Client:
-    """Connects a client. `lazy`: the first call connects."""
-    return await Client.connect(**find_temporal_options(home, profile), plugins=plugins, lazy=lazy, runtime=runtime)
+    """Connects a client. `lazy`: the first call connects.
+
+    A stack that has stopped raises Unreachable: the server at the usual address would be another one.
+    """
+    options = find_temporal_options(home, profile)
+    if not read_configured_options(profile).get("target_host"):
+        _check_stack_runs(home)
+    return await Client.connect(**options, plugins=plugins, lazy=lazy, runtime=runtime)

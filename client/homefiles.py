@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-EMBEDDED_FILE = "embedded.json"  # the Temporal server of `starter up`
+EMBEDDED_FILE = "embedded.json"  # the Temporal server of `starter up`, while it runs
+TEMPORAL_DATA_FILE = "temporal.db"  # what that server stores
 GATEWAY_FILE = "gateway.json"  # its gateway
 LOGIN_FILE = "login.json"  # the session of `starter login`
 

@@ -73,7 +73,7 @@ EXITS = {
     ExitCode.UNREACHABLE: "Temporal, a worker or the store cannot be reached; `doctor` found something wrong",
     ExitCode.NOT_FOUND: "there is no such object",
     ExitCode.PARTLY: "done for some VMs, failed for others",
-    ExitCode.BUSY: "busy (409): another action has the object; nothing was changed; the same command may work later",
+    ExitCode.BUSY: "busy (409): another action has it, or another stack the folder; nothing was changed; try later",
     ExitCode.STILL_WAITING: "`--timeout` has passed; the action goes on",
     ExitCode.INTERRUPTED: "Ctrl-C; the action goes on",
 }

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 import client
 from client import ActionClient, ClientSettings, connect, connection
 from client.errors import Unreachable
+from client.homefiles import TEMPORAL_DATA_FILE
 from domain.errors import Category, Refused
 from domain.model import Request
 from domain.paths import build_path
@@ -134,6 +135,21 @@ async def test_a_server_that_nobody_named_is_named_with_the_folder_without_a_sta
         async with connect(settings) as ratchet:
             await ratchet.read_object("ns:sdk:mci:nowhere")
     assert "was asked" not in str(refused.value)
+
+
+async def test_a_stack_that_has_stopped_is_not_replaced_by_the_server_at_the_usual_address(
+    stack: WorkerService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporal_address: str
+) -> None:
+    monkeypatch.delenv("TEMPORAL_ADDRESS", raising=False)
+    monkeypatch.setattr(connection, "DEFAULT_ADDRESS", temporal_address)
+    (tmp_path / TEMPORAL_DATA_FILE).touch()
+    with pytest.raises(Unreachable, match=f"the stack in {tmp_path} does not run") as error:
+        async with connect(ClientSettings(home=tmp_path)):
+            pass
+    assert "starter up" in error.value.hint
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
+    async with connect(ClientSettings(home=tmp_path)) as ratchet:
+        assert ratchet.client.service_client.config.target_host == temporal_address
 
 
 async def test_an_object_and_its_history_are_read_by_path(asking: ActionClient, ns: str) -> None:

@@ -25,7 +25,7 @@ from temporalio.api.workflowservice.v1 import UpdateNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from client.homefiles import EMBEDDED_FILE
+from client.homefiles import EMBEDDED_FILE, TEMPORAL_DATA_FILE
 from domain import wire
 from domain.errors import Category, Refused
 from providers.sockets import find_free_port as find_free_port  # for those who start processes of their own
@@ -137,7 +137,7 @@ async def _try_start(home: Path, port: int, ui_port: int, http_port: int, tuning
             *("server", "start-dev", "--ip", "127.0.0.1", "--ui-ip", "127.0.0.1"),
             *("--port", str(port), "--ui-port", str(ui_port), "--metrics-port", str(find_free_port())),
             *("--http-port", str(http_port), "--log-level", "error"),
-            *("--db-filename", str(home / "temporal.db")),
+            *("--db-filename", str(home / TEMPORAL_DATA_FILE)),
             *("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"),
             *server_arguments([*tuning, f"frontend.httpAllowedHosts={json.dumps([host, f'{host}:{http_port}'])}"]),
             stdout=asyncio.subprocess.DEVNULL,
