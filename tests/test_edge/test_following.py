@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from domain.edge import messages
+from domain.edge.policies import PolicyState
 from domain.healing import HealFinding, SweepOptions
 from domain.wire import companion_id
 from starter.command import run_command
@@ -176,3 +177,21 @@ async def test_whoever_says_that_a_policy_has_changed_neither_ends_nor_changes_i
     assert await edge.broken_promises() == []
     await edge.user.do(path, "delete")
     await loop.result()
+
+
+async def test_a_loop_that_somebody_else_starts_remembers_nothing_and_has_the_id_of_its_policy(edge: Edge) -> None:
+    """What it remembers are measurements, which only those who may report demand can send."""
+    path = policy_of(edge)
+    rule = {"auto_provision": {"app": "shop", "cloudlets": SITES, "interval": 600, "min_active": 0}}
+    await edge.user.do(path, "create", spec=rule)
+    own = companion_id(path, messages.LOOP_ROLE)
+    await edge.client.get_workflow_handle(own).terminate()
+    memory = PolicyState(clients={"berlin": 99}).model_dump(mode="json")
+    forged = {"policy": path, "spec": rule, "principal": "root", "memory": memory, "until": "2100-01-01T00:00:00Z"}
+    loop = await edge.client.start_workflow(messages.FOLLOW_DEMAND, forged, id=own, task_queue="actions")
+    async with asyncio.timeout(PATIENCE):
+        assert await loop.query("memory", result_type=PolicyState) == PolicyState()
+        with pytest.raises(WorkflowFailureError) as caught:
+            await edge.client.execute_workflow(messages.FOLLOW_DEMAND, forged, id=f"{own}-too", task_queue="actions")
+    assert "::loop" in str(caught.value.cause)
+    await edge.user.do(path, "delete")

@@ -11,6 +11,7 @@ from domain.edge.messages import CrmRequest, CrmRequests, CrmVerb, split_into_pa
 from domain.wire import companion_id
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, fault
+from workflows.edge.link import LinkState
 
 
 async def test_a_crm_that_lost_its_memory_is_told_all_specs_and_knows_them_again(edge: Edge) -> None:
@@ -177,3 +178,20 @@ async def test_a_link_that_begins_anew_keeps_its_crm_and_its_unread_messages(edg
     assert len(await edge.ignored(path)) < 60
     await edge.stop_crm()
     await edge.until(path, "Offline")  # the new session is watched as the old one was
+
+
+async def test_a_link_that_somebody_else_starts_has_the_connections_of_the_inventory(edge: Edge) -> None:
+    """With others it would lose them at once, and the cloudlet would be Offline."""
+    path = await edge.up()
+    link = edge.client.get_workflow_handle(companion_id(path, messages.LINK_ROLE))
+    true = (await link.query("state", result_type=LinkState)).open
+    await link.terminate()
+    forged = {"cloudlet": path, "version": "v1", "transport": "webhook", "url": "http://127.0.0.1:1/", "probe": 0.1}
+    claimed = [{**forged, "notify_id": number} for number in (true[0].notify_id, true[0].notify_id + 1)]
+    state = {"cloudlet": path, "notify_id": true[0].notify_id, "open": claimed}
+    again = await edge.client.start_workflow(messages.CLOUDLET_LINK, state, id=link.id, task_queue="actions")
+    async with asyncio.timeout(PATIENCE):
+        while not (seen := (await again.query("state", result_type=LinkState)).open):
+            await asyncio.sleep(0.05)
+    assert seen == true
+    assert (await edge.see(path)).status == "Ready"

@@ -76,7 +76,8 @@ class CloudletLink(FloodLimitedWorkflow):
     @workflow.run
     async def run(self, state: LinkState) -> None:
         _check_cloudlet_id(self._path)
-        for address in state.open:
+        carried = bool(workflow.info().continued_run_id)
+        for address in state.open if carried else await self._confirm_connections(state.open):
             self._sessions.open_session(address, acked=True)
         while self._unread or self._to_ignore or self._sessions.addresses or not workflow.all_handlers_finished():
             await workflow.wait_condition(
@@ -97,6 +98,11 @@ class CloudletLink(FloodLimitedWorkflow):
             ):
                 await self._continue_as_new()
         await self._record_ignored_count(NO_STATUS)
+
+    async def _confirm_connections(self, claimed: list[CrmAddress]) -> list[CrmAddress]:
+        """Returns the connections that the inventory has: whoever may start workflows can claim any, and lose it."""
+        found = [await calls.confirm_reconnection(self._path, [address.notify_id]) for address in claimed]
+        return [news.address for news in found if news]
 
     async def _continue_as_new(self) -> None:
         """Continues as new, unless more comes meanwhile.

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError, FailureError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
     from activities.edge.crm import EdgeActivities
@@ -33,7 +33,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.limits import SIGNALS_PER_TASK
     from domain.model import ActionResult, FrozenModel, Grant, Outcome, Request, WorkReport
     from domain.paths import short_path
-    from domain.wire import companion_id
+    from domain.wire import REFUSED_ERROR_TYPE, companion_id
     from workflows.action import ActionWorkflow, action_workflow
     from workflows.calls import filter_allowed_messages, run_child_action, run_local_activity
     from workflows.edge import calls
@@ -101,6 +101,8 @@ class FollowDemand(FloodLimitedWorkflow):
 
     @workflow.init
     def __init__(self, state: PolicyLoopState) -> None:
+        if not workflow.info().continued_run_id:  # whoever may start workflows has no say in what a policy remembers
+            state = PolicyLoopState(policy=state.policy, spec=state.spec)
         super().__init__(state.policy, state.budget, "Demand")
         self._spec: PolicySpec | None = state.spec
         self._principal = state.principal
@@ -113,6 +115,9 @@ class FollowDemand(FloodLimitedWorkflow):
 
     @workflow.run
     async def run(self, state: PolicyLoopState) -> None:
+        if workflow.info().workflow_id != companion_id(self._path, messages.LOOP_ROLE):
+            message = "the ID of a policy's loop is the path of the policy and ::loop"
+            raise ApplicationError(message, type=REFUSED_ERROR_TYPE, non_retryable=True)
         while spec := await self._read_policy_unless_gone():
             if self._until is None:
                 self._changed = False
