@@ -69,6 +69,12 @@ class OutcomeReader(WorkerQueries):
             return False
         return action.path == wire.object_path_of(path)
 
+    async def last_run(self, path: str) -> ActionRun | None:
+        """Returns the action that runs, else the last that was admitted; None if Temporal knows none."""
+        run = await self.find_last_run(path)
+        found = await describe_run(self.client, path, run) if run else None
+        return ActionRun(self.client, found) if found else None
+
     async def _wait_for_run(self, path: str, run: str) -> Outcome:
         while True:
             handle: WorkflowHandle[object, Outcome] = self.client.get_workflow_handle(

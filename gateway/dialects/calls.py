@@ -151,8 +151,11 @@ class DialectCall:
         return request, sent
 
     async def _find_same_call(self, request: ActionRequest) -> _EarlierCall | None:
-        """Returns the newest action on the object if the same call asked for it, and it runs or has just ended."""
-        newest = await self.ratchet.newest_run(workflow_id(request))
+        """Returns the last action on the object if the same call asked for it, and it runs or has just ended.
+
+        Not the newest run: that may be a request that was refused since.
+        """
+        newest = await self.ratchet.last_run(workflow_id(request))
         if newest is None or newest.seconds_since_end() > SAME_REQUEST_SECONDS:
             return None
         request_id = str((await newest.memo()).get("request_id", ""))

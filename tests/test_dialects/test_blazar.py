@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from domain.model import Request as ActionRequest
 from gateway.app import build_gateway_app
 from gateway.context import Gateway
 from gateway.dialects import calls
@@ -333,3 +334,6 @@ async def test_the_same_change_again_gets_the_answer_of_the_first(http: httpx.As
     lines = await gateway.ratchet.read_history(path)
     assert len({line.run for line in lines if line.action == "update"}) == 1, lines
     assert [(await http.delete(f"/leases/{made['id']}")).status_code for _ in range(2)] == [204, 204]
+    other = await gateway.ratchet.request_action(ActionRequest(path=path, action="delete"))
+    assert other.admission.refusal, "another request, which was refused since, does not hide the first"
+    assert (await http.delete(f"/leases/{made['id']}")).status_code == 204
