@@ -62,7 +62,8 @@ async def explain_object(client: ActionClient, path: str) -> Explanation:
     run = newest if newest and newest.is_open else None
     view = await _read_or_explain_absence(client, path, run)
     lines = await client.read_history(path, HISTORY_LINES)
-    remarks = describe_last_change(view, lines)
+    members = await _list_members(client, view)
+    remarks = describe_last_change(view, lines, members)
     workflow, described_run = (path, run.run_id) if run else _find_last_changing_run(lines)
     possible, hint, remedy = PossibleActions(), "", None
     if run:
@@ -75,7 +76,7 @@ async def explain_object(client: ActionClient, path: str) -> Explanation:
         remarks.append(Remark(about="running", text="nothing"))
         possible = await find_possible_actions(client, view)
         remedy = registry.find_kind(view.kind).find_remedy(path, view.phase, view.spec)
-    remarks += await describe_members_with_errors(client, view)
+    remarks += describe_members_with_errors(members)
     return Explanation(
         path=path,
         kind=view.kind,
@@ -134,8 +135,20 @@ async def _describe_cut_off_action(client: ActionClient, view: ObjectView, workf
     return Remark(about="cut off", text=cut_off)
 
 
-def describe_last_change(view: ObjectView, lines: list[HistoryLine]) -> list[Remark]:
-    """Returns the last change: who requested it, and what went wrong."""
+async def _list_members(client: ActionClient, view: ObjectView) -> list[ObjectView]:
+    """Returns the objects from whose statuses that of a group is computed."""
+    kind = registry.find_kind(view.kind)
+    member = kind.member or kind.counted_kind
+    if member is None:
+        return []
+    return [found async for found in client.iterate_objects(member, view.path) if found.path != view.path]
+
+
+def describe_last_change(view: ObjectView, lines: list[HistoryLine], members: list[ObjectView]) -> list[Remark]:
+    """Returns the last change: who requested it, and what went wrong.
+
+    The status of a group also changes by actions on its members: one that failed later is the reason.
+    """
     kind = registry.find_kind(view.kind)
     changes = [line for line in lines if line.effect is not LineEffect.IGNORED]
     found = []
@@ -143,11 +156,13 @@ def describe_last_change(view: ObjectView, lines: list[HistoryLine]) -> list[Rem
         last = changes[-1]
         # A group's result is in the message: its own stored status says nothing about its members.
         over = last.source == last.to or (kind.aggregate and last.to in kind.table.stable_statuses)
-        what = "ended" if over else f"took it from {last.source} to {last.to}"
+        what = "ended" if over else f"took it from {_former_status(view, last, members)} to {last.to}"
         asked = last.requested_by and any(verb.action == last.action for verb in kind.verbs)  # else it was a report
         by = f", asked for by {last.requested_by}" if asked else f", by the {last.actor}"
         why = f": {last.message}" if last.message else ""
-        found.append(Remark(about="because", text=f"{last.action} {what}{by}{why}"))
+        later = [member for member in members if member.error and member.epoch > view.epoch]
+        found += [Remark(about="because", text=_describe_error(member)) for member in later[:1]]
+        found.append(Remark(about="before" if later else "because", text=f"{last.action} {what}{by}{why}"))
         if last.reason:
             found.append(Remark(about="", text=f"reason given: {last.reason}"))
     if view.error:
@@ -157,6 +172,19 @@ def describe_last_change(view: ObjectView, lines: list[HistoryLine]) -> list[Rem
         last = ignored[-1]
         found.append(Remark(about="ignored", text=_describe_ignored_line(last)))
     return found
+
+
+def _former_status(view: ObjectView, last: HistoryLine, members: list[ObjectView]) -> str:
+    """Returns the status before a change. That of a group at rest is computed from what its members came from."""
+    kind = registry.find_kind(view.kind)
+    if not kind.aggregate or last.source != kind.derived_status:
+        return last.source
+    former = (member.previous_status if member.epoch == view.epoch else member.status for member in members)
+    return kind.aggregate(last.source, Counter(former))
+
+
+def _describe_error(member: ObjectView) -> str:
+    return f"{short_path(member.path)} is {member.status}: {member.error}"
 
 
 def _describe_ignored_line(line: HistoryLine) -> str:
@@ -183,16 +211,10 @@ async def describe_running_action(client: ActionClient, path: str, run: ActionRu
     return [running, *(Remark(about="waits for", text=text) for text in _pending_activities(run))], hint
 
 
-async def describe_members_with_errors(client: ActionClient, view: ObjectView) -> list[Remark]:
+def describe_members_with_errors(members: list[ObjectView]) -> list[Remark]:
     """Returns members with an error."""
-    member = registry.kind_at(view.path).member
-    if member is None:
-        return []
-    wrong = [view async for view in client.iterate_objects(member, view.path) if view.error]
-    found = [
-        Remark(about="trouble", text=f"{short_path(view.path)} is {view.status}: {view.error}")
-        for view in wrong[:MEMBERS_SHOWN]
-    ]
+    wrong = [member for member in members if member.error]
+    found = [Remark(about="trouble", text=_describe_error(member)) for member in wrong[:MEMBERS_SHOWN]]
     more = len(wrong) - MEMBERS_SHOWN
     return found + ([Remark(about="", text=f"and {more} more")] if more > 0 else [])
 

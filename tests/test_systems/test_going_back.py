@@ -60,6 +60,17 @@ async def test_explain_of_a_system_or_part_suggests_to_go_back_after_a_failed_de
         assert f"such as: starter system rollback {name}" in (await cli(f"explain {path}")).out
 
 
+async def test_explain_of_a_system_names_the_part_whose_deploy_failed(cli: Cli, shop: Shop) -> None:
+    name = name_of(shop)
+    await shop.deploy("/", system(service("web"), {"name": "api", **ONE}))
+    await shop.deploy("/api", {**TWO, "environment": {"SIMULATED": "unhealthy"}}, deadline=1)
+    told = (await cli(f"explain {name}")).out
+    error = (await shop.see("/api")).error
+    for about in ("because", "trouble"):
+        assert f"{about:10} {name}/api is degraded: {error}" in told
+    assert "before     deploy ended" in told
+
+
 async def test_what_cannot_be_gone_back_to_is_refused(cli: Cli, shop: Shop) -> None:
     name = name_of(shop)
     none = await cli(f"system rollback {name}")
