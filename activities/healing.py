@@ -14,6 +14,7 @@ from temporalio.service import RPCError
 from activities.companions import CompanionReconciler
 from activities.heartbeat import send_heartbeats
 from activities.leftovers import FindLeftovers, LeftoverCleaner
+from activities.lostruns import LostRunCanceller
 from activities.measuring import add_to_counter
 from activities.reads import answered_from_store
 from activities.retention import RetentionSweep
@@ -67,6 +68,7 @@ class HealingActivities:
         self._inspectors = inspectors or {}
         self._companions = companions or CompanionReconciler(client)
         self._retention = retention
+        self._lost_runs = LostRunCanceller(client, inventory)
         self._leftovers = LeftoverCleaner(client, inventory, self._limits, searches, order_life)
 
     @activity.defn
@@ -104,6 +106,7 @@ class HealingActivities:
                 *(self._heal_if_dead(suspect, order, at, room) for suspect in under_way),
                 *(self._leftovers.remove_leftover(leftover, order.dry_run, room) for leftover in left),
             )
+            ended = await self._lost_runs.cancel_lost_runs(at, order.dry_run)
             lost = await (
                 self._companions.list_missing_companions()
                 if order.dry_run
@@ -113,7 +116,7 @@ class HealingActivities:
                 await self._inventory.forget_expired(at)
             pruned = await self._retention.prune_old_actions(at, order.dry_run) if self._retention else None
         started = HealFinding.WOULD_START if order.dry_run else HealFinding.STARTED
-        found = [look for look in looks if look] + [
+        found = [*(look for look in looks if look), *ended] + [
             HealEntry(path=companion.id, action=companion.title, since=at, status="missing", finding=started)
             for companion in lost
         ]

@@ -32,6 +32,8 @@ class HealFinding(StrEnum):
     ENDED = "ended"  # it came to rest during the sweep
     REMOVED = "removed"  # a leftover is not, or no longer, at the provider
     WOULD_REMOVE = "would remove"  # the same, in a dry run
+    CANCELLED = "cancelled"  # its action had ended in the inventory, but its workflow ran: asked to cancel
+    WOULD_CANCEL = "would cancel"  # the same, in a dry run
     STARTED = "started"  # a companion that should run did not: started again
     WOULD_START = "would start"  # the same, in a dry run
     LEFT = "left"  # it could not be healed, removed or started now: the next sweep tries again
@@ -47,6 +49,13 @@ class StuckItem(FrozenModel):
     since: datetime
     status: str
     epoch: int = 0
+
+
+class OpenRun(FrozenModel):
+    """A run of an action that is open in Temporal."""
+
+    run: str
+    started: datetime
 
 
 class Leftover(FrozenModel):

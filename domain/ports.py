@@ -12,7 +12,7 @@ from domain.aliases import Alias, AliasQuery
 from domain.dryrun import DryRun
 from domain.errors import ProviderError, Superseded
 from domain.events import Event, EventCursor
-from domain.healing import HealReport, Leftover, PruneResult, StuckItem
+from domain.healing import HealReport, Leftover, OpenRun, PruneResult, StuckItem
 from domain.identities import ProofUse
 from domain.invariants import AuditSnapshot
 from domain.locks import HeldLock
@@ -120,6 +120,10 @@ class Inventory(Protocol):
 
     async def list_stuck_items(self, before: datetime) -> list[StuckItem]:
         """Returns actions, locks and objects that are under way since before that time."""
+        ...
+
+    async def filter_lost_runs(self, runs: Sequence[OpenRun], before: datetime) -> list[str]:
+        """Returns the open runs whose action ended before that time, or that began before a restore of the store."""
         ...
 
     async def heal_stuck_item(self, suspect: StuckItem, at: datetime, message: str) -> bool:

@@ -32,7 +32,8 @@ async def heal(
 
     An object goes back to the stable status that it had; an action that is slow but alive is only reported. An
     action that Temporal has no record of, or that is slow, counts after the time limit of its kind. A sweep ten minutes
-    later removes what a dead creation left outside without a record, unless a new action has adopted it.
+    later removes what a dead creation left outside without a record, unless a new action has adopted it. A workflow
+    that runs although the inventory has ended its action is asked to cancel.
 
     Example: starter heal --dry-run
     """

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from domain import registry
-from domain.healing import MAX_FINDINGS_REPORTED, HealReport, Leftover, StuckItem
+from domain.healing import MAX_FINDINGS_REPORTED, HealReport, Leftover, OpenRun, StuckItem
 from domain.model import ActionResult
 from domain.paths import kind_of
 from domain.statetable import NONE, LineEffect
 from domain.wire import object_path_of
 from store.hooks import HooksByKind
+from store.identity import read_identity
 from store.recovery import abandon_run, restore_status
 from store.rows import parse_rows
 from store.schema import IS_NEVER_CREATED, IS_OPEN, IS_UNDER_WAY, LockRow, ObjectRow, actions, history, locks, objects
@@ -48,6 +49,10 @@ _LOCK_OPEN_ACTION_OF_RUN = (
 )
 _SELECT_LOCKS_OF_RUN = sa.select(locks.c.path).where(
     locks.c.owner == sa.bindparam("owner"), locks.c.run == sa.bindparam("dead")
+)
+
+_SELECT_ENDS_OF_RUNS = sa.select(actions.c.run, actions.c.ended_at).where(
+    actions.c.run.in_(sa.bindparam("runs", expanding=True))
 )
 
 # Objects whose creation was abandoned or failed, each with the last line of its history.
@@ -109,6 +114,22 @@ def _find_unowned_objects(connection: sa.Connection, before: datetime) -> Iterab
                 status=row.status,
                 epoch=row.epoch,
             )
+
+
+def filter_lost_runs(connection: sa.Connection, runs: Sequence[OpenRun], before: datetime) -> list[str]:
+    """Returns the runs whose action ended before that time, and those that began before the store was restored.
+
+    Of the latter the store may know nothing: the restore has ended every action that was open in the backup.
+    """
+    identity = read_identity(connection)
+    rows = connection.execute(_SELECT_ENDS_OF_RUNS, {"runs": [run.run for run in runs]})
+    ends = {row.run: row.ended_at for row in rows}
+    return [
+        run.run
+        for run in runs
+        if ((end := ends.get(run.run)) is not None and end <= before)
+        or (run.run not in ends and identity.incarnation > 1 and run.started <= identity.since)
+    ]
 
 
 def heal_stuck_item(

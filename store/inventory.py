@@ -97,6 +97,7 @@ class SqlInventory(HookedStore, SqlWaitQueue):
     is_action_open = transaction(queries.is_action_open)
 
     list_stuck_items = transaction(healing.list_stuck_items)
+    filter_lost_runs = transaction(healing.filter_lost_runs)
     heal_stuck_item = hooked_transaction(healing.heal_stuck_item)
     abandon_run = hooked_transaction(recovery.abandon_run)
     list_leftovers = transaction(healing.list_leftovers)

@@ -17,6 +17,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.healing import HealingActivities
 from activities.retention import RetentionArchive, RetentionSweep
 from client.actions import ActionClient
+from client.explaining import explain_object
 from domain import wire
 from domain.healing import (
     ANY_ACTION,
@@ -93,6 +94,17 @@ async def test_a_group_goes_back_with_all_its_members(user: User) -> None:
     _, [found] = await sweep(user)
     assert (found.path, found.finding) == (user.mci(), HealFinding.HEALED)
     assert {vm.status for vm in (await user.see(user.mci())).members} == {"Running"}
+
+
+async def test_explain_names_the_status_from_which_a_group_was_taken(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(3, ["aws"]))
+    await user.do(user.mci(), "suspend")
+    await user.fault("hang", verb="resume", seconds=60)
+    await user.admitted(user.mci(), "resume")
+    await user.until_delayed(user.vm("aws0-1"))
+    await terminate(user, user.mci())
+    because = next(remark for remark in (await explain_object(user.asking, user.mci())).remarks)
+    assert because.text.startswith("resume took it from Suspended:3 (R:0/3) to Resuming, asked for by")
 
 
 async def test_a_slow_action_that_lives_is_reported_and_left_alone(user: User, hung: str) -> None:

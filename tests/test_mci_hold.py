@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from temporalio.client import Client
@@ -15,11 +15,13 @@ from client.actions import ActionClient, Ticket
 from client.explaining import explain_object
 from domain.access import AccessPolicy
 from domain.errors import Category, Refused
-from domain.healing import SweepOptions
+from domain.healing import HealEntry, HealFinding, SweepOptions
 from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision
 from domain.model import ActionResult, Outcome, Request
 from domain.ports import SHARED_RESOURCE_TYPES
+from domain.statetable import RESTORED
 from starter.mci import hold_remarks, requests
+from store.identity import RESTORED_MESSAGE
 from tests.patience import PATIENCE, answered
 from tests.test_crashes import MCI, site
 from tests.test_platform.site import Site
@@ -325,3 +327,26 @@ async def test_an_mci_whose_hold_was_cut_off_is_offered_nothing_but_to_be_healed
     assert (await user.history(user.mci()))[-1].message == healed.message
     outcome = await user.asking.wait_for_outcome(user.mci())
     assert (outcome.action, outcome.message) == ("create", f"abandoned: {healed.message}")
+
+
+async def test_a_hold_whose_action_a_restore_has_ended_is_cancelled_by_a_sweep(user: User) -> None:
+    """A run that holds asks the store nothing: it would stay open, and refuse every other action, for days."""
+    ticket = await holding(user)
+    long_ago = datetime.now(UTC) - timedelta(hours=1)
+    await user.service.inventory.abandon_run(user.mci(), ticket.run, long_ago, RESTORED_MESSAGE)
+    async with asyncio.timeout(PATIENCE):
+        while not (dry := await swept(user, SweepOptions(dry_run=True))):
+            await asyncio.sleep(0.1)  # Temporal lists a new run a moment later
+    assert [(entry.finding, entry.run, entry.action) for entry in dry] == [
+        (HealFinding.WOULD_CANCEL, ticket.run, "create")
+    ]
+    assert [entry.finding for entry in await swept(user, SweepOptions())] == [HealFinding.CANCELLED]
+    outcome = await end(user, ticket)
+    assert outcome.message == f"abandoned: {RESTORED_MESSAGE.replace(RESTORED, 'set to Failed')}"
+    assert (await user.do(user.mci(), "delete")).result is ActionResult.SUCCEEDED
+    assert await user.shared() == {}
+
+
+async def swept(user: User, order: SweepOptions) -> list[HealEntry]:
+    """What a sweep says of this test's MCI."""
+    return [entry for entry in (await user.asking.run_sweep(order)).found if entry.path == user.mci()]

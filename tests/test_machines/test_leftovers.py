@@ -12,7 +12,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.healing import HealingActivities
 from activities.leftovers import LeftoverCleaner
 from domain import wire
-from domain.healing import ANY_ACTION, HealEntry, HealFinding, HealReport, Leftover, StuckItem, SweepOptions
+from domain.healing import ANY_ACTION, HealEntry, HealFinding, HealReport, Leftover, OpenRun, StuckItem, SweepOptions
 from domain.invariants import VerificationReport
 from domain.machines.ports import HypervisorOrder
 from domain.model import ActionResult, ReadQuery
@@ -187,6 +187,9 @@ class Outdated:
         return self._leftovers
 
     async def list_stuck_items(self, before: datetime) -> list[StuckItem]:
+        return []
+
+    async def filter_lost_runs(self, runs: list[OpenRun], before: datetime) -> list[str]:
         return []
 
     async def forget_expired(self, now: datetime) -> int:

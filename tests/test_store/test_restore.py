@@ -19,6 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 from domain.errors import Category
+from domain.healing import OpenRun
 from domain.model import ActionResult, TargetLanding
 from store.binding import StoreBinding, StoreReplaced, bind_store
 from store.engine import Database
@@ -167,6 +168,11 @@ async def test_a_restore_walked_from_the_copy_to_the_first_new_action(site: Copi
     assert late.refusal
     assert late.refusal.category is Category.CONFLICT
     assert "restored from a backup" in late.refusal.message
+
+    # A sweep tells the runs of both, which may wait for a message, from new ones.
+    runs = [OpenRun(run=run, started=started) for run in ("open-in-the-backup", "lost")]
+    runs.append(OpenRun(run="new", started=after.since + timedelta(seconds=1)))
+    assert await driver.inventory.filter_lost_runs(runs, after.since) == ["open-in-the-backup", "lost"]
 
     # New runs act as ever, under numbers, and so with tokens, that were never used.
     new = await driver.inventory.begin_action(claim(WEB_2, "suspend", started=after.since + timedelta(seconds=1)))

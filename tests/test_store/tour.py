@@ -10,7 +10,7 @@ from domain.aliases import AliasQuery, Dialect
 from domain.edge.messages import CrmConnect
 from domain.edge.reports import ConnectReport, PolicyFactsQuery
 from domain.edge.specs import AutoProvision
-from domain.healing import HealReport, StuckItem
+from domain.healing import HealReport, OpenRun, StuckItem
 from domain.identities import ProofUse
 from domain.leases.messages import FIRST_BOOKING, CalendarQuery, DueEventsQuery, HoldingsToReach
 from domain.machines.messages import DueBinEntriesQuery
@@ -81,6 +81,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     await driver.inventory.close_wait_queue(order)
     await driver.inventory.open_wait_queue(order)
     await driver.inventory.list_stuck_items(NOON)
+    await driver.inventory.filter_lost_runs([OpenRun(run="r1", started=NOON)], NOON)
     assert (await SqlGauges(driver.database).read_gauges()).open_actions >= 0
     left = StuckItem(path=WEB, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=7)
     await driver.inventory.heal_stuck_item(left, NOON, "gone")
