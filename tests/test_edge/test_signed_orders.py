@@ -93,7 +93,9 @@ async def send(edge: Edge, *requests: CrmRequest) -> int:
         return accepted
 
 
-@pytest.mark.parametrize("text", ["", "rsa:AAAA", "ed25519:AAAA", "ed25519:ä", WORKER_KEY + "A"])
+@pytest.mark.parametrize(
+    "text", ["", "rsa:AAAA", "ed25519:AAAA", "ed25519:ä", pytest.param(f"{WORKER_KEY}A", id="too long")]
+)
 def test_what_is_no_key_of_a_controller_is_refused(text: str) -> None:
     with pytest.raises(Refused, match="RATCHET_CONTROLLER_KEYS"):
         ControllerKeys([text])
