@@ -26,7 +26,7 @@ KEEP_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=10_000)
 
 def is_address_guessed(home: Path) -> bool:
     """Tells whether nothing names a server: neither a profile, nor TEMPORAL_ADDRESS, nor a stack in the home folder."""
-    return not read_configured_options().get("target_host") and not _has_stack(home)
+    return not read_configured_options().get("target_host") and not _is_stack_meant(home)
 
 
 def find_temporal_options(home: Path, profile: str | None = None) -> dict[str, Any]:
@@ -78,15 +78,15 @@ def _check_certificate(config: dict[str, Any]) -> None:
         )
 
 
-def _has_stack(home: Path) -> bool:
-    """Tells whether a stack runs in the home folder, or has run there."""
-    return "address" in read_embedded_options(home) or (home / TEMPORAL_DATA_FILE).exists()
+def _is_stack_meant(home: Path) -> bool:
+    """Tells whether a command is for the stack of a folder: RATCHET_HOME names it, or one runs or has run there."""
+    return bool(os.environ.get("RATCHET_HOME") or read_embedded_options(home) or (home / TEMPORAL_DATA_FILE).exists())
 
 
 def _check_stack_runs(home: Path) -> None:
-    if _has_stack(home) and "address" not in read_embedded_options(home):
+    if _is_stack_meant(home) and "address" not in read_embedded_options(home):
         hint = "start it: starter up; for another server, set TEMPORAL_ADDRESS"
-        raise Unreachable(f"the stack in {home.absolute()} does not run", hint)
+        raise Unreachable(f"no stack runs in {home.absolute()}", hint)
 
 
 def _config_file() -> str:
@@ -98,7 +98,7 @@ async def connect_temporal(
 ) -> Client:
     """Connects a client. `lazy`: the first call connects.
 
-    A stack that has stopped raises Unreachable: the server at the usual address would be another one.
+    A stack that is meant and does not run raises Unreachable: the server at the usual address would be another one.
     """
     options = find_temporal_options(home, profile)
     if not read_configured_options(profile).get("target_host"):

@@ -121,6 +121,7 @@ async def test_a_server_that_nobody_named_is_named_with_the_folder_without_a_sta
     stack: WorkerService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporal_address: str
 ) -> None:
     monkeypatch.delenv("TEMPORAL_ADDRESS", raising=False)
+    monkeypatch.delenv("RATCHET_HOME", raising=False)
     settings = ClientSettings(home=tmp_path)
     for address in (temporal_address, "127.0.0.1:1"):
         monkeypatch.setattr(connection, "DEFAULT_ADDRESS", address)
@@ -137,13 +138,17 @@ async def test_a_server_that_nobody_named_is_named_with_the_folder_without_a_sta
     assert "was asked" not in str(refused.value)
 
 
-async def test_a_stack_that_has_stopped_is_not_replaced_by_the_server_at_the_usual_address(
-    stack: WorkerService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporal_address: str
+@pytest.mark.parametrize("is_named", [True, False], ids=["named", "stopped"])
+async def test_a_stack_that_does_not_run_is_not_replaced_by_the_server_at_the_usual_address(
+    stack: WorkerService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporal_address: str, is_named: bool
 ) -> None:
     monkeypatch.delenv("TEMPORAL_ADDRESS", raising=False)
     monkeypatch.setattr(connection, "DEFAULT_ADDRESS", temporal_address)
-    (tmp_path / TEMPORAL_DATA_FILE).touch()
-    with pytest.raises(Unreachable, match=f"the stack in {tmp_path} does not run") as error:
+    if is_named:
+        monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
+    else:
+        (tmp_path / TEMPORAL_DATA_FILE).touch()
+    with pytest.raises(Unreachable, match=f"no stack runs in {tmp_path}") as error:
         async with connect(ClientSettings(home=tmp_path)):
             pass
     assert "starter up" in error.value.hint

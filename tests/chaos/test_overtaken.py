@@ -9,7 +9,7 @@ import pytest
 from tests.chaos.killing import TRIES, Score, in_worlds, points_of, seed, time_for
 from tests.chaos.overtaking import Lapsing, cut_off, frozen, overtaken
 from tests.chaos.stories import Story
-from tests.chaos.test_kill import is_read
+from tests.chaos.test_kill import is_apart
 from tests.chaos.test_trouble import PLAIN, assert_clean
 from tests.chaos.world import World
 
@@ -23,7 +23,7 @@ LAPSES: dict[str, Lapsing] = {
 
 def can_stop(point: str) -> bool:
     """Not inside a transaction: a worker that freezes there holds the database, and everybody waits, as they should."""
-    return not is_read(point) and not point.endswith(":before-commit")
+    return not is_apart(point) and not point.endswith(":before-commit")
 
 
 @pytest.mark.parametrize("lapse", LAPSES)
