@@ -137,6 +137,8 @@ HELD_START = 'case "$*" in *-incoming*) touch {held}; while [ ! -e {go} ]; do sl
 HELD_STREAM = 'case "$*" in *-incoming*) $real "$@"; kill -STOP $(cat n2.pid); touch {held}; exit 0;; esac'
 
 
+# For a minute the server gives tasks to the polls of a killed worker too; a migration has several tasks in a row.
+@pytest.mark.timeout(5 * PATIENCE)
 @pytest.mark.parametrize(("node", "script"), [("n2", HELD_START), ("n1", HELD_STREAM)], ids=["receiving", "sending"])
 async def test_the_worker_of_a_node_is_killed_in_a_migration(hosts: Hosts, node: str, script: str) -> None:
     held, go = hosts.folder / "held", hosts.folder / "go"
@@ -186,7 +188,7 @@ async def test_a_node_is_one_host_and_is_in_the_file(hosts: Hosts) -> None:
     claim.write_text("another-host")
     refused = await hosts.site.start("--node", "n1", "--queues", "node-n1")
     await refused.until_said("the node n1 is the host another-host")
-    assert await refused.process.wait() == 3
+    assert await refused.process.wait() == 8
     refused = await hosts.site.start("--node", "n9")
     await refused.until_said("has no node n9")
     assert await refused.process.wait() == 2
