@@ -101,6 +101,8 @@ class HostHandover:
     @activity.defn(name="lease_try_hand_over")
     async def try_hand_over(self, order: HandOverOrder) -> HandOverResult:
         """Tries a hand-over once, with a short timeout. Returns the reservations that need retries."""
+        if not self._hosts.hands_over_at_once:
+            return HandOverResult(again=order.reservations)
         async with self._fence.right_to_order(order.path, order.epoch) as right:
             wanted = await self._read_holdings(order, right)
             async with asyncio.TaskGroup() as together:

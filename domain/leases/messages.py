@@ -159,6 +159,11 @@ class HostFailed(Rejected):
 class HostProvider(Protocol):
     """The provider that hands over hosts and instances to tenants."""
 
+    @property
+    def hands_over_at_once(self) -> bool:
+        """Whether an order is usually done when it is answered, so that trying it before anything else is worth it."""
+        ...
+
     async def set_reservation_hosts(self, holding: DesiredHolding) -> None:
         """Makes the reservation hold exactly this. Repeatable; raises a ProviderError, or Superseded."""
         ...

@@ -84,6 +84,8 @@ _SELECT_EXCLUSIVE_TENANT = _SELECT_OTHER_TENANT.where(tenants.c.whole)  # who is
 class SimulatedHosts:
     """The simulated host provider: `domain.leases.messages.HostProvider`, stored in a database."""
 
+    hands_over_at_once = True
+
     def __init__(self, database: TransactionRunner) -> None:
         self._provider = SimulatedProvider(PROVIDER_NAME, database)
 

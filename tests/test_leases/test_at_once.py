@@ -11,6 +11,7 @@ from activities.fence import Fence
 from activities.inventory import ActionActivities
 from activities.leases import HostHandover
 from activities.retry import ProviderRetry
+from domain.leases.boundaries import reservations_to_start
 from domain.leases.dates import format_date
 from domain.leases.messages import DesiredHolding
 from domain.model import ActionResult, Admission, BeginRequest, Request
@@ -31,6 +32,7 @@ class CountingHosts:
     def __init__(self) -> None:
         self.orders: list[str] = []
         self.broken = False
+        self.hands_over_at_once = True
 
     async def set_reservation_hosts(self, holding: DesiredHolding) -> None:
         self.orders.append(holding.reservation)
@@ -105,6 +107,14 @@ async def test_a_start_that_breaks_is_left_to_its_workflow_and_not_to_the_retrie
     assert admission.outcome is None
     assert (await desk.told())[2:] == [("start", "PENDING", "STARTING")]
     assert len(desk.site.orders) == 1
+
+
+async def test_a_site_that_works_for_long_gets_no_order_that_would_be_cut_off_after_a_second(desk: Desk) -> None:
+    desk.site.hands_over_at_once = False
+    admission = await desk.begin("start", "run", due=format_date(START))
+    assert admission.grant
+    assert (admission.outcome, desk.site.orders) == (None, [])
+    assert all(work.tried for work in reservations_to_start(admission.grant))
 
 
 async def test_a_start_that_is_refused_orders_nothing(desk: Desk) -> None:

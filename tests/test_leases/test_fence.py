@@ -41,6 +41,7 @@ class HeldInCall:
 
     hosts: HostProvider
     stop: Stop
+    hands_over_at_once: bool = True
 
     async def set_reservation_hosts(self, holding: DesiredHolding) -> None:
         await self.stop.here()

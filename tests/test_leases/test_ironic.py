@@ -1,4 +1,4 @@
-"""Leases of bare metal: a real Ironic deploys the hosts, and is killed in the middle of it."""
+"""The contract of every site of hosts; and leases of bare metal: a real Ironic is killed in the middle of a deploy."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
 from client.actions import ActionClient
 from domain.errors import Rejected, Superseded, Unavailable
 from domain.leases.capacity import ResourceSize
-from domain.leases.messages import DesiredHolding, HostFailed
+from domain.leases.messages import DesiredHolding, HostFailed, HostSite
+from providers.leases.hosts import SimulatedHosts
 from providers.leases.ironic import IronicHosts, IronicOptions
+from providers.leases.ironic.hosts import VERSION, IronicApi
 from providers.leases.ironic.nodes import IronicNode, NodeStep, next_step_to_hold, next_step_to_return
+from providers.simulated.tables import metadata
+from store.engine import Database
 from tests.ironic import Ironic, ironic_running
 from tests.patience import PATIENCE
 from tests.stack import opened
@@ -39,6 +44,23 @@ async def hosts(ironic: Ironic) -> AsyncIterator[IronicHosts]:
         await settle(site.take_back_hosts, reservation, 99)
 
 
+@pytest.fixture(params=["simulated", "ironic"])
+async def site(request: pytest.FixtureRequest, hosts: IronicHosts, tmp_path: Path) -> AsyncIterator[HostSite]:
+    """Every site of hosts in turn, under the same contract."""
+    if request.param == "ironic":
+        yield hosts
+        return
+    database = Database(f"sqlite:///{tmp_path / 'cloud.db'}")
+    await database.run_transaction(metadata.create_all)
+    yield SimulatedHosts(database)
+    database.close()
+
+
+async def held(site: HostSite, reservation: str = "") -> list[str]:
+    found = await site.list_held_hosts([reservation or RESERVATION])
+    return sorted(tenant.host.rpartition(":")[2] for tenant in found)
+
+
 async def settle(order: Any, *arguments: Any) -> None:
     """Gives an order until it is carried out, as an activity does."""
     async with asyncio.timeout(PATIENCE):
@@ -51,52 +73,92 @@ async def settle(order: Any, *arguments: Any) -> None:
 
 
 def holding(*names: str, version: int = 1, generation: int = 1, **more: Any) -> DesiredHolding:
+    usual = {"reservation": RESERVATION, "whole": True, "size": ResourceSize(0, 0, 0), **more}
     return DesiredHolding(
-        token=f"{RESERVATION}#{generation}",
+        token=f"{usual['reservation']}#{generation}",
         generation=generation,
-        reservation=RESERVATION,
         version=version,
         hosts={f"pool:metal:host:{name}": 1 for name in names},
-        **{"whole": True, "size": ResourceSize(0, 0, 0), **more},
+        **usual,
     )
 
 
-async def test_a_reservation_gets_exactly_its_hosts_and_gives_them_back(ironic: Ironic, hosts: IronicHosts) -> None:
+async def test_a_site_hands_over_what_the_latest_order_says(site: HostSite) -> None:
+    await settle(site.set_reservation_hosts, holding("h1", "h2"))
+    await site.set_reservation_hosts(holding("h1", "h2"))  # repeated
+    assert await held(site) == ["h1", "h2"]
+    await settle(site.set_reservation_hosts, holding("h2", "h3", version=2))
+    await site.set_reservation_hosts(holding("h1", version=1))  # late
+    assert await held(site) == ["h2", "h3"]
+    await settle(site.set_reservation_hosts, holding(version=3))
+    assert await held(site) == []
+
+
+async def test_a_site_gives_a_host_to_one_reservation_and_to_none_that_is_gone(site: HostSite) -> None:
+    await settle(site.set_reservation_hosts, holding("h1", generation=2))
+    with pytest.raises(Rejected, match="h1 is still held by project:p:lease:l"):
+        await site.set_reservation_hosts(holding("h1", reservation="project:p:lease:m:reservation:r1"))
+    with pytest.raises((Superseded, Rejected)):
+        await site.set_reservation_hosts(holding("h1", generation=1))
+    with pytest.raises(Superseded):
+        await site.take_back_hosts(RESERVATION, 1)
+    assert await held(site) == ["h1"]
+    await settle(site.take_back_hosts, RESERVATION, 2)
+    assert await held(site) == []
+
+
+async def test_a_site_lists_what_is_held_in_order_and_below_a_path(site: HostSite) -> None:
+    other = "project:p:lease:m:reservation:r1"
+    await settle(site.set_reservation_hosts, holding("h1", "h2"))
+    await settle(site.set_reservation_hosts, holding("h3", reservation=other))
+    listed = [tenant.host.rpartition(":")[2] for tenant in await site.list_existing_objects("", ("", ""))]
+    assert listed == ["h1", "h2", "h3"]
+    (last,) = await site.list_existing_objects("", (RESERVATION, "pool:metal:host:h2"))
+    assert (last.reservation, last.token, last.generation) == (other, f"{other}#1", 1)
+    assert await site.list_existing_objects("project:p:lease:m", ("", "")) == [last]
+    for reservation in (RESERVATION, other):
+        await settle(site.take_back_hosts, reservation, 1)
+
+
+async def test_nodes_are_deployed_for_a_reservation_and_undeployed_after_it(ironic: Ironic, hosts: IronicHosts) -> None:
+    async def states() -> list[str]:
+        return [await ironic.state(name) for name in ("h1", "h2", "h3")]
+
     await settle(hosts.set_reservation_hosts, holding("h1", "h2"))
-    assert [await ironic.state(name) for name in ("h1", "h2", "h3")] == ["active", "active", "available"]
-    held = await hosts.list_held_hosts([RESERVATION])
-    assert [tenant.host for tenant in held] == ["pool:metal:host:h1", "pool:metal:host:h2"]
-    await hosts.set_reservation_hosts(holding("h1", "h2"))  # repeated: nothing happens
+    assert await states() == ["active", "active", "available"]
     await settle(hosts.set_reservation_hosts, holding("h2", "h3", version=2))
-    assert [await ironic.state(name) for name in ("h1", "h2", "h3")] == ["available", "active", "active"]
-    await hosts.set_reservation_hosts(holding("h1", version=1))  # late: a later order decides
-    assert [await ironic.state(name) for name in ("h1", "h2", "h3")] == ["available", "active", "active"]
+    assert await states() == ["available", "active", "active"]
     await settle(hosts.set_reservation_hosts, holding(version=3))
-    assert [await ironic.state(name) for name in ("h1", "h2", "h3")] == ["available"] * 3
+    assert await states() == ["available"] * 3
     assert await hosts.list_existing_objects("", ("", "")) == []
     assert (await ironic.read_node("h2"))["lessee"] is None
 
 
-async def test_what_is_somebody_elses_is_not_touched(ironic: Ironic, hosts: IronicHosts) -> None:
+async def test_many_free_nodes_are_read_in_one_call_and_others_by_name(ironic: Ironic, hosts: IronicHosts) -> None:
+    await ironic.enroll("h4")
     await settle(hosts.set_reservation_hosts, holding("h1"))
-    other = DesiredHolding(
-        token="project:p:lease:m:reservation:r1#5",
-        generation=5,
-        reservation="project:p:lease:m:reservation:r1",
-        version=1,
-        hosts={"pool:metal:host:h1": 1},
-        whole=True,
-        size=ResourceSize(0, 0, 0),
-    )
-    with pytest.raises(Rejected, match="still held by project:p:lease:l"):
-        await hosts.set_reservation_hosts(other)
+    asked: list[str] = []
+
+    async def record(request: httpx.Request) -> None:
+        asked.append(request.url.path)
+
+    headers, hooks = {"X-OpenStack-Ironic-API-Version": VERSION}, {"request": [record]}
+    async with httpx.AsyncClient(
+        base_url=ironic.url, headers=headers, event_hooks=hooks, timeout=PATIENCE, trust_env=False
+    ) as client:
+        found = await IronicApi(client).find_nodes({"h1", "h2", "h3", "h4"})
+    assert {name: node.state for name, node in found.items()} == {
+        "h1": "active",
+        **dict.fromkeys(("h2", "h3", "h4"), "available"),
+    }
+    assert asked == ["/v1/nodes", "/v1/nodes/h1"]
+
+
+async def test_a_node_that_is_not_there_and_a_part_of_a_node_are_refused(hosts: IronicHosts) -> None:
     with pytest.raises(Rejected, match="404"):
-        await hosts.set_reservation_hosts(holding("h9", version=2))
+        await hosts.set_reservation_hosts(holding("h9"))
     with pytest.raises(Rejected, match="whole hosts"):
-        await hosts.set_reservation_hosts(holding("h2", version=2, whole=False))
-    with pytest.raises(Superseded):
-        await hosts.take_back_hosts(RESERVATION, 0)
-    assert await ironic.state("h1") == "active"
+        await hosts.set_reservation_hosts(holding("h2", whole=False))
 
 
 async def test_a_node_in_maintenance_is_a_failed_host(ironic: Ironic, hosts: IronicHosts) -> None:

@@ -26,6 +26,7 @@ class IronicNode:
     maintenance: bool
     error: str
     mark: Mapping[str, Any]  # our own entry in its `extra`: host, reservation, generation, tries
+    uuid: str = ""
 
     @classmethod
     def from_api(cls, node: Mapping[str, Any]) -> IronicNode:
@@ -37,6 +38,7 @@ class IronicNode:
             maintenance=bool(node["maintenance"]),
             error=str(node["last_error"] or node["maintenance_reason"] or ""),
             mark=(node["extra"] or {}).get(EXTRA_KEY) or {},
+            uuid=str(node["uuid"]),
         )
 
 
