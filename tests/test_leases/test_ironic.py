@@ -73,7 +73,7 @@ async def settle(order: Any, *arguments: Any) -> None:
 
 
 def holding(*names: str, version: int = 1, generation: int = 1, **more: Any) -> DesiredHolding:
-    usual = {"reservation": RESERVATION, "whole": True, "size": ResourceSize(0, 0, 0), **more}
+    usual: dict[str, Any] = {"reservation": RESERVATION, "whole": True, "size": ResourceSize(0, 0, 0), **more}
     return DesiredHolding(
         token=f"{usual['reservation']}#{generation}",
         generation=generation,

@@ -7,8 +7,9 @@ So an Ironic that dies in a deploy, or forgets it, is asked again; and the right
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
 from typing import Any, TypeVar
 
 from domain.errors import Rejected, Unavailable, UnknownOutcome, format_one_line, join_first_texts
@@ -190,8 +191,16 @@ class IronicHosts:
             headers={"X-OpenStack-Ironic-API-Version": VERSION},
             timeout=CALL_SECONDS,
             trust_env=False,
+            verify=self._tls,
         ) as client:
             yield IronicApi(client)
+
+    @cached_property
+    def _tls(self) -> Any:
+        """Made once: to read the certificates takes longer than a call."""
+        import httpx
+
+        return httpx.create_ssl_context(trust_env=False)
 
 
 class IronicApi:
@@ -200,7 +209,7 @@ class IronicApi:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    async def find_nodes(self, names: Collection[str]) -> dict[str, IronicNode]:
+    async def find_nodes(self, names: set[str]) -> dict[str, IronicNode]:
         """Returns nodes by name: many in one call, if they are free. Raises Rejected if there is no such node."""
         found: dict[str, IronicNode] = {}
         if len(names) > FEW_NODES:
