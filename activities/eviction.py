@@ -1,4 +1,4 @@
-"""Terminates a run that does not make way for a forced action, after a policy check in a worker.
+"""Terminates a run that does not make way for a forced action, after a worker has checked that it would be admitted.
 
 The order names the run, so a later run of the same workflow ID is left alone. The grace period is measured by
 Temporal's record of the run and by its clock: neither the requester nor a worker whose clock is wrong can shorten it.
@@ -14,7 +14,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.access import Authorizer
+from activities.dryrun import DryRunChecker
 from activities.reads import translate_refusals
 from activities.runs import describe_run
 from domain import registry, wire
@@ -25,11 +25,11 @@ GRACE_SECONDS = 60.0  # seconds in which a run may make way, whoever asks
 
 
 class EvictionActivities:
-    """Ends runs that block a forced action, if the requester may force one."""
+    """Ends runs that block a forced action, if that would be admitted."""
 
-    def __init__(self, client: Client, authorizer: Authorizer | None = None) -> None:
+    def __init__(self, client: Client, dry_runs: DryRunChecker) -> None:
         self._client = client
-        self._authorizer = authorizer or Authorizer()
+        self._dry_runs = dry_runs
 
     @activity.defn
     async def make_way(self, order: EvictRun) -> EvictRun:
@@ -44,7 +44,7 @@ class EvictionActivities:
                 "only force on the same object may take over, and never a creation",
                 "see: starter explain PATH",
             )
-        self._authorizer.check_request(request)
+        await self._dry_runs.check_takeover(request)
         run: WorkflowHandle[object, object] = self._client.get_workflow_handle(request.path, run_id=order.run)
         try:
             if (left := GRACE_SECONDS - await self._seconds_since_asked(run)) > 0:

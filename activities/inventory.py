@@ -11,8 +11,8 @@ from datetime import timedelta
 from temporalio import activity
 
 from activities.access import Authorizer, RefusalLineBudget
+from activities.dryrun import DryRunChecker, foresee_refusal
 from activities.measuring import time_block
-from activities.proofs import used_proof_refusal
 from activities.workerfacts import WorkerFacts
 from domain import metrics, registry
 from domain.errors import Category, Refused
@@ -49,6 +49,7 @@ class ActionActivities:
     """
 
     inventory: Inventory
+    dry_runs: DryRunChecker
     authorizer: Authorizer = field(default_factory=Authorizer)
     at_once: Mapping[tuple[str, str], WorkAtBegin] = field(default_factory=dict)
     facts: WorkerFacts = field(default_factory=WorkerFacts)
@@ -56,11 +57,9 @@ class ActionActivities:
 
     @activity.defn(name="permit")
     async def check_access(self, request: Request) -> Refusal | None:
-        """Returns the access policy's refusal, or None. begin checks the policy too."""
+        """Returns why a request may not take over, or None: nothing is ended for one that begin will refuse."""
         try:
-            subject = self.authorizer.check_request(request, activity.info().scheduled_time)
-            if subject.proof and await self.inventory.is_proof_used(subject.proof.id):
-                raise used_proof_refusal(subject)
+            await self.dry_runs.check_takeover(request, activity.info().scheduled_time)
         except Refused as refused:
             return await self._record_refusal(request.path, request.action, Refusal.from_error(refused))
         return None
@@ -115,6 +114,10 @@ class ActionActivities:
         claim = await self.facts.add_to_claim(claim, self.authorizer.is_request_allowed)
         with time_block(metrics.STORE_LATENCY, operation="begin"):
             admission = await self.inventory.begin_action(claim)
+        if admission.refusal and admission.refusal.holders and registry.may_preempt(claim.request):
+            # It ends those who hold the locks. If that is in vain, it is refused for another reason, and ends nothing.
+            foreseen = await foresee_refusal(self.inventory, claim)
+            admission = Admission(refusal=foreseen or admission.refusal)
         if admission.refusal:
             await self._record_refusal(claim.request.path, claim.request.action, admission.refusal)
         if admission.grant is None or admission.outcome:

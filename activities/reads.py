@@ -7,10 +7,8 @@ inventory and the workflows use one word for all families.
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from temporalio import activity
@@ -18,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities import refusals
 from activities.access import Authorizer
-from activities.proofs import used_proof_refusal
+from activities.dryrun import DryRunChecker
 from activities.workerfacts import WorkerFacts
 from domain import registry
 from domain.actionview import ActionView
@@ -28,10 +26,8 @@ from domain.errors import Refused, StoreUnavailable
 from domain.events import Event, EventPage, EventQuery, parse_cursor
 from domain.locks import LocksView, LockView
 from domain.model import (
-    BeginRequest,
     HistoryLine,
     HistoryView,
-    LockHolder,
     ObjectsView,
     ObjectView,
     Outcome,
@@ -48,15 +44,6 @@ from domain.statetable import NONE
 
 T = TypeVar("T")
 Read = TypeVar("Read", bound=Callable[..., Any])
-FindDeadHolders = Callable[[Sequence[LockHolder]], Awaitable[list[LockHolder]]]
-ExamineRequest = Callable[
-    [Request], Awaitable[Request]
-]  # returns the request as it would be carried out, or raises Refused
-
-
-async def _find_no_dead_holders(holders: Sequence[LockHolder]) -> list[LockHolder]:
-    """Takes every holder for alive."""
-    return []
 
 
 def answered_from_store(read: Read) -> Read:
@@ -85,10 +72,9 @@ class ReadActivities:
 
     inventory: Inventory
     describe_store: Callable[[], Awaitable[StoreView]]
+    dry_runs: DryRunChecker
     authorizer: Authorizer = field(default_factory=Authorizer)
-    dry_run_checks: Mapping[tuple[str, str], ExamineRequest] = field(default_factory=dict)
     facts: WorkerFacts = field(default_factory=WorkerFacts)
-    find_dead: FindDeadHolders = _find_no_dead_holders
 
     @answered_from_store
     @activity.defn
@@ -187,26 +173,12 @@ class ReadActivities:
     @activity.defn
     async def read_check(self, request: Request) -> DryRun:
         """Dry run: returns what policy, examination and begin would answer now. Changes nothing."""
-        admission = await translate_refusals(self._check_request(request))
+        admission = await translate_refusals(self.dry_runs.check_request(request))
         if not admission.grant:
             return admission
         shown, grant = registry.kind_at(request.path).display_status, admission.grant
         words = {"came_from": shown(grant.came_from), "then": shown(grant.then)}
         return admission.model_copy(update={"grant": grant.model_copy(update=words)})
-
-    async def _check_request(self, request: Request) -> DryRun:
-        subject = self.authorizer.check_request(request)
-        if subject.proof and await self.inventory.is_proof_used(subject.proof.id):
-            raise used_proof_refusal(subject)
-        if examine := self.dry_run_checks.get((registry.kind_at(request.path).name, request.action)):
-            request = await examine(request)
-        run = f"check-{uuid.uuid4().hex[:12]}"
-        claim = BeginRequest(request=request, run=run, at=datetime.now(UTC))
-        claim = await self.facts.add_to_claim(claim, lambda _: True)
-        answer = await self.inventory.preview_admission(claim)
-        if answer.refusal and answer.refusal.holders and (dead := await self.find_dead(answer.refusal.holders)):
-            return await self.inventory.preview_admission(claim, dead)  # as `request_admission` begins again
-        return answer
 
     @answered_in_worker_process
     @activity.defn

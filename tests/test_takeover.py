@@ -15,6 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities import eviction
 from activities.access import Authorizer
+from activities.dryrun import DryRunChecker
 from activities.eviction import EvictionActivities
 from activities.refusals import refusal_of_error
 from client import takeover
@@ -122,8 +123,12 @@ async def test_a_signal_is_no_way_around_the_question_whether_it_holds(
     await user.asking.cancel_action(user.mci())
 
 
-def order(user: User, run: WorkflowHandle[Any, Any], force: bool = True) -> EvictRun:
-    return EvictRun(request=Request(path=user.mci(), action="terminate", force=force), run=run.run_id or "")
+def evicting(user: User, client: Client, authorizer: Authorizer | None = None) -> EvictionActivities:
+    return EvictionActivities(client, DryRunChecker(user.service.inventory, authorizer or Authorizer()))
+
+
+def order(user: User, run: WorkflowHandle[Any, Any], force: bool = True, action: str = "terminate") -> EvictRun:
+    return EvictRun(request=Request(path=user.mci(), action=action, force=force), run=run.run_id or "")
 
 
 async def test_who_may_not_do_it_cannot_have_a_run_ended(user: User, client: Client) -> None:
@@ -131,9 +136,9 @@ async def test_who_may_not_do_it_cannot_have_a_run_ended(user: User, client: Cli
 
     nobody = Authorizer(lambda: AccessPolicy(roles={}))
     with pytest.raises(ApplicationError, match="may not terminate"):
-        await EvictionActivities(client, nobody).make_way(order(user, run))
+        await evicting(user, client, nobody).make_way(order(user, run))
     with pytest.raises(ApplicationError) as refused:
-        await EvictionActivities(client).make_way(order(user, run, force=False))
+        await evicting(user, client).make_way(order(user, run, force=False))
     assert refusal_of_error(refused.value)
     assert await status(run) is WorkflowExecutionStatus.RUNNING
     await run.terminate(reason="the test is over")
@@ -143,12 +148,13 @@ async def test_only_the_run_that_was_looked_at_is_ended(
     user: User, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(eviction, "GRACE_SECONDS", 0.1)
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     first = await stuck(user)
     await first.terminate(reason="an operator")
     second = await stuck(user)
-    await EvictionActivities(client).make_way(order(user, first))
+    await evicting(user, client).make_way(order(user, first))
     assert await status(second) is WorkflowExecutionStatus.RUNNING
-    await EvictionActivities(client).make_way(order(user, second))
+    await evicting(user, client).make_way(order(user, second))
     assert await status(second) is WorkflowExecutionStatus.TERMINATED
 
 
@@ -157,7 +163,7 @@ async def test_whoever_asks_at_once_does_not_shorten_the_minute_of_a_run_that_wo
     first = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
     await user.until_status(user.mci(), "Prepared")
     run: WorkflowHandle[Any, Any] = client.get_workflow_handle(first.path, run_id=first.run)
-    await EvictionActivities(client).make_way(order(user, run))
+    await evicting(user, client).make_way(order(user, run, action="delete"))
     assert await status(run) is WorkflowExecutionStatus.CANCELED  # it was asked to end, and could clean up
     assert (await user.asking.wait_for_outcome(first.path, first.run)).result == "cancelled"
 
@@ -165,13 +171,14 @@ async def test_whoever_asks_at_once_does_not_shorten_the_minute_of_a_run_that_wo
 async def test_a_run_that_cannot_make_way_is_left_until_its_minute_is_over_by_the_worker_s_clock(
     user: User, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     run = await stuck(user)
-    early = asyncio.create_task(EvictionActivities(client).make_way(order(user, run)))
+    early = asyncio.create_task(evicting(user, client).make_way(order(user, run)))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(early, timeout=3)
     assert await status(run) is WorkflowExecutionStatus.RUNNING
     monkeypatch.setattr(eviction, "GRACE_SECONDS", 1.0)  # which it has had by now: its task has failed for longer
-    await asyncio.wait_for(EvictionActivities(client).make_way(order(user, run)), PATIENCE)
+    await asyncio.wait_for(evicting(user, client).make_way(order(user, run)), PATIENCE)
     assert await status(run) is WorkflowExecutionStatus.TERMINATED
 
 
@@ -183,11 +190,12 @@ async def test_a_worker_whose_clock_is_ahead_does_not_shorten_the_minute(
         def now(cls, tz: tzinfo | None = None) -> Self:
             return super().now(tz) + timedelta(hours=1)
 
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     run = await stuck(user)
     environment = activity_environment()
     environment.info = replace(environment.info, started_time=datetime.now(UTC))
     monkeypatch.setattr(eviction, "datetime", HourAhead)
-    early = asyncio.create_task(environment.run(EvictionActivities(client).make_way, order(user, run)))
+    early = asyncio.create_task(environment.run(evicting(user, client).make_way, order(user, run)))
     assert not (await asyncio.wait({early}, timeout=3))[0], "it waits for the rest of the minute"
     assert await status(run) is WorkflowExecutionStatus.RUNNING
     early.cancel()

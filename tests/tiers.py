@@ -67,6 +67,7 @@ SLOW = (
     "tests/test_embedded.py",
     "tests/test_family_example.py",
     "tests/test_floods.py",
+    "tests/test_force.py",
     "tests/test_foreign_signals.py",
     "tests/test_gateway_messages.py",
     "tests/test_guard.py",

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from activities.dryrun import ExamineRequest
 from activities.healing import InspectObject
 from activities.leftovers import FindLeftovers
 from activities.orphans import ProviderListing
-from activities.reads import ExamineRequest
 from activities.retry import ProviderRetry
 from activities.verify import AuditFunction
 from activities.workerfacts import RaiseObjection

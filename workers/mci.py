@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from activities.dryrun import ExamineRequest
 from activities.leftovers import FindLeftovers
 from activities.mci.dryrun import DryRunExaminer
 from activities.mci.latevms import LateVmSearch
@@ -16,7 +17,6 @@ from activities.mci.survey import SurveyActivities
 from activities.mci.vms import VmActivities
 from activities.orphans import ProviderListing
 from activities.pollers import PollerCheck
-from activities.reads import ExamineRequest
 from domain.faults import VERBS_OUTSIDE_WILDCARD
 from domain.mci import KINDS
 from domain.mci.tables import MciPhase

@@ -24,6 +24,7 @@ from activities.builds import BuildActivities
 from activities.cancelling import CancelActivities
 from activities.companions import CompanionReconciler
 from activities.connectionchecks import ConnectionActivities
+from activities.dryrun import DryRunChecker
 from activities.eviction import EvictionActivities
 from activities.faultscript import FaultActivities
 from activities.fence import Fence, make_acknowledged_heartbeat
@@ -278,7 +279,6 @@ class WorkerService:
             sorted(self.connections.backends),
             {which: find for family in self.families for which, find in family.objections().items()},
         )
-        writes = ActionActivities(self.inventory, self.authorizer, self.work_at_begin, facts)
         healing = HealingActivities(
             self.client,
             self.inventory,
@@ -294,19 +294,20 @@ class WorkerService:
             ),
             self.settings.order_lifetime(),
         )
-        reading = ReadActivities(
+        dry_runs = DryRunChecker(
             self.inventory,
-            self._describe_store,
             self.authorizer,
             {which: examine for family in self.families for which, examine in family.dry_run_checks().items()},
             facts,
             healing.find_dead_holders,
         )
+        writes = ActionActivities(self.inventory, dry_runs, self.authorizer, self.work_at_begin, facts)
+        reading = ReadActivities(self.inventory, self._describe_store, dry_runs, self.authorizer, facts)
         audits = [self._orphans.find_violations, *(audit for family in self.families for audit in family.audits())]
         verifying = VerifyActivities(self.client, self.inventory, audits, self._companions)
         verbs = {name: some for family in self.families for name, some in family.fault_verbs().items()}
         simulation = FaultActivities(next(iter(self.simulated.values())), verbs)
-        eviction = EvictionActivities(self.client, self.authorizer)
+        eviction = EvictionActivities(self.client, dry_runs)
         cancelling = CancelActivities(self.client, self.inventory)
         kernel = collect_activities(self._login, simulation, writes, eviction, cancelling, healing, verifying, reading)
         return [*kernel, self._orphans.read_orphans]

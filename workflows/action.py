@@ -27,7 +27,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.inventory import ActionActivities
     from activities.refusals import refusal_as_error
     from domain import registry, wire
-    from domain.errors import Category, format_one_line
+    from domain.errors import Category, Refused, format_one_line
     from domain.model import (
         ActionResult,
         Admission,
@@ -141,7 +141,11 @@ class ActionWorkflow(ABC):
     @preempt.validator
     def _validate_preempt(self, request: Request) -> None:
         self._refuse_second_takeover()
-        if request.path != workflow.info().workflow_id or not registry.may_preempt(request):
+        try:
+            may_preempt = registry.may_preempt(request)
+        except Refused as refused:
+            raise refusal_as_error(Refusal.from_error(refused)) from refused
+        if request.path != workflow.info().workflow_id or not may_preempt:
             message = "only force on the same object may take over, and never a creation"
             raise refusal_as_error(
                 Refusal(category=Category.INVALID, message=message, hint="see: starter explain PATH")

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from activities.dryrun import DryRunChecker
 from activities.fence import Fence
 from activities.inventory import ActionActivities
 from activities.leases import HostHandover
@@ -65,7 +66,7 @@ class Desk:
             ("lease", "start"): hands.try_start_lease_inline,
             ("lease", "end"): hands.try_end_lease_inline,
         }
-        return ActionActivities(self.driver.inventory, at_once=work)
+        return ActionActivities(self.driver.inventory, DryRunChecker(self.driver.inventory), at_once=work)
 
     async def begin(self, action: str, run: str, **spec: str) -> Admission:
         request = Request(path=LEASE, action=action, spec=spec, requested_by="clock")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from activities.dryrun import DryRunChecker
 from activities.reads import ReadActivities
 from domain import registry
 from domain.edge.messages import CrmConnect, CrmResponse
@@ -105,7 +106,7 @@ async def test_what_a_crm_says_of_its_backend_decides_for_all_on_its_cloudlet(
     await driver.database.run_transaction(partial(record_answer, fact=ready))
     cluster = f"{BERLIN}:cluster:c1"
     await driver.finish(await driver.grant(cluster, "create", spec={}))
-    reads = ReadActivities(driver.inventory, describe_nothing)
+    reads = ReadActivities(driver.inventory, describe_nothing, DryRunChecker(driver.inventory))
     for path in (BERLIN, cluster):
         assert (await reads.read_object(ReadQuery(path=path))).simulated is simulated
     assert [view.simulated for view in (await reads.read_objects(ReadQuery(kind="cluster"))).objects] == [simulated]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowExecutionStatus
 
 from client.actions import ActionClient
 from client.connection import connect_temporal
@@ -95,3 +96,18 @@ async def test_a_program_that_is_not_listed_is_refused_by_every_action_that_woul
     assert (await shop.deploy("/", tree(web=OTHER))).message.startswith("d2:")
     back = await find_rollback_definition(shop.asking, shop.path, "")
     await refused(shop, back.path, back.definition, SLEEP)
+
+
+async def test_force_for_a_program_that_is_not_listed_does_not_end_the_deploy_that_runs(shop: Shop) -> None:
+    await shop.deploy("/", tree(web=WEB))
+    never_healthy = {**WEB, "health": {"command": [SLEEP, "1000"], "timeout": 60, "failures": 20}}
+    running = await shop.admitted("/web", "deploy", {"definition": never_healthy})
+    await shop.until_state("/web", "updating")
+    spec = {"definition": {"command": [CAT]}}
+    refusal = (await shop.ask("/web", "deploy", spec, force=True)).admission.refusal
+    assert refusal
+    assert f"RATCHET_PROGRAMS of the worker does not list {CAT}" in refusal.message
+    run = shop.asking.client.get_workflow_handle(running.path, run_id=running.run)
+    assert (await run.describe()).status is WorkflowExecutionStatus.RUNNING
+    await shop.asking.cancel_action(running.path)
+    assert (await shop.asking.wait_for_outcome(running.path, running.run)).result == "cancelled"
