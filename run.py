@@ -3,7 +3,7 @@
 python3 run.py                the demo: an MCI across three simulated clouds, live
 python3 run.py test [ARGS]    the fast tests; with --all, or the name of a file, every test; ARGS are pytest's
 python3 run.py check          linter, formatter, types
-python3 run.py bench [NAME]   the benchmarks: ratios against bare Temporal; NAME is kernel or a family
+python3 run.py bench [NAME]   a benchmark: ratios against bare Temporal; NAME is kernel or a family
 python3 run.py WORDS          any command of the CLI: python3 run.py --help
 """
 
@@ -31,8 +31,9 @@ def main(words: list[str]) -> int:
     match words:
         case ["test", *rest]:
             return run(BIN / "python", "-m", "pytest", *(() if "--chaos" in rest else AT_ONCE), *rest)
-        case ["bench", *names]:
-            return max(run(BIN / "python", "-m", f"bench.{name}") for name in names or ["kernel"])
+        case ["bench", *rest]:
+            name, *arguments = rest or ["kernel"]
+            return run(BIN / "python", "-m", f"bench.{name}", *arguments)
         case ["check"]:
             return max(run(BIN / command, *rest) for command, *rest in map(str.split, CHECKS))
     os.environ.setdefault("RATCHET_COMMAND", "python3 run.py")

@@ -34,20 +34,20 @@ async def main(address: str) -> None:
             ticket = await asking.request_action(Request(path=path, action=action, spec=spec))
             times.setdefault(which, []).append(time.perf_counter() - start)
             await asking.wait_for_outcome(path, ticket.run)
-            times.setdefault(f"bare {which}", []).append(await measure_seconds(_run_bare_update(client, bare_id, n)))
-            await client.get_workflow_handle(bare_id).result()
+            for name, bare in (("bare", baselines.Answering), ("floor", baselines.SameSteps)):
+                update = run_bare_update(client, bare, f"{name}-{bare_id}", n)
+                times.setdefault(f"{name} {which}", []).append(await measure_seconds(update))
+                await client.get_workflow_handle(f"{name}-{bare_id}").result()
     sys.stdout.write(json.dumps({name: statistics.median(each) for name, each in times.items()}))
 
 
-async def _run_bare_update(client: Client, name: str, n: int) -> None:
+async def run_bare_update(
+    client: Client, bare: type[baselines.Answering | baselines.SameSteps], name: str, n: int
+) -> None:
     operation = WithStartWorkflowOperation(
-        baselines.Answering.run,
-        n,
-        id=name,
-        task_queue=baselines.QUEUE,
-        id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+        bare.run, n, id=name, task_queue=baselines.QUEUE, id_conflict_policy=WorkflowIDConflictPolicy.FAIL
     )
-    await client.execute_update_with_start_workflow(baselines.Answering.answer, n, start_workflow_operation=operation)
+    await client.execute_update_with_start_workflow(bare.answer, n, start_workflow_operation=operation)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
-from temporalio.client import Client
+from temporalio.client import Client, WithStartWorkflowOperation
+from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
 from bench import baselines
@@ -41,6 +42,20 @@ class BenchStack:
     async def run_bare_workflow(self, name: str) -> int:
         """Runs the least that an action costs: a workflow with one activity."""
         return await self.client.execute_workflow(baselines.OneActivity.run, 1, id=name, task_queue=baselines.QUEUE)
+
+    async def run_same_steps(self, name: str) -> int:
+        """Runs what an action costs at least if it is admitted by an update and leaves records, as ours are."""
+        operation = WithStartWorkflowOperation(
+            baselines.SameSteps.run,
+            1,
+            id=name,
+            task_queue=baselines.QUEUE,
+            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+        )
+        await self.client.execute_update_with_start_workflow(
+            baselines.SameSteps.answer, 1, start_workflow_operation=operation
+        )
+        return await (await operation.workflow_handle()).result()
 
     async def do(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Outcome:
         """Carries out one action, from the request to the outcome."""
@@ -85,8 +100,8 @@ async def _serve_bench_stack(
     baseline = Worker(
         client,
         task_queue=baselines.QUEUE,
-        workflows=[baselines.OneActivity, baselines.ManyActivities, baselines.Answering],
-        activities=[baselines.nothing],
+        workflows=[baselines.OneActivity, baselines.ManyActivities, baselines.Answering, baselines.SameSteps],
+        activities=[baselines.nothing, baselines.Journal(home / "journal.db").write],
         build_id="bare",
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.step_patience),
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(),

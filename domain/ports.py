@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from domain.actionview import ActionView
 from domain.aliases import Alias, AliasQuery
@@ -202,8 +202,7 @@ class VmOrder:
     epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class VmFacts:
+class VmFacts(NamedTuple):
     """A cloud's facts about one VM."""
 
     path: str

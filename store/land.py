@@ -64,7 +64,7 @@ def list_targets(connection: sa.Connection, chunk: Chunk) -> list[Target]:
         "mine": chunk.epoch,
         "transitional": table.transitional_statuses,
     }
-    return [Target(*row) for row in connection.execute(_SELECT_TARGETS, which)]
+    return list(map(Target._make, connection.execute(_SELECT_TARGETS, which)))
 
 
 def land_targets(

@@ -6,10 +6,10 @@ ended. A seal has the digest of each of its lines, so the chain can be checked a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC
 from hashlib import sha256
+from json.encoder import encode_basestring as _quote
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -50,10 +50,17 @@ class SealChainReport(NamedTuple):
 
 
 def canonical_line_text(line: HistoryRow) -> str:
-    """Returns the text of a line whose hash is its digest: JSON with sorted keys and no spaces."""
-    shown = line._asdict() | {"at": line.at.astimezone(UTC).isoformat(timespec="microseconds")}
-    del shown["xid"]  # the database's own number, which a restored backup changes
-    return json.dumps(shown, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """Returns the text of a line whose hash is its digest: JSON with sorted keys and no spaces.
+
+    By hand, as an action on ten thousand VMs has twenty thousand lines. Without `xid`, the database's own number, which
+    a restored backup changes.
+    """
+    at = line.at.astimezone(UTC).isoformat(timespec="microseconds")
+    return (
+        f'{{"action":{_quote(line.action)},"actor":{_quote(line.actor)},"at":"{at}","effect":{_quote(line.effect)},'
+        f'"epoch":{line.epoch},"message":{_quote(line.message)},"path":{_quote(line.path)},"seq":{line.seq},'
+        f'"source":{_quote(line.source)},"to":{_quote(line.to)}}}'
+    )
 
 
 def chain_hash(previous: str, digests: list[str]) -> str:

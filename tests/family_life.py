@@ -50,11 +50,11 @@ class Life:
         return refusal.message
 
     async def fails(self, kind: FaultKind, verb: str, times: int | None = 1) -> None:
-        await self._script.replace_rules([Fault(kind=kind, csp="storage", verb=verb, times=times, seconds=60)])
+        await self._script.replace_rules([Fault(kind=kind, csp="volumes", verb=verb, times=times, seconds=60)])
 
     async def cut_off(self, kind: FaultKind, action: str, by: str = "cancel", **spec: Any) -> str:
         """What becomes of an action whose order was never answered when it is cancelled, or another one takes over."""
-        done = len(await self.family.storage.list_carried_out_verbs(DATA))
+        done = len(await self.family.provider.list_carried_out_verbs(DATA))
         await self.fails(kind, action, times=1 if kind is FaultKind.HANG else None)
         ticket = await self._asking.request_action(
             Request(path=DATA, action=action, spec=spec or None, requested_by="tester")
@@ -73,7 +73,7 @@ class Life:
         return f"{first.result}, then {_told(second)}"
 
     async def _is_done(self, before: int) -> bool:
-        return len(await self.family.storage.list_carried_out_verbs(DATA)) > before
+        return len(await self.family.provider.list_carried_out_verbs(DATA)) > before
 
     async def heal(self) -> None:
         await self._script.replace_rules([])
@@ -116,7 +116,7 @@ async def suffer(life: Life) -> None:
     assert await life.to("create") == "failed None"
     assert await life.wrong() == []
     done = ["create", "attach", "detach", "resize", "attach", "detach", "delete"]
-    assert await life.family.storage.list_carried_out_verbs(DATA) == done
+    assert await life.family.provider.list_carried_out_verbs(DATA) == done
 
 
 async def interrupt(life: Life) -> None:
@@ -137,7 +137,7 @@ async def interrupt(life: Life) -> None:
     assert await life.cut_off(lose, "resize", by="delete", size=40) == "cancelled, then succeeded None"
     assert await life.wrong() == []
     done = ["create", "attach", "detach", "attach", "detach", "resize", "delete"]
-    assert (await life.family.storage.list_carried_out_verbs(DATA))[-len(done) :] == done
+    assert (await life.family.provider.list_carried_out_verbs(DATA))[-len(done) :] == done
 
 
 async def main(home: Path) -> None:

@@ -14,7 +14,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, MutableMapping, Se
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import islice
+from typing import Any
 
 from temporalio import activity
 
@@ -118,17 +120,17 @@ class _ChunkRunner:
     adopted_paths: set[str] = field(default_factory=set)
     network: dict[str, str] = field(default_factory=dict)  # what the tenant shares in the region, for new VMs
 
-    @property
+    @cached_property
     def removes_records(self) -> bool:
         """Whether the action deletes the records of its VMs."""
         return self.chunk.action in mci.REMOVING_ACTIONS
 
-    @property
+    @cached_property
     def verb(self) -> str:
         """The verb that the cloud is ordered to carry out."""
         return mci.CLOUD_VERB_OF_ACTION.get(self.chunk.action, self.chunk.action)
 
-    @property
+    @cached_property
     def wanted_status(self) -> VmStatus:
         """The status that each VM should reach."""
         return mci.WANTED_STATUS[self.chunk.action]
@@ -172,7 +174,12 @@ class _ChunkRunner:
             missing, dict.fromkeys((target.path for target in missing), "the cloud knows no such VM")
         )
         self.adopted_paths.update(path for path, facts in found.items() if isinstance(facts, VmFacts))
-        return [_target_with_facts(target, found.get(target.path)) for target in batch if target not in missing]
+        gone = {target.path for target in missing}
+        return [
+            target._replace(info=_info_with_facts(target, found.get(target.path)))
+            for target in batch
+            if target.path not in gone
+        ]
 
     async def _order_until_done(self, batch: list[Target]) -> None:
         """Gives the order; repeats it for throttled, unavailable or unknown answers until the deadline."""
@@ -251,12 +258,12 @@ class _ChunkRunner:
         if self.removes_records and status == self.wanted_status and not error:
             self.buffer.add_landing(TargetLanding(target.path, NONE))
             return
-        info = _target_with_facts(target, facts).info
+        info = _info_with_facts(target, facts)
         if error:
             info = info | {"failure": {"phase": target.status, "at": datetime.now(UTC).isoformat(), "error": error}}
         elif "failure" in info:
             info = {key: value for key, value in info.items() if key != "failure"}
-        news = info != target.info or target.path in self.adopted_paths
+        news = info is not target.info or target.path in self.adopted_paths
         self.buffer.add_landing(TargetLanding(target.path, status, info if news else None, error))
 
     def _status_from_facts(self, facts: VmFacts | ProviderError | None) -> VmStatus:
@@ -298,11 +305,12 @@ def _make_order_of_target(target: Target, action: str, epoch: int) -> VmOrder:
     return VmOrder(target.path, token, target.info.get("cloud_id", ""), target.spec, epoch)
 
 
-def _target_with_facts(target: Target, facts: object) -> Target:
-    """Returns the target with the cloud's facts in its info."""
-    if not isinstance(facts, VmFacts):
-        return target
-    return replace(target, info=target.info | {"cloud_id": facts.cloud_id, "address": facts.address})
+def _info_with_facts(target: Target, facts: object) -> dict[str, Any]:
+    """Returns a target's info with the cloud's facts in it: the same object if it has them."""
+    info = target.info
+    if not isinstance(facts, VmFacts) or (facts.cloud_id, facts.address) == (info.get("cloud_id"), info.get("address")):
+        return info
+    return info | {"cloud_id": facts.cloud_id, "address": facts.address}
 
 
 def _error_of_answer(answer: VmAnswer) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 
@@ -68,7 +67,7 @@ async def test_after_a_lost_answer_the_same_order_finds_what_the_first_did(subje
         [seen] = await subject.cloud.describe_vms(REGION, [orders("a")[0]])
         assert seen is not None
         if verb == "terminate":  # a moment after a server is deleted, Nova forgets its metadata, which has the token
-            seen = replace(seen, token=again.token)
+            seen = seen._replace(token=again.token)
         assert seen == again, verb
         assert await subject.made() == 1, verb
 

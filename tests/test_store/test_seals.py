@@ -7,14 +7,17 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
 
 from store.history import history_line
-from store.schema import history, pruned, seals
+from store.schema import HistoryRow, history, pruned, seals
 from store.seals import (
     LINES_PER_SEAL,
     SealChainReport,
@@ -211,3 +214,12 @@ def test_a_worker_that_has_only_the_documented_rights_cannot_rewrite_history(sea
     with sealed.database.engine.begin() as connection:
         connection.exec_driver_sql("DROP OWNED BY ratchet_worker_of_test")
         connection.exec_driver_sql("DROP ROLE ratchet_worker_of_test")
+
+
+@given(st.text(), st.text(), st.datetimes(timezones=st.just(UTC)))
+def test_the_text_of_a_line_is_json_with_sorted_keys_and_no_spaces(path: str, message: str, at: datetime) -> None:
+    line = HistoryRow(7, path, at, "user", "create", "None", "Creating", 3, message, "applied", 99)
+    shown = line._asdict() | {"at": at.isoformat(timespec="microseconds")}
+    del shown["xid"]
+    told = json.dumps(shown, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert canonical_line_text(line) == told

@@ -1,4 +1,4 @@
-"""Simulated storage: a ledger of volumes. One for real storage has the same three methods."""
+"""Simulated volumes: a ledger of them. A provider of real ones has the same three methods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from providers.simulated.ledger import Ledger, LedgerObject, ledger_tables
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.singleorder import SimulatedObjectProvider
 
-NAME = "storage"  # in the fault script
+NAME = "volumes"  # in the fault script
 # fmt: off
 MOVES = {  # asking for what is so already succeeds
     "create": {ABSENT: "free", "free": "free"},
@@ -59,8 +59,8 @@ def facts(volume: Volume) -> ObjectFacts:
     return ObjectFacts(volume.path, volume.state, {"size": volume.size, "server": volume.server or None})
 
 
-def simulated_storage(database: TransactionRunner, latency: float, jitter: float) -> SimulatedObjectProvider[Volume]:
-    """Simulated storage in a database."""
+def simulated_volumes(database: TransactionRunner, latency: float, jitter: float) -> SimulatedObjectProvider[Volume]:
+    """Simulated volumes in a database."""
     return SimulatedObjectProvider(
         SimulatedProvider(NAME, database, latency=latency, jitter=jitter), LEDGER, change, facts
     )

@@ -9,7 +9,7 @@ from activities.orphans import ProviderListing
 from activities.singleorder import SingleOrderActivities, SingleOrderListing
 from domain.volumes import KINDS, QUEUE
 from domain.volumes.rules import RULES
-from providers.volumes import MOVES, NAME, simulated_storage
+from providers.volumes import MOVES, NAME, simulated_volumes
 from store.hooks import HooksByKind
 from store.volumes.hooks import HOOKS
 from workers.context import WorkerContext
@@ -32,8 +32,8 @@ class VolumeFamily(Family):
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
         settings = context.settings
-        self.storage = simulated_storage(context.cloud_database, settings.simulated_latency, settings.simulated_jitter)
-        self._work = SingleOrderActivities(context.inventory, self.storage, RULES, context.fence, self.retry)
+        self.provider = simulated_volumes(context.cloud_database, settings.simulated_latency, settings.simulated_jitter)
+        self._work = SingleOrderActivities(context.inventory, self.provider, RULES, context.fence, self.retry)
 
     def activities(self) -> ActivitiesByQueue:
         return {QUEUE: [self._work.order_object, self._work.settle_ordered]}
@@ -42,7 +42,7 @@ class VolumeFamily(Family):
         return {"volume": self._work.inspect_object}
 
     def listings(self) -> Sequence[ProviderListing]:
-        return [SingleOrderListing(self.name, self.storage, RULES, KINDS, self.retry)]
+        return [SingleOrderListing(self.name, self.provider, RULES, KINDS, self.retry)]
 
     def fault_verbs(self) -> Mapping[str, tuple[str, ...]]:
         return {NAME: (*MOVES, "describe")}

@@ -15,7 +15,7 @@ KINDS: tuple[Kind, ...] = (
         table=VOLUME,
         scope=("project", "volume"),
         place_key="server",
-        is_simulated=is_always_simulated,  # as long as there is no provider for real storage
+        is_simulated=is_always_simulated,  # as long as there is no provider of real ones
         verbs=(
             Verb("create", OPERATE, "A new volume.", specs.NewVolume),
             Verb("attach", OPERATE, "Attach it to a server.", specs.Attach),

@@ -6,7 +6,7 @@ from typing import Any
 
 from domain.model import Outcome
 from domain.singleorder import ProviderOrder
-from providers.volumes import simulated_storage
+from providers.volumes import simulated_volumes
 from tests.chaos.stories import Act, Story, Told, act, done
 from tests.chaos.world import World
 
@@ -17,12 +17,12 @@ CREATED, ATTACHED = done("", "create", size=20), done("", "attach", server="web-
 
 async def ledger(world: World, path: str) -> list[str]:
     """What was really done to the volume."""
-    return await simulated_storage(world.cloud_database, 0, 0).list_carried_out_verbs(path)
+    return await simulated_volumes(world.cloud_database, 0, 0).list_carried_out_verbs(path)
 
 
 async def cancel(world: World, path: str) -> Outcome:
     """An attach that hangs, and is cancelled."""
-    await world.fault(kind="hang", csp="storage", vm=path, verb="attach", seconds=30)
+    await world.fault(kind="hang", csp="volumes", vm=path, verb="attach", seconds=30)
     ticket = await world.ask(path, "attach", spec={"server": "web-1"})
     await world.asking.cancel_action(path)
     return await world.end(ticket)
@@ -30,8 +30,8 @@ async def cancel(world: World, path: str) -> Outcome:
 
 async def orphan_removed(world: World, path: str) -> Outcome:
     """A volume that no record knows, because its order was late: an action of its own removes it."""
-    storage = simulated_storage(world.cloud_database, 0, 0)
-    await storage.perform_order(ProviderOrder(path, "volume", "create", f"late {path}", 1))
+    provider = simulated_volumes(world.cloud_database, 0, 0)
+    await provider.perform_order(ProviderOrder(path, "volume", "create", f"late {path}", 1))
     return await world.do(path, "discard", spec={"place": "volumes"})
 
 
