@@ -45,9 +45,8 @@ def copy_family(family: str, kind: str, tree: Path = ROOT) -> list[Path]:
     for name, additions in SHARED.items():
         text = (tree / name).read_text()
         for line, more in additions.items():
-            whole = re.compile(f"(?m)^{re.escape(line)}.*\n")
-            assert len(whole.findall(text)) == 1, f"{name} has no line, or several, that begin with {line!r}"
-            text = whole.sub(lambda found, more=more: found[0] + renamed(more), text)
+            (whole,) = re.findall(f"(?m)^{re.escape(line)}.*\n", text)
+            text = text.replace(whole, whole + renamed(more))
         texts[tree / name] = text
     for file, text in texts.items():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +62,8 @@ def main(words: list[str]) -> None:
     """Copies the example, or says how this is called."""
     if len(words) != 2 or not all(map(NAME.fullmatch, words)) or words[0] == words[1]:
         sys.exit(f"{__doc__}\nBoth are 3 to 30 small letters, and differ.")
-    names = [str(file.relative_to(ROOT)) for file in copy_family(*words)]
+    family, kind = words
+    names = [str(file.relative_to(ROOT)) for file in copy_family(family, kind)]
     sys.stdout.write("\n".join([*names, ""]))
 
 
