@@ -23,7 +23,19 @@ def hash_value(value: Any) -> str:
 class FrozenModel(BaseModel):
     """Base of every message: frozen, and refuses unknown fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # A model is built when it is first used: a command uses a few of those that it loads.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+def build_messages(base: type[BaseModel] = FrozenModel) -> None:
+    """Builds all messages now, and those that are loaded later at once: what serves others does not wait in a request.
+
+    Of a type that may be built later, pydantic's adapters build anew at each use.
+    """
+    base.model_rebuild()
+    base.model_config["defer_build"] = False
+    for message in base.__subclasses__():
+        build_messages(message)
 
 
 class SignedMessage(FrozenModel):

@@ -69,7 +69,7 @@ class OrphanQuery(SignedMessage):
     """Ask for a page of the orphans at or below a path, after a given one."""
 
     path: str = ""
-    after: Orphan = Orphan()
+    after: Orphan = Field(default_factory=Orphan)  # made when it is needed, as every model is built
     limit: int = Field(500, ge=1, le=1_000)
 
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from domain import exposure
 from domain.errors import Category, Refused
 from domain.kinds import InternalProgram, Kind, Verb
+from domain.message import build_messages
 from domain.model import Request
 from domain.paths import PART_KIND_OF_TREE, REMEMBERED_PATHS, check_path, expand_path, kind_of, root_of
 from domain.wire import companion_id, object_path_of
@@ -117,9 +118,12 @@ def other_verbs() -> set[str]:
 
 
 def load_families() -> None:
-    """Imports every family now. Workers do so before they run workflows, whose sandbox would import one again."""
+    """Imports every family and builds its messages now: workers do so before they run workflows, whose sandbox would
+    import a family again.
+    """
     list(KINDS)
     _collect_exposures()
+    build_messages()
 
 
 def find_kind(name: str) -> Kind:
