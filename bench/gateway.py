@@ -22,7 +22,8 @@ from typing import Any
 
 from bench.stack import BenchStack, mci, measure_seconds, print_result_row, print_table_head, rig, run
 from client.actions import ActionClient
-from client.gateway import READS_PATH, GatewayAddress, GatewayReader
+from client.gateway import READS_PATH, GatewayAddress
+from client.reading import GatewayReader
 from domain.model import ObjectView, ReadQuery, Request
 from domain.wire import READ_OBJECT
 from gateway.context import Gateway

@@ -94,13 +94,18 @@ def _config_file() -> str:
 
 
 async def connect_temporal(
-    home: Path, *plugins: Plugin, profile: str | None = None, lazy: bool = False, runtime: Runtime | None = None
+    home: Path,
+    *plugins: Plugin,
+    profile: str | None = None,
+    lazy: bool = False,
+    runtime: Runtime | None = None,
+    **rest: Any,
 ) -> Client:
-    """Connects a client. `lazy`: the first call connects.
+    """Connects a client. `lazy`: the first call connects. The rest are arguments of `Client.connect`.
 
     A stack that is meant and does not run raises Unreachable: the server at the usual address would be another one.
     """
     options = find_temporal_options(home, profile)
     if not read_configured_options(profile).get("target_host"):
         _check_stack_runs(home)
-    return await Client.connect(**options, plugins=plugins, lazy=lazy, runtime=runtime)
+    return await Client.connect(**options, plugins=plugins, lazy=lazy, runtime=runtime, **rest)

@@ -1,36 +1,31 @@
-"""Reads through the gateway of `starter up`, so that they leave nothing in Temporal.
+"""Finds the gateway of `starter up`, whose reads leave nothing in Temporal, and posts to it.
 
-Its address is in a file of the home folder. Where there is none, or it does not answer, a worker is asked instead.
+Its address is in a file of the home folder. Needs the standard library only: a command that prints what the gateway
+answers loads no models.
 """
 
 from __future__ import annotations
 
-import asyncio
+import getpass
 import json
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from http import HTTPStatus
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ValidationError
+from client.homefiles import GATEWAY_FILE, LOGIN_FILE, read_embedded_options
 
-from client.homefiles import GATEWAY_FILE
-from domain import wire
-from domain.errors import Category, Refused
-
-PROBLEM_PREFIX = "urn:ratchet:"
 READS_PATH = "/v1/reads"
-_WORKERS_OWN = {wire.READ_STORE}  # `starter doctor` asks it to learn which store the workers use
-_CATEGORIES = {category.value for category in Category}
-T = TypeVar("T", bound=BaseModel)
+STATUS_ROUTE = f"{READS_PATH}/status"  # a status as `starter` prints it
+# With any other RATCHET_ or TEMPORAL_ variable, only a whole client knows whom to ask, and how to sign.
+_KNOWN_VARIABLES = {"RATCHET_HOME", "RATCHET_SUBJECT", "RATCHET_COMMAND", "RATCHET_UI_URL"}
+_PROFILES = ("~/.config/temporalio/temporal.toml", "~/Library/Application Support/temporalio/temporal.toml")
 
 
-@dataclass(frozen=True)
-class GatewayAddress:
+class GatewayAddress(NamedTuple):
     """A gateway, and the Temporal namespace whose objects it reads. The token is good for reads only."""
 
     url: str
@@ -38,13 +33,36 @@ class GatewayAddress:
     namespace: str
     token: str
 
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        """Where to connect to."""
+        where = urlsplit(self.url)
+        return where.hostname or "", where.port or 80
+
     def save_address(self, home: Path) -> None:
         """Writes the file; only its owner may read it, as it holds the token."""
         beside = home / f"{GATEWAY_FILE}.new"
         beside.unlink(missing_ok=True)
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-            json.dump(asdict(self), out)
+            json.dump(self._asdict(), out)
         beside.replace(home / GATEWAY_FILE)
+
+    def compose_post(self, route: str, body: bytes) -> bytes:
+        """Composes a request by HTTP/1.0, whose answer is complete when the connection ends: no library, no thread."""
+        head = (
+            f"POST {route} HTTP/1.0\r\nHost: {urlsplit(self.url).netloc}\r\nContent-Type: application/json\r\n"
+            f"Authorization: Bearer {self.token}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        return head.encode() + body
+
+
+def split_answer(answer: bytes) -> tuple[int, bytes]:
+    """Returns the status and the content of an answer; raises ConnectionError if it is not complete."""
+    headers, _, content = answer.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", headers)
+    if not length or len(content) != int(length[1]):
+        raise ConnectionError("the answer is not complete")
+    return int(headers.split(b" ", 2)[1]), content
 
 
 def find_gateway(home: Path, temporal: str, namespace: str) -> GatewayAddress | None:
@@ -56,54 +74,32 @@ def find_gateway(home: Path, temporal: str, namespace: str) -> GatewayAddress | 
     return found if (found.temporal, found.namespace) == (temporal, namespace) else None
 
 
+def find_own_address(environ: Mapping[str, str]) -> GatewayAddress | None:
+    """Returns the gateway of the `starter up` in the home folder; None if a variable, a profile or a login may choose
+    another server or another identity.
+    """
+    told = {name for name in environ if name.startswith(("RATCHET_", "TEMPORAL_"))}
+    home = Path(environ.get("RATCHET_HOME", ".ratchet"))
+    configured = "XDG_CONFIG_HOME" in environ or any(Path(name).expanduser().exists() for name in _PROFILES)
+    if told - _KNOWN_VARIABLES or configured or (home / LOGIN_FILE).exists():
+        return None
+    return find_gateway(home, str(read_embedded_options(home).get("address", "")), "default")
+
+
+def claimed_name(environ: Mapping[str, str]) -> str:
+    """Returns the name under which an own program reads: RATCHET_SUBJECT, or the user's."""
+    return environ.get("RATCHET_SUBJECT") or user_name()
+
+
+def user_name() -> str:
+    """Returns the user's name, from the operating system."""
+    try:
+        return getpass.getuser()[:100]
+    except (KeyError, OSError):  # a container's user often has no name
+        return ""
+
+
 def delete_gateway_file(home: Path) -> None:
     """Removes the file."""
     with suppress(OSError):
         (home / GATEWAY_FILE).unlink(missing_ok=True)
-
-
-class GatewayReader:
-    """Asks a gateway for reads."""
-
-    def __init__(self, address: GatewayAddress) -> None:
-        self._address = address
-
-    async def try_read(self, name: str, query: BaseModel, answer: type[T], seconds: float) -> T | None:
-        """Returns the answer; None if this gateway cannot give it, so that a worker must; or raises Refused."""
-        if not name.startswith("read_") or name in _WORKERS_OWN:
-            return None
-        try:
-            async with asyncio.timeout(seconds):
-                status, body = await self._post(name, query.model_dump_json().encode())
-            return _parse_answer(status, body, answer)
-        except (OSError, ValidationError, ValueError):  # it is gone, or of another version
-            return None
-
-    async def _post(self, name: str, body: bytes) -> tuple[int, bytes]:
-        """Posts by HTTP/1.0, whose answer is complete when the connection ends: no library, no thread."""
-        where = urlsplit(self._address.url)
-        reader, writer = await asyncio.open_connection(where.hostname, where.port, limit=2**20)
-        head = (
-            f"POST {READS_PATH}/{name} HTTP/1.0\r\nHost: {where.netloc}\r\nContent-Type: application/json\r\n"
-            f"Authorization: Bearer {self._address.token}\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        try:
-            writer.write(head.encode() + body)
-            answer = await reader.read()
-        finally:
-            writer.close()
-        headers, _, content = answer.partition(b"\r\n\r\n")
-        length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", headers)
-        if not length or len(content) != int(length[1]):
-            raise ConnectionError("the answer is not complete")
-        return int(headers.split(b" ", 2)[1]), content
-
-
-def _parse_answer(status: int, body: bytes, answer: type[T]) -> T | None:
-    if status == HTTPStatus.OK:
-        return answer.model_validate_json(body)
-    problem = json.loads(body)
-    category = str(problem.get("type", "")).removeprefix(PROBLEM_PREFIX)
-    if category not in _CATEGORIES:
-        return None
-    raise Refused(Category(category), str(problem.get("detail", "")), str(problem.get("hint", "")))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from client.gateway import user_name
 from client.login import load_session_signer
-from client.reading import user_name
 from client.settings import ClientSettings
 from domain.errors import Category, Refused
 from domain.identities import PROOF_SECONDS, Login

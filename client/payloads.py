@@ -13,11 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
-from temporalio.client import ClientConfig
 from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
 from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes
 from temporalio.exceptions import ApplicationError
-from temporalio.plugin import SimplePlugin
 
 from client.encryption import (
     ACTIVITY_METADATA,
@@ -86,7 +84,7 @@ def _is_unreadable(payload: Payload) -> bool:
 
 
 def data_converter(settings: ClientSettings) -> DataConverter:
-    """Returns the data converter of clients and workers. Give it to a client by a PayloadPlugin."""
+    """Returns the data converter of clients and workers. A client's is sealed to its namespace."""
     bounded = replace(pydantic_data_converter, payload_converter_class=BoundedConverter)
     if not settings.keys_file:
         return bounded
@@ -103,13 +101,6 @@ def tolerant_converter(payloads: DataConverter) -> DataConverter:
     return replace(payloads, payload_codec=TolerantCodec(codec)) if isinstance(codec, EncryptionCodec) else payloads
 
 
-class PayloadPlugin(SimplePlugin):
-    """A plugin whose data converter seals payloads to the client's namespace."""
-
-    def configure_client(self, config: ClientConfig) -> ClientConfig:
-        config = super().configure_client(config)
-        converter = config["data_converter"]
-        config["data_converter"] = replace(
-            converter, payload_codec=bind_to_namespace(converter.payload_codec, config["namespace"])
-        )
-        return config
+def seal_to_namespace(converter: DataConverter, namespace: str) -> DataConverter:
+    """Returns the converter of a client of this namespace."""
+    return replace(converter, payload_codec=bind_to_namespace(converter.payload_codec, namespace))

@@ -25,9 +25,8 @@ from activities.refusals import refusal_of_error
 from activities.retry import READ_RETRY
 from client.connect_errors import is_refused_payload, refused_payload_error
 from client.errors import AnswerTooLarge, NotPromoted, NoWorker, Unanswered, Unreachable
-from client.gateway import GatewayReader
 from client.message_signer import MessageSigner, VouchingMessageSigner
-from client.reading import READ_SECONDS, Queries
+from client.reading import READ_SECONDS, GatewayReader, Queries
 from domain import wire
 from domain.identities import Login
 from domain.message import SignedMessage

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import getpass
+import asyncio
+import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from pathlib import Path
+from http import HTTPStatus
 from typing import TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from client.errors import AnswerTooLarge
-from client.gateway import GatewayReader, find_gateway
-from client.homefiles import LOGIN_FILE, read_embedded_options
+from client.gateway import READS_PATH, GatewayAddress, find_own_address, split_answer
 from domain import wire
+from domain.errors import Category, Refused
 from domain.message import SignedMessage
 from domain.model import HistoryLine, HistoryView, ObjectsView, ObjectView, ReadQuery
 
@@ -21,9 +22,9 @@ T = TypeVar("T", bound=BaseModel)
 
 READ_SECONDS = 10
 PAGE_SIZE = 500  # objects in one answer: Temporal's limit is 2 MB
-# With any other RATCHET_ or TEMPORAL_ variable, only a whole client knows whom to ask, and how to sign.
-_KNOWN_VARIABLES = {"RATCHET_HOME", "RATCHET_SUBJECT", "RATCHET_COMMAND", "RATCHET_UI_URL"}
-_PROFILES = ("~/.config/temporalio/temporal.toml", "~/Library/Application Support/temporalio/temporal.toml")
+PROBLEM_PREFIX = "urn:ratchet:"
+_WORKERS_OWN = {wire.READ_STORE}  # `starter doctor` asks it to learn which store the workers use
+_CATEGORIES = {category.value for category in Category}
 
 
 class Queries(ABC):
@@ -67,6 +68,43 @@ class Queries(ABC):
             after = page.after
 
 
+class GatewayReader:
+    """Asks a gateway for reads."""
+
+    def __init__(self, address: GatewayAddress) -> None:
+        self._address = address
+
+    async def try_read(self, name: str, query: BaseModel, answer: type[T], seconds: float) -> T | None:
+        """Returns the answer; None if this gateway cannot give it, so that a worker must; or raises Refused."""
+        if not name.startswith("read_") or name in _WORKERS_OWN:
+            return None
+        message = self._address.compose_post(f"{READS_PATH}/{name}", query.model_dump_json().encode())
+        try:
+            async with asyncio.timeout(seconds):
+                status, body = split_answer(await self._exchange(message))
+            return _parse_answer(status, body, answer)
+        except (OSError, ValidationError, ValueError):  # it is gone, or of another version
+            return None
+
+    async def _exchange(self, message: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection(*self._address.host_and_port, limit=2**20)
+        try:
+            writer.write(message)
+            return await reader.read()
+        finally:
+            writer.close()
+
+
+def _parse_answer(status: int, body: bytes, answer: type[T]) -> T | None:
+    if status == HTTPStatus.OK:
+        return answer.model_validate_json(body)
+    problem = json.loads(body)
+    category = str(problem.get("type", "")).removeprefix(PROBLEM_PREFIX)
+    if category not in _CATEGORIES:
+        return None
+    raise Refused(Category(category), str(problem.get("detail", "")), str(problem.get("hint", "")))
+
+
 class GatewayQueries(Queries):
     """Reads through the gateway of `starter up`; what that cannot answer, through a client that is connected then."""
 
@@ -96,21 +134,6 @@ class GatewayQueries(Queries):
 
 
 def find_own_gateway(environ: Mapping[str, str]) -> GatewayReader | None:
-    """Returns the gateway of the `starter up` in the home folder; None if a variable, a profile or a login may choose
-    another server or another identity.
-    """
-    told = {name for name in environ if name.startswith(("RATCHET_", "TEMPORAL_"))}
-    home = Path(environ.get("RATCHET_HOME", ".ratchet"))
-    configured = "XDG_CONFIG_HOME" in environ or any(Path(name).expanduser().exists() for name in _PROFILES)
-    if told - _KNOWN_VARIABLES or configured or (home / LOGIN_FILE).exists():
-        return None
-    address = find_gateway(home, str(read_embedded_options(home).get("address", "")), "default")
+    """Returns a reader of the `starter up` in the home folder, if `find_own_address` finds it."""
+    address = find_own_address(environ)
     return GatewayReader(address) if address else None
-
-
-def user_name() -> str:
-    """Returns the user's name, from the operating system."""
-    try:
-        return getpass.getuser()[:100]
-    except (KeyError, OSError):  # a container's user often has no name
-        return ""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio.client import Plugin
 
-from activities.measuring import Span, no_span
 from client.settings import ClientSettings
 from domain.errors import Category, Refused
+
+if TYPE_CHECKING:
+    from activities.measuring import Span
 
 FLUSH_MILLISECONDS = 2_000  # a command waits no longer for a collector that does not answer
 EXPORT_SECONDS = 2
@@ -29,6 +31,8 @@ def tracing_plugins(settings: ClientSettings) -> list[Plugin]:
 
 def span_function(settings: ClientSettings) -> Span:
     """Returns a function by which activities open spans; without RATCHET_TRACES it does nothing."""
+    from activities.measuring import no_span  # imported late: a command without tracing needs no measuring
+
     if not settings.traces:
         return no_span
     tracer = _tracer_provider(settings.traces).get_tracer("ratchet")
@@ -44,6 +48,9 @@ def span_function(settings: ClientSettings) -> Span:
 @contextmanager
 def trace_command(settings: ClientSettings, name: str) -> Iterator[None]:
     """Opens the root span of a command. At its end, pending spans are sent."""
+    if not settings.traces:
+        yield
+        return
     try:
         with span_function(settings)(name, {}):
             yield

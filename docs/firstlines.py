@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from cyclopts import App, Group
@@ -23,6 +24,8 @@ FIRST_LINES: dict[str, dict[str, str]] = {
 '''
 FAMILIES_HEAD = """# Which family a command belongs to: the other families need not be loaded for it.
 FAMILY_OF_COMMAND: dict[str, str] = {"""
+SCOPES_HEAD = """# The words of each kind's paths, for a command that loads no kind.
+SCOPE_OF_KIND: dict[str, tuple[str, ...]] = {"""
 
 
 def first_lines_module(app: App) -> str:
@@ -37,7 +40,13 @@ def first_lines_module(app: App) -> str:
     for family in registry.FAMILIES:
         own = [name for name in build_family_app(family) if not name.startswith("-")]
         lines += [f"    {json.dumps(name)}: {json.dumps(family)}," for name in own]
+    lines += ["}", "", SCOPES_HEAD]
+    lines += [f"    {json.dumps(kind.name)}: ({_words(kind.scope)})," for kind in registry.KINDS.values()]
     return HEAD + "\n".join(lines) + "\n}\n"
+
+
+def _words(words: Sequence[str]) -> str:
+    return " ".join(f"{json.dumps(word)}," for word in words)
 
 
 def _is_in(command: App, group: Group) -> bool:

@@ -33,7 +33,7 @@ from starter import spec
 from starter.actions import ActionOptions
 from starter.app import build_cli_app
 from starter.errors import EXIT_OF_CATEGORY, ExitCode
-from starter.families import find_extension
+from starter.extensions import find_extension
 from store.schema import metadata
 from tests.test_layers import MAY_IMPORT
 from workers import embedded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -12,11 +12,13 @@ from fastapi.routing import APIRoute
 
 from client.actions import ActionClient
 from client.connect_errors import translate_errors
+from client.reading import Queries
 from gateway.events import STORE_POLL_SECONDS, WORKER_POLL_SECONDS, EventFeed
 from gateway.reads import GatewayClient
 from gateway.tokens import Caller, CallerTokens
 from workers.crmqueues import CrmQueueServer
 
+ReadStatus = Callable[[Queries, str], Awaitable[dict[str, Any]]]
 ANONYMOUS = "http"  # who asks, where nobody has to prove it
 MAX_STREAMS = 1_000
 
@@ -34,6 +36,7 @@ class Gateway:
     public_url: str = ""  # the gateway as its clients reach it; empty: as they address it
     origins: frozenset[str] = frozenset()  # pages of other sites that may ask
     prices: Mapping[str, float] = field(default_factory=dict)  # of an hour of a VM, by cloud+region+type
+    read_status: ReadStatus | None = None  # answers a status as `starter` prints it; given by `starter up`
     streams: int = 0  # open now
     feed: EventFeed = field(init=False)
     crm_door: CrmQueueServer = field(init=False)

@@ -14,7 +14,7 @@ from client.session import connect
 from client.storeregistry import read_registered_store
 from domain.errors import Category, Refused
 from gateway.app import build_gateway_app
-from gateway.context import Gateway
+from gateway.context import Gateway, ReadStatus
 from gateway.dialects.prices import read_prices
 from gateway.guard import LOOPBACK_HOSTS
 from gateway.reads import GatewayClient
@@ -28,7 +28,9 @@ from workers.settings import redact_url
 
 
 @asynccontextmanager
-async def serve_in_worker_process(service: WorkerService, settings: GatewaySettings, ui: str) -> AsyncIterator[str]:
+async def serve_in_worker_process(
+    service: WorkerService, settings: GatewaySettings, ui: str, read_status: ReadStatus | None = None
+) -> AsyncIterator[str]:
     """Serve in a worker's process while the block lasts, on another port if its own is taken; yields the URL."""
     client = GatewayClient(
         service.client,
@@ -40,7 +42,8 @@ async def serve_in_worker_process(service: WorkerService, settings: GatewaySetti
     )
     token = secrets.token_urlsafe(32)
     record = service.inventory.record_access_attempt
-    async with _serve_gateway(client, settings, record, or_any_port=True, reads_token=token) as url:
+    serving = _serve_gateway(client, settings, record, or_any_port=True, reads_token=token, read_status=read_status)
+    async with serving as url:
         temporal = service.client.service_client.config.target_host
         GatewayAddress(url, temporal, service.client.namespace, token).save_address(settings.home)
         try:
@@ -87,6 +90,7 @@ async def _serve_gateway(
     record: RecordAttempt | None = None,
     or_any_port: bool = False,
     reads_token: str = "",
+    read_status: ReadStatus | None = None,
 ) -> AsyncIterator[str]:
     oidc = access.make_oidc_verifier(settings, record)
     wants_tokens = settings.gateway_tokens is not None or (oidc is not None and oidc.has_issuers)
@@ -109,6 +113,7 @@ async def _serve_gateway(
         public_url=settings.gateway_url.rstrip("/"),
         origins=frozenset(settings.gateway_origins),
         prices=read_prices(settings.gateway_prices) if settings.gateway_prices else {},
+        read_status=read_status,
     )
     try:
         async with serve_app(

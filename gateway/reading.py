@@ -5,22 +5,58 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import cache
 from http import HTTPStatus
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from fastapi import APIRouter, Body, Depends, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 
-from client.gateway import READS_PATH
+from client.gateway import READS_PATH, STATUS_ROUTE
+from client.reading import READ_SECONDS, Queries
+from domain import wire
+from domain.model import ReadQuery
 from domain.validation import describe_validation_errors
 from gateway.context import ErrorTranslatingRoute, authenticate_reader, gateway_of_request
 from gateway.problems import problem_response
+from gateway.reads import GatewayClient
 from gateway.tokens import Caller
 
+T = TypeVar("T", bound=BaseModel)
 Reader = Annotated[Caller | None, Depends(authenticate_reader)]  # None: the query says who asks
 router = APIRouter(
     route_class=ErrorTranslatingRoute,
     include_in_schema=False,
 )
+
+
+class ClaimedQueries(Queries):
+    """Reads the store for an own program that says itself who asks: each query is judged as if the program sent it."""
+
+    def __init__(self, client: GatewayClient, name: str) -> None:
+        self._client = client.forwarding_client()
+        self._client.refusals = None  # the program then asks by the reads themselves, and those are recorded
+        self._name = name
+
+    async def run_query(
+        self,
+        activity: str,
+        query: BaseModel,
+        answer: type[T],
+        seconds: float = READ_SECONDS,
+        queue: str = wire.ACTIONS_QUEUE,
+    ) -> T:
+        named = query.model_copy(update={"requested_by": self._name})
+        return await self._client.run_query(activity, named, answer, seconds, queue)
+
+
+@router.post(STATUS_ROUTE)
+async def answer_status(request: Request, reader: Reader, query: ReadQuery) -> Response:
+    """Answer a status as `starter` prints it, for a command that then needs no models. Only for own programs."""
+    gateway = gateway_of_request(request)
+    if gateway.read_status is None or reader is not None or not gateway.ratchet.store_reads:
+        return _no_such_read()
+    page = await gateway.read_status(ClaimedQueries(gateway.ratchet, query.requested_by), query.path)
+    return JSONResponse(page)
 
 
 @router.post(READS_PATH + "/{name}")
@@ -31,9 +67,7 @@ async def answer_named_query(
     ratchet = gateway_of_request(request).ratchet
     read = ratchet.store_reads.get(name)
     if read is None:
-        return problem_response(
-            HTTPStatus.NOT_FOUND, "no-such-read", "this gateway does not answer that", "ask a worker"
-        )
+        return _no_such_read()
     asked, answer = _types_of_read(read)
     try:
         parsed = asked.model_validate(query)
@@ -43,6 +77,10 @@ async def answer_named_query(
     client = ratchet.acting_for(reader.name, reader.login) if reader is not None else ratchet.forwarding_client()
     found = await client.run_query(name, parsed, answer)
     return Response(found.model_dump_json(), media_type="application/json")
+
+
+def _no_such_read() -> Response:
+    return problem_response(HTTPStatus.NOT_FOUND, "no-such-read", "this gateway does not answer that", "ask a worker")
 
 
 @cache

@@ -12,6 +12,7 @@ INTERRUPTED = 130
 
 def main() -> NoReturn:
     """Runs the `starter` command and exits with its code."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "true")  # it would look for some in every installed package
     os.umask(0o077)  # what a command writes, such as a CRM's token, is its user's only
     try:
         code = _run(sys.argv[1:])
@@ -25,9 +26,14 @@ def main() -> NoReturn:
 
 def _run(words: list[str]) -> int:
     # Imported here: Ctrl-C during an import is quiet too, and help needs neither the models nor an event loop.
-    from starter.toplevel import print_top_level
+    if len(words) < 2:  # as for help, and for the version
+        from starter.toplevel import print_top_level
 
-    if print_top_level(words):
+        if print_top_level(words):
+            return 0
+    from starter.shortcut import print_gateway_status
+
+    if print_gateway_status(words):
         return 0
     import asyncio
 

@@ -34,11 +34,12 @@ from starter import (
 from starter.dryrun import dry_run_action
 from starter.errors import ExitCode
 from starter.families import add_family, all_extensions
+from starter.flags import OutputOption, WatchOption
 from starter.kinds import DEFAULT_LIMIT, LimitOption, ObjectArg, Prefix, SpecFile, read_spec_file
 from starter.naming import compose_request
-from starter.output import OutputOption, align_columns, format_json
+from starter.output import align_columns, format_json
 from starter.toplevel import LOOKING, RUNNING, STEERING, create_top_app
-from starter.watch import WatchOption, run_once_or_watch
+from starter.watch import run_once_or_watch
 
 FOLD_WIDTH = 30  # the widest list of *from* statuses in one line
 _DEMOS = {name: extension.demo for name, extension in all_extensions().items() if extension.demo} | {
@@ -59,6 +60,7 @@ def build_cli_app() -> App:
 @cache
 def _build_cli_app(_typed: str) -> App:
     app = create_top_app()
+    app.register_install_completion_command()
     for family in registry.FAMILIES:
         add_family(app, family)
     for group, commands in _COMMANDS_BY_GROUP.items():

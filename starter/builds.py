@@ -12,9 +12,10 @@ from domain.errors import Category, Refused, format_count
 from domain.requests import PromoteBuild
 from starter import terminal
 from starter.errors import ExitCode
-from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
+from starter.flags import OutputOption, WatchOption
+from starter.output import Output, Sheet, format_time, print_sheet
 from starter.session import load_settings, open_client
-from starter.watch import WatchOption, run_once_or_watch
+from starter.watch import run_once_or_watch
 
 HEADINGS = ("BUILD", "STATUS", "WORKERS", "PINNED", "SINCE")
 UNVERSIONED_HINT = "set RATCHET_DEPLOYMENT to the name that the workers have, or leave the workers unversioned"

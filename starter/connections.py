@@ -11,7 +11,8 @@ from domain.connections import ConnectionsQuery, ConnectionsView, ConnectionView
 from domain.errors import RatchetError
 from starter import terminal
 from starter.errors import ExitCode, to_printed_error
-from starter.output import OutputOption, Sheet, print_sheet
+from starter.flags import OutputOption
+from starter.output import Sheet, print_sheet
 from starter.session import open_client
 
 if TYPE_CHECKING:

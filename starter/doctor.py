@@ -20,7 +20,7 @@ from domain.requests import AccessQuery, AccessView
 from starter.checks import DoctorCheck, print_checks
 from starter.connections import read_connections
 from starter.errors import ExitCode, to_printed_error
-from starter.output import OutputOption
+from starter.flags import OutputOption
 from starter.session import open_client
 from starter.stack import missing_search_attributes, mistyped_search_attributes, worker_settings
 

@@ -59,6 +59,14 @@ HINT_OF_CATEGORY = {
 }
 
 
+class BadUsage(RatchetError):
+    """The words of the command line fit no command. Nothing was changed."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
 class NotConfirmed(RatchetError):
     """What cannot be undone was not confirmed, and nobody can be asked. Nothing was changed."""
 
@@ -101,6 +109,8 @@ def to_printed_error(error: RatchetError) -> PrintedError:
         return PrintedError(what, error.message, hint, code, error.category.value)
     if isinstance(error, Unreachable):
         return PrintedError(error.headline, str(error), error.hint, ExitCode.UNREACHABLE, "unreachable")
+    if isinstance(error, BadUsage):
+        return PrintedError("bad usage: nothing was changed", str(error), error.hint, ExitCode.USAGE, "usage")
     if isinstance(error, NotConfirmed):
         what, hint = "not confirmed: nothing was changed", "the same command with --yes"
         return PrintedError(what, str(error), hint, ExitCode.REFUSED, "not-confirmed")

@@ -10,11 +10,12 @@ from starter import reads, terminal
 from starter.confirmation import may_destroy
 from starter.errors import ExitCode
 from starter.families import find_command_suggester, find_remarks
+from starter.flags import OutputOption, WatchOption
 from starter.kinds import ObjectArg
 from starter.options import required_options
-from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
+from starter.output import Output, Sheet, format_time, print_sheet
 from starter.session import open_client
-from starter.watch import WatchOption, run_once_or_watch
+from starter.watch import run_once_or_watch
 
 if TYPE_CHECKING:
     from client.explaining import Explanation

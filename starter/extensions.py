@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cyclopts import App
-
+from domain import registry
 from domain.kinds import Kind
 from domain.model import ObjectView
 from domain.paths import build_path, short_path
 from starter.errors import ExitCode
+from starter.firstlines import FAMILY_OF_COMMAND
 
 if TYPE_CHECKING:
+    from cyclopts import App
+
     from client.actions import ActionClient
 
 FormatDocument = Callable[[ObjectView, Sequence[ObjectView]], dict[str, Any]]
@@ -38,3 +42,20 @@ class CliExtension:
     def example_path(self, kind: Kind) -> str:
         """An example path of this kind, in the short form that users type."""
         return short_path(build_path(kind.scope, [self.examples.get(word, f"{word}-1") for word in kind.scope]))
+
+
+@cache
+def find_extension(family: str) -> CliExtension:
+    """Imports a family's additions."""
+    extension: CliExtension = import_module(f"starter.{family}").EXTENSION
+    return extension
+
+
+def find_document(kind: Kind) -> FormatDocument | None:
+    """Returns how the kind's family formats a status; None: as every object."""
+    family = FAMILY_OF_COMMAND.get(kind.name) or next(
+        name
+        for name, kinds in registry.FAMILIES.items()
+        if kind in kinds  # of a family that is not listed yet
+    )
+    return find_extension(family).documents.get(kind.name)

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
-
 from cyclopts import App
 
 from domain import registry
 from starter import completion
-from starter.extensions import CliExtension, ListRemarks, SuggestCommand
+from starter.extensions import CliExtension, ListRemarks, SuggestCommand, find_extension
 from starter.kinds import build_kind_app
 from starter.toplevel import OBJECTS, create_top_app
-
-
-@cache
-def find_extension(family: str) -> CliExtension:
-    """Imports a family's additions."""
-    extension: CliExtension = import_module(f"starter.{family}").EXTENSION
-    return extension
 
 
 def all_extensions() -> dict[str, CliExtension]:

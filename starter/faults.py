@@ -10,8 +10,9 @@ from domain import wire
 from domain.faults import Fault, FaultScript
 from domain.validation import refuse_validation_errors
 from starter.errors import ExitCode
+from starter.flags import OutputOption
 from starter.kinds import SpecFile, read_spec_file
-from starter.output import Output, OutputOption, Sheet, print_sheet
+from starter.output import Output, Sheet, print_sheet
 from starter.session import open_client
 
 HEADINGS = ("KIND", "CSP", "REGION", "VM", "VERB", "TIMES", "MESSAGE")

@@ -99,3 +99,28 @@ FAMILY_OF_COMMAND: dict[str, str] = {
     "deploy": "systems",
     "teardown": "systems",
 }
+
+# The words of each kind's paths, for a command that loads no kind.
+SCOPE_OF_KIND: dict[str, tuple[str, ...]] = {
+    "mci": ("ns", "mci",),
+    "vm": ("ns", "mci", "vm",),
+    "orphan": ("ns", "mci", "vm", "orphan",),
+    "cloudlet": ("org", "cloudlet",),
+    "cluster": ("org", "cloudlet", "cluster",),
+    "app": ("org", "cloudlet", "cluster", "app",),
+    "policy": ("org", "policy",),
+    "account": ("account",),
+    "cloudspace": ("account", "cloudspace",),
+    "machine": ("account", "cloudspace", "machine",),
+    "disk": ("account", "disk",),
+    "image": ("image",),
+    "node": ("node",),
+    "lease": ("project", "lease",),
+    "reservation": ("project", "lease", "reservation",),
+    "event": ("project", "lease", "event",),
+    "host": ("pool", "host",),
+    "system": ("system",),
+    "part": ("system", "part",),
+    "deploy": ("system", "deploy",),
+    "teardown": ("system", "teardown",),
+}

@@ -13,7 +13,8 @@ from domain.paths import short_path
 from starter import terminal
 from starter.actions import parse_duration
 from starter.errors import ExitCode
-from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
+from starter.flags import OutputOption
+from starter.output import Output, Sheet, format_time, print_sheet
 from starter.session import open_client
 
 HEADINGS = ("OBJECT", "ACTION", "SINCE", "STATUS", "FINDING", "NOW", "PROVIDER")

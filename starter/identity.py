@@ -17,9 +17,10 @@ from domain.validation import refuse_validation_errors
 from starter import terminal
 from starter.actions import parse_duration
 from starter.errors import ExitCode
+from starter.flags import OutputOption
 from starter.kinds import SpecFile, read_spec_file
 from starter.naming import compose_request, possible_paths
-from starter.output import OutputOption, Sheet, print_sheet
+from starter.output import Sheet, print_sheet
 from starter.session import load_settings, open_client
 
 SIGNED_FOR = "1h"

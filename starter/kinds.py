@@ -14,9 +14,9 @@ from starter import actions, completion, reads
 from starter.actions import ActionOptions
 from starter.errors import ExitCode
 from starter.extensions import CliExtension
+from starter.flags import OutputOption, WatchOption
 from starter.options import add_spec_options, flag_name, needs_spec_file, required_fields, spec_options
-from starter.output import OutputOption
-from starter.watch import WatchOption, run_once_or_watch
+from starter.watch import run_once_or_watch
 
 CliCommand = Callable[..., Awaitable[ExitCode]]
 
@@ -89,9 +89,7 @@ def _action_command_with_spec(
 def _status_command(kind: registry.Kind, extension: CliExtension) -> CliCommand:
     async def status(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> ExitCode:
         path = expand_path(target, kind.scope)
-        return await run_once_or_watch(
-            watch, lambda: reads.print_status(kind, path, output, extension.documents.get(kind.name))
-        )
+        return await run_once_or_watch(watch, lambda: reads.print_status(path, output))
 
     parts = f" and of each {registry.find_kind(kind.member).table.label}" if kind.member else ""
     words = f"{kind.name} status {extension.example_path(kind)} -o json"

@@ -13,7 +13,8 @@ from domain.wire import READ_ORPHANS
 from starter import reads, terminal
 from starter.actions import ActionOptions, run_action
 from starter.errors import ExitCode
-from starter.output import OutputOption, Sheet, format_time, print_sheet
+from starter.flags import OutputOption
+from starter.output import Sheet, format_time, print_sheet
 from starter.session import open_client
 
 if TYPE_CHECKING:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import Any, Literal, NamedTuple
 
 from domain.statetable import NONE
 from starter import terminal
 
 Output = Literal["table", "json", "yaml", "name"]
-OutputOption = Annotated[Output, Parameter(name=["--output", "-o"], help="How to print what was found.")]
 
 STATUS_KEYS = (
     *("status", "previous_status", "target_status", "target_action", "phase"),
@@ -24,8 +20,7 @@ STATUS_HEADINGS = ("STATUS", "TARGET", "FROM", "TO", "WHILE", "THEN")
 USERS_KEYS = ("spec", "info")  # what they hold has the spelling of whoever wrote it
 
 
-@dataclass(frozen=True)
-class Sheet:
+class Sheet(NamedTuple):
     """A command's result: the data, its rows as a table, its names."""
 
     data: Any
@@ -33,6 +28,30 @@ class Sheet:
     lines: Sequence[Sequence[str]]
     names: Sequence[str]
     empty: str = "none"  # printed instead of an empty table
+
+
+class StatusPage(NamedTuple):
+    """The status of an object: as a sheet, and in words above the table; none if the table has them all."""
+
+    headline: str
+    sheet: Sheet
+
+    def to_json_data(self) -> dict[str, Any]:
+        """Returns the page as JSON data; `from_json_data` reads it."""
+        return {"headline": self.headline, "sheet": self.sheet._asdict()}
+
+    @classmethod
+    def from_json_data(cls, data: dict[str, Any]) -> StatusPage:
+        """Reads a page. Raises TypeError if a program of another version wrote it."""
+        return cls(**data | {"sheet": Sheet(**data["sheet"])})
+
+
+def print_status_page(page: StatusPage, output: Output) -> None:
+    """Prints a status on stdout."""
+    if output == "table" and page.headline:
+        terminal.print_data(terminal.escape_controls(page.headline))
+        terminal.print_data("")
+    print_sheet(page.sheet, output)
 
 
 def print_sheet(sheet: Sheet, output: Output) -> None:

@@ -9,7 +9,8 @@ from cyclopts import Parameter
 from domain.errors import Category, Refused
 from starter import terminal
 from starter.errors import ExitCode
-from starter.output import OutputOption, Sheet, format_time, print_sheet
+from starter.flags import OutputOption
+from starter.output import Sheet, format_time, print_sheet
 from starter.stack import worker_settings
 
 CasesFile = Annotated[str, Parameter(help="A YAML file of cases: subject, verb, path, expect (allow or deny).")]

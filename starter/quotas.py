@@ -9,9 +9,10 @@ from cyclopts import App, Parameter
 from domain import wire
 from domain.quotas import QuotaQuery, QuotasView, TenantQuota
 from starter.errors import ExitCode
-from starter.output import OutputOption, Sheet, print_sheet
+from starter.flags import OutputOption, WatchOption
+from starter.output import Sheet, print_sheet
 from starter.session import open_client
-from starter.watch import WatchOption, run_once_or_watch
+from starter.watch import run_once_or_watch
 
 quota_app = App(name="quota", help="How much each tenant may have and do.")
 

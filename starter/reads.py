@@ -14,9 +14,19 @@ from domain.paths import name_of, short_path
 from domain.statetable import NO_STATUS, NONE
 from starter import terminal
 from starter.errors import ExitCode
-from starter.extensions import FormatDocument
+from starter.extensions import find_document
 from starter.naming import possible_paths, prefix_to_list
-from starter.output import Output, Sheet, align_columns, format_time, format_yaml, null_absent_statuses, print_sheet
+from starter.output import (
+    Output,
+    Sheet,
+    StatusPage,
+    align_columns,
+    format_time,
+    format_yaml,
+    null_absent_statuses,
+    print_sheet,
+    print_status_page,
+)
 from starter.session import open_reader
 
 if TYPE_CHECKING:
@@ -72,19 +82,28 @@ async def print_object(path: str, output: Output) -> ExitCode:
     return ExitCode.DONE
 
 
-async def print_status(
-    kind: registry.Kind, path: str, output: Output, document: FormatDocument | None = None
-) -> ExitCode:
+async def print_status(path: str, output: Output) -> ExitCode:
     """Prints an object and its members, as the family's document or as a table."""
     async with open_reader() as client:
-        view = await _read_object(client, path)
-        members = [view async for view in client.iterate_objects(kind.member, path)] if kind.member else []
-    data = document(view, members) if document else view.model_dump(mode="json")
-    if output == "table" and kind.member:
-        terminal.print_data(terminal.escape_controls(_headline_of_view(view)))
-        terminal.print_data("")
-    print_sheet(_objects_sheet(members if kind.member else [view], path, data), output)
+        page = await read_status_page(client, path)
+    print_status_page(page, output)
     return ExitCode.DONE
+
+
+async def read_status_data(client: Queries, path: str) -> dict[str, Any]:
+    """Reads a status in the gateway of `starter up`, for a command that only prints it."""
+    return (await read_status_page(client, path)).to_json_data()
+
+
+async def read_status_page(client: Queries, path: str) -> StatusPage:
+    """Reads an object and its members."""
+    kind = registry.kind_at(path)
+    view = await _read_object(client, path)
+    members = [view async for view in client.iterate_objects(kind.member, path)] if kind.member else []
+    document = find_document(kind)
+    data = document(view, members) if document else view.model_dump(mode="json")
+    headline = _headline_of_view(view) if kind.member else ""
+    return StatusPage(headline, _objects_sheet(members if kind.member else [view], path, data))
 
 
 def _headline_of_view(view: ObjectView) -> str:

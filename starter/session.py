@@ -9,7 +9,8 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING
 
-from client.reading import GatewayQueries, Queries, find_own_gateway, user_name
+from client.gateway import claimed_name
+from client.reading import GatewayQueries, Queries, find_own_gateway
 
 if TYPE_CHECKING:
     from temporalio.runtime import Runtime
@@ -42,15 +43,26 @@ def _quiet_runtime() -> Runtime:
 
 
 @asynccontextmanager
+async def _open_reading_client() -> AsyncIterator[Queries]:
+    if kept := _SHARED_CLIENT.get():
+        yield kept
+        return
+    from client.session import connect_reader
+
+    async with connect_reader(COMMAND_NAME.get(), _quiet_runtime()) as client:
+        yield client
+
+
+@asynccontextmanager
 async def open_reader() -> AsyncIterator[Queries]:
     """Yields what answers reads: the gateway of `starter up`, which needs no connection to Temporal; else a client."""
     gateway = None if _SHARED_CLIENT.get() else find_own_gateway(os.environ)
     async with AsyncExitStack() as stack:
-        if gateway is None:
-            yield await stack.enter_async_context(open_client())
-        else:
-            name = os.environ.get("RATCHET_SUBJECT") or user_name()
-            yield GatewayQueries(gateway, name, lambda: stack.enter_async_context(open_client()))
+
+        async def connect() -> Queries:
+            return await stack.enter_async_context(_open_reading_client())
+
+        yield GatewayQueries(gateway, claimed_name(os.environ), connect) if gateway else await connect()
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from domain import wire
-from starter import terminal
+from starter import reads, terminal
 from starter.errors import ExitCode
 from starter.gateway import gateway_settings
 from starter.session import open_client
@@ -41,7 +41,7 @@ async def up(*, port: ServerPort = 0, ui_port: ServerPort = 0) -> ExitCode:
     logs.configure_logging("warning", "console", traces=False)
     async with (
         process.run_stack(settings, port, ui_port) as running,
-        serve_in_worker_process(running.service, settings, running.ui) as api,
+        serve_in_worker_process(running.service, settings, running.ui, reads.read_status_data) as api,
     ):
         stop = make_stop_event()
         terminal.print_narration(f"Ratchet is up. Its data is in {settings.home}/", "bold green")

@@ -22,12 +22,13 @@ EXIT_CODES = (
     "0 done, 1 failed, 2 usage, 3 refused, 4 forbidden, 5 unreachable, 6 not found, 7 partly, 8 busy, "
     "124 still waiting, 130 interrupted"
 )
+_NEVER_LOADED = "starter.app:build_cli_app"  # of a command on the help page, only the line is needed
 _TOP_LEVEL_WORDS: tuple[list[str], ...] = ([], ["--help"], ["-h"], ["--version"])
 
 
 def create_top_app() -> App:
     """Returns the app to which commands are added."""
-    app = App(
+    return App(
         name="starter",
         help="Durable lifecycle actions on infrastructure.\n\nBegin with: starter demo, or: starter up.",
         help_epilogue="--profile NAME before any command uses that profile of Temporal's temporal.toml.\n\n"
@@ -42,8 +43,6 @@ def create_top_app() -> App:
         help_format="plaintext",  # markdown would cost a quarter of a second
         help_formatter=_help_formatter(terminal.typed_command()),
     )
-    app.register_install_completion_command()
-    return app
 
 
 def print_top_level(words: Sequence[str]) -> bool:
@@ -51,9 +50,10 @@ def print_top_level(words: Sequence[str]) -> bool:
     if list(words) not in _TOP_LEVEL_WORDS:
         return False
     app = create_top_app()
+    app.command(_NEVER_LOADED, name="--install-completion", help="Install shell completion for this application.")
     for group in GROUPS:
         for name, line in FIRST_LINES[group.name].items():
-            app.command("starter.app:build_cli_app", name=name, help=line, group=group)  # never loaded: only its line
+            app.command(_NEVER_LOADED, name=name, help=line, group=group)
     app(words)
     return True
 

@@ -11,7 +11,8 @@ from domain.invariants import VerificationReport
 from domain.model import ReadQuery
 from starter import reads, terminal
 from starter.errors import ExitCode
-from starter.output import OutputOption, Sheet, print_sheet
+from starter.flags import OutputOption
+from starter.output import Sheet, print_sheet
 from starter.session import open_client
 
 INVARIANT_TEXTS = {

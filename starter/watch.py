@@ -5,17 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from starter import terminal
 from starter.errors import ExitCode
 from starter.session import shared_client
 
 WATCH_SECONDS = 1.0  # between polls: the inventory has no notifications
-
-WatchOption = Annotated[bool, Parameter(negative="", help="Go on, and print it again whenever it has changed.")]
 
 
 async def run_once_or_watch(watch: bool, look: Callable[[], Awaitable[ExitCode]]) -> ExitCode:

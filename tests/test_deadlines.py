@@ -27,7 +27,7 @@ REASONS = {
     "client/admission.py:_raise_refused_payload": "the run is closed",
     "client/admission.py:_admission_of_ended_run": "the run is closed",
     "client/admission.py:wait_for_admission": "the coroutine is made here and awaited in run_with_timeout",
-    "client/gateway.py:_post": "its only caller has a timeout",
+    "client/reading.py:_exchange": "its only caller has a timeout",
     "client/takeover.py:_send_preempt": "its only caller has a timeout",
     "providers/services/proxy.py:connect_to_route": "to this machine: it is accepted or refused at once",
     "starter/machines/queue.py:one": "waits for what is in a queue: Ctrl-C ends the waiting",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,11 +12,14 @@ from typing import Any
 import httpx
 import pytest
 
-from client.gateway import GatewayReader, delete_gateway_file, find_gateway
+from client.gateway import STATUS_ROUTE, delete_gateway_file, find_gateway
+from client.homefiles import EMBEDDED_FILE
+from client.reading import GatewayReader
 from client.session import connect
 from domain import registry
 from domain.errors import Category, Refused
 from domain.model import Request
+from domain.paths import short_path
 from gateway.examples import SPEC_OF_MODEL, example_body
 from gateway.openapi import _example_path
 from gateway.process import serve_in_worker_process
@@ -23,6 +27,8 @@ from gateway.settings import GatewaySettings
 from gateway.tokens import generate_token, hash_token
 from starter import watch
 from starter.command import run_command
+from starter.reads import read_status_data
+from starter.shortcut import print_gateway_status
 from starter.tui import Tui
 from tests.cases import every_case
 from tests.patience import PATIENCE
@@ -234,3 +240,57 @@ async def test_a_worker_answers_when_the_gateway_of_the_file_is_gone(
             assert (await client.read_object(user.mci())).kind == "mci"
     finally:
         delete_gateway_file(gateway_settings.home)
+
+
+@pytest.mark.parametrize("output", ["table", "json", "yaml", "name"])
+@pytest.mark.parametrize("kind", ["mci", "vm"])
+async def test_a_status_by_the_gateway_is_printed_as_by_a_worker(
+    kind: str,
+    output: str,
+    user: User,
+    stack: WorkerService,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path, address = user.mci(), user.asking.client.service_client.config.target_host
+    await user.do(path, "create", spec=spec(2, ["aws"]))
+    paths = [view.path async for view in user.asking.iterate_objects(kind, path)]
+    words = [kind, "status", short_path(paths[0]), "--output", output]
+    for name in [name for name in os.environ if name.startswith(("TEMPORAL_", "RATCHET_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    home, other_home = tmp_path / "home", tmp_path / "other"
+    home.mkdir()
+    (home / EMBEDDED_FILE).write_text(json.dumps({"address": address}))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with monkeypatch.context() as directly:
+        directly.setenv("RATCHET_HOME", str(other_home))
+        directly.setenv("TEMPORAL_ADDRESS", address)
+        assert await run_command(words) == 0
+    by_worker = capsys.readouterr()
+    assert by_worker.out
+    monkeypatch.setenv("RATCHET_HOME", str(home))
+    settings = GatewaySettings(home=home, gateway_port=0)
+    async with serve_in_worker_process(stack, settings, "", read_status_data):
+        assert await asyncio.to_thread(print_gateway_status, words)
+        assert capsys.readouterr() == by_worker
+        assert not await asyncio.to_thread(print_gateway_status, [kind, "status", "none/none" + "/v" * (kind == "vm")])
+        assert capsys.readouterr() == ("", ""), "what is refused is asked for again, by a command that can say why"
+    assert not await asyncio.to_thread(print_gateway_status, words)
+
+
+async def test_only_programs_of_the_home_folder_get_a_status_as_it_is_printed(
+    stack: WorkerService, user: User, gateway_settings: GatewaySettings
+) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    query = {"path": user.mci(), "requested_by": "ann"}
+    home, client = gateway_settings.home, user.asking.client
+    async with (
+        serve_in_worker_process(stack, gateway_settings, "", read_status_data) as url,
+        httpx.AsyncClient(base_url=url, timeout=PATIENCE) as http,
+    ):
+        found = find_gateway(home, client.service_client.config.target_host, client.namespace)
+        assert found
+        reads = {"Authorization": f"Bearer {found.token}"}
+        assert (await http.post(STATUS_ROUTE, json=query, headers=reads)).json()["sheet"]["names"] == [user.mci()]
+        assert (await http.post(STATUS_ROUTE, json=query)).status_code == 404

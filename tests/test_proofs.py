@@ -32,9 +32,11 @@ from domain.model import ReadQuery, Request
 from domain.quotas import QuotaQuery, QuotasView
 from domain.requests import PromoteBuild
 from domain.wire import companion_id
+from gateway.reading import ClaimedQueries
 from gateway.reads import GatewayClient
 from providers.simulated import SimulatedCloud
 from starter.mci.requests import send_decision
+from starter.reads import read_status_page
 from tests.patience import PATIENCE
 from tests.test_access import ACTIVITIES, call, make_value, offered
 from tests.user import User, spec
@@ -311,6 +313,17 @@ async def test_groups_of_the_identities_file_count_in_reads_through_every_door(
         await ratchet.acting_for("http-owl").read_object(path)
     with pytest.raises(Refused, match="the key of gate does not prove the name ann"):
         await ratchet.acting_for("ann").read_object(path)
+
+
+async def test_a_status_for_a_command_of_the_home_folder_needs_the_proof_that_its_reads_need(
+    proving: User, stack: WorkerService
+) -> None:
+    path = proving.mci()
+    await proving.do(path, "create", spec=spec(1))
+    signer = KeyMessageSigner(GATE)
+    ratchet = GatewayClient(stack.client, stack.store_reads(), "", stack.authorizer, signer, stack.refusals)
+    with pytest.raises(Refused, match="ann is not proven"):
+        await read_status_page(ClaimedQueries(ratchet, "ann"), path)
 
 
 async def test_every_judged_call_without_a_proof_is_refused(

@@ -12,14 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from client.gateway import GatewayAddress
+from client.gateway import STATUS_ROUTE, GatewayAddress
 from client.homefiles import EMBEDDED_FILE, LOGIN_FILE
 from client.reading import find_own_gateway
+from starter.output import Sheet, StatusPage
 from tests.patience import PATIENCE
 
 NOBODY = "127.0.0.1:1"  # no server can listen there
 SHOW_MODULES = "import asyncio, sys, starter.command as c; code = asyncio.run(c.run_command(sys.argv[1:])); "
 SHOW_MODULES += "print('temporalio' in sys.modules, code)"
+SHOW_LOADED = "import sys, starter.__main__ as m; code = m._run(sys.argv[1:]); "
+SHOW_LOADED += "print(code, sorted({'asyncio', 'cyclopts', 'pydantic'} & {*sys.modules}))"
 
 
 def write_home(home: Path, url: str, namespace: str = "default") -> Path:
@@ -45,11 +48,11 @@ async def answering(status: int, document: object) -> AsyncIterator[tuple[str, l
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", requests
 
 
-async def run_and_show(home: Path, *words: str) -> list[str]:
+async def run_and_show(home: Path, *words: str, show: str = SHOW_MODULES) -> list[str]:
     """The lines of a command, and then whether it loaded Temporal's SDK, and its exit code."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "RATCHET_"))}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", SHOW_MODULES, *words),
+        *(sys.executable, "-c", show, *words),
         env=environ | {"RATCHET_HOME": str(home), "HOME": str(home)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -99,3 +102,21 @@ def test_another_namespace_a_login_or_a_profile_needs_the_whole_client(
     (profiles / "temporal.toml").unlink()
     write_home(tmp_path, "http://127.0.0.1:1", "another")
     assert find_own_gateway(environ) is None
+
+
+async def test_a_status_by_the_gateway_needs_no_models_no_parser_and_no_event_loop(tmp_path: Path) -> None:
+    rows = [["front-1", "Running"], ["front-2", "Failed"]]
+    page = StatusPage("default/web  Partial", Sheet({}, ["NAME", "STATUS"], rows, ["ns:default:mci:web"]))
+    async with answering(200, page.to_json_data()) as (url, requests):
+        lines = await run_and_show(write_home(tmp_path, url), "mci", "status", "default/web", show=SHOW_LOADED)
+    table = ["NAME     STATUS", "front-1  Running", "front-2  Failed"]
+    assert lines == ["default/web  Partial", "", *table, "0 []"]
+    assert [request.split()[1] for request in requests] == [STATUS_ROUTE.encode()]
+
+
+@pytest.mark.parametrize("answer", [{"headline": ""}, {"headline": "", "sheet": {"of": "another version"}}, [], None])
+async def test_a_status_that_cannot_be_printed_is_read_as_by_every_command(tmp_path: Path, answer: object) -> None:
+    async with answering(200, answer) as (url, requests):
+        lines = await run_and_show(write_home(tmp_path, url), "mci", "status", "default/web", show=SHOW_LOADED)
+    assert [request.split()[1] for request in requests] == [STATUS_ROUTE.encode(), b"/v1/reads/read_object"]
+    assert NOBODY in "\n".join(lines), "the gateway answers nothing that is understood, so Temporal is asked"

@@ -13,11 +13,15 @@ from cyclopts import App
 
 from docs import firstlines, generate
 from domain import registry
+from domain.paths import build_path, short_path
+from starter import reads
 from starter.app import build_cli_app
 from starter.errors import ExitCode
 from starter.families import build_family_app
 from starter.firstlines import FAMILY_OF_COMMAND
+from starter.shortcut import OWN_STATUS, parse_status_command
 from starter.toplevel import print_top_level
+from starter.usage import run_app
 from tests.patience import PATIENCE
 
 
@@ -94,3 +98,50 @@ def test_a_read_by_temporal_loads_no_keys_and_no_files(tmp_path: Path) -> None:
     names = {name.partition(".")[0] for name in loaded}
     assert "temporalio" in names
     assert not names & {"cryptography", "joserfc", "sqlalchemy", "structlog", "yaml"}
+
+
+STATUS_KINDS = {name: kind for name, kind in registry.KINDS.items() if name not in OWN_STATUS}
+
+
+@pytest.mark.parametrize("options", [[], ["-o", "json"], ["--output", "yaml"]], ids=" ".join)
+@pytest.mark.parametrize("kind", STATUS_KINDS)
+async def test_a_plain_status_command_is_what_the_parser_makes_of_it(
+    kind: str, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed: list[tuple[str, str]] = []
+
+    async def note_status(path: str, output: str) -> ExitCode:
+        printed.append((path, output))
+        return ExitCode.DONE
+
+    monkeypatch.setattr(reads, "print_status", note_status)
+    scope = STATUS_KINDS[kind].scope
+    words = [kind, "status", short_path(build_path(scope, [f"{word}-1" for word in scope])), *options]
+    assert await run_app(words) == ExitCode.DONE
+    assert printed == [parse_status_command(words)]
+
+
+@pytest.mark.parametrize("kind", OWN_STATUS)
+async def test_a_status_command_of_a_family_s_own_is_left_to_the_parser(kind: str) -> None:
+    words = [kind, "status", "/".join(f"{word}-1" for word in registry.KINDS[kind].scope)]
+    assert parse_status_command(words) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "mci status",
+        "mci list default/web",
+        "mci status -o json",
+        "mci status --help",
+        "mci status default/web --watch",
+        "mci status default/web --refresh",
+        "mci status default/web -o xml",
+        "mci status default/web -o json --watch",
+        "mci status default/web/front-1",
+        "crm status berlin",
+        "nothing status berlin",
+    ],
+)
+def test_other_words_are_left_to_the_parser(words: str) -> None:
+    assert parse_status_command(words.split()) is None

@@ -6,8 +6,10 @@ import dataclasses
 from typing import Any
 
 from pydantic import ValidationError
+from temporalio.client import ClientConfig
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
+from temporalio.plugin import SimplePlugin
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ExecuteActivityInput,
@@ -17,7 +19,7 @@ from temporalio.worker import (
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from client.payloads import PayloadPlugin, data_converter, tolerant_converter
+from client.payloads import data_converter, seal_to_namespace, tolerant_converter
 from domain import wire
 from workers.floods import SignalPackingRunner
 from workers.logs import ActionLogInterceptor
@@ -35,6 +37,15 @@ PASSED_THROUGH_MODULES = (
     "domain",
     "activities",
 )
+
+
+class PayloadPlugin(SimplePlugin):
+    """A plugin whose data converter seals payloads to the client's namespace."""
+
+    def configure_client(self, config: ClientConfig) -> ClientConfig:
+        config = super().configure_client(config)
+        config["data_converter"] = seal_to_namespace(config["data_converter"], config["namespace"])
+        return config
 
 
 def temporal_plugin(sandbox: bool = False, payloads: DataConverter | None = None) -> PayloadPlugin:

@@ -10,10 +10,11 @@ from domain.model import ObjectView
 from domain.paths import expand_path, name_of, parent_of, short_path
 from starter import terminal
 from starter.errors import ExitCode
+from starter.flags import OutputOption, WatchOption
 from starter.kinds import ObjectArg
-from starter.output import Output, OutputOption, Sheet, print_sheet
+from starter.output import Output, Sheet, print_sheet
 from starter.session import open_client
-from starter.watch import WatchOption, run_once_or_watch
+from starter.watch import run_once_or_watch
 
 if TYPE_CHECKING:
     from client.actions import ActionClient

@@ -19,15 +19,16 @@ from domain.paths import expand_path, name_of, short_path
 from starter import terminal
 from starter.errors import ExitCode
 from starter.extensions import CliExtension
+from starter.flags import OutputOption, WatchOption
 from starter.kinds import DEFAULT_LIMIT, CliCommand, LimitOption, ObjectArg, Prefix, set_command_help
 from starter.leases import metal
 from starter.leases.calendar import draw_calendar
 from starter.leases.dates import add_zones_to_spec, attach_local_zone, format_local_date
 from starter.leases.demo import demo
 from starter.naming import prefix_to_list
-from starter.output import Output, OutputOption, Sheet, print_sheet
+from starter.output import Output, Sheet, print_sheet
 from starter.session import open_client
-from starter.watch import WatchOption, run_once_or_watch
+from starter.watch import run_once_or_watch
 
 if TYPE_CHECKING:
     from client.actions import ActionClient

@@ -17,11 +17,12 @@ from domain.paths import short_path
 from domain.waitqueue import LockHolders, QueueCommand
 from starter import reads
 from starter.errors import ExitCode
+from starter.flags import OutputOption, WatchOption
 from starter.kinds import ObjectArg
-from starter.output import Output, OutputOption, Sheet, format_time, print_sheet
+from starter.output import Output, Sheet, format_time, print_sheet
 from starter.session import open_client
 from starter.toplevel import LOOKING
-from starter.watch import WatchOption, run_once_or_watch
+from starter.watch import run_once_or_watch
 
 if TYPE_CHECKING:
     from client.actions import ActionClient

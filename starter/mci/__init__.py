@@ -8,12 +8,13 @@ from domain.mci.messages import CONTINUE, WITHDRAW
 from domain.mci.tables import MciPhase, VmStatus
 from domain.model import ObjectView
 from domain.paths import parent_of, short_path
+from starter.errors import ExitCode
 from starter.extensions import CliExtension
-from starter.mci import demo
-from starter.mci.commands import extend_app
 from starter.mci.documents import mci_document, vm_document
 
 if TYPE_CHECKING:
+    from cyclopts import App
+
     from client.actions import ActionClient
 
 
@@ -38,10 +39,22 @@ async def vm_remarks(_asking: ActionClient, view: ObjectView) -> list[tuple[str,
     ]
 
 
+def _extend_app(app: App) -> None:
+    from starter.mci.commands import extend_app  # it loads the parser, which a status does not need
+
+    extend_app(app)
+
+
+async def _demo() -> ExitCode:
+    from starter.mci.demo import mci
+
+    return await mci()
+
+
 EXTENSION = CliExtension(
     documents={"mci": mci_document, "vm": vm_document},
     remarks={"mci": hold_remarks, "vm": vm_remarks},
-    extend=extend_app,
-    demo=demo.mci,
+    extend=_extend_app,
+    demo=_demo,
     examples={"ns": "default", "mci": "web", "vm": "front-1", "subGroup": "front"},
 )

@@ -12,11 +12,11 @@ from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyReport, 
 from domain.paths import expand_path
 from starter import actions, reads, terminal
 from starter.errors import ExitCode
+from starter.flags import OutputOption, WatchOption
 from starter.kinds import CliCommand, ObjectArg, set_command_help
-from starter.mci.documents import mci_document
-from starter.output import OutputOption, Sheet, print_sheet
+from starter.output import Sheet, print_sheet
 from starter.session import open_client
-from starter.watch import WatchOption, run_once_or_watch
+from starter.watch import run_once_or_watch
 
 Refresh = Annotated[
     bool, Parameter(negative="", help="Ask the clouds first, about the VMs that may have changed by themselves.")
@@ -51,9 +51,7 @@ async def status(
     path = _mci_path(target)
     if refresh:
         _print_survey(await _request_survey(SurveyRequest(path=path)))
-    return await run_once_or_watch(
-        watch, lambda: reads.print_status(registry.find_kind("mci"), path, output, mci_document)
-    )
+    return await run_once_or_watch(watch, lambda: reads.print_status(path, output))
 
 
 async def reconcile(target: ObjectArg, /, *, dry_run: DryRunOption = False, output: OutputOption = "table") -> ExitCode:

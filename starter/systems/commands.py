@@ -14,11 +14,11 @@ from domain.systems.rules import node_path
 from starter import actions
 from starter.actions import ActionOptions
 from starter.errors import ExitCode
+from starter.flags import OutputOption, WatchOption
 from starter.kinds import SpecFile, read_spec_file
-from starter.output import OutputOption
 from starter.session import open_client
 from starter.systems import definitions, views
-from starter.watch import WatchOption, run_once_or_watch
+from starter.watch import run_once_or_watch
 
 MAX_LINES = 100
 

@@ -14,10 +14,11 @@ from client.outcomes import conflict_refusal
 from domain import registry
 from domain.model import ActionResult, Admission, Grant, Outcome, Request
 from domain.statetable import Ruling
-from starter import actions, families, outcomes, reads
+from starter import actions, outcomes, reads
 from starter.app import build_cli_app
 from starter.command import run_command
 from starter.errors import ExitCode
+from starter.extensions import find_extension
 from starter.output import format_json, format_yaml
 from starter.toplevel import EXIT_CODES
 from store.begin import _describe_allowed_actions
@@ -101,11 +102,11 @@ def test_that_it_was_cancelled_is_told_once(capsys: pytest.CaptureFixture[str], 
 
 def test_examples_in_help_are_the_family_s_own() -> None:
     for family, kinds in registry.FAMILIES.items():
-        named = families.find_extension(family).examples
+        named = find_extension(family).examples
         shown = [word for kind in kinds if kind.requestable_actions and not kind.has_own_command for word in kind.scope]
         assert [word for word in shown if word not in named] == []
-    assert families.find_extension("machines").example_path(registry.find_kind("machine")) == "acme/dev/db"
-    assert families.find_extension("mci").example_path(registry.find_kind("vm")) == "default/web/front-1"
+    assert find_extension("machines").example_path(registry.find_kind("machine")) == "acme/dev/db"
+    assert find_extension("mci").example_path(registry.find_kind("vm")) == "default/web/front-1"
 
 
 def test_help_shows_the_command_for_orphans_and_not_the_noun_that_it_works_through(
