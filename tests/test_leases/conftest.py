@@ -20,6 +20,8 @@ from tests.test_store.conftest import (  # noqa: F401  the same databases as for
     driver,
     emptied_postgres_url,
     empty_postgres,
+    emptying,
+    engines,
     migrated_postgres,
     migrated_sqlite,
     pair,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,9 @@ from tests.stack import fresh_database
 from tests.test_store.crowd import fill
 from tests.test_store.driver import StoreDriver
 
+Engines = dict[str, list[sa.Engine]]  # that nobody uses, by URL
+
+LARGE = 2**16  # bytes of a table, with what was deleted from it
 IDENTITY = "store_identity"  # the line of it comes with the tables
 
 
@@ -86,25 +91,41 @@ def _migrated(url: str) -> str:
 
 
 @pytest.fixture
-def sqlite_url(migrated_sqlite: Path, tmp_path: Path) -> str:
-    file = tmp_path / "ratchet.db"
+def sqlite_url(migrated_sqlite: Path) -> str:
+    """A new file where the last test had its own."""
+    file = migrated_sqlite.with_name("copy.db")
+    for left in ("", "-wal", "-shm"):
+        file.with_name(f"{file.name}{left}").unlink(missing_ok=True)
     shutil.copy(migrated_sqlite, file)
     return f"sqlite:///{file}"
 
 
-@pytest.fixture
-def emptied_postgres_url(migrated_postgres: str) -> str:
-    database = Database(migrated_postgres)
-    database.run_transaction_blocking(_empty_tables)
+@pytest.fixture(scope="session")
+def emptying(migrated_postgres: str) -> Iterator[Database]:
+    """Stays connected between tests: to connect takes longer than to empty."""
+    database = Database(migrated_postgres, pool=1)
+    yield database
     database.close()
-    return migrated_postgres
+
+
+@pytest.fixture
+def emptied_postgres_url(emptying: Database) -> str:
+    emptying.run_transaction_blocking(_empty_tables)
+    return emptying.url
 
 
 def _empty_tables(connection: sa.Connection) -> None:
-    """Leaves the tables as a migration does. Most are empty: a TRUNCATE makes new files for each, and takes long."""
-    looks = (f"SELECT '{name}' WHERE EXISTS (SELECT FROM {name})" for name in metadata.tables if name != IDENTITY)
-    if filled := list(connection.scalars(sa.text(" UNION ALL ".join(looks)))):
-        connection.execute(sa.text(f"TRUNCATE {', '.join(filled)} RESTART IDENTITY"))
+    """Leaves the tables as a migration does. A TRUNCATE makes new files for each table, and takes long: it is for those
+    that have grown.
+    """
+    looks = (
+        f"SELECT '{name}', pg_relation_size('{name}') WHERE EXISTS (SELECT FROM {name})"
+        for name in metadata.tables
+        if name != IDENTITY
+    )
+    filled = connection.execute(sa.text(" UNION ALL ".join(looks))).all()
+    for name, size in filled:
+        connection.execute(sa.text(f"DELETE FROM {name}" if size < LARGE else f"TRUNCATE {name} RESTART IDENTITY"))
     connection.execute(
         sa.text(
             "SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false) "
@@ -120,26 +141,40 @@ def store_url(request: pytest.FixtureRequest) -> str:
     return url
 
 
+@pytest.fixture(scope="session")
+def engines() -> Engines:
+    return defaultdict(list)
+
+
+@contextmanager
+def _opened(url: str, engines: Engines) -> Iterator[StoreDriver]:
+    """A driver whose engine is kept, without its connections: a new one compiles every statement anew, which is most of
+    what a short test takes.
+    """
+    driver = StoreDriver(url)
+    if engines[url]:
+        driver.database.engine = engines[url].pop()
+    yield driver
+    driver.close()
+    engines[url].append(driver.database.engine)
+
+
 @pytest.fixture
-def driver(store_url: str) -> Iterator[StoreDriver]:
+def driver(store_url: str, engines: Engines) -> Iterator[StoreDriver]:
     """An empty inventory."""
-    driver = StoreDriver(store_url)
-    yield driver
-    driver.close()
+    with _opened(store_url, engines) as driver:
+        yield driver
 
 
 @pytest.fixture
-def rival(store_url: str) -> Iterator[StoreDriver]:
+def rival(store_url: str, engines: Engines) -> Iterator[StoreDriver]:
     """The same inventory as another process would have it: its own file handle or connections."""
-    driver = StoreDriver(store_url)
-    yield driver
-    driver.close()
+    with _opened(store_url, engines) as driver:
+        yield driver
 
 
 @pytest.fixture
-def pair(emptied_postgres_url: str) -> Iterator[tuple[StoreDriver, StoreDriver]]:
+def pair(emptied_postgres_url: str, engines: Engines) -> Iterator[tuple[StoreDriver, StoreDriver]]:
     """Two processes on one PostgreSQL, where a transaction can be in the middle of another one."""
-    drivers = (StoreDriver(emptied_postgres_url), StoreDriver(emptied_postgres_url))
-    yield drivers
-    for driver in drivers:
-        driver.close()
+    with _opened(emptied_postgres_url, engines) as one, _opened(emptied_postgres_url, engines) as other:
+        yield one, other

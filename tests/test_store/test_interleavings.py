@@ -6,6 +6,7 @@ one after the other: this is where a read that decides a write, without a lock, 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ def interleave(pair: Pair, first: Work, second: Work, hold: int) -> tuple[Any, A
             if seen == hold:
                 rival = thread.submit(two.database.run_transaction_blocking, second)
                 while not rival.done() and not blocked(two):
-                    pass
+                    time.sleep(0.001)
 
         sa.event.listen(one.database.engine, "after_cursor_execute", after)
         try:

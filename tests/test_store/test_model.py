@@ -101,11 +101,16 @@ class World:
 
 
 class Lives(RuleBasedStateMachine):
-    def __init__(self, template: Path, folder: Path) -> None:
+    def __init__(self, template: Path, folder: Path, kept: list[sa.Engine]) -> None:
+        """`kept`: the engine of the lives before, which knows the statements; a new one compiles them anew."""
         super().__init__()
-        file = folder / f"{next(_files)}.db"
+        file = folder / "lives.db"
+        for left in ("", "-wal", "-shm"):
+            file.with_name(f"{file.name}{left}").unlink(missing_ok=True)
         shutil.copy(template, file)
         self.database = Database(f"sqlite:///{file}")
+        kept[:] = kept or [self.database.engine]
+        self.database.engine = kept[0]
         self.world = World()
         self.runs = count(1)
         self.epochs: dict[str, int] = {}
@@ -300,9 +305,6 @@ class Lives(RuleBasedStateMachine):
                 assert path in running or parent_of(path) in running
 
 
-_files = count(1)
-
-
 def legal_history(connection: sa.Connection) -> None:
     """Each object's history is one path through its table, and the numbers of its actions only rise."""
     at: dict[str, tuple[str, str, int, str]] = {}  # path -> status, the one before the action, epoch, action
@@ -331,9 +333,11 @@ def legal_history(connection: sa.Connection) -> None:
 
 
 def test_random_lives_keep_the_inventory_the_locks_and_the_history_true(migrated_sqlite: Path, tmp_path: Path) -> None:
+    kept: list[sa.Engine] = []
+
     class Here(Lives):
         def __init__(self) -> None:
-            super().__init__(migrated_sqlite, tmp_path)
+            super().__init__(migrated_sqlite, tmp_path, kept)
 
     thorough = settings(max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(Here, settings=thorough)

@@ -154,13 +154,16 @@ async def test_what_a_backend_says_while_a_deploy_is_judged_comes_before_it_or_a
     ill = [ServiceFacts(f"{SHOP}:web", 1, 1, 1, 0, 0, 1, "gone")]
     saying = Thread(target=lambda: asyncio.run(SqlSystemStore(rival.database).record_observations(ill, driver.now())))
 
-    @sa.event.listens_for(driver.database.engine, "before_cursor_execute")
     def get_in_between(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
         if statement.startswith("INSERT INTO actions"):  # it has been judged, and is about to be written
             saying.start()
             saying.join(0.5)  # time enough to get in between, if that can be
 
-    grant = await deploy(driver, f"{SHOP}:web", RUN)
+    sa.event.listen(driver.database.engine, "before_cursor_execute", get_in_between)
+    try:
+        grant = await deploy(driver, f"{SHOP}:web", RUN)
+    finally:
+        sa.event.remove(driver.database.engine, "before_cursor_execute", get_in_between)
     saying.join()
     assert (await driver.inventory.read_object(f"{SHOP}:web")).epoch == grant.epoch
     assert (await states(driver))["/web"] == "updating"
