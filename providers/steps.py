@@ -58,6 +58,8 @@ _NEXT_STEP_OF: dict[tuple[str, VmState], NextOrderStep] = {
 }
 # fmt: on
 VERBS = ("create", "suspend", "resume", "reboot", "terminate")
+LOOK_SHARE = 0.1  # of the time that a cloud has been at work: how late we notice that it is done
+SHORTEST_PAUSE = 0.25  # between looks
 
 
 def next_order_step(verb: str, state: VmState) -> NextOrderStep:
@@ -93,6 +95,7 @@ class PendingVmOrder(Generic[V]):
 
     order: VmOrder
     seen: V | None = None
+    latest_epoch: int = 0  # of any VM that the last look has found at the path
     ordered: bool = False
     answer: VmAnswer | None = None
 
@@ -199,14 +202,17 @@ class PolledVms(ABC, Generic[V]):
         return vm.to_vm_facts()
 
     async def _poll_timer(self) -> AsyncIterator[None]:
-        """Yields at once, then every `poll_seconds` until the time is over; at least twice."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._wait_seconds
+        """Yields at once, then in growing pauses of at most `poll_seconds` until the time is over; at least twice."""
+        clock = asyncio.get_running_loop().time
+        looked = began = clock()
         yield
         while True:
-            await asyncio.sleep(self._poll_seconds)
+            # A cloud whose answers are slow is not kept busy with looks alone.
+            pause = max(SHORTEST_PAUSE, LOOK_SHARE * (clock() - began), clock() - looked)
+            await asyncio.sleep(min(pause, self._poll_seconds))
+            looked = clock()
             yield
-            if loop.time() > deadline:
+            if clock() > began + self._wait_seconds:
                 return
 
     def _answer_after_timeout(self, task: PendingVmOrder[V]) -> VmAnswer:

@@ -14,6 +14,7 @@ from providers.openstack.errors import translate_answer, translate_error
 from providers.threads import CallThreads
 
 THREADS_PER_REGION = 24  # at least the region's VMs in flight, and a few reads
+CONNECTION_POOLS = 10  # kept, one for each address; what `requests` has by itself
 PAGE_SIZE = 1_000
 MICROVERSIONS = {"compute": "2.26"}  # descriptions came with 2.19, and are all we need of it
 
@@ -100,4 +101,8 @@ class OpenStackApi:
         except Refused as refused:
             raise Rejected(f"{refused.message}; {refused.hint}") from refused
         self._secrets = list_secrets(found)
-        return Connection(config=found)
+        cloud = Connection(config=found)
+        for adapter in cloud.session.session.adapters.values():
+            # One connection for each thread: what is more than the usual ten is thrown away after each call.
+            adapter.init_poolmanager(CONNECTION_POOLS, THREADS_PER_REGION)
+        return cloud

@@ -70,7 +70,9 @@ class NovaVms(PolledVms[Server]):
             left = [task for task in tasks if not deleted or task.seen is None]
             found = await self._list_by_path([task.order for task in left], deleted)
             for task in left:
-                task.seen = _pick(found.get(task.order.path, []), task.order)
+                there = found.get(task.order.path, [])
+                task.seen = _pick(there, task.order)
+                task.latest_epoch = max((server.epoch for server in there), default=0)
         renamed = [task for task in tasks if task.seen is None and task.order.cloud_id]
         for task, server in zip(renamed, await _gather(self._read_server, renamed), strict=True):
             task.seen = server
@@ -115,18 +117,12 @@ class NovaVms(PolledVms[Server]):
     async def _issue_orders(self, verb: str, tasks: Sequence[Task]) -> None:
         if verb == "create":
             new = [task for task in tasks if task.seen is None]
-            await self._refuse_outdated(new)
+            for task in new:  # a later action has given an order at its path, even if that VM is gone
+                task.answer = why_outdated(task.order, task.latest_epoch)
             await _gather(self._launch_server, [task for task in new if task.answer is None])
             await _gather(self._remove_failed, [task for task in tasks if task.seen is not None])
         else:
             await _gather(partial(self._apply_verb, verb), tasks)
-
-    async def _refuse_outdated(self, tasks: Sequence[Task]) -> None:
-        """Refuses to create a VM at a path where a later action has given an order, even if its VM is gone."""
-        found = await self._list_by_path([task.order for task in tasks], deleted=True) if tasks else {}
-        for task in tasks:
-            latest = max((server.epoch for server in found.get(task.order.path, [])), default=0)
-            task.answer = why_outdated(task.order, latest)
 
     async def _launch_server(self, task: Task) -> None:
         """Creates a server, once per token in this process, however many callers there are."""
