@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ from domain.invariants import VerificationReport
 from domain.model import ActionResult, ReadQuery
 from domain.orphans import OrphanQuery, OrphansPage
 from domain.wire import READ_ORPHANS, VERIFY_ACTIVITY
-from providers.openstack.servers import parse_server
+from providers.openstack.servers import parse_server, path_hash
 from tests.openstack.rig import OpenStack
 from tests.openstack.tokens import MEMBER_TOKEN
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, ended
 from tests.stack import opened
 from tests.test_clouds.kit import REGION
 from tests.user import User
@@ -64,6 +64,21 @@ class NovaSite:
         assert answer.is_success, answer.text
         return answer.json()
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Every server that Nova ever had for this user, as its database has it."""
+        marks = [path_hash(f"{OWNER}/{REGION}", self.user.vm(f"lab-{number + 1}")) for number in range(NUMBER)]
+        names = [f"lab-{number + 1}-{mark}" for number, mark in enumerate(marks)]
+        return [row for row in self.openstack.servers(OWNER) if row["display_name"] in names]
+
+    async def kill_nova_when(self, moment: Callable[[], bool]) -> None:
+        """Kills Nova at a moment, and starts it again."""
+        async with asyncio.timeout(PATIENCE):
+            while not moment():
+                await asyncio.sleep(0.002)
+        self.openstack.nova.kill()
+        self.openstack.nova.start()
+        await asyncio.to_thread(self.openstack.nova.wait)
+
     async def compare(self, status: str) -> None:
         """One server for each record, and nothing else; `verify` agrees."""
         members = (await self.user.see(self.user.mci())).members
@@ -89,8 +104,8 @@ async def site(openstack: OpenStack, stack: User) -> AsyncIterator[NovaSite]:
     openstack.proxy.clear()
 
 
-def spec() -> dict[str, object]:
-    return {"subGroups": [{"name": "lab", "connectionName": "lab", "subGroupSize": NUMBER}]}
+def spec(number: int = NUMBER) -> dict[str, object]:
+    return {"subGroups": [{"name": "lab", "connectionName": "lab", "subGroupSize": number}]}
 
 
 @pytest.mark.parametrize(
@@ -123,6 +138,42 @@ async def test_a_nova_that_is_full_leaves_records_of_what_it_has_and_no_more(sit
     assert "Quota exceeded" in (await site.user.see(site.user.vm("lab-2"))).error
     await site.compare("ACTIVE")
     assert (await site.user.do(site.user.mci(), "delete")).result is ActionResult.SUCCEEDED
+    await site.until_living({})
+
+
+async def test_nova_killed_before_it_has_taken_a_creation_makes_one_server(site: NovaSite) -> None:
+    site.openstack.proxy.calls.clear()
+    ticket = await site.user.ask(site.user.mci(), "create", spec=spec(1))
+    await site.kill_nova_when(lambda: site.openstack.proxy.calls["create"] > 0)
+    assert (await ended(site.user.asking, ticket)).result is ActionResult.SUCCEEDED
+    assert len(site.rows()) == 1
+    await site.compare("ACTIVE")
+    assert (await site.user.do(site.user.mci(), "delete")).result is ActionResult.SUCCEEDED
+    await site.until_living({})
+
+
+async def test_nova_killed_while_it_builds_a_server_leaves_none_behind_and_the_reason(site: NovaSite) -> None:
+    """Nova itself gives the server up when it starts again."""
+    ticket = await site.user.ask(site.user.mci(), "create", spec=spec(1))
+    await site.kill_nova_when(lambda: any(row["host"] and row["vm_state"] == "building" for row in site.rows()))
+    outcome = await ended(site.user.asking, ticket)
+    assert outcome.result is ActionResult.FAILED, outcome
+    assert "could not be built" in (await site.user.see(site.user.vm("lab-1"))).error
+    assert len(site.rows()) == 1
+    await site.until_living({})
+    await site.compare("ACTIVE")
+    assert (await site.user.do(site.user.mci(), "delete")).result is ActionResult.SUCCEEDED
+
+
+async def test_nova_killed_while_it_stops_servers_has_stopped_all_of_them_in_the_end(site: NovaSite) -> None:
+    path = site.user.mci()
+    await site.user.do(path, "create", spec=spec())
+    ticket = await site.user.ask(path, "suspend")
+    await site.kill_nova_when(lambda: any(row["task_state"] == "powering-off" for row in site.rows()))
+    assert (await ended(site.user.asking, ticket)).result is ActionResult.SUCCEEDED
+    assert len(site.rows()) == NUMBER
+    await site.compare("SHUTOFF")
+    assert (await site.user.do(path, "delete")).result is ActionResult.SUCCEEDED
     await site.until_living({})
 
 
