@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from client.actions import ActionClient
-from domain.errors import NoCapacity, Rejected
+from domain.errors import NoCapacity, Rejected, Unavailable
 from domain.invariants import VerificationReport
 from domain.machines.ports import ABSENT
 from domain.model import ReadQuery
@@ -135,6 +135,23 @@ async def test_a_qemu_that_hangs_is_ended_when_the_order_is_given_up(rack: Rack,
     change(rack, program="qemu-system-x86_64")
     assert (await rack.hypervisor.describe_object(DB)).state == "stopped"  # an action goes on from here
     assert (await rack.tell("start", DB)).state == "running"
+    assert living(tmp_path) == {"db": 1}
+
+
+async def test_a_qemu_that_is_frozen_is_unavailable_and_obeys_once_it_wakes(
+    rack: Rack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rack.machine(memory=1)
+    monkeypatch.setattr("providers.machines.qemu.process.QMP_SECONDS", 0.5)
+    pid = int(next(tmp_path.rglob("db/n1.pid")).read_text())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(Unavailable, match="does not answer"):
+            await rack.tell("pause", DB)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    monkeypatch.undo()
+    assert (await rack.tell("pause", DB)).state == "paused"
     assert living(tmp_path) == {"db": 1}
 
 
