@@ -14,6 +14,14 @@ from domain.errors import format_count
 from domain.kinds import Remedy
 from domain.model import FrozenModel
 from domain.paths import short_path
+from domain.services.definition import (
+    DefinitionText,
+    HealthCheck,
+    ResourceLimits,
+    SecretReference,
+    Variable,
+    find_service_contradiction,
+)
 from domain.validation import Name
 
 EdgeText = Annotated[str, StringConstraints(max_length=200)]
@@ -129,7 +137,19 @@ class AppSpec(FrozenModel):
     image: EdgeText = Field("nginx:stable", description="What to run.")
     command: EdgeText = Field("", description="Its program and words; by default the image's own.")
     replicas: int = Field(1, ge=1, le=1_000, description="How many of it.")
+    port: int | None = Field(None, ge=1_024, le=65_535, description="Its port on the cloudlet's loopback.")
+    health: HealthCheck | None = None
+    environment: dict[Variable, DefinitionText] = Field(default={}, max_length=100)
+    secretFrom: dict[Variable, SecretReference] = Field(default={}, max_length=100)
+    resources: ResourceLimits | None = None
+    deadline: float | None = Field(
+        None, gt=0, le=DAY_SECONDS, description="Seconds until all of it must be healthy; 600 unless told."
+    )
     override: Override = _OVERRIDE_FIELD
+
+    def find_contradiction(self) -> str:
+        """Tells which fields do not fit together; an update names only some of them, so all must be there."""
+        return find_service_contradiction(self.port, self.health, self.environment, self.secretFrom)
 
 
 class OverrideSpec(FrozenModel):

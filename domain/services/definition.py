@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Literal, Self
 
@@ -87,6 +88,17 @@ class SecretReference(FrozenModel):
         return self
 
 
+def find_service_contradiction(
+    port: int | None, health: HealthCheck | None, environment: Collection[str], secrets: Collection[str]
+) -> str:
+    """Tells why these words about a service cannot hold together; empty if they can."""
+    if twice := sorted({*environment} & {*secrets})[:NAMES_SHOWN]:
+        return f"{', '.join(twice)} is in environment and in secretFrom: write it once"
+    if health and not port and (health.http is not None or health.tcp):
+        return "a check by http or tcp needs a port"
+    return ""
+
+
 class Job(FrozenModel):
     """A task of a system that runs and ends. It is stored with the definition, and does not affect the status."""
 
@@ -144,12 +156,10 @@ class Node(FrozenModel):
             raise ValueError(f"a system has parts and jobs, not {', '.join(sorted(extra))}")
         if self.jobs and not self.is_system:
             raise ValueError("jobs are of a system, and this is a service: write them beside its parts")
-        if twice := sorted(self.environment.keys() & self.secretFrom.keys())[:NAMES_SHOWN]:
-            raise ValueError(f"{', '.join(twice)} is in environment and in secretFrom: write it once")
+        if wrong := find_service_contradiction(self.port, self.health, self.environment, self.secretFrom):
+            raise ValueError(wrong)
         if not self.maxUnavailable and not self.maxSurge:
             raise ValueError("maxUnavailable and maxSurge cannot both be 0: nothing could ever be replaced")
-        if self.health and not self.port and (self.health.http is not None or self.health.tcp):
-            raise ValueError("a check by http or tcp needs a port")
         return self
 
     @model_validator(mode="after")

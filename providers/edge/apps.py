@@ -6,6 +6,7 @@ the app again; that order is the same as the first one, so nothing is started tw
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +20,9 @@ from domain.services.ports import Backend, ServiceOrder
 from domain.services.rollout import ServiceFacts
 from domain.validation import describe_validation_errors
 
+SERVICE_FIELDS = ("port", "health", "environment", "secretFrom", "resources")  # as of a system's service
+HEALTHY_SECONDS = 600.0  # until all instances must be healthy
+
 
 class CloudletApps:
     """The apps of one cloudlet on one backend. Raises a ProviderError with the reason if one does not run."""
@@ -29,6 +33,15 @@ class CloudletApps:
     async def run_app(self, request: CrmRequest) -> dict[str, Any]:
         """Runs an app as its request says, and waits until all instances are healthy. Returns what runs."""
         order = ServiceOrder(request.path, _generation(request), self._definition(request.spec))
+        deadline = float(request.spec.get("deadline") or HEALTHY_SECONDS)
+        try:
+            async with asyncio.timeout(deadline):
+                return await self._wait_until_healthy(order)
+        except TimeoutError:
+            facts = await self._find(order.path)
+            raise Rejected(f"after {deadline:g} s: {facts.describe() if facts else 'nothing runs'}") from None
+
+    async def _wait_until_healthy(self, order: ServiceOrder) -> dict[str, Any]:
         listener = self._backend.subscribe_to_changes(order.path)
         try:
             await self._backend.apply_orders([order])
@@ -87,7 +100,8 @@ class CloudletApps:
             image = spec.get("image") if self._backend.name == "container" else None
             if not command and not image:
                 raise Rejected(f"the backend {self._backend.name} needs a command: --command 'PROGRAM WORD ...'")
-            node = Node(image=image, command=command, instances=int(spec.get("replicas", 1)))
+            more = {name: spec[name] for name in SERVICE_FIELDS if spec.get(name)}
+            node = Node(image=image, command=command, instances=int(spec.get("replicas", 1)), **more)
         except ValidationError as error:
             raise Rejected(describe_validation_errors(error, "app")) from error
         except ValueError as error:

@@ -200,7 +200,12 @@ def _spec_after_action(
     if action == "update":
         with refuse_validation_errors("the spec is not valid"):
             wanted = type(spec).model_validate({**before, **given})
-    return wanted.model_dump(mode="json", exclude={"override"})
+    if isinstance(wanted, AppSpec) and (wrong := wanted.find_contradiction()):
+        raise Refused(
+            Category.INVALID, f"the spec is not valid: {wrong}", "see what it takes: starter schema app create"
+        )
+    stored = wanted.model_dump(mode="json", exclude={"override"})
+    return {name: value for name, value in stored.items() if value not in (None, {})}
 
 
 def _apps_to_delete(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from domain.edge.faults import CrmFaults
-from domain.edge.specs import CloudletSpec, CrmPatience, PolicySpec
+from domain.edge.specs import AppSpec, CloudletSpec, CrmPatience, PolicySpec
 from starter.command import run_command
 from starter.edge import demo
 from tests.test_edge.kit import Edge, fault
@@ -132,3 +133,11 @@ async def test_no_json_of_an_instance_says_none_for_what_is_not_present(
     lines = await told("history", cluster)
     assert (lines[0]["source"], lines[-1]["to"]) == ("NotPresent", "NotPresent")
     assert "None" not in {line[word] for line in lines for word in ("source", "to")}
+
+
+def test_the_app_on_the_page_about_crms_is_that_of_the_example_and_valid() -> None:
+    page = EXAMPLES.parent / "docs" / "crm.md"
+    (block,) = re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
+    app = yaml.safe_load((EXAMPLES / "app-web.yaml").read_text())
+    assert yaml.safe_load(block) == app
+    assert not AppSpec.model_validate(app).find_contradiction()

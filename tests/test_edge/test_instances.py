@@ -41,6 +41,22 @@ async def test_an_app_lives_from_create_to_delete_by_the_rows_and_their_actors(e
     await edge.at_rest()
 
 
+async def test_fields_of_an_app_that_do_not_fit_together_are_refused_and_an_update_may_add_what_was_missing(
+    edge: Edge,
+) -> None:
+    await edge.up(latency=0.05)
+    app, health = edge.at("berlin", "c1", "shop"), {"health": {"tcp": True}}
+    await edge.user.do(edge.at("berlin", "c1"), "create", spec={})
+    assert "needs a port" in await edge.user.refused(app, "create", spec=health)
+    await edge.user.do(app, "create", spec={"port": 20_080, "environment": {"DB": "x"}})
+    assert (await edge.user.do(app, "update", spec=health)).status == "Ready"
+    assert "needs a port" in await edge.user.refused(app, "update", spec={"port": None})
+    twice = await edge.user.refused(app, "update", spec={"secretFrom": {"DB": {"env": "DB"}}})
+    assert "DB is in environment and in secretFrom" in twice
+    assert (await edge.user.do(app, "update", spec={"port": None, "health": None})).status == "Ready"
+    assert (await edge.see(app)).spec.keys() == {"image", "replicas", "command", "environment"}
+
+
 async def test_an_intermediate_message_that_was_missed_changes_nothing(edge: Edge) -> None:
     await edge.up(latency=0.05)
     edge.set_faults(fault("no-ack"))

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from domain.errors import Refused
 from domain.model import ActionResult
+from providers.sockets import find_free_port
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge
 from tests.test_edge.processes import CrmProcess, crm_process
-from tests.test_systems.images import make_image, why_no_containers
+from tests.test_systems.images import BUSYBOX, make_image, why_no_containers
 from workers.crm import CrmOptions, serve_crm
 from workers.settings import WorkerSettings
 
@@ -194,6 +196,54 @@ async def test_apps_that_die_or_are_deleted_while_no_crm_is_there(site: AppSite)
                 await asyncio.sleep(0.05)
             assert set(kept) < running(site.shop)
             await site.edge.user.do(site.shop, "delete")
+
+
+@pytest.mark.skipif(not BUSYBOX.exists(), reason="there is no busybox on this machine: apt install busybox-static")
+@pytest.mark.parametrize("site", BACKENDS, indirect=True)
+async def test_an_app_has_a_port_a_health_check_and_secrets(site: AppSite, tmp_path: Path) -> None:
+    secret = tmp_path / "secrets" / site.cloudlet.split(":")[1] / "db"
+    secret.parent.mkdir(parents=True)
+    secret.touch(mode=0o600)
+    secret.write_text("hunter2\n")
+    port, other = find_free_port(), find_free_port()
+    program = "httpd" if site.backend == "container" else f"{BUSYBOX} httpd"
+    app = {
+        **site.app,
+        "command": f"{program} -f -p {{port}} -h /bin",
+        "port": port,
+        "health": {"http": "/busybox", "interval": 0.1},
+        "environment": {"COLOR": "blue"},
+        "secretFrom": {"PASSWORD": {"file": "db"}},
+    }
+    user = site.edge.user
+    async with (
+        asyncio.timeout(2 * PATIENCE),
+        site.crm(RATCHET_SECRETS=str(tmp_path / "secrets"), RATCHET_PROGRAMS=str(BUSYBOX)),
+    ):
+        await site.create_cluster()
+        assert (await user.do(site.shop, "create", spec=app)).result is ActionResult.SUCCEEDED
+        assert await _is_served(port)
+        (pid,) = running(site.shop)
+        environment = Path(f"/proc/{pid}/environ").read_text().split("\0")
+        assert {"COLOR=blue", "PASSWORD=hunter2"} <= set(environment)
+        assert "hunter2" not in str(await user.see(site.shop))
+        assert (await user.do(site.shop, "update", spec={"port": other})).result is ActionResult.SUCCEEDED
+        assert (await _is_served(other), await _is_served(port)) == (True, False)
+        absent = {"health": {"http": "/absent", "interval": 0.1}, "deadline": 3}
+        sick = await user.do(site.shop, "update", spec=absent)
+        assert (sick.result, sick.status) == (ActionResult.FAILED, "Ready")
+        assert "after 3 s: 0 of 1 healthy" in sick.message
+        assert await _is_served(other), "what was there before is back"
+        await user.do(site.shop, "delete")
+        assert not await _is_served(other)
+
+
+async def _is_served(port: int) -> bool:
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
+        try:
+            return (await client.get(f"http://127.0.0.1:{port}/busybox")).is_success
+        except httpx.TransportError:
+            return False
 
 
 @pytest.mark.parametrize("site", ["process"], indirect=True)
