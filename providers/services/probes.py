@@ -74,20 +74,35 @@ async def check_health_by_command(health: HealthCheck, launcher: Sequence[str], 
 
 def count_connections(route: InstanceRoute) -> int:
     """Returns how many connections to an instance are open or opening."""
-    return sum(state in _CONNECTED_SOCKET_STATES for state in _socket_states(route))
+    return sum(state in _CONNECTED_SOCKET_STATES for state, _ in _list_sockets(route))
 
 
-def check_tcp_listening(route: InstanceRoute) -> str:
-    """Returns an empty string if a process listens on the port, else the reason."""
-    return "" if "0A" in _socket_states(route) else f"no process listens on port {route.port}"
+def check_listening(port: int, pid: int) -> str:
+    """Returns an empty string if this very process listens on the port, else the reason."""
+    listening = {name for state, name in _list_sockets(InstanceRoute(port)) if state == "0A"}
+    if not listening:
+        return f"no process listens on port {port}"
+    return "" if listening & _open_files(pid) else f"port {port} is taken by another process"
 
 
-def _socket_states(route: InstanceRoute) -> list[str]:
-    """Returns the kernel's states of all sockets at a local port, in the network that the route leads to."""
-    found: list[str] = []
+def _list_sockets(route: InstanceRoute) -> list[tuple[str, str]]:
+    """Returns the kernel's state and name of all sockets at a local port, in the network that the route leads to."""
+    found: list[tuple[str, str]] = []
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
             text = Path(f"/proc/{route.pid or 'self'}/net/{table}").read_text()
             rows = [line.split() for line in text.splitlines()[1:]]
-            found += [row[3] for row in rows if int(row[1].rpartition(":")[2], 16) == route.port]
+            found += [
+                (row[3], f"socket:[{row[9]}]") for row in rows if int(row[1].rpartition(":")[2], 16) == route.port
+            ]
+    return found
+
+
+def _open_files(pid: int) -> set[str]:
+    """Returns the names of the files and sockets that a process has open; fewer while it ends."""
+    found: set[str] = set()
+    with suppress(OSError):
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                found.add(os.readlink(file))
     return found

@@ -217,7 +217,7 @@ class ProcessRunner:
         if health is None:  # how it ended may be told later
             return "" if pids.is_alive(unit.pid, unit.started) else "it has ended"
         if health.command and health.command[0] == LISTENS_PREFIX:
-            return probes.check_tcp_listening(InstanceRoute(int(health.command[1])))
+            return probes.check_listening(int(health.command[1]), unit.pid)
         if health.command is None:
             return await probes.check_health(health, self.route_of_instance(unit))
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ from typing import NamedTuple
 LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS = 2.0  # seconds to wait for an instance before a connection is closed
 DRAIN_SECONDS = 5.0  # seconds for open connections after SIGTERM
+PORT_PAUSE = 0.2  # seconds between tries to get a port that another process has
 BLOCK_BYTES = 65_536
 CLONE_NEWNET = 0x40000000
 
@@ -140,15 +142,30 @@ async def _copy_stream(source: asyncio.StreamReader, sink: asyncio.StreamWriter)
         sink.transport.abort()
 
 
+async def _listen(front: ServiceProxy, port: int, stop: asyncio.Event) -> asyncio.Server | None:
+    """Listens on the port, once nobody else does any more; None if told to stop before."""
+    while not stop.is_set():
+        try:
+            return await asyncio.start_server(front.handle_connection, LOOPBACK, port, backlog=1_024)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PORT_PAUSE):
+                await stop.wait()
+    return None
+
+
 async def serve_until_stopped(port: int, file: Path) -> None:
     """Serves until SIGTERM; then accepts no more connections, and gives open ones a few seconds."""
     stop = asyncio.Event()
     for word in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(word, stop.set)
     front = ServiceProxy(RoutesFile(file))
-    server = await asyncio.start_server(front.handle_connection, LOOPBACK, port, backlog=1_024)
+    server = await _listen(front, port, stop)
     await stop.wait()
-    server.close()
+    if server:
+        server.close()
     if front.open_connections:
         await asyncio.wait(front.open_connections, timeout=DRAIN_SECONDS)
 

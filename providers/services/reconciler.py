@@ -72,8 +72,11 @@ class ServiceReconciler:
         front = [unit.healthy for unit in self._units.values() if unit.number == PROXY_NUMBER]
         reachable = any(front) if self._proxy_to_run() else True
         wanted = [unit for unit in units if unit.revision == now]  # only instances of the current revision count
+        front_or_wanted = [unit for unit in self._units.values() if unit in wanted or unit.number == PROXY_NUMBER]
         troubled = max(
-            self._units.values(), key=lambda unit: (unit in wanted, unit.crashes, bool(unit.message)), default=None
+            self._units.values(),
+            key=lambda unit: (unit in front_or_wanted, unit.crashes, bool(unit.message)),
+            default=None,
         )
         return ServiceFacts(
             path=self.path,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -83,6 +84,18 @@ async def test_a_service_that_never_gets_healthy_fails_at_its_deadline_and_is_ro
     assert b'"version": "1"' in await get(port)
     assert former.pid in {unit.pid for unit in await real.units("/web")}
     assert (await real.states()) == {"/": "stable", "/web": "stable"}
+
+
+async def test_a_service_whose_port_somebody_else_has_is_not_stable_and_says_so_until_the_port_is_free(
+    real: Shop,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = int(other.getsockname()[1])
+        outcome = await real.deploy("/", system({"name": "web", **web(port)}), deadline=3)
+        assert outcome.result is ActionResult.FAILED
+        assert f"port {port} is taken by another process" in outcome.message
+    await real.until_state("/", "stable")
+    assert b'"version": "1"' in await get(port)
 
 
 async def test_an_update_drops_no_request(real: Shop) -> None:
