@@ -95,6 +95,7 @@ class OpenStackApi:
 
     def _connect(self) -> Any:
         from openstack.connection import Connection
+        from requests.adapters import HTTPAdapter
 
         try:
             found = find_cloud(self._connection, self._read_seconds)
@@ -103,6 +104,7 @@ class OpenStackApi:
         self._secrets = list_secrets(found)
         cloud = Connection(config=found)
         for adapter in cloud.session.session.adapters.values():
-            # One connection for each thread: what is more than the usual ten is thrown away after each call.
-            adapter.init_poolmanager(CONNECTION_POOLS, THREADS_PER_REGION)
+            if isinstance(adapter, HTTPAdapter):
+                # One connection for each thread: what is more than the usual ten is thrown away after each call.
+                adapter.init_poolmanager(CONNECTION_POOLS, THREADS_PER_REGION)
         return cloud
