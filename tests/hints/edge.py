@@ -14,6 +14,7 @@ UNTRIED = dict.fromkeys(
         "there is no such Cloudlet: …",
         "there is no such ClusterInst: …",
         "… of AppInst needs its ClusterInst Ready: … is …",
+        "the spec is not valid: …",
     ),
-    "needs a CRM that runs: tests/test_edge/test_repairs.py and test_commands.py",
+    "needs a CRM that runs: tests/test_edge/test_repairs.py, test_commands.py and test_instances.py",
 )
