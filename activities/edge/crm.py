@@ -90,21 +90,24 @@ class EdgeActivities:
     async def send_all_data(self, asked: SendAllData) -> int:
         """Sends a CRM the specs of all instances of its cloudlet, so that it can restore lost state."""
         async with self._right_to_send(asked) as prove:
-            items = await self._read_all_data(asked.to.cloudlet)
+            items, at = await self._read_all_data(asked.to.cloudlet)
             pages = messages.split_into_pages(items)
             sending = uuid.uuid4().hex
             for number, page in enumerate(pages, start=1):
-                spec = {"sending": sending, "page": number, "of": len(pages), "instances": page}
+                spec = {"sending": sending, "at": at, "page": number, "of": len(pages), "instances": page}
                 await self._send_requests(asked.to, [_make_all_data_request(asked.to, spec)], prove)
             return len(items)
 
-    async def _read_all_data(self, cloudlet: str) -> dict[str, dict[str, Any]]:
+    async def _read_all_data(self, cloudlet: str) -> tuple[dict[str, dict[str, Any]], int]:
+        """Returns the specs of all instances, and when the first of them was read."""
         items: dict[str, dict[str, Any]] = {}
+        at = 0
         while True:
             page = await self._inventory.list_expected_instances(cloudlet, next(reversed(items), ""))
             items |= {item.path: item.spec for item in page.items}
+            at = at or page.at
             if not page.more:
-                return items
+                return items, at
 
     @activity.defn(name="crm_connected")
     async def accept_crm_connection(self, fact: ConnectReport) -> ConnectionReply:

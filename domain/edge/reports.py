@@ -119,10 +119,11 @@ class ExpectedInstance(FrozenModel):
 
 
 class ExpectedInstancesPage(FrozenModel):
-    """A page of the instances that should exist on a cloudlet."""
+    """A page of the instances that should exist on a cloudlet. `at`: the database's clock, in microseconds."""
 
     items: list[ExpectedInstance]
     more: bool = False
+    at: int = 0
 
 
 class PlannedFailover(FrozenModel):

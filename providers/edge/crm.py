@@ -67,6 +67,7 @@ class ReferenceCrm:
         self._acked, self._lost, self._stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._sessions = 0
         self._pages: dict[str, dict[int, dict[str, Any]]] = {}  # pages of `_all_data`, by sending
+        self._data_at = 0  # when the newest `_all_data` of this connection was read
         self.notify_id = 0
 
     def request_stop(self) -> None:
@@ -123,6 +124,7 @@ class ReferenceCrm:
         patience = FIRST_ACK_TIMEOUT
         while not self._stop.is_set():
             self.notify_id = self._platform.next_notify_id(await self._controller.read_known_notify_id())
+            self._data_at = 0
             self._acked.clear()
             self._lost.clear()
             pages = messages.split_into_pages(self._jobs.list_instance_states())
@@ -260,12 +262,20 @@ class ReferenceCrm:
         self.request_stop()
 
     async def _handle_all_data(self, request: CrmRequest) -> None:
-        """Collects the pages of expected instances, in any order, and stores them when complete."""
+        """Collects the pages of expected instances, in any order, and stores them when complete.
+
+        An older one than the last is dropped: whoever may write to the namespace can send what was signed once more.
+        """
         sending, of = str(request.spec.get("sending", "")), int(request.spec.get("of", 1))
+        at = int(request.spec.get("at", 0))
+        if at < self._data_at:
+            self._log.warning("refused: older than what is known", order=request.request_key)
+            return
         pages = self._pages.setdefault(sending, {})
         pages[int(request.spec.get("page", 1))] = request.spec.get("instances", {})
         if len(pages) == of:
             self._pages.clear()
+            self._data_at = at
             self._platform.set_expected_specs({path: spec for page in pages.values() for path, spec in page.items()})
             await self._jobs.stop_unrecorded_apps()
 

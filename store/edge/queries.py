@@ -19,6 +19,7 @@ from domain.edge.specs import AutoProvision, PolicySpec
 from domain.edge.tables import S, why_changes_refused
 from domain.paths import name_of, parent_of
 from domain.statetable import NONE
+from store.dbtime import read_database_micros
 from store.edge.addresses import crm_address_of
 from store.queries import below_condition
 from store.rows import find_object, parse_rows
@@ -35,9 +36,10 @@ def list_expected_instances(connection: sa.Connection, cloudlet: str, after: str
         .where(objects.c.status == S.READY.value)
         .order_by(objects.c.path)
     )
+    at = read_database_micros(connection)  # before the rows: what they say is not older than that
     rows = connection.execute(query.limit(INSTANCES_PER_PAGE + 1)).all()
     items = [ExpectedInstance(path=row.path, spec=row.spec) for row in rows[:INSTANCES_PER_PAGE]]
-    return ExpectedInstancesPage(items=items, more=len(rows) > INSTANCES_PER_PAGE)
+    return ExpectedInstancesPage(items=items, more=len(rows) > INSTANCES_PER_PAGE, at=at)
 
 
 def plan_failover(connection: sa.Connection, cloudlet: str) -> FailoverPlan:

@@ -42,7 +42,7 @@ async def test_all_data_is_known_when_the_last_of_its_pages_has_come_in_whatever
     for number, page in reversed(list(enumerate(some, start=1))):
         assert len(json.dumps(page)) < 500_000
         assert set(platform.read_expected_specs()) != set(specs)
-        spec = {"sending": "s", "page": number, "of": len(some), "instances": page}
+        spec = {"sending": "s", "at": 2**60, "page": number, "of": len(some), "instances": page}
         order = CrmRequest(
             path=edge.at("berlin"), verb=CrmVerb.ALL_DATA, notify_id=agent.notify_id, version="v1", spec=spec
         )

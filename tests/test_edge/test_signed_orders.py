@@ -79,6 +79,35 @@ async def test_a_crm_carries_out_the_orders_of_its_controller_and_of_nobody_else
     assert platform.list_applied_verbs(cluster) == ["create", "delete"]
 
 
+async def test_all_data_that_was_signed_before_cannot_be_sent_again_after_a_newer_one(
+    edge: Edge, tmp_path: Path
+) -> None:
+    """Its specs would replace those of now. The controller's own says when it was read, under its signature."""
+    agent, _, platform = edge.crms["berlin-v1"]
+    async with asyncio.timeout(PATIENCE):
+        while not agent._data_at:  # of what it got as it became Ready
+            await asyncio.sleep(0.02)
+    later = agent._data_at + 3_600_000_000  # than whatever else its controller sends meanwhile
+    ours, cluster = key_in(tmp_path / "ours.pem", WORKER_PEM), edge.at("berlin", "c1")
+
+    def all_data(sending: str, at: int, *pages: int, nodes: int) -> list[CrmRequest]:
+        order = CrmRequest(path=edge.at("berlin"), verb=CrmVerb.ALL_DATA, notify_id=agent.notify_id, version="v1")
+        specs = [{f"{cluster}{page}": {"nodes": nodes}} for page in (1, 2)]
+        spec = {"sending": sending, "at": at, "of": 2}
+        return [
+            signed_by(ours, order.model_copy(update={"spec": {**spec, "page": page, "instances": specs[page - 1]}}))
+            for page in pages
+        ]
+
+    old, new = all_data("old", later, 1, 2, nodes=1), all_data("new", later + 1, 2, 1, nodes=2)
+    for orders, nodes in ((old, 1), (new, 2), (old, 2), (all_data("bare", 0, 1, 2, nodes=9), 2), (new, 2)):
+        assert await send(edge, *orders) == 2
+        async with asyncio.timeout(PATIENCE):
+            while agent._side:  # until it has handled them
+                await asyncio.sleep(0.01)
+        assert platform.read_expected_specs() == {f"{cluster}{page}": {"nodes": nodes} for page in (1, 2)}
+
+
 async def send(edge: Edge, *requests: CrmRequest) -> int:
     """Sends orders as whoever may write to the namespace can. Returns how many the CRM accepted."""
     async with asyncio.timeout(PATIENCE):
