@@ -7,6 +7,7 @@ it has its own threads, is killed by a signal, and ends with a code.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -96,13 +97,19 @@ class ForkServer:
 
 
 def main() -> None:
-    """Load everything, then fork as told."""
+    """Load everything, then fork as told. What is loaded stays: no child looks through it for garbage."""
+    gc.disable()
     import store.migrate
     import workers.crm
     import workers.process
-    from starter import command, session
+    from domain import registry
+    from starter import app, command, session
 
-    del store, workers, command, session
+    registry.load_families()
+    app.build_cli_app()  # each `starter` would build it anew
+    del store, workers, app, command, session
+    gc.freeze()
+    gc.enable()
     for line in sys.stdin:
         order = json.loads(line)
         answer: int | str

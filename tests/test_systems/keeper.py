@@ -1,6 +1,6 @@
 """A supervisor of containers in a process of its own, which kills itself with -9 at one of its steps.
 
-`python -m tests.test_systems.keeper FOLDER IMAGE STEP`: it runs a service, updates it, and removes it, and prints how
+`FOLDER IMAGE STEP` are its words. It runs a service, updates it, and removes it, and prints how
 many steps that has. A step is a call to the machine that changes something, or a write to the ledger, before and after.
 """
 
@@ -21,7 +21,7 @@ from tests.test_systems.supervising import forget, keeping, want
 STEPS = {"os.mkdir", "shutil.rmtree", "subprocess.Popen", "os.kill", "os.killpg"}
 
 
-async def main(folder: Path, image: Path, last: int) -> None:
+async def keep(folder: Path, image: Path, last: int) -> None:
     steps = StepCounter(last)
     sys.addaudithook(lambda event, _: steps.take() if event in STEPS else None)
     for name in ("insert_instances", "update_instances", "delete_instances"):
@@ -43,5 +43,9 @@ async def main(folder: Path, image: Path, last: int) -> None:
     sys.stdout.write(f"{steps.count}\n")
 
 
+def main() -> None:
+    asyncio.run(keep(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))
+    main()

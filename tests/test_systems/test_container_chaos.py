@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,8 @@ from domain.services.ports import ServiceOrder
 from providers.services.container import ContainerRules
 from providers.sockets import find_free_port
 from tests.patience import PATIENCE
-from tests.test_systems.containers import ROOT, folder, image, instance, living, message_of, needs_containers, runc
+from tests.test_platform.forkserver import ForkServer
+from tests.test_systems.containers import folder, image, instance, living, message_of, needs_containers, runc
 from tests.test_systems.images import sleeper, web
 from tests.test_systems.supervising import ANY_IMAGE, forget, keeping, make_runner, until, want
 from tests.test_systems.test_processes import runs
@@ -42,13 +42,12 @@ KILLS = 12  # of the steps that a supervisor takes
 
 @pytest.mark.parametrize("moment", range(KILLS))
 async def test_a_worker_killed_at_any_step_leaves_nothing_doubled_and_nothing_behind(
-    folder: Path, image: Path, moment: int
+    folder: Path, image: Path, moment: int, forkserver: ForkServer
 ) -> None:
     """It runs a service, updates it and removes it; its successor ends with exactly what is wanted."""
     last = 1 + moment * 52 // (KILLS - 1)
-    keeper = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.test_systems.keeper", folder, image, str(last)), cwd=ROOT
-    )
+    words = [str(folder), str(image), str(last)]
+    keeper = await forkserver.start(words, dict(os.environ), os.devnull, "tests.test_systems.keeper")
     async with asyncio.timeout(PATIENCE):
         assert await keeper.wait() == -signal.SIGKILL
         async with keeping(folder) as supervisor:
