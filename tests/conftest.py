@@ -13,9 +13,10 @@ import pytest
 from temporalio.client import Client
 
 from client.actions import ActionClient
+from providers.services import supervisor
 from store import engine
 from tests.patience import PATIENCE
-from tests.stack import ActionStack, fresh_database, hasty_with_providers, opened, patient_with_clouds
+from tests.stack import ActionStack, Histories, fresh_database, hasty_with_providers, opened, patient_with_clouds
 from tests.test_platform.forkserver import ForkServer
 from tests.tiers import is_fast
 from tests.user import User
@@ -32,6 +33,9 @@ gc.disable()  # until everything is loaded: what is loaded stays, and to look th
 
 # Workers die often here, and there is little load: whoever takes over need not wait.
 os.environ.setdefault("RATCHET_STEP_PATIENCE", "1")
+
+# The stacks here are the only process of their store, and hear of every order at once: they need not look for others.
+supervisor.POLL_SECONDS = 3.0
 
 # Threads of one process race here on a busy machine: none gives up before the others had their turn.
 engine.BUSY_TIMEOUT_SECONDS = engine.POOL_TIMEOUT_SECONDS = 60
@@ -83,24 +87,31 @@ def chaos(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="session")
-def thorough(request: pytest.FixtureRequest) -> bool:
-    """Do the stacks replay what their workflows did? The fast tests leave it to others."""
-    return bool(request.config.getoption("--all"))
+async def histories(request: pytest.FixtureRequest) -> AsyncIterator[Histories | None]:
+    """What the workflows of many stacks did is replayed when all have ended, by one replayer: it takes five seconds of
+    CPU to begin. The fast tests leave it to others.
+    """
+    kept = Histories() if request.config.getoption("--all") else None
+    yield kept
+    if kept:
+        await kept.replay()
 
 
 @pytest.fixture(scope="session")
-async def on_sqlite(tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> AsyncIterator[ActionStack]:
-    async with opened(tmp_path_factory.mktemp("ratchet"), thorough) as found:
+async def on_sqlite(
+    tmp_path_factory: pytest.TempPathFactory, histories: Histories | None
+) -> AsyncIterator[ActionStack]:
+    async with opened(tmp_path_factory.mktemp("ratchet"), histories) as found:
         yield found
 
 
 @pytest.fixture(scope="session")
 async def on_postgres(
-    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, thorough: bool
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, histories: Histories | None
 ) -> AsyncIterator[ActionStack]:
     """With a Temporal server of its own: queues have one name everywhere."""
     url = fresh_database(postgres_url)
-    async with opened(tmp_path_factory.mktemp("ratchet"), thorough, store_url=url, cloud_url=url) as found:
+    async with opened(tmp_path_factory.mktemp("ratchet"), histories, store_url=url, cloud_url=url) as found:
         yield found
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ from workers.settings import WorkerSettings
 
 F = TypeVar("F", bound=Family)
 
+ALIKE = 3
 _numbers = count(1)
 # The python of the tests may be where only its owner reaches it: services run as the tests' user.
 PROCESS_BACKEND = {
@@ -85,9 +87,9 @@ def patient_with_clouds(service: WorkerService, call_seconds: float | None = Non
 
 @asynccontextmanager
 async def opened(
-    home: Path, thorough: bool = True, tuning: Sequence[str] = (), **settings: str
+    home: Path, histories: Histories | None = None, tuning: Sequence[str] = (), **settings: str
 ) -> AsyncIterator[ActionStack]:
-    """A stack that ends when the block does. A thorough one replays what its workflows did, in the sandbox.
+    """A stack that ends when the block does. `histories`: where what its workflows did is kept, to be replayed.
 
     `tuning`: more values of the server's dynamic configuration.
     """
@@ -107,37 +109,62 @@ async def opened(
                 yield ActionStack(home, server, client, stack)
         finally:
             await stack.close()
-        if thorough:
-            await _everything_replays(client, data_converter(given))
+        if histories:
+            await histories.keep(client)
     finally:
         await server.stop_server()
         await asyncio.sleep(0.2)  # the SDK's threads end a moment later; leaving at once can abort the interpreter
 
 
-async def _everything_replays(client: Client, payloads: DataConverter) -> None:
-    """Replay the histories of the session's tests, one of each shape: whatever a workflow did, it does once more here.
+class Histories:
+    """What workflows did: so much of it that every step, from one event to the next, is in it."""
 
-    In the sandbox, which finds forbidden calls. Live workflows in it would do the same things thousands of times, for
-    a twelfth of the CPU of tests of actions.
-    """
-    plugins = [temporal_plugin(sandbox=True, payloads=payloads)]
-    replayer = Replayer(workflows=WORKFLOWS, plugins=plugins, namespace=client.namespace)
-    histories = client.list_workflows("TaskQueue = 'actions'").map_histories()
-    async with replayer.workflow_replay_iterator(_of_each_shape(histories)) as results:
-        failures = [result.replay_failure async for result in results if result.replay_failure]
-    assert not failures, failures[:3]
+    def __init__(self) -> None:
+        self._kept: list[WorkflowHistory] = []
+        self._steps: set[tuple[object, ...]] = set()
+        self._namespace = ""
 
+    async def keep(self, client: Client) -> None:
+        """Keep what has a new step, of a few of those that ended alike after as many events: to read thousands takes a
+        minute.
+        """
+        self._namespace = client.namespace
+        alike: Counter[tuple[object, ...]] = Counter()
+        async for run in client.list_workflows("TaskQueue = 'actions'"):
+            kind = (run.workflow_type, run.status, run.history_length)
+            alike[kind] += 1
+            if alike[kind] <= ALIKE or not run.history_length:  # Temporal tells it when a run has ended
+                self._keep_new(await client.get_workflow_handle(run.id, run_id=run.run_id).fetch_history())
 
-async def _of_each_shape(histories: AsyncIterator[WorkflowHistory]) -> AsyncIterator[WorkflowHistory]:
-    """Leave out histories with the same sequence of events as another one."""
-    seen: set[tuple[object, ...]] = set()
-    async for history in histories:
+    def _keep_new(self, history: WorkflowHistory) -> None:
         kind = history.events[0].workflow_execution_started_event_attributes.workflow_type.name
-        called = (event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events)
-        shape = (kind, *zip((event.event_type for event in history.events), called, strict=True))
-        if shape not in seen:
-            seen.add(shape)
-            yield history
+        events = [
+            (event.event_type, event.activity_task_scheduled_event_attributes.activity_type.name)
+            for event in history.events
+        ]
+        steps = {(kind, *step) for step in pairwise(events)}
+        if not steps <= self._steps:
+            self._steps |= steps
+            self._kept.append(history)
+
+    async def replay(self, payloads: DataConverter | None = None) -> None:
+        """Whatever a workflow did, it does once more here, in the sandbox, which finds forbidden calls.
+
+        Live workflows in it would do the same things thousands of times, for a twelfth of the CPU of tests of actions.
+        """
+
+        if not self._kept:
+            return
+
+        async def kept() -> AsyncIterator[WorkflowHistory]:
+            for history in self._kept:
+                yield history
+
+        plugins = [temporal_plugin(sandbox=True, payloads=payloads)]
+        replayer = Replayer(workflows=WORKFLOWS, plugins=plugins, namespace=self._namespace)
+        async with replayer.workflow_replay_iterator(kept()) as results:
+            failures = [result.replay_failure async for result in results if result.replay_failure]
+        assert not failures, failures[:3]
 
 
 def is_locked(home: Path) -> bool:

@@ -35,7 +35,7 @@ async def strict(tmp_path: Path) -> AsyncIterator[ActionStack]:
     home = tmp_path / "home"
     home.mkdir(0o700)
     files = {"identities": str(tmp_path / "identities.yaml"), "key_file": str(tmp_path / "key.pem")}
-    async with opened(home, thorough=False, subject="workers", **files) as running:
+    async with opened(home, None, subject="workers", **files) as running:
         yield running
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import FunctionType, SimpleNamespace
 
 import pytest
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
@@ -19,7 +20,7 @@ from domain import wire
 from domain.edge import messages as edge_wire
 from domain.machines import BIN_ROLE
 from tests.patience import PATIENCE
-from tests.stack import ActionStack, opened
+from tests.stack import ActionStack, Histories, opened
 from tests.test_edge.kit import edge_of
 from tests.test_floods import LIMIT, LONG, send_all
 from tests.test_leases.tenant import Tenant
@@ -27,6 +28,7 @@ from tests.test_machines.site import MachineSite
 from tests.user import User
 from workers.floods import pack_flood
 from workers.service import WorkerService
+from workflows.calls import LONG_HISTORY_EVENTS, should_continue_as_new
 
 pytestmark = LONG
 BATCH = 100
@@ -34,10 +36,12 @@ PROPOSED = pytest.mark.stores("proposing")
 
 
 @pytest.fixture(scope="module")
-async def on_proposing(tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> AsyncIterator[ActionStack]:
+async def on_proposing(
+    tmp_path_factory: pytest.TempPathFactory, histories: Histories | None
+) -> AsyncIterator[ActionStack]:
     """A stack whose server proposes soon to continue as new: four thousand events take half a minute of CPU."""
     home = tmp_path_factory.mktemp("proposing")
-    async with opened(home, thorough, tuning=["limit.historyCount.suggestContinueAsNew=400"]) as found:
+    async with opened(home, histories, tuning=["limit.historyCount.suggestContinueAsNew=400"]) as found:
         yield found
 
 
@@ -53,10 +57,22 @@ async def hears_noise(client: Client, companion: str) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_a_clock_that_nobody_means_continues_as_new_before_it_is_deaf(
+@pytest.mark.parametrize(
+    ("length", "proposed", "due"),
+    [(LONG_HISTORY_EVENTS, False, False), (LONG_HISTORY_EVENTS + 1, False, True), (1, True, True)],
+)
+def test_a_history_is_too_long_by_itself_before_a_run_is_deaf(length: int, proposed: bool, due: bool) -> None:
+    """A signal that nobody handles is three or four events: an event, and a task."""
+    assert LONG_HISTORY_EVENTS < LIMIT
+    info = SimpleNamespace(get_current_history_length=lambda: length, is_continue_as_new_suggested=lambda: proposed)
+    known = {"workflow": SimpleNamespace(info=lambda: info), "LONG_HISTORY_EVENTS": LONG_HISTORY_EVENTS}
+    assert FunctionType(should_continue_as_new.__code__, known)() is due
+
+
+@PROPOSED
+async def test_a_clock_that_nobody_means_continues_as_new(
     asking: ActionClient, stack: WorkerService, client: Client, ns: str
 ) -> None:
-    """On a server that proposes it late, as Temporal does by itself."""
     tenant = Tenant(asking, stack, f"{ns}pool")
     await tenant.add_hosts("h1")
     await tenant.create()

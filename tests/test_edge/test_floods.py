@@ -15,20 +15,22 @@ from domain.edge.budgets import HOUR_SECONDS, IGNORED_RECORDED_PER_HOUR, SIGNALS
 from domain.edge.policies import PolicyState
 from domain.wire import companion_id
 from tests.patience import PATIENCE
-from tests.stack import ActionStack, opened
+from tests.stack import ActionStack, Histories, opened
 from tests.test_edge.kit import QUICK, Edge, fault
 
 FEWER = SIGNALS_PER_RUN + 200  # signals that a run may hear here: Temporal's own 10,000 take minutes
-MANY = 2 * FEWER + 100
+MANY = FEWER + 400
 SOME = 2 * SIGNALS_PER_RUN + 100
 SHORT_OF_SIGNALS = pytest.mark.stores("short_of_signals")
 
 
 @pytest.fixture(scope="module")
-async def on_short_of_signals(tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> AsyncIterator[ActionStack]:
+async def on_short_of_signals(
+    tmp_path_factory: pytest.TempPathFactory, histories: Histories | None
+) -> AsyncIterator[ActionStack]:
     """A stack whose server lets a run hear fewer signals."""
     fewer = f"history.maximumSignalsPerExecution={FEWER}"
-    async with opened(tmp_path_factory.mktemp("short"), thorough, tuning=[fewer]) as found:
+    async with opened(tmp_path_factory.mktemp("short"), histories, tuning=[fewer]) as found:
         yield found
 
 

@@ -60,7 +60,7 @@ async def test_a_worker_that_wants_proofs_does_not_serve_without_a_key_of_its_ow
         (tmp_path / file).chmod(0o600)
     given = {"identities": str(tmp_path / "identities.yaml"), "key_file": str(tmp_path / key) if key else ""}
     with pytest.raises(Refused, match="no issuer in" if key else "no key of its own") as caught:
-        async with opened(tmp_path / "home", thorough=False, **given):
+        async with opened(tmp_path / "home", None, **given):
             raise AssertionError("it serves")
     assert "starter key new workers" in caught.value.hint
 

@@ -30,7 +30,7 @@ from domain.mci.messages import HoldDecision
 from domain.model import ActionResult, Request
 from starter.mci.requests import send_decision
 from tests.patience import PATIENCE
-from tests.stack import ActionStack, opened
+from tests.stack import ActionStack, Histories, opened
 from tests.test_platform.test_payloads import OLD, TOKEN, body, post, write
 from tests.user import spec
 from workers import embedded
@@ -49,7 +49,8 @@ PLAIN = "it is not encrypted, and plaintext is refused"
 async def sealed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ActionStack]:
     """A stack with keys, an MCI and an edge policy in it, whose workflows have a payload or two to copy."""
     home = tmp_path_factory.mktemp("sealed")
-    async with opened(home, keys_file=write(home / "keys.json", "a", a=OLD)) as found:
+    histories = Histories()
+    async with opened(home, histories, keys_file=write(home / "keys.json", "a", a=OLD)) as found:
         asking = ActionClient(found.client)
         for path in (PATH, OTHER):
             ticket = await asking.request_action(Request(path=path, action="create", spec=SPEC))
@@ -60,6 +61,7 @@ async def sealed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Acti
             ticket = await asking.request_action(Request(path=path, action="create", spec={"auto_provision": rule}))
             await asking.wait_for_outcome(path, ticket.run)
         yield found
+    await histories.replay(data_converter(found.stack.settings))
 
 
 @pytest.fixture
@@ -286,12 +288,12 @@ async def test_while_keys_are_introduced_plaintext_is_read_and_what_is_written_i
 
 async def test_keys_are_introduced_where_actions_are_under_way(tmp_path: Path) -> None:
     held = {**SPEC, "option": "hold"}
-    async with opened(tmp_path, thorough=False) as before:
+    async with opened(tmp_path) as before:
         ticket = await ActionClient(before.client).request_action(Request(path=PATH, action="create", spec=held))
         assert ticket.admission.grant
         await register_store(before.client, "store-1", "here")
     during = introducing(tmp_path / "keys", 1)
-    async with opened(tmp_path, thorough=False, keys_file=during) as now:
+    async with opened(tmp_path, keys_file=during) as now:
         asking = ActionClient(now.client)
         async with asyncio.timeout(PATIENCE):
             while await status(now) != "Prepared":
@@ -302,7 +304,7 @@ async def test_keys_are_introduced_where_actions_are_under_way(tmp_path: Path) -
         ticket = await asking.request_action(Request(path=PATH, action="suspend"))
         await asking.wait_for_outcome(PATH, ticket.run)
         assert {seal.owner for seal in seals_in(await inputs_as_json(now, ticket.run))} == {PATH}
-    async with opened(tmp_path, thorough=False, keys_file=introducing(tmp_path / "keys", -1)) as after:
+    async with opened(tmp_path, keys_file=introducing(tmp_path / "keys", -1)) as after:
         assert await read_registered_store(after.client) == "store-1", "what outlives the transition is sealed"
         swept = after.client.get_schedule_handle(wire.HEAL_SCHEDULE)
         [order] = (await swept.describe()).raw_description.schedule.action.start_workflow.input.payloads
