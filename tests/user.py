@@ -128,7 +128,7 @@ class User:
     async def until_status(self, path: str, status: str) -> None:
         async with asyncio.timeout(PATIENCE):
             while (await self.service.inventory.read_object(path)).status != status:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
 
     async def lose(self, path: str) -> None:
         """Remove the VM in its cloud, without our knowledge."""

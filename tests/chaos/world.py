@@ -188,7 +188,7 @@ class World:
         self._death = asyncio.create_task(self.worker.wait())
         async with asyncio.timeout(PATIENCE):
             while not await self.asking.count_pollers(ACTIONS_QUEUE):
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.1)
 
     async def worker_died(self) -> None:
         assert self._death

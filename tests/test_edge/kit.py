@@ -156,7 +156,7 @@ class Edge:
     async def until(self, path: str, *statuses: str) -> None:
         async with asyncio.timeout(PATIENCE):
             while await self.status(path) not in statuses:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
 
     async def until_told(self, path: str, words: str) -> HistoryLine:
         """Until the history has a line with these words."""
@@ -165,7 +165,7 @@ class Edge:
                 for line in reversed(await self.user.history(path)):
                     if words in line.message:
                         return line
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
 
     async def listed(self, kind: str) -> list[ObjectView]:
         return await self.user.service.inventory.list_objects(kind, f"org:{self.user.ns}")

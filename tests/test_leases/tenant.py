@@ -141,7 +141,7 @@ class Tenant:
         try:
             async with asyncio.timeout(PATIENCE):
                 while not true(seen):
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(0.05)
                     seen = await self.see(name)
         except TimeoutError:
             raise AssertionError(f"it did not happen: {seen}") from None
@@ -157,13 +157,13 @@ class Tenant:
     async def closed(self, path: str) -> None:
         async with asyncio.timeout(PATIENCE):
             while (found := await self.asking.newest_run(path)) and found.status is WorkflowExecutionStatus.RUNNING:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
 
     async def until_held(self, count: int) -> None:
         """Until so many hosts are in somebody's hands."""
         async with asyncio.timeout(PATIENCE):
             while len(await self.held()) != count:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
 
     async def at_rest(self) -> None:
         """Nothing under way: no lock is held, and the site agrees with the inventory."""

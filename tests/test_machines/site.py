@@ -109,7 +109,7 @@ class MachineSite:
     async def until(self, path: str, status: str) -> None:
         async with asyncio.timeout(PATIENCE):
             while await self.status(path) != status:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.05)
 
     async def hang(self, path: str, verb: str, seconds: float = 60) -> None:
         """The next order of this kind for an object hangs. It can be awaited with `hanging`."""
@@ -119,7 +119,7 @@ class MachineSite:
         """Until the order hangs at the hypervisor: its rule is used up then."""
         async with asyncio.timeout(PATIENCE):
             while any(fault.vm == path and fault.kind == "hang" for fault in await self._cloud().list_faults()):
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.05)
 
     async def history(self, path: str) -> list[HistoryLine]:
         return await self.service.inventory.read_history(path, 1_000)

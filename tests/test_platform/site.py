@@ -49,7 +49,7 @@ class Worker:
             while words not in self.said():
                 code = await self._ended()
                 assert code is None or words in self.said(), f"ended with code {code}: {self.said()}"
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.1)
 
     async def kill(self) -> None:
         """End it as `kill -9` does, if it still runs."""
@@ -109,7 +109,7 @@ class Site:
         """Until the call that hangs has been made."""
         async with asyncio.timeout(PATIENCE):
             while any(fault.kind is FaultKind.HANG for fault in await self.cloud.list_faults()):
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.1)
 
     async def until_half_done(self, during: str) -> None:
         """Until some VMs have landed and some have not."""
@@ -118,7 +118,7 @@ class Site:
                 statuses = {vm.status for vm in await self.inventory.list_objects("vm")}
                 if during in statuses and len(statuses) > 1:
                     return
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.05)
 
     async def restart_server(self) -> None:
         """Kill the server with -9, and start it again where it was."""

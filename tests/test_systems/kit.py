@@ -112,7 +112,7 @@ class Shop:
         """Wait until an awaitable answers yes."""
         async with asyncio.timeout(PATIENCE):
             while not await test():
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
 
     async def until_record(self, name: str, stage: str) -> None:
         async def reached() -> bool:
