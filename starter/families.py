@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from cyclopts import App
 
 from domain import registry
-from starter import completion
+from starter import completion, terminal
 from starter.extensions import CliExtension, ListRemarks, SuggestCommand, find_extension
 from starter.kinds import build_kind_app
 from starter.toplevel import OBJECTS, create_top_app
@@ -39,5 +41,10 @@ def add_family(app: App, family: str) -> App:
 
 
 def build_family_app(family: str) -> App:
-    """Builds the app for a command of this family: without the commands of the others, which take time to build."""
+    """Builds the app for a command of this family, once: without the commands of the others, which take time."""
+    return _build_family_app(family, terminal.typed_command())
+
+
+@cache
+def _build_family_app(family: str, _typed: str) -> App:
     return add_family(create_top_app(), family)
