@@ -19,10 +19,11 @@ from domain.errors import Category, Refused, StoreUnavailable
 from domain.exposure import INTERNAL, READ
 from domain.identities import ProofUse
 from domain.message import SignedMessage
-from domain.model import AT_WRITE_TIME, BeginRequest, Refusal, Request
+from domain.model import AT_WRITE_TIME, Admission, BeginRequest, Refusal, Request
 from domain.requests import AboutRequest, AccessAttempt
 
 CALL_HEADER = "ratchet-call"
+READING_VERBS = (READ, "verify")  # whoever repeats one learns what its sender learned, and changes nothing
 _log = logging.getLogger("ratchet.access")
 
 
@@ -57,6 +58,8 @@ class ProofStore(Protocol):
 
     async def is_proof_used(self, proof: str) -> bool: ...
 
+    async def find_answer_of_run(self, run: str) -> Admission | None: ...
+
 
 class AccessGuard(Interceptor):
     """Guards the activities of a worker. `own_types` are the names of its workflows."""
@@ -83,14 +86,23 @@ class AccessGuard(Interceptor):
             message = f"{info.activity_type} is not called by a worker of ours: {info.workflow_id}"
             raise Refused(Category.FORBIDDEN, message, CALLER_HINT)
 
-    async def check_proof_of_request(self, subject: Subject | None, asked: object) -> None:
-        """Refuses the proof of a request that another run has used; the run that carries it out uses it now."""
+    async def use_proof(self, name: str, subject: Subject | None, asked: object, call: str) -> None:
+        """Refuses a proof that another run or call has used; this one uses it now. Reads do not tell each other."""
         if subject is None or subject.proof is None:
             return
         if isinstance(asked, BeginRequest):
-            await self.proofs.use_proof(subject.proof, asked.run)
-        elif isinstance(asked, AboutRequest) and await self.proofs.is_proof_used(subject.proof.id):
-            raise used_proof_refusal(subject)
+            await self.proofs.use_proof(subject.proof, asked.proof_run or asked.run)
+        elif isinstance(asked, AboutRequest):
+            if await self.proofs.is_proof_used(subject.proof.id):
+                raise used_proof_refusal(subject)
+        elif isinstance(asked, SignedMessage):
+            exposed = registry.activity_exposures().get(name, INTERNAL).verb
+            if asked.verb_to_authorize(exposed) not in READING_VERBS:
+                await self.proofs.use_proof(subject.proof, call)
+
+    async def was_admitted(self, asked: object) -> bool:
+        """Tells whether a run asks about its own request, which begin has admitted: a reset makes it ask again."""
+        return isinstance(asked, BeginRequest) and await self.proofs.find_answer_of_run(asked.run) is not None
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         return _GuardedActivity(next, self)
@@ -104,20 +116,27 @@ class _GuardedActivity(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         info, authorizer = activity.info(), self._guard.authorizer
         asked = input.args[0] if input.args else None
+        call = info.activity_run_id or info.workflow_run_id or info.activity_id
         try:
             check_calling_workflow(info.activity_type, info.workflow_type, self._guard.own_types, info.is_local)
             if info.workflow_type is not None and not info.is_local:
                 self._guard.check_caller(info, input.headers)
-            subject = authorizer.authorize_call(
-                info.activity_type,
-                asked,
-                info.scheduled_time,
-                call=info.activity_run_id or info.activity_id,
-                by_own_workflow=info.workflow_type is not None,
-            )
-            await self._guard.check_proof_of_request(subject, asked)
+            subject = await self._authorize_call(info, asked, call)
             proceed = super().execute_activity
             return await authorizer.answer(subject, lambda: proceed(input))
         except Refused as refused:
             await self._guard.recorder.record_refusal(info.activity_type, asked, refused)
             raise refusal_as_error(Refusal.from_error(refused)) from refused
+
+    async def _authorize_call(self, info: activity.Info, asked: object, call: str) -> Subject | None:
+        """Returns the sender, whose proof is used up by this call; raises Refused unless the sender may make it."""
+        name, by_own_workflow = info.activity_type, info.workflow_type is not None
+        try:
+            authorize = self._guard.authorizer.authorize_call
+            subject = authorize(name, asked, info.scheduled_time, call=call, by_own_workflow=by_own_workflow)
+            await self._guard.use_proof(name, subject, asked, call)
+        except Refused:
+            if not await self._guard.was_admitted(asked):
+                raise
+            return None
+        return subject

@@ -132,7 +132,8 @@ class ProofVerifier:
             raise _unproven_refusal(message, f"the key of {owner.name} does not prove that name")
         if (claims.rid, claims.dig) != message_digest(message, purpose):
             raise _unproven_refusal(message, "it is not what was signed")
-        use = ProofUse(claims.jti, datetime.fromtimestamp(claims.exp + CLOCK_SKEW, UTC))
+        issued, expires = (datetime.fromtimestamp(at, UTC) for at in (claims.iat, claims.exp + CLOCK_SKEW))
+        use = ProofUse(claims.jti, expires, issued)
         if claims.login and owner.issuer is None:
             raise _unproven_refusal(message, f"the key of {owner.name} vouches for nobody")
         return replace(self._describe_sender(claims.sub, owner.login or claims.login, owner), proof=use)

@@ -169,10 +169,11 @@ class Principal(FrozenModel):
 
 @dataclass(frozen=True)
 class ProofUse:
-    """A proof that was used: its ID, and until when it must be remembered."""
+    """A proof that was used: its ID, until when it must be remembered, and when it was signed, if it says so."""
 
     id: str
     expires: datetime
+    issued: datetime | None = None
 
 
 def is_program_name(name: str) -> bool:

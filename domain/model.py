@@ -44,6 +44,7 @@ class BeginRequest(FrozenModel):
     request: Request
     run: str
     at: datetime
+    proof_run: str = ""  # the run that uses the request's proof: after a reset not the first one; empty: `run`
     workflow: str = ""  # the workflow ID; empty: the object's path
     spec_digest: str = ""  # of the spec as it was requested; validation may have changed it since
     serves: list[str] | None = None  # the real placements that the worker reaches; the worker sets them

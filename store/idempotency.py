@@ -34,7 +34,7 @@ def authorize_sender(
 ) -> PrincipalCheck:
     """Judges a request and takes its proof, which is good for one run. Returns whom it is for."""
     mandate = authorize_request(connection, access, claim.request, sender)
-    use_proof(connection, sender.proof, claim.run)
+    use_proof(connection, sender.proof, claim.proof_run or claim.run)
     return mandate
 
 

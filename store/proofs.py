@@ -9,6 +9,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from domain.errors import Category, Refused
 from domain.identities import ProofUse
+from store.identity import read_identity
 from store.once import forget_expired_keys
 from store.schema import proofs
 
@@ -21,9 +22,17 @@ _DELETE_EXPIRED = sa.delete(proofs).where(proofs.c.expires_at < sa.bindparam("no
 
 
 def use_proof(connection: sa.Connection, proof: ProofUse | None, run: str) -> None:
-    """Takes a proof for a run; raises Refused if another run has used it."""
+    """Takes a proof for a run; raises Refused if another run has used it.
+
+    A store that was restored from a backup has forgotten which proofs were used after that: it takes none from before.
+    """
     if proof is None:
         return
+    identity = read_identity(connection)
+    if proof.issued and identity.incarnation > 1 and proof.issued <= identity.since:
+        restored = f"{identity.since:%Y-%m-%d %H:%M:%SZ}"
+        message = f"its proof is older than the store, which was restored from a backup at {restored}"
+        raise Refused(Category.FORBIDDEN, message, "sign the request anew")
     row = {"id": proof.id, "run": run, "expires_at": proof.expires}
     connection.execute(_INSERT_UNLESS_USED[connection.dialect.name], row)
     if connection.execute(_SELECT_RUN, {"proof": proof.id}).scalar_one() != run:

@@ -106,6 +106,7 @@ SLOW = (
     "tests/test_mci_scale.py",
     "tests/test_mci_survey.py",
     "tests/test_platform/",
+    "tests/test_powers.py",
     "tests/test_removal.py",
     "tests/test_runs.py",
     "tests/test_simulated/test_commits.py",

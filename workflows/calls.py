@@ -182,6 +182,7 @@ def _claim_of_run(request: Request, digest: str) -> BeginRequest:
         request=request,
         run=first_run_id(),
         at=workflow.now(),
+        proof_run=info.run_id,
         workflow=info.workflow_id,
         spec_digest=digest,
         started=info.workflow_start_time,

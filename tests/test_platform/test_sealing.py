@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -170,6 +172,22 @@ async def test_an_update_and_a_read_in_plaintext_are_refused_at_once(sealed: Act
             await until(ask())
         assert "takes only what is encrypted" in str(caught.value)
         assert "RATCHET_KEYS_FILE" in caught.value.hint
+
+
+async def test_a_crm_that_has_the_keys_serves_its_cloudlet(sealed: ActionStack) -> None:
+    cloudlet, asking = "org:web:cloudlet:berlin", ActionClient(sealed.client)
+    given = {"RATCHET_HOME": str(sealed.home), "RATCHET_KEYS_FILE": str(sealed.home / "keys.json")}
+    command = (sys.executable, "-m", "workers.crm", "--cloudlet", cloudlet, "--latency", "0")
+    environment = {**os.environ, **given, "TEMPORAL_ADDRESS": sealed.server.address}
+    crm = await asyncio.create_subprocess_exec(*command, env=environment)
+    try:
+        for path in (cloudlet, f"{cloudlet}:cluster:c1"):
+            ticket = await asking.request_action(Request(path=path, action="create", spec={}))
+            assert not ticket.admission.refusal, ticket.admission.refusal
+            assert (await until(asking.wait_for_outcome(path, ticket.run))).status == "Ready"
+    finally:
+        crm.terminate()
+        await until(crm.wait())
 
 
 async def test_a_client_with_keys_refuses_what_a_worker_without_them_answers(sealed: ActionStack) -> None:

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.util import find_spec
@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from domain.errors import Category
+from domain.errors import Category, Refused
 from domain.healing import OpenRun
+from domain.identities import ProofUse
 from domain.model import ActionResult, TargetLanding
 from store.binding import StoreBinding, StoreReplaced, bind_store
 from store.engine import Database
@@ -178,6 +179,24 @@ async def test_a_restore_walked_from_the_copy_to_the_first_new_action(site: Copi
     new = await driver.inventory.begin_action(claim(WEB_2, "suspend", started=after.since + timedelta(seconds=1)))
     assert new.grant
     assert new.grant.epoch > max(lost.epoch, opened.epoch)
+
+
+async def test_a_proof_from_before_a_restore_is_good_no_more(site: CopiedStore) -> None:
+    """The backup does not know that it was used since."""
+    driver = site.driver
+    now = datetime.now(UTC)
+    before = ProofUse("before", now + timedelta(days=7), now - timedelta(seconds=1))
+    site.copy()
+    await driver.inventory.use_proof(before, "r1")
+    site.restore()
+    after, _ = await driver.database.run_transaction(partial(mark_restored, hooks=HOOKS))
+    with pytest.raises(Refused, match="its proof is older than the store") as caught:
+        await driver.inventory.use_proof(before, "r2")
+    assert caught.value.category is Category.FORBIDDEN
+    signed_anew = replace(before, id="after", issued=after.since + timedelta(seconds=1))
+    await driver.inventory.use_proof(signed_anew, "r2")
+    with pytest.raises(Refused, match="used before"):
+        await driver.inventory.use_proof(signed_anew, "r3")
 
 
 async def test_a_store_keeps_its_id_and_another_one_has_another(site: CopiedStore, tmp_path: Path) -> None:
