@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from domain.aliases import AliasForms
 from domain.errors import Category, Refused
+from domain.message import FrozenModel
 from domain.orphans import OrphanSpec
 from domain.paths import ancestor_paths, kind_of
 from domain.statetable import NONE, StateTable
@@ -53,7 +54,7 @@ class Verb:
     action: str
     workflow: str
     help: str
-    spec: type[BaseModel] | None = None
+    spec: type[FrozenModel] | None = None
     has_own_name: bool = False  # each run of it has its own name, found in the grant's details
     takes_no_members: bool = False  # it begins on the object only; its workflow picks the members later
     is_internal: bool = False  # requested by our own programs, or by another command; not offered as a word of its own

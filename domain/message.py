@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -36,6 +37,8 @@ def build_messages(base: type[BaseModel] = FrozenModel) -> None:
     base.model_config["defer_build"] = False
     for message in base.__subclasses__():
         build_messages(message)
+
+    example: ClassVar[Mapping[str, Any]] = {}  # of a spec: what the HTTP API's page shows
 
 
 class SignedMessage(FrozenModel):

@@ -81,6 +81,8 @@ _OVERRIDE_FIELD = Field(Override.NONE, description="How far this one request goe
 class CloudletSpec(FrozenModel):
     """The spec of `cloudlet create`: its CRM's version, transport, key and timeouts."""
 
+    example = {"version": "v1", "description": "the hall in Berlin"}
+
     version: Version = Field(DEFAULT_VERSION, description="The CRM's version.")
     transport: Literal["queue", "webhook"] = Field("queue", description="How requests reach the CRM.")
     url: EdgeText = Field("", description="Where a webhook CRM takes requests.")
@@ -108,11 +110,15 @@ def find_cloudlet_remedy(path: str, status: str, spec: Mapping[str, Any]) -> Rem
 class UpgradeSpec(FrozenModel):
     """The spec of `cloudlet upgrade`: the CRM version to upgrade to."""
 
+    example = {"version": "v2"}
+
     version: Version = Field(description="The version to upgrade to.")
 
 
 class KeySpec(FrozenModel):
     """The spec of `cloudlet rekey`: the public key of a CRM's token; empty removes it."""
+
+    example = {"key": ""}
 
     key: CrmPublicKey = _KEY_FIELD
 
@@ -120,11 +126,15 @@ class KeySpec(FrozenModel):
 class MaintenanceSpec(FrozenModel):
     """The spec of `cloudlet maintenance-start`: whether apps are first created on other cloudlets."""
 
+    example = {"failover": True}
+
     failover: bool = Field(False, description="First create its apps on other cloudlets that have such a cluster.")
 
 
 class ClusterSpec(FrozenModel):
     """The spec of `cluster create` and `update`: the desired state of a cluster."""
+
+    example = {"nodes": 2}
 
     nodes: int = Field(1, ge=1, le=MAX_NODES, description="Number of nodes.")
     flavor: EdgeText = Field("small", description="Size of a node.")
@@ -133,6 +143,8 @@ class ClusterSpec(FrozenModel):
 
 class AppSpec(FrozenModel):
     """The spec of `app create` and `update`: the desired state of an app."""
+
+    example = {"image": "shop:1", "replicas": 2}
 
     image: EdgeText = Field("nginx:stable", description="What to run.")
     command: EdgeText = Field("", description="Its program and words; by default the image's own.")
@@ -160,6 +172,8 @@ class OverrideSpec(FrozenModel):
 
 class DeleteClusterSpec(OverrideSpec):
     """The spec of `cluster delete`: whether its apps are deleted first, and an override."""
+
+    example = {"cascade": True}
 
     cascade: bool = Field(False, description="Delete its apps first.")
 
@@ -223,6 +237,8 @@ class AutoScale(FrozenModel):
 
 class PolicySpec(FrozenModel):
     """The spec of a policy: either auto-provision or autoscale."""
+
+    example = {"auto_scale": {"cloudlet": "berlin", "cluster": "c1", "min_nodes": 1, "max_nodes": 6, "target_cpu": 60}}
 
     auto_provision: AutoProvision | None = None
     auto_scale: AutoScale | None = None

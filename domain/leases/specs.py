@@ -89,6 +89,13 @@ ReservationSpec = Annotated[HostReservation | Instances | MciReservation, Field(
 class LeaseSpec(FrozenModel):
     """The spec of `lease create`."""
 
+    example = {
+        "start": "now",
+        "end": "+2h",
+        "pool": "main",
+        "reservations": [{"resource_type": "physical:host", "min": 1, "max": 1}],
+    }
+
     name: LeaseText = Field("", description="a display name, which may change later")
     start: DateText = Field("now", description="now, +2h, in 2 hours, tomorrow 09:00, 2026-12-01 09:00 or ISO 8601")
     end: DateText = Field(description="like the start; +2h counts from now")
@@ -119,6 +126,8 @@ class Resize(_UnitRange):
 
 class LeaseChange(FrozenModel):
     """The spec of `lease update`: only what changes."""
+
+    example = {"end": "+4h"}
 
     name: LeaseText | None = Field(None, description="another name")
     start: DateText | None = Field(None, description="another start; only before the lease has started")
@@ -172,6 +181,8 @@ class _HostProperties(FrozenModel):
 class HostUpdateSpec(_HostProperties):
     """The spec of `host update`: properties to add or to replace; the others stay."""
 
+    example = {"properties": {"rack": "7"}}
+
     private: list[PropertyName] = Field(
         default=[], max_length=MAX_PROPERTIES, description="a property that the Blazar API hides, in the whole pool"
     )
@@ -192,6 +203,8 @@ class HostUpdateSpec(_HostProperties):
 
 class HostSpec(_HostProperties):
     """The spec of `host add`: sizes and properties of the host."""
+
+    example = {"vcpus": 8, "memory_mb": 16384, "disk_gb": 100}
 
     vcpus: int = Field(16, ge=1)
     memory_mb: int = Field(65_536, ge=1)

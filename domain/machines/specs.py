@@ -37,6 +37,8 @@ class NewObjectSpec(FrozenModel):
 class NewAccountSpec(NewObjectSpec):
     """The spec of `account create`: the retention of its recycle bin."""
 
+    example = {"description": "the shop"}
+
     retention_days: Days = Field(DEFAULT_RETENTION_DAYS, description="How long its objects stay in the recycle bin.")
 
 
@@ -49,9 +51,13 @@ class DeployableSpec(NewObjectSpec):
 class NewCloudspaceSpec(DeployableSpec):
     """The spec of `cloudspace create`: a network with its firewall."""
 
+    example = {"description": "its web servers"}
+
 
 class NewMachineSpec(DeployableSpec):
     """The spec of `machine create`: its image, size and node."""
+
+    example = {"image": "ubuntu", "memory": 2}
 
     image: Name = Field(description="The image that it starts from.")
     size: Literal["", "small", "medium", "large", "xlarge", "2xlarge"] = Field(
@@ -78,11 +84,15 @@ class NewMachineSpec(DeployableSpec):
 class NewDiskSpec(DeployableSpec):
     """The spec of `disk create`: its size."""
 
+    example = {"size": 10}
+
     size: int = Field(10, ge=1, le=65_536, description="GiB.")
 
 
 class NewImageSpec(DeployableSpec):
     """The spec of `image create`: its size."""
+
+    example = {"size": 10}
 
     size: int = Field(2, ge=1, le=65_536, description="GiB.")
 
@@ -90,17 +100,23 @@ class NewImageSpec(DeployableSpec):
 class NewNodeSpec(NewObjectSpec):
     """The spec of `node create`: its memory for machines."""
 
+    example = {"memory": 64}
+
     memory: int = Field(NODE_MEMORY, ge=1, le=65_536, description="GiB that machines may use.")
 
 
 class DeleteSpec(FrozenModel):
     """The spec of `delete`, which moves an object to the recycle bin: for how long."""
 
+    example = {"retention_days": 7}
+
     retention_days: Days | None = Field(None, description="How long it stays in the recycle bin.")
 
 
 class CascadingDeleteSpec(DeleteSpec):
     """The spec of `delete` of an object with contents; with `cascade`, they go along."""
+
+    example = {"cascade": True}
 
     cascade: bool = Field(False, description="Together with its contents.")
 
@@ -114,6 +130,8 @@ class DestroySpec(FrozenModel):
 class CascadingDestroySpec(DestroySpec):
     """The spec of `destroy` of an object with contents; with `cascade`, they go along."""
 
+    example = {"cascade": True}
+
     cascade: bool = Field(False, description="Together with its contents.")
 
 
@@ -126,17 +144,23 @@ class MigrateSpec(FrozenModel):
 class DiskNameSpec(FrozenModel):
     """The spec of machine actions on a disk: which disk to attach or detach."""
 
+    example = {"disk": "data"}
+
     disk: Name = Field(description="A disk of the same account.")
 
 
 class AddDiskSpec(DiskNameSpec):
     """The spec of `machine add-disk`: the disk to create and attach."""
 
+    example = {"disk": "data", "size": 10}
+
     size: int = Field(10, ge=1, le=65_536, description="GiB.")
 
 
 class MachineNameSpec(FrozenModel):
     """The spec of disk actions on a machine: which machine to attach to."""
+
+    example = {"machine": "dev/db"}
 
     machine: MachineName = Field(description="A machine of the same account, such as dev/db.")
 

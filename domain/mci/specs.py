@@ -55,6 +55,8 @@ class SubGroup(FrozenModel):
 class MciSpec(FrozenModel):
     """The spec of `mci create`."""
 
+    example = {"subGroups": [{"name": "front", "subGroupSize": 2, "csp": "aws", "region": "eu-central-1"}]}
+
     description: str = Field("", max_length=500)
     label: Labels = {}
     option: Literal["", "hold"] = Field("", description="hold: wait for `continue` or `withdraw` before any VM.")
@@ -103,6 +105,8 @@ class MciSpec(FrozenModel):
 
 class ScaleSpec(FrozenModel):
     """The spec of `mci scale-out` and `mci scale-in`."""
+
+    example = {"subGroup": "front", "count": 1}
 
     subGroup: MciName = Field(description="The subgroup to change.")
     count: int = Field(1, ge=1, le=MAX_VMS_PER_MCI, description="How many VMs to add or remove.")

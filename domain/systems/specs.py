@@ -16,12 +16,28 @@ MAX_DEPTH = 12
 class SystemSpec(FrozenModel):
     """The spec of `system create`."""
 
+    example = {"backend": "process"}
+
     backend: BackendName = Field("simulated", description="What runs the services: simulated, process or container.")
     description: str = Field("", max_length=500, description="What it is for.")
 
 
 class DeploySpec(FrozenModel):
     """The spec of `system deploy`: the definition that replaces the one at the path."""
+
+    example = {
+        "definition": {
+            "parts": [
+                {
+                    "name": "web",
+                    "command": ["python3", "server.py"],
+                    "instances": 2,
+                    "port": 28080,
+                    "health": {"http": "/health"},
+                }
+            ]
+        }
+    }
 
     definition: Node
     deadline: float = Field(300.0, gt=0, le=86_400, description="Seconds until all services must be stable.")

@@ -17,10 +17,14 @@ class NewVolume(FrozenModel):
 class Attach(FrozenModel):
     """Where a volume is to be used."""
 
+    example = {"server": "web-1"}
+
     server: Name = Field(description="The server that it is attached to.")
 
 
 class Resize(FrozenModel):
     """A larger size."""
+
+    example = {"size": 40}
 
     size: int = Field(ge=1, le=16_384, description="GiB; a volume never shrinks.")
