@@ -27,6 +27,8 @@ class FrozenModel(BaseModel):
     # A model is built when it is first used: a command uses a few of those that it loads.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
+    example: ClassVar[Mapping[str, Any]] = {}  # of a spec: what the HTTP API's page shows
+
 
 def build_messages(base: type[BaseModel] = FrozenModel) -> None:
     """Builds all messages now, and those that are loaded later at once: what serves others does not wait in a request.
@@ -37,8 +39,6 @@ def build_messages(base: type[BaseModel] = FrozenModel) -> None:
     base.model_config["defer_build"] = False
     for message in base.__subclasses__():
         build_messages(message)
-
-    example: ClassVar[Mapping[str, Any]] = {}  # of a spec: what the HTTP API's page shows
 
 
 class SignedMessage(FrozenModel):
