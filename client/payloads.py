@@ -6,6 +6,7 @@ because Temporal itself works with them: workflow IDs (the objects' paths), queu
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -66,11 +67,20 @@ class BoundedConverter(PydanticPayloadConverter):
         why = unread.metadata.get(UNREADABLE_METADATA, b"it is encrypted, and RATCHET_KEYS_FILE is not set here")
         if type_hints == [Any]:
             return [wire.UnreadableMessage(why.decode())]
-        if type_hints and ACTIVITY_METADATA in unread.metadata and not workflow.in_workflow():
+        if type_hints and ACTIVITY_METADATA in unread.metadata and _is_read_by_activity():
             return [wire.UnreadableMessage(why.decode())] * len(payloads)  # an error would be retried; see PayloadGuard
         if REFUSED_METADATA in unread.metadata:
             raise ApplicationError(why.decode(), type=wire.REFUSED_PAYLOAD_ERROR_TYPE, non_retryable=True)
         raise UnreadablePayload(why.decode())
+
+
+def _is_read_by_activity() -> bool:
+    """Tells arguments, which a worker reads in its event loop, from a result, which a workflow reads without one."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return not workflow.in_workflow()
 
 
 def _unfit_message_error(error: ValidationError, model: type[SignedMessage]) -> ApplicationError:

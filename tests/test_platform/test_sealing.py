@@ -28,6 +28,7 @@ from client.payloads import data_converter
 from client.storeregistry import read_registered_store, register_store
 from domain import wire
 from domain.edge.messages import DEMAND_SIGNAL, LOOP_ROLE
+from domain.faults import Fault
 from domain.mci.messages import HoldDecision
 from domain.model import ActionResult, Request
 from starter.mci.requests import send_decision
@@ -172,6 +173,27 @@ async def test_an_update_and_a_read_in_plaintext_are_refused_at_once(sealed: Act
             await until(ask())
         assert "takes only what is encrypted" in str(caught.value)
         assert "RATCHET_KEYS_FILE" in caught.value.hint
+
+
+async def test_a_result_that_somebody_sends_instead_of_the_worker_ends_the_run_and_is_not_believed(
+    sealed: ActionStack, plain: Client
+) -> None:
+    """`temporal activity complete` is open to whoever may write to the namespace. It stopped the action for good."""
+    asking, cloud = ActionClient(sealed.client), sealed.stack.simulated["aws"]
+    await cloud.add_fault(Fault(kind="hang", vm=f"{OTHER}:*", verb="reboot", seconds=600))
+    ticket = await asking.request_action(Request(path=OTHER, action="reboot"))
+    handle = plain.get_workflow_handle(OTHER, run_id=ticket.run)
+    async with asyncio.timeout(PATIENCE):
+        while not (pending := (await handle.describe()).raw_description.pending_activities):
+            await asyncio.sleep(0.05)
+    which = {"workflow_id": OTHER, "run_id": ticket.run, "activity_id": pending[0].activity_id}
+    await plain.get_async_activity_handle(**which).complete({"done": 1, "failed": 0})
+    with pytest.raises(WorkflowFailureError) as caught:
+        await until(sealed.client.get_workflow_handle(OTHER, run_id=ticket.run).result())
+    assert PLAIN in str(caught.value.cause)
+    await cloud.set_faults([])
+    again = await asking.request_action(Request(path=OTHER, action="reboot"))
+    assert (await until(asking.wait_for_outcome(OTHER, again.run))).result is ActionResult.SUCCEEDED
 
 
 async def test_a_crm_that_has_the_keys_serves_its_cloudlet(sealed: ActionStack) -> None:
