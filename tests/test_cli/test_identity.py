@@ -1,4 +1,4 @@
-"""`starter can`, `policy test` and `replay`; and files of rights that change."""
+"""`starter key new`, `sign`, `whoami`, `can`, `policy test` and `replay`; and files of rights that change."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from pathlib import Path
 
 import pytest
 import yaml
+from temporalio.client import Client
 
 from activities.access import Authorizer, claimed_sender
+from activities.proofs import ProofVerifier
 from domain.access import AccessPolicy
 from domain.errors import Refused
+from domain.model import Request
 from starter.errors import ExitCode
 from tests.test_cli.shell import EXAMPLES, Cli
+from tests.test_proofs import start_by_hand
 from tests.user import User, spec
-from workers.access import WatchedFile, load_policy
+from workers.access import WatchedFile, load_identities, load_policy
 from workers.service import WorkerService
 
 
@@ -25,6 +29,43 @@ def rights(stack: WorkerService) -> Iterator[Authorizer]:
     policy = stack.authorizer.policy
     yield stack.authorizer
     stack.authorizer.policy, stack.authorizer.identify = policy, claimed_sender
+
+
+async def test_what_is_signed_on_the_command_line_can_be_pasted_once(
+    cli: Cli,
+    user: User,
+    client: Client,
+    stack: WorkerService,
+    rights: Authorizer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    key = tmp_path / "wanda.pem"
+    made = await cli("key new wanda --file", str(key))
+    assert (made.code, key.stat().st_mode & 0o777) == (ExitCode.DONE, 0o600), made
+    assert (await cli("key new wanda --file", str(key))).code == ExitCode.USAGE, "it replaces no key"
+    (tmp_path / "identities.yaml").write_text(made.out.partition("Put these lines")[0])
+    (tmp_path / "identities.yaml").chmod(0o600)
+    claimed = await cli("whoami")
+    assert "claimed" in claimed.out
+    known = WatchedFile(str(tmp_path / "identities.yaml"), load_identities)
+    stack.authorizer.identify = ProofVerifier(known, client.namespace)
+    unsigned = await cli("sign mci suspend", f"{user.ns}/web")
+    assert (unsigned.code, "there is no key to sign with" in unsigned.err) == (ExitCode.USAGE, True), unsigned
+    monkeypatch.setenv("RATCHET_KEY_FILE", str(key))
+    monkeypatch.setenv("RATCHET_SUBJECT", "wanda")
+    assert "proven" in (await cli("whoami")).out
+    signed = await cli("sign mci suspend", f"{user.ns}/web", "--within", "10m", "--reason", "tonight")
+    assert signed.code == ExitCode.DONE, signed
+    assert f"ID {user.mci()}, task queue actions; good for 10m" in signed.out + signed.err
+    paper = Request.model_validate(json.loads(signed.out.splitlines()[0]))
+    assert (paper.requested_by, paper.reason) == ("wanda", "tonight")
+    assert await start_by_hand(client, paper) == ""
+    assert (await user.see(user.mci())).status.startswith("Suspended")
+    assert "used before" in await start_by_hand(client, paper)
+    assert (await cli("mci resume", f"{user.ns}/web")).code == ExitCode.DONE
+    assert {line.requested_by for line in await user.history(user.mci()) if line.action == "resume"} == {"wanda"}
 
 
 async def test_can_says_yes_or_no_and_why(
