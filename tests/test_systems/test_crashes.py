@@ -119,3 +119,22 @@ async def test_what_died_while_no_worker_was_there_is_started_again_and_the_rest
             await asyncio.sleep(0.05)
     assert (await place.do(SHOP, "teardown")).result == "succeeded"
     assert processes() == {}
+
+
+async def test_a_deploy_that_is_cancelled_while_its_worker_is_dead_is_cancelled_and_did_not_fail(place: World) -> None:
+    """Its call to the backend times out, as nobody is there to end it: that is not the deploy's deadline."""
+    never = {"command": ["run"], "environment": {"SIMULATED": "unhealthy"}}
+    await place.do(SHOP, "create", spec={"backend": "simulated"})
+    ticket = await place.ask(SHOP, "deploy", spec={"definition": {"parts": [{"name": "web", **never}]}})
+    handle = place.client.get_workflow_handle(SHOP, run_id=ticket.run)
+    async with asyncio.timeout(PATIENCE):
+        while not any(
+            call.last_worker_identity for call in (await handle.describe()).raw_description.pending_activities
+        ):
+            await asyncio.sleep(0.05)
+    await place.kill_worker()
+    await handle.cancel()
+    await place.start_worker()
+    async with asyncio.timeout(PATIENCE):
+        outcome = await place.asking.wait_for_outcome(SHOP, ticket.run)
+    assert outcome.result == "cancelled", outcome.message

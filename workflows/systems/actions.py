@@ -60,6 +60,12 @@ def make_system_work(grant: Grant, undo: bool = False) -> SystemWork:
     return SystemWork(backend=terms.backend, record=terms.record, **same)
 
 
+def _is_deadline(error: ActivityError) -> bool:
+    """Tells whether work ran out of its time. Work that is cut off times out, too, if its worker is dead by then."""
+    task = asyncio.current_task()
+    return isinstance(error.cause, TimeoutError) and not (task and task.cancelling())
+
+
 def _make_stage_moves(grant: Grant, stage: DeployStage, message: str = "") -> list[Move]:
     """Returns the moves that bring the record of the deploy or the teardown to its end."""
     record = make_system_work(grant).record
@@ -138,7 +144,7 @@ class DeployPart(_SystemAction):
         try:
             return await self.run_on_backend(BackendActivities.roll_out, work, timedelta(seconds=deadline), summary)
         except ActivityError as error:
-            if not isinstance(error.cause, TimeoutError):
+            if not _is_deadline(error):
                 raise
             seen = await self.run_on_backend(
                 BackendActivities.assess_parts, work, SETTLE_TIMEOUT, "which are not stable?"
@@ -164,7 +170,7 @@ class _RemovalAction(_SystemAction):
                 BackendActivities.remove_parts, work, timedelta(seconds=spec.deadline), "stop and remove every service"
             )
         except ActivityError as error:
-            if not isinstance(error.cause, TimeoutError):
+            if not _is_deadline(error):
                 raise
             self._why = f"not gone within {spec.deadline:g} s"
             raise WorkFailed(self._why) from error
