@@ -39,6 +39,11 @@ def is_alive(pid: int, started: int) -> bool:
     return bool(pid) and bool(started) and read_start_ticks(pid) == started
 
 
+def is_stopped(pid: int, started: int) -> bool:
+    """Tells whether a process was stopped, as by Ctrl-Z or SIGSTOP: a slow or a traced one is not."""
+    return is_alive(pid, started) and _read_stat_fields(pid)[:1] == ["T"]
+
+
 def find_pid_by_token(token: str) -> int:
     """Returns the pid of the oldest process with this token in its environment, or 0.
 

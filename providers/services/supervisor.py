@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
+import signal
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +21,7 @@ from domain.errors import RatchetError, format_one_line
 from domain.services.definition import Node
 from domain.services.ports import InstanceLog, ServiceOrder
 from domain.services.rollout import ServiceFacts
+from providers.services import pids
 from providers.services.ledger import BackendLedger
 from providers.services.reconciler import ServiceReconciler
 from providers.services.runner import InstanceRunner
@@ -26,10 +29,27 @@ from providers.services.runner import InstanceRunner
 T = TypeVar("T")
 
 POLL_SECONDS = 0.5  # seconds between polls for orders that other processes have taken
+STOPPED_SECONDS = 10.0  # how long a worker with the lock may be stopped while another one waits for it
 GROUP_SECONDS = 0.005  # how long a change waits for others before it is written
 
 # Receives the facts of services, and the paths of removed ones.
 ReportFacts = Callable[[Sequence[ServiceFacts], Sequence[str]], Awaitable[None]]
+
+
+def _try_lock(file: IO[str]) -> bool:
+    """Tells whether this process has the lock now."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read_holder(file: IO[str]) -> tuple[int, int]:
+    """Returns the pid and the start time of the process that has the lock; zeros if it has not written them yet."""
+    file.seek(0)
+    words = file.read().split()
+    return (int(words[0]), int(words[1])) if len(words) == 2 else (0, 0)
 
 
 class _ChangeFeed:
@@ -119,18 +139,30 @@ class Supervisor:
             lock.close()
 
     async def _acquire_lock(self) -> IO[str]:
+        """Waits for the lock. A holder that was stopped, as by Ctrl-Z, is ended: its services would wait for ever."""
         self._lock.parent.mkdir(parents=True, exist_ok=True)
-        file = self._lock.open("a")
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return file
-            except BlockingIOError:
-                try:
-                    await asyncio.sleep(POLL_SECONDS)
-                except asyncio.CancelledError:
-                    file.close()
-                    raise
+        file, me, looks = self._lock.open("a+"), os.getpid(), 0
+        try:
+            while not _try_lock(file):
+                pid, started = _read_holder(file)
+                looks = looks + 1 if pids.is_stopped(pid, started) else 0
+                if looks * POLL_SECONDS >= STOPPED_SECONDS and await self._has_services():
+                    self._log.warning("worker %d was stopped and kept the services from running: it is ended", pid)
+                    os.kill(pid, signal.SIGKILL)  # it must never go on: we run its services now
+                    looks = 0
+                await asyncio.sleep(POLL_SECONDS)
+        except BaseException:
+            file.close()
+            raise
+        file.truncate(0)
+        file.write(f"{me} {pids.read_start_ticks(me)}")
+        file.flush()
+        return file
+
+    async def _has_services(self) -> bool:
+        with suppress(RatchetError):
+            return bool(await self.ledger.list_service_orders_since(0))
+        return False
 
     async def _stop_watching(self) -> None:
         """Stops watching services, without stopping them."""

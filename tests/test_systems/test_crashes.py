@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from domain.locks import LocksView
 from domain.model import ObjectsView, ObjectView, Outcome, ReadQuery
 from tests.chaos.world import World, world
 from tests.patience import PATIENCE
+from tests.stack import is_locked
 
 SHOP = f"system:shop-{os.getpid()}"  # others may have a shop on this machine just now
 
@@ -138,3 +140,23 @@ async def test_a_deploy_that_is_cancelled_while_its_worker_is_dead_is_cancelled_
     async with asyncio.timeout(PATIENCE):
         outcome = await place.asking.wait_for_outcome(SHOP, ticket.run)
     assert outcome.result == "cancelled", outcome.message
+
+
+async def test_a_stopped_worker_does_not_keep_others_from_running_services(place: World) -> None:
+    """As by Ctrl-Z: the one that waits for its lock ends it, so that it cannot go on beside its successor."""
+    part = {"parts": [{"name": "web", "command": ["run"]}]}
+    await place.do(SHOP, "create", spec={"backend": "simulated"})
+    assert (await place.do(SHOP, "deploy", spec={"definition": part})).result == "succeeded"
+    stopped = place.worker
+    assert stopped
+    async with asyncio.timeout(PATIENCE):
+        stopped.send_signal(signal.SIGSTOP)
+        while is_locked(place.home):  # it was in a transaction
+            stopped.send_signal(signal.SIGCONT)
+            await asyncio.sleep(0.05)
+            stopped.send_signal(signal.SIGSTOP)
+    await place.start_worker()
+    changed = {"parts": [{"name": "web", "command": ["run", "again"]}]}
+    async with asyncio.timeout(PATIENCE):
+        assert (await place.do(SHOP, "deploy", spec={"definition": changed})).result == "succeeded"
+        assert await stopped.wait() == -signal.SIGKILL
