@@ -84,7 +84,7 @@ class OrphansPage(FrozenModel):
 class OrphanSpec(FrozenModel):
     """The spec of the actions on an orphan."""
 
-    example = {"place": "aws/eu-central-1"}
+    example = {"place": "gcp/europe-west3"}
 
     place: str = Field(
         "", max_length=400, description="Its provider, as in `starter orphans list`; by default every one is asked."

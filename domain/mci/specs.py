@@ -55,7 +55,7 @@ class SubGroup(FrozenModel):
 class MciSpec(FrozenModel):
     """The spec of `mci create`."""
 
-    example = {"subGroups": [{"name": "front", "subGroupSize": 2, "csp": "aws", "region": "eu-central-1"}]}
+    example = {"subGroups": [{"name": "front", "subGroupSize": 2, "csp": "gcp", "region": "europe-west3"}]}
 
     description: str = Field("", max_length=500)
     label: Labels = {}
