@@ -16,7 +16,7 @@ def _admit(
     connection: sa.Connection, claim: BeginRequest, spec: BaseModel | None, object_row: MaybeObjectRow, row: Row
 ) -> GrantExtras:
     if isinstance(spec, Resize) and object_row:
-        refuse_to_shrink(claim.request.path, int(object_row.info["size"]), spec.size)
+        refuse_to_shrink(claim.request.path, int(object_row.info.get("size", 0)), spec.size)
     return GrantExtras()
 
 
