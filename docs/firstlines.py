@@ -10,6 +10,7 @@ from pathlib import Path
 from cyclopts import App, Group
 
 from domain import registry
+from starter.extensions import find_extension
 from starter.families import build_family_app
 from starter.toplevel import GROUPS
 
@@ -24,8 +25,8 @@ FIRST_LINES: dict[str, dict[str, str]] = {
 '''
 FAMILIES_HEAD = """# Which family a command belongs to: the other families need not be loaded for it.
 FAMILY_OF_COMMAND: dict[str, str] = {"""
-SCOPES_HEAD = """# The words of each kind's paths, for a command that loads no kind.
-SCOPE_OF_KIND: dict[str, tuple[str, ...]] = {"""
+SCOPES_HEAD = """# The words of each kind's paths, without kinds whose family has its own status command.
+SCOPE_OF_STATUS: dict[str, tuple[str, ...]] = {"""
 
 
 def first_lines_module(app: App) -> str:
@@ -41,7 +42,9 @@ def first_lines_module(app: App) -> str:
         own = [name for name in build_family_app(family) if not name.startswith("-")]
         lines += [f"    {json.dumps(name)}: {json.dumps(family)}," for name in own]
     lines += ["}", "", SCOPES_HEAD]
-    lines += [f"    {json.dumps(kind.name)}: ({_words(kind.scope)})," for kind in registry.KINDS.values()]
+    for family, kinds in registry.FAMILIES.items():
+        plain = [kind for kind in kinds if kind.name not in find_extension(family).own_status]
+        lines += [f"    {json.dumps(kind.name)}: ({_words(kind.scope)})," for kind in plain]
     return HEAD + "\n".join(lines) + "\n}\n"
 
 

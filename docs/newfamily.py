@@ -21,6 +21,9 @@ SHARED: Mapping[str, Mapping[str, str]] = {  # file -> the beginning of a line -
         "from workers.systems import SystemFamily": "from workers.volumes import VolumeFamily\n",
         "    SystemFamily,": "    VolumeFamily,\n",
     },
+    "README.md": {
+        "| [systems](docs/systems.md) |": "| [volumes](docs/volumes.md) | **volumes** | `starter demo volumes` |\n",
+    },
     "docs/reliability.md": {
         "| systems | every order": "| volumes | every order | yes | yes, by the epoch of each object |\n",
         "| systems | a service": "| volumes | a volume | the provider | its path | `discard` | no: create it anew |\n",

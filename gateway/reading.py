@@ -5,48 +5,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import cache
 from http import HTTPStatus
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from fastapi import APIRouter, Body, Depends, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 
 from client.gateway import READS_PATH, STATUS_ROUTE
-from client.reading import READ_SECONDS, Queries
-from domain import wire
 from domain.model import ReadQuery
 from domain.validation import describe_validation_errors
 from gateway.context import ErrorTranslatingRoute, authenticate_reader, gateway_of_request
 from gateway.problems import problem_response
-from gateway.reads import GatewayClient
 from gateway.tokens import Caller
 
-T = TypeVar("T", bound=BaseModel)
 Reader = Annotated[Caller | None, Depends(authenticate_reader)]  # None: the query says who asks
 router = APIRouter(
     route_class=ErrorTranslatingRoute,
     include_in_schema=False,
 )
-
-
-class ClaimedQueries(Queries):
-    """Reads the store for an own program that says itself who asks: each query is judged as if the program sent it."""
-
-    def __init__(self, client: GatewayClient, name: str) -> None:
-        self._client = client.forwarding_client()
-        self._client.refusals = None  # the program then asks by the reads themselves, and those are recorded
-        self._name = name
-
-    async def run_query(
-        self,
-        activity: str,
-        query: BaseModel,
-        answer: type[T],
-        seconds: float = READ_SECONDS,
-        queue: str = wire.ACTIONS_QUEUE,
-    ) -> T:
-        named = query.model_copy(update={"requested_by": self._name})
-        return await self._client.run_query(activity, named, answer, seconds, queue)
 
 
 @router.post(STATUS_ROUTE)
@@ -55,7 +31,7 @@ async def answer_status(request: Request, reader: Reader, query: ReadQuery) -> R
     gateway = gateway_of_request(request)
     if gateway.read_status is None or reader is not None or not gateway.ratchet.store_reads:
         return _no_such_read()
-    page = await gateway.read_status(ClaimedQueries(gateway.ratchet, query.requested_by), query.path)
+    page = await gateway.read_status(gateway.ratchet.claiming_client(query.requested_by), query.path)
     return JSONResponse(page)
 
 

@@ -46,6 +46,7 @@ class GatewayClient(ActionClient):
         self.authorizer = authorizer or Authorizer()
         self.refusals = refusals
         self.passes_on = False
+        self.claimed_name: str | None = None
         self._turns = AdmissionTurns()  # shared by the copies that speak for callers
 
     async def request_action(self, request: Request) -> Ticket:
@@ -104,7 +105,16 @@ class GatewayClient(ActionClient):
         other.passes_on = True
         return other
 
+    def claiming_client(self, name: str) -> Self:
+        """Returns this client, for an own program that says itself who asks: each query is judged as if it sent it."""
+        other = self.forwarding_client()
+        other.claimed_name = name
+        other.refusals = None  # the program then asks by the reads themselves, and those are recorded
+        return other
+
     async def _answer_from_store(self, activity: str, read: Callable[..., Awaitable[T]], query: BaseModel) -> T:
+        if self.claimed_name is not None:
+            query = query.model_copy(update={"requested_by": self.claimed_name})
         if self.passes_on:
             subject = self.authorizer.authorize_call(activity, query)
             return await self.authorizer.answer(subject, lambda: read(query))

@@ -37,6 +37,7 @@ class CliExtension:
     demo: Callable[[], Awaitable[ExitCode]] | None = None
     more_demos: Mapping[str, Callable[[], Awaitable[ExitCode]]] = field(default_factory=dict)  # by name
     examples: Mapping[str, str] = field(default_factory=dict)  # names and values for examples in help texts
+    own_status: tuple[str, ...] = ()  # kinds whose `status OBJECT` prints something else than `reads.print_status`
     complete_spec: Mapping[str, CompleteSpec] = field(default_factory=dict)  # by kind: what only this machine knows
 
     def example_path(self, kind: Kind) -> str:

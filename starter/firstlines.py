@@ -100,12 +100,11 @@ FAMILY_OF_COMMAND: dict[str, str] = {
     "teardown": "systems",
 }
 
-# The words of each kind's paths, for a command that loads no kind.
-SCOPE_OF_KIND: dict[str, tuple[str, ...]] = {
+# The words of each kind's paths, without kinds whose family has its own status command.
+SCOPE_OF_STATUS: dict[str, tuple[str, ...]] = {
     "mci": ("ns", "mci",),
     "vm": ("ns", "mci", "vm",),
     "orphan": ("ns", "mci", "vm", "orphan",),
-    "cloudlet": ("org", "cloudlet",),
     "cluster": ("org", "cloudlet", "cluster",),
     "app": ("org", "cloudlet", "cluster", "app",),
     "policy": ("org", "policy",),
@@ -115,11 +114,9 @@ SCOPE_OF_KIND: dict[str, tuple[str, ...]] = {
     "disk": ("account", "disk",),
     "image": ("image",),
     "node": ("node",),
-    "lease": ("project", "lease",),
     "reservation": ("project", "lease", "reservation",),
     "event": ("project", "lease", "event",),
     "host": ("pool", "host",),
-    "system": ("system",),
     "part": ("system", "part",),
     "deploy": ("system", "deploy",),
     "teardown": ("system", "teardown",),

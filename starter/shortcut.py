@@ -16,10 +16,9 @@ from typing import NamedTuple, get_args
 from client.gateway import STATUS_ROUTE, GatewayAddress, claimed_name, find_own_address, split_answer
 from domain.errors import Refused
 from domain.paths import expand_path
-from starter.firstlines import SCOPE_OF_KIND
+from starter.firstlines import SCOPE_OF_STATUS
 from starter.output import Output, StatusPage, print_status_page
 
-OWN_STATUS = ("cloudlet", "lease", "system")  # kinds whose family has another status command
 GATEWAY_SECONDS = 10
 
 
@@ -40,10 +39,10 @@ def parse_status_command(words: Sequence[str]) -> StatusCommand | None:
         case _:
             return None
     output: Output | None = next((word for word in get_args(Output) if word == wanted), None)
-    if output is None or noun not in SCOPE_OF_KIND or noun in OWN_STATUS or target.startswith("-"):
+    if output is None or noun not in SCOPE_OF_STATUS or target.startswith("-"):
         return None
     try:
-        return StatusCommand(expand_path(target, SCOPE_OF_KIND[noun]), output)
+        return StatusCommand(expand_path(target, SCOPE_OF_STATUS[noun]), output)
     except Refused:
         return None
 

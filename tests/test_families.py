@@ -40,12 +40,12 @@ def test_every_family_of_the_worker_is_complete() -> None:
 
 
 def _lists_of_families() -> dict[str, set[str]]:
-    """The registry, and the tables of docs/ that have a row for each family."""
+    """The registry, and the tables of the README and docs/ that have a row for each family."""
     places = {"FAMILIES of domain/registry.py": set(registry.FAMILIES)}
-    for page in (ROOT / "docs").glob("*.md"):
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         for number, rows in enumerate(FAMILY_TABLE.findall(page.read_text()), 1):
-            table = f"table {number} of docs/{page.name} whose first column is `family`"
-            places[table] = {row.split("|")[1].strip().lower() for row in rows.splitlines()}
+            table = f"table {number} of {page.relative_to(ROOT)} whose first column is `family`"
+            places[table] = {re.findall(r"\w+", row)[0].lower() for row in rows.splitlines()}
     return places
 
 

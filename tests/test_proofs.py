@@ -32,7 +32,6 @@ from domain.model import ReadQuery, Request
 from domain.quotas import QuotaQuery, QuotasView
 from domain.requests import PromoteBuild
 from domain.wire import companion_id
-from gateway.reading import ClaimedQueries
 from gateway.reads import GatewayClient
 from providers.simulated import SimulatedCloud
 from starter.mci.requests import send_decision
@@ -323,7 +322,7 @@ async def test_a_status_for_a_command_of_the_home_folder_needs_the_proof_that_it
     signer = KeyMessageSigner(GATE)
     ratchet = GatewayClient(stack.client, stack.store_reads(), "", stack.authorizer, signer, stack.refusals)
     with pytest.raises(Refused, match="ann is not proven"):
-        await read_status_page(ClaimedQueries(ratchet, "ann"), path)
+        await read_status_page(ratchet.claiming_client("ann"), path)
 
 
 async def test_every_judged_call_without_a_proof_is_refused(

@@ -14,12 +14,12 @@ from cyclopts import App
 from docs import firstlines, generate
 from domain import registry
 from domain.paths import build_path, short_path
-from starter import reads
+from starter import kinds, reads
 from starter.app import build_cli_app
 from starter.errors import ExitCode
-from starter.families import build_family_app
-from starter.firstlines import FAMILY_OF_COMMAND
-from starter.shortcut import OWN_STATUS, parse_status_command
+from starter.families import all_extensions, build_family_app
+from starter.firstlines import FAMILY_OF_COMMAND, SCOPE_OF_STATUS
+from starter.shortcut import parse_status_command
 from starter.toplevel import print_top_level
 from starter.usage import run_app
 from tests.patience import PATIENCE
@@ -100,11 +100,11 @@ def test_a_read_by_temporal_loads_no_keys_and_no_files(tmp_path: Path) -> None:
     assert not names & {"cryptography", "joserfc", "sqlalchemy", "structlog", "yaml"}
 
 
-STATUS_KINDS = {name: kind for name, kind in registry.KINDS.items() if name not in OWN_STATUS}
+OWN_STATUS = [kind for extension in all_extensions().values() for kind in extension.own_status]
 
 
 @pytest.mark.parametrize("options", [[], ["-o", "json"], ["--output", "yaml"]], ids=" ".join)
-@pytest.mark.parametrize("kind", STATUS_KINDS)
+@pytest.mark.parametrize("kind", SCOPE_OF_STATUS)
 async def test_a_plain_status_command_is_what_the_parser_makes_of_it(
     kind: str, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,14 +115,16 @@ async def test_a_plain_status_command_is_what_the_parser_makes_of_it(
         return ExitCode.DONE
 
     monkeypatch.setattr(reads, "print_status", note_status)
-    scope = STATUS_KINDS[kind].scope
+    scope = registry.KINDS[kind].scope
     words = [kind, "status", short_path(build_path(scope, [f"{word}-1" for word in scope])), *options]
     assert await run_app(words) == ExitCode.DONE
     assert printed == [parse_status_command(words)]
 
 
 @pytest.mark.parametrize("kind", OWN_STATUS)
-async def test_a_status_command_of_a_family_s_own_is_left_to_the_parser(kind: str) -> None:
+def test_a_status_command_of_a_family_s_own_is_left_to_the_parser(kind: str) -> None:
+    command = build_family_app(FAMILY_OF_COMMAND[kind])[kind]["status"].default_command
+    assert command.__module__ != kinds.__name__, "it is the status of every kind"
     words = [kind, "status", "/".join(f"{word}-1" for word in registry.KINDS[kind].scope)]
     assert parse_status_command(words) is None
 

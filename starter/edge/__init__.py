@@ -34,6 +34,7 @@ EXTENSION = CliExtension(
     documents={"cloudlet": tree.cloudlet_document},
     remarks={"cloudlet": tree.crm_remarks},
     extend=extend_app,
+    own_status=("cloudlet",),
     demo=demo.demo,
     examples={"org": "acme", "cloudlet": "berlin", "cluster": "c1", "app": "shop", "policy": "follow", "version": "v2"},
 )

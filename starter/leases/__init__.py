@@ -265,6 +265,7 @@ def _extend_app(app: App) -> None:
 
 EXTENSION = CliExtension(
     extend=_extend_app,
+    own_status=("lease",),
     remarks={"lease": lease_remarks},
     demo=demo,
     more_demos={"metal": metal.demo},
