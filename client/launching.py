@@ -1,13 +1,11 @@
-"""Starts an action's workflow: its ID, memo and search attributes, and the timeout for the answer."""
+"""Starts an action's workflow: its ID, memo and search attributes, and Temporal's messages about it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import TypeVar
 
-from temporalio.client import WithStartWorkflowOperation
+from temporalio.client import RPCTimeoutOrCancelledError, WithStartWorkflowOperation
 from temporalio.common import (
     SearchAttributeKey,
     SearchAttributePair,
@@ -15,7 +13,7 @@ from temporalio.common import (
     WorkflowIDConflictPolicy,
 )
 from temporalio.exceptions import TemporalError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.fairness import tenant_priority
 from domain import registry, wire
@@ -23,20 +21,20 @@ from domain.limits import TASK_TIMEOUT
 from domain.model import Admission, Request
 from domain.paths import kind_of, short_path
 
-R = TypeVar("R")
-
 MARK_MEMO = "asked"  # the memo's key that tells our own start from another client's
 
 # Temporal's messages for an update without an answer: a workflow task failed just then, or keeps failing, or is
 # overdue (its worker died or is overloaded), or the call was sent twice on the way.
 TASK_FAILED_ERROR = "unexpected workflow task failure"
 TASK_OVERDUE_ERROR = "Workflow Task in failed state"
+ABORTED_ERROR = "workflow update was aborted"  # by a server that has too much to do
 CLOSING_ERROR = "because workflow is closing"  # its last task is on its way: it has ended soon
-DEAF_ERRORS = (TASK_FAILED_ERROR, TASK_OVERDUE_ERROR, CLOSING_ERROR)
+DEAF_ERRORS = (TASK_FAILED_ERROR, TASK_OVERDUE_ERROR, CLOSING_ERROR, ABORTED_ERROR)
 STARTED_ANYWAY_ERRORS = (
     TASK_FAILED_ERROR,
     "StartDeduped",
     TASK_OVERDUE_ERROR,
+    ABORTED_ERROR,
 )  # the workflow was started, its update was not answered
 CLOSED_ERROR = "aborted by closing workflow"  # it failed before it could answer
 UPDATE_LIMIT_ERROR = "total number of distinct updates"  # a run accepts 2,000 updates
@@ -59,17 +57,9 @@ def message_contains(error: RPCError, *signs: str) -> bool:
     return any(sign in error.message for sign in signs)
 
 
-async def run_with_timeout(seconds: float, work: Awaitable[R]) -> R:
-    """Awaits work with a timeout. Not asyncio.timeout, as the SDK turns a cancel into an error."""
-    task = asyncio.ensure_future(work)
-    try:
-        if not (await asyncio.wait({task}, timeout=seconds))[0]:
-            raise TimeoutError
-        return task.result()
-    finally:
-        if not task.done():
-            task.cancel()
-            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # else asyncio logs it
+def is_late_answer(error: RPCTimeoutOrCancelledError) -> bool:
+    """Tells whether a server that has much to do took too long for one call, rather than that the connection broke."""
+    return isinstance(error.__cause__, RPCError) and error.__cause__.status is RPCStatusCode.DEADLINE_EXCEEDED
 
 
 def workflow_id(request: Request) -> str:

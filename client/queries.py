@@ -9,6 +9,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Self, TypeVar
@@ -19,6 +20,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 from temporalio.client import ActivityFailureError, Client
 from temporalio.exceptions import ApplicationError, TimeoutError
+from temporalio.service import RPCError
 
 from activities.fairness import tenant_priority
 from activities.refusals import refusal_of_error
@@ -26,6 +28,7 @@ from activities.retry import READ_RETRY
 from client.connect_errors import is_refused_payload, refused_payload_error
 from client.errors import AnswerTooLarge, NotPromoted, NoWorker, Unanswered, Unreachable
 from client.message_signer import MessageSigner, VouchingMessageSigner
+from client.patience import NEVER, PollWatch
 from client.reading import READ_SECONDS, GatewayReader, Queries
 from domain import wire
 from domain.identities import Login
@@ -38,6 +41,7 @@ Q = TypeVar("Q", bound=BaseModel)
 POLLERS_TRUSTED_SECONDS = 10  # how long a worker counts as polling once seen: the check costs a tenth of a request
 VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
 POLLERS_SECONDS = 2  # Temporal lists a new worker only after a while
+LOOK_TIMEOUT = timedelta(seconds=3)  # of a look while somebody waits, whose answer may come meanwhile
 
 
 class WorkerQueries(Queries):
@@ -49,6 +53,7 @@ class WorkerQueries(Queries):
         self.message_signer = message_signer or MessageSigner()
         self._polled_until: dict[str, float] = {}
         self._looking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.poll_watch = PollWatch(self._read_last_poll)
 
     async def run_query(
         self,
@@ -129,6 +134,13 @@ class WorkerQueries(Queries):
             return None
         return NotPromoted(versioned[-1].deployment_name, versioned[-1].build_id)
 
+    async def _read_last_poll(self) -> float:
+        """Returns when a worker polled for actions last, by the server's clock; NEVER if none did, or it is away."""
+        with suppress(RPCError):
+            polls = (await self._describe_queue(wire.ACTIONS_QUEUE, give_up=LOOK_TIMEOUT)).pollers
+            return max((poller.last_access_time.ToMicroseconds() / 1e6 for poller in polls), default=NEVER)
+        return NEVER
+
     async def count_pollers(self, queue: str) -> int:
         """Returns how many workers polled a queue lately."""
         return len(await self.read_poller_identities(queue))
@@ -138,7 +150,7 @@ class WorkerQueries(Queries):
         pollers = (await self._describe_queue(queue)).pollers
         return [poller.identity for poller in pollers if time.time() - poller.last_access_time.seconds < seconds]
 
-    async def _describe_queue(self, queue: str) -> DescribeTaskQueueResponse:
+    async def _describe_queue(self, queue: str, give_up: timedelta | None = None) -> DescribeTaskQueueResponse:
         workflows, activities = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
         polled = workflows if queue == wire.ACTIONS_QUEUE else activities
         request = DescribeTaskQueueRequest(
@@ -146,7 +158,7 @@ class WorkerQueries(Queries):
             task_queue=TaskQueue(name=queue),
             task_queue_type=polled,
         )
-        return await self.client.workflow_service.describe_task_queue(request, retry=True)
+        return await self.client.workflow_service.describe_task_queue(request, retry=not give_up, timeout=give_up)
 
 
 async def _retry_once(ask: Callable[[], Awaitable[T]]) -> T:

@@ -12,7 +12,6 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.refusals import refusal_of_error
 from client.actions import ActionClient
 from client.errors import Unanswered
-from client.launching import run_with_timeout
 from domain import registry, wire
 from domain.errors import Category, Refused
 from domain.kinds import ObjectSignal
@@ -56,10 +55,11 @@ async def _send_update(client: ActionClient, path: str, signal: ObjectSignal, me
     handle = client.client.get_workflow_handle(path, run_id=running.run_id)
     if isinstance(message, SignedMessage):
         message = client.message_signer.sign(message, f"{signal.name} {path}")
+    patience = client.make_patience()
     try:
-        await run_with_timeout(client.admission_seconds, handle.execute_update(signal.name, message, result_type=str))
+        await patience.await_answer(handle.execute_update(signal.name, message, result_type=str))
     except TimeoutError as error:
-        within = f"within {client.admission_seconds} s"
+        within = f"within {patience.waited_seconds:.1f} s"
         why = f"{path} has not said {within} whether it takes {signal.name}; it may still do so"
         raise Unanswered(why, f"see: starter explain {path}") from error
     except WorkflowUpdateFailedError as error:

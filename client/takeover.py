@@ -19,7 +19,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.refusals import refusal_of_error
 from client.admission import ActionStarter
-from client.launching import DEAF_ERRORS, UPDATE_LIMIT_ERROR, Ticket, message_contains, run_with_timeout
+from client.launching import DEAF_ERRORS, UPDATE_LIMIT_ERROR, Ticket, message_contains
+from client.patience import run_with_timeout
 from domain import wire
 from domain.errors import Refused
 from domain.model import Admission, Refusal, Request

@@ -19,7 +19,7 @@ from cyclopts import App, Parameter
 from pydantic.fields import FieldInfo
 
 import workers.families  # noqa: F401  it knows the families' tables
-from client import admission as client_admission
+from client import admission as waits
 from client import reading, takeover
 from docs import descriptions, firstlines
 from docs import refusals as in_code
@@ -96,7 +96,7 @@ def size_limits_table() -> str:
                 f"VMs in one activity; {action.CHUNKS_AT_ONCE} activities run at once in a place",
             ),
             (f"{limits.FAILURES_SHOWN}", "failed VMs listed in an outcome; the inventory has all of them"),
-            (f"{client_admission.ADMISSION_SECONDS} s", "until the CLI reports that no worker has answered a request"),
+            (f"{waits.ADMISSION_SECONDS} s", f"until no answer is reported; {waits.BUSY_SECONDS} s while workers work"),
             (f"{calls.HEARTBEAT.seconds} s", "until Temporal notices that a worker died during a call"),
             (f"{reading.READ_SECONDS} s", "until a read that a frozen or dead worker took is sent once more"),
             (

@@ -16,7 +16,7 @@ from temporalio.service import RPCError
 
 from activities.runs import find_reset_run
 from client.explaining import Explanation, explain_object
-from client.launching import run_with_timeout
+from client.patience import run_with_timeout
 from domain import registry, wire
 from domain.actionview import ActionView
 from domain.dryrun import DryRun

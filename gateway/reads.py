@@ -14,6 +14,7 @@ from activities.access import Authorizer
 from activities.accessguard import RefusalRecorder
 from activities.refusals import refusal_of_error
 from client.actions import ActionClient, Ticket
+from client.admission import ADMISSION_SECONDS
 from client.message_signer import MessageSigner, VouchingMessageSigner
 from client.reading import READ_SECONDS
 from domain import registry, wire
@@ -31,6 +32,8 @@ class GatewayClient(ActionClient):
 
     A read for a caller is judged as a worker would judge it; what the gateway itself reads is not.
     """
+
+    busy_seconds = ADMISSION_SECONDS  # a caller by HTTP, or a proxy, would give up sooner than a command does
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from client.gateway import claimed_name
 from client.reading import GatewayQueries, Queries, find_own_gateway
+from starter import terminal
 
 if TYPE_CHECKING:
     from temporalio.runtime import Runtime
@@ -31,7 +32,12 @@ async def open_client() -> AsyncIterator[ActionClient]:
     from client.session import connect
 
     async with connect(trace=COMMAND_NAME.get(), runtime=_quiet_runtime()) as asking:
+        asking.on_delay = _say_delay
         yield asking
+
+
+def _say_delay() -> None:
+    terminal.print_message("the workers have much to do: still waiting for their answer")
 
 
 @cache

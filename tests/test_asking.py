@@ -8,7 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.client import (
+    Client,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from client import takeover
@@ -25,7 +30,14 @@ from workers.plugin import temporal_plugin
 pytestmark = pytest.mark.stores("sqlite", "postgres")
 
 
-def losing(client: ActionClient, monkeypatch: pytest.MonkeyPatch, message: str, *, after: Any = None) -> list[int]:
+def losing(
+    client: ActionClient,
+    monkeypatch: pytest.MonkeyPatch,
+    message: str,
+    *,
+    after: Any = None,
+    status: RPCStatusCode = RPCStatusCode.UNAVAILABLE,
+) -> list[int]:
     """The first start with a question is done, and its answer lost. Returns how often that happened."""
     real = client.client.execute_update_with_start_workflow
     lost: list[int] = []
@@ -39,7 +51,10 @@ def losing(client: ActionClient, monkeypatch: pytest.MonkeyPatch, message: str, 
         finally:
             if after:
                 await after()
-            raise RPCError(message, RPCStatusCode.UNAVAILABLE, b"")
+            error = RPCError(message, status, b"")
+            if status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):  # as the SDK reports them
+                raise WorkflowUpdateRPCTimeoutOrCancelledError from error
+            raise error
 
     monkeypatch.setattr(client.client, "execute_update_with_start_workflow", lose)
     return lost
@@ -59,6 +74,36 @@ async def test_an_action_that_runs_is_asked_once_more(
     assert ticket.run == running.run_id
     await user.asking.cancel_action(user.mci())
     assert (await user.asking.wait_for_outcome(ticket.path, ticket.run)).result == "cancelled"
+
+
+async def test_an_action_is_asked_once_more_if_the_server_was_too_slow_for_one_call(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = losing(user.asking, monkeypatch, "Timeout expired", status=RPCStatusCode.DEADLINE_EXCEEDED)
+    real, slow = WorkflowHandle.execute_update, iter([RPCError("too late", RPCStatusCode.DEADLINE_EXCEEDED, b"")])
+
+    async def late(handle: Any, *args: Any, **more: Any) -> Any:
+        for error in slow:
+            raise WorkflowUpdateRPCTimeoutOrCancelledError from error
+        return await real(handle, *args, **more)
+
+    monkeypatch.setattr(WorkflowHandle, "execute_update", late)
+    ticket = await user.asking.request_action(
+        Request(path=user.mci(), action="create", spec=user.groups(option="hold"))
+    )
+    assert lost
+    assert not list(slow)
+    assert ticket.admission.grant
+    await user.asking.cancel_action(user.mci())
+    assert (await user.asking.wait_for_outcome(ticket.path, ticket.run)).result == "cancelled"
+
+
+async def test_an_answer_that_a_broken_connection_lost_is_told_as_lost(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losing(user.asking, monkeypatch, "operation was canceled", status=RPCStatusCode.CANCELLED)
+    with pytest.raises(LostAnswer, match="the connection broke"):
+        await user.asking.request_action(Request(path=user.mci(), action="create", spec=spec(1, ["aws"])))
 
 
 async def test_an_action_whose_task_is_overdue_is_asked_until_it_can_answer(
@@ -217,6 +262,12 @@ async def door(address: str) -> AsyncIterator[tuple[str, Any]]:
     server.close()
     for writer in state["all"]:
         writer.close()
+
+
+async def test_a_worker_that_takes_work_is_seen_by_its_polls(user: User) -> None:
+    before = await user.asking._read_last_poll()
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    assert 0 < before < await user.asking._read_last_poll()
 
 
 async def test_whether_somebody_polls_is_asked_again_while_the_server_is_away(

@@ -19,14 +19,14 @@ KEYWORDS = {
 CONNECTS = ("create_connection",)  # its second argument is the deadline
 # A call that waits for a workflow or a peer -> it stands within a block or a call that ends it.
 WAITS = ("execute_update", "execute_update_with_start_workflow", "execute_workflow", "result", "open_connection")
-ENDED_BY = ("run_with_timeout", "timeout", "timeout_at")
+ENDED_BY = ("run_with_timeout", "await_answer", "timeout", "timeout_at")
 REASONS = {
     "activities/edge/crm.py:deliver_by_update": "an activity: its own timeout ends it",
     "client/outcomes.py:_wait_for_run": "waits for an action, which may take hours: --timeout and Ctrl-C end it",
     "client/actions.py:run_sweep": "waits for a sweep, which may take long: Ctrl-C ends the waiting",
     "client/admission.py:_raise_refused_payload": "the run is closed",
     "client/admission.py:_admission_of_ended_run": "the run is closed",
-    "client/admission.py:wait_for_admission": "the coroutine is made here and awaited in run_with_timeout",
+    "client/admission.py:wait_for_admission": "the coroutine is made here and awaited in await_answer",
     "client/reading.py:_exchange": "its only caller has a timeout",
     "client/takeover.py:_send_preempt": "its only caller has a timeout",
     "providers/services/proxy.py:connect_to_route": "to this machine: it is accepted or refused at once",

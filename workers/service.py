@@ -71,6 +71,9 @@ from workers.storewatch import StoreWatch
 from workflows.floods import DEFINITION_ATTRIBUTE
 
 DEFAULT_BUILD = f"ratchet-{metadata.version('ratchet')}"
+# At once in a process. One that is taken must be done within TASK_TIMEOUT, or it is done again: in a rush a hundred at
+# a time take longer than that, and all end later. None waits for more than the store.
+MAX_WORKFLOW_TASKS = 20
 _log = logging.getLogger("ratchet.companions")
 
 
@@ -238,6 +241,7 @@ class WorkerService:
             graceful_shutdown_timeout=timedelta(seconds=self.settings.drain),
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=self.settings.step_patience),
             max_heartbeat_throttle_interval=timedelta(seconds=2),
+            max_concurrent_workflow_tasks=MAX_WORKFLOW_TASKS,
             workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
             activity_task_poller_behavior=PollerBehaviorAutoscaling(initial=2),
         )

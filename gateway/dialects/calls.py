@@ -17,7 +17,8 @@ from fastapi import Depends, Request
 from pydantic import BaseModel
 from pydantic_core import from_json
 
-from client.launching import Ticket, run_with_timeout, workflow_id
+from client.launching import Ticket, workflow_id
+from client.patience import run_with_timeout
 from domain.aliases import MAX_ALIASES, READ_ALIASES, AliasesView, AliasQuery, Dialect
 from domain.errors import Category, Refused
 from domain.model import ActionResult, Admission, ObjectView, Outcome

@@ -10,7 +10,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.refusals import refusal_of_error
 from client.actions import ActionClient
 from client.errors import Unanswered
-from client.launching import CLOSING_ERROR, UPDATE_LIMIT_ERROR, message_contains, run_with_timeout
+from client.launching import CLOSING_ERROR, UPDATE_LIMIT_ERROR, message_contains
+from client.patience import run_with_timeout
 from domain import wire
 from domain.errors import Category, Refused
 from domain.limits import TASK_TIMEOUT
