@@ -259,12 +259,12 @@ async def test_progress_and_lists_show_what_the_action_is_about(user: User) -> N
     assert listed["Progress"] == 100
 
 
-async def test_thousands_of_vms_make_a_short_history_of_small_payloads(user: User) -> None:
-    outcome = await user.do(user.mci(), "create", spec=spec(300, ["aws", "gcp", "azure"], regions=3))
-    assert outcome.status == "Running:2700 (R:2700/2700)"
+async def test_hundreds_of_vms_make_a_short_history_of_small_payloads(user: User) -> None:
+    outcome = await user.do(user.mci(), "create", spec=spec(300, ["aws", "gcp", "azure"]))
+    assert outcome.status == "Running:900 (R:900/900)"
     await user.do(user.mci(), "suspend")
     history = await user.asking.client.get_workflow_handle(user.mci()).fetch_history()
-    assert len(history.events) <= 90  # ten per region
+    assert len(history.events) <= 30  # ten per region
     assert max(event.ByteSize() for event in history.events) < 64 * 1024
 
 

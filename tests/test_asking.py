@@ -27,8 +27,6 @@ from tests.patience import PATIENCE
 from tests.user import User, spec
 from workers.plugin import temporal_plugin
 
-pytestmark = pytest.mark.stores("sqlite", "postgres")
-
 
 def losing(
     client: ActionClient,

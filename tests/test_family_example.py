@@ -13,11 +13,13 @@ import pytest
 
 from docs.newfamily import EXAMPLE, SHARED, copy_family
 from tests.family import steps
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("domain", "store", "providers", "activities", "workflows", "client", "workers", "gateway", "starter")
 BESIDE = ("tests", "docs", "bench", "examples")
 MOST_LINES = 350  # of product code
+LONG = 5 * PATIENCE  # seconds of the longest command
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _run(tree: Path, *arguments: str, **variables: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(tree), **variables}
     ended = subprocess.run(
-        [sys.executable, "-m", *arguments], cwd=tree, env=environment, capture_output=True, text=True, timeout=900
+        [sys.executable, "-m", *arguments], cwd=tree, env=environment, capture_output=True, text=True, timeout=LONG
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
@@ -56,6 +58,7 @@ def test_its_demo_runs_to_the_end(tree: Path, tmp_path: Path) -> None:
     assert [words for words in ("refused", "InUse", "What to try next") if words not in told] == []
 
 
+@pytest.mark.timeout(2 * LONG)  # half the suite's rules and a killed worker: minutes on a busy machine
 def test_what_it_lacks_is_named_and_then_it_is_complete(tree: Path) -> None:
     """The checks of the page, workers killed in an action on a volume included; not those of pages, which take long."""
     with pytest.raises(AssertionError) as lacking:

@@ -48,8 +48,8 @@ from workflows.floods import FLOOD_HEADER
 from workflows.waitqueue import MAX_WOKEN, QueueWaiter
 
 LIMIT = 10_000  # signals that Temporal lets one run receive
-SHORT, BEYOND = 4 * SIGNALS_PER_TASK, 100  # the same on a server that lets a run hear fewer, and how many more are sent
-SOME = 2 * SIGNALS_PER_TASK + 100  # three parts, the last one not full
+SHORT, BEYOND = 3 * SIGNALS_PER_TASK, 100  # the same on a server that lets a run hear fewer, and how many more are sent
+SOME = SIGNALS_PER_TASK + 100  # two parts, the last one not full
 LONG = pytest.mark.timeout(6 * PATIENCE)
 FEW = 500  # lines
 MOST_EVENTS = 15_000  # of 51,200, at which Temporal terminates a run

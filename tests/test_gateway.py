@@ -30,7 +30,7 @@ from gateway.tokens import CallerTokens, TokenFile, generate_token, hash_token
 from tests.patience import PATIENCE
 from workers.service import WorkerService
 
-pytestmark = pytest.mark.stores("sqlite", "postgres")
+pytestmark = pytest.mark.stores("postgres")
 
 SPEC = {"subGroups": [{"name": "front", "subGroupSize": 2, "csp": "aws", "region": "eu-central-1"}]}
 

@@ -34,7 +34,7 @@ from tests.patience import PATIENCE
 from tests.user import User, spec
 from workflows.calls import make_key
 
-pytestmark = pytest.mark.stores("sqlite", "postgres")
+pytestmark = pytest.mark.stores("postgres")
 
 
 async def reset(client: Client, workflow_id: str, run: str, task: int) -> str:

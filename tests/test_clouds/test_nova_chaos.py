@@ -74,7 +74,7 @@ class NovaSite:
         """Kills Nova at a moment, and starts it again."""
         async with asyncio.timeout(PATIENCE):
             while not moment():
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.01)
         self.openstack.nova.kill()
         self.openstack.nova.start()
         await asyncio.to_thread(self.openstack.nova.wait)

@@ -18,7 +18,7 @@ from domain.model import ActionEnding, ActionResult, BeginRequest, Grant, Object
 from tests.patience import PATIENCE
 from tests.test_machines.site import MachineSite
 
-pytestmark = pytest.mark.stores("sqlite", "postgres")
+pytestmark = pytest.mark.stores("postgres")
 
 _runs = count(1)
 
