@@ -85,7 +85,8 @@ class Record:
         self._seconds: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[_file_of(report.nodeid)] += report.duration  # type: ignore[assignment]
+        if report.when != "teardown":  # that of a process's last test is the end of all that the session shares
+            self._seconds[_file_of(report.nodeid)] += report.duration  # type: ignore[assignment]
 
     def pytest_sessionfinish(self) -> None:
         if self._write:

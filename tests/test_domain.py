@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from contextlib import nullcontext
+from datetime import UTC, datetime
 
 import pytest
 from pydantic import ValidationError
@@ -16,11 +17,15 @@ from domain.errors import Category, Refused
 from domain.exposure import READ
 from domain.faults import Fault
 from domain.healing import ANY_ACTION, DEFAULT_LIMIT_SECONDS, action_limit_seconds
-from domain.machines.rules import check_disk_for_machine
+from domain.machines.rules import check_another_node_enabled, check_disk_for_machine, check_node_has_room
 from domain.mci.messages import SurveyRequest
 from domain.mci.specs import SubGroup
+from domain.mci.tables import VM as VM_TABLE
+from domain.model import BeginRequest, Request
+from domain.requests import request_as_signed
 from domain.services.definition import SecretReference
 from domain.simulated import check_no_place_simulated, is_simulated_place
+from domain.statetable import Ruling
 from tests.cases import every_case
 
 MCI, VM = "ns:default:mci:web", "ns:default:mci:web:vm:a-1"
@@ -77,6 +82,10 @@ def test_nothing_is_hidden_only_from_those_whom_no_denial_and_no_role_narrows() 
     free = POLICY.model_copy(update={"deny": []})
     assert [free.can_read_everything(Subject(who)) for who in ("ann", "bob", "kim", "zoe")] == [True, *[False] * 3]
     assert not POLICY.can_read_everything(Subject("ann")), "a denial for a path may hide something"
+    for kinds, hidden in ((["*"], False), (["vm"], True)):
+        denial = {"who": ["ann"], "actions": ["terminate"], "kinds": kinds}
+        denying = AccessPolicy.model_validate({**POLICY.model_dump(), "deny": [denial]})
+        assert denying.can_read_everything(Subject("ann")) is not hidden, "a denial for a kind may hide it"
 
 
 def test_the_nearest_limit_of_an_action_is_taken() -> None:
@@ -176,3 +185,43 @@ def test_a_fault_matches_a_vm_by_its_name_or_its_path() -> None:
         for vm in ("*", "a-1", "a-*", VM, "ns:default:*", "b-1", "ns:other:*")
     }
     assert [vm for vm, matches in matched.items() if not matches] == ["b-1", "ns:other:*"]
+
+
+# The node's status, its room, and where the machine is: what is wrong with that.
+PLACED: dict[str, tuple[str | None, int, str, str]] = {
+    "room": ("ENABLED", 8, "", ""),
+    "just enough room": ("ENABLED", 4, "n2", ""),
+    "no such node": (None, 8, "", "there is no node n1"),
+    "there already": ("ENABLED", 8, "n1", "on node n1 already"),
+    "out of use": ("MAINTENANCE", 8, "n2", "n1 is MAINTENANCE"),
+    "full": ("ENABLED", 3, "", "n1 is full: 3 GiB are free, 4 are needed"),
+    "more than full": ("ENABLED", -2, "", "n1 is full: 0 GiB are free"),
+}
+
+
+@every_case("name", PLACED)
+def test_a_machine_is_placed_on_another_node_in_use_that_has_room(name: str) -> None:
+    status, room, here, wrong = PLACED[name]
+    with pytest.raises(Refused, match=wrong) if wrong else nullcontext():
+        check_node_has_room("n1", status, room, 4, here)
+
+
+def test_a_node_is_emptied_only_if_there_is_another_one_in_use() -> None:
+    check_another_node_enabled("n1", ["n1", "n2"], "maintenance")
+    for enabled in ([], ["n1"]):
+        with pytest.raises(Refused, match="no other enabled node"):
+            check_another_node_enabled("n1", enabled, "maintenance")
+
+
+def test_a_request_is_judged_as_it_was_signed() -> None:
+    """With the hash of the spec that was sent; without one, with the spec itself."""
+    request = Request(path=MCI, action="create", spec={"size": 1})
+    claim = BeginRequest(request=request, run="r", at=datetime.now(UTC))
+    assert request_as_signed(claim).content == request.signed_content()
+    hashed = request_as_signed(claim.model_copy(update={"spec_digest": "as sent"}))
+    assert hashed.content == request.signed_content() | {"spec": "as sent"}
+
+
+def test_a_member_is_judged_by_the_rows_of_its_group_only_for_actions_that_have_some() -> None:
+    rulings = {action: VM_TABLE.judge_member("Running", action).ruling for action in ("suspend", "resume", "refine")}
+    assert rulings == {"suspend": Ruling.GO, "resume": Ruling.REFUSED, "refine": Ruling.ALREADY}
