@@ -81,7 +81,7 @@ class OpenStack:
             "specs": {"small": "m1.tiny"},
             "images": {"ubuntu-24.04": IMAGE},
             "public_key": PUBLIC_KEY,
-            "poll_seconds": 0.5,  # every look costs Nova more than the order itself
+            "poll_seconds": 1.5,  # every look costs Nova more than the order itself
             "wait_seconds": PATIENCE,
             "lag_seconds": 2,
             "read_seconds": PATIENCE,

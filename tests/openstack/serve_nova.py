@@ -28,7 +28,7 @@ state_path = {folder}
 log_file = {folder}/nova.log
 vif_plugging_timeout = 0
 vif_plugging_is_fatal = false
-sync_power_state_interval = -1
+periodic_enable = false
 [wsgi]
 api_paste_config = {prefix}/etc/nova/api-paste.ini
 [api_database]
