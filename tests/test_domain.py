@@ -17,12 +17,21 @@ from domain.errors import Category, Refused
 from domain.exposure import READ
 from domain.faults import Fault
 from domain.healing import ANY_ACTION, DEFAULT_LIMIT_SECONDS, action_limit_seconds
-from domain.machines.rules import check_another_node_enabled, check_disk_for_machine, check_node_has_room
+from domain.machines.rules import (
+    check_another_node_enabled,
+    check_disk_for_machine,
+    check_image_usable,
+    check_machine_for_disk,
+    check_node_has_room,
+)
+from domain.machines.sizes import SIZES
+from domain.machines.specs import NewMachineSpec
 from domain.mci.messages import SurveyRequest
 from domain.mci.specs import SubGroup
 from domain.mci.tables import VM as VM_TABLE
+from domain.message import CHILD_PROOF
 from domain.model import BeginRequest, Request
-from domain.requests import request_as_signed
+from domain.requests import is_asked_by_parent, request_as_signed
 from domain.services.definition import SecretReference
 from domain.simulated import check_no_place_simulated, is_simulated_place
 from domain.statetable import Ruling
@@ -225,3 +234,43 @@ def test_a_request_is_judged_as_it_was_signed() -> None:
 def test_a_member_is_judged_by_the_rows_of_its_group_only_for_actions_that_have_some() -> None:
     rulings = {action: VM_TABLE.judge_member("Running", action).ruling for action in ("suspend", "resume", "refine")}
     assert rulings == {"suspend": Ruling.GO, "resume": Ruling.REFUSED, "refine": Ruling.ALREADY}
+
+
+@every_case(
+    ("parent", "proof", "own"), [("", "", 0), ("p", "", 1), ("p", f"{CHILD_PROOF}x", 1), ("p", "of a person", 0)]
+)
+def test_a_parent_asks_in_its_own_name_unless_it_passes_on_what_a_person_signed(
+    parent: str, proof: str, own: int
+) -> None:
+    request = Request(path=MCI, action="create", proof=proof)
+    assert is_asked_by_parent(BeginRequest(request=request, run="r", at=datetime.now(UTC), parent=parent)) == bool(own)
+
+
+def test_a_size_stands_for_its_numbers_and_for_no_others() -> None:
+    for size in SIZES:
+        spec = NewMachineSpec(image="ubuntu", size=size.name)
+        assert (spec.vcpus, spec.memory) == (size.vcpus, size.memory)
+        assert NewMachineSpec.model_validate(spec.model_dump()) == spec, "as it is stored"
+        with pytest.raises(ValidationError, match=f"the size {size.name} has {size.memory} memory"):
+            NewMachineSpec(image="ubuntu", size=size.name, memory=size.memory + 1)
+    assert NewMachineSpec(image="ubuntu", memory=7).memory == 7
+
+
+def test_members_of_a_group_land_one_by_one_and_groups_do_not() -> None:
+    assert [kind for kind in ("vm", "mci", "machine", "lease") if registry.is_member_kind(kind)] == ["vm"]
+
+
+def test_only_families_that_are_there_are_found() -> None:
+    assert registry.FAMILIES["mci"] is registry.FAMILIES["mci"]
+    assert "nothing" not in registry.FAMILIES
+    with pytest.raises(KeyError):
+        registry.FAMILIES["nothing"]
+
+
+def test_what_is_missing_is_created_by_a_command_with_what_it_needs() -> None:
+    with pytest.raises(Refused) as image:
+        check_image_usable("image:ubuntu", None)
+    assert "--image" not in image.value.hint
+    with pytest.raises(Refused) as machine:
+        check_machine_for_disk("attach", MACHINE, None)
+    assert "--image IMAGE" in machine.value.hint

@@ -20,6 +20,7 @@ from domain.services.rollout import (
     restart_delay,
 )
 from domain.statetable import NONE, Actor
+from domain.systems.ports import SystemWork
 from domain.systems.rules import (
     StoredPart,
     is_only_rescaled,
@@ -281,17 +282,23 @@ def test_a_reversal_takes_every_move_back() -> None:
         (StoredPart("seen", "scaling", RUN, under_way=False), {"spec": {**RUN, "instances": 2}}),
         (StoredPart("removed", "deleting", RUN, "failed"), {"spec": RUN}),
     ]
-    taken_back = [(move.path, move.to) for move in reversal_moves(parts, "simulated")]
+    taken_back = [(move.path, move.to, move.action) for move in reversal_moves(parts, "simulated")]
     assert taken_back == [
-        ("new", "deleting"),
-        ("up", "deleting"),
-        ("changed", "updating"),
-        ("landed", "updating"),
-        ("scaled", "scaling"),
-        ("seen", "updating"),
-        ("removed", "failed"),
-        ("removed", "updating"),  # it may have been stopped by then
+        ("new", "deleting", ""),
+        ("up", "deleting", "remove"),
+        ("changed", "updating", "deploy"),
+        ("landed", "updating", "deploy"),
+        ("scaled", "scaling", "deploy"),
+        ("seen", "updating", "deploy"),
+        ("removed", "failed", ""),
+        ("removed", "updating", "deploy"),  # it may have been stopped by then
     ]
+
+
+@every_case(("undo", "born", "path"), product((True, False), (True, False), (SHOP, f"{SHOP}:part:web")))
+def test_an_undo_removes_the_new_part_and_no_other(undo: bool, born: bool, path: str) -> None:
+    work = SystemWork(path=SHOP, epoch=1, backend="simulated", undo=undo, born=born)
+    assert work.is_removed_by_undo(path) == ((undo, born, path) == (True, True, SHOP))
 
 
 def test_services_come_up_after_those_they_wait_for() -> None:
