@@ -17,7 +17,6 @@ from domain import registry
 from domain.errors import Category, Refused
 from domain.exposure import READ
 from domain.identities import Principal, ProofUse
-from domain.kinds import InternalProgram
 from domain.model import FrozenModel, Request
 from domain.paths import is_at_or_below, kind_of
 from domain.validation import ObjectPath
@@ -152,7 +151,7 @@ class AccessPolicy(FrozenModel):
 
         Nobody may create something in a cloud that its tenant may not use.
         """
-        kind, program = registry.kind_at(request.path), find_requesting_program(request)
+        kind, program = registry.kind_at(request.path), registry.find_requesting_program(request)
         if program in self.users:
             self.authorize(Subject(program), request.action, request.path)
         elif not program:
@@ -231,16 +230,6 @@ class AccessPolicy(FrozenModel):
         return self.connections.get(ANYTHING)
 
 
-def find_requesting_program(request: Request) -> str:
-    """Returns which of our programs requests its own work; empty if somebody else requests it.
-
-    An object gives its path as its name; its kind is the program.
-    """
-    signed = request.requested_by
-    name = signed.split(":")[-2] if ":" in signed else signed if signed in {*InternalProgram} else ""
-    return name if name and not request.force and name in registry.verb_of(request).programs else ""
-
-
 def judge_sender(policy: AccessPolicy | None, request: Request, sender: Subject) -> None:
     """Raises Refused unless the sender may make this request, for itself or on behalf of others. None: all may."""
     _refuse_false_delegation(request)
@@ -250,7 +239,7 @@ def judge_sender(policy: AccessPolicy | None, request: Request, sender: Subject)
 
 def _refuse_false_delegation(request: Request) -> None:
     """Raises Refused if anybody but a program of ours asks on behalf of somebody else."""
-    if request.on_behalf_of and not find_requesting_program(request):
+    if request.on_behalf_of and not registry.find_requesting_program(request):
         who = request.requested_by or "somebody without a name"
         raise Refused(
             Category.FORBIDDEN,

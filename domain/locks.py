@@ -76,18 +76,11 @@ def locks_needed_for(paths: Iterable[str], hidden: bool = False) -> dict[str, Lo
     return dict(sorted(modes.items()))
 
 
-def conflicting_locks(want: Mapping[str, LockMode], held: Iterable[HeldLock]) -> list[HeldLock]:
-    """Returns the held locks that conflict with the wanted ones."""
-    return [hold for hold in _incompatible_locks(want, held) if not _waits_in_queue(want[hold.path], hold.mode)]
-
-
-def locks_to_wait_for(want: Mapping[str, LockMode], held: Iterable[HeldLock]) -> list[HeldLock]:
-    """Returns the held locks that the wanted ones must wait for, because one side of each pair is hidden."""
-    return [hold for hold in _incompatible_locks(want, held) if _waits_in_queue(want[hold.path], hold.mode)]
-
-
-def _incompatible_locks(want: Mapping[str, LockMode], held: Iterable[HeldLock]) -> list[HeldLock]:
-    return [hold for hold in held if hold.path in want and (want[hold.path], hold.mode) not in COMPATIBLE_MODES]
+def sort_held_locks(want: Mapping[str, LockMode], held: Iterable[HeldLock]) -> tuple[list[HeldLock], list[HeldLock]]:
+    """Returns the held locks that conflict with the wanted ones, and those to wait for: one side of each is hidden."""
+    meeting = [hold for hold in held if hold.path in want and (want[hold.path], hold.mode) not in COMPATIBLE_MODES]
+    ahead = [hold for hold in meeting if _waits_in_queue(want[hold.path], hold.mode)]
+    return [hold for hold in meeting if hold not in ahead], ahead
 
 
 def _waits_in_queue(one: LockMode, other: LockMode) -> bool:

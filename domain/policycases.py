@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from domain import registry
-from domain.access import AccessPolicy, Subject, find_requesting_program
+from domain.access import AccessPolicy, Subject
 from domain.errors import Refused
 from domain.identities import Principal
 from domain.message import SenderName, ShortText
@@ -114,7 +114,7 @@ def _why_action_refused(policy: AccessPolicy, action: RecordedAction) -> str:
         request = Request(**names)
         principal = action.principal or Principal(name=action.requested_by)
         subject = Subject(principal.name, tuple(principal.groups), principal.proven)
-        if program := find_requesting_program(request):
+        if program := registry.find_requesting_program(request):
             if program in policy.users:
                 policy.authorize(Subject(program), action.action, action.path)
             if registry.verb_of(request).on_behalf:

@@ -6,6 +6,7 @@ A family is imported when one of its kinds is first looked for: a command needs 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,12 +25,15 @@ __all__ = [
     "FAMILIES",
     "KINDS",
     "Kind",
+    "ResolvedRequest",
     "Verb",
     "busy_hint",
     "find_kind",
+    "find_requesting_program",
     "kind_at",
     "may_preempt",
     "parse_spec",
+    "resolve_request",
     "tenant_of",
     "verb_of",
     "workflow_id_of",
@@ -222,3 +226,49 @@ def may_preempt(request: Request) -> bool:
 def parse_spec(request: Request) -> BaseModel | None:
     """Parses the request's spec with the model of its action; refuses an invalid one."""
     return kind_at(request.path).parse_spec(request.action, request.spec)
+
+
+@dataclass(frozen=True)
+class ResolvedRequest:
+    """A request, and what its path and its action stand for."""
+
+    request: Request
+    kind: Kind
+    member_kind: Kind | None  # of its members, if it is a group
+    verb: Verb
+    spec: BaseModel | None  # parsed
+    program: str  # of ours, that asks for its own work; empty: somebody else asks
+    is_hidden: bool
+    workflow_id: str
+    tenant: str
+
+
+def resolve_request(request: Request) -> ResolvedRequest:
+    """Looks up once what a request is about; refuses an unknown kind or action, and an invalid spec."""
+    kind = kind_at(request.path)
+    verb, is_hidden = kind.find_verb(request.action), request.action in kind.table.hidden_actions
+    return ResolvedRequest(
+        request=request,
+        kind=kind,
+        member_kind=find_kind(kind.member) if kind.member else None,
+        verb=verb,
+        spec=kind.parse_spec(request.action, request.spec),
+        program=_program_that_asks(request, verb),
+        is_hidden=is_hidden,
+        workflow_id=companion_id(request.path, request.action) if is_hidden else request.path,
+        tenant=INSTALLATION if kind.serves_all else root_of(request.path),
+    )
+
+
+def find_requesting_program(request: Request) -> str:
+    """Returns which of our programs requests its own work; empty if somebody else requests it.
+
+    An object gives its path as its name; its kind is the program.
+    """
+    return _program_that_asks(request, verb_of(request))
+
+
+def _program_that_asks(request: Request, verb: Verb) -> str:
+    signed = request.requested_by
+    name = signed.split(":")[-2] if ":" in signed else signed if signed in {*InternalProgram} else ""
+    return name if name and not request.force and name in verb.programs else ""

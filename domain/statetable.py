@@ -7,6 +7,7 @@ means that there is nothing to do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -159,6 +160,10 @@ class StateTable:
         rows = (row for row in self.rows if row.source == status and row.actor == Actor.USER and row.force)
         return tuple(dict.fromkeys(row.action for row in rows))
 
+    def is_replaced_by(self, action: str, status: str) -> bool:
+        """Tells whether the action creates a new object where one in this status is gone for good."""
+        return status in self.vacant_statuses and self.judge(NONE, action).row is not None
+
     def judge(self, status: str, action: str, actor: str = Actor.USER, force: bool = False) -> Verdict:
         """Judges whether `actor` may begin `action`. `force` skips the check of the status, never of existence or
         finality.
@@ -183,6 +188,10 @@ class StateTable:
         """Judges whether an action on the group may include this member."""
         of_group = any(row.action == action and row.actor == Actor.GROUP for row in self.rows)
         return self.judge(status, action, Actor.GROUP if of_group else Actor.USER, force)
+
+    def judge_members(self, statuses: Iterable[str], action: str, force: bool = False) -> dict[str, Verdict]:
+        """Judges for each status whether an action on the group may include members in it."""
+        return {status: self.judge_member(status, action, force) for status in statuses}
 
     def judge_step(self, status: str, to: str, actor: str) -> Verdict:
         """Judges whether `actor` may move an object from `status` to `to` in one step."""

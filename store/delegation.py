@@ -9,12 +9,12 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
-from domain import registry
-from domain.access import Subject, find_requesting_program, judge_sender
+from domain.access import Subject, judge_sender
 from domain.errors import Category, Refused
 from domain.identities import Principal
 from domain.model import BeginRequest, Request
 from domain.paths import ancestor_paths
+from domain.registry import ResolvedRequest
 from store.schema import actions, objects
 
 _LAST_ACTIONS = 10  # of an object; those that are open are among them
@@ -69,18 +69,19 @@ class PrincipalCheck:
 
 
 def authorize_request(
-    connection: sa.Connection, access: AccessCheck, request: Request, sender: Subject
+    connection: sa.Connection, access: AccessCheck, asked: ResolvedRequest, sender: Subject
 ) -> PrincipalCheck:
     """Judges the sender and, if it is a program of ours, the one for whom it acts. Raises Refused if one may not.
 
     What a program does to the very object whose maker may not have it done is admitted, and fails: so the object comes
     to the status that it has after a failure, instead of being asked for again and again.
     """
+    request = asked.request
     access.authorize_sender(request, sender)
-    if not find_requesting_program(request):
+    if not asked.program:
         return PrincipalCheck(sender.as_principal())
-    principal = _find_principal(connection, request)
-    if principal is None or not registry.verb_of(request).on_behalf:
+    principal = _find_principal(connection, asked)
+    if principal is None or not asked.verb.on_behalf:
         return PrincipalCheck(principal)
     try:
         access.authorize_principal(request, principal)
@@ -96,9 +97,9 @@ def _object_of_program(request: Request) -> str:
     return request.requested_by if ":" in request.requested_by else request.path
 
 
-def _find_principal(connection: sa.Connection, request: Request) -> Principal | None:
+def _find_principal(connection: sa.Connection, asked: ResolvedRequest) -> Principal | None:
     """Returns who has asked for what the program does: by an open action of the object it serves, or by making it."""
-    served = _object_of_program(request)
+    request, served = asked.request, _object_of_program(asked.request)
     found = connection.execute(_SELECT_PRINCIPALS, {"paths": [served, *ancestor_paths(served)]}).all()
     nearest = sorted((row for row in found if row.principal), key=lambda row: len(row.path))[-1:]  # a part has none
     known = [row.principal for row in nearest]
@@ -108,7 +109,7 @@ def _find_principal(connection: sa.Connection, request: Request) -> Principal | 
     for stored in known:
         if stored["name"] == request.on_behalf_of:
             return Principal.model_validate(stored)
-    if request.on_behalf_of or registry.verb_of(request).on_behalf:
+    if request.on_behalf_of or asked.verb.on_behalf:
         who = request.on_behalf_of or "somebody without a name"
         raise Refused(
             Category.FORBIDDEN,

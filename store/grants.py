@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain import registry
+from domain.judging import AdmissionPlan
 from domain.limits import VMS_PER_CHUNK
 from domain.locks import LockMode
 from domain.model import BeginRequest, Chunk, Grant, LockHolder, NewObject
@@ -73,48 +74,39 @@ Range = tuple[str, str, str, int]  # the place, the first and the last path, how
 
 
 @dataclass(frozen=True)
-class AdmissionPlan:
-    """The decision to admit an action: its row, and the row for the members in each status that allows it."""
-
-    row: Row | None  # None: there is nothing to do
-    came_from: str
-    members: dict[str, Row]
-    skipped: dict[str, int]
-
-
-@dataclass(frozen=True)
 class GrantWriter:
     """Writes an admitted action: object, members, history, locks and grant."""
 
     connection: sa.Connection
     claim: BeginRequest
-    kind: registry.Kind
+    asked: registry.ResolvedRequest
     plan: AdmissionPlan
     row: Row
     extra: GrantExtras
     behind: list[LockHolder]
     mandate: PrincipalCheck
+    want: dict[str, LockMode]
 
-    def write_new_object(self, want: dict[str, LockMode]) -> Grant:
+    def write_new_object(self) -> Grant:
         """Creates the object, and what its family creates with it."""
         request, extra = self.claim.request, self.extra
         born = sorted(extra.new_objects, key=lambda each: (each.placement, each.path))
         placed = [(each.placement, each.path) for each in born if each.placement and registry.is_member_kind(each.kind)]
         grant = self._write_grant(list(cut_into_ranges(placed)))
         spec = request.spec or {} if extra.spec is None else extra.spec
-        itself = new_object_row(NewObject(request.path, self.kind.name, extra.placement, spec))
+        itself = new_object_row(NewObject(request.path, self.asked.kind.name, extra.placement, spec))
         itself["principal"] = self._stored_principal()
         self._insert_objects([itself], self.row, grant.epoch, extra.info)
         self._create_members(born, grant)
         self._record_history(grant, many=bool(placed))
-        self._insert_locks(want)
+        self._insert_locks()
         return grant
 
-    def write_existing_object(self, found: ObjectRow, want: dict[str, LockMode]) -> Grant:
+    def write_existing_object(self, found: ObjectRow) -> Grant:
         """Moves an existing object, and the members whose rows allow it, to their transitional statuses."""
         path, members, placement = self.claim.request.path, self.plan.members, found.placement
-        which = {"which": path, "member": self.kind.member}
-        placed = [(placement, path)] if placement and registry.is_member_kind(self.kind.name) else []
+        which = {"which": path, "member": self.asked.kind.member}
+        placed = [(placement, path)] if placement and registry.is_member_kind(self.asked.kind.name) else []
         ranges = list(cut_into_ranges(placed))
         if members:
             ranges = [
@@ -123,7 +115,7 @@ class GrantWriter:
         grant = self._write_grant(ranges)
         if self.row.hidden:  # writes no status and no epoch: other actions run on the object meanwhile
             self._record_history(grant, many=False)
-            self._insert_locks(want)
+            self._insert_locks()
             return grant
         came_from = self.plan.came_from
         values = self._columns_at_begin(self.row, came_from, grant.epoch) | self._new_info(found)
@@ -134,7 +126,7 @@ class GrantWriter:
         if members:
             self._move_members_to_transitional(which | {"mine": grant.epoch}, grant)
         self._record_history(grant, many=bool(members))
-        self._insert_locks(want)
+        self._insert_locks()
         return grant
 
     def _move_members_to_transitional(self, which: dict[str, Any], grant: Grant) -> None:
@@ -186,7 +178,7 @@ class GrantWriter:
     def _new_info(self, found: ObjectRow) -> dict[str, Any]:
         """Returns the info and spec that the hook stores with the object, and who answers for it from now on."""
         news: dict[str, Any] = {}
-        if self.kind.find_verb(self.row.action).remakes:
+        if self.asked.verb.remakes:
             news["principal"] = self._stored_principal()
         if self.extra.info is not None:
             news["info"] = merge_info(found.info, self.extra.info)
@@ -234,15 +226,15 @@ class GrantWriter:
             line = {"at": self.claim.at, "actor": Actor.USER.value, "action": grant.action}
             _TAKEN_MEMBERS.record_lines_after_move(self.connection, which, line)
 
-    def _insert_locks(self, want: dict[str, LockMode]) -> None:
+    def _insert_locks(self) -> None:
         rest = {
-            "owner": registry.workflow_id_of(self.claim.request.path, self.row.action),
+            "owner": self.asked.workflow_id,
             "run": self.claim.run,
             "since": self.claim.at,
             "action": self.row.action,
         }
         self.connection.execute(
-            _INSERT_LOCKS, [{"path": path, "mode": mode.value} | rest for path, mode in want.items()]
+            _INSERT_LOCKS, [{"path": path, "mode": mode.value} | rest for path, mode in self.want.items()]
         )
 
 

@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from domain.access import Subject
 from domain.model import Admission, BeginRequest, Outcome
+from domain.registry import ResolvedRequest
 from domain.requests import reused_request_id_refusal, spec_digest
 from store.delegation import AccessCheck, PrincipalCheck, authorize_request
 from store.grants import grant_of_action
@@ -29,42 +30,29 @@ def find_answer_of_run(connection: sa.Connection, run: str) -> Admission | None:
     return Admission(grant=grant_of_action(row), outcome=_stored_outcome(row)) if row else None
 
 
-def authorize_sender(
-    connection: sa.Connection, claim: BeginRequest, access: AccessCheck, sender: Subject
-) -> PrincipalCheck:
-    """Judges a request and takes its proof, which is good for one run. Returns whom it is for."""
-    mandate = authorize_request(connection, access, claim.request, sender)
-    use_proof(connection, sender.proof, claim.proof_run or claim.run)
-    return mandate
+def answer_or_authorize(
+    connection: sa.Connection, claim: BeginRequest, asked: ResolvedRequest, access: AccessCheck, sender: Subject
+) -> Admission | PrincipalCheck:
+    """Returns the stored answer to this run, or to an earlier one with its request ID; else whom the action is for.
 
-
-def find_earlier_answer(
-    connection: sa.Connection, claim: BeginRequest, access: AccessCheck, sender: Subject
-) -> Admission | None:
-    """Returns the stored answer to this run, or to an earlier run with the same request ID."""
-    request = claim.request
+    An answer to another run is only for those who may request the action. A grant stays valid for its own run.
+    """
     if own := find_answer_of_run(connection, claim.run):
         return own
+    request = claim.request
+    mandate = authorize_request(connection, access, asked, sender)
+    use_proof(connection, sender.proof, claim.proof_run or claim.run)
     if not request.request_id:
-        return None
-    asked = {"path": request.path, "request_id": request.request_id}
-    for row in parse_rows(ActionRow, connection.execute(_SELECT_ACTIONS_OF_REQUEST, asked)):
-        authorize_sender(
-            connection, claim, access, sender
-        )  # an outcome is shown only to those who may request the action
-        if not _is_same_request(row, claim):
+        return mandate
+    specs = (claim.spec_digest or spec_digest(request), UNKNOWN_SPEC)
+    earlier = {"path": request.path, "request_id": request.request_id}
+    for row in parse_rows(ActionRow, connection.execute(_SELECT_ACTIONS_OF_REQUEST, earlier)):
+        if (row.action, row.requested_by) != (request.action, request.requested_by) or row.spec_digest not in specs:
             return Admission(refusal=reused_request_id_refusal(request, row.action, row.requested_by))
         if outcome := _stored_outcome(row):
             return Admission(outcome=outcome)
-    return None
+    return mandate
 
 
 def _stored_outcome(row: ActionRow) -> Outcome | None:
     return Outcome.model_validate(row.outcome) if row.outcome else None
-
-
-def _is_same_request(row: ActionRow, claim: BeginRequest) -> bool:
-    request = claim.request
-    specs = (claim.spec_digest or spec_digest(request), UNKNOWN_SPEC)
-    same = (row.action, row.requested_by) == (request.action, request.requested_by)
-    return same and row.spec_digest in specs

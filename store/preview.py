@@ -14,7 +14,8 @@ from domain.model import BeginRequest, Grant, LockHolder
 from domain.paths import kind_of
 from domain.quotafile import Quotas
 from domain.statetable import NONE, LineEffect, Ruling
-from store.begin import begin_action, refuse_dry_run_beside_action
+from store.begin import begin_action
+from store.conflicts import refuse_dry_run_beside_action
 from store.delegation import EVERYBODY, AccessCheck
 from store.hooks import NO_HOOKS, HooksByKind
 from store.recovery import CUT_OFF_MESSAGE, abandon_run
@@ -63,7 +64,7 @@ def preview_admission(
         for holder in dead:
             abandon_run(connection, hooks, holder.owner, holder.run, claim.at, CUT_OFF_MESSAGE)
         if refused := refuse_dry_run_beside_action(connection, claim):
-            return DryRun(refusal=refused.refusal)
+            return DryRun(refusal=refused)
         spec_before = _read_spec(connection, claim.request.path)
         answer = begin_action(connection, hooks, claim, access, quotas=quotas)
         found = DryRun(grant=answer.grant, refusal=answer.refusal, outcome=answer.outcome)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from domain import registry
-from domain.access import find_requesting_program
 from domain.model import BeginRequest
 from domain.paths import check_path
 from domain.quotafile import Quotas
@@ -95,19 +94,21 @@ class QuotaCheck:
         check_room(self.quota, used, len(kinds) + extra.planned_vms, vms, not self.by_program)
 
 
-def start_check(connection: sa.Connection, claim: BeginRequest, quotas: Quotas | None) -> QuotaCheck | None:
+def start_check(
+    connection: sa.Connection, claim: BeginRequest, asked: registry.ResolvedRequest, quotas: Quotas | None
+) -> QuotaCheck | None:
     """Takes the tenant's turn and counts the request, once for each run; refuses one too many in a minute.
 
     None: there are no limits.
     """
-    tenant = registry.tenant_of(claim.request.path)
+    tenant = asked.tenant
     quota = quotas.quota_of(tenant) if quotas else None
     if quota is None:
         return None
     if connection.dialect.name == "postgresql":
         turn = sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(f"quota {tenant}", 0))
         connection.execute(sa.select(turn))
-    by_program = is_asked_by_parent(claim) or bool(find_requesting_program(claim.request))
+    by_program = is_asked_by_parent(claim) or bool(asked.program)
     counted = f"rate {claim.run}"  # a run may ask again: its worker died, or what was in the way is gone
     if quota.requests_per_minute and not by_program and not is_done(connection, counted):
         before = connection.execute(_SELECT_RATE, {"of_tenant": tenant}).scalar_one_or_none() or 0

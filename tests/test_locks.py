@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.locks import COMPATIBLE_MODES, HeldLock, LockMode, conflicting_locks, locks_needed_for, locks_to_wait_for
+from domain.locks import COMPATIBLE_MODES, HeldLock, LockMode, locks_needed_for, sort_held_locks
 from tests.cases import every_case
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -46,7 +46,7 @@ def owners(found: list[HeldLock]) -> set[str]:
 def test_the_truth_table_of_compatibility(want: LockMode, held: LockMode, together: bool) -> None:
     hold = HeldLock(VM, held, "other", "run", "suspend", NOON)
     assert ((want, held) in COMPATIBLE_MODES) is together
-    assert conflicting_locks({VM: want}, [hold]) == ([] if together else [hold])
+    assert sort_held_locks({VM: want}, [hold])[0] == ([] if together else [hold])
 
 
 @every_case(("want", "held"), [(one, two) for one in LockMode for two in LockMode if one is not LockMode.CLOSED])
@@ -54,8 +54,8 @@ def test_what_meets_hidden_work_waits_and_what_meets_anything_else_is_refused(wa
     hold = HeldLock(VM, held, "other", "run", "migrate", NOON)
     together = (want, held) in COMPATIBLE_MODES
     hidden = {want, held} & {LockMode.HIDDEN_X, LockMode.HIDDEN_IX} and held is not LockMode.CLOSED
-    assert locks_to_wait_for({VM: want}, [hold]) == ([hold] if hidden and not together else [])
-    assert conflicting_locks({VM: want}, [hold]) == ([hold] if not hidden and not together else [])
+    assert sort_held_locks({VM: want}, [hold])[1] == ([hold] if hidden and not together else [])
+    assert sort_held_locks({VM: want}, [hold])[0] == ([hold] if not hidden and not together else [])
 
 
 def test_hidden_work_wants_the_same_paths_in_hidden_modes() -> None:
@@ -98,15 +98,15 @@ def test_everybody_acquires_in_the_same_order() -> None:
     ],
 )
 def test_an_action_excludes_those_above_and_below_it_and_no_others(path: str, other: str, together: bool) -> None:
-    assert owners(conflicting_locks(locks_needed_for([path]), holds("other", other))) == (
+    assert owners(sort_held_locks(locks_needed_for([path]), holds("other", other))[0]) == (
         set() if together else {"other"}
     )
 
 
 def test_a_refusal_can_name_every_holder() -> None:
     held = [hold for n in range(5) for hold in holds(f"vm-{n}", f"{MCI}:vm:{n}")]
-    assert owners(conflicting_locks(locks_needed_for([MCI]), held)) == {f"vm-{n}" for n in range(5)}
-    assert owners(conflicting_locks(locks_needed_for([f"{MCI}:vm:3"]), held)) == {"vm-3"}
+    assert owners(sort_held_locks(locks_needed_for([MCI]), held)[0]) == {f"vm-{n}" for n in range(5)}
+    assert owners(sort_held_locks(locks_needed_for([f"{MCI}:vm:3"]), held)[0]) == {"vm-3"}
 
 
 # Random histories.
@@ -136,7 +136,7 @@ def test_random_actions_are_let_in_exactly_when_none_overlaps(history: list[Acti
                 del running[ended]
                 held = [hold for hold in held if hold.owner != ended]
             continue
-        in_the_way = owners(conflicting_locks(locks_needed_for(event), held))
+        in_the_way = owners(sort_held_locks(locks_needed_for(event), held)[0])
         expected = {
             owner for owner, paths in running.items() if any(overlap(one, two) for one in event for two in paths)
         }

@@ -10,7 +10,6 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel
 
-from domain.access import find_requesting_program
 from domain.edge.messages import CrmAddress
 from domain.edge.policies import cloudlet_of
 from domain.edge.reports import CloudletGrantDetails, InstanceGrantDetails
@@ -29,6 +28,7 @@ from domain.edge.tables import POLICY, S, why_changes_refused
 from domain.errors import Category, Refused, format_count
 from domain.model import ActionResult, BeginRequest, Grant, Outcome
 from domain.paths import name_of, parent_of, short_path
+from domain.registry import find_requesting_program
 from domain.statetable import Actor, Row
 from domain.validation import refuse_validation_errors
 from store.edge.addresses import crm_address_of

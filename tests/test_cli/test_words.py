@@ -12,6 +12,7 @@ from client.actions import ActionClient, Ticket
 from client.errors import NoWorker
 from client.outcomes import conflict_refusal
 from domain import registry
+from domain.judging import describe_allowed_actions
 from domain.model import ActionResult, Admission, Grant, Outcome, Request
 from domain.statetable import Ruling
 from starter import actions, outcomes, reads
@@ -21,7 +22,6 @@ from starter.errors import ExitCode
 from starter.extensions import find_extension
 from starter.output import format_json, format_yaml
 from starter.toplevel import EXIT_CODES
-from store.begin import _describe_allowed_actions
 from tests.cases import every_case
 
 MACHINE = "account:acme:cloudspace:dev:machine:db"
@@ -35,7 +35,7 @@ ENDED = Outcome(
 
 @every_case("kind", registry.KINDS.values(), ids=lambda kind: kind.name)
 def test_a_hint_offers_only_what_people_can_ask_for(kind: registry.Kind) -> None:
-    hint = _describe_allowed_actions(kind.table, kind.table.statuses).removeprefix("allowed now: ")
+    hint = describe_allowed_actions(kind, kind.table.statuses).removeprefix("allowed now: ")
     offered = {word for part in hint.split("; with --force: ") for word in part.split(", ")} - {"nothing"}
     assert offered <= {verb.action for verb in kind.verbs if not verb.is_internal} - set(kind.table.hidden_actions)
 
