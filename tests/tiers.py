@@ -98,6 +98,7 @@ SLOW = (
     "tests/test_machines/test_qemu_chaos.py",
     "tests/test_machines/test_refusals.py",
     "tests/test_machines/test_relatives.py",
+    "tests/test_machines/test_snapshots.py",
     "tests/test_machines/test_trouble.py",
     "tests/test_mci_hold.py",
     "tests/test_mci_life.py",

@@ -22,7 +22,7 @@ from domain.machines.orders import OwnStage, RelatedStage
 from domain.machines.ports import ABSENT, HypervisorFacts, state_expected_in_status, verbs_to_reach
 from domain.machines.tables import BIN_STATUSES, S
 from domain.model import AT_WRITE_TIME, Grant, Move, ObjectView, Step
-from domain.paths import kind_of
+from domain.paths import kind_of, name_of
 from domain.ports import Inventory
 from domain.statetable import NONE
 
@@ -101,7 +101,7 @@ class ObjectRunner:
         """Returns the parameters of an order: the object's spec, and the action's machine and node."""
         machine = self.terms.machine or view.info.get("machine", "")
         node = self.terms.node if self.grant.action == "migrate" else view.spec.get("node")
-        return {**view.spec, "machine": machine, "node": node}
+        return {**view.spec, "machine": machine, "node": node, "snapshot": self.terms.snapshot}
 
     def _make_result(self) -> HypervisorResult:
         """Returns the action's result, with the recycle bin fields of the object's info."""
@@ -267,4 +267,10 @@ def _view_of_missing_object(path: str, like: ObjectView) -> ObjectView:
 def _info_of_facts(kind: str, facts: HypervisorFacts) -> dict[str, Any]:
     """Returns the info to store from the hypervisor's facts; None deletes a key that does not hold any more."""
     words = {"machine": ("node", "address"), "disk": ("machine",), "cloudspace": ("address",)}.get(kind, ())
-    return {word: (getattr(facts, word) or None) if facts.state != ABSENT else None for word in words}
+    info = {word: (getattr(facts, word) or None) if facts.state != ABSENT else None for word in words}
+    if kind == "machine":
+        info["snapshots"] = {
+            snapshot.name: {"memory": snapshot.memory, "disks": list(map(name_of, snapshot.disks))}
+            for snapshot in facts.snapshots
+        } or None
+    return info

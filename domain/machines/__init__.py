@@ -113,6 +113,14 @@ KINDS: tuple[Kind, ...] = (
             Verb("attach-disk", OPERATE_OBJECT, "Attach an existing disk.", specs.DiskNameSpec),
             Verb("detach-disk", OPERATE_OBJECT, "Detach a disk.", specs.DiskNameSpec),
             Verb(
+                "snapshot",
+                OPERATE_OBJECT,
+                "Keep its disks and memory as they are now, under a name.",
+                specs.SnapshotNameSpec,
+            ),
+            Verb("rollback", OPERATE_OBJECT, "Bring it back to a snapshot.", specs.SnapshotNameSpec),
+            Verb("delete-snapshot", OPERATE_OBJECT, "Delete a snapshot.", specs.SnapshotNameSpec),
+            Verb(
                 "migrate",
                 OPERATE_OBJECT,
                 "Migrate it to another node, hidden.",

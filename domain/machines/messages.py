@@ -15,6 +15,7 @@ class MachineGrantDetails(FrozenModel):
     machine: str = ""  # of a disk
     node: str = ""  # to migrate to
     order: dict[str, Any] = {}  # about a disk
+    snapshot: str = ""  # the name of a machine's snapshot
     bin: int | None = None  # the number of a cloudspace's stay in the recycle bin
     until: str = ""  # when its stay there ends
     mode: str = ""  # of a node's maintenance

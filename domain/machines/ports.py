@@ -29,6 +29,9 @@ STATE_AFTER_VERB: dict[str, dict[str, dict[str, str]]] = {
         "reboot":  {"running": "running", "paused": "running"},
         "reset":   {"running": "running"},
         "migrate": {"running": "running", "paused": "paused", "stopped": "stopped"},
+        "snapshot":        {"running": "running", "paused": "paused", "stopped": "stopped"},
+        "rollback":        {"running": "running", "paused": "paused", "stopped": "stopped"},
+        "delete-snapshot": {"running": "running", "paused": "paused", "stopped": "stopped"},
         "delete":  {"stopped": "binned", "binned": "binned"},
         "restore": {"binned": "stopped", "stopped": "stopped"},
         "destroy": {"binned": ABSENT, ABSENT: ABSENT},
@@ -100,6 +103,15 @@ class HypervisorOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineSnapshot:
+    """A machine at a moment: its boot disk, the disks attached then, and its memory unless it was halted."""
+
+    name: str
+    memory: bool
+    disks: tuple[str, ...]  # paths
+
+
+@dataclass(frozen=True, slots=True)
 class HypervisorFacts:
     """The hypervisor's state of one object. `node` is set for a machine, `machine` for a disk."""
 
@@ -109,6 +121,7 @@ class HypervisorFacts:
     machine: str = ""
     epoch: int = 0  # the highest that ordered anything, if the hypervisor keeps it
     address: str = ""  # a machine's in its network, a cloudspace's to the outside
+    snapshots: tuple[MachineSnapshot, ...] = ()  # of a machine, oldest first
 
 
 class Hypervisor(Protocol):

@@ -33,6 +33,7 @@ _RESTARTS = ("cloudspace", "reset")  # it also ends a pause, which the account m
 _PARENT_IN_USE = {"account": S.CONFIRMED, "cloudspace": S.DEPLOYED}
 _USABLE_MACHINE_STATUSES = (S.RUNNING, S.PAUSED, S.HALTED)
 _NAMES_SHOWN = 5
+MAX_SNAPSHOTS = 32  # of one machine
 
 
 def account_of(path: str) -> str:
@@ -175,6 +176,47 @@ def check_machine_for_disk(action: str, machine: str, status: str | None) -> Non
             f"restore it: starter machine restore {short_path(machine)}" if status == S.DELETED else "try again later"
         )
         raise _not_allowed_refusal(f"{action} is not possible: machine {machine} is {status}", hint)
+
+
+def check_snapshot(
+    action: str, machine: str, status: str, name: str, known: Mapping[str, Mapping[str, Any]], attached: Iterable[str]
+) -> None:
+    """Refuses a snapshot whose name is taken; and to use one that is not there, or does not fit the machine now."""
+    if action == "snapshot":
+        _check_new_snapshot(machine, name, known)
+    elif name not in known:
+        raise Refused(
+            Category.NOT_FOUND, f"machine {machine} has no snapshot {name}", f"see those it has: starter get {machine}"
+        )
+    elif action == "rollback":
+        _check_rollback(machine, status, name, known[name], attached)
+
+
+def _check_new_snapshot(machine: str, name: str, known: Mapping[str, Mapping[str, Any]]) -> None:
+    if name in known:
+        raise _not_allowed_refusal(
+            f"machine {machine} has a snapshot {name} already",
+            f"delete it: starter machine delete-snapshot {short_path(machine)} --snapshot {name}; or name another",
+        )
+    if len(known) >= MAX_SNAPSHOTS:
+        raise Refused(
+            Category.QUOTA,
+            f"machine {machine} has {MAX_SNAPSHOTS} snapshots, which is the most",
+            f"delete one: starter machine delete-snapshot {short_path(machine)} --snapshot {next(iter(known))}",
+        )
+
+
+def _check_rollback(machine: str, status: str, name: str, snapshot: Mapping[str, Any], attached: Iterable[str]) -> None:
+    if status != S.HALTED and not snapshot["memory"]:
+        raise _not_allowed_refusal(
+            f"the snapshot {name} is of {machine} when it was halted: it has no memory to go on with",
+            f"stop it first: starter machine stop {short_path(machine)}",
+        )
+    if differing := sorted(set(snapshot["disks"]) ^ {name_of(disk) for disk in attached}):
+        raise _not_allowed_refusal(
+            f"the snapshot {name} is of {machine} with other disks: {join_first_texts(differing, _NAMES_SHOWN, ', ')}",
+            f"see its disks then: starter get {machine}",
+        )
 
 
 def check_still_in_bin(path: str, status: str, kept: Any, number: int) -> None:

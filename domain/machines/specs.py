@@ -149,6 +149,14 @@ class DiskNameSpec(FrozenModel):
     disk: Name = Field(description="A disk of the same account.")
 
 
+class SnapshotNameSpec(FrozenModel):
+    """The spec of machine actions on a snapshot: its name."""
+
+    example = {"snapshot": "before-upgrade"}
+
+    snapshot: Name = Field(description="The snapshot's name; each machine has its own.")
+
+
 class AddDiskSpec(DiskNameSpec):
     """The spec of `machine add-disk`: the disk to create and attach."""
 

@@ -30,6 +30,9 @@ class MachineStatus(StrEnum):
     ADDING_DISK = "ADDING_DISK"
     ATTACHING_DISK = "ATTACHING_DISK"
     DETACHING_DISK = "DETACHING_DISK"
+    TAKING_SNAPSHOT = "TAKING_SNAPSHOT"
+    ROLLING_BACK = "ROLLING_BACK"
+    DELETING_SNAPSHOT = "DELETING_SNAPSHOT"
     DELETING = "DELETING"
     DELETED = "DELETED"
     RESTORING = "RESTORING"
@@ -68,6 +71,11 @@ _DISK_ACTIONS = {
     "attach-disk": S.ATTACHING_DISK,
     "detach-disk": S.DETACHING_DISK,
 }
+_SNAPSHOT_ACTIONS = {  # not in the document: its platform had them
+    "snapshot": S.TAKING_SNAPSHOT,
+    "rollback": S.ROLLING_BACK,
+    "delete-snapshot": S.DELETING_SNAPSHOT,
+}
 
 # fmt: off
 # Removes at the hypervisor what has no record, or a record that is gone for good.
@@ -97,7 +105,7 @@ MACHINE = StateTable("machine", "machine", (
     row("reboot",    S.PAUSED,      S.REBOOTING,      S.RUNNING),
     row("reset",     S.RUNNING,     S.RESETTING,      S.RUNNING),
     *(row(action,    source,        during,           SAME)
-      for action, during in _DISK_ACTIONS.items() for source in _DEPLOYED_MACHINE),
+      for action, during in (_DISK_ACTIONS | _SNAPSHOT_ACTIONS).items() for source in _DEPLOYED_MACHINE),
     *(row("delete",  source,        S.DELETING,       S.DELETED) for source in _DEPLOYED_MACHINE),
     *(row("destroy", source,        S.DESTROYING,     S.DESTROYED) for source in (*_DEPLOYED_MACHINE, S.DELETED)),
     row("restore",   S.DELETED,     S.RESTORING,      S.HALTED),                 # not in the document: needed

@@ -12,6 +12,13 @@ import sqlalchemy as sa
 from domain.errors import Rejected, format_count
 from domain.machines.ports import ABSENT, STATE_AFTER_VERB, HypervisorFacts, HypervisorOrder
 from domain.machines.specs import MACHINE_MEMORY, NODE_MEMORY
+from providers.machines.snapshots import (
+    NO_SNAPSHOTS,
+    add_snapshot,
+    check_rollback,
+    parse_snapshots,
+    remove_snapshot,
+)
 from providers.machines.tables import orders, things
 from providers.simulated.ledger import Ledger, LedgerObject, LedgerOrder
 
@@ -20,6 +27,7 @@ _NETWORK_OF_KIND = {
     "cloudspace": ip_network("100.64.0.0/10"),  # shared address space: nobody's on the internet
 }
 MEMORY_STATES = ("running", "paused")
+ATTACHED_STATES = {"attached": "detached", "attached in bin": "binned"}  # state of a disk -> state once detached
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +39,25 @@ class HypervisorObject(LedgerObject):
     image: str = ""
     address: str = ""
     memory: int = 0
+    snapshots: str = NO_SNAPSHOTS
 
     def to_facts(self) -> HypervisorFacts:
-        return HypervisorFacts(self.path, self.state, self.node, self.machine, self.epoch, self.address)
+        known = parse_snapshots(self.snapshots) if self.snapshots != NO_SNAPSHOTS else ()
+        certain = tuple(snapshot.to_facts() for snapshot in known if not snapshot.in_doubt)
+        return HypervisorFacts(self.path, self.state, self.node, self.machine, self.epoch, self.address, certain)
 
 
 HYPERVISOR_LEDGER = Ledger(HypervisorObject, things, orders)
 _IS_TAKEN = sa.select(sa.exists().where(things.c.address == sa.bindparam("address")))
+_SELECT_ATTACHED = (
+    sa.select(things.c.path)
+    .where(
+        things.c.machine == sa.bindparam("machine"),
+        things.c.kind == "disk",
+        things.c.state.in_(sa.bindparam("states", expanding=True)),
+    )
+    .order_by(things.c.path)
+)
 _SUM_USED_MEMORY = sa.select(sa.func.coalesce(sa.func.sum(things.c.memory), 0)).where(
     things.c.node == sa.bindparam("node"),
     things.c.kind == "machine",
@@ -54,7 +74,7 @@ def carry_out_order(connection: sa.Connection, verb: str, order: HypervisorOrder
 
 def make_ledger_order(verb: str, order: HypervisorOrder) -> LedgerOrder:
     """Returns the order as the ledger stores it."""
-    always = verb in ("reboot", "reset")
+    always = verb in ("reboot", "reset", "rollback")
     return LedgerOrder(order.path, order.kind, verb, order.token, order.epoch, always_has_effect=always)
 
 
@@ -87,6 +107,11 @@ def read_machines_on(connection: sa.Connection, node: str) -> list[HypervisorObj
     return HYPERVISOR_LEDGER.read_rows(
         connection, HYPERVISOR_LEDGER.build_rows_query().where(*there).order_by(things.c.path)
     )
+
+
+def read_attached_disks(connection: sa.Connection, machine: str) -> list[str]:
+    """Returns the paths of the disks that are attached to a machine."""
+    return list(connection.execute(_SELECT_ATTACHED, {"machine": machine, "states": list(ATTACHED_STATES)}).scalars())
 
 
 def _describe_object_state(thing: HypervisorObject) -> str:
@@ -125,6 +150,33 @@ def _migrate_machine(
         raise Rejected(f"{order.path} is on {wish} already")
     needed = old.memory if old.state in MEMORY_STATES else 0
     return replace(new, node=_choose_node(connection, needed, wish, besides=old.node))
+
+
+def _take_snapshot(
+    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
+) -> HypervisorObject:
+    disks = read_attached_disks(connection, order.path)
+    return replace(new, snapshots=add_snapshot(old.snapshots, order, old.state in MEMORY_STATES, disks))
+
+
+def _roll_back(
+    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
+) -> HypervisorObject:
+    disks = read_attached_disks(connection, order.path)
+    check_rollback(old.snapshots, order, old.state in MEMORY_STATES, disks)
+    return new
+
+
+def _delete_snapshot(
+    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
+) -> HypervisorObject:
+    return replace(new, snapshots=remove_snapshot(old.snapshots, str(order.spec.get("snapshot", ""))))
+
+
+def _destroy_machine(
+    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
+) -> HypervisorObject:
+    return replace(new, node="", snapshots=NO_SNAPSHOTS)
 
 
 def _attach_disk(
@@ -207,7 +259,10 @@ _SPECIAL_CHANGES: dict[tuple[str, str], _SpecialChange] = {
     ("machine", "migrate"): _migrate_machine,
     ("machine", "delete"): _detach_disk,
     ("machine", "restore"): _power_off_machine,
-    ("machine", "destroy"): _detach_disk,
+    ("machine", "destroy"): _destroy_machine,
+    ("machine", "snapshot"): _take_snapshot,
+    ("machine", "rollback"): _roll_back,
+    ("machine", "delete-snapshot"): _delete_snapshot,
     ("disk", "attach"): _attach_disk,
     ("disk", "detach"): _detach_disk,
     ("disk", "destroy"): _detach_disk,

@@ -15,6 +15,7 @@ things, orders = ledger_tables(
     sa.Column("image", sa.String, nullable=False),
     sa.Column("address", sa.String, nullable=False, server_default=""),
     sa.Column("memory", sa.Integer, nullable=False),  # a machine's need, a node's capacity
+    sa.Column("snapshots", sa.String, nullable=False),  # of a machine: see snapshots.py
     sa.Index("sim_things_of_address", "address"),
     sa.Index("sim_things_on_node", "node", "kind", "state", "memory"),  # covers the sum of a node's memory in use
 )

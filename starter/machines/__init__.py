@@ -14,6 +14,7 @@ EXAMPLES = {
     "disk": "d1",
     "image": "ubuntu",
     "node": "cpu-01",
+    "snapshot": "before-upgrade",
 }
 
 

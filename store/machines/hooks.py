@@ -129,6 +129,10 @@ def _admit_machine(
         return GrantExtras(details=MachineGrantDetails(node=spec.node or ""))
     if isinstance(spec, specs.DiskNameSpec):
         return _admit_disk_action(connection, request, spec)
+    if isinstance(spec, specs.SnapshotNameSpec) and object_row:
+        known, attached = object_row.info.get("snapshots", {}), _list_attached_disks(connection, request.path)
+        rules.check_snapshot(request.action, request.path, object_row.status, spec.snapshot, known, attached)
+        return GrantExtras(details=MachineGrantDetails(snapshot=spec.snapshot))
     named = _locks_of_machine_action(connection, request, object_row)
     return _admit_delete(connection, claim, spec, object_row, row, MachineGrantDetails(named=list(named)))
 

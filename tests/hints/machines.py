@@ -56,6 +56,41 @@ STORIES = (
         (*SPACE, IMAGE, "cloudspace disable {n}/dev"),
         shows="DISABLED",
     ),
+    HintStory(
+        "machine … has no snapshot …",
+        "machine rollback {n}/dev/m --snapshot s",
+        (*SPACE, IMAGE, MACHINE, "machine snapshot {n}/dev/m --snapshot other"),
+        shows="other",
+    ),
+    HintStory(
+        "machine … has a snapshot … already",
+        "machine snapshot {n}/dev/m --snapshot s",
+        (*SPACE, IMAGE, MACHINE, "machine snapshot {n}/dev/m --snapshot s"),
+    ),
+    HintStory(
+        "the snapshot … is of … when it was halted: it has no memory to go on with",
+        "machine rollback {n}/dev/m --snapshot s",
+        (
+            *SPACE,
+            IMAGE,
+            MACHINE,
+            "machine stop {n}/dev/m",
+            "machine snapshot {n}/dev/m --snapshot s",
+            "machine start {n}/dev/m",
+        ),
+    ),
+    HintStory(
+        "the snapshot … is of … with other disks: …",
+        "machine rollback {n}/dev/m --snapshot s",
+        (
+            *SPACE,
+            IMAGE,
+            MACHINE,
+            "machine snapshot {n}/dev/m --snapshot s",
+            "machine add-disk {n}/dev/m --disk d1",
+        ),
+        shows="snapshots",
+    ),
 )
 _NODES = "nodes are shared by all tests; tests/test_machines/test_refusals.py tries it on a site of its own"
 UNTRIED = {
@@ -64,4 +99,5 @@ UNTRIED = {
     "node … is …": _NODES,
     "… is not possible: there is no other enabled node": _NODES,
     "no other node has room for … of … of node …: …": _NODES,
+    "machine … has … snapshots, which is the most": "tests/test_machines/test_snapshots.py takes as many",
 }

@@ -36,8 +36,8 @@ class Rack:
         self.hypervisor = hypervisor
         self.database = database
 
-    async def tell(self, verb: str, path: str, token: str = "", **about: Any) -> HypervisorFacts:
-        order = HypervisorOrder(path, kind_of(path), token or f"t{next(_tokens)}", about)
+    async def tell(self, verb: str, path: str, token: str = "", epoch: int = 0, **about: Any) -> HypervisorFacts:
+        order = HypervisorOrder(path, kind_of(path), token or f"t{next(_tokens)}", about, epoch)
         return await self.hypervisor.perform_order(verb, order)
 
     async def machine(self, path: str = DB, node: str = "n1", memory: int = 4) -> HypervisorFacts:

@@ -68,6 +68,8 @@ class Stage:
             return {"disk": await self._disk(action)}
         if action == "add-disk":
             return {"disk": f"new{next(_numbers)}"}
+        if action in ("snapshot", "rollback", "delete-snapshot"):
+            return {"snapshot": await self._snapshot(action)}
         if (self.kind, action) in (("disk", "attach"), ("disk", "assign")):
             return {"machine": f"dev/{await self._machine()}"}
         return {}
@@ -85,6 +87,12 @@ class Stage:
         await self.site.seed(self.site.disk(name), "create")
         if action == "detach-disk":
             await self.site.seed(self.path, "attach-disk", disk=name)
+        return name
+
+    async def _snapshot(self, action: str) -> str:
+        name = f"s{next(_numbers)}"
+        if action != "snapshot":
+            await self.site.seed(self.path, "snapshot", snapshot=name)
         return name
 
     async def _machine(self) -> str:
@@ -149,6 +157,8 @@ def _plausible(kind: str, action: str) -> dict[str, Any]:
         return {"image": "any"}
     if action in ("add-disk", "attach-disk", "detach-disk"):
         return {"disk": "any"}
+    if action in ("snapshot", "rollback", "delete-snapshot"):
+        return {"snapshot": "any"}
     return {"machine": "dev/first"} if action in ("attach", "assign") else {}
 
 

@@ -71,11 +71,14 @@ DOCUMENT = {
         ENABLED/MAINTENANCE|DECOMMISSIONING|DECOMMISSIONED
     """,
 }
-# What our rules add: rows that are missing there, the bin that works alike for all, a slip put right, and a way to be
-# rid of a record alone, as a failed create leaves it.
+# What our rules add: rows that are missing there, the bin that works alike for all, a slip put right, a way to be
+# rid of a record alone, as a failed create leaves it, and snapshots.
 ADDED = {
     "machine": "HALTED|STARTING|RUNNING DELETED|RESTORING|HALTED DELETED|DESTROYING|DESTROYED "
-    "VIRTUAL|DELETING/DESTROYING|DESTROYED",
+    "VIRTUAL|DELETING/DESTROYING|DESTROYED "
+    "RUNNING|TAKING_SNAPSHOT/ROLLING_BACK/DELETING_SNAPSHOT|RUNNING "
+    "PAUSED|TAKING_SNAPSHOT/ROLLING_BACK/DELETING_SNAPSHOT|PAUSED "
+    "HALTED|TAKING_SNAPSHOT/ROLLING_BACK/DELETING_SNAPSHOT|HALTED",
     "cloudspace": "PAUSED|RESETTING|DEPLOYED VIRTUAL|DELETING/DESTROYING|DESTROYED",
     "account": "DELETED|DESTROYING|DESTROYED DELETED|RESTORING|CONFIRMED",
     "disk": "DELETED|DESTROYING|DESTROYED TOBEDELETED|DESTROYING|DESTROYED DELETED|RESTORING|CREATED "
@@ -163,7 +166,9 @@ def test_a_failure_leads_back_to_where_the_object_came_from(kind: str) -> None:
 def test_a_row_that_ends_where_it_began_returns_to_the_exact_status(kind: str) -> None:
     same = [row for row in TABLES[kind].rows if row.then == SAME]
     assert {row.action for row in same} == (
-        {"add-disk", "attach-disk", "detach-disk", "migrate"} if kind == "machine" else set()
+        {"add-disk", "attach-disk", "detach-disk", "snapshot", "rollback", "delete-snapshot", "migrate"}
+        if kind == "machine"
+        else set()
     )
     assert all(row.success_status(row.source) == row.source for row in same)
 

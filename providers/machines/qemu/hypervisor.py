@@ -29,12 +29,19 @@ from providers.machines.qemu.options import QemuOptions
 from providers.machines.qemu.orders import NodeOrders
 from providers.machines.qemu.process import DiskFile, QemuProcess
 from providers.machines.qemu.program import refusal, run_program
-from providers.machines.state import HYPERVISOR_LEDGER, MEMORY_STATES, HypervisorObject
+from providers.machines.qemu.snapshots import SnapshotFiles
+from providers.machines.snapshots import (
+    NO_SNAPSHOTS,
+    LedgerSnapshot,
+    doubt_snapshot,
+    format_snapshots,
+    parse_snapshots,
+)
+from providers.machines.state import ATTACHED_STATES, HYPERVISOR_LEDGER, MEMORY_STATES, HypervisorObject
 from providers.machines.tables import orders, things
 
-ADDING_VERBS = ("create", "start", "migrate", "attach")
+ADDING_VERBS = ("create", "start", "migrate", "attach", "snapshot")
 _STATE_OF_STATUS = {"running": "running", "paused": "paused", "suspended": "paused"}
-_ATTACHED = {"attached": "detached", "attached in bin": "binned"}  # state of a disk -> state once detached
 
 
 async def _call_nobody(task: NodeTask) -> NodeAnswer:
@@ -110,7 +117,10 @@ class QemuHypervisor:
         if verb == "migrate" and 0 < order.epoch == old.epoch and old.node == order.spec.get("node"):
             return old, old  # an earlier try of this very order has moved it
         new = replace(state.object_after_order(connection, verb, order, old), epoch=order.epoch, address="")
-        HYPERVISOR_LEDGER.write_object(connection, new if verb in ADDING_VERBS else replace(old, epoch=order.epoch))
+        kept = new if verb in ADDING_VERBS else replace(old, epoch=order.epoch)
+        if verb in ("snapshot", "delete-snapshot"):
+            kept = replace(kept, snapshots=doubt_snapshot(kept.snapshots, str(order.spec["snapshot"])))
+        HYPERVISOR_LEDGER.write_object(connection, kept)
         return old, new
 
     async def _find_object(self, path: str) -> HypervisorObject:
@@ -122,7 +132,10 @@ class QemuHypervisor:
         """Brings one object of the ledger up to date with its process or file, and returns it."""
         row = await self._find_object(path)
         look = {"machine": self._refresh_machine_row, "disk": self._refresh_disk_row}.get(row.kind)
-        if look is None or (now := await look(row)) == row:
+        now = await look(row) if look else row
+        if now.snapshots != NO_SNAPSHOTS:
+            now = replace(now, snapshots=await self._settle_snapshots(now))
+        if now == row:
             return row
         await self._database.run_transaction(partial(HYPERVISOR_LEDGER.write_object, row=now))
         return now
@@ -162,10 +175,10 @@ class QemuHypervisor:
         disk = self._disk_file(row.path)
         if row.state != ABSENT and not disk.file.exists():
             return self._absent_row(row)
-        node = await self._find_living_node(row.machine) if row.state in _ATTACHED else ""
+        node = await self._find_living_node(row.machine) if row.state in ATTACHED_STATES else ""
         if not node or await self._nodes.give(node, "has-disk", row.machine, disks=[disk]):
             return row
-        return replace(row, state=_ATTACHED[row.state], machine="")
+        return replace(row, state=ATTACHED_STATES[row.state], machine="")
 
     async def _as_seen_by_nodes(self, rows: Sequence[HypervisorObject]) -> list[HypervisorFacts]:
         """Returns objects, and machines whose process is gone as stopped. A node that is silent keeps its machines."""
@@ -185,7 +198,7 @@ class QemuHypervisor:
 
     @staticmethod
     def _absent_row(row: HypervisorObject) -> HypervisorObject:
-        return replace(row, state=ABSENT, node="", machine="")
+        return replace(row, state=ABSENT, node="", machine="", snapshots=NO_SNAPSHOTS)
 
     # Effects. Each is carried out again after a crash, so each finds what an earlier try has done.
 
@@ -200,6 +213,9 @@ class QemuHypervisor:
             ("machine", "stop"): self._stop_machine,
             ("machine", "migrate"): self._migrate_machine,
             ("machine", "destroy"): self._destroy_machine,
+            ("machine", "snapshot"): partial(self._change_snapshot, change=SnapshotFiles.take, order=order),
+            ("machine", "rollback"): partial(self._change_snapshot, change=SnapshotFiles.roll_back, order=order),
+            ("machine", "delete-snapshot"): partial(self._change_snapshot, change=SnapshotFiles.delete, order=order),
             ("disk", "create"): partial(self._create_disk, size=order.spec.get("size", 10)),
             ("disk", "attach"): self._attach_disk,
             ("disk", "detach"): self._detach_disk,
@@ -250,6 +266,39 @@ class QemuHypervisor:
 
     async def _destroy_machine(self, old: HypervisorObject, new: HypervisorObject) -> None:
         self._boot_disk(new.path).file.unlink(missing_ok=True)
+
+    async def _change_snapshot(
+        self,
+        old: HypervisorObject,
+        new: HypervisorObject,
+        change: Callable[[SnapshotFiles, str], Awaitable[None]],
+        order: HypervisorOrder,
+    ) -> None:
+        row = old if change is SnapshotFiles.delete else new
+        for snapshot in parse_snapshots(row.snapshots):
+            if snapshot.name == order.spec["snapshot"]:
+                files, _ = await self._open_snapshot_files(row, snapshot)
+                await change(files, snapshot.tag)
+
+    async def _settle_snapshots(self, row: HypervisorObject) -> str:
+        """Finds out about snapshots in doubt: whole ones stay, what is left of others is deleted."""
+        settled = []
+        for snapshot in parse_snapshots(row.snapshots):
+            if snapshot.in_doubt:
+                files, complete = await self._open_snapshot_files(row, snapshot)
+                if not complete or not await files.is_whole(snapshot.tag):
+                    await files.delete(snapshot.tag)
+                    continue
+            settled.append(snapshot.model_copy(update={"in_doubt": False}))
+        return format_snapshots(settled)
+
+    async def _open_snapshot_files(self, row: HypervisorObject, snapshot: LedgerSnapshot) -> tuple[SnapshotFiles, bool]:
+        """Returns the files of a snapshot that the machine has now, and whether that is all of them."""
+        attached = await self._read_attached_disks(row.path)
+        disks = [self._disk_file(path) for path in snapshot.disks if path in attached]
+        node = row.node if row.state in MEMORY_STATES else ""
+        files = SnapshotFiles(self._options, self._nodes, row.path, node, [self._boot_disk(row.path), *disks])
+        return files, len(disks) == len(snapshot.disks)
 
     async def _create_disk(self, old: HypervisorObject, new: HypervisorObject, size: object) -> None:
         file = self._disk_file(new.path).file
@@ -312,11 +361,11 @@ class QemuHypervisor:
 
     async def _disks_of_machine(self, machine: str) -> list[DiskFile]:
         """Returns the boot disk of a machine, and the disks attached to it."""
-        attached = HYPERVISOR_LEDGER.build_rows_query().where(
-            things.c.machine == machine, things.c.kind == "disk", things.c.state.in_(_ATTACHED)
-        )
-        rows = await self._database.run_transaction(partial(HYPERVISOR_LEDGER.read_rows, query=attached))
-        return [self._boot_disk(machine), *(self._disk_file(row.path) for row in rows)]
+        attached = await self._read_attached_disks(machine)
+        return [self._boot_disk(machine), *map(self._disk_file, attached)]
+
+    async def _read_attached_disks(self, machine: str) -> list[str]:
+        return await self._database.run_transaction(partial(state.read_attached_disks, machine=machine))
 
     @contextmanager
     def _lock_objects(self, paths: Sequence[str]) -> Iterator[None]:

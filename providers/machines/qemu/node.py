@@ -29,6 +29,7 @@ class NodeOrder(FrozenModel):
     memory: int = 0  # GiB
     disks: list[DiskFile] = []
     commands: list[str] = []
+    tag: str = ""  # of a snapshot
     address: str = ""  # where a machine is sent; empty: to the socket of `target`
     target: str = ""
     machines: list[str] = []
@@ -53,6 +54,8 @@ class QemuNode:
             "attach": self._attach,
             "detach": self._detach,
             "has-disk": self._has_disk,
+            "snapshot": self._change_snapshot,
+            "read-tags": self._read_tags,
             "receive": self._receive,
             "send": self._send,
         }
@@ -95,6 +98,17 @@ class QemuNode:
     async def _has_disk(self, order: NodeOrder, process: QemuProcess) -> bool:
         async with process.open_monitor() as monitor:
             return await monitor.has_disk(order.disks[0])
+
+    async def _change_snapshot(self, order: NodeOrder, process: QemuProcess) -> None:
+        nodes = [disk.name for disk in order.disks]
+        state = {} if order.commands == ["snapshot-delete"] else {"vmstate": nodes[0]}
+        async with process.open_monitor() as monitor:
+            await monitor.run_job(order.commands[0], tag=order.tag, devices=nodes, **state)
+
+    async def _read_tags(self, order: NodeOrder, process: QemuProcess) -> dict[str, list[str]]:
+        """Returns the tags of the snapshots in each disk of the process, by the disk's name."""
+        async with process.open_monitor() as monitor:
+            return await monitor.read_tags()
 
     async def _receive(self, order: NodeOrder, process: QemuProcess) -> str:
         """Starts a process that waits for the machine. Returns where it listens; empty: at its socket."""

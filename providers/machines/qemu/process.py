@@ -11,10 +11,11 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import signal
 import socket
 import struct
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from providers.machines.qemu.options import QemuOptions
 from providers.machines.qemu.program import refusal, run_program
 
 QMP_SECONDS = 10.0  # for a connection, and for one command
+JOB_SECONDS = 120.0  # for a job: it writes or reads the machine's memory, and QEMU answers nobody meanwhile
 EXIT_SECONDS = 10.0
 _LOCK_QUESTION = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, pid
 SCSI_BUS = "scsi0"
@@ -171,15 +173,43 @@ class QemuMonitor:
 
     async def execute(self, command: str, **arguments: Any) -> Any:
         """Carries out a command. Raises Rejected for a refusal, UnknownOutcome if no answer came."""
+        return await self._execute(command, arguments, QMP_SECONDS)
+
+    async def _execute(self, command: str, arguments: Mapping[str, Any], seconds: float) -> Any:
         from qemu.qmp import ExecInterruptedError, ExecuteError
 
         try:
-            async with asyncio.timeout(QMP_SECONDS):
-                return await self._client.execute(command, arguments or None)
+            async with asyncio.timeout(seconds):
+                return await self._client.execute(command, dict(arguments) or None)
         except ExecuteError as error:
             raise Rejected(f"QEMU refused {command}: {format_one_line(error)}") from error
         except (ExecInterruptedError, TimeoutError, OSError) as error:
             raise UnknownOutcome(f"QEMU did not answer {command}: {format_one_line(error)}") from error
+
+    async def run_job(self, command: str, **arguments: Any) -> None:
+        """Runs a job to its end. Raises Rejected if it fails, UnknownOutcome if it does not end in time."""
+        name = f"job-{secrets.token_hex(8)}"
+        await self._execute(command, {"job-id": name, **arguments}, JOB_SECONDS)
+        try:
+            async with asyncio.timeout(JOB_SECONDS):
+                while (job := await self._find_ended_job(name)) is None:  # noqa: ASYNC110  another process
+                    await asyncio.sleep(0.01)
+        except TimeoutError as error:
+            raise UnknownOutcome(f"QEMU has not ended {command} within {JOB_SECONDS:g} s") from error
+        if job.get("error"):
+            raise Rejected(f"QEMU refused {command}: {job['error']}")
+
+    async def _find_ended_job(self, name: str) -> dict[str, Any] | None:
+        """Returns a job that has ended, and removes it; also those of workers that died."""
+        ended = {job["id"]: job for job in await self.execute("query-jobs") if job["status"] == "concluded"}
+        for other in ended:
+            await self.execute("job-dismiss", id=other)
+        return ended.get(name)
+
+    async def read_tags(self) -> dict[str, list[str]]:
+        """Returns the tags of the snapshots in each block node, by its name."""
+        nodes = await self.execute("query-named-block-nodes", flat=True)
+        return {node["node-name"]: [tag["name"] for tag in node["image"].get("snapshots", [])] for node in nodes}
 
     async def read_status(self) -> str:
         """Returns the run state, such as running, paused or inmigrate."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,24 +15,35 @@ _FULL = ("no space left", "disk quota exceeded", "cannot allocate memory", "too 
 
 
 async def run_program(*words: str, cwd: Path | None = None) -> str:
-    """Runs a program to its end, and returns its complaints. Ends it if the caller gives up, so that none piles up."""
+    """Runs a program to its end, and returns its complaints."""
+    return (await _run_to_end(words, cwd, asyncio.subprocess.DEVNULL))[1]
+
+
+async def read_program(*words: str) -> tuple[str, str]:
+    """Runs a program to its end. Returns what it says, and its complaints."""
+    return await _run_to_end(words, None, asyncio.subprocess.PIPE)
+
+
+async def _run_to_end(words: Sequence[str], cwd: Path | None, stdout: int) -> tuple[str, str]:
+    """Runs a program. Ends it if the caller gives up, so that none piles up."""
     process = await asyncio.create_subprocess_exec(
         *words,
         cwd=cwd,
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
+        stdout=stdout,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        _, errors = await process.communicate()
+        output, errors = await process.communicate()
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     said = format_one_line(errors.decode(errors="replace"))
-    return said or (f"it ended with exit code {process.returncode}" if process.returncode else "")
+    complaint = said or (f"it ended with exit code {process.returncode}" if process.returncode else "")
+    return (output or b"").decode(errors="replace"), complaint
 
 
 def refusal(what: str, said: str) -> Rejected:
