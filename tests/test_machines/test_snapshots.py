@@ -6,18 +6,20 @@ import asyncio
 import random
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from domain.errors import Rejected
+from domain.errors import Rejected, Unavailable
 from domain.machines.ports import HypervisorFacts, HypervisorOrder, MachineSnapshot
 from domain.machines.rules import MAX_SNAPSHOTS
 from providers.machines.qemu import QemuHypervisor
 from providers.machines.qemu.process import DiskFile, QemuMonitor, QemuProcess
 from providers.machines.qemu.program import run_program
 from providers.machines.qemu.snapshots import SnapshotFiles
+from tests.patience import PATIENCE
 from tests.test_machines.qemu import needs_qemu
 from tests.test_machines.site import MachineSite
 from tests.test_machines.test_hypervisor import DB, DISK, Rack, open_rack
@@ -229,19 +231,31 @@ async def test_a_worker_killed_at_any_moment_leaves_whole_snapshots_and_tells_th
         await asyncio.sleep(chance.uniform(0, 1.0))  # the fault itself: any moment of an order
         worker.kill()
         await worker.wait()
-        facts = await qemu.tell("rollback", DB, epoch=round_number * 3_000 + 5_999, **await some_snapshot(qemu))
+        facts = await patiently(partial(roll_back_somewhere, qemu, f"back {round_number}"))
         assert facts.state == state
     told = names(await qemu.hypervisor.describe_object(DB))
     await qemu.tell("stop", DB, epoch=100_000)
     assert [[tag.partition("@")[0] for tag in tags] for tags in await tags_in_files(qemu)] == [told, told]
 
 
-async def some_snapshot(rack: Rack) -> dict[str, str]:
-    """The newest snapshot; or, if there is none, a new one."""
-    if known := names(await rack.hypervisor.describe_object(DB)):
-        return {"snapshot": known[-1]}
-    epoch = (await rack.hypervisor.describe_object(DB)).epoch
-    return {"snapshot": names(await rack.tell("snapshot", DB, snapshot=f"kept{epoch}", epoch=epoch + 1))[-1]}
+async def patiently(act: Callable[[], Awaitable[HypervisorFacts]]) -> HypervisorFacts:
+    """As actions do it: a qemu-img that outlived its worker is waited for."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                return await act()
+            except Unavailable:
+                await asyncio.sleep(0.05)
+
+
+async def roll_back_somewhere(rack: Rack, token: str) -> HypervisorFacts:
+    """Rolls back to the newest snapshot; to a new one if there is none."""
+    facts = await rack.hypervisor.describe_object(DB)
+    if not facts.snapshots:
+        name = f"kept{facts.epoch}"
+        facts = await rack.tell("snapshot", DB, token=f"{token} {name}", snapshot=name, epoch=facts.epoch + 1)
+    newest = names(facts)[-1]
+    return await rack.tell("rollback", DB, token=f"{token} {newest}", snapshot=newest, epoch=facts.epoch + 1)
 
 
 # By actions.

@@ -146,15 +146,16 @@ def _connect_to_address(address: str) -> socket.socket:
 
 
 @contextmanager
-def hold_lock(folder: Path, name: str, path: str) -> Iterator[None]:
-    """Holds a lock against every worker that shares the folder. Raises Unavailable if it is held.
+def hold_lock(folder: Path, name: str, path: str) -> Iterator[int]:
+    """Holds a lock against every worker that shares the folder, and yields its descriptor. Raises Unavailable if it is
+    held. A program that is given the descriptor holds it too, also after the death of its worker.
 
     A worker that is frozen in an order holds its locks, so that no later order overtakes it.
     """
     descriptor = os.open(folder / "locks" / name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        yield descriptor
     except BlockingIOError:
         raise Unavailable(f"another order for {path} is being carried out") from None
     finally:

@@ -14,9 +14,9 @@ from domain.errors import NoCapacity, Rejected, format_one_line
 _FULL = ("no space left", "disk quota exceeded", "cannot allocate memory", "too many open files", "cannot set up guest")
 
 
-async def run_program(*words: str, cwd: Path | None = None) -> str:
-    """Runs a program to its end, and returns its complaints."""
-    return (await _run_to_end(words, cwd, asyncio.subprocess.DEVNULL))[1]
+async def run_program(*words: str, cwd: Path | None = None, descriptors: Sequence[int] = ()) -> str:
+    """Runs a program to its end, and returns its complaints. It is given these descriptors."""
+    return (await _run_to_end(words, cwd, asyncio.subprocess.DEVNULL, descriptors))[1]
 
 
 async def read_program(*words: str) -> tuple[str, str]:
@@ -24,7 +24,9 @@ async def read_program(*words: str) -> tuple[str, str]:
     return await _run_to_end(words, None, asyncio.subprocess.PIPE)
 
 
-async def _run_to_end(words: Sequence[str], cwd: Path | None, stdout: int) -> tuple[str, str]:
+async def _run_to_end(
+    words: Sequence[str], cwd: Path | None, stdout: int, descriptors: Sequence[int] = ()
+) -> tuple[str, str]:
     """Runs a program. Ends it if the caller gives up, so that none piles up."""
     process = await asyncio.create_subprocess_exec(
         *words,
@@ -33,6 +35,7 @@ async def _run_to_end(words: Sequence[str], cwd: Path | None, stdout: int) -> tu
         stdout=stdout,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
+        pass_fds=descriptors,
     )
     try:
         output, errors = await process.communicate()

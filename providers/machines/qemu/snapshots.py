@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from domain.errors import UnknownOutcome
+from providers.machines.qemu.node import hold_lock
 from providers.machines.qemu.options import QemuOptions
 from providers.machines.qemu.orders import NodeOrders
 from providers.machines.qemu.process import DiskFile
@@ -57,15 +59,23 @@ class SnapshotFiles:
         if self._node and disks:
             await self._nodes.give(self._node, "snapshot", self._machine, commands=[command], tag=tag, disks=disks)
             return
-        for disk in disks:
-            if said := await run_program(self._options.image_program, "snapshot", flag, tag, str(disk.file)):
-                raise refusal(f"the snapshot {tag} of {disk.file}", said)
+        program = self._options.image_program
+        with self._lock_files() as descriptor:
+            for disk in disks:
+                words = (program, "snapshot", flag, tag, str(disk.file))
+                if said := await run_program(*words, descriptors=[descriptor]):
+                    raise refusal(f"the snapshot {tag} of {disk.file}", said)
 
     async def _read_tags(self) -> dict[DiskFile, list[str]]:
         if self._node:
             tags = await self._nodes.give(self._node, "read-tags", self._machine)
             return {disk: tags.get(disk.name, []) for disk in self._disks}
-        return {disk: await self._read_tags_of_file(disk) for disk in self._disks}
+        with self._lock_files():
+            return {disk: await self._read_tags_of_file(disk) for disk in self._disks}
+
+    def _lock_files(self) -> AbstractContextManager[int]:
+        """Locks the files. A qemu-img whose worker died holds the lock until it ends: till then nobody can tell."""
+        return hold_lock(self._options.folder, f"{self._machine}@files", self._machine)
 
     async def _read_tags_of_file(self, disk: DiskFile) -> list[str]:
         said, errors = await read_program(self._options.image_program, "info", "--output=json", str(disk.file))
