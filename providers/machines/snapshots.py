@@ -35,10 +35,12 @@ _LIST = TypeAdapter(list[LedgerSnapshot])
 
 
 def parse_snapshots(column: str) -> list[LedgerSnapshot]:
+    """Reads the column."""
     return _LIST.validate_json(column)
 
 
 def format_snapshots(snapshots: Sequence[LedgerSnapshot]) -> str:
+    """Writes the column."""
     return _LIST.dump_json(list(snapshots)).decode()
 
 
@@ -75,4 +77,5 @@ def check_rollback(column: str, order: HypervisorOrder, runs: bool, disks: Seque
 
 
 def remove_snapshot(column: str, name: str) -> str:
+    """Returns the column without the snapshot of this name."""
     return format_snapshots([snapshot for snapshot in parse_snapshots(column) if snapshot.name != name])
