@@ -30,8 +30,8 @@ from domain.ports import Inventory
 
 T = TypeVar("T")
 
-HEARTBEAT_SECONDS = 1.5  # a heartbeat timeout must hold several
-HEARTBEAT_TIMEOUT = timedelta(seconds=2)  # for the answer to one heartbeat
+HEARTBEAT_SECONDS = 1.0  # from one heartbeat to the next
+ANSWER_TIMEOUT = timedelta(seconds=1.5)  # for a heartbeat; the one after a lost one must be in time
 PROOF_VALID_SECONDS = 1.0  # how long an answer of the inventory counts
 # Also counts the time for which the machine was suspended.
 BOOT_CLOCK = time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
@@ -56,7 +56,7 @@ def make_acknowledged_heartbeat(client: Client) -> SendHeartbeat:
             namespace=client.namespace, task_token=info.task_token, identity=client.identity
         )
         try:
-            await client.workflow_service.record_activity_task_heartbeat(request, timeout=HEARTBEAT_TIMEOUT)
+            await client.workflow_service.record_activity_task_heartbeat(request, timeout=ANSWER_TIMEOUT)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
@@ -108,8 +108,9 @@ class OrderFence:
 
     async def heartbeat_until_cancelled(self, beat: SendHeartbeat) -> None:
         """Sends heartbeats until cancelled. Failed ones are not counted, so the right expires by itself."""
+        sent = self.clock()
         while True:
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+            await asyncio.sleep(max(0.0, sent + HEARTBEAT_SECONDS - self.clock()))  # no later for a slow answer
             sent = self.clock()
             try:
                 if await beat():

@@ -17,9 +17,9 @@ from domain.errors import ProviderError, Throttled, Unavailable, UnknownOutcome
 T = TypeVar("T")
 AcquirePermit = Callable[[], AbstractAsyncContextManager[object]]
 
-# An unavailable store fails nothing: retries continue, and succeed soon after it is back.
+# An unavailable store fails nothing: retries continue, and succeed soon after it is back. Work of a dead worker is
+# taken over at once. Providers are spared by ProviderRetry.
 STORE_RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_interval=timedelta(seconds=5))
-PROVIDER_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=5))
 READ_RETRY = RetryPolicy(maximum_interval=timedelta(seconds=2))  # somebody waits for the answer
 ONCE = RetryPolicy(maximum_attempts=1)
 

@@ -17,6 +17,7 @@ from domain.errors import Superseded
 from domain.model import ActionResult
 from domain.ports import Inventory
 from tests.environment import activity_environment
+from tests.patience import PATIENCE
 from tests.user import User
 from workflows.calls import HEARTBEAT
 
@@ -145,6 +146,25 @@ async def test_heartbeats_that_are_acknowledged_keep_the_right_and_others_do_not
     assert right.acknowledged_at == 1_001.0
     with pytest.raises(Superseded, match="another worker"):
         await right.prove()
+
+
+async def test_a_slow_answer_delays_no_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence, "HEARTBEAT_SECONDS", 0.001)
+    clock, sent = Clock(), list[float]()
+
+    async def beat() -> bool:
+        sent.append(clock.now)
+        monkeypatch.setattr(fence, "HEARTBEAT_SECONDS", 3_600.0)
+        clock.now += 3_600  # until then, the answer took
+        return len(sent) < 2
+
+    async with asyncio.timeout(PATIENCE):
+        await order_fence(Actions(), clock).heartbeat_until_cancelled(beat)
+    assert sent == [1_000.0, 4_600.0]
+
+
+def test_after_a_heartbeat_that_was_lost_the_next_is_in_time() -> None:
+    assert fence.HEARTBEAT_SECONDS + fence.ANSWER_TIMEOUT.total_seconds() < HEARTBEAT.total_seconds()
 
 
 async def run(body: Any, actions: Actions | None = None) -> Any:

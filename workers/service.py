@@ -240,7 +240,7 @@ class WorkerService:
             interceptors=self._interceptors,
             graceful_shutdown_timeout=timedelta(seconds=self.settings.drain),
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=self.settings.step_patience),
-            max_heartbeat_throttle_interval=timedelta(seconds=2),
+            max_heartbeat_throttle_interval=timedelta(seconds=1),
             max_concurrent_workflow_tasks=MAX_WORKFLOW_TASKS,
             workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
             activity_task_poller_behavior=PollerBehaviorAutoscaling(initial=2),

@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.healing import HealingActivities
     from activities.inventory import ActionActivities
     from activities.refusals import refusal_of_error
-    from activities.retry import PROVIDER_RETRY, STORE_RETRY, growing_pauses
+    from activities.retry import STORE_RETRY, growing_pauses
     from domain import registry, wire
     from domain.errors import Category, format_one_line
     from domain.limits import TASK_TIMEOUT
@@ -45,7 +45,7 @@ Asked = TypeVar("Asked")
 Activity = Callable[[Any, Asked], Awaitable[T]]
 
 STORE_ATTEMPT_TIMEOUT = timedelta(seconds=60)
-HEARTBEAT = timedelta(seconds=5)  # a dead worker is noticed after this time
+HEARTBEAT = timedelta(seconds=3)  # a dead worker is noticed after this time; a heartbeat is sent each second
 LONG_HISTORY_EVENTS = 4_000  # history events
 
 
@@ -141,7 +141,7 @@ async def run_provider_activity(
         start_to_close_timeout=attempt,
         schedule_to_close_timeout=patience,
         heartbeat_timeout=HEARTBEAT,
-        retry_policy=PROVIDER_RETRY,
+        retry_policy=STORE_RETRY,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=summary,
         priority=tenant_priority(workflow.info().workflow_id),
