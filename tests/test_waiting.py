@@ -10,6 +10,7 @@ import pytest
 
 from client.patience import Patience, PollWatch
 from tests.patience import PATIENCE, within
+from tests.virtualtime import in_virtual_time
 
 SECONDS = 0.05  # the patience where nobody polls
 
@@ -36,6 +37,7 @@ class Polls:
         return Patience(self.watch, SECONDS, busy, on_delay)
 
 
+@in_virtual_time
 async def test_an_answer_is_awaited_while_workers_take_work_and_the_delay_is_told_once() -> None:
     answer = asyncio.get_running_loop().create_future()
     delays: list[float] = []
@@ -47,6 +49,7 @@ async def test_an_answer_is_awaited_while_workers_take_work_and_the_delay_is_tol
     assert delays[0] >= SECONDS
 
 
+@in_virtual_time
 async def test_where_nobody_takes_work_the_patience_ends_soon() -> None:
     polls = Polls()
     polls.are_made = False
@@ -56,6 +59,7 @@ async def test_where_nobody_takes_work_the_patience_ends_soon() -> None:
     assert SECONDS <= patience.waited_seconds < PATIENCE
 
 
+@in_virtual_time
 async def test_workers_that_stop_taking_work_end_the_patience() -> None:
     polls = Polls()
     told: list[int] = []
@@ -69,6 +73,7 @@ async def test_workers_that_stop_taking_work_end_the_patience() -> None:
     assert told
 
 
+@in_virtual_time
 async def test_even_busy_workers_are_not_waited_for_without_an_end() -> None:
     patience = Polls().patience(busy=3 * SECONDS)
     with pytest.raises(TimeoutError):
@@ -76,6 +81,7 @@ async def test_even_busy_workers_are_not_waited_for_without_an_end() -> None:
     assert patience.waited_seconds >= 3 * SECONDS
 
 
+@in_virtual_time
 async def test_those_who_wait_share_their_looks() -> None:
     polls, answer = Polls(), asyncio.get_running_loop().create_future()
     waiting = [asyncio.create_task(polls.patience().await_answer(answer)) for _ in range(100)]
@@ -88,6 +94,7 @@ async def test_those_who_wait_share_their_looks() -> None:
     assert looks <= 10
 
 
+@in_virtual_time
 async def test_an_error_of_the_work_is_raised_as_it_is() -> None:
     answer = asyncio.get_running_loop().create_future()
     answer.set_exception(ValueError("refused"))
