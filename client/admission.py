@@ -40,7 +40,7 @@ from domain.model import Admission, Refusal, Request
 from domain.requests import make_update_id
 
 ADMISSION_SECONDS = 15  # for a worker to say whether an action is admitted
-BUSY_SECONDS = 120  # the same, while workers take work: they have much to do
+BUSY_SECONDS = 300  # the same, while workers take work: they have much to do
 
 
 class ActionStarter(OutcomeReader):

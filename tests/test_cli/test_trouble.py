@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from temporalio.service import RPCError
 
 from client.actions import ActionClient
 from domain.paths import expand_path
+from starter import session
 from starter.errors import ExitCode
 from store import engine
 from tests.cable import wire_to
@@ -164,6 +166,28 @@ async def test_a_request_that_nobody_can_answer_yet_stays_and_is_carried_out_lat
     assert f"starter wait {expand_path(mci, ('ns', 'mci'))}" in ran.err
     attached = await cli(f"wait {mci}")
     assert (attached.code, "Suspended:6 (R:0/6)" in attached.out) == (ExitCode.DONE, True), attached.err
+
+
+async def test_a_request_to_workers_that_have_much_to_do_says_that_it_waits_and_is_answered(
+    cli: Cli, mci: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polls = count(1)
+
+    async def read_last_poll(_client: ActionClient) -> float:
+        return next(polls)
+
+    monkeypatch.setattr(ActionClient, "admission_seconds", 0.5)
+    monkeypatch.setattr(ActionClient, "_read_last_poll", read_last_poll)
+    locked, say = Locked(home / "inventory.db"), session._say_delay
+
+    def release_and_say() -> None:
+        locked.release()
+        say()
+
+    monkeypatch.setattr(session, "_say_delay", release_and_say)
+    ran = await cli(f"mci suspend {mci}")
+    assert (ran.code, "Suspended:6 (R:0/6)" in ran.out) == (ExitCode.DONE, True), ran.err
+    assert ran.err.count("the workers have much to do: still waiting for their answer") == 1
 
 
 async def test_migrating_a_locked_database_says_so(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
