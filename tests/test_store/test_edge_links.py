@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
 import sqlalchemy as sa
 
 from domain.edge.messages import CrmConnect, CrmDisconnect, CrmResponse, IgnoredMessage, ReportedInstance
 from domain.edge.reports import AnswerReport, ConnectionDecision, ConnectReport, DisconnectReport
-from store.edge import links
+from store.edge import links, queries
 from store.schema import objects
 from tests.test_store.driver import NOON, StoreDriver
 
@@ -100,3 +101,26 @@ async def test_an_instance_that_a_crm_does_not_have_is_told_as_ignored_and_as_ap
         await driver.database.run_transaction(partial(links.accept_connection, fact=report))
         line = await driver.last(cluster)
         assert (line.effect, line.message) == told
+
+
+async def test_a_crm_is_told_of_its_own_instances_that_are_ready(
+    driver: StoreDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Page by page; what is under way, of another cloudlet, or of one whose name begins alike, is not in it."""
+    own = [f"{BERLIN}:cluster:c{n}" for n in range(3)]
+    for cloudlet in (BERLIN, f"{BERLIN}-2", "org:acme:cloudlet:paris"):
+        grant = await driver.grant(cloudlet, "create", spec={})
+        said = ConnectReport(cloudlet=cloudlet, said=CrmConnect(notify_id=1, version="v1"), at=NOON)
+        await driver.database.run_transaction(partial(links.accept_connection, fact=said))
+        await driver.finish(grant)
+    for path in (*own, f"{BERLIN}-2:cluster:c1", "org:acme:cloudlet:paris:cluster:c1"):
+        await driver.finish(await driver.grant(path, "create", spec={}))
+    await driver.grant(f"{BERLIN}:cluster:c9", "create", spec={})
+    monkeypatch.setattr(queries, "INSTANCES_PER_PAGE", 2)
+    first = await driver.database.run_transaction(partial(queries.list_expected_instances, cloudlet=BERLIN))
+    after = partial(queries.list_expected_instances, cloudlet=BERLIN, after=own[1])
+    last = await driver.database.run_transaction(after)
+    assert [([item.path for item in page.items], page.more) for page in (first, last)] == [
+        (own[:2], True),
+        (own[2:], False),
+    ]
