@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("domain", "store", "providers", "activities", "workflows", "client", "workers", "gateway", "starter")
 BESIDE = ("tests", "docs", "bench", "examples")
 MOST_LINES = 350  # of product code
-LONG = 15 * PATIENCE  # seconds of the longest command: half the suite, on a busy machine
+LONG = 5 * PATIENCE  # seconds of the longest command
 
 
 @pytest.fixture(scope="module")
