@@ -234,7 +234,7 @@ def hypervisors(driver: StoreDriver) -> Iterator[sa.Connection]:
 
 
 def test_the_hypervisor_reckons_the_room_of_a_node_from_what_runs_there(hypervisors: sa.Connection) -> None:
-    rest = {"machine": "", "image": "i", "memory": 2, "effects": 1, "snapshots": []}
+    rest = {"machine": "", "image": "i", "memory": 2, "effects": 1, "snapshots": "[]"}
     rows = [
         {"path": f"m{n}", "kind": "machine", "state": "stopped" if n % 2 else "running", "node": f"n{n // 10}", **rest}
         for n in range(5_000)
