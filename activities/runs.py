@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-ANSWER_TIMEOUT = timedelta(seconds=3)  # for one call
+ANSWER_TIMEOUT = timedelta(seconds=10)  # for one call: a server that has much to do needs seconds
 _CLOSED_STATUSES = (  # a running or paused run is open
     Status.WORKFLOW_EXECUTION_STATUS_COMPLETED,
     Status.WORKFLOW_EXECUTION_STATUS_FAILED,
