@@ -121,17 +121,32 @@ class QemuProcess:
                 await client.disconnect()
 
     async def end(self) -> None:
-        """Ends the process, if it lives, and waits until the kernel has closed its files."""
-        if pid := self.find_pid():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        """Ends the process, if it lives, and waits until the kernel has closed all of its files."""
+        while pid := self.find_pid():
             try:
-                async with asyncio.timeout(EXIT_SECONDS):
-                    while self.find_pid():  # noqa: ASYNC110  not our child: nobody tells us
-                        await asyncio.sleep(0.005)
-            except TimeoutError:
-                raise UnknownOutcome(f"the QEMU process {pid} on {self.node} was killed and does not end") from None
+                process = os.pidfd_open(pid)
+            except ProcessLookupError:
+                await asyncio.sleep(0.005)  # the kernel is about to release its lock
+                continue
+            try:
+                if self.find_pid() == pid:  # else it is a process that got the number just now
+                    await self._kill(pid, process)
+            finally:
+                os.close(process)
         self.remove_files()
+
+    async def _kill(self, pid: int, process: int) -> None:
+        """Kills a process. It has ended when its descriptor is readable: its pid file is closed before its disks."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(process, ended.set)
+        try:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            async with asyncio.timeout(EXIT_SECONDS):
+                await ended.wait()
+        except TimeoutError:
+            raise UnknownOutcome(f"the QEMU process {pid} on {self.node} was killed and does not end") from None
+        finally:
+            loop.remove_reader(process)
 
     def announce(self) -> None:
         """Makes the pid file: from now on the node is asked for the machine. QEMU locks it once it runs."""

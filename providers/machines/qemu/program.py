@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from domain.errors import NoCapacity, Rejected, format_one_line
+from domain.errors import NoCapacity, ProviderError, Rejected, Unavailable, format_one_line
 
 _FULL = ("no space left", "disk quota exceeded", "cannot allocate memory", "too many open files", "cannot set up guest")
 
@@ -49,7 +49,9 @@ async def _run_to_end(
     return (output or b"").decode(errors="replace"), complaint
 
 
-def refusal(what: str, said: str) -> Rejected:
-    """Returns the error of an order that was not carried out; NoCapacity if the host is full."""
-    full = any(word in said.lower() for word in _FULL)
-    return (NoCapacity if full else Rejected)(f"{what}: {said or 'no reason was given'}")
+def refusal(what: str, said: str) -> ProviderError:
+    """Returns the error of an order that was not carried out: the host is full, a file is in use, or another reason."""
+    words = said.lower()
+    full, taken = any(word in words for word in _FULL), "is another process using the image" in words
+    error = NoCapacity if full else Unavailable if taken else Rejected
+    return error(f"{what}: {said or 'no reason was given'}")
