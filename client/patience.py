@@ -65,19 +65,15 @@ class Patience:
         """Awaits work. Raises TimeoutError when the patience ends."""
         task = asyncio.ensure_future(work)
         try:
-            while not (await asyncio.wait({task}, timeout=self._seconds_to_next_look()))[0]:
+            while not (await asyncio.wait({task}, timeout=self._seconds / 4))[0]:
                 await self.check()
             return task.result()
         finally:
             cancel_quietly(task)
 
-    def _seconds_to_next_look(self) -> float:
-        """The first look is a third before the end, so that a second one can show whether anybody polls."""
-        return max(self._seconds / 3, self._seconds * 2 / 3 - self.waited_seconds)
-
     async def check(self) -> None:
         """Raises TimeoutError if the patience has ended."""
-        if self.waited_seconds < self._seconds * 0.6:
+        if self.waited_seconds < self._seconds / 5:  # looks begin early: a worker that has its hands full polls seldom
             return
         if self.waited_seconds >= max(self._seconds, self._busy_seconds):
             raise TimeoutError

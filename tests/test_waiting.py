@@ -74,6 +74,21 @@ async def test_workers_that_stop_taking_work_end_the_patience() -> None:
 
 
 @in_virtual_time
+async def test_a_worker_that_has_its_hands_full_since_it_took_work_is_waited_for() -> None:
+    delays: list[float] = []
+
+    def poll_in_the_first_half(_number: int) -> None:
+        polls.are_made = patience.waited_seconds < 0.6 * SECONDS
+
+    polls = Polls(poll_in_the_first_half)
+    patience = polls.patience(lambda: delays.append(patience.waited_seconds))
+    with pytest.raises(TimeoutError):
+        await patience.await_answer(asyncio.get_running_loop().create_future())
+    assert delays
+    assert patience.waited_seconds < 3 * SECONDS
+
+
+@in_virtual_time
 async def test_even_busy_workers_are_not_waited_for_without_an_end() -> None:
     patience = Polls().patience(busy=3 * SECONDS)
     with pytest.raises(TimeoutError):
