@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-SHARE_SECONDS = 2.5  # a share's lifetime: shorter than a heartbeat timeout, so permits are free before work is retried
+SHARE_SECONDS = 4.0  # a share's lifetime: shorter than a heartbeat timeout, so permits are free before work is retried
 REQUEST_SPACING = 1e-5  # requests of one exchange are this far apart in time: the earlier one goes first
 NEW_REGION_GRACE = 0.5  # a region that has just become active is not closed: the worker it was opened for must get in
 

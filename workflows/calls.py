@@ -45,7 +45,8 @@ Asked = TypeVar("Asked")
 Activity = Callable[[Any, Asked], Awaitable[T]]
 
 STORE_ATTEMPT_TIMEOUT = timedelta(seconds=60)
-HEARTBEAT = timedelta(seconds=3)  # a dead worker is noticed after this time; a heartbeat is sent each second
+# A dead worker is noticed after this time. A heartbeat is sent each second; a loop with a hundred calls may be late.
+HEARTBEAT = timedelta(seconds=5)
 LONG_HISTORY_EVENTS = 4_000  # history events
 
 
