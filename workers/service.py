@@ -72,7 +72,7 @@ from workflows.floods import DEFINITION_ATTRIBUTE
 
 DEFAULT_BUILD = f"ratchet-{metadata.version('ratchet')}"
 # At once in a process. One that is taken must be done within TASK_TIMEOUT, or it is done again: in a rush a hundred at
-# a time take longer than that, and all end later. None waits for more than the store.
+# a time take longer than that, and all end later. A task waits for the store, and for Temporal where it asks a CRM.
 MAX_WORKFLOW_TASKS = 20
 _log = logging.getLogger("ratchet.companions")
 
