@@ -22,9 +22,11 @@ from tests.test_leases.bookings import (
     hosts_of,
     lease,
     moment,
+    over,
     physical,
     refused,
     see,
+    started,
 )
 from tests.test_store.driver import StoreDriver
 
@@ -201,6 +203,18 @@ async def test_a_new_host_makes_whole_who_misses_one(driver: StoreDriver) -> Non
     await host(driver, "h2")
     assert await hosts_of(driver, "a") == ["h2"]
     assert not (await see(driver, "a")).degraded
+
+
+async def test_who_misses_a_host_is_given_back_the_one_that_it_began_with(driver: StoreDriver) -> None:
+    for name in ("h1", "h2"):
+        await host(driver, name)
+    for name in ("other", "a"):
+        await book(driver, name, 1, 3)
+        await started(driver, name)
+    await finish(driver, await driver.grant("pool:main:host:h2", "fail"))
+    await over(driver, "other")
+    await finish(driver, await driver.grant("pool:main:host:h2", "recover"))
+    assert await hosts_of(driver, "a") == ["h2"]  # h1 is free as well, and comes before it
 
 
 async def test_a_host_that_is_booked_is_not_removed_and_one_that_is_free_is(driver: StoreDriver) -> None:

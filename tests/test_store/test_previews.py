@@ -12,9 +12,10 @@ from domain.edge.messages import CrmConnect, CrmResponse
 from domain.edge.reports import AnswerReport, ConnectReport
 from domain.model import Move, Step
 from store.edge.links import accept_connection, record_answer
+from store.hooks import GrantExtras, Hooks
 from store.systems.hooks import SqlSystemStore
 from tests.test_store import test_systems as systems
-from tests.test_store.driver import NOON, WEB, StoreDriver, claim
+from tests.test_store.driver import FRONT_1, FRONT_2, NOON, WEB, StoreDriver, claim
 from tests.test_store.test_machines import ACME, DB, DEV, FIRST, IMAGE, SECOND, make
 from tests.test_store.test_machines import WEB as WEB_MACHINE
 
@@ -185,3 +186,13 @@ async def test_what_changes_in_a_spec_is_shown_before_the_action_stores_it(drive
     ]
     for path, action, spec, wanted in changed:
         assert (await preview(driver, path, action, spec)).spec_changes == wanted
+
+
+async def test_what_begins_along_with_an_action_is_named_with_its_place(account: StoreDriver) -> None:
+    """A VM has it in its row; a machine, in what is known about it."""
+    await account.make()
+    vm = ("aws/eu-1", "suspend", "Running", "Suspending", "Suspended")
+    assert await told(account, WEB, "suspend") == [(FRONT_1, *vm), (FRONT_2, *vm)]
+    stopping = GrantExtras(moves=[Move(path=DB, to="STOPPING", action="stop")])
+    account.hooks["account"] = Hooks(admit=lambda *_: stopping)
+    assert await told(account, ACME, "disable") == [(DB, "n1", "stop", "RUNNING", "STOPPING", "HALTED")]

@@ -26,6 +26,7 @@ from domain.model import (
 )
 from domain.statetable import NONE, Row
 from store import audit
+from store.advisory import acquire_hook_locks
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
 from tests.test_store.driver import FRONT_1, FRONT_2, WEB, StoreDriver, group
 
@@ -302,6 +303,18 @@ async def test_a_hook_may_lock_more_and_a_conflict_there_refuses(driver: StoreDr
     await driver.finish(grant)
     assert await driver.inventory.list_locks("") == []
     assert await driver.status(f"{OTHER}:vm:front-1") == "Running"  # left under way: brought back
+
+
+async def test_what_a_hook_locks_more_is_serialised_as_well(pair: tuple[StoreDriver, StoreDriver]) -> None:
+    """On PostgreSQL: the facts of its decision hold until they are written."""
+    asked = registry.resolve_request(Request(path=FRONT_1, action="suspend"))
+
+    def locked(connection: sa.Connection) -> tuple[set[str], int]:
+        want = acquire_hook_locks(connection, Hooks(extra_locks=lambda *_: [OTHER]), asked, {})
+        mine = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+        return set(want), connection.execute(sa.text(mine)).scalar_one()
+
+    assert await pair[0].database.run_transaction(locked) == ({"ns:default", WEB, FRONT_1, OTHER}, 4)
 
 
 async def test_a_hook_bears_objects_of_other_kinds(driver: StoreDriver, hooks: dict[str, Hooks]) -> None:

@@ -356,3 +356,28 @@ async def test_with_a_system_go_its_records_and_its_numbers_but_not_its_history(
     assert [to for _, _, to in await driver.told(f"{SHOP}::deploy:d1")][-1] == "None"
     await create(driver)
     assert (await deploy(driver)).details["name"] == "d1"
+
+
+async def test_parts_whose_removal_was_cut_off_go_once_their_backend_has_removed_them(
+    driver: StoreDriver, systems: SqlSystemStore
+) -> None:
+    await whole(driver, systems)
+    grant = await driver.grant(SHOP, "teardown")
+    asked = RevertDeploy(work=work(grant), at=driver.now())
+    assert (await systems.accept_removal(asked)).made
+    assert await driver.status(work(grant).record) == "accepted"
+    begins = Move(path=work(grant).record, to="in progress")
+    await driver.inventory.apply_step(Step(path=SHOP, epoch=grant.epoch, at=driver.now(), moves=[begins]))
+    begun = await driver.dump()
+    assert (await systems.accept_removal(asked)).made  # tried again
+    assert await driver.dump() == begun
+    await driver.finish(grant, ActionResult.FAILED)
+    left = await systems.list_parts_being_removed("simulated")
+    web, a, b, bc = (f"{SHOP}:{name}" for name in ("web", "a", "a:b", "a:bc"))
+    assert set(left) == {web, a, b, bc}
+    assert await systems.delete_removed_parts({web: left[web] - 1}, driver.now()) == 0  # an action came between
+    assert await systems.delete_removed_parts({path: left[path] for path in (a, bc)}, driver.now()) == 1
+    assert set(await states(driver)) == {"/web", "/a", "/a/b"}  # a part stays as long as one is below it
+    assert await systems.delete_removed_parts({path: left[path] for path in (web, a, b)}, driver.now()) == 3
+    assert await states(driver) == {}
+    assert (await driver.last(web)).message == "its backend has removed it"
