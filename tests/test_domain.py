@@ -13,7 +13,7 @@ from domain import registry
 from domain.access import AccessPolicy, Subject
 from domain.edge.proofs import KEY_BYTES, text_to_sign
 from domain.edge.specs import KeySpec
-from domain.errors import Category, Refused
+from domain.errors import Category, Refused, format_count
 from domain.exposure import READ
 from domain.faults import Fault
 from domain.healing import ANY_ACTION, DEFAULT_LIMIT_SECONDS, action_limit_seconds
@@ -146,6 +146,9 @@ def test_what_is_simulated_is_known_by_its_place_or_its_role() -> None:
     assert machine.has_simulated_provider({}, "")
     assert not machine.has_simulated_provider({}, "", [machine.backend_role])
     assert not registry.KINDS["mci"].has_simulated_provider({}, "")
+    reservation = registry.KINDS["reservation"]
+    assert reservation.has_simulated_provider({"resource_type": "physical:host"}, "")
+    assert not reservation.has_simulated_provider({"resource_type": "mci"}, "")  # it is as real as its VMs
 
 
 # Action, the disk's status, the machine that has it: what is refused.
@@ -258,6 +261,15 @@ def test_a_size_stands_for_its_numbers_and_for_no_others() -> None:
 
 def test_members_of_a_group_land_one_by_one_and_groups_do_not() -> None:
     assert [kind for kind in ("vm", "mci", "machine", "lease") if registry.is_member_kind(kind)] == ["vm"]
+
+
+def test_an_action_moves_what_is_below_its_object_but_not_below_a_group_or_an_orphans_owner() -> None:
+    kinds = {"account", "cloudspace", "cloudlet", "cluster", "lease", "system", "part"}
+    assert {kind for kind in registry.KINDS if registry.can_move_descendants(kind)} == kinds
+
+
+def test_a_noun_has_the_number_of_what_is_counted() -> None:
+    assert [format_count(number, "service") for number in (0, 1, 2)] == ["0 services", "1 service", "2 services"]
 
 
 def test_only_families_that_are_there_are_found() -> None:

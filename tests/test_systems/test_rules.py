@@ -25,7 +25,9 @@ from domain.systems.rules import (
     StoredPart,
     is_only_rescaled,
     landed_status,
+    observation_move,
     observed_status,
+    removal_failed_move,
     replacement_moves,
     reversal_moves,
     rollout_order,
@@ -162,6 +164,13 @@ def test_what_is_observed_changes_a_service_at_rest_only(status: PartState) -> N
     for each, to in seen:
         assert observed_status(status, each) == to, each
         assert to == status or PART.judge_step(status, to, BACKEND).row
+
+
+def test_a_service_that_is_not_well_or_not_gone_says_why() -> None:
+    seen = facts(healthy=1, current=1, message="gone")
+    assert [observation_move("p", to, seen).error for to in (S.STABLE, S.DEGRADED)] == ["", "1 of 2 healthy: gone"]
+    assert removal_failed_move("p", [seen]).error == "2 instances left: gone"
+    assert removal_failed_move("other", [seen]).error == ""
 
 
 def test_a_deploy_that_ends_leaves_a_service_as_it_is() -> None:
