@@ -109,6 +109,7 @@ TABLES = {
     "lease_timers": "leases: the events to come",
     "system_numbers": "systems: the last number given to a deploy or a teardown",
     "system_definitions": "systems: the definition of each deploy, and the one that it replaced",
+    "host_ports": "systems and edge: which service has which port of a machine, or is to get it from an open action",
     "permits": "rate limits: how many VMs of a region each worker may have in flight, and until when",
     "tenant_usage": "quotas: how many objects and VMs each tenant has, in shards",
     "tenant_rates": "quotas: how far a tenant's requests have used up its minute",

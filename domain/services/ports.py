@@ -28,6 +28,28 @@ class ServiceOrder:
     definition: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class TakenPort:
+    """A port that a service asks for and that another one of the same machine has, or an open action asks for."""
+
+    port: int
+    path: str  # of the service that asks
+    holder: str
+    action: str = ""  # the action that asks for it for the holder, and is not finished
+    action_path: str = ""
+
+    def describe_holder(self) -> str:
+        """Says who has the port."""
+        why = f", by {self.action} of {self.action_path}, which is not finished" if self.action else ""
+        return f"{self.holder}{why}"
+
+    def find_remedy(self) -> str:
+        """Says when it could be free."""
+        if self.action:
+            return f"wait until that has ended: starter wait {self.action_path}"
+        return "take it away there first"
+
+
 class ChangeSubscription(Protocol):
     """Waits for changes of a backend's services."""
 

@@ -12,12 +12,14 @@ from domain.errors import Category, Refused
 from domain.model import Move
 from domain.paths import check_name, check_path, is_at_or_below, name_of, parent_of
 from domain.services.definition import Node
+from domain.services.ports import TakenPort
 from domain.services.rollout import ServiceFacts, instance_revision
 from domain.statetable import NONE
 from domain.systems.specs import is_service, stored_jobs, stored_spec, walk_nodes
 from domain.systems.tables import BACKEND, PART, PartState
 
 FORMER_KEY = "former"  # the key in a part's info of its spec before the last deploy that changed it
+HOST_BACKENDS = ("process", "container")  # their services listen on ports of a machine: the same one
 LEAVING_KEY = "leaving"  # the key in a part's info of the backend that may have been told to remove it
 
 
@@ -171,6 +173,28 @@ def check_backend(path: str, definition: Node, backend: str) -> None:
             f"readOnly, network and cpus are of containers: {confined[0]}",
             "leave them out, or create the system with --backend container",
         )
+
+
+def published_ports(path: str, definition: Node) -> dict[int, str]:
+    """Returns the services of a definition by their ports on the machine."""
+    return {node.port: at for at, node in walk_nodes(path, definition) if node.port}
+
+
+def check_ports_passed_on(wanted: Mapping[int, str], definition: Node, path: str, there: Iterable[StoredPart]) -> None:
+    """Refuses a service that would wait for the port of one that this deploy removes, as that one goes last."""
+    services = {at for at, node in walk_nodes(path, definition) if not node.is_system}
+    for part in there:
+        port = int(part.spec.get("port") or 0)
+        if port in wanted and part.path not in services:
+            message = f"port {port} of {wanted[port]} is that of {part.path}, which this deploy removes last"
+            raise Refused(Category.NOT_ALLOWED, message, "remove that one by a deploy of its own first")
+
+
+def check_ports_free(taken: Sequence[TakenPort]) -> None:
+    """Refuses services whose ports other services of the machine have."""
+    for port in taken:
+        message = f"a machine has each port once: port {port.port} of {port.path} is that of {port.describe_holder()}"
+        raise Refused(Category.NOT_ALLOWED, message, f"choose another port, or {port.find_remedy()}")
 
 
 def removal_begun_move(path: str, backend: str, info: Mapping[str, Any] | None = None) -> Move:

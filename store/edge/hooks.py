@@ -35,6 +35,7 @@ from store.edge.addresses import crm_address_of
 from store.edge.previews import preview_cloudlet_action, preview_instance_action
 from store.history import history_line, merge_info
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
+from store.hostports import release_ports, reserve_ports
 from store.rows import find_object, lock_object
 from store.schema import ObjectRow, objects
 from store.status import OBJECT_BY_PATH, update_object_columns
@@ -131,6 +132,8 @@ def admit_instance(
         raise Refused(Category.NOT_FOUND, message, "a CRM reports what it has when it connects")
     before = dict(object_row.spec) if object_row else {}
     after = _spec_after_action(request.action, spec, request.spec or {}, before)
+    if isinstance(spec, AppSpec) or request.action == "recreate":
+        _reserve_port(connection, claim, after)
     apps = _apps_to_delete(connection, request.path, request.action, spec)
     address = None if override.skips_crm else crm_address_of(cloudlet)
     terms = InstanceGrantDetails(
@@ -208,6 +211,14 @@ def _spec_after_action(
     return {name: value for name, value in stored.items() if value not in (None, {})}
 
 
+def _reserve_port(connection: sa.Connection, claim: BeginRequest, spec: dict[str, Any]) -> None:
+    """Reserves the port of an app on its cloudlet, or refuses: all apps of a cloudlet share one loopback."""
+    path, port = claim.request.path, spec.get("port")
+    for taken in reserve_ports(connection, cloudlet_of(path), claim.run, path, {port: path} if port else {}):
+        message = f"a cloudlet has each port once: port {taken.port} of {path} is that of {taken.describe_holder()}"
+        raise Refused(Category.NOT_ALLOWED, message, f"choose another port, or {taken.find_remedy()}")
+
+
 def _apps_to_delete(
     connection: sa.Connection, path: str, action: str, spec: BaseModel | None
 ) -> dict[str, dict[str, Any]]:
@@ -232,7 +243,8 @@ def _apps_to_delete(
 
 
 def finish_instance_action(connection: sa.Connection, grant: Grant, outcome: Outcome, _at: datetime) -> None:
-    """Takes an instance off its cloudlet's list of orphans, once an action on it has succeeded."""
+    """Releases ports that no app has, and takes an instance off its cloudlet's orphans once an action has succeeded."""
+    release_ports(connection, grant.path)
     home = cloudlet_of(grant.path)
     row = find_object(connection, home)
     if outcome.result is not ActionResult.SUCCEEDED or not row or grant.path not in row.info.get("orphans", ()):

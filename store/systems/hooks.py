@@ -20,12 +20,16 @@ from domain.statetable import NONE, Actor, Row, Ruling
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemGrantDetails, SystemWork, backend_queue
 from domain.systems.rules import (
     FORMER_KEY,
+    HOST_BACKENDS,
     LEAVING_KEY,
     StoredPart,
     check_definition_fits,
+    check_ports_free,
+    check_ports_passed_on,
     is_only_rescaled,
     observation_move,
     observed_status,
+    published_ports,
     removal_begun_move,
     replacement_moves,
     reversal_moves,
@@ -36,6 +40,7 @@ from domain.systems.tables import BACKEND, NUMBER_PREFIX_OF, PART, SYSTEM, Deplo
 from store.dbtime import resolve_write_time
 from store.history import NOT_OWNED_MESSAGE, history_line
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
+from store.hostports import release_ports, reserve_ports
 from store.rows import find_object, lock_object, parse_rows
 from store.schema import IS_LEAVING_PART, ActionRow, ObjectRow, Path, define_table, json_key_as_text, objects
 from store.status import ObjectSet
@@ -52,6 +57,7 @@ class DeployNumberRow(NamedTuple):
     last: Annotated[int, sa.BigInteger()]
 
 
+SERVICES_HOST = "services"  # the machine of the workers that run services: a data folder has one
 deploy_numbers = define_table("system_numbers", DeployNumberRow, ("system", "action"))
 
 
@@ -120,6 +126,7 @@ def admit_system_action(
     if isinstance(spec, DeploySpec):
         above = _find_part(connection, parent_of(request.path))
         check_definition_fits(request.path, spec.definition, backend, above, request.path == root)
+        _reserve_ports(connection, claim, spec.definition, backend)
         info = {FORMER_KEY: {"spec": object_row.spec if object_row else None}} | (
             {LEAVING_KEY: None} if object_row else {}
         )
@@ -139,8 +146,20 @@ def admit_system_action(
     )
 
 
+def _reserve_ports(connection: sa.Connection, claim: BeginRequest, definition: Node, backend: str) -> None:
+    """Reserves the ports that the new definition publishes, or refuses."""
+    path = claim.request.path
+    if backend not in HOST_BACKENDS:
+        return
+    wanted = published_ports(path, definition)
+    there = [_part_from_row(row) for row in _read_parts_at_and_below(connection, path)]
+    check_ports_passed_on(wanted, definition, path, there)
+    check_ports_free(reserve_ports(connection, SERVICES_HOST, claim.run, path, wanted))
+
+
 def finish_system_action(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
-    """Deletes the deploy and teardown records of a deleted system; their history stays."""
+    """Releases ports that no definition has, and deletes the records of a deleted system; their history stays."""
+    release_ports(connection, grant.path)
     if grant.action == "delete" and outcome.status == NONE:
         below = (objects.c.path > f"{grant.path}:") & (objects.c.path < f"{grant.path};")
         records = below & objects.c.kind.in_(tuple(NUMBER_PREFIX_OF))
@@ -272,6 +291,7 @@ def _delete_removed_parts(connection: sa.Connection, parts: Mapping[str, int], a
             continue
         line = history_line(path, at, BACKEND, "observe", status, NONE, epoch, "its backend has removed it")
         _PART_AT_REST.change_objects(connection, {"which": path, "mine": epoch}, {"status": NONE}, [line])
+        release_ports(connection, path)
         gone.add(path)
     return len(gone)
 

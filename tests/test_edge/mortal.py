@@ -28,7 +28,9 @@ class NotedCounter(StepCounter):
     def take(self, *_: object) -> None:
         super().take()
         if file := os.environ.get(COUNT_FILE):
-            Path(file).write_text(str(self.count))
+            fresh = Path(f"{file}.new")
+            fresh.write_text(str(self.count))
+            fresh.replace(file)  # whoever reads it finds a number
 
     def around(self, owner: Any, name: str) -> None:
         wrapped = getattr(owner, name)

@@ -6,6 +6,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import sqlalchemy as sa
+
 from domain.aliases import AliasQuery, Dialect
 from domain.edge.messages import CrmConnect
 from domain.edge.reports import ConnectReport, PolicyFactsQuery
@@ -26,6 +28,7 @@ from store.edge.connections import list_open_connections
 from store.edge.inventory import SqlEdgeStore
 from store.gauges import SqlGauges
 from store.healing import read_reports, save_heal_report
+from store.hostports import host_ports
 from store.leases import SqlLeaseSchedule, SqlLeaseViews, schedule, updates
 from store.machines import hooks as machines
 from store.machines import queries
@@ -247,6 +250,24 @@ async def of_systems(driver: StoreDriver) -> None:
     assert left
     await systems.delete_removed_parts(left, NOON)
     await driver.finish(await driver.grant(SHOP, "delete"))
+    await _pass_ports_on(driver)
+
+
+async def _pass_ports_on(driver: StoreDriver) -> None:
+    """A port from service to service, one that nobody needs, and one that is given back."""
+    systems = SqlSystemStore(driver.database)
+    await driver.finish(await driver.grant(SHOP, "create", spec={"backend": "process"}))
+    for ports in ((8_081, 8_082), (8_082, 8_083)):
+        tree = {"parts": [{"name": name, **RUN, "port": port} for name, port in zip("ab", ports, strict=True)]}
+        grant = await driver.grant(SHOP, "deploy", spec={"definition": tree})
+        work = SystemWork(path=SHOP, epoch=grant.epoch, backend="process", record=str(grant.details["record"]))
+        await systems.accept_deploy(AcceptDeploy(work=work, definition=tree, at=NOON))
+        await driver.finish(grant)
+    lost = {"host": "services", "port": 8_090, "path": f"{SHOP}:lost", "run": "lost"}
+    await driver.database.run_transaction(lambda connection: connection.execute(sa.insert(host_ports), lost))
+    await driver.finish(await driver.grant("system:tour2", "create", spec={"backend": "process"}))
+    tree = {"parts": [{"name": "a", **RUN, "port": 8_090}]}
+    await driver.finish(await driver.grant("system:tour2", "deploy", spec={"definition": tree}), ActionResult.FAILED)
 
 
 STORIES = {"mci": of_mcis, "edge": of_edge, "machines": of_machines, "leases": of_leases, "systems": of_systems}

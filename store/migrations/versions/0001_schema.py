@@ -44,6 +44,7 @@ LEASES = (
     "lease_timers",
 )
 SYSTEMS = ("system_numbers", "system_definitions")
+SERVICES = ("host_ports",)
 
 
 def upgrade() -> None:
@@ -59,10 +60,12 @@ def upgrade() -> None:
     _leases()
     _table("system_numbers", _key("system", path_text), _key("action"), _column("last", sa.BigInteger))
     _table("system_definitions", _key("record", path_text), _column("definition", json), sa.Column("former", json))
+    _table("host_ports", _key("host", path_text), _key("port", sa.Integer), _column("path", path_text), _column("run"))
+    _index("host_ports_of_path", "host_ports", "path")
 
 
 def downgrade() -> None:
-    for table in (*KERNEL, *MCI, *LEASES, *SYSTEMS):
+    for table in (*KERNEL, *MCI, *LEASES, *SYSTEMS, *SERVICES):
         op.drop_table(table)
 
 
