@@ -32,6 +32,9 @@ from workers.settings import WorkerSettings
 F = TypeVar("F", bound=Family)
 
 ALIKE = 3
+# The server gives tasks to polls of a worker that is frozen or cut off as long as they are open, a minute by itself;
+# each is tried again when its timeout is over. Tests that lose workers need not wait for the whole minute.
+SHORT_POLLS = 'matching.longPollExpirationInterval="5s"'
 _numbers = count(1)
 # The python of the tests may be where only its owner reaches it: services run as the tests' user.
 PROCESS_BACKEND = {

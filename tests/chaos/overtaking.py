@@ -131,8 +131,8 @@ async def _happens(lapse: Lapse, acting: asyncio.Task[Any]) -> bool:
 async def _once_more(place: World, story: Story, path: str) -> None:
     """Remove everything and create it again, so that the objects belong to later actions.
 
-    For a minute the server gives tasks to the polls of the lost worker too, each of which is tried again after ten
-    seconds: this takes a few seconds, or a minute and more.
+    For some seconds (`SHORT_POLLS`) the server gives tasks to the polls of the lost worker too, each of which is tried
+    again after ten seconds.
     """
     await everything_goes(place, story, path)
     for step in (*story.after, *story.before):

@@ -31,7 +31,7 @@ from store.engine import Database
 from tests.chaos.crash import TRACE
 from tests.chaos.crms import Crms
 from tests.patience import PATIENCE, answered, ended
-from tests.stack import PROCESS_BACKEND
+from tests.stack import PROCESS_BACKEND, SHORT_POLLS
 from tests.test_platform.forkserver import Child, ForkServer
 from workers import embedded
 from workers.plugin import temporal_plugin
@@ -40,7 +40,7 @@ from workers.settings import WorkerSettings
 T = TypeVar("T", bound=BaseModel)
 
 # A run hears fewer signals than Temporal lets it by itself: a story of one that hears no more would take minutes.
-TUNING = ("history.maximumSignalsPerExecution=300",)
+TUNING = ("history.maximumSignalsPerExecution=300", SHORT_POLLS)
 
 
 @dataclass

@@ -22,7 +22,7 @@ from providers.simulated import SimulatedCloud, SimulatedVm
 from store.engine import Database
 from store.inventory import SqlInventory
 from tests.patience import PATIENCE
-from tests.stack import fresh_database, is_locked
+from tests.stack import SHORT_POLLS, fresh_database, is_locked
 from tests.test_platform.forkserver import STARTER, Child, ForkServer
 from tests.user import spec
 from workers import embedded
@@ -125,7 +125,7 @@ class Site:
         self.server.process.kill()
         await self.server.process.wait()
         _, port = self.server.address.split(":")
-        self.server = await embedded.start_server(self.home, port=int(port))
+        self.server = await embedded.start_server(self.home, port=int(port), tuning=[SHORT_POLLS])
 
     async def freeze(self, worker: Worker) -> None:
         """Stop a worker between two transactions: on SQLite, one stopped in the middle keeps all others out."""
@@ -187,7 +187,7 @@ class Site:
 @asynccontextmanager
 async def open_site(home: Path, forkserver: ForkServer, url: str = "", **variables: str) -> AsyncIterator[Site]:
     """A site that ends, with all its workers, when the block does. Without a URL its databases are files in `home`."""
-    server = await embedded.start_server(home)
+    server = await embedded.start_server(home, tuning=[SHORT_POLLS])
     settings = WorkerSettings(home=home)
     urls = {"RATCHET_STORE_URL": url, "RATCHET_CLOUD_URL": url} if url else {}
     site = Site(
