@@ -49,6 +49,7 @@ async def test_a_worker_killed_in_the_middle_of_an_action_is_replaced_and_nothin
             await site.do(MCI, earlier, 4)
         running = await begin(site, action)
         await site.until_half_done(during)
+        await site.until_hanging()  # or whoever takes over makes that call, and waits for all of its minute
     async with site.worker(), asyncio.timeout(PATIENCE):
         assert (await running).result is ActionResult.SUCCEEDED
     assert {vm.effects for vm in await site.cloud.list_all_vms()} == {effects}
