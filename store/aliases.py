@@ -11,7 +11,6 @@ import sqlalchemy as sa
 from domain import registry
 from domain.aliases import Alias, AliasForm, AliasQuery, Dialect
 from domain.paths import name_of
-from store.rows import parse_rows
 from store.schema import HAS_UUID, AliasRow, aliases
 
 BIGGEST_NUMBER = 2**63 - 1
@@ -50,11 +49,11 @@ def find_aliases(connection: sa.Connection, query: AliasQuery) -> list[Alias]:
     asked: dict[str, Any] = {"dialect": query.dialect.value}
     found: list[AliasRow] = []
     if numbers := [int(text) for text in query.ids if text.isdecimal() and int(text) <= BIGGEST_NUMBER]:
-        found += parse_rows(AliasRow, connection.execute(_SELECT_BY_NUMBER, asked | {"numbers": numbers}))
+        found += [AliasRow(*row) for row in connection.execute(_SELECT_BY_NUMBER, asked | {"numbers": numbers})]
     if uuids := [text for text in map(_parse_uuid, query.ids) if text]:
-        found += parse_rows(AliasRow, connection.execute(_SELECT_BY_UUID, asked | {"uuids": uuids}))
+        found += [AliasRow(*row) for row in connection.execute(_SELECT_BY_UUID, asked | {"uuids": uuids})]
     if query.paths:
-        rows = parse_rows(AliasRow, connection.execute(_SELECT_BY_PATH, asked | {"paths": query.paths}))
+        rows = [AliasRow(*row) for row in connection.execute(_SELECT_BY_PATH, asked | {"paths": query.paths})]
         found += {row.path: row for row in rows}.values()  # the last one stays
     return [
         Alias(dialect=query.dialect, id=row.uuid or str(row.number), path=row.path, generation=row.generation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import starmap
 
 import sqlalchemy as sa
 
@@ -15,7 +16,6 @@ from domain.wire import object_path_of
 from store.hooks import HooksByKind
 from store.queries import lock_from_row
 from store.recovery import CUT_OFF_MESSAGE, abandon_run
-from store.rows import parse_rows
 from store.schema import LockRow, actions, locks
 
 _SELECT_GRANTS_OF_RUNS = (
@@ -73,7 +73,7 @@ def _read_locks_in_the_way(connection: sa.Connection, want: dict[str, LockMode])
     exclusive = [path for path, mode in want.items() if mode in EXCLUSIVE_MODES]
     shared = [path for path, mode in want.items() if mode not in EXCLUSIVE_MODES]
     rows = connection.execute(_SELECT_LOCKS_IN_THE_WAY, {"exclusive": exclusive, "shared": shared})
-    return [lock_from_row(row) for row in parse_rows(LockRow, rows)]
+    return [lock_from_row(row) for row in starmap(LockRow, rows)]
 
 
 def distinct_holders(holds: list[HeldLock]) -> list[LockHolder]:

@@ -20,7 +20,6 @@ from store.land import land_targets
 from store.once import mark_done
 from store.queries import read_aggregated_status
 from store.recovery import restore_objects
-from store.rows import parse_row
 from store.schema import ActionRow, actions, locks, objects
 from store.status import ObjectSet, record_lines, update_object_columns
 from store.steps import apply_step
@@ -77,9 +76,10 @@ _OBJECT_ITSELF = ObjectSet(
 def finish_action(connection: sa.Connection, hooks: HooksByKind, ending: ActionEnding) -> Outcome:
     """Ends an action. A second call returns the stored outcome; objects that a later action owns stay unchanged."""
     mine = {"mine": ending.epoch, "by": ending.run, "at_path": ending.path}
-    action = parse_row(ActionRow, connection.execute(_LOCK_ACTION, mine))
-    if action is None:
+    row = connection.execute(_LOCK_ACTION, mine).one_or_none()
+    if row is None:
         return _outcome_of_unknown_action(connection, ending)
+    action = ActionRow(*row)
     if action.outcome:
         return Outcome.model_validate(action.outcome)
     grant = grant_of_action(action)

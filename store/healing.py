@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import starmap
 
 import sqlalchemy as sa
 
@@ -16,7 +17,6 @@ from domain.wire import object_path_of
 from store.hooks import HooksByKind
 from store.identity import read_identity
 from store.recovery import abandon_run, restore_status
-from store.rows import parse_rows
 from store.schema import IS_NEVER_CREATED, IS_OPEN, IS_UNDER_WAY, LockRow, ObjectRow, actions, history, locks, objects
 from store.schema import heal_reports as reports
 
@@ -95,7 +95,7 @@ def list_stuck_items(connection: sa.Connection, before: datetime) -> list[StuckI
 
 def _find_unowned_locks(connection: sa.Connection, before: datetime) -> Iterable[StuckItem]:
     seen: dict[tuple[str, str], StuckItem] = {}
-    for row in parse_rows(LockRow, connection.execute(_SELECT_UNOWNED_LOCKS, {"before": before})):
+    for row in starmap(LockRow, connection.execute(_SELECT_UNOWNED_LOCKS, {"before": before})):
         owner, run, path = row.owner, row.run, object_path_of(row.owner)
         suspect = StuckItem(path=path, owner=owner, run=run, action=row.action, since=row.since, status="lock")
         seen.setdefault((owner, run), suspect)
@@ -103,7 +103,7 @@ def _find_unowned_locks(connection: sa.Connection, before: datetime) -> Iterable
 
 
 def _find_unowned_objects(connection: sa.Connection, before: datetime) -> Iterable[StuckItem]:
-    for row in parse_rows(ObjectRow, connection.execute(_SELECT_UNOWNED_OBJECTS, {"before": before})):
+    for row in starmap(ObjectRow, connection.execute(_SELECT_UNOWNED_OBJECTS, {"before": before})):
         if row.status in registry.find_kind(row.kind).table.transitional_statuses:
             yield StuckItem(
                 path=row.path,

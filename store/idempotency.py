@@ -11,7 +11,6 @@ from domain.requests import reused_request_id_refusal, spec_digest
 from store.delegation import AccessCheck, PrincipalCheck, authorize_request
 from store.grants import grant_of_action
 from store.proofs import use_proof
-from store.rows import parse_row, parse_rows
 from store.schema import HAS_REQUEST_ID, ActionRow, actions
 
 UNKNOWN_SPEC = ""  # of actions that began before spec digests were stored
@@ -26,8 +25,11 @@ _SELECT_ACTIONS_OF_REQUEST = (  # the latest first: an earlier one may have been
 
 def find_answer_of_run(connection: sa.Connection, run: str) -> Admission | None:
     """Returns the stored answer to this run. A reset must not repeat an action that has ended."""
-    row = parse_row(ActionRow, connection.execute(_SELECT_ACTION_OF_RUN, {"run": run}))
-    return Admission(grant=grant_of_action(row), outcome=_stored_outcome(row)) if row else None
+    found = connection.execute(_SELECT_ACTION_OF_RUN, {"run": run}).one_or_none()
+    if found is None:
+        return None
+    row = ActionRow(*found)
+    return Admission(grant=grant_of_action(row), outcome=_stored_outcome(row))
 
 
 def answer_or_authorize(
@@ -46,7 +48,7 @@ def answer_or_authorize(
         return mandate
     specs = (claim.spec_digest or spec_digest(request), UNKNOWN_SPEC)
     earlier = {"path": request.path, "request_id": request.request_id}
-    for row in parse_rows(ActionRow, connection.execute(_SELECT_ACTIONS_OF_REQUEST, earlier)):
+    for row in [ActionRow(*row) for row in connection.execute(_SELECT_ACTIONS_OF_REQUEST, earlier)]:
         if (row.action, row.requested_by) != (request.action, request.requested_by) or row.spec_digest not in specs:
             return Admission(refusal=reused_request_id_refusal(request, row.action, row.requested_by))
         if outcome := _stored_outcome(row):

@@ -19,7 +19,6 @@ from store.conflicts import refuse_dry_run_beside_action
 from store.delegation import EVERYBODY, AccessCheck
 from store.hooks import NO_HOOKS, HooksByKind
 from store.recovery import CUT_OFF_MESSAGE, abandon_run
-from store.rows import parse_rows
 from store.schema import ObjectRow, history, locks, objects
 
 CHANGES_SHOWN = 100
@@ -141,7 +140,7 @@ def _complete_changes(
 ) -> list[PlannedChange]:
     """Marks what exists, or would exist, only in a simulation, and writes statuses as the source systems do."""
     telling = {change.path: registry.kind_at(change.path).path_telling_simulation(change.path) for change in changes}
-    rows = parse_rows(ObjectRow, connection.execute(_SELECT_THESE, {"paths": sorted(set(telling.values()))}))
+    rows = [ObjectRow(*row) for row in connection.execute(_SELECT_THESE, {"paths": sorted(set(telling.values()))})]
     known = {row.path: (row.spec, row.placement, real, row.info) for row in rows}
     simulated = {
         path: registry.kind_at(path).has_simulated_provider(*known.get(path, ({}, "", real, {})))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,7 +16,7 @@ from domain.locks import HeldLock, LockMode
 from domain.model import HistoryLine, ObjectView, Outcome, PlacementCounts, TargetFailure, TreeView
 from domain.paths import check_path, is_at_or_below
 from domain.statetable import NONE, Actor, LineEffect
-from store.rows import find_object, parse_rows
+from store.rows import find_object
 from store.schema import LockRow, ObjectRow, actions, history, locks, objects
 
 MAX_MEMBERS = 20_000
@@ -62,7 +63,7 @@ _SELECT_THESE = sa.select(objects).where(objects.c.path.in_(sa.bindparam("paths"
 
 def read_objects(connection: sa.Connection, paths: Sequence[str]) -> dict[str, ObjectView]:
     """Returns the objects that exist at these paths, by path."""
-    rows = parse_rows(ObjectRow, connection.execute(_SELECT_THESE, {"paths": list(paths)}))
+    rows = [ObjectRow(*row) for row in connection.execute(_SELECT_THESE, {"paths": list(paths)})]
     return {view.path: view for view in _object_views(connection, rows)}
 
 
@@ -133,15 +134,15 @@ def list_objects(
         check_path(after)
     if not prefix:
         first = {"kind": kind, "after": after, "most": limit}
-        return _object_views(connection, parse_rows(ObjectRow, connection.execute(_SELECT_OF_KIND, first)))
+        return _object_views(connection, [ObjectRow(*row) for row in connection.execute(_SELECT_OF_KIND, first)])
     # Two index ranges, one after the other: with OR the whole index would be read.
     check_path(prefix)
-    itself = parse_rows(
-        ObjectRow, connection.execute(_SELECT_ITSELF, {"kind": kind, "at_path": prefix, "after": after})
-    )
+    itself = [
+        ObjectRow(*row) for row in connection.execute(_SELECT_ITSELF, {"kind": kind, "at_path": prefix, "after": after})
+    ]
     start = {"kind": kind, "after": max(after, f"{prefix}:"), "end": f"{prefix};", "most": limit - len(itself)}
     return _object_views(
-        connection, [*itself, *parse_rows(ObjectRow, connection.execute(_SELECT_OF_KIND_BELOW, start))][:limit]
+        connection, [*itself, *starmap(ObjectRow, connection.execute(_SELECT_OF_KIND_BELOW, start))][:limit]
     )
 
 
@@ -205,7 +206,7 @@ def list_locks(connection: sa.Connection, prefix: str = "") -> list[HeldLock]:
     query = sa.select(locks).order_by(locks.c.path, locks.c.owner)
     if prefix:
         query = query.where(at_or_below_condition(locks.c.path, prefix))
-    return [lock_from_row(row) for row in parse_rows(LockRow, connection.execute(query))]
+    return [lock_from_row(row) for row in starmap(LockRow, connection.execute(query))]
 
 
 def lock_from_row(row: LockRow) -> HeldLock:
@@ -236,7 +237,7 @@ def below_condition(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElem
 
 def _read_members(connection: sa.Connection, path: str) -> list[ObjectView]:
     query = sa.select(objects).where(objects.c.parent == path).order_by(objects.c.placement, objects.c.path)
-    return _object_views(connection, parse_rows(ObjectRow, connection.execute(query.limit(MAX_MEMBERS))))
+    return _object_views(connection, [ObjectRow(*row) for row in connection.execute(query.limit(MAX_MEMBERS))])
 
 
 def _object_views(connection: sa.Connection, rows: Sequence[ObjectRow]) -> list[ObjectView]:

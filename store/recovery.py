@@ -17,7 +17,6 @@ from store.dbtime import resolve_write_time
 from store.grants import grant_of_action
 from store.hooks import NO_HOOKS, HooksByKind
 from store.queries import at_or_below_condition, read_aggregated_status
-from store.rows import parse_rows
 from store.schema import ActionRow, actions, locks, objects
 from store.status import ObjectSet
 
@@ -43,7 +42,7 @@ def abandon_run(connection: sa.Connection, hooks: HooksByKind, owner: str, run: 
     path, at = object_path_of(owner), resolve_write_time(connection, at)
     dead = sa.select(actions).where(actions.c.run == run, actions.c.path == path, actions.c.ended_at.is_(None))
     healed, message = 0, format_one_line(message)
-    for action in parse_rows(ActionRow, connection.execute(dead.with_for_update())):  # excludes its finish
+    for action in [ActionRow(*row) for row in connection.execute(dead.with_for_update())]:  # excludes its finish
         healed += restore_objects(connection, action, at, message)
         came_from = grant_of_action(action).came_from
         to = registry.kind_at(path).table.recovery_status(action.action, came_from)

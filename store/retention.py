@@ -19,7 +19,6 @@ from domain.invariants import AuditedHistoryLine, HistoryChecker, HistoryPositio
 from domain.paths import kind_of, parent_of
 from domain.statetable import LineEffect
 from store.healing import list_leftovers
-from store.rows import parse_rows
 from store.schema import ActionRow, HistoryRow, actions, history, locks, objects, pruned
 
 ACTIONS_PER_BATCH = 100  # per transaction
@@ -108,11 +107,12 @@ def prune_batch(
     The rows are exported before the commit: a crash in between exports them twice, and loses none.
     """
     which = {"after": after, "newest": int(before.timestamp() * 1_000_000), "before": before, "most": ACTIONS_PER_BATCH}
-    old = parse_rows(ActionRow, connection.execute(_LOCK_OLD_ACTIONS, which))
+    old = [ActionRow(*row) for row in connection.execute(_LOCK_OLD_ACTIONS, which)]
     kept = {leftover.path for leftover in list_leftovers(connection)} if old else set[str]()
-    lines = parse_rows(
-        HistoryRow, connection.execute(_SELECT_STRAY_LINES, {"before": before, "most": STRAY_LINES_PER_BATCH})
-    )
+    lines = [
+        HistoryRow(*row)
+        for row in connection.execute(_SELECT_STRAY_LINES, {"before": before, "most": STRAY_LINES_PER_BATCH})
+    ]
     ended: list[ActionRow] = []
     _remove_lines(connection, lines)
     for action in old:
@@ -136,7 +136,7 @@ def _prune_lines(connection: sa.Connection, epoch: int, kept: Set[str]) -> tuple
     gone, whole = list[HistoryRow](), True
     begins: dict[str, HistoryPosition] = {}
     vanished: list[str] = []
-    found = parse_rows(_PrunableLine.from_row, connection.execute(_SELECT_LINES, {"number": epoch}))
+    found = [_PrunableLine.from_row(*row) for row in connection.execute(_SELECT_LINES, {"number": epoch})]
     for path, about in groupby(found, key=lambda line: line.line.path):
         rows = list(about)
         walk = None if path in kept else _position_after(path, rows, epoch)

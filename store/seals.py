@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC
 from hashlib import sha256
+from itertools import starmap
 from json.encoder import encode_basestring as _quote
 from typing import Any, NamedTuple
 
@@ -17,7 +18,6 @@ import sqlalchemy as sa
 from domain.errors import format_count
 from store.dbtime import read_database_time
 from store.events import filter_ended_transactions
-from store.rows import parse_row, parse_rows
 from store.schema import HistoryRow, SealRow, history, pruned, seals
 
 LINES_PER_SEAL = 1_000
@@ -74,13 +74,14 @@ def seal_lines(connection: sa.Connection) -> int:
         turn = sa.select(sa.func.pg_try_advisory_xact_lock(sa.literal(SEALER_LOCK, sa.BigInteger)))
         if not connection.execute(turn).scalar_one():
             return 0
-    last = parse_row(SealRow, connection.execute(_LAST_SEAL))
+    sealed = connection.execute(_LAST_SEAL).one_or_none()
+    last = SealRow(*sealed) if sealed else None
     query = filter_ended_transactions(connection, sa.select(history))
     if last:
         after = sa.tuple_(*(sa.literal(value, sa.BigInteger) for value in _last_sealed_position(connection, last)))
         query = query.where(after < sa.tuple_(history.c.xid, history.c.seq))
     rows = connection.execute(query.order_by(history.c.xid, history.c.seq).limit(LINES_PER_SEAL))
-    lines = parse_rows(HistoryRow, rows)
+    lines = [HistoryRow(*row) for row in rows]
     if not lines:
         return 0
     sealed = [SealedLine(line.seq, line.path, line.epoch, _digest(line)) for line in lines]
@@ -138,7 +139,7 @@ def format_seal_head(seal: SealRow) -> str:
 
 def iterate_seals(connection: sa.Connection, after: int = 0) -> Iterator[SealRow]:
     """Yields the seals in their order, page by page."""
-    while page := parse_rows(SealRow, connection.execute(_NEXT_SEALS, {"after": after})):
+    while page := [SealRow(*row) for row in connection.execute(_NEXT_SEALS, {"after": after})]:
         yield from page
         after = page[-1].number
 
@@ -150,7 +151,7 @@ def read_sealed_lines(connection: sa.Connection, seal: SealRow) -> dict[int, His
 
 def _read_lines(connection: sa.Connection, sealed: list[SealedLine]) -> dict[int, HistoryRow]:
     query = sa.select(history).where(history.c.seq.in_([line.seq for line in sealed]))
-    return {row.seq: row for row in parse_rows(HistoryRow, connection.execute(query))}
+    return {row.seq: row for row in starmap(HistoryRow, connection.execute(query))}
 
 
 def _compare_lines(connection: sa.Connection, number: int, sealed: list[SealedLine]) -> tuple[int, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,7 +20,6 @@ from store.dbtime import resolve_write_time
 from store.history import NO_ROW_MESSAGE, NOT_OWNED_MESSAGE, history_line, merge_info
 from store.hooks import NO_HOOKS, HooksByKind
 from store.once import mark_done
-from store.rows import parse_row, parse_rows
 from store.schema import ActionRow, ObjectRow, actions, locks, objects
 from store.status import ObjectSet
 
@@ -110,7 +110,8 @@ class _StepWriter:
 
 def lock_action(connection: sa.Connection, epoch: int) -> ActionRow | None:
     """Locks an action's row, so that it cannot end meanwhile. Locked before any object's row, as finish does."""
-    return parse_row(ActionRow, connection.execute(_LOCK_ACTION, {"mine": epoch}))
+    row = connection.execute(_LOCK_ACTION, {"mine": epoch}).one_or_none()
+    return ActionRow(*row) if row else None
 
 
 def apply_step(
@@ -153,7 +154,7 @@ def _find_table_row(table: StateTable, now: ObjectRow, move: Move) -> Row | None
 
 def _lock_objects(connection: sa.Connection, step: Step) -> dict[str, _ObjectInStep]:
     last = {move.path: move.to for move in step.moves}
-    rows = {row.path: row for row in parse_rows(ObjectRow, connection.execute(_LOCK_OBJECTS, {"names": list(last)}))}
+    rows = {row.path: row for row in starmap(ObjectRow, connection.execute(_LOCK_OBJECTS, {"names": list(last)}))}
     found: dict[str, _ObjectInStep] = {}
     for name, to in last.items():
         now = rows.get(name) or _columns_of_new_object(name)

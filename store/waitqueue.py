@@ -11,7 +11,6 @@ from domain.locks import EXCLUSIVE_MODES, LockMode
 from domain.model import LockHolder
 from domain.waitqueue import QueueCommand
 from store.advisory import acquire_advisory_locks
-from store.rows import parse_rows
 from store.schema import LockRow, locks
 from store.transaction import SqlStore, transaction
 
@@ -50,7 +49,7 @@ def close_wait_queue(connection: sa.Connection, order: QueueCommand) -> list[Loc
     """Closes an object's wait queue to new requests. Returns who is in it. Idempotent per run."""
     owner = wire.companion_id(order.path, wire.DRAIN)
     acquire_advisory_locks(connection, {order.path: LockMode.X})  # nobody joins the queue while it is read
-    rows = parse_rows(LockRow, connection.execute(_SELECT_QUEUE, {"at_path": order.path}))
+    rows = [LockRow(*row) for row in connection.execute(_SELECT_QUEUE, {"at_path": order.path})]
     mine = [row for row in rows if row.mode == LockMode.CLOSED]
     if not any(row.run == order.run or row.since > order.at for row in mine):  # a later run's: this is dead
         gone = [row.run for row in mine]  # an older run of the same workflow ID is dead

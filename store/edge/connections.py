@@ -11,7 +11,6 @@ from domain.edge.messages import CrmAddress
 from domain.edge.tables import CLOUDLET
 from store.edge.addresses import crm_address_of
 from store.engine import Database
-from store.rows import parse_rows
 from store.schema import ObjectRow, objects
 
 PAGE_SIZE = 500
@@ -35,5 +34,5 @@ async def list_open_connections(database: Database) -> AsyncIterator[list[CrmAdd
 
 
 def _read_page(connection: sa.Connection, after: str) -> dict[str, list[CrmAddress]]:
-    rows = parse_rows(ObjectRow, connection.execute(_SELECT_CLOUDLETS, {"after": after}))
+    rows = [ObjectRow(*row) for row in connection.execute(_SELECT_CLOUDLETS, {"after": after})]
     return {row.path: [address for role in ("crm", "next") if (address := crm_address_of(row, role))] for row in rows}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -38,7 +39,7 @@ from store.edge.hooks import remaining_crms
 from store.history import history_line, merge_info
 from store.once import mark_done
 from store.queries import at_or_below_condition
-from store.rows import find_object, lock_object, parse_rows
+from store.rows import find_object, lock_object
 from store.schema import locks, objects
 from store.status import OBJECT_BY_PATH, record_lines
 
@@ -245,7 +246,7 @@ def _reconcile_instances(site: _CloudletWriter, there: dict[str, ReportedInstanc
     """Compares instances at rest with the CRM's report: marks missing ones, records unknown ones as orphans."""
     rows = {
         row.path: row
-        for row in parse_rows(
+        for row in starmap(
             RecordedInstance,
             site.connection.execute(
                 _LOCK_INSTANCES.where(at_or_below_condition(objects.c.path, site.path)).order_by(objects.c.path)

@@ -22,7 +22,7 @@ from domain.statetable import NONE
 from store.dbtime import read_database_micros
 from store.edge.addresses import crm_address_of
 from store.queries import below_condition
-from store.rows import find_object, parse_rows
+from store.rows import find_object
 from store.schema import ObjectRow, objects
 
 INSTANCES_PER_PAGE = 2_000
@@ -83,7 +83,7 @@ def _list_cloudlets_of_org(connection: sa.Connection, org: str) -> list[ObjectRo
         .where(objects.c.kind == "cloudlet", below_condition(objects.c.path, org))
         .order_by(objects.c.path)
     )
-    return parse_rows(ObjectRow, connection.execute(query))
+    return [ObjectRow(*row) for row in connection.execute(query)]
 
 
 def _is_usable_cloudlet(cloudlet: ObjectRow) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import starmap
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,7 +14,6 @@ from domain.leases.capacity import Allocation, ResourceSize, count_fitting_insta
 from domain.leases.properties import parse_condition
 from store.leases.properties import host_condition_clause
 from store.leases.tables import AllocationRow, BookingRow, HostRow, allocations, bookings, hosts
-from store.rows import parse_rows
 
 # During an update of a lease, JOINING rows become its own if the update succeeds; LEAVING rows stay so if it fails.
 # RETURNING rows are not its own any more, but may still be handed over: they stay blocked until they are back.
@@ -100,24 +100,24 @@ def insert_allocations(
 
 def lock_bookings_of_lease(connection: sa.Connection, lease: str) -> list[BookingRow]:
     """Locks and returns the bookings of a lease, by reservation path. Changes to allocations need this lock."""
-    return parse_rows(BookingRow, connection.execute(_LOCK_BOOKINGS_OF_LEASE, {"of_lease": lease}))
+    return [BookingRow(*row) for row in connection.execute(_LOCK_BOOKINGS_OF_LEASE, {"of_lease": lease})]
 
 
 def lock_bookings(connection: sa.Connection, reservations: Iterable[str]) -> dict[str, BookingRow]:
     """Locks the bookings of these reservations, always in the same order, and returns the existing ones by path."""
     rows = connection.execute(_LOCK_THESE_BOOKINGS, {"these": sorted(set(reservations))})
-    return {row.reservation: row for row in parse_rows(BookingRow, rows)}
+    return {row.reservation: row for row in starmap(BookingRow, rows)}
 
 
 def list_allocations(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> list[AllocationRow]:
     """Returns the allocations that meet a condition, ordered by host."""
     query = sa.select(allocations).where(*which).order_by(allocations.c.host, allocations.c.id)
-    return parse_rows(AllocationRow, connection.execute(query))
+    return [AllocationRow(*row) for row in connection.execute(query)]
 
 
 def list_allocations_of_lease(connection: sa.Connection, lease: str) -> list[AllocationRow]:
     """Returns the allocations of a lease, ordered by host."""
-    return parse_rows(AllocationRow, connection.execute(_SELECT_ALLOCATIONS_OF_LEASE, {"of_lease": lease}))
+    return [AllocationRow(*row) for row in connection.execute(_SELECT_ALLOCATIONS_OF_LEASE, {"of_lease": lease})]
 
 
 def delete_allocations(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> None:
@@ -191,7 +191,7 @@ def _hosts_with_allocations(
     connection: sa.Connection, wish: HostSearch, candidates: sa.Select[Any], prefer: Sequence[str]
 ) -> Iterator[tuple[HostRow, list[Allocation]]]:
     """Yields each candidate host with its allocations during the period."""
-    found = parse_rows(HostRow, connection.execute(candidates.order_by(hosts.c.host)))
+    found = [HostRow(*row) for row in connection.execute(candidates.order_by(hosts.c.host))]
     found.sort(key=lambda host: (host.host not in prefer, host.host))
     for first in range(0, len(found), _PAGE_SIZE):
         page = found[first : first + _PAGE_SIZE]

@@ -24,7 +24,6 @@ from domain.paths import name_of
 from domain.statetable import NONE, Actor
 from store.history import history_line
 from store.leases.tables import timers
-from store.rows import parse_rows
 from store.schema import ObjectRow, objects
 from store.status import OBJECT_BY_PATH
 
@@ -69,7 +68,7 @@ class LeaseParts:
 
 def read_lease_parts(connection: sa.Connection, lease: str) -> LeaseParts:
     """Reads the reservations of a lease, ordered by path, and its events by name."""
-    rows = parse_rows(ObjectRow, connection.execute(_SELECT_PARTS, {"at_path": lease}))
+    rows = [ObjectRow(*row) for row in connection.execute(_SELECT_PARTS, {"at_path": lease})]
     events = {name_of(row.path): row for row in rows if row.kind == "event"}
     return LeaseParts([row for row in rows if row.kind == "reservation"], events)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import starmap
 
 import sqlalchemy as sa
 
@@ -28,7 +29,6 @@ from store.leases.capacity import HELD, LEAVING, RETURNING
 from store.leases.parts import next_due_date
 from store.leases.tables import AllocationRow, BookingRow, allocations, bookings, hosts, private_properties
 from store.queries import at_or_below_condition
-from store.rows import parse_rows
 from store.schema import ObjectRow, objects
 from store.transaction import SqlStore, transaction
 
@@ -52,17 +52,15 @@ def _read_leases(connection: sa.Connection, prefix: str, after: str, limit: int)
 
 def _read_leases_where(connection: sa.Connection, which: sa.ColumnElement[bool], limit: int) -> list[LeaseView]:
     query = sa.select(objects).where(objects.c.kind == "lease", which).order_by(objects.c.path).limit(limit)
-    leases = parse_rows(ObjectRow, connection.execute(query))
+    leases = [ObjectRow(*row) for row in connection.execute(query)]
     paths = [row.path for row in leases]
     parts: defaultdict[str, list[ObjectRow]] = defaultdict(list)
-    for part in parse_rows(ObjectRow, connection.execute(sa.select(objects).where(objects.c.parent.in_(paths)))):
+    for part in [ObjectRow(*row) for row in connection.execute(sa.select(objects).where(objects.c.parent.in_(paths)))]:
         parts[part.parent].append(part)
-    booked = parse_rows(BookingRow, connection.execute(sa.select(bookings).where(bookings.c.lease.in_(paths))))
+    booked = [BookingRow(*row) for row in connection.execute(sa.select(bookings).where(bookings.c.lease.in_(paths)))]
     by_path = {row.reservation: row for row in booked}
     placed: defaultdict[str, list[AllocationRow]] = defaultdict(list)
-    for row in parse_rows(
-        AllocationRow, connection.execute(sa.select(allocations).where(allocations.c.lease.in_(paths)))
-    ):
+    for row in starmap(AllocationRow, connection.execute(sa.select(allocations).where(allocations.c.lease.in_(paths)))):
         placed[row.reservation].append(row)
     return [_lease_view(lease, parts[lease.path], by_path, placed) for lease in leases]
 
@@ -161,7 +159,7 @@ def _read_calendar(connection: sa.Connection, query: CalendarQuery, now: datetim
         allocations.c.host.in_([host for host, _ in shown]), allocations.c.starts < end, allocations.c.ends > start
     )
     rows = connection.execute(within.order_by(allocations.c.starts, allocations.c.lease))
-    taken = _occupancies_by_host(parse_rows(AllocationRow, rows))
+    taken = _occupancies_by_host([AllocationRow(*row) for row in rows])
     return CalendarView(
         pool=query.pool,
         start=start,
@@ -188,7 +186,7 @@ def _list_bookings(connection: sa.Connection, prefix: str, after: BookingKey, li
     rows = connection.execute(sa.select(allocations).where(*which, sa.tuple_(*key) > last).order_by(*key).limit(limit))
     return [
         HostBooking(id=row.id, host=row.host, lease=row.lease, start=row.starts, end=row.ends)
-        for row in parse_rows(AllocationRow, rows)
+        for row in starmap(AllocationRow, rows)
     ]
 
 

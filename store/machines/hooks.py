@@ -20,7 +20,6 @@ from store.history import merge_info
 from store.hooks import AdmitHook, GrantExtras, Hooks, MaybeObjectRow
 from store.machines.previews import preview_node_action, preview_related_objects
 from store.queries import below_condition
-from store.rows import parse_row
 from store.schema import IS_MACHINE, ObjectRow, actions, history, json_key_as_text, objects
 from store.status import update_object_columns
 
@@ -52,8 +51,8 @@ def _lock_object(connection: sa.Connection, path: str, shared: bool = False) -> 
     """Returns an object's row, locked until the transaction ends, because a decision depends on it; None if it is gone.
     With `shared`, others may lock it in the same way."""
     query = sa.select(objects).where(objects.c.path == path).with_for_update(read=shared)
-    row = parse_row(ObjectRow, connection.execute(query))
-    return None if row and row.status in GONE_STATUSES else row
+    row = connection.execute(query).one_or_none()
+    return ObjectRow(*row) if row and row.status not in GONE_STATUSES else None
 
 
 def _list_attached_disks(connection: sa.Connection, path: str) -> list[str]:

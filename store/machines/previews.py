@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -16,7 +17,6 @@ from domain.model import BeginRequest, Grant
 from domain.paths import kind_of, name_of
 from domain.statetable import NONE
 from store.queries import below_condition
-from store.rows import parse_rows
 from store.schema import IS_MACHINE, json_key_as_text, objects
 
 
@@ -61,9 +61,9 @@ def _list_candidates(
     select = sa.select(objects.c.path, objects.c.status, objects.c.info).order_by(objects.c.path)
     if not stage.named:
         query = select.where(below_condition(objects.c.path, path), objects.c.kind == stage.kind)
-        return parse_rows(_Candidate, connection.execute(query))
+        return [_Candidate(*row) for row in connection.execute(query)]
     query = select.where(objects.c.path.in_(details.named))
-    known = {row.path: row for row in parse_rows(_Candidate, connection.execute(query))}
+    known = {row.path: row for row in starmap(_Candidate, connection.execute(query))}
     rows = (known.get(name, _Candidate(name, NONE, {})) for name in details.named if kind_of(name) == stage.kind)
     return [row._replace(status=NONE) if row.status == S.DESTROYED else row for row in rows]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import starmap
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,7 +20,6 @@ from store import dbtime
 from store.dbtime import resolve_write_time
 from store.mci.tables import ConnectionRow, OfferRow, connection_uses, connections, offers
 from store.openaction import lock_open_action
-from store.rows import parse_row, parse_rows
 from store.schema import objects
 
 VERIFIED_FOR = timedelta(hours=24)  # how long a verified offer counts
@@ -69,7 +69,7 @@ def list_unverified_requirements(
 ) -> list[PlaceRequirements]:
     """Returns the specs and images that were not verified with their cloud in the last 24 hours."""
     rows = connection.execute(_SELECT_OFFERS, {"places": [needs.place for needs in wanted]})
-    known = {row.place: row.checked for row in parse_rows(OfferRow, rows)}
+    known = {row.place: row.checked for row in starmap(OfferRow, rows)}
     at = resolve_write_time(connection, at)
     return [needs for needs in wanted if not _was_verified(known.get(needs.place, {}), needs, at)]
 
@@ -216,11 +216,11 @@ def finish_leaving_place(connection: sa.Connection, held: ConnectionLock, wish: 
 def _lock_connection(connection: sa.Connection, tenant: str, place: str) -> ConnectionRow:
     """Locks and returns a tenant's row of a place; inserts it if there is none."""
     which = _connection_condition(tenant, place)
-    row = parse_row(ConnectionRow, connection.execute(_LOCK_CONNECTION, which))
+    row = connection.execute(_LOCK_CONNECTION, which).one_or_none()
     if row is None:
         connection.execute(_INSERT_CONNECTION, which)
-        row = ConnectionRow(*connection.execute(_LOCK_CONNECTION, which).one())
-    return row
+        row = connection.execute(_LOCK_CONNECTION, which).one()
+    return ConnectionRow(*row)
 
 
 def _connection_condition(tenant: str, place: str) -> dict[str, Any]:

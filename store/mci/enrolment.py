@@ -20,11 +20,11 @@ from domain.statetable import Actor, Row, Ruling
 from store.grants import columns_at_begin, cut_into_ranges, grant_of_action, new_object_row, ranges_to_chunks
 from store.history import history_line, merge_info
 from store.mci.groups import PlacedVm, highest_vm_number_ever, lock_vms_of_group
-from store.rows import lock_object, parse_row, parse_rows
-from store.schema import ActionRow, ObjectRow, actions, objects
+from store.rows import lock_object
+from store.schema import ObjectRow, actions, objects
 from store.status import OBJECT_BY_PATH, ObjectSet, create_objects
+from store.steps import lock_action
 
-_LOCK_ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
 _UPDATE_ACTION = sa.update(actions).where(actions.c.epoch == sa.bindparam("mine"))
 _TAKEN_VMS = ObjectSet(
     objects.c.parent == sa.bindparam("which"),
@@ -35,8 +35,7 @@ _TAKEN_VMS = ObjectSet(
 
 def add_vms_to_action(connection: sa.Connection, order: AddVms) -> AddedVms:
     """Adds VMs to a running action by its row for VMs. Refuses if the action has ended or lost the MCI."""
-    action = parse_row(ActionRow, connection.execute(_LOCK_ACTION, {"mine": order.epoch}))
-    mci = lock_object(connection, order.path)
+    action, mci = lock_action(connection, order.epoch), lock_object(connection, order.path)
     if action is None or action.ended_at is not None or mci is None or mci.epoch != order.epoch:
         raise Refused(
             Category.CONFLICT, f"{order.path} is no longer held by this action", f"starter locks {order.path}"
@@ -102,7 +101,9 @@ def _take_highest_vms(connection: sa.Connection, order: AddVms, mci: ObjectRow, 
 
 def _take_vms_of_failed_creation(connection: sa.Connection, order: AddVms, mci: ObjectRow, grant: Grant) -> AddedVms:
     """After a partly failed creation, takes the failed VMs for `refine` or all VMs for `delete`."""
-    members = parse_rows(ObjectRow, connection.execute(_LOCK_TAKEN_VMS, {"which": order.path, "mine": order.epoch}))
+    members = [
+        ObjectRow(*row) for row in connection.execute(_LOCK_TAKEN_VMS, {"which": order.path, "mine": order.epoch})
+    ]
     taken = [row for row in members if row.target_action == order.action]  # by an earlier attempt
     failed = [row for row in members if row.status == VmStatus.FAILED or row.previous_status == VmStatus.FAILED]
     if not failed:

@@ -8,7 +8,6 @@ import sqlalchemy as sa
 
 from domain.mci import MCI, VM, MciSpec
 from domain.paths import name_of
-from store.rows import parse_rows
 from store.schema import history, objects, pruned
 
 
@@ -44,7 +43,7 @@ def place_of_group(connection: sa.Connection, path: str, group: str) -> str:
 
 def lock_vms_of_group(connection: sa.Connection, path: str, group: str) -> list[PlacedVm]:
     """Locks and returns the VMs of a subgroup, ordered by number."""
-    rows = parse_rows(PlacedVm, connection.execute(_LOCK_VMS, {"first": f"{path}:", "last": f"{path};"}))
+    rows = [PlacedVm(*row) for row in connection.execute(_LOCK_VMS, {"first": f"{path}:", "last": f"{path};"})]
     found = [row for row in rows if name_of(row.path).rpartition("-")[0] == group]
     return sorted(found, key=lambda row: vm_number_in_name(row.path, group))
 

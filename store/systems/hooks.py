@@ -41,7 +41,7 @@ from store.dbtime import resolve_write_time
 from store.history import NOT_OWNED_MESSAGE, history_line
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
 from store.hostports import release_ports, reserve_ports
-from store.rows import find_object, lock_object, parse_rows
+from store.rows import find_object, lock_object
 from store.schema import IS_LEAVING_PART, ActionRow, ObjectRow, Path, define_table, json_key_as_text, objects
 from store.status import ObjectSet
 from store.steps import apply_step, lock_action
@@ -254,7 +254,7 @@ def _list_services(connection: sa.Connection, prefix: str) -> list[StoredPart]:
     rows = (
         _read_parts_at_and_below(connection, prefix)
         if prefix
-        else parse_rows(PartRow, connection.execute(_SELECT_PARTS))
+        else [PartRow(*row) for row in connection.execute(_SELECT_PARTS)]
     )
     return [_part_from_row(row) for row in rows if is_service(row.spec)]
 
@@ -331,7 +331,7 @@ def _read_status(connection: sa.Connection, path: str) -> str:
 def _read_parts_below(
     connection: sa.Connection, path: str, query: sa.Select[Any] = _SELECT_PARTS_BELOW
 ) -> list[PartRow]:
-    return parse_rows(PartRow, connection.execute(query, {"first": f"{path}:", "last": f"{path};"}))
+    return [PartRow(*row) for row in connection.execute(query, {"first": f"{path}:", "last": f"{path};"})]
 
 
 def _read_parts_at_and_below(connection: sa.Connection, path: str) -> list[PartRow | ObjectRow]:
