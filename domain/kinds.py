@@ -65,6 +65,15 @@ class Verb:
     leads_to: LaterActions | None = None  # what programs will do later because of it, on behalf of its requester
     preempts: bool = False  # it takes over from the action on the object and cancels those below, even without force
 
+    def find_program(self, requested_by: str, force: bool) -> str:
+        """Returns which of our programs requests it as its own work; empty if somebody else requests it.
+
+        An object gives its path as its name; its kind is the program.
+        """
+        internal = requested_by if requested_by in {*InternalProgram} else ""
+        name = requested_by.split(":")[-2] if ":" in requested_by else internal
+        return name if name and not force and name in self.programs else ""
+
 
 @dataclass(frozen=True)
 class ObjectSignal:

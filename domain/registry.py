@@ -236,8 +236,8 @@ class ResolvedRequest:
     kind: Kind
     member_kind: Kind | None  # of its members, if it is a group
     verb: Verb
-    spec: BaseModel | None  # parsed
     program: str  # of ours, that asks for its own work; empty: somebody else asks
+    spec: BaseModel | None  # parsed
     is_hidden: bool
     workflow_id: str
     tenant: str
@@ -250,10 +250,10 @@ def resolve_request(request: Request) -> ResolvedRequest:
     return ResolvedRequest(
         request=request,
         kind=kind,
-        member_kind=find_kind(kind.member) if kind.member else None,
+        member_kind=KINDS[kind.member] if kind.member else None,
         verb=verb,
+        program=verb.find_program(request.requested_by, request.force),
         spec=kind.parse_spec(request.action, request.spec),
-        program=_program_that_asks(request, verb),
         is_hidden=is_hidden,
         workflow_id=companion_id(request.path, request.action) if is_hidden else request.path,
         tenant=INSTALLATION if kind.serves_all else root_of(request.path),
@@ -261,14 +261,5 @@ def resolve_request(request: Request) -> ResolvedRequest:
 
 
 def find_requesting_program(request: Request) -> str:
-    """Returns which of our programs requests its own work; empty if somebody else requests it.
-
-    An object gives its path as its name; its kind is the program.
-    """
-    return _program_that_asks(request, verb_of(request))
-
-
-def _program_that_asks(request: Request, verb: Verb) -> str:
-    signed = request.requested_by
-    name = signed.split(":")[-2] if ":" in signed else signed if signed in {*InternalProgram} else ""
-    return name if name and not request.force and name in verb.programs else ""
+    """Returns which of our programs requests its own work; empty if somebody else requests it."""
+    return verb_of(request).find_program(request.requested_by, request.force)

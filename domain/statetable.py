@@ -7,8 +7,8 @@ means that there is nothing to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
@@ -82,6 +82,7 @@ class Verdict:
     ruling: Ruling
     row: Row | None = None
     reason: str = ""
+    members: Mapping[str, Row] = field(default_factory=dict)  # of a group: the row for those in each status that go
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,12 @@ class StateTable:
         """The action that removes, at the provider, an object without a record; empty if there can be none."""
         return next((row.action for row in self.rows if row.source == NONE and row.then == NONE), "")
 
+    @cached_property
+    def actions_on_nothing(self) -> frozenset[str]:
+        """The actions that a user can request where there is no object."""
+        rows = (row for row in self.rows if row.source == NONE and row.actor == Actor.USER and not row.force)
+        return frozenset(row.action for row in rows)
+
     def is_creation(self, action: str) -> bool:
         """Tells whether users create objects with this action. Its other rows repeat a failed creation."""
         rows = [row for row in self.rows if row.action == action and row.actor == Actor.USER]
@@ -160,9 +167,14 @@ class StateTable:
         rows = (row for row in self.rows if row.source == status and row.actor == Actor.USER and row.force)
         return tuple(dict.fromkeys(row.action for row in rows))
 
-    def is_replaced_by(self, action: str, status: str) -> bool:
-        """Tells whether the action creates a new object where one in this status is gone for good."""
-        return status in self.vacant_statuses and self.judge(NONE, action).row is not None
+    def describe_allowed_actions(self, statuses: Iterable[str], offered: Collection[str]) -> str:
+        """Returns the actions allowed in these statuses, and those that need --force, as the hint of a refusal."""
+        words = list(statuses)
+        plain = dict.fromkeys(action for word in words for action in self.allowed_actions(word) if action in offered)
+        needing = (action for word in words for action in self.actions_needing_force(word) if action in offered)
+        forced = dict.fromkeys(needing)
+        told = f"allowed now: {', '.join(plain) or 'nothing'}"
+        return f"{told}; with --force: {', '.join(forced)}" if forced else told
 
     def judge(self, status: str, action: str, actor: str = Actor.USER, force: bool = False) -> Verdict:
         """Judges whether `actor` may begin `action`. `force` skips the check of the status, never of existence or
@@ -189,9 +201,23 @@ class StateTable:
         of_group = any(row.action == action and row.actor == Actor.GROUP for row in self.rows)
         return self.judge(status, action, Actor.GROUP if of_group else Actor.USER, force)
 
-    def judge_members(self, statuses: Iterable[str], action: str, force: bool = False) -> dict[str, Verdict]:
-        """Judges for each status whether an action on the group may include members in it."""
-        return {status: self.judge_member(status, action, force) for status in statuses}
+    def judge_members(self, counts: Mapping[str, int], action: str, row: Row, force: bool = False) -> Verdict:
+        """Judges an action on a group, allowed by the group's `row`, by how many of its members are in each status."""
+        verdicts = {status: self.judge_member(status, action, force) for status in counts}
+        going = {word: verdict.row for word, verdict in verdicts.items() if verdict.ruling is Ruling.GO and verdict.row}
+        if going or (row.then == NONE and not counts):  # an empty group can still be removed
+            return Verdict(Ruling.GO, row, members=going)
+        # An empty group has nothing to do if the action is refused for no status that a member may rest in.
+        judged = verdicts or {status: self.judge_member(status, action) for status in self.stable_statuses}
+        rulings = {verdict.ruling for verdict in judged.values()}
+        if Ruling.ALREADY in rulings if counts else Ruling.REFUSED not in rulings:
+            return Verdict(Ruling.ALREADY)
+        reasons = (f"{verdict.reason} ({counts[status]} of them)" for status, verdict in verdicts.items())
+        return Verdict(Ruling.REFUSED, reason="; ".join(reasons))
+
+    def allows_any_member(self, statuses: Iterable[str], action: str) -> bool:
+        """Tells whether an action on the group may include a member in one of these statuses."""
+        return any(self.judge_member(status, action).ruling is Ruling.GO for status in statuses)
 
     def judge_step(self, status: str, to: str, actor: str) -> Verdict:
         """Judges whether `actor` may move an object from `status` to `to` in one step."""

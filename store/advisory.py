@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from domain.locks import EXCLUSIVE_MODES, LockMode, locks_needed_for
-from domain.registry import ResolvedRequest
-from store.hooks import Hooks
-from store.rows import find_object
+from domain.locks import EXCLUSIVE_MODES, LockMode
 
 
 def acquire_advisory_locks(connection: sa.Connection, want: dict[str, LockMode]) -> None:
@@ -20,15 +17,3 @@ def acquire_advisory_locks(connection: sa.Connection, want: dict[str, LockMode])
         for path, mode in want.items()
     ]
     connection.execute(sa.select(*taking))
-
-
-def acquire_hook_locks(
-    connection: sa.Connection, hook: Hooks, asked: ResolvedRequest, want: dict[str, LockMode]
-) -> dict[str, LockMode]:
-    """Takes the locks that the family's hook asks for as well. Returns all that the action needs."""
-    path = asked.request.path
-    more = hook.extra_locks(connection, asked.request, find_object(connection, path)) if hook.extra_locks else ()
-    if more:
-        want = locks_needed_for([path, *more], asked.is_hidden)
-        acquire_advisory_locks(connection, want)
-    return want

@@ -11,23 +11,24 @@ from domain import registry
 from domain.access import Subject
 from domain.errors import Category, Refused
 from domain.judging import ObjectFacts, plan_action
-from domain.locks import locks_needed_for
+from domain.locks import LockMode, locks_needed_for
 from domain.model import Admission, BeginRequest, Grant, Refusal, Step
 from domain.quotafile import Quotas
-from domain.simulated import simulated_provider_refusal
 from domain.statetable import NONE, Ruling
-from store.advisory import acquire_advisory_locks, acquire_hook_locks
+from store.advisory import acquire_advisory_locks
 from store.conflicts import clear_way
 from store.delegation import EVERYBODY, AccessCheck
+from store.engine import LostRace
 from store.grants import GrantWriter
-from store.hooks import NO_HOOKS, GrantExtras, HooksByKind, MaybeObjectRow
+from store.hooks import NO_HOOKS, GrantExtras, HooksByKind
 from store.idempotency import answer_or_authorize
 from store.identity import check_incarnation
 from store.queries import read_aggregated_status
 from store.quotas import start_check
 from store.rows import find_object, lock_object
 from store.schema import objects
-from store.steps import apply_step
+from store.simulation import check_not_simulated
+from store.steps import apply_moves
 
 _LOCKED_MEMBERS = (  # locked before they are counted: surveys change members at rest, too
     sa.select(objects.c.status)
@@ -63,30 +64,32 @@ def begin_action(
         if claim.workflow and claim.workflow != asked.workflow_id:  # Temporal's mutual exclusion rests on it
             message = f"the workflow ID must be {asked.workflow_id}"
             raise Refused(Category.INVALID, message, "start it with that ID")
-        want = locks_needed_for([request.path], asked.is_hidden)
+        more = hook.extra_locks(connection, request, find_object(connection, request.path)) if hook.extra_locks else ()
+        want = locks_needed_for([request.path, *more], asked.is_hidden)
         acquire_advisory_locks(connection, want)
         mandate = answer_or_authorize(connection, claim, asked, access, sender)
         if isinstance(mandate, Admission):
             return mandate
         check_incarnation(connection, claim)
-        want = acquire_hook_locks(connection, hook, asked, want)
         quota = start_check(connection, claim, asked, quotas)
         behind = clear_way(connection, hooks, claim, asked.workflow_id, want)
         if isinstance(behind, Refusal):
             return Admission(refusal=behind)
-        # On PostgreSQL an action that attaches or detaches parts may have ended meanwhile: the hook asks for others.
-        if connection.dialect.name == "postgresql" and acquire_hook_locks(connection, hook, asked, want) != want:
-            return begin_action(connection, hooks, claim, access, sender, quotas)
         # Locked, as not only actions change it: what a backend sees of a part at rest does too.
         found = lock_object(connection, request.path)
-        row = None if found and kind.table.is_replaced_by(request.action, found.status) else found
+        # On PostgreSQL an action that attaches or detaches parts may have ended before the locks were taken.
+        again = hook.extra_locks if connection.dialect.name == "postgresql" else None
+        if again and {*again(connection, request, found)} != {*more}:
+            raise LostRace(f"what {request.action} of {request.path} must lock has changed meanwhile")
+        is_vacant = found and found.status in kind.table.vacant_statuses
+        row = None if is_vacant and request.action in kind.table.actions_on_nothing else found
         if claim.no_simulation:
-            _check_not_simulated(connection, claim, asked, row)
+            check_not_simulated(connection, claim, asked, row)
         counting = partial(_count_members, connection, request.path, str(kind.member))
         facts = ObjectFacts(row.status, row.spec, counting) if row else ObjectFacts(NONE, {}, counting)
         plan = plan_action(asked, facts, must_queue=bool(behind))
         if claim.objection and plan.row:
-            raise claim.objection.to_error()
+            return Admission(refusal=claim.objection)
         extra = GrantExtras()
         with quota.refusing_all(connection) if quota else nullcontext():
             if hook.admit and plan.row:
@@ -112,28 +115,17 @@ def begin_action(
     granting = GrantWriter(connection, claim, asked, plan, plan.row, extra, behind, mandate, want)
     grant = granting.write_new_object() if row is None else granting.write_existing_object(row)
     if extra.moves:  # of parts: in the same transaction as the action's own status
-        taken = apply_step(
-            connection, hooks, Step(path=grant.path, epoch=grant.epoch, at=claim.at, moves=[*extra.moves])
+        held = [path for path, mode in want.items() if mode is LockMode.X]
+        taken = apply_moves(
+            connection,
+            hooks,
+            Step(path=grant.path, epoch=grant.epoch, at=claim.at, moves=[*extra.moves]),
+            grant.action,
+            held,
         )
         if not taken.made:  # a bug of the family, as the hook saw the same locked rows: roll back
             raise RuntimeError(f"{grant.path} cannot begin {grant.action}: {'; '.join(taken.refusals)}")
     return Admission(grant=grant)
-
-
-def _check_not_simulated(
-    connection: sa.Connection, claim: BeginRequest, asked: registry.ResolvedRequest, row: MaybeObjectRow
-) -> None:
-    """Refuses an action on an object that exists, or would exist, only in a simulation."""
-    kind = asked.kind
-    path = kind.path_telling_simulation(claim.request.path)
-    if path != claim.request.path:
-        kind, row = registry.kind_at(path), find_object(connection, path)
-        if row is None:  # refused for that reason
-            return
-    new_spec = asked.spec.model_dump() if asked.spec else {}
-    own, placement, info = (row.spec, row.placement, row.info) if row else (new_spec, "", {})
-    if kind.has_simulated_provider(own, placement, claim.real_backends, info):
-        raise simulated_provider_refusal(f"the provider of {path}")
 
 
 def _count_members(connection: sa.Connection, parent: str, kind: str) -> dict[str, int]:

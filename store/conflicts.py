@@ -53,12 +53,12 @@ def clear_way(
     own = list(dict.fromkeys(hold.run for hold in held if hold.owner == workflow_id))
     asked_for = {"runs": own, "started": claim.started}
     later = set(connection.execute(_SELECT_NEWER_RUNS, asked_for).scalars() if own and claim.started else ())
+    others, ahead = sort_held_locks(want, [hold for hold in held if hold.owner != workflow_id])
+    in_the_way = [hold for hold in held if hold.run in later] or others
+    answer = conflict_refusal(connection, in_the_way) if in_the_way else distinct_holders(ahead)
     for run in own if not later else ():
         abandon_run(connection, hooks, workflow_id, run, claim.at, CUT_OFF_MESSAGE)
-    others, ahead = sort_held_locks(want, [hold for hold in held if hold.owner != workflow_id])
-    if in_the_way := [hold for hold in held if hold.run in later] or others:
-        return conflict_refusal(connection, in_the_way)
-    return distinct_holders(ahead)
+    return answer
 
 
 def refuse_dry_run_beside_action(connection: sa.Connection, claim: BeginRequest) -> Refusal | None:

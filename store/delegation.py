@@ -77,29 +77,23 @@ def authorize_request(
     to the status that it has after a failure, instead of being asked for again and again.
     """
     request = asked.request
+    # A program that is an object gives its path, and serves it; any other serves what it acts on.
+    served = request.requested_by if ":" in request.requested_by else request.path
     access.authorize_sender(request, sender)
-    if not asked.program:
-        return PrincipalCheck(sender.as_principal())
-    principal = _find_principal(connection, asked)
-    if principal is None or not asked.verb.on_behalf:
-        return PrincipalCheck(principal)
-    try:
-        access.authorize_principal(request, principal)
-    except Refused as refused:
-        if _object_of_program(request) != request.path:
-            raise
-        return PrincipalCheck(principal, refused.message)
+    principal = _find_principal(connection, asked, served) if asked.program else sender.as_principal()
+    if asked.program and asked.verb.on_behalf and principal:
+        try:
+            access.authorize_principal(request, principal)
+        except Refused as refused:
+            if served != request.path:
+                raise
+            return PrincipalCheck(principal, refused.message)
     return PrincipalCheck(principal)
 
 
-def _object_of_program(request: Request) -> str:
-    """Returns the object that a program serves: one that asks gives its path; any other serves what it acts on."""
-    return request.requested_by if ":" in request.requested_by else request.path
-
-
-def _find_principal(connection: sa.Connection, asked: ResolvedRequest) -> Principal | None:
+def _find_principal(connection: sa.Connection, asked: ResolvedRequest, served: str) -> Principal | None:
     """Returns who has asked for what the program does: by an open action of the object it serves, or by making it."""
-    request, served = asked.request, _object_of_program(asked.request)
+    request = asked.request
     found = connection.execute(_SELECT_PRINCIPALS, {"paths": [served, *ancestor_paths(served)]}).all()
     nearest = sorted((row for row in found if row.principal), key=lambda row: len(row.path))[-1:]  # a part has none
     known = [row.principal for row in nearest]

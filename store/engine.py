@@ -57,6 +57,10 @@ _SNAPSHOT_OPTIONS: dict[bool, dict[str, Any]] = {  # by Database.sqlite
 }
 
 
+class LostRace(StoreUnavailable):
+    """What a transaction had read before it took its locks was no longer true when it had them: it is tried again."""
+
+
 class Database:
     """Runs functions of a connection, each as one transaction. Refuses a malformed URL."""
 
@@ -80,8 +84,9 @@ class Database:
             try:
                 with self.engine.begin() as connection:
                     return work(connection)
-            except (DBAPIError, PoolTimeout) as error:
-                if _sqlstate_of(error) not in RETRYABLE_SQLSTATES or attempt == MAX_TRIES:
+            except (DBAPIError, PoolTimeout, LostRace) as error:
+                lost = isinstance(error, LostRace) or _sqlstate_of(error) in RETRYABLE_SQLSTATES
+                if not lost or attempt == MAX_TRIES:
                     raise _translate_error(error) from error
                 time.sleep(random.uniform(0, 0.02 * 2**attempt))  # noqa: S311  spreads load, guards nothing
         raise AssertionError("the last try either returns or raises")

@@ -220,7 +220,7 @@ def read_aggregated_status(connection: sa.Connection, path: str) -> str:
     if row is None:
         return NONE
     kind, phase = row
-    aggregate = registry.find_kind(kind).aggregate
+    aggregate = registry.KINDS[kind].aggregate
     return aggregate(phase, _count_statuses(connection, {path: kind}).get(path, {})) if aggregate else str(phase)
 
 
@@ -241,7 +241,7 @@ def _read_members(connection: sa.Connection, path: str) -> list[ObjectView]:
 
 
 def _object_views(connection: sa.Connection, rows: Sequence[ObjectRow]) -> list[ObjectView]:
-    groups = {row.path: row.kind for row in rows if registry.find_kind(row.kind).aggregate}
+    groups = {row.path: row.kind for row in rows if registry.KINDS[row.kind].aggregate}
     counts = _count_statuses(connection, groups) if groups else {}
     return [_object_view(row, counts.get(row.path, {})) for row in rows]
 
@@ -251,7 +251,7 @@ def _count_statuses(connection: sa.Connection, groups: Mapping[str, str]) -> dic
     counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
     by_kind: defaultdict[str | None, list[str]] = defaultdict(list)
     for path, kind in groups.items():
-        by_kind[registry.find_kind(kind).counted_kind].append(path)
+        by_kind[registry.KINDS[kind].counted_kind].append(path)
     for counted, paths in by_kind.items():
         which = {"groups": paths, **({"counted": counted} if counted else {})}
         for group, status, number in connection.execute(_COUNT_OBJECTS_BELOW if counted else _COUNT_MEMBERS, which):
@@ -260,7 +260,7 @@ def _count_statuses(connection: sa.Connection, groups: Mapping[str, str]) -> dic
 
 
 def _object_view(row: ObjectRow, counts: dict[str, int]) -> ObjectView:
-    aggregate = registry.find_kind(row.kind).aggregate
+    aggregate = registry.KINDS[row.kind].aggregate
     shown = aggregate(row.status, counts) if aggregate else row.status
     plain = row._asdict()
     del plain["parent"]

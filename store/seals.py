@@ -74,8 +74,8 @@ def seal_lines(connection: sa.Connection) -> int:
         turn = sa.select(sa.func.pg_try_advisory_xact_lock(sa.literal(SEALER_LOCK, sa.BigInteger)))
         if not connection.execute(turn).scalar_one():
             return 0
-    sealed = connection.execute(_LAST_SEAL).one_or_none()
-    last = SealRow(*sealed) if sealed else None
+    before = connection.execute(_LAST_SEAL).one_or_none()
+    last = SealRow(*before) if before else None
     query = filter_ended_transactions(connection, sa.select(history))
     if last:
         after = sa.tuple_(*(sa.literal(value, sa.BigInteger) for value in _last_sealed_position(connection, last)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import starmap
@@ -10,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain import registry
-from domain.errors import Refused, format_one_line
+from domain.errors import Refused
 from domain.locks import LockMode
 from domain.model import AT_WRITE_TIME, Move, Step, StepResult
 from domain.paths import is_at_or_below, kind_of, parent_of
@@ -65,10 +66,9 @@ class _StepWriter:
     """Judges the moves of a step one by one in memory; they are written only if all are legal."""
 
     owner: str
-    action: str
-    held: list[str]
+    held: Sequence[str]
     objects: dict[str, _ObjectInStep]
-    lines: list[tuple[Move, str]] = field(default_factory=list)
+    made: list[tuple[Move, str]] = field(default_factory=list)
     refusals: list[tuple[Move, str]] = field(default_factory=list)
 
     def apply_move(self, move: Move) -> None:
@@ -81,9 +81,20 @@ class _StepWriter:
         elif (row := thing.legal_row(move)) is None:
             self.refusals.append((move, NO_ROW_MESSAGE))
         else:
-            self.lines.append((move, thing.now.status))
+            self.made.append((move, thing.now.status))
             self._apply_row(thing, move, row)
             self._update_info_and_spec(thing, move)
+
+    def list_moves_told(self) -> Iterator[tuple[Move, str, str, LineEffect]]:
+        """Yields the moves for the history, each with where it came from, a message and its effect: those that were
+        refused, because no row allows them or the action lost the object, or else all."""
+        for move, source in () if self.refusals else self.made:
+            yield move, source, move.message or move.error, LineEffect.APPLIED
+        for move, why in self.refusals:
+            message = f"{why}; {move.message}" if move.message else why
+            if move.to == NO_STATUS:  # no row could lead there: only its message says why it is ignored
+                message = f"ignored: {move.message}"
+            yield move, self.objects[move.path].now.status, message, LineEffect.IGNORED
 
     def _apply_row(self, thing: _ObjectInStep, move: Move, row: Row) -> None:
         before = thing.now.status
@@ -121,21 +132,35 @@ def apply_step(
 
     `action` is the action's row if the caller has locked it already.
     """
-    step = step.model_copy(update={"at": resolve_write_time(connection, step.at)})
     action = action or lock_action(connection, step.epoch)
     held: list[str] = []
     if action and action.ended_at is None:
         held = list(connection.execute(_SELECT_EXCLUSIVE_LOCKS, {"by": action.path, "in_run": action.run}).scalars())
-    walk = _StepWriter(step.path, action.action if action else "step", held, _lock_objects(connection, step))
+    return apply_moves(connection, hooks, step, action.action if action else "step", held)
+
+
+def apply_moves(
+    connection: sa.Connection, hooks: HooksByKind, step: Step, action: str, held: Sequence[str]
+) -> StepResult:
+    """Applies the moves of a step of an action that is open, and holds these paths with all that is below them."""
+    step = step.model_copy(update={"at": resolve_write_time(connection, step.at)})
+    walk = _StepWriter(step.path, held, _lock_objects(connection, step))
     for move in step.moves:
         walk.apply_move(move)
+    lines = [
+        history_line(move.path, step.at, move.actor, move.action or action, source, move.to, step.epoch, why, effect)
+        for move, source, why, effect in walk.list_moves_told()
+    ]
     if walk.refusals:
-        _record_ignored(connection, step, walk)
+        if not step.key:
+            status.record_ignored_lines(connection, lines)
+        elif mark_done(connection, f"ignored {step.key}"):
+            status.record_lines(connection, lines)
         return StepResult(made=False, refusals=[f"{move.path} to {move.to}: {why}" for move, why in walk.refusals])
     moved = hooks.get(kind_of(step.path), NO_HOOKS).after_step
     try:
         with connection.begin_nested() if moved else nullcontext():
-            _write_step(connection, step, walk)
+            _write_step(connection, step, walk, lines)
             if moved:
                 moved(connection, step)
     except Refused as refused:
@@ -169,7 +194,7 @@ def _columns_of_new_object(path: str) -> ObjectRow:
     return ObjectRow(path, kind, above, "", NONE, NONE, NONE, NONE, {}, {}, "", 0, AT_WRITE_TIME, AT_WRITE_TIME)
 
 
-def _write_step(connection: sa.Connection, step: Step, walk: _StepWriter) -> None:
+def _write_step(connection: sa.Connection, step: Step, walk: _StepWriter, lines: list[dict[str, Any]]) -> None:
     changes: list[dict[str, Any]] = []
     births: list[dict[str, Any]] = []
     gone: list[str] = []
@@ -183,29 +208,7 @@ def _write_step(connection: sa.Connection, step: Step, walk: _StepWriter) -> Non
             births.append(written._replace(created_at=step.at)._asdict())
         elif thing.touched:
             changes.append({"name": path, **{column: getattr(written, column) for column in _CHANGED}})
-    lines = [_line_of_move(step, walk, move, source) for move, source in walk.lines]
     if gone:  # before the inserts, which may reuse a path
         _NAMED_OBJECTS.remove_objects(connection, {"names": gone})
     status.create_objects(connection, births)
     status.OBJECT_BY_PATH.change_each_object(connection, changes, lines)
-
-
-def _line_of_move(step: Step, walk: _StepWriter, move: Move, source: str) -> dict[str, Any]:
-    action = move.action or walk.action
-    message = move.message or move.error
-    return history_line(move.path, step.at, move.actor, action, source, move.to, step.epoch, message)
-
-
-def _record_ignored(connection: sa.Connection, step: Step, walk: _StepWriter) -> None:
-    """Records refused moves in the history: no row allows them, or the action lost the object."""
-    told = []
-    for move, why in walk.refusals:
-        message = format_one_line(f"{why}; {move.message}" if move.message else why)
-        if move.to == NO_STATUS:  # no row could lead there: only its message says why it is ignored
-            message = format_one_line(f"ignored: {move.message}")
-        change = (walk.objects[move.path].now.status, move.to, step.epoch, message, LineEffect.IGNORED)
-        told.append(history_line(move.path, step.at, move.actor, move.action or walk.action, *change))
-    if not step.key:
-        status.record_ignored_lines(connection, told)
-    elif mark_done(connection, f"ignored {step.key}"):
-        status.record_lines(connection, told)

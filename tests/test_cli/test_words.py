@@ -12,7 +12,6 @@ from client.actions import ActionClient, Ticket
 from client.errors import NoWorker
 from client.outcomes import conflict_refusal
 from domain import registry
-from domain.judging import describe_allowed_actions
 from domain.model import ActionResult, Admission, Grant, Outcome, Request
 from domain.statetable import Ruling
 from starter import actions, outcomes, reads
@@ -35,7 +34,9 @@ ENDED = Outcome(
 
 @every_case("kind", registry.KINDS.values(), ids=lambda kind: kind.name)
 def test_a_hint_offers_only_what_people_can_ask_for(kind: registry.Kind) -> None:
-    hint = describe_allowed_actions(kind, kind.table.statuses).removeprefix("allowed now: ")
+    hint = kind.table.describe_allowed_actions(kind.table.statuses, kind.requestable_actions).removeprefix(
+        "allowed now: "
+    )
     offered = {word for part in hint.split("; with --force: ") for word in part.split(", ")} - {"nothing"}
     assert offered <= {verb.action for verb in kind.verbs if not verb.is_internal} - set(kind.table.hidden_actions)
 

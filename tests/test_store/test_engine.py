@@ -58,6 +58,28 @@ def test_of_two_transactions_in_a_deadlock_both_are_done_in_the_end(database: Da
     assert len(tries) >= 3, "one was chosen to give way, and came again; it may even come too soon, and cross once more"
 
 
+def test_a_transaction_that_lost_a_race_is_rolled_back_and_tried_again_a_few_times(database: Database) -> None:
+    database.run_transaction_blocking(statement("CREATE TABLE things (id INTEGER)"))
+    tries: list[int] = []
+
+    def losing(times: int) -> Callable[[sa.Connection], int]:
+        def work(connection: sa.Connection) -> int:
+            tries.append(times)
+            connection.execute(sa.text("INSERT INTO things VALUES (1)"))
+            if len(tries) <= times:
+                raise engine.LostRace("somebody else was faster")
+            return int(connection.execute(sa.text("SELECT count(*) FROM things")).scalar_one())
+
+        return work
+
+    assert database.run_transaction_blocking(losing(2)) == 1
+    assert len(tries) == 3
+    tries.clear()
+    with pytest.raises(StoreUnavailable, match="somebody else was faster"):
+        database.run_transaction_blocking(losing(engine.MAX_TRIES))
+    assert len(tries) == engine.MAX_TRIES
+
+
 def test_a_standby_is_unavailable_rather_than_broken(database: Database) -> None:
     def write(connection: sa.Connection) -> None:
         connection.exec_driver_sql("SET TRANSACTION READ ONLY")

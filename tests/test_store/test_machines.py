@@ -155,6 +155,27 @@ async def test_a_delete_that_begins_while_an_attach_ends_holds_both_the_disk_and
     assert held == {path, locked}
 
 
+async def test_a_begin_takes_all_of_its_locks_at_once_and_in_one_order(site: Pair) -> None:
+    """Two that need the locks of both, taken one after the other, could each wait for the other."""
+    driver, taken = site[0], []
+
+    def watch(_: object, __: object, statement: str, parameters: dict[str, Any], *___: object) -> None:
+        if "pg_advisory_xact_lock" in statement:
+            taken.append(list(parameters.values()))
+
+    await make(driver, DB, image="ubuntu", left={"node": "n1"})
+    await make(driver, f"{ACME}:disk:d1")
+    sa.event.listen(driver.database.engine, "before_cursor_execute", watch)
+    for path, action, spec in (
+        (f"{ACME}:disk:d1", "attach", {"machine": "dev/db"}),
+        (DB, "attach-disk", {"disk": "d1"}),
+    ):
+        await driver.begin(path, action, spec=spec)
+    sa.event.remove(driver.database.engine, "before_cursor_execute", watch)
+    one, two = ([word for word in some if isinstance(word, str)] for some in taken)
+    assert one == two == [ACME, DEV, DB, f"{ACME}:disk:d1"]
+
+
 # Both databases.
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import sqlalchemy as sa
 
@@ -9,6 +11,7 @@ from domain.access import Subject
 from domain.errors import Category, Refused
 from domain.model import Request
 from store.delegation import AllowAllAccess
+from store.identity import mark_restored
 from store.inventory import SqlInventory
 from store.schema import actions
 from tests.test_store.driver import HOOKS, WEB, StoreDriver, claim, group
@@ -90,3 +93,16 @@ async def test_what_was_granted_to_a_run_stays_granted_to_it(driver: StoreDriver
 
     strict = SqlInventory(driver.database, HOOKS, Nobody())
     assert (await strict.begin_action(claim(WEB, "suspend", "r1", request_id="q1"))).grant == grant
+
+
+async def test_whoever_may_not_ask_is_told_so_and_not_that_the_store_was_restored(driver: StoreDriver) -> None:
+    """The sender is judged before the run is compared with the store's incarnation."""
+    await driver.make()
+    after, _ = await driver.database.run_transaction(partial(mark_restored, hooks=HOOKS))
+    early = claim(WEB, "suspend", started=after.since)
+    strict = await SqlInventory(driver.database, HOOKS, Nobody()).begin_action(early)
+    assert strict.refusal
+    assert strict.refusal.message == "not for you"
+    allowed = await driver.inventory.begin_action(early)
+    assert allowed.refusal
+    assert allowed.refusal.message.startswith("the store was restored from a backup at ")

@@ -26,9 +26,9 @@ from domain.model import (
 )
 from domain.statetable import NONE, Row
 from store import audit
-from store.advisory import acquire_hook_locks
+from store.begin import begin_action
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
-from tests.test_store.driver import FRONT_1, FRONT_2, WEB, StoreDriver, group
+from tests.test_store.driver import FRONT_1, FRONT_2, WEB, StoreDriver, claim, group
 
 GUEST = f"{WEB}:vm:guest"
 OTHER = "ns:default:mci:other"
@@ -307,14 +307,14 @@ async def test_a_hook_may_lock_more_and_a_conflict_there_refuses(driver: StoreDr
 
 async def test_what_a_hook_locks_more_is_serialised_as_well(pair: tuple[StoreDriver, StoreDriver]) -> None:
     """On PostgreSQL: the facts of its decision hold until they are written."""
-    asked = registry.resolve_request(Request(path=FRONT_1, action="suspend"))
+    hooks = {"vm": Hooks(extra_locks=lambda *_: [OTHER])}
 
-    def locked(connection: sa.Connection) -> tuple[set[str], int]:
-        want = acquire_hook_locks(connection, Hooks(extra_locks=lambda *_: [OTHER]), asked, {})
+    def locked(connection: sa.Connection) -> int:
+        begin_action(connection, hooks, claim(FRONT_1, "suspend"))
         mine = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
-        return set(want), connection.execute(sa.text(mine)).scalar_one()
+        return int(connection.execute(sa.text(mine)).scalar_one())
 
-    assert await pair[0].database.run_transaction(locked) == ({"ns:default", WEB, FRONT_1, OTHER}, 4)
+    assert await pair[0].database.run_transaction(locked) == len({"ns:default", WEB, FRONT_1, OTHER})
 
 
 async def test_a_hook_bears_objects_of_other_kinds(driver: StoreDriver, hooks: dict[str, Hooks]) -> None:
