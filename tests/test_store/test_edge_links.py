@@ -103,6 +103,15 @@ async def test_an_instance_that_a_crm_does_not_have_is_told_as_ignored_and_as_ap
         assert (line.effect, line.message) == told
 
 
+async def test_what_a_crm_has_is_an_orphan_only_if_it_could_be_its_own(driver: StoreDriver) -> None:
+    await driver.finish(await driver.grant(BERLIN, "create", spec={}))
+    elsewhere = BERLIN.replace("berlin", "munich")
+    paths = (f"{BERLIN}:cluster:c1", f"{elsewhere}:cluster:c1", f"{BERLIN}:no such path")
+    report = connect(1).model_copy(update={"instances": {path: ReportedInstance(state="Ready") for path in paths}})
+    await driver.database.run_transaction(partial(links.accept_connection, fact=report))
+    assert (await driver.inventory.read_object(BERLIN)).info["orphans"] == [f"{BERLIN}:cluster:c1"]
+
+
 async def test_a_crm_is_told_of_its_own_instances_that_are_ready(
     driver: StoreDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -195,6 +195,7 @@ async def test_an_ignored_line_of_no_action_goes_by_its_age(driver: StoreDriver,
     lines = [{**told, "epoch": 0, "at": driver.now()}, {**told, "epoch": 0, "at": SOON + timedelta(days=1)}]
     await driver.database.run_transaction(lambda connection: connection.execute(sa.insert(history), lines).rowcount)
     assert (await prune(driver, exported)) == PruneResult(lines=1)
+    assert exported.of("history", "epoch") == [0]  # without an action, it is exported as well
     assert await wrong(driver) == []
 
 
