@@ -179,6 +179,19 @@ async def test_a_begin_takes_all_of_its_locks_at_once_and_in_one_order(site: Pai
 # Both databases.
 
 
+async def test_a_migration_that_no_status_shows_is_held_all_the_same(driver: StoreDriver) -> None:
+    for path in (ACME, DEV, IMAGE):
+        await make(driver, path)
+    for node in (FIRST, SECOND):
+        await make(driver, node, memory=8)
+    await make(driver, DB, left={"node": "n1"}, image="ubuntu", node="n1")
+    grant = await driver.grant(DB, "migrate", spec={"node": "n2"})
+    assert await driver.status(DB) == "RUNNING"
+    assert DB in {hold.path for hold in await driver.inventory.list_locks("")}
+    await driver.finish(grant)
+    assert await driver.inventory.list_locks("") == []
+
+
 async def filled(driver: StoreDriver, number: int) -> None:
     """So many machines, ten to a node and each tenth in the bin, and nobody asked the database to count them."""
 
