@@ -4,8 +4,9 @@
 
 Everything is loaded once. Each mutant gets a forked process in which its function has the fault, and meets the tests
 that need no server until one fails: first the files that name its function or import its module, then those of its
-layer. With --all, what survived meets every test of its layer and family, in a copy of the tree; so does, in any case,
-a fault outside of functions (a row of a table, a statement). Prints what killed each, and every survivor.
+layer and family in the fast tier. Workflows run outside of the sandbox there, which would load them without the fault.
+With --all, what survived meets every test of its layer and family, in a copy of the tree; so does, in any case, a fault
+outside of functions (a row of a table, a statement). Prints what killed each, and every survivor.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from tests.tiers import is_fast
+from workers import plugin
 from workers.families import FAMILIES
 
 ROOT = Path(__file__).parents[1]
@@ -196,7 +198,7 @@ def stages_of_test_files(mutant: Mutant, everything: bool) -> Iterator[list[str]
     actions = [ROOT / f"tests/{name}.py" for name in ("test_replay", "test_actions", "test_asking", "test_permits")]
     quick = [file for file in store if recorded_seconds(file.relative_to(ROOT).as_posix()) <= NEAREST_SECONDS / 2]
     several = {"domain": [pure], "store": [quick], "workflows": [actions]}[mutant.layer]
-    several += [store, own] if everything else []
+    several += [store, own] if everything else [own]
     told = set[str]()
     for files in ([ROOT / name for name in find_nearest_tests(mutant)], *several):
         names = [file.relative_to(ROOT).as_posix() for file in files if everything or is_fast(file)]
@@ -313,6 +315,8 @@ def run_forked_tests(mutant: Mutant | None, session: pytest.Session, items: list
         try:
             os.setsid()
             if mutant:
+                runner = plugin.workflow_runner(sandbox=False)
+                plugin.workflow_runner = lambda sandbox: runner
                 patch_mutant_function(mutant)
             pairs = zip(items, [*items[1:], None], strict=True)
             failed = (item.nodeid for item, following in pairs if not run_test_item(item, following))
