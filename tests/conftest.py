@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 from temporalio.client import Client
 
 from client.actions import ActionClient
@@ -58,6 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.all = config.workerinput["all"]
     elif config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         config.option.all = True
+    if not config.option.all:  # a third of the random examples, by which the tests' own numbers go, too
+        hypothesis_settings.register_profile("fast", max_examples=hypothesis_settings().max_examples // 3)
+        hypothesis_settings.load_profile("fast")
 
 
 @pytest.hookimpl(optionalhook=True)

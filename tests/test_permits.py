@@ -175,7 +175,7 @@ async def test_a_waiter_cancelled_in_the_moment_of_its_turn_hands_it_on(permits:
 STEP = st.tuples(st.sampled_from(["enter", "leave", "cancel", "run"]), st.integers(0, 50), st.integers(1, 3))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(steps=st.lists(STEP, min_size=20, max_size=60))
 def test_no_order_of_entering_leaving_and_cancelling_breaks_a_cap_or_loses_a_permit(
     steps: list[tuple[str, int, int]],

@@ -237,7 +237,7 @@ STEP = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples, deadline=None)
 @given(steps=st.lists(STEP, min_size=20, max_size=80))
 def test_no_order_of_exchanges_lets_workers_have_more_than_the_caps(steps: list[tuple[str, int, str, int]]) -> None:
     now, shares, members = 1_000.0, list[PermitShare](), [Member() for _ in range(4)]

@@ -142,7 +142,7 @@ def test_what_is_under_way_is_left_alone() -> None:
     most=st.integers(0, 6),
     least=st.integers(0, 6),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 2, deadline=None)
 def test_whatever_the_demand_the_limits_hold(
     apps: dict[str, str], high: dict[str, int], low: dict[str, int], most: int, least: int
 ) -> None:

@@ -41,7 +41,11 @@ def database(sqlite_url: str) -> Iterator[Database]:
     database.close()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings().max_examples * 2 // 5,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(plain=st.integers(0, 3), fast=st.integers(0, 2), requests=_REQUESTS)
 def test_no_host_is_booked_twice_and_no_feasible_request_is_refused(
     database: Database, plain: int, fast: int, requests: list[Any]

@@ -72,7 +72,7 @@ def overlap(one: str, two: str) -> bool:
     return all(a == b for a, b in zip(mine, theirs, strict=False))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=2 * settings().max_examples)
 @given(events=st.lists(st.tuples(trees, st.booleans(), st.integers(0, 50)), max_size=40))
 def test_any_sequence_of_acquiring_and_releasing_agrees_with_brute_force(events: list[tuple[str, bool, int]]) -> None:
     """A path asks to be locked; or one of those that are locked is released."""

@@ -206,7 +206,7 @@ def test_two_definitions_that_differ_in_number_only_make_the_same_instances() ->
 running = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=8)  # (of the new definition, healthy)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=3 * settings().max_examples)
 @given(start=running, want=st.integers(0, 5), unavailable=st.integers(0, 5), surge=st.integers(0, 3), seed=st.randoms())
 def test_a_roll_out_keeps_its_promises_and_always_ends(
     start: list[tuple[bool, bool]], want: int, unavailable: int, surge: int, seed: Any
