@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -27,8 +28,12 @@ class Issuer:
 
     def __init__(self, url: str = URL) -> None:
         self.url = url
-        self.rsa = RSAKey.generate_key(2048, {"kid": "rsa-1"})
         self.ec = ECKey.generate_key("P-256", {"kid": "ec-1"})
+
+    @cached_property
+    def rsa(self) -> RSAKey:
+        """Made when it is first used: it takes long, and every process of a run loads this file."""
+        return RSAKey.generate_key(2048, {"kid": "rsa-1"})
 
     def key_set(self) -> dict[str, Any]:
         return {"keys": [key.as_dict(private=False) for key in (self.rsa, self.ec)]}

@@ -6,7 +6,7 @@ import ast
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
@@ -79,14 +79,9 @@ class Module:
         words = self.name.split(".")
         return words[1] if len(words) > 1 and words[1] in FAMILIES else None
 
-    @property
+    @cached_property
     def tree(self) -> ast.Module:
-        return _parsed(self.source)
-
-
-@cache
-def _parsed(source: str) -> ast.Module:
-    return ast.parse(source)
+        return ast.parse(self.source)
 
 
 def modules(layer: str) -> list[Module]:
@@ -102,16 +97,18 @@ EVERYTHING = [module for layer in MAY_IMPORT for module in modules(layer)]
 DOMAIN = [module for module in EVERYTHING if module.layer == "domain"]
 
 
-def imports(module: Module) -> Iterator[str]:
+@cache
+def imports(module: Module) -> list[str]:
     """Dotted names, wherever in the file they are imported: `from domain import mci` is domain.mci."""
+    by_name = module.name in ("starter.families", "domain.registry")  # they import families by name
+    found = [f"{module.layer}.{family}" for family in FAMILIES if by_name]
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module.name}: relative imports hide where they lead"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-    if module.name in ("starter.families", "domain.registry"):  # they import families by name
-        yield from (f"{module.layer}.{family}" for family in FAMILIES)
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found
 
 
 def wrong_layers(module: Module) -> list[str]:

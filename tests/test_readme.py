@@ -11,7 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -54,12 +54,17 @@ def commands() -> Iterator[tuple[str, str]]:
         yield from ((page, " ".join(words.split())) for words in dict.fromkeys(found))
 
 
+def once(found: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Each command with one of its pages: to parse it takes long, and it means the same on every page."""
+    return [(page, command) for command, page in {command: page for page, command in found}.items()]
+
+
 def words_of(command: str) -> list[str]:
     return shlex.split(command, comments=True)
 
 
-OF_STARTER = [command for command in commands() if command[1].startswith(SCRIPTS)]
-OF_TEMPORAL = [command for command in commands() if command[1].startswith("temporal ")]
+OF_STARTER = once(command for command in commands() if command[1].startswith(SCRIPTS))
+OF_TEMPORAL = once(command for command in commands() if command[1].startswith("temporal "))
 
 
 @every_case("page", PAGES)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +20,29 @@ RECORDED = sorted((Path(__file__).parent / "histories").glob("*.json"))
 
 
 async def test_every_recorded_history_replays() -> None:
-    """One replayer for all, for it takes its time to begin."""
+    """One replayer for all, for it takes its time to begin. The checks of a new family replay that family's."""
+    mine = [file for file in RECORDED if file.stem.startswith(os.environ.get("RATCHET_CHAOS_FAMILY", ""))]
 
     async def histories() -> AsyncIterator[WorkflowHistory]:
-        for file in RECORDED:
+        for file in mine:
             yield _history(file)
 
-    names = {_history(file).run_id: file.stem for file in RECORDED}
+    names = {_history(file).run_id: file.stem for file in mine}
     replayer = Replayer(workflows=WORKFLOWS, plugins=[temporal_plugin(sandbox=True)])
     async with replayer.workflow_replay_iterator(histories()) as results:
         replayed = [result async for result in results]
     failures = {names[result.history.run_id]: result.replay_failure for result in replayed if result.replay_failure}
-    assert len(replayed) == len(RECORDED)
+    assert len(replayed) == len(mine) > 0
     assert failures == {}
 
 
+@cache
 def _history(file: Path) -> WorkflowHistory:
     """The code looks at its ID: an action's is its object's path."""
     return WorkflowHistory.from_json(_started(file)["workflowId"], file.read_text())
 
 
+@cache
 def _started(file: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(file.read_text())["events"][0]["workflowExecutionStartedEventAttributes"]
     return found
