@@ -12,7 +12,7 @@ import sys
 
 # Those that look at every family; `python3 run.py test` runs them with all others.
 CHECKS = (
-    "families", "layers", "tiers", "replay", "domain", "statetable", "glossary", "hints", "gateway_messages",
+    "families", "layers", "tiers", "replay", "domain", "statetable", "glossary", "hints", "gateway_examples",
     "toplevel", "readme",
 )  # fmt: skip
 PYTEST = ("pytest", "-n", "0", "-q", "--no-header")

@@ -16,12 +16,8 @@ from client.gateway import STATUS_ROUTE, delete_gateway_file, find_gateway
 from client.homefiles import EMBEDDED_FILE
 from client.reading import GatewayReader
 from client.session import connect
-from domain import registry
 from domain.errors import Category, Refused
-from domain.model import Request
 from domain.paths import short_path
-from gateway.examples import example_body
-from gateway.openapi import _example_path
 from gateway.process import serve_in_worker_process
 from gateway.settings import GatewaySettings
 from gateway.tokens import generate_token, hash_token
@@ -30,19 +26,12 @@ from starter.command import run_command
 from starter.reads import read_status_data
 from starter.shortcut import print_gateway_status
 from starter.tui import Tui
-from tests.cases import every_case
 from tests.patience import PATIENCE
 from tests.test_runs import reset
 from tests.user import User, spec
 from workers.service import WorkerService
 
 READS = 200
-VERBS = {
-    f"{kind.name} {verb.action}": (kind, verb)
-    for kind in registry.KINDS.values()
-    for verb in kind.verbs
-    if verb.action in kind.requestable_actions
-}
 
 
 @pytest.fixture
@@ -60,43 +49,6 @@ async def url(stack: WorkerService, gateway_settings: GatewaySettings) -> AsyncI
 async def http(url: str) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
         yield client
-
-
-@every_case("words", VERBS)
-def test_every_action_has_an_example_that_its_spec_accepts(words: str) -> None:
-    kind, verb = VERBS[words]
-    registry.parse_spec(Request(path=_example_path(kind), action=verb.action, **example_body(kind, verb)))
-
-
-async def test_the_document_has_the_examples(http: httpx.AsyncClient) -> None:
-    document = (await http.get("/openapi.json")).json()
-    for words, (kind, _) in VERBS.items():
-        operation = document["paths"][f"/v1/objects/{{path}}/actions/{words.split()[1]}"]["post"]
-        assert kind.name in operation["requestBody"]["content"]["application/json"]["examples"], words
-
-
-async def test_everything_that_a_request_needs_has_an_example(http: httpx.AsyncClient) -> None:
-    document = (await http.get("/openapi.json")).json()
-
-    def has_example(schema: dict[str, Any]) -> bool:
-        """By itself; or each of the fields that it needs has one."""
-        if name := schema.get("$ref", "").rpartition("/")[2]:
-            schema = document["components"]["schemas"][name]
-        needed = [field for name, field in schema.get("properties", {}).items() if name in schema.get("required", ())]
-        values = {"example", "examples", "enum", "const", "default"} & set(schema)
-        return bool(values) or (bool(schema.get("properties")) and all(has_example(field) for field in needed))
-
-    missing = []
-    for route, operations in document["paths"].items():
-        for method, operation in operations.items():
-            needed = [each for each in operation.get("parameters", []) if each.get("required")]
-            needed += operation.get("requestBody", {}).get("content", {}).values()
-            missing += [
-                (method, route, each.get("name", "body"))
-                for each in needed
-                if not ({"example", "examples"} & set(each) or has_example(each["schema"]))
-            ]
-    assert not missing
 
 
 async def test_an_mci_that_holds_is_continued_by_a_signal(http: httpx.AsyncClient, user: User) -> None:

@@ -69,6 +69,7 @@ SLOW = (
     "tests/test_floods.py",
     "tests/test_force.py",
     "tests/test_foreign_signals.py",
+    "tests/test_gateway_examples.py",
     "tests/test_gateway_messages.py",
     "tests/test_guard.py",
     "tests/test_healing.py",
