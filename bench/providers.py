@@ -24,6 +24,8 @@ from bench import baselines
 from bench.stack import BenchStack, measure_seconds, print_result_row, print_table_head, rig, run
 from domain.model import ActionResult
 from providers.machines.qemu import QemuOptions
+from providers.machines.qemu.accelerator import find_accelerator
+from providers.machines.qemu.node import identify_host
 from providers.machines.qemu.process import DiskFile, QemuProcess
 from tests.ironic import Ironic, ironic_running
 from tests.openstack.rig import IMAGE, REGIONS, OpenStack, openstack_running
@@ -138,7 +140,10 @@ def _qemu_steps(site: BenchStack, folder: Path) -> dict[str, tuple[BenchRun, Ben
 
     async def create_raw() -> None:
         now["raw"] = next(turn)
-        await together(_start_process(options, folder / "raw" / f"{now['raw']}-{n}") for n in range(NUMBER))
+        accelerator = await find_accelerator(options, identify_host())
+        await together(
+            _start_process(options, folder / "raw" / f"{now['raw']}-{n}", accelerator) for n in range(NUMBER)
+        )
 
     def ours(action: str) -> BenchRun:
         return lambda: together(succeed(site, path, action) for path in machines())
@@ -157,13 +162,13 @@ def _qemu_steps(site: BenchStack, folder: Path) -> dict[str, tuple[BenchRun, Ben
     }
 
 
-async def _start_process(options: Any, home: Path) -> None:
+async def _start_process(options: Any, home: Path, accelerator: str) -> None:
     home.mkdir(parents=True)  # noqa: ASYNC240  one call
     disk = home / "boot.qcow2"
     words = ("create", "-q", "-f", "qcow2", "-b", str(options.images["u"]), "-F", "qcow2", str(disk))
     await (await asyncio.create_subprocess_exec(options.image_program, *words)).wait()
     process = QemuProcess(options, home, "n1")
-    await process.start(home.name, 1, [DiskFile.for_object_path(home.name, disk)])
+    await process.start(home.name, 1, [DiskFile.for_object_path(home.name, disk)], accelerator=accelerator)
     await _command(process, "cont")
 
 

@@ -94,6 +94,7 @@ SLOW = (
     "tests/test_machines/test_late.py",
     "tests/test_machines/test_leftovers.py",
     "tests/test_machines/test_nodes.py",
+    "tests/test_machines/test_snapshot_nodes.py",
     "tests/test_machines/test_orphans.py",
     "tests/test_machines/test_qemu.py",
     "tests/test_machines/test_qemu_chaos.py",

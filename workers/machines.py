@@ -84,7 +84,7 @@ class MachineFamily(Family):
     async def run_beside_workers(self, queues: Sequence[str]) -> AsyncIterator[None]:
         """Claims the nodes that are served, before any order for one is taken."""
         if self._real:
-            self._real.claim_nodes([node for queue in queues if (node := node_of_queue(queue))])
+            await self._real.claim_nodes([node for queue in queues if (node := node_of_queue(queue))])
         yield
 
     def inspectors(self) -> Mapping[str, InspectObject]:

@@ -151,7 +151,7 @@ class MultiHostHypervisor(Hypervisor, Protocol):
         """Carries out an order of another worker on a node that this worker serves."""
         ...
 
-    def claim_nodes(self, nodes: Sequence[str]) -> None:
+    async def claim_nodes(self, nodes: Sequence[str]) -> None:
         """Records that these nodes are this host. Refuses one that is another host."""
         ...
 

@@ -1,13 +1,18 @@
-"""An account of its own for each test."""
+"""An account of its own for each test, or hosts of its own."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from client.actions import ActionClient
+from tests.test_machines.hosts import Hosts, write_connections
+from tests.test_machines.qemu import end_qemu_processes, qemu_options
 from tests.test_machines.site import MachineSite
+from tests.test_platform.forkserver import ForkServer
+from tests.test_platform.site import open_postgres_site
 from workers.service import WorkerService
 
 
@@ -16,3 +21,15 @@ async def site(asking: ActionClient, stack: WorkerService, ns: str) -> AsyncIter
     ours = MachineSite(asking, stack, f"{ns}x")
     yield ours
     await ours.heal_faults()
+
+
+@pytest.fixture
+async def hosts(tmp_path: Path, postgres_url: str, forkserver: ForkServer) -> AsyncIterator[Hosts]:
+    async with open_postgres_site(tmp_path / "home", postgres_url, forkserver) as site:
+        ours = Hosts(site, tmp_path, qemu_options(tmp_path / "qemu"))
+        site.environment["RATCHET_CALL_TIMEOUT"] = "60"
+        write_connections(ours)
+        try:
+            yield ours
+        finally:
+            end_qemu_processes(tmp_path)

@@ -8,7 +8,6 @@ import os
 import random
 import select
 import signal
-import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,11 +17,12 @@ import yaml
 
 from client.actions import ActionClient
 from domain.errors import Category, Refused, Rejected, Superseded, Unavailable
-from domain.machines.ports import HypervisorOrder
+from domain.machines.ports import HypervisorFacts, HypervisorOrder
 from providers.machines.qemu import QemuHypervisor
 from providers.machines.qemu.process import QemuProcess
 from tests.patience import PATIENCE
 from tests.stack import family_of, opened
+from tests.test_machines.mortal import die_before, kill_amid_orders
 from tests.test_machines.qemu import end_qemu_processes, needs_qemu, qemu_options
 from tests.test_machines.site import MachineSite
 from tests.test_machines.test_hypervisor import DB, DISK, Rack, open_rack
@@ -146,50 +146,35 @@ async def test_what_qemu_refuses_leaves_nothing(rack: Rack) -> None:
         await rack.tell("create", "node:n3")
 
 
-WORKER = """
-import asyncio, sys
-from pathlib import Path
-from domain.machines.ports import HypervisorOrder
-from providers.machines.qemu import QemuHypervisor, QemuOptions
-from store.engine import Database
-
-async def main(folder, first):
-    hypervisor = QemuHypervisor(
-        QemuOptions(provider="qemu", folder=folder / "qemu", nodes=("n1", "n2")), Database(f"sqlite:///{folder}/cloud.db")
-    )
-    path = "account:a:cloudspace:dev:machine:db"
-    for number in range(first, first + 1000):
-        here = (await hypervisor.describe_object(path)).node
-        there = {"n1": "n2", "n2": "n1"}[here]
-        print("moving", flush=True)
-        await hypervisor.perform_order(
-            "migrate", HypervisorOrder(path, "machine", f"m{number}", {"node": there}, epoch=number)
-        )
-
-asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
-"""
-
-
 async def test_a_worker_killed_at_any_moment_of_a_migration_leaves_one_machine(rack: Rack, tmp_path: Path) -> None:
     chance = random.Random(7)
     for round_number in range(8):
-        worker = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", WORKER, tmp_path, str(round_number * 10_000 + 1), stdout=asyncio.subprocess.PIPE
-        )
-        assert worker.stdout is not None
-        await worker.stdout.readline()
-        await asyncio.sleep(chance.uniform(0, 0.6))  # the fault itself: any moment of the move
-        worker.kill()
-        await worker.wait()
+        await kill_amid_orders(tmp_path, "migrations", round_number * 10_000 + 1, chance.uniform(0, 0.6))
         # A target whose start was under way comes a moment after the death: the look after that ends it.
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                facts = await rack.hypervisor.describe_object(DB)
-                living = [node for node in ("n1", "n2") if process(rack, node).find_pid()]
-                if (facts.state, [facts.node]) == ("running", living):
-                    break
-                await asyncio.sleep(0.05)
+        facts = await until_one_process(rack)
         assert await status(rack, facts.node) == "running"
+
+
+async def until_one_process(rack: Rack) -> HypervisorFacts:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            facts = await rack.hypervisor.describe_object(DB)
+            living = [node for node in ("n1", "n2") if process(rack, node).find_pid()]
+            if (facts.state, [facts.node]) == ("running", living):
+                return facts
+            await asyncio.sleep(0.05)
+
+
+async def test_a_worker_that_dies_between_the_connection_and_the_migration_leaves_the_machine_where_it_was(
+    rack: Rack, tmp_path: Path
+) -> None:
+    """The source holds a connection on which nothing comes, and the target waits for it; the next look ends that."""
+    assert await die_before(tmp_path, "migrate", "migrations", 1) == -signal.SIGKILL
+    assert process(rack, "n2").find_pid()
+    assert await status(rack, "n2") == "inmigrate"
+    assert (await until_one_process(rack)).node == "n1"
+    assert (await rack.tell("migrate", DB, node="n2", epoch=2)).node == "n2"
+    assert (await until_one_process(rack)).node == "n2"
 
 
 def test_a_host_without_qemu_refuses_to_start(tmp_path: Path) -> None:

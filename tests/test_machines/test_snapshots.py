@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from providers.machines.qemu.process import DiskFile, QemuMonitor, QemuProcess
 from providers.machines.qemu.program import run_program
 from providers.machines.qemu.snapshots import SnapshotFiles
 from tests.patience import PATIENCE
+from tests.test_machines.mortal import kill_amid_orders
 from tests.test_machines.qemu import needs_qemu
 from tests.test_machines.site import MachineSite
 from tests.test_machines.test_hypervisor import DB, DISK, Rack, open_rack
@@ -192,28 +192,6 @@ async def test_a_part_of_a_snapshot_is_not_one_and_is_removed(qemu: Rack) -> Non
     assert await tags_in_files(qemu) == [["s@2"], ["s@2"]]
 
 
-WORKER = """
-import asyncio, sys
-from pathlib import Path
-from domain.machines.ports import HypervisorOrder
-from providers.machines.qemu import QemuHypervisor, QemuOptions
-from store.engine import Database
-
-async def main(folder, first):
-    hypervisor = QemuHypervisor(
-        QemuOptions(provider="qemu", folder=folder / "qemu", nodes=("n1", "n2")), Database(f"sqlite:///{folder}/cloud.db")
-    )
-    path = "account:a:cloudspace:dev:machine:db"
-    for number in range(first, first + 1000):
-        verb = ("snapshot", "rollback", "delete-snapshot")[number % 3]
-        name = f"s{number // 3}"
-        print(verb, flush=True)
-        await hypervisor.perform_order(verb, HypervisorOrder(path, "machine", f"m{number}", {"snapshot": name}, number))
-
-asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
-"""
-
-
 @needs_qemu
 @pytest.mark.parametrize("state", ["running", "stopped"])
 async def test_a_worker_killed_at_any_moment_leaves_whole_snapshots_and_tells_them(
@@ -223,14 +201,7 @@ async def test_a_worker_killed_at_any_moment_leaves_whole_snapshots_and_tells_th
     if state == "stopped":
         await qemu.tell("stop", DB)
     for round_number in range(5):
-        worker = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", WORKER, tmp_path, str(round_number * 3_000 + 3_000), stdout=asyncio.subprocess.PIPE
-        )
-        assert worker.stdout is not None
-        await worker.stdout.readline()
-        await asyncio.sleep(chance.uniform(0, 1.0))  # the fault itself: any moment of an order
-        worker.kill()
-        await worker.wait()
+        await kill_amid_orders(tmp_path, "snapshots", round_number * 3_000 + 3_000, chance.uniform(0, 1.0))
         facts = await patiently(partial(roll_back_somewhere, qemu, f"back {round_number}"))
         assert facts.state == state
     told = names(await qemu.hypervisor.describe_object(DB))

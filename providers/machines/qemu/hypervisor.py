@@ -23,8 +23,9 @@ from domain.paths import kind_of
 from domain.ports import TransactionRunner
 from providers.description import BackendHost
 from providers.machines import state
+from providers.machines.qemu.accelerator import find_accelerator
 from providers.machines.qemu.migration import find_owner
-from providers.machines.qemu.node import claim_node, hold_lock
+from providers.machines.qemu.node import claim_node, hold_lock, identify_host
 from providers.machines.qemu.options import QemuOptions
 from providers.machines.qemu.orders import NodeOrders
 from providers.machines.qemu.process import DiskFile, QemuProcess
@@ -98,9 +99,11 @@ class QemuHypervisor:
     async def serve_node_order(self, task: NodeTask) -> NodeAnswer:
         return await self._nodes.perform_task(task)
 
-    def claim_nodes(self, nodes: Sequence[str]) -> None:
+    async def claim_nodes(self, nodes: Sequence[str]) -> None:
         for node in nodes:
             claim_node(self._options.folder, node)
+        if nodes:  # before the first machine has to wait for it
+            await find_accelerator(self._options, identify_host())
 
     # The ledger.
 

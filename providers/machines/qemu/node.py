@@ -13,6 +13,7 @@ from typing import Any
 
 from domain.errors import Category, Refused, Unavailable, UnknownOutcome, format_one_line
 from domain.message import FrozenModel
+from providers.machines.qemu.accelerator import find_accelerator
 from providers.machines.qemu.migration import CHANNEL, CONNECT_SECONDS, wait_for_migration_end
 from providers.machines.qemu.options import QemuOptions
 from providers.machines.qemu.process import DiskFile, QemuProcess
@@ -75,7 +76,8 @@ class QemuNode:
 
     async def _start(self, order: NodeOrder, process: QemuProcess) -> None:
         if not process.find_pid():
-            await process.start(order.machine, order.memory, order.disks)
+            accelerator = await find_accelerator(self._options, identify_host())
+            await process.start(order.machine, order.memory, order.disks, accelerator=accelerator)
         async with process.open_monitor() as monitor:
             await monitor.execute("cont")
 
@@ -114,7 +116,8 @@ class QemuNode:
         """Starts a process that waits for the machine. Returns where it listens; empty: at its socket."""
         host = self._options.nodes[self.name]
         incoming = f"tcp:{_bracketed(host)}:0" if host else f"unix:{process.incoming_socket.name}"
-        await process.start(order.machine, order.memory, order.disks, incoming)
+        accelerator = await find_accelerator(self._options, identify_host())
+        await process.start(order.machine, order.memory, order.disks, incoming, accelerator)
         if not host:
             return ""
         async with process.open_monitor() as monitor:

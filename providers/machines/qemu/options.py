@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,12 +54,6 @@ class QemuOptions(BackendOptions):
     def folder_of_object(self, path: str) -> Path:
         """Returns an object's folder. Names have neither slashes nor leading dots."""
         return self.folder.joinpath(*path.split(":"))
-
-    def choose_accelerator(self) -> str:
-        """Returns kvm where this host allows it, and tcg, which emulates, elsewhere."""
-        if self.accelerator != "auto":
-            return self.accelerator
-        return "kvm" if os.access(KVM_DEVICE, os.R_OK | os.W_OK) else "tcg"
 
     def check_prerequisites(self) -> None:
         """Refuses a host without QEMU, or without the library that speaks to it."""

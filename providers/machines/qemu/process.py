@@ -76,12 +76,14 @@ class QemuProcess:
             return 0
         return 0 if answer[0] == fcntl.F_UNLCK else int(answer[4])
 
-    async def start(self, name: str, memory: int, disks: Sequence[DiskFile], incoming: str = "") -> None:
+    async def start(
+        self, name: str, memory: int, disks: Sequence[DiskFile], incoming: str = "", accelerator: str = "tcg"
+    ) -> None:
         """Starts the process, which waits for `cont`; or, with `incoming`, for a migration. Returns when it listens."""
         self.announce()
         words = [
             *(self._options.program, "-daemonize", "-S", "-nodefaults", "-display", "none", "-no-user-config"),
-            *("-accel", self._options.choose_accelerator(), "-m", f"{memory}G", "-smp", "1"),
+            *("-accel", accelerator, "-m", f"{memory}G", "-smp", "1"),
             *("-name", f"guest={name},process=ratchet-vm", "-pidfile", self._pid_file.name),
             *("-sandbox", "on,resourcecontrol=deny"),
             *("-qmp", f"unix:{self._socket},server=on,wait=off", "-device", f"virtio-scsi-pci,id={SCSI_BUS}"),
