@@ -22,7 +22,6 @@ from store.engine import LostRace
 from store.grants import GrantWriter
 from store.hooks import NO_HOOKS, GrantExtras, HooksByKind
 from store.idempotency import answer_or_authorize
-from store.identity import check_incarnation
 from store.queries import read_aggregated_status
 from store.quotas import start_check
 from store.rows import find_object, lock_object
@@ -70,7 +69,6 @@ def begin_action(
         mandate = answer_or_authorize(connection, claim, asked, access, sender)
         if isinstance(mandate, Admission):
             return mandate
-        check_incarnation(connection, claim)
         quota = start_check(connection, claim, asked, quotas)
         behind = clear_way(connection, hooks, claim, asked.workflow_id, want)
         if isinstance(behind, Refusal):

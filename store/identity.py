@@ -24,11 +24,10 @@ def read_identity(connection: sa.Connection) -> StoreIdentityRow:
     return StoreIdentityRow(*connection.execute(_SELECT_IDENTITY).one())
 
 
-def check_incarnation(connection: sa.Connection, claim: BeginRequest) -> None:
+def check_incarnation(connection: sa.Connection, claim: BeginRequest, identity: StoreIdentityRow) -> None:
     """Refuses a run that started before the store was restored: the restored store may lack what it did."""
     if claim.started is None:
         return
-    identity = read_identity(connection)
     check_same_store(connection, identity)
     if identity.incarnation > 1 and claim.started <= identity.since:
         raise Refused(

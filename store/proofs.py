@@ -11,7 +11,7 @@ from domain.errors import Category, Refused
 from domain.identities import ProofUse
 from store.identity import read_identity
 from store.once import forget_expired_keys
-from store.schema import proofs
+from store.schema import StoreIdentityRow, proofs
 
 _INSERT_UNLESS_USED = {
     "sqlite": sqlite.insert(proofs).on_conflict_do_nothing(),
@@ -21,14 +21,16 @@ _SELECT_RUN = sa.select(proofs.c.run).where(proofs.c.id == sa.bindparam("proof")
 _DELETE_EXPIRED = sa.delete(proofs).where(proofs.c.expires_at < sa.bindparam("now"))
 
 
-def use_proof(connection: sa.Connection, proof: ProofUse | None, run: str) -> None:
+def use_proof(
+    connection: sa.Connection, proof: ProofUse | None, run: str, identity: StoreIdentityRow | None = None
+) -> None:
     """Takes a proof for a run; raises Refused if another run has used it.
 
     A store that was restored from a backup has forgotten which proofs were used after that: it takes none from before.
     """
     if proof is None:
         return
-    identity = read_identity(connection)
+    identity = identity or read_identity(connection)
     if proof.issued and identity.incarnation > 1 and proof.issued <= identity.since:
         restored = f"{identity.since:%Y-%m-%d %H:%M:%SZ}"
         message = f"its proof is older than the store, which was restored from a backup at {restored}"
