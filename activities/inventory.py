@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -54,6 +54,7 @@ class ActionActivities:
     at_once: Mapping[tuple[str, str], WorkAtBegin] = field(default_factory=dict)
     facts: WorkerFacts = field(default_factory=WorkerFacts)
     lines: RefusalLineBudget = field(default_factory=RefusalLineBudget)
+    note_admission: Callable[[timedelta], object] = bool  # is told how long a request waited for its begin
 
     @activity.defn(name="permit")
     async def check_access(self, request: Request) -> Refusal | None:
@@ -111,6 +112,8 @@ class ActionActivities:
     async def begin_action(self, claim: BeginRequest) -> Admission:
         """Admits an action or returns the refusal; runs its inline work if it has any."""
         began = time.monotonic()
+        if claim.started:
+            self.note_admission(claim.at - claim.started)
         claim = await self.facts.add_to_claim(claim, self.authorizer.is_request_allowed)
         with time_block(metrics.STORE_LATENCY, operation="begin"):
             admission = await self.inventory.begin_action(claim)

@@ -1,12 +1,21 @@
-"""A bare workflow that waits for one signal: the baseline of actions that wait for an answer from outside."""
+"""Bare workflows that wait for one signal: the baseline of actions that wait for an answer from outside, and its floor.
+
+The floor has the steps of a create on a CRM, without anything of ours: admitted by an update after a commit, a request
+as an activity of its own on the CRM's queue, a signal as the answer, a second commit, a search attribute.
+"""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from temporalio import workflow
+from temporalio import activity, workflow
+from temporalio.client import Client
 
-QUEUE = "bare-signal"
+from bench.baselines import PROGRESS, SOON, Journal
+
+QUEUE, CRM_QUEUE = "bare-signal", "bare-crm"
 
 # Called when a workflow begins to wait. A signal that arrives earlier would save it a workflow task, which an
 # answer to a request cannot do, and the baseline would be too fast.
@@ -27,3 +36,50 @@ class WaitForSignal:
     @workflow.signal
     def answer(self, number: int) -> None:
         self.answered = True
+
+
+@dataclass
+class BareCrm:
+    """Receives requests on a queue of its own, and answers each at once with a signal."""
+
+    client: Client
+
+    @activity.defn
+    async def send_request(self, workflow_id: str) -> None:
+        """Sends a request as an activity that no workflow waits for."""
+        await self.client.start_activity_method(
+            BareCrm.answer_request, workflow_id, id=uuid.uuid4().hex, task_queue=CRM_QUEUE, start_to_close_timeout=SOON
+        )
+
+    @activity.defn
+    async def answer_request(self, workflow_id: str) -> None:
+        await self.client.get_workflow_handle(workflow_id).signal(AskAndWait.take_answer)
+
+
+@workflow.defn
+class AskAndWait:
+    """The steps of a create on a CRM."""
+
+    def __init__(self) -> None:
+        self._is_admitted = self._is_answered = False
+
+    @workflow.run
+    async def run(self, number: int) -> int:
+        await workflow.execute_local_activity_method(Journal.write, number, start_to_close_timeout=SOON)
+        self._is_admitted = True
+        await workflow.execute_local_activity_method(
+            BareCrm.send_request, workflow.info().workflow_id, start_to_close_timeout=SOON
+        )
+        await workflow.wait_condition(lambda: self._is_answered, timeout=SOON)
+        await workflow.execute_local_activity_method(Journal.write, number, start_to_close_timeout=SOON)
+        workflow.upsert_search_attributes([PROGRESS.value_set(100)])
+        return number
+
+    @workflow.update
+    async def answer(self, number: int) -> int:
+        await workflow.wait_condition(lambda: self._is_admitted)
+        return number
+
+    @workflow.signal
+    def take_answer(self) -> None:
+        self._is_answered = True

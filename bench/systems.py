@@ -78,11 +78,20 @@ async def measure_sibling_deploys(rig: BenchStack) -> None:
     async def theirs(turn: int) -> None:
         await asyncio.gather(*(rig.run_bare_workflow(f"bare-{turn}-{n}") for n in range(AT_ONCE)))
 
-    mine, others = await measure_in_turns(4, ours, theirs)
-    a, b = AT_ONCE / mine, AT_ONCE / others
+    async def least(turn: int) -> None:
+        await asyncio.gather(*(rig.run_same_steps(f"same-{turn}-{n}") for n in range(AT_ONCE)))
+
+    a, b, c = (AT_ONCE / seconds for seconds in await measure_in_turns(4, ours, theirs, least))
     print_table_head("Deploys per second, 100 siblings at once", "ours", "bare")
     print_result_row(
-        "deploys of one service (bare: workflow with one activity)", f"{a:.0f}/s", f"{b:.0f}/s", a / b, ">= 0.5"
+        "deploys of one service (bare: workflow with one activity)",
+        f"{a:.0f}/s",
+        f"{b:.0f}/s",
+        a / b,
+        ">= 0.45 (goal 0.9)",
+    )
+    print_result_row(
+        "the same steps and commits, nothing of ours", f"{c:.0f}/s", f"{b:.0f}/s", c / b, "told: the floor"
     )
 
 

@@ -17,7 +17,14 @@ from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
-from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker, WorkerDeploymentConfig
+from temporalio.worker import (
+    FixedSizeSlotSupplier,
+    Interceptor,
+    PollerBehaviorAutoscaling,
+    Worker,
+    WorkerDeploymentConfig,
+    WorkerTuner,
+)
 
 from activities.accessguard import AccessGuard, RefusalRecorder
 from activities.builds import BuildActivities
@@ -67,6 +74,7 @@ from workers.polling import WorkerGroup
 from workers.schedule import ensure_heal_schedule, expected_schedules
 from workers.sealing import seal_history
 from workers.settings import WorkerSettings, redact_url
+from workers.slots import MAX_ACTIVITIES, ActivitySlots, AdmissionRush
 from workers.storewatch import StoreWatch
 from workflows.floods import DEFINITION_ATTRIBUTE
 
@@ -131,6 +139,7 @@ class WorkerService:
         self._orphans = OrphanActivities(self.inventory, listings, self.context.fence)
         self.queues = all_queues(self.connections, settings, families)
         self._workflows = list_workflows(families)
+        self.rush = AdmissionRush()
         self._activities = self._activities_by_queue()
         rows = [row for family in self.families for row in family.companions()]
         self._companions = CompanionReconciler(client, rows, expected_schedules(client, settings.heal_interval))
@@ -241,7 +250,12 @@ class WorkerService:
             graceful_shutdown_timeout=timedelta(seconds=self.settings.drain),
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=self.settings.step_patience),
             max_heartbeat_throttle_interval=timedelta(seconds=1),
-            max_concurrent_workflow_tasks=MAX_WORKFLOW_TASKS,
+            tuner=WorkerTuner.create_composite(
+                workflow_supplier=FixedSizeSlotSupplier(MAX_WORKFLOW_TASKS),
+                activity_supplier=FixedSizeSlotSupplier(MAX_ACTIVITIES) if on_actions else ActivitySlots(self.rush),
+                local_activity_supplier=FixedSizeSlotSupplier(100),
+                nexus_supplier=FixedSizeSlotSupplier(1),
+            ),
             workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
             activity_task_poller_behavior=PollerBehaviorAutoscaling(initial=2),
         )
@@ -305,7 +319,14 @@ class WorkerService:
             facts,
             healing.find_dead_holders,
         )
-        writes = ActionActivities(self.inventory, dry_runs, self.authorizer, self.work_at_begin, facts)
+        writes = ActionActivities(
+            self.inventory,
+            dry_runs,
+            self.authorizer,
+            self.work_at_begin,
+            facts,
+            note_admission=self.rush.note_admission,
+        )
         reading = ReadActivities(self.inventory, self._describe_store, dry_runs, self.authorizer, facts)
         audits = [self._orphans.find_violations, *(audit for family in self.families for audit in family.audits())]
         verifying = VerifyActivities(self.client, self.inventory, audits, self._companions)
