@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
 from temporalio import activity, workflow
 from temporalio.client import Client
@@ -70,7 +71,7 @@ class AskAndWait:
         await workflow.execute_local_activity_method(
             BareCrm.send_request, workflow.info().workflow_id, start_to_close_timeout=SOON
         )
-        await workflow.wait_condition(lambda: self._is_answered, timeout=SOON)
+        await workflow.wait_condition(lambda: self._is_answered, timeout=timedelta(minutes=5))
         await workflow.execute_local_activity_method(Journal.write, number, start_to_close_timeout=SOON)
         workflow.upsert_search_attributes([PROGRESS.value_set(100)])
         return number
