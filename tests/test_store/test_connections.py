@@ -263,6 +263,12 @@ async def test_thousands_of_vms_are_born_in_a_few_statements(driver: StoreDriver
     assert [chunk.count for chunk in grant.chunks] == [500] * 10
 
 
+async def test_a_survey_of_an_mci_that_is_not_there_is_refused(driver: StoreDriver) -> None:
+    await driver.make()
+    with pytest.raises(Refused, match="there is no such MCI"):
+        await driver.book.plan_survey(SurveyRequest(path=OTHER))
+
+
 async def test_a_correction_loses_against_an_action_that_came_between(driver: StoreDriver) -> None:
     await driver.make()
     plan = await driver.book.plan_survey(SurveyRequest(path=WEB))
