@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from domain.errors import Category
 from domain.leases.specs import LeaseLimits
+from store.leases import SqlLeaseViews
 from store.leases.hooks import lease_hooks
 from store.leases.tables import allocations
 from tests.test_leases.bookings import (
@@ -147,6 +148,20 @@ async def test_a_project_has_no_more_leases_and_hosts_than_it_may(driver: StoreD
     assert "would hold 4 hosts" in blocked.message
     other = await driver.begin("project:p2:lease:x", "create", spec={"start": at(9), "end": at(10), "hosts": 1})
     assert other.grant
+
+
+async def test_leases_are_read_page_by_page_of_one_project_or_of_all(driver: StoreDriver) -> None:
+    for name in ("h1", "h2", "h3"):
+        await host(driver, name)
+    for name in ("a", "b"):
+        await book(driver, name, 1, 3)
+    x = "project:p2:lease:x"
+    await finish(driver, await driver.grant(x, "create", spec={"start": at(1), "end": at(3), "hosts": 1}))
+    pages = [("project:p1", "", [lease("a")]), ("project:p1", lease("a"), [lease("b")]), ("project:p1", lease("b"), [])]
+    pages += [("", lease("a"), [lease("b")]), ("project:p2", "", [x]), (x, "", [x]), ("project:p", "", [])]
+    for prefix, after, found in pages:
+        leases = await SqlLeaseViews(driver.database).read_leases(prefix, after, 1)
+        assert [view.path for view in leases] == found, (prefix, after)
 
 
 async def test_of_racing_requests_for_the_last_host_one_is_booked(driver: StoreDriver, rival: StoreDriver) -> None:
