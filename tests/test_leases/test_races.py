@@ -14,6 +14,7 @@ from domain.model import ActionEnding, ActionResult, Grant, Move
 from store import finish as endings
 from store.leases import schedule
 from store.leases.schedule import record_returned_hosts
+from store.leases.swaps import record_host_swaps
 from tests.test_leases.bookings import at, book, finish, host, lease, move, refused, see, stamp, started, updated
 from tests.test_store.driver import HOOKS, NOON, StoreDriver, claim
 from tests.test_store.test_races import beginning, overtaken
@@ -60,6 +61,14 @@ async def test_a_host_that_fails_after_a_start_has_read_what_to_hand_over_tells_
     )
     assert grant.grant
     assert grant.grant.details["hand_over"] == [R1]
+
+
+async def test_what_a_lease_lost_is_told_with_the_status_that_it_has_by_then(site: Pair) -> None:
+    lost = {lease("a"): "r1 lost h1"}
+    starts = beginning(claim(lease("a"), "start", spec={"due": stamp(1)}))
+    await overtaken(site, starts, partial(record_host_swaps, texts=lost, why="fail of host h1", at=NOON))
+    line = await site[0].last(lease("a"))
+    assert (line.action, line.source, line.message) == ("reallocate", "STARTING", "fail of host h1: r1 lost h1")
 
 
 async def test_a_start_that_ends_while_a_host_fails_began_with_the_one_that_it_has(site: Pair) -> None:

@@ -154,6 +154,21 @@ async def test_a_correction_that_waited_for_an_action_on_the_mci_changes_nothing
     assert await driver.statuses() == {"front-1": "Suspended", "front-2": "Rebooting"}
 
 
+async def test_a_correction_that_waited_for_an_action_on_its_vm_changes_nothing(
+    pair: tuple[StoreDriver, StoreDriver],
+) -> None:
+    driver = pair[0]
+    await driver.make()
+    known = await driver.book.list_vms_in_status(
+        (await driver.book.plan_survey(SurveyRequest(path=WEB))).chunks[0], ["Running"]
+    )
+    told = [VmCorrection(vm, "Suspended", vm.info) for vm in known if vm.path == FRONT_1]
+    made = await overtaken(
+        pair, beginning(claim(FRONT_1, "reboot")), partial(surveys.apply_corrections, corrections=told, at=NOON)
+    )
+    assert (made, await driver.status(FRONT_1)) == ([], "Rebooting")
+
+
 async def test_an_action_that_waited_for_a_correction_judges_what_it_wrote(
     pair: tuple[StoreDriver, StoreDriver],
 ) -> None:
