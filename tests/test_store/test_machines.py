@@ -192,6 +192,25 @@ async def test_a_migration_that_no_status_shows_is_held_all_the_same(driver: Sto
     assert await driver.inventory.list_locks("") == []
 
 
+async def test_a_disk_in_the_bin_is_destroyed_or_restored_by_what_its_machine_is(driver: StoreDriver) -> None:
+    for path in (ACME, DEV, IMAGE, disk := f"{ACME}:disk:d1"):
+        await make(driver, path)
+    await make(driver, FIRST, memory=8)
+    await make(driver, DB, left={"node": "n1"}, image="ubuntu", node="n1")
+    await make(driver, disk, "attach", left={"machine": DB}, machine="dev/db")
+    await make(driver, disk, "delete")
+    for machine, action, refused in (
+        ("DELETED", "destroy", ""),
+        ("DELETED", "restore", "is DELETED"),
+        ("DESTROYED", "destroy", "no such machine"),
+        ("RUNNING", "restore", ""),
+    ):
+        change = sa.update(objects).where(objects.c.path == DB).values(status=machine)
+        await driver.database.run_transaction(partial(sa.Connection.execute, statement=change))
+        found = await driver.check(disk, action)
+        assert refused in found.refusal.message if found.refusal else not refused, (machine, action, found)
+
+
 async def filled(driver: StoreDriver, number: int) -> None:
     """So many machines, ten to a node and each tenth in the bin, and nobody asked the database to count them."""
 

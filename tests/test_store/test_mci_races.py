@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+import sqlalchemy as sa
 
 from domain.errors import Superseded
 from domain.mci.messages import (
@@ -20,6 +21,7 @@ from domain.model import ActionEnding, ActionResult, Grant, Outcome
 from domain.ports import SHARED_RESOURCE_TYPES
 from store import finish
 from store.mci import connections, enrolment, surveys
+from store.schema import objects
 from tests.test_store.driver import FRONT_1, HOOKS, NOON, WEB, StoreDriver, claim, group
 from tests.test_store.test_connections import open_actions, wish
 from tests.test_store.test_races import LASTS, PLACE, beginning, overtaken
@@ -185,6 +187,16 @@ async def test_an_action_that_waited_for_a_correction_judges_what_it_wrote(
     assert admission.grant
     assert admission.grant.targets == 2
     assert await driver.statuses() == {"front-1": "Rebooting", "front-2": "Rebooting"}
+
+
+async def test_an_action_on_an_mci_counts_its_vms_as_they_are_when_it_takes_them(
+    pair: tuple[StoreDriver, StoreDriver],
+) -> None:
+    await pair[0].make()
+    change = sa.update(objects).where(objects.c.path == FRONT_1).values(status="Suspended")
+    admission = await overtaken(pair, lambda connection: connection.execute(change), beginning(claim(WEB, "suspend")))
+    assert admission.grant
+    assert (admission.grant.targets, admission.grant.skipped) == (1, {"Suspended": 1})
 
 
 async def test_a_scale_in_that_waited_for_a_correction_takes_the_vm_as_it_is(

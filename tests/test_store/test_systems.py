@@ -16,6 +16,7 @@ from domain.services.rollout import ServiceFacts
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
 from domain.systems.rules import tree_path
 from store.recovery import abandon_run
+from store.steps import apply_step
 from store.systems.hooks import (
     HOOKS,
     SqlSystemStore,
@@ -200,6 +201,20 @@ async def test_a_removal_takes_along_what_a_backend_calls_ill_in_that_moment(
     )
     assert stepped.made
     assert set((await states(driver)).values()) == {"deleting"}
+
+
+async def test_a_step_moves_a_part_from_what_a_backend_calls_it_in_that_moment(
+    pair: tuple[StoreDriver, StoreDriver],
+) -> None:
+    driver, part = pair[0], f"{SHOP}:a:b"
+    await whole(driver, SqlSystemStore(driver.database))
+    grant = await deploy(driver)
+    ill = [ServiceFacts(part, 1, 1, 1, 0, 0, 1, "gone")]
+    moves = [Move(path=part, to="updating", action="deploy")]
+    step = Step(path=SHOP, epoch=grant.epoch, at=driver.now(), moves=moves)
+    says = partial(_record_observations, facts=ill, at=driver.now())
+    assert (await overtaken(pair, says, partial(apply_step, hooks=HOOKS, step=step))).made
+    assert (await driver.told(part))[-1] == ("deploy", "degraded", "updating")
 
 
 @pytest.mark.parametrize("late", ["accept", "remove", "revert"])
