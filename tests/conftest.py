@@ -192,8 +192,10 @@ async def user(asking: ActionClient, stack: WorkerService, ns: str) -> AsyncIter
 
 @pytest.fixture
 def patient(stack: WorkerService) -> Iterator[None]:
-    """A stack that asks the clouds again for as long as a test takes: what hangs stays under way until it is healed."""
-    with patient_with_clouds(stack):
+    """A stack that asks the clouds again for as long as a test takes: what hangs stays under way until it is healed.
+    A call that met the fault is not answered any more: it is given up, and repeated, every few seconds.
+    """
+    with patient_with_clouds(stack, call_seconds=5):
         yield
 
 

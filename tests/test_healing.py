@@ -168,7 +168,7 @@ class Outdated:
         return getattr(self._inventory, name)
 
 
-async def test_an_action_that_ends_while_a_sweep_looks_is_not_called_healed(user: User) -> None:
+async def test_an_action_that_ends_while_a_sweep_looks_is_not_called_healed(user: User, patient: None) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     await user.fault("hang", verb="reboot", seconds=60)
     ticket = await user.admitted(user.mci(), "reboot")
