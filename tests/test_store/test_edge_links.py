@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -9,7 +10,8 @@ import sqlalchemy as sa
 
 from domain.edge.messages import CrmConnect, CrmDisconnect, CrmResponse, IgnoredMessage, ReportedInstance
 from domain.edge.reports import AnswerReport, ConnectionDecision, ConnectReport, DisconnectReport
-from store.edge import links, queries
+from domain.errors import Refused
+from store.edge import hooks, links, queries
 from store.schema import objects
 from tests.test_store.driver import NOON, StoreDriver
 
@@ -133,3 +135,12 @@ async def test_a_crm_is_told_of_its_own_instances_that_are_ready(
         (own[:2], True),
         (own[2:], False),
     ]
+
+
+@pytest.mark.parametrize(("key", "can_check", "refused"), [("k", False, True), ("k", True, False), ("", False, False)])
+def test_a_cloudlet_with_a_key_needs_workers_that_can_check_proofs(
+    monkeypatch: pytest.MonkeyPatch, key: str, can_check: bool, refused: bool
+) -> None:
+    monkeypatch.setattr(hooks, "find_spec", lambda name: name if can_check else None)
+    with pytest.raises(Refused, match="check proofs") if refused else nullcontext():
+        hooks._check_signatures_supported(key)

@@ -192,6 +192,16 @@ async def test_a_migration_that_no_status_shows_is_held_all_the_same(driver: Sto
     assert await driver.inventory.list_locks("") == []
 
 
+async def test_a_migration_that_ends_leaves_what_came_between(site: Pair) -> None:
+    await make(site[0], SECOND, memory=8)
+    await make(site[0], DB, left={"node": "n1"}, image="ubuntu", node="n1")
+    grant = await site[0].grant(DB, "migrate", spec={"node": "n2"})
+    change = sa.update(objects).where(objects.c.path == DB).values(status="PAUSED", info={"node": "n1", "kept": "yes"})
+    await overtaken(site, lambda connection: connection.execute(change), ending(grant, node="n2"))
+    assert (await site[0].inventory.read_object(DB)).info == {"node": "n2", "kept": "yes"}
+    assert (await site[0].last(DB)).to == "PAUSED"
+
+
 async def test_a_disk_in_the_bin_is_destroyed_or_restored_by_what_its_machine_is(driver: StoreDriver) -> None:
     for path in (ACME, DEV, IMAGE, disk := f"{ACME}:disk:d1"):
         await make(driver, path)
