@@ -18,7 +18,7 @@ from domain.leases.messages import DesiredHolding, HostFailed, HostSite
 from providers.leases.hosts import SimulatedHosts
 from providers.leases.ironic import IronicHosts, IronicOptions
 from providers.leases.ironic.hosts import VERSION, IronicApi
-from providers.leases.ironic.nodes import IronicNode, NodeStep, next_step_to_hold, next_step_to_return
+from providers.leases.ironic.nodes import EXTRA_KEY, IronicNode, NodeStep, next_step_to_hold, next_step_to_return
 from providers.simulated.tables import metadata
 from store.engine import Database
 from tests.ironic import Ironic, ironic_running
@@ -42,6 +42,10 @@ async def hosts(ironic: Ironic) -> AsyncIterator[IronicHosts]:
     yield site
     for reservation in {tenant.reservation for tenant in await site.list_existing_objects("", ("", ""))}:
         await settle(site.take_back_hosts, reservation, 99)
+    for name in ("h1", "h2", "h3"):  # tests use one reservation, whose later orders outdate the earlier ones
+        if (await ironic.read_node(name))["lessee"]:
+            changes = [{"op": "remove", "path": path} for path in ("/lessee", f"/extra/{EXTRA_KEY}")]
+            await ironic.call("PATCH", f"/v1/nodes/{name}", json=changes)
 
 
 @pytest.fixture(params=["simulated", "ironic"])
@@ -131,7 +135,11 @@ async def test_nodes_are_deployed_for_a_reservation_and_undeployed_after_it(iron
     await settle(hosts.set_reservation_hosts, holding(version=3))
     assert await states() == ["available"] * 3
     assert await hosts.list_existing_objects("", ("", "")) == []
-    assert (await ironic.read_node("h2"))["lessee"] is None
+    assert (await ironic.read_node("h2"))["instance_uuid"] is None
+    other = "project:p:lease:m:reservation:r1"
+    await settle(hosts.set_reservation_hosts, holding("h2", reservation=other))  # whoever had it before
+    assert (await ironic.read_node("h2"))["lessee"] == f"{other}#1"
+    assert await held(hosts) == []
 
 
 async def test_many_free_nodes_are_read_in_one_call_and_others_by_name(ironic: Ironic, hosts: IronicHosts) -> None:
@@ -186,7 +194,10 @@ def test_every_state_of_a_node_has_a_step() -> None:
     assert next_step_to_hold(node("cleaning", "t"), "t") is NodeStep.WAIT
     assert next_step_to_return(node("deploying", "t", "i")) is NodeStep.WAIT
     assert next_step_to_return(node("deploy failed", "t", "i", maintenance=True)) is NodeStep.RELEASE
-    assert next_step_to_return(node("available", "t")) is NodeStep.RELEASE
+    assert next_step_to_return(node("available", "t", "i")) is NodeStep.RELEASE
+    assert next_step_to_return(node("manageable", "t")) is NodeStep.RELEASE
+    assert next_step_to_return(node("available", "t")) is NodeStep.NOTHING
+    assert next_step_to_return(node("available", "t", maintenance=True)) is NodeStep.NOTHING
 
 
 async def test_ironic_is_killed_in_a_deploy_and_the_lease_is_active_all_the_same(tmp_path: Path) -> None:
@@ -213,5 +224,5 @@ async def test_ironic_is_killed_in_a_deploy_and_the_lease_is_active_all_the_same
             assert [host.rpartition(":")[2] for host in (await tenant.see()).reservations[0].hosts] == ["h2"]
             assert (await tenant.do(tenant.lease(), "delete")).result == "succeeded"
             assert await ironic.until("h2", "available") == "available"
-            assert (await ironic.read_node("h2"))["lessee"] is None
+            assert (await ironic.read_node("h2"))["instance_uuid"] is None
             await tenant.stop_clock()

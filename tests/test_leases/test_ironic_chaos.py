@@ -92,7 +92,7 @@ class MetalSite:
     tenant: Tenant
 
     async def compare(self) -> None:
-        """Nodes with a lessee are exactly those that reservations have, on record."""
+        """Nodes that are held are exactly those that reservations have, on record."""
         hosts = IronicHosts(IronicOptions.model_validate({"provider": "ironic", "url": self.ironic.url}))
         there = {tenant.host: tenant.reservation for tenant in await hosts.list_existing_objects("", ("", ""))}
         recorded: dict[str, str] = {}

@@ -72,7 +72,7 @@ class IronicHosts:
     async def take_back_hosts(self, reservation: str, generation: int) -> int:
         """Takes back every node of a reservation, of any generation up to this one."""
         async with self._open_ironic_api() as ironic:
-            held = [node for node in await ironic.list_leased_nodes() if node.mark.get("reservation") == reservation]
+            held = [node for node in await ironic.list_held_nodes() if node.mark.get("reservation") == reservation]
             if late := next(
                 (
                     late
@@ -99,7 +99,7 @@ class IronicHosts:
 
     async def _list_all_tenancies(self) -> list[HeldHost]:
         async with self._open_ironic_api() as ironic:
-            nodes = await ironic.list_leased_nodes()
+            nodes = await ironic.list_held_nodes()
         tenants = [
             HeldHost(
                 host=str(node.mark["host"]),
@@ -123,7 +123,8 @@ class IronicHosts:
                     host, f"node {node.name} is {_describe_node_state(node)}{node.error and f': {node.error}'}"
                 )
             case NodeStep.NOTHING:
-                await self._write_order_version(ironic, node, holding)
+                if host:
+                    await self._write_order_version(ironic, node, holding)
             case NodeStep.CLAIM:
                 await self._claim_node(ironic, node, holding, host)
                 await ironic.set_provision_state(node.name, "active")
@@ -221,9 +222,9 @@ class IronicApi:
     async def _find_node(self, name: str) -> IronicNode:
         return IronicNode.from_api(await self._call("GET", f"/v1/nodes/{name}", params={"fields": ",".join(FIELDS)}))
 
-    async def list_leased_nodes(self) -> list[IronicNode]:
-        """Returns all nodes that we have marked."""
-        return [node for node in await self.list_nodes() if node.lessee and node.mark]
+    async def list_held_nodes(self) -> list[IronicNode]:
+        """Returns all nodes that reservations of ours hold."""
+        return [node for node in await self.list_nodes() if node.is_held]
 
     async def list_nodes(self, **only: str) -> list[IronicNode]:
         found: list[IronicNode] = []

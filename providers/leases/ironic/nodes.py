@@ -17,7 +17,7 @@ EXTRA_KEY = "ratchet"
 
 @dataclass(frozen=True)
 class IronicNode:
-    """A node. Its lessee is the token of the reservation that holds it."""
+    """A node. Its lessee is the token of the reservation that holds it, or was the last one to hold it."""
 
     name: str
     state: str
@@ -40,6 +40,16 @@ class IronicNode:
             mark=(node["extra"] or {}).get(EXTRA_KEY) or {},
             uuid=str(node["uuid"]),
         )
+
+    @property
+    def is_held(self) -> bool:
+        """Tells whether a reservation of ours has it: until Ironic has undeployed and cleaned it."""
+        return bool(self.lessee and self.mark) and not self.is_free
+
+    @property
+    def is_free(self) -> bool:
+        """Tells whether anybody may claim it. Its instance is the claim, and Ironic takes that away as it undeploys."""
+        return self.state == "available" and not self.instance
 
 
 class NodeStep(StrEnum):
@@ -82,6 +92,8 @@ def next_step_to_hold(node: IronicNode, token: str) -> NodeStep:
 
 def next_step_to_return(node: IronicNode) -> NodeStep:
     """Returns the next step of a node that its reservation should no longer hold."""
+    if node.is_free:
+        return NodeStep.NOTHING  # what it says of its last tenant is replaced by the next claim: that saves a call
     if node.maintenance:
         return NodeStep.RELEASE  # Ironic does nothing with it until a person has repaired it
     if node.state in ("active", "deploy failed", "error"):
