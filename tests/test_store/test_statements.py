@@ -43,7 +43,6 @@ UNTRIED = {
     "engine.py _sqlite_engine": "begins a transaction",
     "engine.py configure_connection": "begins a connection",
     "engine.py _enable_wal": "begins a connection",
-    "advisory.py acquire_advisory_locks": "reads no table",
     "seals.py may_rewrite_history": "reads no table",
     "leases/capacity.py serialize_pool_allocations": "reads no table",
     "machines/hooks.py _lock_nodes": "reads no table",
