@@ -253,7 +253,7 @@ async def test_progress_and_lists_show_what_the_action_is_about(user: User) -> N
     described = await user.asking.newest_run(user.mci())
     assert described
     listed = {pair.key.name: pair.value for pair in described.typed_search_attributes}
-    assert listed["ObjectPath"] == user.mci()
+    assert (listed["ObjectPath"], listed["ObjectKind"], listed["Action"]) == (user.mci(), "mci", "suspend")
     assert listed["Phase"] == "Suspended:2 (R:0/2)"
     assert listed["Providers"] == ["aws", "gcp"]
     assert listed["Progress"] == 100
