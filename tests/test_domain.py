@@ -17,6 +17,7 @@ from domain.errors import Category, Refused, format_count
 from domain.exposure import READ
 from domain.faults import Fault
 from domain.healing import ANY_ACTION, DEFAULT_LIMIT_SECONDS, action_limit_seconds
+from domain.machines.orders import _RELATED_STAGES
 from domain.machines.rules import (
     check_another_node_enabled,
     check_disk_for_machine,
@@ -257,6 +258,16 @@ def test_a_size_stands_for_its_numbers_and_for_no_others() -> None:
         with pytest.raises(ValidationError, match=f"the size {size.name} has {size.memory} memory"):
             NewMachineSpec(image="ubuntu", size=size.name, memory=size.memory + 1)
     assert NewMachineSpec(image="ubuntu", memory=7).memory == 7
+
+
+def test_the_catalogue_of_sizes_is_whole_and_an_account_takes_all_kinds_along() -> None:
+    assert [(size.name, size.memory) for size in SIZES] == [
+        *(("small", 1), ("medium", 2), ("large", 4)),
+        *(("xlarge", 8), ("2xlarge", 16)),
+    ]
+    for action in ("delete", "destroy"):
+        stages = [(stage.kind, stage.action) for stage in _RELATED_STAGES["account", action]]
+        assert stages == [(kind, action) for kind in ("machine", "disk", "cloudspace")]
 
 
 def test_members_of_a_group_land_one_by_one_and_groups_do_not() -> None:
