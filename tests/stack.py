@@ -166,7 +166,11 @@ class Histories:
         plugins = [temporal_plugin(sandbox=True, payloads=payloads)]
         replayer = Replayer(workflows=WORKFLOWS, plugins=plugins, namespace=self._namespace)
         async with replayer.workflow_replay_iterator(kept()) as results:
-            failures = [result.replay_failure async for result in results if result.replay_failure]
+            failures = [
+                f"{result.history.workflow_id}, run {result.history.run_id}: {result.replay_failure}"
+                async for result in results
+                if result.replay_failure
+            ]
         assert not failures, failures[:3]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.bridge.proto.workflow_activation import SignalWorkflow, WorkflowActivation
 from temporalio.common import RawValue
+from temporalio.converter import PayloadConverter
 from temporalio.worker import (
     ExecuteWorkflowInput,
     HandleSignalInput,
@@ -91,15 +92,25 @@ def _read_signal(signal: SignalWorkflow) -> HandleSignalInput | None:
     definition = signals.get(signal.signal_name) or signals.get(None)
     if not definition:
         return None
-    types = definition.arg_types if definition.name else [RawValue] * len(signal.input)
-    types = types if types and len(types) == len(signal.input) else None
     try:
-        args = workflow.payload_converter().from_payloads(signal.input, types) if signal.input else []
+        args = read_signal_arguments(definition, signal, workflow.payload_converter())
     except Exception as error:
         workflow.logger.warning("signal %s dropped: it cannot be read: %s", signal.signal_name, error)
         return None
-    args = args if definition.name else [signal.signal_name, args]
     return HandleSignalInput(signal=signal.signal_name, args=args, headers=signal.headers)
+
+
+def read_signal_arguments(definition: Any, signal: SignalWorkflow, converter: PayloadConverter) -> list[Any]:
+    """Returns the arguments of a signal exactly as the SDK reads them.
+
+    A replay may find two signals in one task that came in two. One of them is packed then that was not, and whoever
+    read it otherwise would do something else than before. A handler without arguments is given none, whatever came.
+    """
+    payloads = signal.input
+    types = definition.arg_types if definition.name else [RawValue] * len(payloads)
+    types = None if types and len(types) != len(payloads) else types
+    args = converter.from_payloads(payloads, types) if payloads else []
+    return args if definition.name else [signal.signal_name, args]
 
 
 class TaskPace:
