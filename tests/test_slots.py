@@ -117,6 +117,7 @@ async def test_requests_that_had_to_wait_are_noticed(
     stack: WorkerService, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slots, "RUSH_SECONDS", PATIENCE)  # however slow the machine is
+    monkeypatch.setattr(slots, "LATE", timedelta(seconds=0.5))
     monkeypatch.setattr(stack.rush, "_late", AdmissionRush()._late)
 
     async def ask_late(name: str) -> None:
