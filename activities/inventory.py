@@ -54,7 +54,7 @@ class ActionActivities:
     at_once: Mapping[tuple[str, str], WorkAtBegin] = field(default_factory=dict)
     facts: WorkerFacts = field(default_factory=WorkerFacts)
     lines: RefusalLineBudget = field(default_factory=RefusalLineBudget)
-    note_admission: Callable[[timedelta], object] = bool  # is told how long a request waited for its begin
+    note_admission: Callable[[timedelta], None] = lambda _waited: None  # is told how long each request waited
 
     @activity.defn(name="permit")
     async def check_access(self, request: Request) -> Refusal | None:

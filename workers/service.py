@@ -253,7 +253,7 @@ class WorkerService:
             tuner=WorkerTuner.create_composite(
                 workflow_supplier=FixedSizeSlotSupplier(MAX_WORKFLOW_TASKS),
                 activity_supplier=FixedSizeSlotSupplier(MAX_ACTIVITIES) if on_actions else ActivitySlots(self.rush),
-                local_activity_supplier=FixedSizeSlotSupplier(100),
+                local_activity_supplier=FixedSizeSlotSupplier(MAX_ACTIVITIES),
                 nexus_supplier=FixedSizeSlotSupplier(1),
             ),
             workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
