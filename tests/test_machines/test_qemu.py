@@ -17,8 +17,9 @@ import yaml
 
 from client.actions import ActionClient
 from domain.errors import Category, Refused, Rejected, Superseded, Unavailable
-from domain.machines.ports import HypervisorFacts, HypervisorOrder
+from domain.machines.ports import ABSENT, HypervisorFacts, HypervisorOrder
 from providers.machines.qemu import QemuHypervisor
+from providers.machines.qemu.node import NodeOrder, QemuNode
 from providers.machines.qemu.process import QemuProcess
 from tests.patience import PATIENCE
 from tests.stack import family_of, opened
@@ -175,6 +176,35 @@ async def test_a_worker_that_dies_between_the_connection_and_the_migration_leave
     assert (await until_one_process(rack)).node == "n1"
     assert (await rack.tell("migrate", DB, node="n2", epoch=2)).node == "n2"
     assert (await until_one_process(rack)).node == "n2"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_node_stays_until_the_machine_that_leaves_it_has_left(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    send, sending, go = QemuNode._send, asyncio.Event(), asyncio.Event()
+
+    async def send_later(node: QemuNode, order: NodeOrder, process: QemuProcess) -> None:
+        sending.set()
+        await go.wait()
+        if fails:
+            raise Rejected("the line is cut")
+        await send(node, order, process)
+
+    monkeypatch.setattr(QemuNode, "_send", send_later)
+    await rack.machine(memory=1)
+    await rack.tell("maintain", "node:n1")
+    move = asyncio.create_task(rack.tell("migrate", DB, node="n2"))
+    await sending.wait()
+    with pytest.raises(Unavailable, match="has not left node:n1 yet"):
+        await rack.tell("decommission", "node:n1")
+    go.set()
+    await asyncio.gather(move, return_exceptions=True)
+    if fails:
+        with pytest.raises(Rejected, match="is home to 1 machine"):
+            await rack.tell("decommission", "node:n1")
+    else:
+        assert (await rack.tell("decommission", "node:n1")).state == ABSENT
 
 
 def test_a_host_without_qemu_refuses_to_start(tmp_path: Path) -> None:

@@ -224,6 +224,7 @@ class QemuHypervisor:
             ("disk", "detach"): self._detach_disk,
             ("disk", "destroy"): self._destroy_disk,
             ("image", "create"): self._check_image,
+            ("node", "decommission"): self._check_all_have_left,
         }
         if effect := effects.get((order.kind, verb)):
             await effect(old, new)
@@ -323,6 +324,14 @@ class QemuHypervisor:
         if not self._image_file(name := new.path.partition(":")[2]).is_file():
             where = self._image_file(name)
             raise Rejected(f"there is no file for the image {name}: put it at {where}, or name it under `images`")
+
+    async def _check_all_have_left(self, old: HypervisorObject, new: HypervisorObject) -> None:
+        """Raises Unavailable while a machine that moves away still has its process here: its migration may fail."""
+        node = new.path.partition(":")[2]
+        files = self._options.folder.rglob(f"{node}.pid")
+        machines = [":".join(file.parent.relative_to(self._options.folder).parts) for file in files]
+        if machines and (leaving := await self._nodes.give(node, "list", machines=machines)):
+            raise Unavailable(f"{leaving[0]} has not left {new.path} yet")
 
     # Files, processes and locks.
 
