@@ -35,19 +35,17 @@ async def main(address: str) -> None:
             times.setdefault(which, []).append(time.perf_counter() - start)
             await asking.wait_for_outcome(path, ticket.run)
             for name, bare in (("bare", baselines.Answering), ("floor", baselines.SameSteps)):
-                update = run_bare_update(client, bare, f"{name}-{bare_id}", n)
+                update = run_bare_update(client, bare, f"{name}-{bare_id}")
                 times.setdefault(f"{name} {which}", []).append(await measure_seconds(update))
                 await client.get_workflow_handle(f"{name}-{bare_id}").result()
     sys.stdout.write(json.dumps({name: statistics.median(each) for name, each in times.items()}))
 
 
-async def run_bare_update(
-    client: Client, bare: type[baselines.Answering | baselines.SameSteps], name: str, n: int
-) -> None:
+async def run_bare_update(client: Client, bare: type[baselines.Answering | baselines.SameSteps], name: str) -> None:
     operation = WithStartWorkflowOperation(
-        bare.run, n, id=name, task_queue=baselines.QUEUE, id_conflict_policy=WorkflowIDConflictPolicy.FAIL
+        bare.run, 1, id=name, task_queue=baselines.QUEUE, id_conflict_policy=WorkflowIDConflictPolicy.FAIL
     )
-    await client.execute_update_with_start_workflow(bare.answer, n, start_workflow_operation=operation)
+    await client.execute_update_with_start_workflow(bare.answer, 1, start_workflow_operation=operation)
 
 
 if __name__ == "__main__":

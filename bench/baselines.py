@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from temporalio import activity, workflow
@@ -55,7 +56,7 @@ class Answering:
 
 
 class Journal:
-    """The least that an action has to remember: one row, written three times, each time for good."""
+    """The least that an action has to remember: rows, each written for good."""
 
     def __init__(self, file: Path) -> None:
         self._thread = ThreadPoolExecutor(1)  # SQLite has one writer
@@ -64,33 +65,53 @@ class Journal:
             self._database.execute(line)
 
     @activity.defn
-    async def write(self, number: int) -> int:
-        """Writes a row, and returns when it is committed."""
-        row = (activity.info().workflow_id, number)
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._insert, row)
-        return number
+    async def write(self, rows: int) -> int:
+        """Writes rows in one transaction, and returns when they are committed."""
+        name = activity.info().workflow_id
+        work = partial(self._insert, [(name, number) for number in range(rows)])
+        await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return rows
 
-    def _insert(self, row: tuple[str | None, int]) -> None:
-        self._database.execute("INSERT INTO rows VALUES (?, ?)", row)
+    def _insert(self, rows: list[tuple[str | None, int]]) -> None:
+        self._database.execute("BEGIN IMMEDIATE")
+        self._database.executemany("INSERT INTO rows VALUES (?, ?)", rows)
+        self._database.execute("COMMIT")
 
 
-@workflow.defn
-class SameSteps:
-    """The steps of a one-VM action in Temporal, and a committed row for each, without anything of ours."""
+async def commit_rows(rows: int = 1) -> None:
+    """Commits rows in a local activity, as an action's begin and finish do."""
+    await workflow.execute_local_activity_method(Journal.write, rows, start_to_close_timeout=SOON)
+
+
+class AnsweredAfterCommit:
+    """A bare workflow that is admitted by an update, once `is_admitted` is set."""
 
     def __init__(self) -> None:
-        self._is_admitted = False
-
-    @workflow.run
-    async def run(self, number: int) -> int:
-        await workflow.execute_local_activity_method(Journal.write, number, start_to_close_timeout=SOON)
-        self._is_admitted = True
-        await workflow.execute_activity_method(Journal.write, number, start_to_close_timeout=SOON)
-        await workflow.execute_local_activity_method(Journal.write, number, start_to_close_timeout=SOON)
-        workflow.upsert_search_attributes([PROGRESS.value_set(100)])
-        return number
+        self.is_admitted = False
 
     @workflow.update
     async def answer(self, number: int) -> int:
-        await workflow.wait_condition(lambda: self._is_admitted)
+        await workflow.wait_condition(lambda: self.is_admitted)
         return number
+
+
+@workflow.defn
+class SameSteps(AnsweredAfterCommit):
+    """The steps of an action on VMs in Temporal, and the rows that it commits, without anything of ours.
+
+    Each VM is written when it is admitted and when it has landed. More than one are in ten places.
+    """
+
+    @workflow.run
+    async def run(self, vms: int) -> int:
+        await commit_rows(vms)
+        self.is_admitted = True
+        places = min(10, vms)
+        calls = [
+            workflow.execute_activity_method(Journal.write, vms // places, start_to_close_timeout=SOON)
+            for _ in range(places)
+        ]
+        await asyncio.gather(*calls)
+        await commit_rows()
+        workflow.upsert_search_attributes([PROGRESS.value_set(100)])
+        return vms

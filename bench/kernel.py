@@ -60,11 +60,12 @@ async def measure_size(rig: BenchStack) -> None:
         durable, script = f"ns:bench:mci:size{vms}", f"ns:bench:mci:plain{vms}"
         for path in (durable, script):
             await rig.do(path, "create", mci(10, vms))
-        ours[vms], plain[vms], ten = await measure_in_turns(
+        ours[vms], plain[vms], ten, least = await measure_in_turns(
             8,
             lambda n, path=durable: rig.do(path, VERBS[n % 2]),  # type: ignore[misc]
             lambda n, path=script: _run_plain_script(rig, path, n),  # type: ignore[misc]
             lambda n, vms=vms: _run_ten_activities(rig, f"ten-{vms}-{n}"),  # type: ignore[misc]
+            lambda n, vms=vms: rig.run_same_steps(f"same-{vms}-{n}", vms=vms),  # type: ignore[misc]
         )
         events[vms] = await rig.events(durable)
         if vms == 1_000:
@@ -73,6 +74,10 @@ async def measure_size(rig: BenchStack) -> None:
             print_result_row(
                 label, f"{ours[vms] * 1e3:.0f} ms", f"{ten * 1e3:.0f} ms", ours[vms] / ten, "<= 3 (goal 1.5)"
             )
+            label = "the same steps and commits, nothing of ours"
+            print_result_row(label, f"{least * 1e3:.0f} ms", f"{ten * 1e3:.0f} ms", least / ten, "told: the floor")
+            label = "the same writes as a plain script, nothing of Temporal"
+            print_result_row(label, f"{plain[vms] * 1e3:.0f} ms", f"{ten * 1e3:.0f} ms", plain[vms] / ten, "told")
     mine, theirs = [(times[10_000] - times[1_000]) / 9_000 for times in (ours, plain)]
     label = "each VM from 1,000 to 10,000 (plain asyncio, same writes)"
     print_result_row(label, f"{mine * 1e6:.0f} µs", f"{theirs * 1e6:.0f} µs", mine / theirs, "<= 3 (goal 1.5)")

@@ -59,7 +59,7 @@ async def be_client(address: str) -> None:
         assert ticket.admission.grant, ticket.admission.refusal
         tickets.append((path, ticket.run))
 
-    bare = await rush(lambda number: run_bare_update(client, baselines.Answering, f"rush-{number}", number))
+    bare = await rush(lambda number: run_bare_update(client, baselines.Answering, f"rush-{number}"))
     began = time.perf_counter()
     times = await rush(ours)
     outcomes = await asyncio.gather(*(asking.wait_for_outcome(*ticket) for ticket in tickets))

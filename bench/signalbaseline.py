@@ -14,7 +14,7 @@ from datetime import timedelta
 from temporalio import activity, workflow
 from temporalio.client import Client
 
-from bench.baselines import PROGRESS, SOON, Journal
+from bench.baselines import PROGRESS, SOON, AnsweredAfterCommit, commit_rows
 
 QUEUE, CRM_QUEUE = "bare-signal", "bare-crm"
 
@@ -58,27 +58,23 @@ class BareCrm:
 
 
 @workflow.defn
-class AskAndWait:
+class AskAndWait(AnsweredAfterCommit):
     """The steps of a create on a CRM."""
 
     def __init__(self) -> None:
-        self._is_admitted = self._is_answered = False
+        super().__init__()
+        self._is_answered = False
 
     @workflow.run
     async def run(self, number: int) -> int:
-        await workflow.execute_local_activity_method(Journal.write, number, start_to_close_timeout=SOON)
-        self._is_admitted = True
+        await commit_rows()
+        self.is_admitted = True
         await workflow.execute_local_activity_method(
             BareCrm.send_request, workflow.info().workflow_id, start_to_close_timeout=SOON
         )
         await workflow.wait_condition(lambda: self._is_answered, timeout=timedelta(minutes=5))
-        await workflow.execute_local_activity_method(Journal.write, number, start_to_close_timeout=SOON)
+        await commit_rows()
         workflow.upsert_search_attributes([PROGRESS.value_set(100)])
-        return number
-
-    @workflow.update
-    async def answer(self, number: int) -> int:
-        await workflow.wait_condition(lambda: self._is_admitted)
         return number
 
     @workflow.signal

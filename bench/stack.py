@@ -43,10 +43,12 @@ class BenchStack:
         """Runs the least that an action costs: a workflow with one activity."""
         return await self.client.execute_workflow(baselines.OneActivity.run, 1, id=name, task_queue=baselines.QUEUE)
 
-    async def run_same_steps(self, name: str, steps: Any = baselines.SameSteps, queue: str = baselines.QUEUE) -> int:
+    async def run_same_steps(
+        self, name: str, steps: Any = baselines.SameSteps, queue: str = baselines.QUEUE, vms: int = 1
+    ) -> int:
         """Runs what an action costs at least if it is admitted by an update and leaves records, as ours are."""
         operation: WithStartWorkflowOperation[Any, int] = WithStartWorkflowOperation(
-            steps.run, 1, id=name, task_queue=queue, id_conflict_policy=WorkflowIDConflictPolicy.FAIL
+            steps.run, vms, id=name, task_queue=queue, id_conflict_policy=WorkflowIDConflictPolicy.FAIL
         )
         await self.client.execute_update_with_start_workflow(steps.answer, 1, start_workflow_operation=operation)
         return await (await operation.workflow_handle()).result()
