@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
-from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes
+from temporalio.converter import CompositePayloadConverter, DataConverter, DefaultFailureConverterWithEncodedAttributes
 from temporalio.exceptions import ApplicationError
 
 from client.encryption import (
@@ -36,9 +36,17 @@ from domain.limits import MAX_PAYLOAD_BYTES
 from domain.message import SignedMessage
 from domain.validation import describe_validation_errors
 
+_ENCODERS = tuple(PydanticPayloadConverter().converters.values())
 
-class BoundedConverter(PydanticPayloadConverter):
-    """Refuses payloads over Temporal's limit before they are sent: a result that is too large hangs its workflow."""
+
+class BoundedConverter(CompositePayloadConverter):
+    """Refuses payloads over Temporal's limit before they are sent: a result that is too large hangs its workflow.
+
+    The SDK makes several for each workflow. All of them share their encoders, which keep the models' type adapters.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(*_ENCODERS)
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
         payloads = super().to_payloads(values)
