@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -167,11 +168,18 @@ class Histories:
         replayer = Replayer(workflows=WORKFLOWS, plugins=plugins, namespace=self._namespace)
         async with replayer.workflow_replay_iterator(kept()) as results:
             failures = [
-                f"{result.history.workflow_id}, run {result.history.run_id}: {result.replay_failure}"
+                f"{result.replay_failure}; its history: {_store_failed_history(result.history)}"
                 async for result in results
                 if result.replay_failure
             ]
         assert not failures, failures[:3]
+
+
+def _store_failed_history(history: WorkflowHistory) -> Path:
+    """Writes a history that could not be replayed to a file: the next run does not do the same again."""
+    file = Path(tempfile.mkdtemp(prefix="history-")) / f"{history.workflow_id}.{history.run_id}.json"
+    file.write_text(history.to_json())
+    return file
 
 
 def is_locked(home: Path) -> bool:

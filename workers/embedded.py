@@ -42,6 +42,7 @@ DYNAMIC_CONFIG = (
     "history.visibilityProcessorMaxPollRPS=1000",
     "history.maximumBufferedEventsBatch=5000",
     "history.maxInFlightUpdates=1000",
+    "history.maxBufferedQueryCount=0",  # see docs/architecture.md, queries
     "matching.numTaskqueueReadPartitions=1",
     "matching.numTaskqueueWritePartitions=1",
     "matching.enableFairness=true",
