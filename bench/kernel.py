@@ -95,7 +95,7 @@ async def _run_plain_script(rig: BenchStack, path: str, n: int) -> None:
     action, to = VERBS[n % 2], ("Suspended", "Running")[n % 2]
     request = Request(path=path, action=action)
     admission = await inventory.begin_action(BeginRequest(request=request, run=f"{path}{n}", at=datetime.now(UTC)))
-    assert admission.grant
+    assert admission.grant, admission.refusal
     await asyncio.gather(*(_run_plain_chunk(rig, chunk, to) for chunk in admission.grant.chunks))
     await inventory.finish_action(
         ActionEnding.from_grant(admission.grant, ActionResult.SUCCEEDED, WorkReport(), datetime.now(UTC))
@@ -111,7 +111,8 @@ async def _run_plain_chunk(rig: BenchStack, chunk: Chunk, to: str) -> None:
     async def lane() -> None:
         while batch := list(islice(todo, cloud.orders_per_call)):
             orders = [
-                VmOrder(target.path, _chunk_order_token(target, chunk), target.info["cloud_id"]) for target in batch
+                VmOrder(target.path, _chunk_order_token(target, chunk), target.info["cloud_id"], epoch=chunk.epoch)
+                for target in batch
             ]
             async with permits.take_vm_slots(csp, region, len(orders)):
                 answers = await cloud.perform_orders(chunk.action, region, orders)
