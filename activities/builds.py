@@ -64,6 +64,7 @@ async def describe_deployment(client: Client, deployment: str) -> Any:
     """Returns what Temporal knows of a deployment; refuses an unknown one."""
     request = DescribeWorkerDeploymentRequest(namespace=client.namespace, deployment_name=deployment)
     try:
+        # Temporal asks a workflow of its own, by a query, which it refuses while that workflow has a task.
         return await client.workflow_service.describe_worker_deployment(request, retry=True)
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:

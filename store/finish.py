@@ -90,9 +90,9 @@ def finish_action(connection: sa.Connection, hooks: HooksByKind, ending: ActionE
     outcome = _build_outcome(grant, ending, failed)
     shown = _write_final_status(connection, grant, ending, outcome)
     hook = hooks.get(kind_of(grant.path), NO_HOOKS)
-    may_have_left_some = bool(hook.extra_locks) or registry.can_move_descendants(kind_of(grant.path))
-    if may_have_left_some and restore_objects(connection, action, ending.at, ending.message or LEFT_OVER_MESSAGE):
-        shown = ""  # another one by now
+    may_change_others = bool(hook.extra_locks) or registry.can_move_descendants(kind_of(grant.path))
+    if may_change_others and restore_objects(connection, action, ending.at, ending.message or LEFT_OVER_MESSAGE):
+        shown = ""  # read again: members were restored
     outcome = outcome.model_copy(update={"status": shown or read_aggregated_status(connection, ending.path)})
     if hook.on_finish:
         hook.on_finish(connection, grant, outcome, ending.at)

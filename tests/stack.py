@@ -176,7 +176,7 @@ class Histories:
 
 
 def _store_failed_history(history: WorkflowHistory) -> Path:
-    """Writes a history that could not be replayed to a file: the next run does not do the same again."""
+    """Writes a history that could not be replayed to a file, as the next run may not make such a one."""
     file = Path(tempfile.mkdtemp(prefix="history-")) / f"{history.workflow_id}.{history.run_id}.json"
     file.write_text(history.to_json())
     return file
