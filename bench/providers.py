@@ -227,10 +227,19 @@ def _ironic_steps(
 
 
 async def _provision_all(client: httpx.AsyncClient, names: list[str], target: str, state: str) -> None:
-    calls = (client.put(f"/v1/nodes/{name}/states/provision", json={"target": target}) for name in names)
-    for answer in await asyncio.gather(*calls):
-        answer.raise_for_status()
+    await asyncio.gather(*(_provision(client, name, target) for name in names))
     await _wait_for_nodes(client, state)
+
+
+async def _provision(client: httpx.AsyncClient, name: str, target: str) -> None:
+    """Orders a node's next state. Ironic resets some of many connections that come at once: those are sent again."""
+    while True:
+        try:
+            answer = await client.put(f"/v1/nodes/{name}/states/provision", json={"target": target})
+        except httpx.TransportError:
+            continue
+        answer.raise_for_status()
+        return
 
 
 async def _wait_for_nodes(client: httpx.AsyncClient, state: str) -> None:

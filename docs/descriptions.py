@@ -61,6 +61,7 @@ SETTINGS = {
     "gateway_pool": "the pool of hosts that OpenStack's clients see, see docs/blazar.md",
     "gateway_project": "the project of OpenStack's clients that name none",
     "gateway_origins": "JSON list: pages of other sites that may ask, such as `http://127.0.0.1:1324`",
+    "gateway_same_request": "seconds in which a call that is sent again is the same request, see docs/dialects.md",
     "gateway_prices": "a YAML file of what VMs cost, for Tumblebug's reviews; empty: prices are not known",
 }
 

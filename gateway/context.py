@@ -35,6 +35,7 @@ class Gateway:
     project: str = "default"  # of its callers who name none
     public_url: str = ""  # the gateway as its clients reach it; empty: as they address it
     origins: frozenset[str] = frozenset()  # pages of other sites that may ask
+    same_request_seconds: int = 60  # how long a call sent again is the same request: of an action, from its end
     prices: Mapping[str, float] = field(default_factory=dict)  # of an hour of a VM, by cloud+region+type
     read_status: ReadStatus | None = None  # answers a status as `starter` prints it; given by `starter up`
     streams: int = 0  # open now

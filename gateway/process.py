@@ -112,6 +112,7 @@ async def _serve_gateway(
         project=settings.gateway_project,
         public_url=settings.gateway_url.rstrip("/"),
         origins=frozenset(settings.gateway_origins),
+        same_request_seconds=settings.gateway_same_request,
         prices=read_prices(settings.gateway_prices) if settings.gateway_prices else {},
         read_status=read_status,
     )

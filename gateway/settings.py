@@ -23,4 +23,5 @@ class GatewaySettings(WorkerSettings):
     gateway_pool: Name = "main"  # the pool of hosts of OpenStack's clients
     gateway_project: Name = "default"  # the project of OpenStack's clients that name none
     gateway_origins: list[str] = []  # pages of other sites that may ask, such as http://127.0.0.1:1324
+    gateway_same_request: int = Field(60, ge=1, le=3_600)  # seconds in which a call sent again is the same request
     gateway_prices: Path | None = None  # what VMs cost, for Tumblebug's reviews

@@ -30,7 +30,6 @@ from gateway.reads import GatewayClient
 from gateway.tokens import Caller
 
 WAIT_SECONDS = 30.0  # clients of the old systems expect the answer after the work
-SAME_REQUEST_SECONDS = 60  # how long the same token, route and body are the same request: of an action, from its end
 
 # How a request is refused whose first answer got lost: it runs, or it is done.
 _DONE_ALREADY = (Category.CONFLICT, Category.NOT_ALLOWED, Category.NOT_FOUND)
@@ -143,7 +142,7 @@ class DialectCall:
         self, build: Callable[[str], ActionRequest], number: int
     ) -> tuple[ActionRequest, _SentPosition | None]:
         """Returns the request that this call, or the same call a minute ago, has sent; else a new one."""
-        window = int(time.time()) // SAME_REQUEST_SECONDS
+        window = int(time.time()) // self.gateway.same_request_seconds
         request = self._request_in_window(build, window - 1, number)
         sent = await self._find_when_sent(request)
         if sent is None:
@@ -157,7 +156,7 @@ class DialectCall:
         Not the newest run: that may be a request that was refused since.
         """
         newest = await self.ratchet.last_run(workflow_id(request))
-        if newest is None or newest.seconds_since_end() > SAME_REQUEST_SECONDS:
+        if newest is None or newest.seconds_since_end() > self.gateway.same_request_seconds:
             return None
         request_id = str((await newest.memo()).get("request_id", ""))
         is_same = newest.action == request.action and request_id.startswith(f"{self.fingerprint[:32]}-")

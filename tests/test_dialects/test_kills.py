@@ -86,7 +86,7 @@ class Scene:
 
 
 def ask_twice(request: WaitingRequest) -> WaitingRequest:
-    """The same request, which is sent once more as soon as it is answered: the dialects know it for a minute."""
+    """The same request, which is sent once more as soon as it is answered: the dialects know it."""
 
     async def ask(http: httpx.AsyncClient) -> Any:
         first = await request.ask(http)

@@ -50,7 +50,9 @@ class Gate:
         self.started += 1
         log = self.site.home / f"gateway-{self.started}.log"
         log.touch()
-        variables = {**os.environ, **self.site.environment}
+        # A busy machine may take more than the usual minute to start everything again.
+        known = {"RATCHET_GATEWAY_SAME_REQUEST": str(10 * PATIENCE)}
+        variables = {**os.environ, **self.site.environment, **known}
         self.process = await self.site.forkserver.start(["gateway", "--port", str(self.port)], variables, log)
         async with asyncio.timeout(PATIENCE):
             while not re.search(rf"{re.escape(self.url)}/docs", log.read_text()):
