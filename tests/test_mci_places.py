@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -34,6 +35,7 @@ from store.mci.tables import connection_uses, connections
 from store.migrate import migrate_schema
 from store.schema import ActionRow, actions
 from tests.environment import activity_environment
+from tests.patience import PATIENCE
 
 PLACE = "aws/r1"
 WEB, OTHER = "ns:default:mci:web", "ns:default:mci:other"
@@ -156,7 +158,7 @@ class FreezingStore(SqlMciStore):
         await self._freeze(wish.epoch)
         return await super().acquire_connection_lock(wish)
 
-    async def leave_place(self, wish: ConnectionLockRequest) -> LeavePlaceResult:
+    async def leave_place(self, wish: ConnectionLockRequest) -> LeavePlaceResult | ConnectionLock | None:
         await self._freeze(wish.epoch)
         return await super().leave_place(wish)
 
@@ -165,6 +167,45 @@ class FreezingStore(SqlMciStore):
 async def test_a_worker_that_froze_after_its_proof_changes_nothing_of_the_place(database: Database, left: str) -> None:
     cloud = SimulatedCloud("aws", database)
     await changes_nothing(database, getattr(worker(database, cloud, store=FreezingStore(database)), left))
+    await cloud.close()
+
+
+class LateStore(SqlMciStore):
+    """A store whose transactions that take a hold commit late."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.begun, self.may_commit = threading.Event(), threading.Event()
+
+    def _commit_late(self, take: Callable[[sa.Connection], Any], connection: sa.Connection) -> Any:
+        self.begun.set()
+        assert self.may_commit.wait(PATIENCE)
+        return take(connection)
+
+    async def acquire_connection_lock(self, wish: ConnectionLockRequest) -> ConnectionLock | None:
+        take = partial(places.acquire_connection_lock, wish=wish)
+        return await self.database.run_transaction(partial(self._commit_late, take))
+
+    async def leave_place(self, wish: ConnectionLockRequest) -> LeavePlaceResult | ConnectionLock | None:
+        take = partial(places.leave_place, wish=wish)
+        return await self.database.run_transaction(partial(self._commit_late, take))
+
+
+@pytest.mark.parametrize("left", ["prepare_place", "release_place"])
+async def test_one_that_is_cancelled_while_it_takes_a_place_leaves_it_to_others(database: Database, left: str) -> None:
+    cloud, store = SimulatedCloud("aws", database), LateStore(database)
+    await database.run_transaction(partial(places.record_place_uses, path=WEB, places=[PLACE]))
+    taking = asyncio.create_task(
+        activity_environment().run(getattr(worker(database, cloud, store=store), left), visit(WEB, 1))
+    )
+    assert await asyncio.to_thread(store.begun.wait, PATIENCE)
+    taking.cancel()
+    await asyncio.sleep(0)
+    store.may_commit.set()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+    holders = sa.select(connections.c.holder)
+    assert await database.run_transaction(lambda connection: connection.execute(holders).scalars().all()) == [""]
     await cloud.close()
 
 

@@ -81,8 +81,10 @@ class PlaceActivities:
                     findings = await self._validate_needs(wants, self._patience.total_seconds)
                     if findings.problems:
                         return findings
-                async with self._turns[_connection_key(visit)], self._hold_connection(right, visit) as held:
-                    await self._make_missing_resources(right, held)
+                async with self._turns[_connection_key(visit)]:
+                    acquire = partial(self._store.acquire_connection_lock, _hold_request(visit))
+                    async with self._hold_connection(await self._wait_for_hold(right, acquire)) as held:
+                        await self._make_missing_resources(right, held)
         except ProviderError as error:
             return PlaceResult(problems=[f"{wants.place}: {format_one_line(error)}"])
         return PlaceResult()
@@ -98,10 +100,9 @@ class PlaceActivities:
                 self._turns[_connection_key(visit)],
             ):
                 leave = partial(self._store.leave_place, _hold_request(visit))
-                while (leaving := await right.prove_then_call(leave)) is LeavePlaceResult.BUSY:  # noqa: ASYNC110  another process's
-                    await asyncio.sleep(HOLD_POLL_SECONDS)
-                if leaving is LeavePlaceResult.LAST:
-                    async with self._hold_connection(right, visit) as held:
+                leaving = await self._wait_for_hold(right, leave)
+                if isinstance(leaving, ConnectionLock):
+                    async with self._hold_connection(leaving) as held:
                         await self._remove_resources(right, held, visit)
         except ProviderError as error:
             return PlaceResult(
@@ -151,15 +152,31 @@ class PlaceActivities:
     async def _record_resource(self, held: ConnectionLock, what: str, cloud_id: str | None) -> None:
         _check_hold_not_lost(held, await self._store.record_shared_resource(held, HOLD_DURATION, what, cloud_id))
 
-    @asynccontextmanager
-    async def _hold_connection(self, right: OrderFence, visit: MciAtPlace) -> AsyncIterator[ConnectionLock]:
-        """Holds a place's connection exclusively for the block, by a hold in the store that is renewed and expires by
-        itself. A worker that lost its right takes none: it would keep others waiting. The store checks the action
-        once more in the transaction, as a worker may freeze after its proof.
+    async def _wait_for_hold(self, right: OrderFence, acquire: Callable[[], Awaitable[T | None]]) -> T:
+        """Asks the store for a connection's hold until no other process has it.
+
+        A worker that lost its right takes none: it would keep others waiting. The store checks the action once more in
+        the transaction, as a worker may freeze after its proof. A transaction commits even if whoever waits for it is
+        cancelled, so its hold is given back.
         """
-        acquire = partial(self._store.acquire_connection_lock, _hold_request(visit))
-        while (held := await right.prove_then_call(acquire)) is None:  # noqa: ASYNC110  another process's
+        while True:
+            await right.prove()
+            acquiring = asyncio.ensure_future(acquire())
+            try:
+                if (found := await asyncio.shield(acquiring)) is not None:
+                    return found
+            except asyncio.CancelledError:
+                (late,) = await asyncio.gather(acquiring, return_exceptions=True)
+                if isinstance(late, ConnectionLock):
+                    await self._store.release_connection_lock(late)
+                raise
             await asyncio.sleep(HOLD_POLL_SECONDS)
+
+    @asynccontextmanager
+    async def _hold_connection(self, held: ConnectionLock) -> AsyncIterator[ConnectionLock]:
+        """Holds a place's connection exclusively for the block, by a hold in the store that is renewed and expires by
+        itself.
+        """
         renewing = asyncio.create_task(self._renew_hold_loop(held))
         try:
             yield held

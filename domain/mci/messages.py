@@ -127,11 +127,9 @@ class ConnectionLock:
 
 
 class LeavePlaceResult(StrEnum):
-    """Whether an MCI that leaves a place was the last to use it, so that what is shared there goes too."""
+    """What became of an MCI that was to leave a place, if it is not the last one there."""
 
-    SHARED = "shared"  # other MCIs of the tenant use the place
-    LAST = "last"  # no other MCI of the tenant uses it: remove what they shared
-    BUSY = "busy"  # another action is preparing or releasing it
+    SHARED = "shared"  # it left; other MCIs of the tenant use the place
     OCCUPIED = "occupied"  # the MCI still has VMs there, and does not leave
 
 
@@ -306,8 +304,11 @@ class MciStore(Protocol):
 
     async def release_connection_lock(self, held: ConnectionLock) -> None: ...
 
-    async def leave_place(self, wish: ConnectionLockRequest) -> LeavePlaceResult:
-        """Ends the MCI's use of a place. The tenant's last MCI gets the hold, to remove the shared resources."""
+    async def leave_place(self, wish: ConnectionLockRequest) -> LeavePlaceResult | ConnectionLock | None:
+        """Ends the MCI's use of a place. The tenant's last MCI gets the hold, to remove the shared resources.
+
+        None if another holder has it.
+        """
         ...
 
     async def finish_leaving_place(self, held: ConnectionLock, wish: ConnectionLockRequest) -> bool:

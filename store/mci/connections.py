@@ -184,10 +184,10 @@ def _is_locked_by(row: ConnectionRow, held: ConnectionLock) -> bool:
     return bool(row.holder) and row.epoch == held.epoch
 
 
-def leave_place(connection: sa.Connection, wish: ConnectionLockRequest) -> LeavePlaceResult:
+def leave_place(connection: sa.Connection, wish: ConnectionLockRequest) -> LeavePlaceResult | ConnectionLock | None:
     """Removes the MCI's use of a place, unless it still has VMs. Raises Superseded if the action is over.
 
-    For the last user of the tenant it takes the connection's lock instead, to clean up.
+    For the last user of the tenant it acquires the connection's hold instead, to clean up; None if another one has it.
     """
     lock_open_action(connection, wish.path, wish.epoch)
     _lock_connection(connection, wish.tenant, wish.place)
@@ -195,7 +195,7 @@ def leave_place(connection: sa.Connection, wish: ConnectionLockRequest) -> Leave
         return LeavePlaceResult.OCCUPIED
     use = _connection_condition(wish.tenant, wish.place) | {"mine": wish.path}
     if connection.execute(_SELECT_OTHER_USERS, use).first() is None:
-        return LeavePlaceResult.BUSY if acquire_connection_lock(connection, wish) is None else LeavePlaceResult.LAST
+        return acquire_connection_lock(connection, wish)
     connection.execute(_DELETE_USE, use)
     return LeavePlaceResult.SHARED
 

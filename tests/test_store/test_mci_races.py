@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from domain.errors import Superseded
 from domain.mci.messages import (
     AddVms,
+    ConnectionLock,
     LeavePlaceResult,
     PlaceRequirements,
     SurveyRequest,
@@ -76,7 +77,7 @@ async def test_of_two_that_leave_at_once_one_is_the_last(pair: tuple[StoreDriver
         partial(connections.leave_place, wish=wish("web")),
         partial(connections.leave_place, wish=wish("web-2")),
     )
-    assert leaving is LeavePlaceResult.LAST
+    assert isinstance(leaving, ConnectionLock)
 
 
 async def test_one_that_leaves_while_the_other_is_forgotten_is_the_last(pair: tuple[StoreDriver, StoreDriver]) -> None:
@@ -88,7 +89,7 @@ async def test_one_that_leaves_while_the_other_is_forgotten_is_the_last(pair: tu
         partial(connections.forget_place_uses, path=other),
         partial(connections.leave_place, wish=wish("web")),
     )
-    assert leaving is LeavePlaceResult.LAST
+    assert isinstance(leaving, ConnectionLock)
 
 
 def ending(grant: Grant) -> partial[Outcome]:
