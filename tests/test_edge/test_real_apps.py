@@ -195,7 +195,7 @@ async def test_apps_that_die_or_are_deleted_while_no_crm_is_there(site: AppSite)
             while len(running(site.shop)) < 2:
                 await asyncio.sleep(0.05)
             assert set(kept) < running(site.shop)
-            await site.edge.user.do(site.shop, "delete")
+            await site.change(site.shop, "delete")
 
 
 @pytest.mark.skipif(not BUSYBOX.exists(), reason="there is no busybox on this machine: apt install busybox-static")
@@ -291,4 +291,4 @@ async def test_a_crm_does_not_take_over_apps_that_it_cannot_watch(site: AppSite,
         with pytest.raises(Refused, match="run on the backend process, not simulated"):
             await serve_crm(WorkerSettings(home=site.edge.home), CrmOptions(site.cloudlet))
         async with site.crm():
-            await site.edge.user.do(site.shop, "delete")
+            await site.change(site.shop, "delete")
