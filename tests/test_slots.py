@@ -29,8 +29,9 @@ def make_rush() -> AdmissionRush:
 
 
 def note_late_admissions(rush: AdmissionRush, number: int = slots.RUSH) -> None:
-    for _ in range(number):
-        rush.note_admission(slots.LATE)
+    """That many late ones: as many as it takes came before them, in no time."""
+    for waited in (*[timedelta()] * slots.BEFORE_LATE, *[timedelta(seconds=1)] * number):
+        rush.note_admission(waited)
 
 
 @in_virtual_time
@@ -50,11 +51,14 @@ async def test_a_slot_is_given_when_the_rush_is_over() -> None:
 
 
 @in_virtual_time
-async def test_one_late_request_or_quick_ones_are_no_rush() -> None:
+async def test_one_late_request_or_as_many_as_come_at_once_are_no_rush() -> None:
     rush = make_rush()
+    for number in range(slots.BEFORE_LATE):  # at once; the machine takes a tenth of a second for each
+        rush.note_admission(timedelta(seconds=number / 10))
+        await asyncio.sleep(0.1)
+    assert rush.seconds_left == 0
+    await asyncio.sleep(1)
     note_late_admissions(rush, slots.RUSH - 1)
-    for _ in range(100):
-        rush.note_admission(slots.LATE - timedelta(milliseconds=1))
     assert rush.seconds_left == 0
     await asyncio.sleep(slots.RUSH_SECONDS)
     note_late_admissions(rush, 1)
@@ -117,18 +121,19 @@ async def test_requests_that_had_to_wait_are_noticed(
     stack: WorkerService, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slots, "RUSH_SECONDS", PATIENCE)  # however slow the machine is
-    monkeypatch.setattr(slots, "LATE", timedelta(seconds=0.5))
+    monkeypatch.setattr(slots, "BEFORE_LATE", 1)
     monkeypatch.setattr(stack.rush, "_late", AdmissionRush()._late)
+    monkeypatch.setattr(stack.rush, "_admitted", AdmissionRush()._admitted)
 
     async def ask_late(name: str) -> None:
         request = Request(path=f"ns:slots:mci:{name}", action="suspend")
         late = await client.start_workflow(
-            "ControlVms", request, id=request.path, task_queue=ACTIONS_QUEUE, start_delay=slots.LATE
+            "ControlVms", request, id=request.path, task_queue=ACTIONS_QUEUE, start_delay=timedelta(seconds=3)
         )
         with pytest.raises(WorkflowFailureError):  # there is no such MCI
             await late.result()
 
-    await ask_late("one")
+    await asyncio.gather(ask_late("one"), ask_late("two"))  # the second is late: the first was admitted meanwhile
     assert stack.rush.seconds_left == 0
-    await ask_late("two")
+    await asyncio.gather(ask_late("three"), ask_late("four"))
     assert stack.rush.seconds_left > 0

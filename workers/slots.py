@@ -21,7 +21,7 @@ from temporalio.worker import (
     SlotReserveContext,
 )
 
-LATE = timedelta(seconds=3)  # from the start of a workflow to its begin: many were before it
+BEFORE_LATE = 200  # so many admitted while a request waited make it late, however fast the machine is
 RUSH = 2  # late begins...
 RUSH_SECONDS = 0.5  # ... within this time are a rush
 LONGEST_HOLD = 10.0  # seconds: a rush that does not end must not stop all progress
@@ -33,12 +33,17 @@ class AdmissionRush:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._admitted: deque[float] = deque(
+            [float("-inf")] * BEFORE_LATE, maxlen=BEFORE_LATE
+        )  # times of the last begins
         self._late: deque[float] = deque([float("-inf")] * RUSH, maxlen=RUSH)  # times of the last late begins
 
     def note_admission(self, waited: timedelta) -> None:
-        """Counts a request that begins so long after its workflow was started."""
-        if waited >= LATE:
-            self._late.append(self._clock())
+        """Counts a request that begins so long after its workflow was started. It is late if many came before it."""
+        now = self._clock()
+        if now - waited.total_seconds() <= self._admitted[0]:
+            self._late.append(now)
+        self._admitted.append(now)
 
     @property
     def seconds_left(self) -> float:
