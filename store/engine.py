@@ -119,7 +119,6 @@ def _sqlite_engine(url: str) -> sa.Engine:
     engine = sa.create_engine(
         url,
         connect_args={"timeout": BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
-        pool_reset_on_return=None,
         **_JSON_OPTIONS,
     )
 

@@ -50,25 +50,38 @@ async def test_who_takes_nothing_of_a_stream_is_cut_off_and_another_gets_its_pla
 ) -> None:
     await create(http, web)
     monkeypatch.setattr(native, "MAX_STREAMS", 1)
-    monkeypatch.setattr(server, "STALLED_SECONDS", 0.2)
     line = (await gateway.feed.read_page(FIRST_CURSOR))[0].line.model_copy(update={"message": "x" * 100_000})
+    begun = asyncio.Event()
 
     async def endless_events(cursor: EventCursor, _seconds: float) -> list[Event]:
+        begun.set()
         await asyncio.sleep(0)
         return [Event(id=str(cursor), line=line)]
 
-    with monkeypatch.context() as patched:
-        patched.setattr(gateway.feed, "wait_for_events", endless_events)
+    async def open_stream() -> asyncio.StreamWriter:
+        begun.clear()
         _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]), limit=1)
         writer.write(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        await begun.wait()
+        return writer
+
+    async def all_closed() -> None:
+        while gateway.streams:
+            await asyncio.sleep(0.01)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(gateway.feed, "wait_for_events", endless_events)
+        patched.setattr(server, "STALLED_SECONDS", PATIENCE)
         async with asyncio.timeout(PATIENCE):
-            while not gateway.streams:
-                await asyncio.sleep(0.01)
+            slow = await open_stream()
             full = await http.get("/v1/events")
             assert (full.status_code, full.json()["detail"]) == (503, "1 event streams are open")
-            while gateway.streams:
-                await asyncio.sleep(0.01)
-    writer.close()
+            slow.transport.abort()
+            await all_closed()
+            patched.setattr(server, "STALLED_SECONDS", 0.2)
+            stalled = await open_stream()
+            await all_closed()
+    stalled.close()
     assert await read_events(http, 1, after="0")
 
 

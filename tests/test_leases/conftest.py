@@ -1,10 +1,11 @@
-"""Tenants for the tests of leases. The relationship table is checked after every commit of every test."""
+"""Tenants for the tests of leases. The relationship table is checked before every commit of every test."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from typing import TypeVar
 
 import pytest
 import sqlalchemy as sa
@@ -31,6 +32,8 @@ from tests.test_store.conftest import (  # noqa: F401  the same databases as for
 )
 from workers.service import WorkerService
 
+T = TypeVar("T")
+
 _numbers = count(1)
 
 
@@ -45,17 +48,26 @@ async def tenant(asking: ActionClient, stack: WorkerService) -> AsyncIterator[Te
 
 @contextmanager
 def relations_hold(database: Database, project: str) -> Iterator[None]:
-    """Look at the leases of a project at each commit, from inside the transaction: what is committed is what we see."""
+    """Look at the leases of a project before each commit, inside the transaction: what is committed is what we see.
+
+    Not with an event of SQLAlchemy: its listeners cannot be removed while other threads go through them.
+    """
     wrong: list[str] = []
+    run = database.run_transaction_blocking
 
-    def look(connection: sa.Connection) -> None:
-        wrong.extend(contradictions(connection, project))
+    def run_watched(work: Callable[[sa.Connection], T]) -> T:
+        def look_afterwards(connection: sa.Connection) -> T:
+            answer = work(connection)
+            wrong.extend(contradictions(connection, project))
+            return answer
 
-    sa.event.listen(database.engine, "commit", look)
+        return run(look_afterwards)
+
+    database.run_transaction_blocking = run_watched  # type: ignore[method-assign]
     try:
         yield
     finally:
-        sa.event.remove(database.engine, "commit", look)
+        database.run_transaction_blocking = run  # type: ignore[method-assign]
     assert not wrong, wrong[:3]
 
 

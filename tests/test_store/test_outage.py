@@ -68,6 +68,27 @@ async def test_a_full_disk_is_unavailable_and_loses_nothing(impatient: StoreDriv
     assert (await impatient.born(grant)).targets == 2_000
 
 
+async def test_a_commit_that_fails_is_rolled_back_and_its_connection_works_again(impatient: StoreDriver) -> None:
+    """SQLAlchemy leaves the rollback to the pool. Without it the file is locked for as long as the process lives."""
+    await impatient.make()
+
+    def promise(connection: sa.Connection) -> None:
+        late = "REFERENCES objects (path) DEFERRABLE INITIALLY DEFERRED"
+        connection.exec_driver_sql(f"CREATE TABLE promises (path VARCHAR(500) {late})")
+
+    def break_promise(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("INSERT INTO promises VALUES ('ns:default:mci:nowhere')")
+
+    impatient.database.run_transaction_blocking(promise)
+    pooled = impatient.database.engine.raw_connection()
+    pooled.cursor().execute("PRAGMA foreign_keys=ON")  # within a transaction it does nothing
+    pooled.close()
+    with pytest.raises(sa.exc.IntegrityError):
+        impatient.database.run_transaction_blocking(break_promise)
+    assert (await impatient.begin(WEB, "suspend")).grant
+    assert (await impatient.inventory.read_object(WEB)).path == WEB
+
+
 def test_a_place_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
     directory = tmp_path / "ratchet.db"
     directory.mkdir()
