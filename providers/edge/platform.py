@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,13 @@ class CloudletPlatform:
     def close(self) -> None:
         self._db.close()
 
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Commits what the block has done, or rolls it back: what fails must not leave a transaction open."""
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+
     # Instances.
 
     def list_instances(self) -> dict[str, dict[str, Any]]:
@@ -55,19 +63,19 @@ class CloudletPlatform:
 
     def put_instance(self, path: str, spec: dict[str, Any], verb: str, key: str) -> None:
         """Creates or changes an instance in one transaction."""
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute(
-            "INSERT INTO things VALUES (?, ?, 1) ON CONFLICT (path) DO UPDATE SET spec = excluded.spec",
-            (path, json.dumps(spec)),
-        )
-        self._db.execute("INSERT INTO ledger (verb, path, key) VALUES (?, ?, ?)", (verb, path, key))
-        self._db.execute("COMMIT")
+        with self._transaction():
+            self._db.execute(
+                "INSERT INTO things VALUES (?, ?, 1) ON CONFLICT (path) DO UPDATE SET spec = excluded.spec",
+                (path, json.dumps(spec)),
+            )
+            self._db.execute("INSERT INTO ledger (verb, path, key) VALUES (?, ?, ?)", (verb, path, key))
 
     def remove_instance(self, path: str, key: str = "") -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute("DELETE FROM things WHERE path = ? OR (path > ? AND path < ?)", (path, f"{path}:", f"{path};"))
-        self._db.execute("INSERT INTO ledger (verb, path, key) VALUES ('delete', ?, ?)", (path, key))
-        self._db.execute("COMMIT")
+        with self._transaction():
+            self._db.execute(
+                "DELETE FROM things WHERE path = ? OR (path > ? AND path < ?)", (path, f"{path}:", f"{path};")
+            )
+            self._db.execute("INSERT INTO ledger (verb, path, key) VALUES ('delete', ?, ?)", (path, key))
 
     def list_applied_verbs(self, path: str) -> list[str]:
         """Returns the verbs that were applied to an instance, in order."""
@@ -96,14 +104,13 @@ class CloudletPlatform:
     def set_expected_specs(self, specs: dict[str, dict[str, Any]]) -> None:
         """Stores the specs that the controller expects here. Instances without a spec get it back; none is created."""
         rows = [(path, json.dumps(spec)) for path, spec in specs.items()]
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute("DELETE FROM expected")
-        self._db.executemany("INSERT INTO expected VALUES (?, ?)", rows)
-        self._db.execute(
-            "UPDATE things SET spec = (SELECT spec FROM expected WHERE expected.path = things.path) "
-            "WHERE spec = '' AND path IN (SELECT path FROM expected)"
-        )
-        self._db.execute("COMMIT")
+        with self._transaction():
+            self._db.execute("DELETE FROM expected")
+            self._db.executemany("INSERT INTO expected VALUES (?, ?)", rows)
+            self._db.execute(
+                "UPDATE things SET spec = (SELECT spec FROM expected WHERE expected.path = things.path) "
+                "WHERE spec = '' AND path IN (SELECT path FROM expected)"
+            )
 
     def read_expected_specs(self) -> dict[str, dict[str, Any]]:
         """Returns the specs that the controller expects here."""
@@ -111,10 +118,9 @@ class CloudletPlatform:
 
     def forget_expected_specs(self) -> None:
         """Loses the CRM's memory: instances stay on the platform, but without their specs."""
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute("UPDATE things SET spec = ''")
-        self._db.execute("DELETE FROM expected")
-        self._db.execute("COMMIT")
+        with self._transaction():
+            self._db.execute("UPDATE things SET spec = ''")
+            self._db.execute("DELETE FROM expected")
 
     def read_crm_value(self, name: str, default: Any = None) -> Any:
         row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
@@ -137,13 +143,12 @@ class CloudletPlatform:
     # Faults.
 
     def set_faults(self, faults: Iterable[CrmFault]) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute("DELETE FROM faults")
-        self._db.executemany(
-            "INSERT INTO faults (rule, left) VALUES (?, ?)",
-            [(fault.model_dump_json(), fault.times) for fault in faults],
-        )
-        self._db.execute("COMMIT")
+        with self._transaction():
+            self._db.execute("DELETE FROM faults")
+            self._db.executemany(
+                "INSERT INTO faults (rule, left) VALUES (?, ?)",
+                [(fault.model_dump_json(), fault.times) for fault in faults],
+            )
 
     def add_fault(self, fault: CrmFault) -> None:
         """Adds a fault rule before all others, so that it matches next."""
