@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 from temporalio.api.enums.v1 import TaskQueueType
@@ -12,7 +13,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-ANSWER_SECONDS = 2.0  # seconds; a worker that has just started is not listed at once
+ANSWER_SECONDS = 2.0  # a worker that has just started is not listed at once, and one call may fail
 ASK_AGAIN_SECONDS = 0.2
 CALL_TIMEOUT = timedelta(seconds=8)  # within the 15 s in which a request is answered
 
@@ -38,11 +39,13 @@ class PollerCheck:
         )
         clock = asyncio.get_running_loop().time
         until = clock() + ANSWER_SECONDS
-        try:
-            while not (await self._client.workflow_service.describe_task_queue(request, timeout=CALL_TIMEOUT)).pollers:
-                if clock() > until:
-                    return False
-                await asyncio.sleep(ASK_AGAIN_SECONDS)
-        except RPCError:
-            return True  # harmless: an order that no worker takes waits
-        return True
+        has_answered = False
+        while True:
+            with suppress(RPCError):
+                described = await self._client.workflow_service.describe_task_queue(request, timeout=CALL_TIMEOUT)
+                has_answered = True
+                if described.pollers:
+                    return True
+            if clock() > until:
+                return not has_answered  # harmless if nobody polls: an order that no worker takes waits
+            await asyncio.sleep(ASK_AGAIN_SECONDS)

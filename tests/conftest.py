@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from temporalio.client import Client
 
+from activities import pollers
 from client.actions import ActionClient
 from providers.services import supervisor
 from store import engine
@@ -40,6 +42,9 @@ supervisor.POLL_SECONDS = 3.0
 
 # Threads of one process race here on a busy machine: none gives up before the others had their turn.
 engine.BUSY_TIMEOUT_SECONDS = engine.POOL_TIMEOUT_SECONDS = 60
+
+# A worker to which Temporal does not say in time who polls a queue lets a request pass: here it waits for the answer.
+pollers.CALL_TIMEOUT = timedelta(seconds=PATIENCE)
 
 os.umask(0o077)  # as a worker does: a data folder that others may read is refused
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.pollers import PollerCheck
 from domain.connections import Connections
@@ -65,6 +66,20 @@ async def test_only_queues_that_nobody_polls_are_missing(user: User, client: Cli
     assert await PollerCheck(client, {"cloud-mars"}).queues_without_workers(["cloud-mars"]) == [], (
         "our own queue is not asked about"
     )
+
+
+async def test_one_call_that_fails_says_nothing_about_the_workers(
+    user: User, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describe, failures = client.workflow_service.describe_task_queue, iter(range(1))
+
+    async def fail_once(request: Any, **options: Any) -> Any:
+        for _ in failures:
+            raise RPCError("shard is moving", RPCStatusCode.UNAVAILABLE, b"")
+        return await describe(request, **options)
+
+    monkeypatch.setattr(client.workflow_service, "describe_task_queue", fail_once)
+    assert await PollerCheck(client).queues_without_workers(["cloud-mars"]) == ["cloud-mars"]
 
 
 async def test_a_cloud_that_no_worker_serves_is_refused_before_anything_is_kept(user: User) -> None:
