@@ -44,8 +44,8 @@ class CloudletPlatform:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Commits what the block has done, or rolls it back: what fails must not leave a transaction open."""
+        self._db.execute("BEGIN IMMEDIATE")  # if this fails, there is nothing of ours to roll back
         with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
             yield
 
     # Instances.
