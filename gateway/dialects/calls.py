@@ -112,8 +112,9 @@ class DialectCall:
         try:
             ticket = await self._request_action(request.model_copy(update={"request_id": request_id}))
         except Refused as refused:
-            if refused.category is Category.CONFLICT:  # the same call may have begun meanwhile
-                earlier = await self._find_same_call(request)
+            # The same call may have begun meanwhile; or what was joined was sent again itself, and is refused as well.
+            again = await self._find_same_call(request)
+            earlier = again if refused.category is Category.CONFLICT else again or earlier
             if earlier is None or refused.category not in _DONE_ALREADY:
                 raise
             try:

@@ -14,6 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from client.launching import Ticket
+from domain.model import Admission, BeginRequest
 from domain.model import Request as ActionRequest
 from gateway.app import build_gateway_app
 from gateway.context import Gateway
@@ -337,3 +339,36 @@ async def test_the_same_change_again_gets_the_answer_of_the_first(http: httpx.As
     other = await gateway.ratchet.request_action(ActionRequest(path=path, action="delete"))
     assert other.admission.refusal, "another request, which was refused since, does not hide the first"
     assert (await http.delete(f"/leases/{made['id']}")).status_code == 204
+
+
+async def test_a_third_call_gets_the_answer_of_the_first_while_the_second_is_refused(
+    stack: WorkerService, http: httpx.AsyncClient, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway that was killed leaves the second call's run: it begins when the third call has joined it."""
+    await add_hosts(http, "h1")
+    made = await create(http, lease(name="deleted thrice"))
+    path = f"project:{gateway.project}:lease:{made['id']}"
+    assert (await http.delete(f"/leases/{made['id']}")).status_code == 204
+    is_held, has_joined = asyncio.Event(), asyncio.Event()
+    begin, request_action = stack.inventory.begin_action, calls.DialectCall._request_action
+    asked: list[str] = []
+
+    async def hold(claim: BeginRequest) -> Admission:
+        if claim.request.path == path:
+            is_held.set()
+            await has_joined.wait()
+        return await begin(claim)
+
+    async def note(call: calls.DialectCall, request: ActionRequest) -> Ticket:
+        if request.request_id in asked:
+            has_joined.set()
+        asked.append(request.request_id)
+        return await request_action(call, request)
+
+    monkeypatch.setattr(stack.inventory, "begin_action", hold)
+    monkeypatch.setattr(calls.DialectCall, "_request_action", note)
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+        second = group.create_task(http.delete(f"/leases/{made['id']}"))
+        await is_held.wait()
+        third = group.create_task(http.delete(f"/leases/{made['id']}"))
+    assert [each.result().status_code for each in (second, third)] == [204, 204], third.result().text
