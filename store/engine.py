@@ -10,8 +10,9 @@ import asyncio
 import random
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ MAX_TRIES = 5  # of a transaction that lost a race
 
 # SQLSTATE codes. A transaction that lost a race was rolled back for sure, so it is tried again here.
 RETRYABLE_SQLSTATES = {"40001", "40P01"}  # serialization failure, deadlock
+NO_TABLE_SQLSTATE = "42P01"
 READ_ONLY_SQLSTATE = "25006"  # a standby: it becomes writable, or is replaced
 NO_PERMISSION_SQLSTATES = {"42501", "3F000"}  # the latter: there is no schema to create tables in
 
@@ -97,13 +99,19 @@ class Database:
 
     def run_in_snapshot_blocking(self, work: Callable[[sa.Connection], T]) -> T:
         """Runs `work` over one read-only snapshot in the caller's thread."""
+        with self.open_snapshot() as connection:
+            return work(connection)
+
+    @contextmanager
+    def open_snapshot(self) -> Iterator[sa.Connection]:
+        """Opens one read-only snapshot, for those who read as they go."""
         self.before_transaction()
         try:
             with (
                 self.engine.connect().execution_options(**_SNAPSHOT_OPTIONS[self.sqlite]) as connection,
                 connection.begin(),
             ):
-                return work(connection)
+                yield connection
         except (DBAPIError, PoolTimeout) as error:
             raise _translate_error(error) from error
 
@@ -190,6 +198,8 @@ def _translate_error(error: Exception) -> Exception:
             f"the store denies access: {_driver_message(error)}",
             "give the user of RATCHET_STORE_URL the right to create and change tables in that database",
         )
+    if _sqlstate_of(error) == NO_TABLE_SQLSTATE or "no such table" in str(error):
+        return StoreUnavailable(f"the store lacks a table, create it with `starter migrate`: {_driver_message(error)}")
     if isinstance(error, OperationalError | InterfaceError | PoolTimeout) or _sqlstate_of(error) == READ_ONLY_SQLSTATE:
         return StoreUnavailable(f"the store did not answer: {_driver_message(error)}")
     return error

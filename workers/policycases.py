@@ -36,7 +36,7 @@ def replay_against_policy(settings: WorkerSettings, policy_file: str) -> Iterato
     """Yields the recorded actions of the store that a policy file would have refused."""
     policy, database = load_policy(policy_file), Database(settings.store_database_url())
     try:
-        with database.engine.connect() as connection:
+        with database.open_snapshot() as connection:
             yield from replay_actions(policy, iterate_actions(connection))
     finally:
         database.close()

@@ -33,7 +33,7 @@ def export_history(settings: WorkerSettings, after: int = 0) -> Iterator[str]:
     """Yields the seals as JSON, each with its lines, as docs/audit.md describes them."""
     database = Database(settings.store_database_url())
     try:
-        with database.engine.connect() as connection:
+        with database.open_snapshot() as connection:
             for seal in iterate_seals(connection, after):
                 there = read_sealed_lines(connection, seal)
                 lines = [

@@ -76,7 +76,7 @@ async def test_any_words_get_an_answer(many: int, monkeypatch: pytest.MonkeyPatc
     lines = st.tuples(st.sampled_from(COMMANDS), st.lists(word, max_size=5))
     some = drawn(lines, 70 * many)  # thousands take a minute: that is not the time for trying them
     Random(SEED).shuffle(some)  # the first that are drawn are the simplest: few of them look for a server
-    some.append((("mci", "list"), []))  # and this one does
+    some[:0] = [(command, []) for command in COMMANDS]  # each of them alone: some look for a server, or read the store
     told: set[ExitCode] = set()
     until = monotonic() + SECONDS
     for command, rest in some:

@@ -14,6 +14,8 @@ from domain.model import Admission
 from store import begin, engine
 from store.engine import Database
 from tests.test_store.driver import FRONT_1, HOOKS, WEB, StoreDriver, claim
+from workers.sealedhistory import export_history, verify_history
+from workers.settings import WorkerSettings
 
 
 @pytest.fixture
@@ -45,6 +47,21 @@ async def test_a_locked_file_is_unavailable_until_it_is_free(impatient: StoreDri
     other.close()
     assert await impatient.dump() == before
     assert (await impatient.begin(WEB, "suspend")).grant
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_a_store_without_tables_says_how_to_create_them(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/new.db" if kind == "sqlite" else request.getfixturevalue("empty_postgres")()
+    settings = WorkerSettings(home=tmp_path, store_url=url)
+    for read in (lambda: verify_history(settings), lambda: list(export_history(settings))):
+        with pytest.raises(StoreUnavailable, match="lacks a table, create it with `starter migrate`"):
+            read()
+    driver = StoreDriver(url)
+    with pytest.raises(StoreUnavailable, match="starter migrate"):
+        await driver.begin(WEB, "suspend")
+    driver.close()
 
 
 async def test_a_full_disk_is_unavailable_and_loses_nothing(impatient: StoreDriver) -> None:
