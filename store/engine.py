@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from domain.errors import Category, Refused, StoreUnavailable, format_one_line
+from store.prepared import PreparedConnection
 
 T = TypeVar("T")
 
@@ -84,7 +85,7 @@ class Database:
         self.before_transaction()
         for attempt in range(1, MAX_TRIES + 1):
             try:
-                with self.engine.begin() as connection:
+                with PreparedConnection(self.engine) as connection, connection.begin():
                     return work(connection)
             except (DBAPIError, PoolTimeout, LostRace) as error:
                 lost = isinstance(error, LostRace) or _sqlstate_of(error) in RETRYABLE_SQLSTATES

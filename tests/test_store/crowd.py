@@ -144,7 +144,7 @@ def sender() -> str:
         file = frame.f_code.co_filename
         if file.startswith(TESTS):
             return ""
-        if file.startswith(STORE) and not file.endswith("engine.py"):
+        if file.startswith(STORE) and not file.endswith(("engine.py", "prepared.py")):
             return f"{file.removeprefix(STORE + '/')} {frame.f_code.co_name}"
         frame = frame.f_back
     return ""
