@@ -16,6 +16,7 @@ from temporalio.client import Client
 
 from activities import pollers
 from client.actions import ActionClient
+from gateway.reads import GatewayClient
 from providers.services import supervisor
 from store import engine
 from tests.patience import PATIENCE
@@ -41,10 +42,14 @@ os.environ.setdefault("RATCHET_STEP_PATIENCE", "1")
 supervisor.POLL_SECONDS = 3.0
 
 # Threads of one process race here on a busy machine: none gives up before the others had their turn.
-engine.BUSY_TIMEOUT_SECONDS = engine.POOL_TIMEOUT_SECONDS = 60
+engine.BUSY_TIMEOUT_SECONDS = engine.POOL_TIMEOUT_SECONDS = PATIENCE
+engine._CONNECT_OPTIONS["options"] = f"-c lock_timeout={PATIENCE}s -c statement_timeout={PATIENCE}s"
 
 # A worker to which Temporal does not say in time who polls a queue lets a request pass: here it waits for the answer.
 pollers.CALL_TIMEOUT = timedelta(seconds=PATIENCE)
+
+# A gateway of a test waits for a worker as long as the test does: a busy machine is no failure.
+GatewayClient.admission_seconds = PATIENCE
 
 os.umask(0o077)  # as a worker does: a data folder that others may read is refused
 
