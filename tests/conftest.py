@@ -16,6 +16,8 @@ from temporalio.client import Client
 
 from activities import pollers
 from client.actions import ActionClient
+from gateway import native
+from gateway.dialects import calls
 from gateway.reads import GatewayClient
 from providers.services import supervisor
 from store import engine
@@ -48,8 +50,8 @@ engine._CONNECT_OPTIONS["options"] = f"-c lock_timeout={PATIENCE}s -c statement_
 # A worker to which Temporal does not say in time who polls a queue lets a request pass: here it waits for the answer.
 pollers.CALL_TIMEOUT = timedelta(seconds=PATIENCE)
 
-# A gateway of a test waits for a worker as long as the test does: a busy machine is no failure.
-GatewayClient.admission_seconds = PATIENCE
+# A gateway of a test waits for a worker and for outcomes as long as the test does: a busy machine is no failure.
+GatewayClient.admission_seconds = calls.WAIT_SECONDS = native.DEFAULT_WAIT_SECONDS = PATIENCE
 
 os.umask(0o077)  # as a worker does: a data folder that others may read is refused
 

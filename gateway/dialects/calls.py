@@ -91,7 +91,6 @@ class DialectCall:
         path: str,
         action: str,
         spec: dict[str, Any] | None = None,
-        wait: float = WAIT_SECONDS,
         repeatable: bool = True,
         **more: Any,
     ) -> Outcome | None:
@@ -103,7 +102,7 @@ class DialectCall:
         """
         request = self.build_request(path, action, spec, **more)
         if request.request_id:
-            return await self._wait_for_outcome(await self._request_action(request), wait)
+            return await self._wait_for_outcome(await self._request_action(request))
         earlier = await self._find_same_call(request)
         if earlier and not (earlier.is_open or repeatable) and (done := await self._find_success(request, earlier)):
             return done
@@ -121,7 +120,7 @@ class DialectCall:
                 ticket = await self._request_action(request.model_copy(update={"request_id": earlier.request_id}))
             except Refused:
                 raise refused from None
-        return await self._wait_for_outcome(ticket, wait)
+        return await self._wait_for_outcome(ticket)
 
     async def create_object_once(self, build: Callable[[str], ActionRequest]) -> tuple[str, Outcome | None]:
         """Requests a creation and waits for it. Returns its path and outcome; None if it takes longer.
@@ -134,7 +133,7 @@ class DialectCall:
             if sent is not _SentPosition.BEFORE_OTHERS:
                 ticket = await self._request_action(request)
                 if not _is_of_earlier_request(ticket.admission) or await self._object_exists(request.path):
-                    return request.path, await self._wait_for_outcome(ticket, WAIT_SECONDS)
+                    return request.path, await self._wait_for_outcome(ticket)
             elif await self._object_exists(request.path):
                 return request.path, None
         raise AssertionError("an endless loop ends by its return")
@@ -201,11 +200,11 @@ class DialectCall:
             raise ticket.admission.refusal.to_error()
         return ticket
 
-    async def _wait_for_outcome(self, ticket: Ticket, seconds: float) -> Outcome | None:
+    async def _wait_for_outcome(self, ticket: Ticket) -> Outcome | None:
         if ticket.admission.outcome:
             return ticket.admission.outcome
         try:
-            return await run_with_timeout(seconds, self.ratchet.wait_for_outcome(ticket.path, ticket.run))
+            return await run_with_timeout(WAIT_SECONDS, self.ratchet.wait_for_outcome(ticket.path, ticket.run))
         except TimeoutError:
             return None
 
