@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from domain.errors import StoreUnavailable
-from store.engine import Database
+from store.engine import Database, is_table_missing
 from store.schema import StoreIdentityRow, actions
 
 IDENTITY_KEY = "ratchet_store"  # in a connection's info: the store's id and incarnation when it was opened
@@ -106,7 +106,7 @@ class StoreBinding:
             self._refuse("its tables were created anew")
 
     def _raise_if_table_missing(self, error: BaseException | None) -> None:
-        if getattr(error, "sqlstate", None) == "42P01" or "no such table" in str(error):
+        if is_table_missing(error):
             self._refuse("it is empty")
 
     def _refuse(self, how: str) -> NoReturn:

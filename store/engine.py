@@ -199,11 +199,16 @@ def _translate_error(error: Exception) -> Exception:
             f"the store denies access: {_driver_message(error)}",
             "give the user of RATCHET_STORE_URL the right to create and change tables in that database",
         )
-    if _sqlstate_of(error) == NO_TABLE_SQLSTATE or "no such table" in str(error):
+    if is_table_missing(getattr(error, "orig", None)):
         return StoreUnavailable(f"the store lacks a table, create it with `starter migrate`: {_driver_message(error)}")
     if isinstance(error, OperationalError | InterfaceError | PoolTimeout) or _sqlstate_of(error) == READ_ONLY_SQLSTATE:
         return StoreUnavailable(f"the store did not answer: {_driver_message(error)}")
     return error
+
+
+def is_table_missing(driver_error: BaseException | None) -> bool:
+    """Tells whether a statement failed because its table does not exist."""
+    return getattr(driver_error, "sqlstate", None) == NO_TABLE_SQLSTATE or "no such table" in str(driver_error)
 
 
 def _sqlstate_of(error: Exception) -> str:

@@ -111,10 +111,12 @@ class DialectCall:
         try:
             ticket = await self._request_action(request.model_copy(update={"request_id": request_id}))
         except Refused as refused:
-            # The same call may have begun meanwhile; or what was joined was sent again itself, and is refused as well.
-            again = await self._find_same_call(request)
-            earlier = again if refused.category is Category.CONFLICT else again or earlier
-            if earlier is None or refused.category not in _DONE_ALREADY:
+            if refused.category not in _DONE_ALREADY:
+                raise
+            # The first of these calls may have begun meanwhile; or `earlier` was the second, and is refused as well.
+            first = await self._find_same_call(request)
+            earlier = first if refused.category is Category.CONFLICT else first or earlier
+            if earlier is None:
                 raise
             try:
                 ticket = await self._request_action(request.model_copy(update={"request_id": earlier.request_id}))

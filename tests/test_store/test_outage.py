@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from domain.errors import StoreUnavailable
 from domain.model import Admission
 from store import begin, engine
 from store.engine import Database
+from store.schema import objects
 from tests.test_store.driver import FRONT_1, HOOKS, WEB, StoreDriver, claim
 from workers.sealedhistory import export_history, verify_history
 from workers.settings import WorkerSettings
@@ -62,6 +64,18 @@ async def test_a_store_without_tables_says_how_to_create_them(
     with pytest.raises(StoreUnavailable, match="starter migrate"):
         await driver.begin(WEB, "suspend")
     driver.close()
+
+
+async def test_a_text_that_speaks_of_a_missing_table_is_not_taken_for_one(driver: StoreDriver) -> None:
+    """The text of an error of SQLAlchemy has the statement's values in it."""
+    await driver.make()
+
+    def insert_again(connection: sa.Connection) -> None:
+        row = connection.execute(sa.select(objects).where(objects.c.path == WEB)).mappings().one()
+        connection.execute(sa.insert(objects), {**row, "error": "no such table"})
+
+    with pytest.raises(IntegrityError):
+        await driver.database.run_transaction(insert_again)
 
 
 async def test_a_full_disk_is_unavailable_and_loses_nothing(impatient: StoreDriver) -> None:

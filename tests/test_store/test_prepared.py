@@ -34,7 +34,7 @@ ROW: dict[str, Any] = {
     "changed_at": NOON,
     "error": "",
     "info": {},
-    "principal": {"name": "anna"},
+    "principal": {"name": "ops"},
 }
 LINE = history_line(WEB, NOON, "user", "suspend", "Running", "Suspending", 7)
 BY_PATHS = sa.select(objects).where(objects.c.path.in_(sa.bindparam("paths", expanding=True))).order_by(objects.c.path)
