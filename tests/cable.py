@@ -1,8 +1,10 @@
-"""The connection of a CRM or a command to Temporal, which a test can cut."""
+"""Servers within a test, and the connection of a CRM or a command to Temporal, which a test can cut."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -10,31 +12,44 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 
 @asynccontextmanager
-async def listening(handle: Handler) -> AsyncIterator[str]:
+async def listening(handle: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """The address of a server. Whatever becomes of a connection, it is closed, and all are when the block ends."""
-    serving: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
+    serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        serving[asyncio.current_task()] = writer
-        with suppress(OSError, asyncio.CancelledError):  # the other side is gone, or the block has ended
-            await handle(reader, writer)
-        writer.close()
-        with suppress(OSError, asyncio.CancelledError):
+        try:
+            with suppress(OSError, EOFError):  # the other side is gone
+                await handle(reader, writer)
+        finally:
+            writer.close()
+        with suppress(OSError):
             await writer.wait_closed()
-        serving.pop(asyncio.current_task())
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(serve(reader, writer))
+        serving[task] = writer  # at once: a task that has not begun is one that must be ended, too
+        task.add_done_callback(serving.pop)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
     try:
         host, port = server.sockets[0].getsockname()
         yield f"{host}:{port}"
     finally:
         server.close()
-        ending = [task for task in serving if task]
-        for writer in serving.values():
+        for _ in range(5):  # asyncio takes a few rounds from a connection that it has taken to `accept`
+            await asyncio.sleep(0)
+        ending = dict(serving)
+        for task, writer in ending.items():
             writer.transport.abort()  # what could not be sent would keep it open
-        for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
+
+
+async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """Reads an HTTP request: its head and its body."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+    return head, await reader.readexactly(int(length[1]) if length else 0)
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from providers.edge.crm import ReferenceCrm
 from providers.edge.handover import CrmHandover
 from providers.edge.platform import CloudletPlatform
 from providers.edge.token import CrmToken
+from tests.cable import listening, read_request
 from workers.crm import platform_file, token_of_cloudlet
 from workers.settings import WorkerSettings
 
@@ -49,26 +50,24 @@ class Crm:
 class Webhook:
     """A CRM that is only an address: it says yes to every post until it is closed."""
 
-    def __init__(self, listening: asyncio.Server) -> None:
-        self._listening = listening
-        self.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
+    def __init__(self) -> None:
+        self._listening = AsyncExitStack()
+        self.url = ""
 
     @classmethod
     async def open(cls) -> Webhook:
-        return cls(await asyncio.start_server(cls._answer, "127.0.0.1", 0))
+        made = cls()
+        made.url = f"http://{await made._listening.enter_async_context(listening(cls._answer))}/"
+        return made
 
     @staticmethod
     async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):  # its worker was killed
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = next(int(line.split(b":")[1]) for line in head.lower().splitlines() if b"content-length" in line)
-            await reader.readexactly(length)
-            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-            await writer.drain()
-        writer.close()
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        await writer.drain()
 
-    def close(self) -> None:
-        self._listening.close()
+    async def close(self) -> None:
+        await self._listening.aclose()
 
 
 @dataclass

@@ -244,7 +244,7 @@ async def world(home: Path, workers: ForkServer | None = None, **settings: str) 
             for key in list(made.crms.running):
                 await made.crms.end(*key)
             for webhook in made.crms.webhooks.values():  # of stories that did not end
-                webhook.close()
+                await webhook.close()
             await made.kill_worker()
             clouds.close()
             await made.server.stop_server()

@@ -18,6 +18,7 @@ from domain.model import ObjectsView, ObjectView, ReadQuery
 from starter import completion, session
 from starter.app import build_cli_app
 from starter.completion import find_names_within
+from tests.cable import listening
 from tests.test_cli.shell import Cli
 
 PATIENT = "from starter import __main__, completion; completion.COMPLETION_SECONDS = 60; __main__.main()"
@@ -100,12 +101,10 @@ async def test_without_a_server_nothing_is_offered_and_nothing_is_said(
 async def test_a_server_that_takes_its_time_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nobody(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()  # takes the call and never answers
-        writer.close()
 
-    server = await asyncio.start_server(nobody, "127.0.0.1", 0)
-    monkeypatch.setenv("TEMPORAL_ADDRESS", f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    assert await asyncio.to_thread(find_names_within, 0.5, ["mci"], "") == []
-    server.close()
+    async with listening(nobody) as address:
+        monkeypatch.setenv("TEMPORAL_ADDRESS", address)
+        assert await asyncio.to_thread(find_names_within, 0.5, ["mci"], "") == []
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash on this machine")

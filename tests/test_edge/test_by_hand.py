@@ -15,6 +15,7 @@ import pytest
 from domain.edge import messages
 from domain.wire import companion_id
 from starter.command import run_command
+from tests.cable import listening, read_request
 from tests.test_edge.kit import QUICK, Edge, fault
 from workers import embedded
 
@@ -106,21 +107,16 @@ async def hook(edge: Edge, http: str) -> AsyncIterator[tuple[str, list[dict[str,
         await shell(["curl", "--fail", "-sS", "-X", "POST", url, "-d", json.dumps({"input": [message]})])
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next(int(line.split(b":")[1]) for line in head.lower().splitlines() if b"content-length" in line)
-        requests = json.loads(await reader.readexactly(length))["requests"]
+        requests = json.loads((await read_request(reader))[1])["requests"]
         seen.extend(requests)
         writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
         await writer.drain()
         writer.close()
         tasks.extend(asyncio.create_task(answer(request)) for request in requests if request["verb"] != "all-data")
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/crm", seen
-    finally:
-        listening.close()
-        await asyncio.gather(*tasks)
+    async with listening(serve) as address:
+        yield f"http://{address}/crm", seen
+    await asyncio.gather(*tasks)
 
 
 async def test_a_crm_behind_a_webhook_needs_nothing_but_http(edge: Edge, server: embedded.EmbeddedServer) -> None:
@@ -144,14 +140,12 @@ async def test_a_webhook_that_refuses_fails_the_action_with_its_answer(edge: Edg
         await writer.drain()
         writer.close()
 
-    listening = await asyncio.start_server(refuse, "127.0.0.1", 0)
     path = edge.at("berlin")
-    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
-    spec = {"transport": "webhook", "url": url, "patience": {**QUICK, "cleanup": 0.2}}
-    ticket = await edge.begun(path, "create", spec=spec)
-    await edge.connect("berlin", {"notify_id": 1})
-    await edge.until(path, "InitOk")
-    await edge.say(path, "Ready", notify_id=1)
-    outcome = await edge.end(ticket)
+    async with listening(refuse) as address:
+        spec = {"transport": "webhook", "url": f"http://{address}/", "patience": {**QUICK, "cleanup": 0.2}}
+        ticket = await edge.begun(path, "create", spec=spec)
+        await edge.connect("berlin", {"notify_id": 1})
+        await edge.until(path, "InitOk")
+        await edge.say(path, "Ready", notify_id=1)
+        outcome = await edge.end(ticket)
     assert "the webhook answered 403" in outcome.message
-    listening.close()

@@ -9,6 +9,7 @@ from typing import Any
 from domain.edge import messages
 from domain.edge.messages import CrmRequest, CrmRequests, CrmVerb, split_into_pages
 from domain.wire import companion_id
+from tests.cable import listening, read_request
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, fault
 from workflows.edge.link import LinkState
@@ -119,34 +120,31 @@ async def test_a_webhook_crm_that_dies_is_noticed_and_one_that_answers_again_is_
     answers = [b"HTTP/1.1 204 No Content\r\n\r\n"]
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next(int(line.split(b":")[1]) for line in head.lower().splitlines() if b"content-length" in line)
-        verb = json.loads(await reader.readexactly(length))["requests"][0]["verb"]
+        _, body = await read_request(reader)
         writer.write(answers[0])
         await writer.drain()
         writer.close()
-        seen.put_nowait(verb)
+        seen.put_nowait(json.loads(body)["requests"][0]["verb"])
 
     async def until(verb: str) -> None:
         async with asyncio.timeout(PATIENCE):
             while await seen.get() != verb:
                 pass
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
-    spec: dict[str, Any] = {"transport": "webhook", "url": url, "patience": {**QUICK, "probe": 0.2}}
-    ticket = await edge.begun(path, "create", spec=spec)
-    await edge.connect("berlin", {"notify_id": 1})
-    await until("ack")
-    await edge.say(path, "Ready", notify_id=1)
-    assert (await edge.end(ticket)).status == "Ready"
-    answers[0] = b"HTTP/1.1 503 later\r\n\r\n"
-    await until("ping")
-    answers[0] = b"HTTP/1.1 204 No Content\r\n\r\n"
-    for _ in range(4):
+    async with listening(serve) as address:
+        patience = {**QUICK, "probe": 0.2}
+        spec: dict[str, Any] = {"transport": "webhook", "url": f"http://{address}/", "patience": patience}
+        ticket = await edge.begun(path, "create", spec=spec)
+        await edge.connect("berlin", {"notify_id": 1})
+        await until("ack")
+        await edge.say(path, "Ready", notify_id=1)
+        assert (await edge.end(ticket)).status == "Ready"
+        answers[0] = b"HTTP/1.1 503 later\r\n\r\n"
         await until("ping")
-    assert await edge.status(path) == "Ready"  # one failure is none
-    listening.close()
+        answers[0] = b"HTTP/1.1 204 No Content\r\n\r\n"
+        for _ in range(4):
+            await until("ping")
+        assert await edge.status(path) == "Ready"  # one failure is none
     await edge.until(path, "Offline")
     assert (await edge.until_told(path, "3 posts failed")).action == "lost"
     refused = await edge.user.refused(edge.at("berlin", "c1"), "create", spec={})

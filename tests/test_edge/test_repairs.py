@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from domain.model import ActionResult
+from tests.cable import listening, read_request
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, fault, words
 
@@ -108,29 +109,26 @@ async def test_an_undo_that_cannot_be_delivered_takes_its_row_with_a_note(edge: 
     verbs: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next(int(line.split(b":")[1]) for line in head.lower().splitlines() if b"content-length" in line)
-        body = await reader.readexactly(length)
+        _, body = await read_request(reader)
         refused = b'"verb":"create"' in body or b'"verb":"delete"' in body
         writer.write(b"HTTP/1.1 403 Forbidden\r\n\r\n" if refused else b"HTTP/1.1 204 No Content\r\n\r\n")
         await writer.drain()
         writer.close()
         verbs.append(body)
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     path, cluster = edge.at("berlin"), edge.at("berlin", "c1")
-    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
-    ticket = await edge.begun(path, "create", spec={"transport": "webhook", "url": url, "patience": QUICK})
-    await edge.connect("berlin", {"notify_id": 1})
-    await edge.until(path, "InitOk")
-    await edge.say(path, "Ready", notify_id=1)
-    assert (await edge.end(ticket)).status == "Ready"
-    outcome = await edge.user.do(cluster, "create", spec={})
+    async with listening(serve) as address:
+        spec = {"transport": "webhook", "url": f"http://{address}/", "patience": QUICK}
+        ticket = await edge.begun(path, "create", spec=spec)
+        await edge.connect("berlin", {"notify_id": 1})
+        await edge.until(path, "InitOk")
+        await edge.say(path, "Ready", notify_id=1)
+        assert (await edge.end(ticket)).status == "Ready"
+        outcome = await edge.user.do(cluster, "create", spec={})
     assert outcome.result is ActionResult.FAILED
     assert "the CRM could not be told to clean up: the webhook answered 403" in outcome.message
     assert await edge.status(cluster) == "None"
     assert words(await edge.walk(cluster)) == ["CreateRequested", "CreateError", "None"]
-    listening.close()
     await edge.at_rest()
 
 

@@ -16,6 +16,7 @@ from domain.edge.messages import CrmAddress, CrmRequest, CrmVerb
 from domain.errors import ProviderError, Rejected, Unavailable, UnknownOutcome
 from providers.edge.token import CrmToken
 from providers.edge.transports import WebhookTransport
+from tests.cable import listening, read_request
 from workers.embedded import find_free_port
 
 CLOUDLET = "org:acme:cloudlet:berlin"
@@ -36,18 +37,14 @@ async def answering(answer: bytes, heard: list[tuple[bytes, bytes]] | None = Non
     """Somebody who reads the whole request, says this, and hangs up."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next(line for line in head.lower().splitlines() if line.startswith(b"content-length:"))
-        body = await reader.readexactly(int(length.split(b":")[1]))
+        head, body = await read_request(reader)
         if heard is not None:
             heard.append((head, body))
         writer.write(answer)
         await writer.drain()
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    async with listening(serve) as address:
+        yield f"http://{address}/"
 
 
 @pytest.mark.parametrize(
@@ -75,10 +72,9 @@ async def test_without_a_list_a_webhook_is_public_and_has_tls(host: str) -> None
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         said.set_result(await reader.read(1))
-        writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with listening(serve) as address:
+        port = address.rpartition(":")[2]
         to = CrmAddress(cloudlet=CLOUDLET, notify_id=1, version="v1", transport="webhook", url="")
         with pytest.raises(Rejected, match="is not https"):
             await WebhookTransport().send_requests(

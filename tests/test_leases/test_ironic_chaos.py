@@ -17,6 +17,7 @@ from domain.invariants import VerificationReport
 from domain.model import ReadQuery
 from domain.wire import VERIFY_ACTIVITY
 from providers.leases.ironic import IronicHosts, IronicOptions
+from tests.cable import listening, read_request
 from tests.ironic import Ironic, ironic_running
 from tests.patience import PATIENCE
 from tests.stack import opened
@@ -36,11 +37,10 @@ class FaultyWire:
     _seen: Counter[bytes] = field(default_factory=Counter)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError, httpx.HTTPError):  # the last: Ironic is dead
-            while answer := await self._answer(*await _read_request(reader)):
+        with suppress(httpx.HTTPError):  # Ironic is dead
+            while answer := await self._answer(*await read_request(reader)):
                 writer.write(answer)
                 await writer.drain()
-        writer.close()
 
     async def _answer(self, head: bytes, body: bytes) -> bytes:
         method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
@@ -64,12 +64,6 @@ class FaultyWire:
             return ""
         self.struck[self.fault] += 1
         return self.fault
-
-
-async def _read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = int(_headers(head).get("content-length", "0"))
-    return head, await reader.readexactly(length)
 
 
 def _headers(head: bytes) -> dict[str, str]:
@@ -125,11 +119,8 @@ async def metal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Metal
 @asynccontextmanager
 async def faulty_wire(ironic: Ironic) -> AsyncIterator[tuple[FaultyWire, str]]:
     wire = FaultyWire(ironic)
-    server = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
-    try:
-        yield wire, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
+    async with listening(wire.serve) as address:
+        yield wire, f"http://{address}"
 
 
 @pytest.mark.parametrize("fault", ["slow", "full", "lost before", "lost after", "twice"])

@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.cable import listening
+
 PREFACE = 24  # bytes with which every HTTP/2 connection begins
 SETTINGS, HEADERS, END_STREAM_AND_HEADERS = 4, 1, 5
 
@@ -82,7 +84,7 @@ async def tls(address: str, how: ssl.SSLContext) -> AsyncIterator[str]:
         inner, outer = await asyncio.open_connection(host, int(port))
         await asyncio.gather(_pour(reader, outer), _pour(inner, writer), return_exceptions=True)
 
-    async with _listening(let_in, how) as found:
+    async with listening(let_in, how) as found:
         yield found
 
 
@@ -104,7 +106,7 @@ async def turning_away(how: ssl.SSLContext, status: int, message: str) -> AsyncI
                 writer.write(_frame(HEADERS, END_STREAM_AND_HEADERS, int.from_bytes(head[5:9]), block))
             await writer.drain()
 
-    async with _listening(turn_away, how) as found:
+    async with listening(turn_away, how) as found:
         yield found
 
 
@@ -115,16 +117,6 @@ def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
 def _literal(name: str, value: str) -> bytes:
     """A header as HTTP/2 writes it when it writes it out."""
     return b"\x00" + b"".join(bytes((len(word),)) + word.encode() for word in (name, value))
-
-
-@asynccontextmanager
-async def _listening(serve: object, how: ssl.SSLContext) -> AsyncIterator[str]:
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=how)  # type: ignore[arg-type]
-    port = server.sockets[0].getsockname()[1]
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        server.close()
 
 
 async def _pour(source: asyncio.StreamReader, into: asyncio.StreamWriter) -> None:

@@ -146,13 +146,13 @@ async def hooked(world: World, path: str) -> None:
 async def dead_webhook(world: World, path: str) -> Outcome:
     """It answers no more, and pings notice it."""
     cloudlet = f"{path}{CLOUDLET}"
-    world.crms.webhooks[cloudlet].close()
+    await world.crms.webhooks[cloudlet].close()
     return seen_as(await until(world, cloudlet, lambda seen: seen.status == "Offline"))
 
 
 async def unhooked(world: World, path: str) -> None:
     """Its link ends by itself: nobody is connected."""
-    world.crms.webhooks.pop(f"{path}{CLOUDLET}").close()
+    await world.crms.webhooks.pop(f"{path}{CLOUDLET}").close()
     link = world.client.get_workflow_handle(companion_id(f"{path}{CLOUDLET}", messages.LINK_ROLE))
     await asyncio.wait_for(link.result(), PATIENCE)
 
