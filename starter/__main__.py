@@ -27,7 +27,7 @@ def main() -> NoReturn:
 def _run(words: list[str]) -> int:
     # Imported here: Ctrl-C during an import is quiet too, and help needs neither the models nor an event loop.
     if len(words) < 2:  # as for help, and for the version
-        from starter.toplevel import print_top_level
+        from starter.helppage import print_top_level
 
         if print_top_level(words):
             return 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from cyclopts import App
+from rich.console import Console
 
 from docs import firstlines, generate
 from domain import registry
@@ -19,8 +21,8 @@ from starter.app import build_cli_app
 from starter.errors import ExitCode
 from starter.families import all_extensions, build_family_app
 from starter.firstlines import FAMILY_OF_COMMAND, SCOPE_OF_STATUS
+from starter.helppage import draw_help_page, print_top_level
 from starter.shortcut import parse_status_command
-from starter.toplevel import print_top_level
 from starter.usage import run_app
 from tests.patience import PATIENCE
 
@@ -29,13 +31,50 @@ def test_the_lines_of_help_are_those_of_the_commands() -> None:
     assert firstlines.FILE.read_text() == firstlines.first_lines_module(build_cli_app()), f"run: {generate.COMMAND}"
 
 
+def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines on stdout: rich leaves a space where it wraps."""
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["--version"]], ids=" ".join)
-def test_help_without_the_commands_is_the_whole_app_s(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    build_cli_app()(words)
-    whole = capsys.readouterr()
+def test_help_without_the_parser_is_the_whole_app_s(
+    words: list[str], width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    build_cli_app()(words, console=Console())  # the app's own keeps the width of its first page
+    whole = printed(capsys)
     assert print_top_level(words)
-    assert capsys.readouterr() == whole
-    assert whole.out
+    assert printed(capsys) == whole
+    assert any(whole)
+
+
+def test_help_names_the_program_as_its_user_types_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RATCHET_COMMAND", "python3 run.py")
+    build_cli_app()(["--help"], console=Console())
+    whole = printed(capsys)
+    assert print_top_level([])
+    assert printed(capsys) == whole
+    assert whole[0] == "Usage: python3 run.py COMMAND"
+
+
+def test_help_fits_into_a_narrow_terminal() -> None:
+    assert max(map(len, draw_help_page(40).splitlines())) == 40
+
+
+def test_help_with_colors_says_the_same() -> None:
+    plain, colored = draw_help_page(80), draw_help_page(80, colored=True)
+    assert "\x1b[36mmci" in colored
+    assert re.sub(r"\x1b\[\d+m", "", colored) == plain
+
+
+def test_help_is_read_by_those_who_have_only_ascii() -> None:
+    draw_help_page(80, is_utf=False).encode("ascii")
+    run = {"env": os.environ | {"PYTHONIOENCODING": "ascii"}, "capture_output": True, "timeout": PATIENCE}
+    shown = subprocess.run([sys.executable, "-m", "starter"], check=True, **run)  # type: ignore[call-overload]
+    assert b"+- Objects -" in shown.stdout
 
 
 @pytest.mark.parametrize("words", [["mci"], ["mci", "--help"], ["help"], ["--debug", "--help"], ["--profile", "x"]])
@@ -58,11 +97,11 @@ def loaded_modules(*words: str, code: int = 0, **variables: str) -> set[str]:
     return {row[2].strip() for row in rows}
 
 
-def test_help_loads_no_models_and_no_event_loop() -> None:
+def test_help_loads_no_parser_no_models_and_no_event_loop() -> None:
     loaded = {name.partition(".")[0] for name in loaded_modules("--help")}
-    heavy = {"asyncio", "client", "domain", "logging", "pydantic", "sqlalchemy", "structlog", "temporalio", "yaml"}
+    heavy = {"asyncio", "client", "cyclopts", "domain", "logging", "pydantic", "rich", "sqlalchemy", "temporalio"}
     assert "starter" in loaded, "the list is read"
-    assert not loaded & heavy
+    assert not loaded & {*heavy, "structlog", "yaml"}
 
 
 def test_a_command_of_a_family_loads_no_other_family() -> None:

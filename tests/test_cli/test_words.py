@@ -19,8 +19,8 @@ from starter.app import build_cli_app
 from starter.command import run_command
 from starter.errors import ExitCode
 from starter.extensions import find_extension
+from starter.helppage import EXIT_CODES
 from starter.output import format_json, format_yaml
-from starter.toplevel import EXIT_CODES
 from tests.cases import every_case
 
 MACHINE = "account:acme:cloudspace:dev:machine:db"
