@@ -156,7 +156,11 @@ async def test_an_action_waits_for_a_locked_database_and_then_succeeds(
 async def test_a_request_that_nobody_can_answer_yet_stays_and_is_carried_out_later(
     cli: Cli, mci: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def read_last_poll(_client: ActionClient) -> float:
+        return 1.0  # long ago: one that comes just now would make it wait on, and say so
+
     monkeypatch.setattr(ActionClient, "admission_seconds", 0.5)
+    monkeypatch.setattr(ActionClient, "_read_last_poll", read_last_poll)
     locked = Locked(home / "inventory.db")
     try:
         ran = await cli(f"mci suspend {mci}")
