@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import re
 import statistics
 import sys
@@ -20,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.stack import BenchStack, mci, measure_seconds, print_result_row, print_table_head, rig, run
+from bench.stack import BenchStack, mci, measure_in_turns, print_result_row, print_table_head, rig, run
 from client.actions import ActionClient
 from client.gateway import READS_PATH, GatewayAddress
 from client.reading import GatewayReader
@@ -88,15 +87,6 @@ async def run_gateway_process(rig: BenchStack) -> AsyncIterator[tuple[int, int]]
         await process.wait()
 
 
-async def measure_medians(turns: int, works: dict[str, Callable[[int], Awaitable[Any]]]) -> dict[str, float]:
-    """The median time of each work, measured in turns; their order is random, as what runs before has an effect."""
-    times: dict[str, list[float]] = {name: [] for name in works}
-    for n in range(turns + 5):
-        for name in random.sample(list(works), len(works)):
-            times[name].append(await measure_seconds(works[name](n)))
-    return {name: statistics.median(each[5:]) for name, each in times.items()}
-
-
 async def measure_reads(rig: BenchStack, port: int) -> None:
     through_gateway = ActionClient(rig.client)
     through_gateway.gateway = GatewayReader(
@@ -124,7 +114,8 @@ async def measure_reads(rig: BenchStack, port: int) -> None:
         "kept alive": kept_alive,
         "store": lambda _n: beside_store.read_object(PATH),
     }
-    found = await measure_medians(READS, works)
+    medians = await measure_in_turns(READS + 5, *works.values(), warm_up=5)
+    found = dict(zip(works, medians, strict=True))
     await asyncio.gather(connection.close(), of_sdk.close())
     print_table_head("Reading one object over HTTP, on a kept-alive connection", "HTTP", "SDK")
     for which, what, limit in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import statistics
 import sys
 import tempfile
@@ -147,10 +148,16 @@ async def measure_seconds(work: Awaitable[Any]) -> float:
     return time.perf_counter() - start
 
 
-async def measure_in_turns(times: int, *works: Callable[[int], Awaitable[Any]]) -> list[float]:
-    """Returns the median time of each work, measured in turns under the same conditions; the first turn warms up."""
-    turns = [[await measure_seconds(work(n)) for work in works] for n in range(times)]
-    return [statistics.median(column) for column in zip(*turns[1:], strict=True)]
+async def measure_in_turns(times: int, *works: Callable[[int], Awaitable[Any]], warm_up: int = 1) -> list[float]:
+    """Returns the median time of each work. The works are measured in turns; the first turns are warm-up.
+
+    Within a turn the order is random: the server still works for what ran last, longer for some works than for others.
+    """
+    turns = [[0.0] * len(works) for _ in range(times)]
+    for n, turn in enumerate(turns):
+        for which in random.sample(range(len(works)), len(works)):
+            turn[which] = await measure_seconds(works[which](n))
+    return [statistics.median(column) for column in zip(*turns[warm_up:], strict=True)]
 
 
 @dataclass

@@ -29,7 +29,7 @@ from client.connect_errors import is_refused_payload, refused_payload_error
 from client.errors import AnswerTooLarge, NotPromoted, NoWorker, Unanswered, Unreachable
 from client.message_signer import MessageSigner, VouchingMessageSigner
 from client.patience import NEVER, PollWatch
-from client.reading import READ_SECONDS, GatewayReader, Queries
+from client.reading import GatewayReader, Queries
 from domain import wire
 from domain.identities import Login
 from domain.message import SignedMessage
@@ -60,13 +60,14 @@ class WorkerQueries(Queries):
         activity: str,
         query: BaseModel,
         answer: type[T],
-        seconds: float = READ_SECONDS,
+        seconds: float | None = None,
         queue: str = wire.ACTIONS_QUEUE,
     ) -> T:
         """Runs a query: through the gateway, or as a standalone activity. Raises Refused if it is refused.
 
         It is sent a second time if no answer comes: a frozen or dead worker may have taken the first.
         """
+        seconds = seconds or self.read_seconds
         if self.gateway and queue == wire.ACTIONS_QUEUE:
             found = await self.gateway.try_read(activity, self.sign_query(activity, query), answer, seconds)
             if found is not None:

@@ -20,7 +20,6 @@ from domain.model import HistoryLine, HistoryView, ObjectsView, ObjectView, Read
 
 T = TypeVar("T", bound=BaseModel)
 
-READ_SECONDS = 10
 PAGE_SIZE = 500  # objects in one answer: Temporal's limit is 2 MB
 PROBLEM_PREFIX = "urn:ratchet:"
 _WORKERS_OWN = {wire.READ_STORE}  # `starter doctor` asks it to learn which store the workers use
@@ -30,13 +29,15 @@ _CATEGORIES = {category.value for category in Category}
 class Queries(ABC):
     """Reads the inventory."""
 
+    read_seconds: float = 10  # to wait for an answer
+
     @abstractmethod
     async def run_query(
         self,
         activity: str,
         query: BaseModel,
         answer: type[T],
-        seconds: float = READ_SECONDS,
+        seconds: float | None = None,
         queue: str = wire.ACTIONS_QUEUE,
     ) -> T:
         """Runs a query, named by the activity that answers it. Raises Refused if it is refused."""
@@ -119,14 +120,14 @@ class GatewayQueries(Queries):
         activity: str,
         query: BaseModel,
         answer: type[T],
-        seconds: float = READ_SECONDS,
+        seconds: float | None = None,
         queue: str = wire.ACTIONS_QUEUE,
     ) -> T:
         if self._connected is None and queue == wire.ACTIONS_QUEUE:
             asked = query
             if isinstance(query, SignedMessage) and not query.requested_by:
                 asked = query.model_copy(update={"requested_by": self._name})
-            found = await self._gateway.try_read(activity, asked, answer, seconds)
+            found = await self._gateway.try_read(activity, asked, answer, seconds or self.read_seconds)
             if found is not None:
                 return found
         self._connected = self._connected or await self._connect()

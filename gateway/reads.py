@@ -16,7 +16,6 @@ from activities.refusals import refusal_of_error
 from client.actions import ActionClient, Ticket
 from client.admission import ADMISSION_SECONDS
 from client.message_signer import MessageSigner, VouchingMessageSigner
-from client.reading import READ_SECONDS
 from domain import registry, wire
 from domain.access import Subject
 from domain.errors import Refused, StoreUnavailable
@@ -78,7 +77,7 @@ class GatewayClient(ActionClient):
         activity: str,
         query: BaseModel,
         answer: type[T],
-        seconds: float = READ_SECONDS,
+        seconds: float | None = None,
         queue: str = wire.ACTIONS_QUEUE,
     ) -> T:
         read = self.store_reads.get(activity)

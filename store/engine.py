@@ -122,12 +122,14 @@ class Database:
 
 
 def _sqlite_engine(url: str) -> sa.Engine:
-    database = sa.make_url(url).database
-    if database and database != ":memory:":
+    database, pool = sa.make_url(url).database, dict[str, Any]()
+    if database and database != ":memory:":  # in memory there is one connection per thread, and nothing to wait for
         Path(database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        pool["pool_timeout"] = POOL_TIMEOUT_SECONDS
     engine = sa.create_engine(
         url,
         connect_args={"timeout": BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
+        **pool,
         **_JSON_OPTIONS,
     )
 

@@ -91,8 +91,10 @@ class WebUi:
         await self.page.get_by_test_id("workflowType").fill(kind)
         await self._data(self.page.locator("main"), given)
         # By key: a click takes the focus from the editor, which then grows and moves the button away under the mouse.
-        await self.page.locator("main").get_by_role("button", name="Start Workflow").last.press("Enter")
-        await self.until_shown("Workflow started successfully")
+        # The answer, not the message about it: that is shown for a moment only.
+        async with self.page.expect_response(lambda answer: answer.request.method == "POST") as answered:
+            await self.page.locator("main").get_by_role("button", name="Start Workflow").last.press("Enter")
+        assert (await answered.value).ok
 
     async def signal(self, name: str, given: dict[str, Any]) -> None:
         await self._send("Send a Signal", "signal-select", name, given)

@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from temporalio.client import Client
 
-from activities import pollers
+from activities import healing, keysets, pollers
+from activities.mci import dryrun
+from activities.systems import examination
+from client import queries, session
 from client.actions import ActionClient
-from gateway import native
+from client.admission import ActionStarter
+from client.reading import Queries
+from domain.faults import Fault
+from gateway import guard, native
+from gateway import server as gateway_server
 from gateway.dialects import calls
 from gateway.reads import GatewayClient
 from providers.services import supervisor
+from providers.simulated.provider import SimulatedProvider
+from starter import shortcut
 from store import engine
 from tests.patience import PATIENCE
-from tests.stack import ActionStack, Histories, fresh_database, hasty_with_providers, opened, patient_with_clouds
+from tests.stack import (
+    ActionStack,
+    Histories,
+    family_of,
+    fresh_database,
+    hasty_with_providers,
+    opened,
+    patient_with_clouds,
+)
 from tests.test_platform.forkserver import ForkServer
 from tests.tiers import is_fast
 from tests.user import User
 from workers import embedded
+from workers.mci import MciFamily
 from workers.service import WorkerService
 from workers.settings import WorkerSettings
+from workflows.mci import calls as cloud_calls
 
 if TYPE_CHECKING:
     from tests.faulty import Moto
@@ -45,13 +66,29 @@ supervisor.POLL_SECONDS = 3.0
 
 # Threads of one process race here on a busy machine: none gives up before the others had their turn.
 engine.BUSY_TIMEOUT_SECONDS = engine.POOL_TIMEOUT_SECONDS = PATIENCE
+engine._CONNECT_OPTIONS["connect_timeout"] = embedded.START_SECONDS = PATIENCE
 engine._CONNECT_OPTIONS["options"] = f"-c lock_timeout={PATIENCE}s -c statement_timeout={PATIENCE}s"
 
-# A worker to which Temporal does not say in time who polls a queue lets a request pass: here it waits for the answer.
-pollers.CALL_TIMEOUT = timedelta(seconds=PATIENCE)
+# A worker to which nobody says in time who polls a queue, or what a backend does not allow, lets a request pass: here
+# it waits for the answer.
+pollers.CALL_TIMEOUT = examination.ANSWER_TIMEOUT = timedelta(seconds=PATIENCE)
+
+# A worker of a test will come: who asks before its first poll waits for it. Where none comes, the test says so.
+queries.POLLERS_SECONDS = PATIENCE
+
+# A read is sent a second time, as its worker may have died: so this is less than the test's own patience.
+Queries.read_seconds = 30
 
 # A gateway of a test waits for a worker and for outcomes as long as the test does: a busy machine is no failure.
 GatewayClient.admission_seconds = calls.WAIT_SECONDS = native.DEFAULT_WAIT_SECONDS = PATIENCE
+
+# Nor is one that takes long to connect, to fetch keys, or to say what a cloud offers. Where nobody answers, the test
+# sets such a limit.
+ActionStarter.admission_seconds = session.CONNECT_SECONDS = keysets.FETCH_SECONDS = PATIENCE
+cloud_calls.VALIDATE_TIMEOUT = dryrun.CLOUD_TIMEOUT = timedelta(seconds=PATIENCE)
+
+# Nor is one that is slow to send, to answer or to be asked. Whoever tries such a limit sets it.
+gateway_server.HEADER_SECONDS = guard.BODY_SECONDS = shortcut.GATEWAY_SECONDS = healing.HOLDERS_TIMEOUT = PATIENCE
 
 os.umask(0o077)  # as a worker does: a data folder that others may read is refused
 
@@ -71,9 +108,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.all = config.workerinput["all"]
     elif config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         config.option.all = True
-    if not config.option.all:  # a third of the random examples, by which the tests' own numbers go, too
-        hypothesis_settings.register_profile("fast", max_examples=hypothesis_settings().max_examples // 3)
-        hypothesis_settings.load_profile("fast")
+    # A slow machine is no failure. The fast tests: a third of the random examples, by which their own numbers go, too.
+    hypothesis_settings.register_profile(
+        "tests",
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        max_examples=hypothesis_settings().max_examples // (1 if config.option.all else 3),
+    )
+    hypothesis_settings.load_profile("tests")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -208,6 +250,29 @@ def patient(stack: WorkerService) -> Iterator[None]:
     A call that met the fault is not answered any more: it is given up, and repeated, every few seconds.
     """
     with patient_with_clouds(stack, call_seconds=5):
+        yield
+
+
+@pytest.fixture
+def released(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """A call that hangs does so until this is set, however long the machine takes until then: not without `patient` or
+    `resigned`, or the stack gives it up.
+    """
+    event = asyncio.Event()
+
+    async def wait_for_event(_cloud: SimulatedProvider, delays: Sequence[Fault], _paths: Sequence[str]) -> None:
+        if delays:
+            await event.wait()
+
+    monkeypatch.setattr(SimulatedProvider, "simulate_delays", wait_for_event)
+    return event
+
+
+@pytest.fixture
+def resigned(stack: WorkerService) -> Iterator[None]:
+    """A stack that soon gives up a cloud that says no: the call itself may take as long as a test does."""
+    with patient_with_clouds(stack, call_seconds=PATIENCE):
+        vars(family_of(stack, MciFamily).retry).update(total_seconds=3)
         yield
 
 

@@ -12,5 +12,10 @@ def activity_environment(seconds: float = 3_600) -> ActivityEnvironment:
     """An environment whose activity is given this long; the SDK gives a second, after which the fence is closed."""
     environment = ActivityEnvironment()
     given = timedelta(seconds=seconds)
-    environment.info = replace(environment.info, start_to_close_timeout=given, schedule_to_close_timeout=given)
+    environment.info = replace(
+        environment.info,
+        start_to_close_timeout=given,
+        schedule_to_close_timeout=given,
+        heartbeat_timeout=given,
+    )
     return environment

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,7 @@ class Life:
         return refusal.message
 
     async def fails(self, kind: FaultKind, verb: str, times: int | None = 1) -> None:
-        await self._script.replace_rules([Fault(kind=kind, csp="volumes", verb=verb, times=times, seconds=60)])
+        await self._script.replace_rules([Fault(kind=kind, csp="volumes", verb=verb, times=times, seconds=PATIENCE)])
 
     async def cut_off(self, kind: FaultKind, action: str, by: str = "cancel", **spec: Any) -> str:
         """What becomes of an action whose order was never answered when it is cancelled, or another one takes over."""
@@ -74,6 +76,17 @@ class Life:
 
     async def _is_done(self, before: int) -> bool:
         return len(await self.family.provider.list_carried_out_verbs(DATA)) > before
+
+    @contextmanager
+    def gives_up_soon(self) -> Iterator[None]:
+        """For an order that is never answered: elsewhere one is repeated for as long as a test takes."""
+        retry = vars(self.family.retry)
+        before = retry["total_seconds"]
+        retry["total_seconds"] = 5
+        try:
+            yield
+        finally:
+            retry["total_seconds"] = before
 
     async def heal(self) -> None:
         await self._script.replace_rules([])
@@ -111,7 +124,8 @@ async def suffer(life: Life) -> None:
     assert await life.to("detach") == "failed InUse"
     assert await life.to("detach") == "succeeded Available"
     await life.fails(FaultKind.LOSE_ANSWER, "delete", times=None)  # done, but never answered: the description tells
-    assert await life.to("delete") == "failed None"
+    with life.gives_up_soon():
+        assert await life.to("delete") == "failed None"
     await life.fails(FaultKind.FAIL, "create")
     assert await life.to("create") == "failed None"
     assert await life.wrong() == []
@@ -141,7 +155,7 @@ async def interrupt(life: Life) -> None:
 
 
 async def main(home: Path) -> None:
-    async with opened(home, call_timeout="2", patience="5") as running:
+    async with opened(home, call_timeout=str(PATIENCE), patience=str(PATIENCE)) as running:
         life = Life(running)
         await live(life)
         await suffer(life)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.service import RetryConfig
 
 from client.actions import ActionClient, Ticket
 from client.errors import NoWorker, Unanswered
 from domain.model import Outcome, Request
 
 PATIENCE = 180  # seconds
+DEADLOCK = "[TMPRL1101]"  # the SDK's: a workflow task took longer than two seconds; it is tried again
+# Of a client whose server is away for a while: by itself it gives up after ten seconds.
+PATIENT = RetryConfig(max_elapsed_time_millis=PATIENCE * 1000, max_retries=1000)
 
 T = TypeVar("T")
 
@@ -37,6 +44,24 @@ def eventually(read: Callable[[], T], is_there: Callable[[T], object] = bool) ->
     deadline = time.monotonic() + PATIENCE
     while not is_there(found := read()) and time.monotonic() < deadline:
         time.sleep(0.01)
+    return found
+
+
+def is_late_task(event: HistoryEvent) -> bool:
+    """Whether a workflow task took longer than the SDK or Temporal allow, as on a busy machine."""
+    if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
+        return True
+    return DEADLOCK in event.workflow_task_failed_event_attributes.failure.message
+
+
+async def settled(count: Callable[[], Awaitable[T]]) -> T:
+    """What is counted when it has not changed for a second: Temporal's lists tell of what has happened a bit later."""
+    async with asyncio.timeout(PATIENCE):
+        found, since = await count(), time.monotonic()
+        while time.monotonic() < since + 1:
+            await asyncio.sleep(0.1)
+            if (now := await count()) != found:
+                found, since = now, time.monotonic()
     return found
 
 

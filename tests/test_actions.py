@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
@@ -138,11 +139,12 @@ async def test_of_100_racing_requests_one_is_admitted_and_the_rest_get_409(user:
     assert (await user.books())[user.vm("aws0-1")][0].effects == 2  # created, and rebooted once
 
 
-async def test_the_same_request_id_is_the_same_action_while_it_runs_and_after(user: User) -> None:
+async def test_the_same_request_id_is_the_same_action_while_it_runs_and_after(user: User, patient: None) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
-    await user.fault("hang", seconds=1, verb="reboot", times=1)
+    await user.fault("throttle", verb="reboot")
     first = await user.admitted(user.mci(), "reboot", request_id="once")
     second = await user.admitted(user.mci(), "reboot", request_id="once")
+    await user.heal_faults()
     assert second.run == first.run
     outcome = await user.asking.wait_for_outcome(first.path, first.run)
     assert await user.do(user.mci(), "reboot", request_id="once") == outcome
@@ -190,11 +192,13 @@ async def test_force_on_a_group_ends_the_actions_on_its_members(user: User) -> N
     await user.books_agree()
 
 
-async def test_force_on_a_member_does_not_end_the_action_of_its_group(user: User) -> None:
+async def test_force_on_a_member_does_not_end_the_action_of_its_group(user: User, patient: None) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
-    await user.fault("hang", seconds=1, verb="suspend")
+    await user.fault("throttle", verb="suspend")
     above = await user.admitted(user.mci(), "suspend")
-    assert f"on {user.mci()}: suspend" in await user.refused(user.vm("aws0-1"), "terminate", force=True)
+    message = await user.refused(user.vm("aws0-1"), "terminate", force=True)
+    await user.heal_faults()
+    assert f"on {user.mci()}: suspend" in message
     assert (await user.asking.wait_for_outcome(above.path, above.run)).result is ActionResult.SUCCEEDED
 
 
@@ -243,11 +247,12 @@ async def test_a_request_that_is_no_request_fails_at_once_instead_of_hanging(use
         await handle.result()
 
 
-async def test_progress_and_lists_show_what_the_action_is_about(user: User) -> None:
+async def test_progress_and_lists_show_what_the_action_is_about(user: User, patient: None) -> None:
     await user.do(user.mci(), "create", spec=spec(1))
-    await user.fault("hang", seconds=1, verb="suspend")
+    await user.fault("throttle", verb="suspend")
     ticket = await user.admitted(user.mci(), "suspend")
     seen = await user.asking.read_progress(ticket.path, ticket.run)
+    await user.heal_faults()
     assert (seen.action, seen.phase, seen.targets) == ("suspend", "Suspending", 2)
     await user.asking.wait_for_outcome(ticket.path, ticket.run)
     described = await user.asking.newest_run(user.mci())
@@ -264,7 +269,9 @@ async def test_hundreds_of_vms_make_a_short_history_of_small_payloads(user: User
     assert outcome.status == "Running:900 (R:900/900)"
     await user.do(user.mci(), "suspend")
     history = await user.asking.client.get_workflow_handle(user.mci()).fetch_history()
-    assert len(history.events) <= 30  # ten per region
+    kinds = [EventType.Name(event.event_type) for event in history.events]
+    own = [kind for kind in kinds if "_WORKFLOW_TASK_" not in kind]  # of those there are more on a busy machine
+    assert len(own) <= 21, own  # seven per region
     assert max(event.ByteSize() for event in history.events) < 64 * 1024
 
 

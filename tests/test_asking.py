@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,14 +17,14 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from client import takeover
+from client import queries, takeover
 from client.actions import ActionClient
 from client.errors import LostAnswer, Unanswered
 from client.launching import CLOSING_ERROR, STARTED_ANYWAY_ERRORS, TASK_FAILED_ERROR, TASK_OVERDUE_ERROR
 from domain.errors import Refused
 from domain.model import Request
 from domain.wire import ACTIONS_QUEUE
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, PATIENT
 from tests.user import User, spec
 from workers.plugin import temporal_plugin
 
@@ -141,7 +142,10 @@ async def test_an_action_that_has_ended_tells_by_its_outcome(
     ticket = await user.asking.request_action(Request(path=path, action="create", spec=spec(1, ["aws"])))
     assert ticket.admission.grant  # Temporal keeps the answer to a question that has an ID of its own
     assert (await user.asking.wait_for_outcome(ticket.path, ticket.run)).result == "succeeded"
-    assert len([workflow async for workflow in user.asking.client.list_workflows(f"WorkflowId = '{path}'")]) == 1
+    async with asyncio.timeout(PATIENCE):  # lists tell of it a bit later
+        while not (runs := [run async for run in user.asking.client.list_workflows(f"WorkflowId = '{path}'")]):
+            await asyncio.sleep(0.1)
+    assert len(runs) == 1
 
 
 async def test_a_refusal_that_got_lost_is_told_by_the_answer_and_the_outcome(
@@ -262,7 +266,8 @@ async def door(address: str) -> AsyncIterator[tuple[str, Any]]:
         writer.close()
 
 
-async def test_a_worker_that_takes_work_is_seen_by_its_polls(user: User) -> None:
+async def test_a_worker_that_takes_work_is_seen_by_its_polls(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "LOOK_TIMEOUT", timedelta(seconds=PATIENCE))
     before = await user.asking._read_last_poll()
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     assert 0 < before < await user.asking._read_last_poll()
@@ -272,7 +277,7 @@ async def test_whether_somebody_polls_is_asked_again_while_the_server_is_away(
     user: User, temporal_address: str
 ) -> None:
     async with door(temporal_address) as (address, state):
-        client = ActionClient(await Client.connect(address, plugins=[temporal_plugin()]))
+        client = ActionClient(await Client.connect(address, plugins=[temporal_plugin()], retry_config=PATIENT))
         assert await client.count_pollers(ACTIONS_QUEUE) > 0
         state["open"] = False
         for writer in list(state["all"]):

@@ -37,6 +37,10 @@ async def hold(user: User) -> str:
 
 async def test_list_and_page_tell_how_far_an_action_is(web: WebUi, user: User) -> None:
     await hold(user)
+    prepared = f"ObjectPath = '{user.mci()}' AND Phase = 'Prepared'"
+    async with asyncio.timeout(PATIENCE):  # the list, which is read once, tells of it a bit later
+        while not (await user.asking.client.count_workflows(prepared)).count:
+            await asyncio.sleep(0.1)
     await web.open_list(f'ObjectPath = "{user.mci()}"')
     await web.row(user.mci())
     await web.add_columns("Action", "Phase")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from domain.faults import Fault, FaultKind
 from domain.model import ActionResult, Outcome
 from tests.patience import PATIENCE
 from tests.test_platform.forkserver import ForkServer
@@ -24,12 +25,16 @@ async def site(tmp_path: Path, forkserver: ForkServer) -> AsyncIterator[Site]:
         yield found
 
 
-async def begin(site: Site, action: str, seconds: float = 60) -> asyncio.Task[Outcome]:
-    """An action of which one VM takes its time, so that there is a middle to be killed in, on a busy machine too.
+async def begin(site: Site, action: str) -> asyncio.Task[Outcome]:
+    """An action of which one VM takes its time, so that there is a middle to be killed in, on a busy machine too."""
+    await site.hang(action, 60, "aws0-4")
+    return asyncio.create_task(site.do(MCI, action, 4))
 
-    `seconds`: how long it takes if nobody who waits for it is killed.
-    """
-    await site.hang(action, seconds, "aws0-4")
+
+async def begin_until_healed(site: Site, action: str) -> asyncio.Task[Outcome]:
+    """The same, but the call goes on soon after `site.cloud.clear_faults`: it meets one short hang after the other."""
+    hang = Fault(kind=FaultKind.HANG, vm="aws0-4", verb=action, times=1, seconds=2)
+    await site.cloud.set_faults([hang] * (PATIENCE // 2))
     return asyncio.create_task(site.do(MCI, action, 4))
 
 
@@ -60,9 +65,10 @@ async def test_a_worker_killed_in_the_middle_of_an_action_is_replaced_and_nothin
 async def test_a_server_killed_in_the_middle_of_an_action_comes_back_and_no_call_is_repeated(site: Site) -> None:
     async with site.worker():
         assert (await site.do(MCI, "create", 4)).result is ActionResult.SUCCEEDED
-        running = await begin(site, "suspend", seconds=8)
+        running = await begin_until_healed(site, "suspend")
         await site.until_half_done("Suspending")
         await site.restart_server()
+        await site.cloud.clear_faults()
         async with asyncio.timeout(PATIENCE):
             assert (await running).result is ActionResult.SUCCEEDED
     assert {(vm.state, vm.calls, vm.effects) for vm in await site.cloud.list_all_vms()} == {("stopped", 2, 2)}
@@ -72,9 +78,10 @@ async def test_a_server_killed_in_the_middle_of_an_action_comes_back_and_no_call
 async def test_a_worker_told_to_stop_hands_its_action_over(site: Site) -> None:
     async with site.worker() as first:
         await site.do(MCI, "create", 4)
-        running = await begin(site, "reboot", seconds=8)
+        running = await begin_until_healed(site, "reboot")
         await site.until_half_done("Rebooting")
         first.process.send_signal(signal.SIGTERM)
+        await site.cloud.clear_faults()
         assert await first.process.wait() == 0
     async with site.worker(), asyncio.timeout(PATIENCE):
         assert (await running).result is ActionResult.SUCCEEDED
@@ -85,9 +92,10 @@ async def test_a_worker_frozen_in_an_order_changes_nothing_when_later_actions_ar
     """It is on the wire with one VM, and has not begun with others: neither may touch what a later action left."""
     async with site.worker() as frozen:
         await site.do(MCI, "create", 4)
-        running = await begin(site, "suspend", seconds=8)
+        running = await begin_until_healed(site, "suspend")
         await site.until_half_done("Suspending")
         await site.freeze(frozen)
+        await site.cloud.clear_faults()
         async with site.worker(), asyncio.timeout(PATIENCE):
             assert (await running).result is ActionResult.SUCCEEDED
             assert (await site.do(MCI, "resume", 4)).result is ActionResult.SUCCEEDED

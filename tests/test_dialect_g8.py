@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
@@ -22,9 +24,10 @@ from gateway.server import serve_app
 from gateway.tokens import CallerTokens, TokenFile, generate_jwt_token, hash_token
 from tests.clients import g8_life
 from tests.patience import PATIENCE
-from tests.test_dialects.clients import ClientPrograms
+from tests.stack import family_of
 from tests.test_dialects.conftest import programs as programs
 from tests.user import User
+from workers.machines import MachineFamily
 from workers.service import WorkerService
 
 API = "/restmachine/cloudapi"
@@ -76,15 +79,47 @@ async def errors(http: httpx.AsyncClient, name: str, body: Any) -> tuple[int, st
     return answer.status_code, answer.json()
 
 
+async def until_seen(
+    programs: Path, words: tuple[str, ...], step: str, then: Callable[[], Awaitable[None]]
+) -> dict[str, Any]:
+    """What a program says of its steps; when it has said this one, something is done."""
+    steps: dict[str, Any] = {}
+    pipe, environment = asyncio.subprocess.PIPE, {"PATH": os.environ["PATH"], "HOME": str(programs)}
+    process = await asyncio.create_subprocess_exec(
+        str(programs / "python"), *words, env=environment, stdout=pipe, stderr=pipe
+    )
+    assert process.stdout
+    assert process.stderr
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for line in process.stdout:
+                said = json.loads(line)
+                steps[said["step"]] = said
+                if said["step"] == step:
+                    await then()
+            told = (await process.stderr.read()).decode()
+            assert await process.wait() == 0, told
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return steps
+
+
 async def test_libcloud_leads_a_machine_through_its_life(
-    user: User, url: str, token_file: tuple[str, Path], account: int, stack: WorkerService, programs: Path
+    user: User,
+    url: str,
+    token_file: tuple[str, Path],
+    account: int,
+    stack: WorkerService,
+    programs: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    slow = Fault(kind=FaultKind.SLOW, csp="hypervisor", vm=f"account:{user.ns}:*", verb="start", seconds=5, times=1)
-    await stack.simulated["aws"].add_fault(slow)
+    for limit in ("call_seconds", "total_seconds"):
+        monkeypatch.setitem(vars(family_of(stack, MachineFamily).retry), limit, PATIENCE)
+    hang = Fault(kind=FaultKind.HANG, csp="hypervisor", vm=f"account:{user.ns}:*", verb="start", seconds=1, times=1)
+    await stack.simulated["aws"].set_faults([hang] * PATIENCE)  # its call meets one after the other until it was seen
     life = (g8_life.__file__, url, token_file[0], str(account))
-    code, out, told = await ClientPrograms(programs).run("python", *life)
-    assert code == 0, told
-    steps = {line["step"]: line for line in map(json.loads, out.splitlines())}
+    steps = await until_seen(programs, life, "busy", stack.simulated["aws"].clear_faults)
     assert (steps["create"]["state"], steps["create"]["vcpus"], steps["create"]["ram"]) == ("running", 2, 4096)
     assert len(set(steps["nodes"]["ips"])) == 2, "each has an address of its own"
     assert steps["stop"]["state"] == "stopped"

@@ -281,7 +281,7 @@ async def test_a_password_is_a_token_and_a_tenant_sees_its_own(
     gateway = Gateway(GatewayClient(stack.client, stack.store_reads()), CallerTokens(TokenFile(file)))
     async with (
         serve_app(build_gateway_app(gateway), "127.0.0.1", 0) as url,
-        httpx.AsyncClient(base_url=f"{url}/tumblebug", auth=("default", token)) as http,
+        httpx.AsyncClient(base_url=f"{url}/tumblebug", auth=("default", token), timeout=PATIENCE) as http,
     ):
         assert await ask(http, "GET", f"/ns/{user.ns}/mci", **{"X-Request-Id": "first"}) == {"mci": []}
         assert (await ask(http, "GET", "/request/first"))["responseData"] == {"mci": []}

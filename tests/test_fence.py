@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, cast
@@ -251,7 +252,24 @@ async def test_a_call_that_takes_longer_than_two_heartbeat_timeouts_is_not_cut_o
     """The SDK ends an activity of which it has heard no heartbeat for the timeout and five seconds."""
     await user.do(user.mci(), "create", spec=user.groups())
     await user.fault("hang", verb="suspend", seconds=2.5 * HEARTBEAT.total_seconds())
-    assert (await user.do(user.mci(), "suspend")).result == ActionResult.SUCCEEDED
-    history = await client.get_workflow_handle(user.mci()).fetch_history()
-    started = [event.activity_task_started_event_attributes for event in history.events]
-    assert {each.attempt for each in started if each.attempt} == {1}
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            gaps = [0.0]
+            ticking = asyncio.create_task(measure_gaps(gaps))
+            assert (await user.do(user.mci(), "suspend")).result == ActionResult.SUCCEEDED
+            ticking.cancel()
+            history = await client.get_workflow_handle(user.mci()).fetch_history()
+            started = [event.activity_task_started_event_attributes for event in history.events]
+            attempts = {each.attempt for each in started if each.attempt}
+            if attempts == {1} or max(gaps) < HEARTBEAT.total_seconds() / 2:
+                break
+            await user.do(user.mci(), "resume")  # the machine was too busy for heartbeats: once more
+    assert attempts == {1}
+
+
+async def measure_gaps(gaps: list[float]) -> None:
+    """Appends by how much the loop came late each time."""
+    while True:
+        before = time.monotonic()
+        await asyncio.sleep(0.1)
+        gaps.append(time.monotonic() - before - 0.1)

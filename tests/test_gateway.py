@@ -27,7 +27,7 @@ from gateway.events import EventFeed
 from gateway.reads import GatewayClient
 from gateway.server import serve_app
 from gateway.tokens import CallerTokens, TokenFile, generate_token, hash_token
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, settled
 from workers.service import WorkerService
 
 pytestmark = pytest.mark.stores("postgres")
@@ -206,7 +206,7 @@ async def test_reads_and_streams_leave_nothing_in_temporal(http: httpx.AsyncClie
     async def executions() -> int:
         return (await gateway.ratchet.client.count_activities("ActivityType STARTS_WITH 'read_'")).count
 
-    before = await executions()
+    before = await settled(executions)
     for _ in range(20):
         await http.get(f"/v1/objects/{web}")
         await http.get("/v1/objects", params={"kind": "mci"})

@@ -40,6 +40,7 @@ async def test_requests_that_are_too_large_too_slow_or_of_another_site_are_cut_o
     monkeypatch.setattr(server, "HEADER_SECONDS", 0.2)
     monkeypatch.setattr(guard, "BODY_SECONDS", 0.2)
     assert await until_closed(port, b"GET /healthz HTTP/1.1\r\n") == b""
+    monkeypatch.setattr(server, "HEADER_SECONDS", PATIENCE)  # only the body is late
     slow = b"POST /v1/objects/x/actions/create HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n"
     answered = await until_closed(port, slow + b"Content-Type: application/json\r\nConnection: close\r\n\r\n{")
     assert answered.startswith(b"HTTP/1.1 408")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from starter.command import run_command
 from starter.reads import read_status_data
 from starter.shortcut import print_gateway_status
 from starter.tui import Tui
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, settled
 from tests.test_runs import reset
 from tests.user import User, spec
 from workers.service import WorkerService
@@ -119,7 +120,7 @@ async def test_the_tui_and_watches_leave_nothing_in_temporal(
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
     monkeypatch.setenv("RATCHET_HOME", str(gateway_settings.home))
     monkeypatch.setattr(watch, "WATCH_SECONDS", 0.02)
-    before = await count_executions(user)
+    before = await settled(partial(count_executions, user))
     short = path.removeprefix("ns:").replace(":mci:", "/")
     shown = ("mci status", "history", "locks", "explain", "get")
     commands = [[*words.split(), short, "--watch"] for words in shown]
@@ -160,7 +161,10 @@ async def test_the_file_in_the_home_folder_opens_reads_and_nothing_else(
     settings = gateway_settings.model_copy(update={"gateway_tokens": file})
     home, client = settings.home, user.asking.client
     address = client.service_client.config.target_host
-    async with serve_in_worker_process(stack, settings, "") as url, httpx.AsyncClient(base_url=url) as http:
+    async with (
+        serve_in_worker_process(stack, settings, "") as url,
+        httpx.AsyncClient(base_url=url, timeout=PATIENCE) as http,
+    ):
         assert os.stat(home / "gateway.json").st_mode & 0o077 == 0
         found = find_gateway(home, address, client.namespace)
         assert found

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -336,8 +335,10 @@ async def test_sweeps_come_by_themselves_at_their_interval(tmp_path: Path) -> No
         async with asyncio.timeout(PATIENCE):
             while len(healed) < 2:  # a sweep is on record when it has ended
                 reports = await site.stack.inventory.read_reports(1_000)
-                healed = [found.finding for report in reports for found in report.found]
+                found = [each.finding for report in reports for each in report.found]
+                healed = [each for each in found if each is HealFinding.HEALED]
                 await asyncio.sleep(0.02)
         assert healed == [HealFinding.HEALED] * 2
-        times = sorted(report.at for report in reports)
-        assert all(later - before >= timedelta(seconds=1) for before, later in pairwise(times))
+        # Not more than the interval allows since the schedule is there; each may be late on a busy machine.
+        created = (await site.client.get_schedule_handle(wire.HEAL_SCHEDULE).describe()).info.created_at
+        assert len(reports) < (max(report.at for report in reports) - created) / timedelta(seconds=2) + 2

@@ -25,9 +25,11 @@ async def test_every_request_of_many_users_is_answered(user: User, chaos: bool) 
     print(f"RATCHET_CHAOS_SEED={seed}")  # noqa: T201  shown when it fails
     site = BenchStack(user.asking.client, user.service, user.asking)
     async with asyncio.timeout(240), create_load_objects(site, SHORT) as picks:
-        log = await run_users(site, picks, USERS, SECONDS * (10 if chaos else 1), seed, UserBehavior(bare=0))
+        seconds = SECONDS * (10 if chaos else 1)
+        while (log := await run_users(site, picks, USERS, seconds, seed, UserBehavior(bare=0))).asked <= USERS:
+            seconds, seed = 2 * seconds, seed + 1  # on a busy machine nobody had the time for a second request
         found = await user.asking.run_query(VERIFY_ACTIVITY, ReadQuery(), VerificationReport, seconds=100)
-    assert log.answers.total() == log.asked > USERS
+    assert log.answers.total() == log.asked
     assert log.answers["succeeded"] > 0
     known = {
         "cancelled",  # by a delete of the same lease

@@ -17,6 +17,7 @@ from domain.errors import Category, Refused, Superseded
 from domain.limits import CAPS_BY_CLOUD, CloudCaps, ConcurrencyCaps
 from domain.model import ActionResult, Refusal, Request
 from domain.wire import cloud_queue
+from tests.patience import PATIENCE, within
 from tests.user import User
 from workers import process
 from workers.connections import parse_connections
@@ -42,6 +43,9 @@ async def moon(client: Client, settings: WorkerSettings, tmp_path: Path) -> Asyn
     file.write_text("connections: {sea: {provider: simulated, csp: moon, region: tranquillity}}")
     service = WorkerService(client, settings.model_copy(update={"connections": file}))
     async with service.serve_queues([cloud_queue("moon")]):
+        async with within(PATIENCE, "nobody polls for moon"):
+            while await PollerCheck(client).queues_without_workers([cloud_queue("moon")]):
+                pass  # Temporal lists a new worker only after a while
         yield service
     await service.close()
 

@@ -11,6 +11,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.testing import TimeSkipper
 
+from client import actions
 from client.actions import ActionClient, Ticket
 from client.explaining import explain_object
 from domain.access import AccessPolicy
@@ -31,6 +32,12 @@ from workers import embedded
 __all__ = ["site"]
 
 HOLD_SPEC = {"option": "hold", "subGroups": [{"name": "a", "csp": "aws", "region": "r1"}]}
+
+
+@pytest.fixture(autouse=True)
+def patient_with_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be asked how far it is in time holds nothing, or has no step: here it is waited for."""
+    monkeypatch.setattr(actions, "PROGRESS_SECONDS", PATIENCE)
 
 
 async def holding(user: User) -> Ticket:
@@ -113,8 +120,9 @@ async def test_a_withdrawal_that_cannot_undo_everything_says_so(user: User) -> N
     assert await user.shared() == {}
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("word", [CONTINUE, WITHDRAW])
-async def test_sent_to_an_mci_that_is_not_holding_it_is_refused(user: User, word: str) -> None:
+async def test_sent_to_an_mci_that_is_not_holding_it_is_refused(user: User, word: str, released: asyncio.Event) -> None:
     with pytest.raises(Refused, match="there is no such MCI"):
         await requests.send_decision(user.asking, user.mci(), word, HoldDecision())
     await user.do(user.mci(), "create", spec=user.groups())
@@ -123,25 +131,32 @@ async def test_sent_to_an_mci_that_is_not_holding_it_is_refused(user: User, word
     ) as no:
         await requests.send_decision(user.asking, user.mci(), word, HoldDecision())
     assert no.value.category is Category.NOT_ALLOWED
-    await user.fault("hang", verb="suspend", seconds=1, times=2)
+    await user.fault("hang", verb="suspend")
     ticket = await user.admitted(user.mci(), "suspend")
     with pytest.raises(Refused, match=rf"{word} is not allowed for MCI under Suspending:2"):
         await requests.send_decision(user.asking, user.mci(), word, HoldDecision())
+    released.set()
     assert (await end(user, ticket)).result is ActionResult.SUCCEEDED
 
 
-async def test_a_word_that_comes_too_early_or_too_late_is_refused_or_kept_as_ignored(user: User) -> None:
-    await user.place_fault("hang", verb="prepare", vm="vnet", seconds=1.5, times=1)
-    await user.fault("hang", verb="create", seconds=1.5)
+@pytest.mark.usefixtures("patient")
+async def test_a_word_that_comes_too_early_or_too_late_is_refused_or_kept_as_ignored(
+    user: User, released: asyncio.Event
+) -> None:
+    await user.place_fault("hang", verb="prepare", vm="vnet")
+    await user.fault("hang", verb="create")
     ticket = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
     handle = user.asking.client.get_workflow_handle(user.mci())
     await handle.signal(CONTINUE, HoldDecision(requested_by="early bird"))
     with pytest.raises(Refused, match="withdraw is not allowed for MCI under Preparing: it is not holding"):
         await requests.send_decision(user.asking, user.mci(), WITHDRAW, HoldDecision())
+    released.set()
     await user.until_status(user.mci(), "Prepared")
+    released.clear()
     await handle.signal(CONTINUE, HoldDecision(requested_by="eve"))
     await user.until_status(user.mci(), "Creating:2 (R:0/2)")
     await handle.signal(WITHDRAW, HoldDecision(requested_by="late riser"))
+    released.set()
     assert (await end(user, ticket)).status == "Running:2 (R:2/2)"
     ignored = [line.message for line in await user.history(user.mci()) if line.effect == "ignored"]
     assert ignored == [

@@ -30,6 +30,7 @@ from domain.model import ActionResult
 from domain.ports import SHARED_RESOURCE_TYPES, VmState
 from providers.simulated.tables import vms
 from starter.mci import requests
+from tests.patience import PATIENCE
 from tests.user import User
 from workers import embedded
 from workers.plugin import temporal_plugin
@@ -37,7 +38,6 @@ from workers.service import WorkerService
 from workers.settings import WorkerSettings
 
 T = TypeVar("T")
-SECONDS = 30
 
 # Fault kinds by verb: what may happen to any VM, once.
 TROUBLE = st.sampled_from(
@@ -72,12 +72,14 @@ class Stack:
         self.user = self.run(self._start(home))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(SECONDS)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE)
 
     async def _start(self, home: Path) -> User:
         self._server = await embedded.start_server(home)
         client = await connect_temporal(home, temporal_plugin())
-        told = WorkerSettings(home=home, simulated_latency=0, simulated_jitter=0, call_timeout=1, patience=1)
+        told = WorkerSettings(
+            home=home, simulated_latency=0, simulated_jitter=0, call_timeout=PATIENCE, patience=PATIENCE
+        )
         self.service = WorkerService(client, told)
         self.service.prepare_databases()
         await self.serve()
@@ -194,7 +196,7 @@ class Life(RuleBasedStateMachine):
 
     async def decided(self, word: str) -> None:
         """Say the word as soon as the MCI holds; it may fail before."""
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(PATIENCE):
             while (await self.seen()).get(self.path) == "Preparing":
                 await asyncio.sleep(0.01)
         with suppress(Refused):  # the preparation failed, and nothing holds
@@ -319,6 +321,7 @@ class Life(RuleBasedStateMachine):
             assert max(peaks.shared.values(), default=0) <= 1
 
 
+@pytest.mark.timeout(5 * PATIENCE)
 def test_random_lives_leave_no_orphan_no_ghost_and_nothing_under_way(stack_of_its_own: Stack) -> None:
     class Here(Life):
         def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
@@ -154,7 +154,9 @@ async def test_an_unanswered_order_is_on_record_until_it_cannot_be_carried_out_a
     assert await waiting(user) == [vm]
     context = user.service.context
     late_vms = LateVmSearch(SqlMciStore(context.database), context.clouds, context.permits, 100)
-    now = datetime.now(UTC)
+    place = make_placement("aws", user.region())
+    [order] = await SqlMciStore(user.service.database).list_unanswered_orders(place, None, 500)
+    now = order.since  # however long ago that is
     assert await late_vms.find_late_vms(now + timedelta(seconds=90), dry_run=False) == []
     assert await waiting(user) == [vm], "it may still come"
     await late_vms.find_late_vms(now + timedelta(seconds=110), dry_run=True)

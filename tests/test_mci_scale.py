@@ -89,9 +89,9 @@ async def test_a_lost_answer_of_scale_out_makes_exactly_one_vm(user: User) -> No
     await user.books_agree()
 
 
-async def test_a_scale_out_that_is_cancelled_ends_with_the_truth(user: User) -> None:
+async def test_a_scale_out_that_is_cancelled_ends_with_the_truth(user: User, patient: None) -> None:
     await user.do(user.mci(), "create", spec=user.groups())
-    await user.fault("hang", vm="aws-4", verb="create", seconds=30)
+    await user.fault("hang", vm="aws-4", verb="create", seconds=600)
     ticket = await user.admitted(user.mci(), "scale-out", spec={"subGroup": "aws", "count": 2})
     await user.until_delayed(user.vm("aws-4"))
     await user.asking.cancel_action(user.mci())

@@ -111,15 +111,17 @@ async def test_a_status_that_nobody_knows_changes_nothing(user: User) -> None:
     assert await statuses(user) == {"aws-1": "Running", "aws-2": "Running"}
 
 
-async def test_an_action_in_flight_wins_over_a_read(user: User) -> None:
+async def test_an_action_in_flight_wins_over_a_read(user: User, patient: None) -> None:
     await user.do(user.mci(), "create", spec=user.groups())
     await user.do(user.vm("aws-2"), "suspend")
-    await user.fault("hang", verb="reboot", seconds=1, times=1)
+    await user.fault("hang", verb="reboot", seconds=600)
     ticket = await user.admitted(user.vm("aws-1"), "reboot")
+    await user.until_delayed(user.vm("aws-1"))
     await meddle(user, "aws-2", "running")
     report = await refresh(user)
     assert (report.asked, report.saved, report.changes) == (1, 1, {})
     assert await statuses(user) == {"aws-1": "Rebooting", "aws-2": "Suspended"}
+    await user.heal_faults()
     await user.asking.wait_for_outcome(ticket.path, ticket.run)
 
 
@@ -228,13 +230,15 @@ async def test_a_dry_run_says_what_it_would_do_and_does_nothing(user: User) -> N
     assert (await reconcile(user)).changes == {"Running to Suspended": 1}
 
 
-async def test_reconcile_leaves_alone_what_an_action_works_on(user: User) -> None:
+async def test_reconcile_leaves_alone_what_an_action_works_on(user: User, patient: None) -> None:
     await user.do(user.mci(), "create", spec=user.groups())
-    await user.fault("hang", verb="reboot", seconds=1, times=2)
+    await user.fault("hang", verb="reboot", seconds=600)
     ticket = await user.admitted(user.mci(), "reboot")
+    await user.until_delayed(user.vm("aws-1"), user.vm("aws-2"))
     await meddle(user, "aws-1", "stopped")
     assert (await reconcile(user)).changes == {}
     await meddle(user, "aws-1", "running")
+    await user.heal_faults()
     await user.asking.wait_for_outcome(ticket.path, ticket.run)
     await user.books_agree()
 
@@ -246,9 +250,11 @@ async def test_two_reads_at_once_are_one(user: User) -> None:
     assert first == second
 
 
-async def test_an_mci_and_its_vms_tell_what_is_being_done_to_them_and_what_they_will_be(user: User) -> None:
+async def test_an_mci_and_its_vms_tell_what_is_being_done_to_them_and_what_they_will_be(
+    user: User, patient: None
+) -> None:
     await user.do(user.mci(), "create", spec=user.groups())
-    await user.fault("hang", verb="suspend", seconds=30)
+    await user.fault("hang", verb="suspend", seconds=600)
     ticket = await user.admitted(user.mci(), "suspend")
     seen = await user.see(user.mci())
     told = mci_document(seen, seen.members)

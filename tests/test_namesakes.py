@@ -15,6 +15,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from activities.refusals import refusal_of_error
 from domain import wire
 from domain.exposure import CallAccess
+from tests.patience import PATIENCE
 from tests.test_access import ACTIVITIES, make_value, offered
 from workers.service import WorkerService
 
@@ -29,7 +30,7 @@ class Namesake:
             name,
             argument,
             task_queue=wire.ACTIONS_QUEUE,
-            start_to_close_timeout=timedelta(seconds=10),
+            start_to_close_timeout=timedelta(seconds=PATIENCE),
             retry_policy=RetryPolicy(maximum_attempts=1),
         )
 

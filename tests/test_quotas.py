@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -21,6 +22,7 @@ from gateway.problems import refusal_response
 from gateway.reads import GatewayClient
 from gateway.turns import AdmissionTurns
 from starter.errors import ExitCode, to_printed_error
+from store import quotas as store_quotas
 from store.quotas import read_no_quotas
 from tests.user import User
 from workers.access import load_quotas
@@ -29,7 +31,10 @@ TOO_MANY = Refused(Category.QUOTA, "too many", "wait", retry_after=7)
 
 
 @pytest.fixture
-def limited(user: User) -> Iterator[User]:
+def limited(user: User, monkeypatch: pytest.MonkeyPatch) -> Iterator[User]:
+    """A user with a quota, whose minute does not pass."""
+    now = time.time_ns() // 1_000
+    monkeypatch.setattr(store_quotas, "read_database_micros", lambda _connection: now)
     quotas = Quotas(tenants={f"ns:{user.ns}": Quota(vms=2, requests_per_minute=3)})
     user.service.inventory.current_quotas = lambda: quotas
     yield user
@@ -99,6 +104,7 @@ async def test_a_gateway_starts_nothing_for_a_tenant_that_was_told_to_ask_later(
         return await start(request)
 
     monkeypatch.setattr(gateway, "start_action", counted)
+    monkeypatch.setattr(gateway._turns, "_clock", lambda: 100.0)  # its time to wait does not pass either
     path, requests = limited.mci(), ("create", "suspend", "resume", "suspend", "suspend")
     for action in requests:
         spec = limited.groups(size=1) if action == "create" else None

@@ -27,7 +27,7 @@ from starter.app import build_cli_app
 from starter.command import run_command, take_profile_option
 from starter.mci import demo as mci
 from tests.cases import every_case
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, within
 from tests.stack import patient_with_clouds
 from workers import embedded
 from workers.service import WorkerService
@@ -187,9 +187,10 @@ def test_refusals_of_plain_starts_are_quoted_from_the_code() -> None:
 class Terminal:
     """Runs the command lines of a page, in a namespace whose name is as long as `default`, so that columns stay."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, ns: str) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, ns: str, stack: WorkerService) -> None:
         self._monkeypatch = monkeypatch
         self._ns = ns
+        self._stack = stack
         self._code = 0
         self._waiting = asyncio.Event()
 
@@ -211,8 +212,21 @@ class Terminal:
         else:
             script = "python3 run.py" if words[0] == "python3" else "starter"
             self._monkeypatch.setenv("RATCHET_COMMAND", script)
-            shown = await self._starter(words[len(script.split()) :])
+            words = words[len(script.split()) :]
+            shown = await (self._wait_briefly(words) if "--timeout" in words else self._starter(words))
         return shown.replace(self._ns, "default")
+
+    async def _wait_briefly(self, words: list[str]) -> str:
+        """A wait that ends before the action: after as long as it takes to find that, and here to prepare the MCI."""
+        *wait, name, option, told = words
+        seconds = longer = int(told.rstrip("s"))
+        while "/history" not in (shown := await self._starter([*wait, name, option, f"{longer}s"])):
+            longer *= 2
+        path = f"ns:{name.replace('/', ':mci:')}"
+        async with within(PATIENCE, f"{path} is not prepared"):
+            while (await self._stack.inventory.read_object(path)).status == "Preparing":
+                await asyncio.sleep(0.05)
+        return shown.replace(f"within {longer} s", f"within {seconds} s")
 
     async def _starter(self, words: list[str]) -> str:
         screen = io.StringIO()
@@ -246,7 +260,8 @@ async def shell(
     monkeypatch.setenv("RATCHET_HOME", str(home))
     monkeypatch.setenv("LOGNAME", "me")
     monkeypatch.chdir(ROOT)
-    terminal = Terminal(monkeypatch, f"readm{list(PAGES).index(request.node.callspec.params['page']):02}")
+    ns = f"readm{list(PAGES).index(request.node.callspec.params['page']):02}"
+    terminal = Terminal(monkeypatch, ns, stack)
     monkeypatch.setattr(SimulatedProvider, "simulate_delays", lambda cloud, delays, _: terminal.hang(cloud, delays))
     await terminal.type("starter cloud fault clear")
     with patient_with_clouds(stack, call_seconds=PATIENCE):

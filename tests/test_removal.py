@@ -84,7 +84,7 @@ async def test_refine_removes_the_failed_and_leaves_the_others(user: User) -> No
     await user.books_agree()
 
 
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("resigned")
 async def test_refine_never_orphans_a_vm_of_which_nobody_heard(user: User) -> None:
     await user.fault("lose-answer", vm="aws0-1", verb="create")
     await user.fault("unavailable", vm="aws0-1", verb="describe")
@@ -116,9 +116,9 @@ async def test_a_single_vm_is_not_deleted_by_itself(user: User) -> None:
         await user.ask(user.vm("aws0-1"), "delete")
 
 
-async def test_a_delete_that_is_cancelled_ends_with_the_truth_and_can_be_repeated(user: User) -> None:
+async def test_a_delete_that_is_cancelled_ends_with_the_truth_and_can_be_repeated(user: User, patient: None) -> None:
     await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
-    await user.fault("hang", vm="aws0-2", verb="terminate", seconds=30)
+    await user.fault("hang", vm="aws0-2", verb="terminate", seconds=600)
     ticket = await user.admitted(user.mci(), "delete")
     await user.until_delayed(user.vm("aws0-2"))
     await user.asking.cancel_action(user.mci())

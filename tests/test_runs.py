@@ -32,6 +32,7 @@ from domain.model import ActionResult, LockHolder, ReadQuery
 from domain.waitqueue import LockHolders
 from tests.patience import PATIENCE
 from tests.user import User, spec
+from tests.virtualtime import in_virtual_time
 from workflows.calls import make_key
 
 pytestmark = pytest.mark.stores("postgres")
@@ -186,16 +187,20 @@ class AbandonCounter:
         return 1
 
 
-async def test_five_hundred_holders_are_asked_for_many_at_a_time_and_one_that_cannot_be_is_left(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_five_hundred_holders_are_asked_for_many_at_a_time_and_one_that_cannot_be_is_left(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(healing, "HOLDERS_TIMEOUT", 5.0)
     owners = [f"ns:a:mci:web:vm:{n}" for n in range(500)]
     inventory, since = AbandonCounter(), datetime.now(UTC)
     temporal = Slow(deaf=owners[7])
     work = HealingActivities(temporal, inventory)  # type: ignore[arg-type]
     holders = LockHolders(holders=[LockHolder(owner=owner, action="reboot", run="r", since=since) for owner in owners])
-    assert await ActivityEnvironment().run(work.heal_holders, holders) == 499
+
+    @in_virtual_time  # a busy machine has the time for all the others
+    async def heal() -> None:
+        assert await ActivityEnvironment().run(work.heal_holders, holders) == 499
+
+    heal()
     assert temporal.most == healing.CONCURRENT_CALLS
     assert owners[7] not in inventory.abandoned
     assert owners[7] in caplog.text

@@ -15,7 +15,15 @@ from activities.fence import seconds_since_boot
 from activities.permits import LocalPermitStore, PermitPool
 from domain.errors import StoreUnavailable, Superseded
 from domain.limits import CAPS_BY_CLOUD, CloudCaps, ConcurrencyCaps
-from domain.permits import SHARE_SECONDS, PermitLimits, PermitReply, PermitRequest, PermitShare, compute_permit_shares
+from domain.permits import (
+    NEW_REGION_GRACE,
+    SHARE_SECONDS,
+    PermitLimits,
+    PermitReply,
+    PermitRequest,
+    PermitShare,
+    compute_permit_shares,
+)
 from tests.patience import PATIENCE
 from tests.test_permits import Visitor, leave_all
 from workers.connections import parse_connections
@@ -25,14 +33,14 @@ LIMITS = PermitLimits(2, lambda _region: 6)
 
 
 class Clock:
-    """A clock that a test can set, as time goes on while a process is frozen."""
+    """A clock that only a test moves, as time goes on while a process is frozen: no lease runs out by itself."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._ahead = 0.0
-        monkeypatch.setattr(module, "seconds_since_boot", lambda: seconds_since_boot() + self._ahead)
+        self._now = seconds_since_boot()
+        monkeypatch.setattr(module, "seconds_since_boot", lambda: self._now)
 
     def jump(self, seconds: float) -> None:
-        self._ahead += seconds
+        self._now += seconds
 
 
 @pytest.fixture
@@ -68,7 +76,7 @@ async def until(number: int, visitors: list[Visitor]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_one_worker_alone_has_all_of_it_and_two_have_halves() -> None:
+async def test_one_worker_alone_has_all_of_it_and_two_have_halves(clock: Clock) -> None:
     office = Counting()
     one, two = PermitPool(CAPS, office), PermitPool(CAPS, office)
     first = [Visitor(one.take_vm_slots("aws", "r1")) for _ in range(8)]
@@ -83,7 +91,7 @@ async def test_one_worker_alone_has_all_of_it_and_two_have_halves() -> None:
     await asyncio.gather(one.return_all_permits(), two.return_all_permits())
 
 
-async def test_what_one_worker_does_not_need_another_one_gets() -> None:
+async def test_what_one_worker_does_not_need_another_one_gets(clock: Clock) -> None:
     office = LocalPermitStore()
     one, two = PermitPool(CAPS, office), PermitPool(CAPS, office)
     few, many = [Visitor(one.take_vm_slots("aws", "r1"))], [Visitor(two.take_vm_slots("aws", "r1")) for _ in range(8)]
@@ -95,13 +103,15 @@ async def test_what_one_worker_does_not_need_another_one_gets() -> None:
     await asyncio.gather(one.return_all_permits(), two.return_all_permits())
 
 
-async def test_a_region_of_another_worker_gets_its_turn() -> None:
+async def test_a_region_of_another_worker_gets_its_turn(clock: Clock) -> None:
     office = Counting()
     one, two = PermitPool(CAPS, office), PermitPool(CAPS, office)
     active = [Visitor(one.take_region_permit("aws", region)) for region in ("r1", "r2")]
     await until(2, active)
+    clock.jump(2 * NEW_REGION_GRACE)
     waiting = Visitor(two.take_region_permit("aws", "r3"))
     await office.heard(2)  # the oldest of the active regions is told to close
+    clock.jump(NEW_REGION_GRACE)  # who comes now is behind the one that waits
     late = Visitor(one.take_region_permit("aws", "r1"))
     await active[0].leave()
     await until(1, [waiting])
@@ -112,7 +122,7 @@ async def test_a_region_of_another_worker_gets_its_turn() -> None:
     await asyncio.gather(one.return_all_permits(), two.return_all_permits())
 
 
-async def test_a_region_that_is_active_at_another_worker_is_entered_by_this_one_too() -> None:
+async def test_a_region_that_is_active_at_another_worker_is_entered_by_this_one_too(clock: Clock) -> None:
     office = LocalPermitStore()
     one, two = PermitPool(CAPS, office), PermitPool(CAPS, office)
     active = [Visitor(one.take_region_permit("aws", region)) for region in ("r1", "r2")]
@@ -171,9 +181,7 @@ async def test_what_a_dead_worker_had_is_free_when_its_time_is_over(clock: Clock
     await alive.return_all_permits()
 
 
-async def test_a_worker_that_leaves_gives_everything_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = seconds_since_boot()
-    monkeypatch.setattr(module, "seconds_since_boot", lambda: now)  # no lease runs out
+async def test_a_worker_that_leaves_gives_everything_back_at_once(clock: Clock) -> None:
     office = LocalPermitStore()
     one, two = PermitPool(CAPS, office), PermitPool(CAPS, office)
     async with one.take_vm_slots("aws", "r1", 6):

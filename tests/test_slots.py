@@ -14,7 +14,7 @@ from temporalio.worker import FixedSizeSlotSupplier, Worker, WorkerTuner
 
 from domain.model import Request
 from domain.wire import ACTIONS_QUEUE
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, within
 from tests.virtualtime import in_virtual_time
 from workers import slots
 from workers.service import WorkerService
@@ -135,5 +135,6 @@ async def test_requests_that_had_to_wait_are_noticed(
 
     await asyncio.gather(ask_late("one"), ask_late("two"))  # the second is late: the first was admitted meanwhile
     assert stack.rush.seconds_left == 0
-    await asyncio.gather(ask_late("three"), ask_late("four"))
-    assert stack.rush.seconds_left > 0
+    async with within(PATIENCE, "no rush was noticed"):  # of a pair that a busy machine takes one by one, none is late
+        while stack.rush.seconds_left == 0:
+            await asyncio.gather(ask_late("three"), ask_late("four"))

@@ -18,7 +18,7 @@ from activities.access import Authorizer
 from activities.dryrun import DryRunChecker
 from activities.eviction import EvictionActivities
 from activities.refusals import refusal_of_error
-from client import takeover
+from client import actions, takeover
 from domain import wire
 from domain.access import AccessPolicy
 from domain.errors import Refused
@@ -55,7 +55,8 @@ async def status(handle: WorkflowHandle[Any, Any]) -> WorkflowExecutionStatus | 
 
 
 def used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No run takes an update any more."""
+    """No run takes an update any more. It still says how far it is, however busy the machine."""
+    monkeypatch.setattr(actions, "PROGRESS_SECONDS", PATIENCE)
 
     async def limit(*_args: Any, **_more: Any) -> Any:
         raise RPCError(LIMIT, RPCStatusCode.FAILED_PRECONDITION, b"")
@@ -112,10 +113,10 @@ async def test_an_mci_that_holds_and_takes_no_updates_hears_a_signal(
 
 
 async def test_a_signal_is_no_way_around_the_question_whether_it_holds(
-    user: User, monkeypatch: pytest.MonkeyPatch
+    user: User, patient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
-    await user.fault("hang", seconds=30, verb="suspend")
+    await user.fault("hang", seconds=600, verb="suspend")
     await user.admitted(user.mci(), "suspend")
     used_up(monkeypatch)
     with pytest.raises(Refused, match="it is not holding"):
@@ -224,10 +225,10 @@ async def test_one_request_id_asked_all_at_once_is_one_action_and_everybody_is_t
 
 @pytest.mark.parametrize("other", [{"action": "suspend"}, {"requested_by": "mallory"}])
 async def test_a_request_id_in_use_is_refused_to_whoever_asks_for_something_else(
-    user: User, other: dict[str, str]
+    user: User, patient: None, other: dict[str, str]
 ) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
-    await user.fault("hang", seconds=30, verb="reboot")
+    await user.fault("hang", seconds=600, verb="reboot")
     await user.admitted(user.mci(), "reboot", request_id="mine")
     asked = {"path": user.mci(), "action": "reboot", "requested_by": "tester", "request_id": "mine", **other}
     refusal = (await user.asking.request_action(Request.model_validate(asked))).admission.refusal

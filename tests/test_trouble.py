@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
+
 import pytest
 
 from domain.model import ActionResult
+from tests.patience import PATIENCE
 from tests.user import User, spec
+from workflows import calls
 
 pytestmark = pytest.mark.stores("postgres")
 
@@ -60,7 +65,8 @@ async def test_throttling_is_waited_out_and_no_vm_fails_of_it(user: User, wait: 
     await user.books_agree()
 
 
-async def test_a_lost_answer_to_create_makes_exactly_one_vm(user: User) -> None:
+async def test_a_lost_answer_to_create_makes_exactly_one_vm(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "HEARTBEAT", timedelta(seconds=PATIENCE))  # no call is made twice for want of one
     await user.fault("lose-answer", verb="create", times=3)
     assert (await user.do(user.mci(), "create", spec=spec(3, ["aws"]))).status == "Running:3 (R:3/3)"
     made = await user.books()
@@ -78,22 +84,26 @@ async def test_a_lost_answer_to_a_control_call_has_one_effect(user: User, verb: 
     await user.books_agree()
 
 
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("patient")
 async def test_a_call_that_hangs_is_given_up_and_ordered_again_with_the_same_token(user: User) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
-    await user.fault("hang", verb="reboot", seconds=20, times=1)  # the stack gives a call up after 2 s
+    await user.fault("hang", verb="reboot", seconds=600, times=1)  # the stack gives a call up after 5 s
     assert (await user.do(user.mci(), "reboot")).result is ActionResult.SUCCEEDED
     assert (await user.books())[user.vm("aws0-1")][0].effects == 2
 
 
-@pytest.mark.usefixtures("hasty")
-async def test_a_cloud_that_stays_away_ends_in_failed_and_the_other_cloud_is_not_held_up(user: User) -> None:
+@pytest.mark.usefixtures("resigned")
+async def test_a_cloud_that_stays_away_ends_in_failed_and_the_other_cloud_is_not_held_up(
+    user: User, released: asyncio.Event
+) -> None:
     await user.do(user.mci(), "create", spec=spec(2))
+    await user.fault("hang", vm="aws*", verb="suspend")  # until the other cloud is done
     await user.fault("unavailable", vm="aws*", verb="suspend")
     await user.fault("unavailable", vm="aws*", verb="describe")
     ticket = await user.admitted(user.mci(), "suspend")
     await user.until_status(user.vm("gcp0-1"), "Suspended")
     assert (await user.see(user.vm("aws0-1"))).status == "Suspending"
+    released.set()
     outcome = await user.asking.wait_for_outcome(ticket.path, ticket.run)
     assert (outcome.result, outcome.done, outcome.failed) == (ActionResult.PARTIAL, 2, 2)
     assert (await user.see(user.vm("aws0-1"))).status == "Failed"
@@ -118,7 +128,7 @@ async def test_no_clear_answer_makes_failed_and_force_finds_the_vm_again(user: U
     await user.books_agree()
 
 
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("resigned")
 async def test_a_creation_that_nobody_heard_of_is_adopted_by_a_forced_terminate(user: User) -> None:
     await user.fault("lose-answer", verb="create")
     await user.fault("unavailable", verb="describe")

@@ -185,9 +185,9 @@ async def test_hostile_text_is_shown_as_text(user: User) -> None:
         assert "\\x1b[2Jgone" in shown
 
 
-async def test_running_actions_and_their_locks_are_shown_and_can_be_cancelled(user: User) -> None:
+async def test_running_actions_and_their_locks_are_shown_and_can_be_cancelled(user: User, patient: None) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
-    await user.fault("hang", verb="reboot", seconds=20)
+    await user.fault("hang", verb="reboot", seconds=600)
     ticket = await user.admitted(user.mci(), "reboot")
     async with own_objects(user) as (app, pilot):
         await until(pilot, lambda: any(row[:2] == [user.mci(), "reboot"] for row in cells(app, "running")))

@@ -10,6 +10,7 @@ import pytest
 
 from activities.retry import ProviderRetry, jittered_pause
 from domain.errors import ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome
+from tests.virtualtime import in_virtual_time
 
 QUICK = ProviderRetry(call_seconds=30, total_seconds=30, first_pause=0.001, longest_pause=0.002)
 
@@ -85,6 +86,7 @@ def test_a_provider_at_work_is_looked_at_in_a_tenth_of_its_time_and_one_in_troub
     assert [patience._pause_after(away, 600.0, pauses) for _ in range(3)] == [0.1, 0.2, 0.4]
 
 
+@in_virtual_time
 async def test_what_a_provider_finishes_is_noticed_within_a_share_of_its_own_time() -> None:
     clock, pauses = asyncio.get_running_loop().time, list[float]()
     done = clock() + 1.5

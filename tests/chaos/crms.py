@@ -22,10 +22,10 @@ from providers.edge.handover import CrmHandover
 from providers.edge.platform import CloudletPlatform
 from providers.edge.token import CrmToken
 from tests.cable import listening, read_request
+from tests.patience import PATIENCE
 from workers.crm import platform_file, token_of_cloudlet
 from workers.settings import WorkerSettings
 
-GOODBYE_SECONDS = 60
 PATIENT = {"cleanup": 5.0, "answer": 10.0}
 SHORT = dict.fromkeys(("create", "update", "delete", "answer", "cleanup"), 2.0)
 
@@ -41,7 +41,7 @@ class Crm:
 
     async def end(self) -> None:
         self.agent.request_stop()
-        await asyncio.wait({self.serving}, timeout=GOODBYE_SECONDS)
+        await asyncio.wait({self.serving}, timeout=PATIENCE)
         self.serving.cancel()
         await asyncio.gather(self.serving, return_exceptions=True)
         self.platform.close()
@@ -103,7 +103,7 @@ class Crms:
         for cloudlet in {cloudlet for cloudlet, _ in mine}:
             link = client.get_workflow_handle(companion_id(cloudlet, messages.LINK_ROLE))
             with suppress(RPCError):  # there never was one
-                await asyncio.wait_for(link.result(), GOODBYE_SECONDS)
+                await asyncio.wait_for(link.result(), PATIENCE)
 
     def set_faults(self, cloudlet: str, faults: Iterable[CrmFault]) -> None:
         self._on(cloudlet).set_faults(faults)
@@ -170,5 +170,5 @@ class InThisProcess(CrmHandover):
         if self._predecessor and (before := self._crms.running.pop((self._cloudlet, self._predecessor), None)):
             self._predecessor = ""
             before.agent.request_stop()
-            await asyncio.wait({before.serving}, timeout=GOODBYE_SECONDS)
+            await asyncio.wait({before.serving}, timeout=PATIENCE)
             before.platform.close()

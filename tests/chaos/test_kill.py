@@ -12,7 +12,7 @@ from temporalio.api.enums.v1 import EventType
 
 from tests.chaos.crash import at_once_name
 from tests.chaos.families import COVERING, STORIES
-from tests.chaos.killing import Death, Score, in_worlds, kill_at, points_of, seed, time_for, told
+from tests.chaos.killing import TRIES, Death, Score, in_worlds, kill_at, points_of, seed, time_for, told
 from tests.chaos.stories import Story
 from tests.chaos.world import World
 from tests.patience import PATIENCE
@@ -56,6 +56,21 @@ def named(name: str) -> Story:
 def is_apart(point: str) -> bool:
     """A point that is no step of a story: a story that is told again may not pass it."""
     return point.startswith((*READS, *BY_THE_CLOCK)) or point.split(":")[0] in NOT_PART_OF_AN_ACTION
+
+
+async def steps_of(place: World, story: Story) -> list[Death]:
+    """A death at each point of a story, and at the second time of each commit that is passed more than once."""
+    passed = Counter(point for point in await points_of(place, story) if not is_apart(point))
+    again = [point for point, times in passed.items() if times > 1 and point.endswith("-commit")]
+    return [*(Death(story, point) for point in passed), *(Death(story, point, after=point) for point in again)]
+
+
+async def commits_at_once(place: World, story: Story, first: str) -> list[str]:
+    """The commits from a point to the end of its step. None if the action was begun in some other way."""
+    passed = await points_of(place, story)
+    after = passed[passed.index(first) + 1 :] if first in passed else []
+    within = dict.fromkeys(after[: after.index("begin:end") + 1] if "begin:end" in after else [])
+    return [point for point in within if point.endswith("-commit") and not is_apart(point)]
 
 
 async def test_a_story_passes_through_every_activity(places: list[World], stack: WorkerService) -> None:
@@ -102,18 +117,26 @@ async def test_a_dead_worker_is_noticed_in_seconds(places: list[World]) -> None:
 async def test_a_worker_killed_at_any_step_loses_nothing(places: list[World], chaos: bool, scores: list[Score]) -> None:
     number, score = seed(), Score("worker killed at a step")
     scores.append(score)
-    chance, deaths = random.Random(number), list[Death]()
+    chance, deaths, others = random.Random(number), list[Death](), list[Death]()
+    steps: dict[str, list[Death]] = {}
 
     async def follow(place: World, story: Story) -> None:
-        passed = Counter(point for point in await points_of(place, story) if not is_apart(point))
-        again = [point for point, times in passed.items() if times > 1 and point.endswith("-commit")]
-        steps = [*(Death(story, point) for point in passed), *(Death(story, point, after=point) for point in again)]
-        deaths.extend(steps if chaos else [chance.choice(steps)])
+        found = steps[str(story)] = await steps_of(place, story)
+        deaths.extend(found if chaos else [chance.choice(found)])
+
+    async def take_another(place: World, missed: Death) -> None:
+        """If it was no step: a busy machine passes points, mostly heartbeats, that it does not pass the next time."""
+        now = await steps_of(place, missed.story)
+        sure = [step for step in steps[str(missed.story)] if step in now and not step.point.endswith(":heartbeat")]
+        others.append(missed if missed in sure else chance.choice(sure))
 
     mine = [story for story in STORIES if story.family == os.environ.get("RATCHET_CHAOS_FAMILY", story.family)]
     await in_worlds(places, mine if chaos else chance.sample(mine, min(SAMPLE, len(mine))), follow, score)
     chance.shuffle(deaths)
     missed = await kill_at(places, deaths, score, time_for(SHARE) if chaos else inf)
+    if not chaos:  # which may miss none, and the long run some
+        await in_worlds(places, missed, take_another, score)
+        missed = await kill_at(places, others, score)
     score.fault = f"worker killed at a step, of {len(deaths)} that the stories pass"
     told = f"RATCHET_CHAOS_SEED={number} repeats this run"
     assert score.clean, "\n".join([told, *score.lost, *score.doubled, *score.stuck])
@@ -156,12 +179,11 @@ async def test_a_worker_killed_in_work_that_is_done_at_once_loses_nothing(
     chance, deaths = random.Random(number), list[Death]()
 
     async def follow(place: World, name: str) -> None:
-        story = named(AT_ONCE_IN[name])
-        passed, first = await points_of(place, story), f"{name}:start"
-        start = passed.index(first)
-        within = dict.fromkeys(passed[start + 1 : passed.index("begin:end", start) + 1])
-        commits = [point for point in within if point.endswith("-commit") and not is_apart(point)]
-        assert len(commits) >= 4, within
+        story, first = named(AT_ONCE_IN[name]), f"{name}:start"
+        for _ in range(TRIES):  # on a busy machine it may not be done at once
+            if len(commits := await commits_at_once(place, story, first)) >= 4:
+                break
+        assert len(commits) >= 4, commits
         moments = [Death(story, first), *(Death(story, point, after=first) for point in commits)]
         deaths.extend(moments if chaos else [chance.choice(moments)])
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,21 @@ async def test_an_action_that_meets_faults_outside_ends_with_the_truth(
     assert score.injected
 
 
+@asynccontextmanager
+async def told_in_haste(place: World, story: Story) -> AsyncIterator[str]:
+    """The controller hardly waits for CRMs, not in the preparation either: on a busy machine that needs more."""
+    async with AsyncExitStack() as stack:
+        for times in (1, 4, 16):
+            place.crms.patience = {what: times * seconds for what, seconds in SHORT.items()}
+            try:
+                path = await stack.enter_async_context(told(place, story))
+                break
+            except AssertionError:
+                if times == 16:
+                    raise
+        yield path
+
+
 async def test_answers_of_crms_that_go_astray_end_in_a_known_state(
     places: list[World], chaos: bool, scores: list[Score]
 ) -> None:
@@ -118,9 +134,8 @@ async def test_answers_of_crms_that_go_astray_end_in_a_known_state(
     scores.append(score)
 
     async def one(place: World, story: Story) -> None:
-        place.crms.patience = SHORT
         try:
-            async with told(place, story) as path:
+            async with told_in_haste(place, story) as path:
                 place.crms.chance, place.crms.mishaps = chance, 0
                 acting = asyncio.create_task(story.act(place, path))
                 await asyncio.wait({acting}, timeout=PATIENCE)

@@ -30,7 +30,7 @@ from providers.simulated import SimulatedCloud, SimulatedVm
 from store.engine import Database
 from tests.chaos.crash import TRACE
 from tests.chaos.crms import Crms
-from tests.patience import PATIENCE, answered, ended
+from tests.patience import PATIENCE, PATIENT, answered, ended
 from tests.stack import PROCESS_BACKEND, SHORT_POLLS
 from tests.test_platform.forkserver import Child, ForkServer
 from workers import embedded
@@ -90,6 +90,22 @@ class World:
         if ticket.admission.refusal:
             raise ticket.admission.refusal.to_error()
         return await self.end(ticket)
+
+    async def cancel(self, path: str) -> None:
+        """Cancel what runs there, however long there is no worker.
+
+        It may be over: a worker that died had done it, and it was asked for again. The outcome says how it ended.
+        """
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                try:
+                    return await self.asking.cancel_action(path)
+                except (NoWorker, Unanswered):
+                    continue
+                except Refused as refused:
+                    if "no action runs" not in refused.message:
+                        raise
+                    return
 
     async def see(self, path: str) -> ObjectView:
         """Read an object; waits for a worker if none runs."""
@@ -229,7 +245,7 @@ async def world(home: Path, workers: ForkServer | None = None, **settings: str) 
         made = World(
             home,
             server,
-            await connect_temporal(home, temporal_plugin()),
+            await connect_temporal(home, temporal_plugin(), retry_config=PATIENT),
             cloud,
             clouds,
             hypervisor,

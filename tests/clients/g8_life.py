@@ -12,7 +12,7 @@ import time
 from importlib import import_module
 from typing import Any
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 180.0  # as in tests/patience.py, which this program cannot import
 
 
 def say(step: str, **facts: Any) -> None:

@@ -68,6 +68,7 @@ class FaultyEc2:
         self._used: dict[str, tuple[dict[str, str], str, list[bytes], str]] = {}
         self._settling: list[tuple[float, Any, str, int]] = []
         self._born: dict[str, float] = {}
+        self._no_hangs = threading.Event()
 
     def __call__(self, environ: Environ, respond: Respond) -> Iterable[bytes]:
         call = read_call(environ)
@@ -76,7 +77,7 @@ class FaultyEc2:
         lose = False
         for fault in self._struck(call):
             if fault.kind in (FaultKind.HANG, FaultKind.SLOW):
-                time.sleep(fault.seconds)
+                self._no_hangs.wait(fault.seconds)
             elif fault.kind is FaultKind.LOSE_ANSWER:
                 lose = True
                 break
@@ -95,6 +96,11 @@ class FaultyEc2:
     def clear(self) -> None:
         with self._lock:
             self.faults, self.settle_seconds, self.lag_seconds, self.said = [], 0.0, 0.0, ""
+        self._no_hangs.clear()
+
+    def end_hangs(self) -> None:
+        """Let go of the calls that hang, and hold no other one until all is cleared."""
+        self._no_hangs.set()
 
     def instances(self, owner: str) -> list[Any]:
         """Every instance of an owner, whatever its state, as moto has it."""

@@ -14,6 +14,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from providers.aws.connection import AwsConnection
 from tests.faulty.ec2 import FaultyEc2
+from tests.patience import PATIENCE
 
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # many images that nobody boots
 
@@ -39,10 +40,10 @@ class Moto:
             "public_key": PUBLIC_KEY,
             "launches_per_second": 1_000,
             "poll_seconds": 0.02,
-            "wait_seconds": 60,
+            "wait_seconds": PATIENCE,
             "lag_seconds": 0.5,
-            "read_seconds": 60,
-            "connect_seconds": 60,
+            "read_seconds": 2 * PATIENCE,
+            "connect_seconds": PATIENCE,
         }
         credentials = {"from": "environment", "prefix": PREFIX}
         return {"provider": "aws", "region": region, "credentials": credentials, "options": usual | options}

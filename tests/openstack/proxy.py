@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from domain.faults import Fault, FaultKind
 from tests.faulty.calls import Answer, Environ, Respond
+from tests.patience import PATIENCE
 
 SHARED = {"networks": "vnet", "subnets": "vnet", "security-groups": "securityGroup", "os-keypairs": "sshKey"}
 VERBS = {"os-stop": "suspend", "os-start": "resume", "reboot": "reboot"}
@@ -56,9 +56,10 @@ class Proxy:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        self._no_hangs = threading.Event()
         self._paths: dict[str, str] = {}  # server -> its path
         limits = httpx.Limits(max_connections=100, max_keepalive_connections=0)
-        self._client = httpx.Client(timeout=120, limits=limits, trust_env=False)
+        self._client = httpx.Client(timeout=PATIENCE, limits=limits, trust_env=False)
 
     def add_fault(self, fault: Fault) -> None:
         with self._lock:
@@ -68,6 +69,11 @@ class Proxy:
         with self._lock:
             self.faults, self.twice, self.said = [], 0, ""
             self.calls.clear()
+        self._no_hangs.clear()
+
+    def end_hangs(self) -> None:
+        """Let go of the calls that hang, and hold no other one until all is cleared."""
+        self._no_hangs.set()
 
     def __call__(self, environ: Environ, respond: Respond) -> Iterable[bytes]:
         call = _read_call(environ)
@@ -79,7 +85,7 @@ class Proxy:
         lose, pretend = False, None
         for fault in self._struck(call, verb, paths):
             if fault.kind in (FaultKind.HANG, FaultKind.SLOW):
-                time.sleep(fault.seconds)
+                self._no_hangs.wait(fault.seconds)
             elif fault.kind is FaultKind.LOSE_ANSWER:
                 lose = True
             elif fault.kind is FaultKind.UNKNOWN_STATUS:

@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import sys
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,7 @@ def main() -> None:
     keep_open(*(folder / f"{name}.db" for name in ("api", "placement", "cell0", "cell1")))
     _use_fixtures()
     _keep_servers(folder)
+    _wait_while_told(folder / "hold")
     _start_services()
     from nova.api import wsgi  # type: ignore[import-not-found]
     from nova.api.openstack import wsgi_app  # type: ignore[import-not-found]
@@ -189,6 +191,22 @@ def _keep_servers(folder: Path) -> None:
                 driver.instances[uuid] = fake.FakeInstance(f"instance-{number:08x}", state, uuid)
 
     fake.FakeDriver.init_host = remember
+
+
+def _wait_while_told(file: Path) -> None:
+    """Lets the fake hypervisor build and stop no server while there is such a file: a test may kill it meanwhile."""
+    from nova.virt import fake
+
+    def delayed(work: Any) -> Any:
+        def wait_and_work(*args: Any, **kwargs: Any) -> Any:
+            while file.exists():
+                time.sleep(0.05)
+            return work(*args, **kwargs)
+
+        return wait_and_work
+
+    fake.FakeDriver.spawn = delayed(fake.FakeDriver.spawn)
+    fake.FakeDriver.power_off = delayed(fake.FakeDriver.power_off)
 
 
 def _start_services() -> None:

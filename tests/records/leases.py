@@ -22,8 +22,9 @@ async def record(recorder: HistoryRecorder, client: ActionClient, service: Worke
     await recorder.keep(lease, "create-succeeded")
     await tenant.refused(lease, "create", {"end": "+1h", "hosts": 1, "pool": "recorded"})
     await recorder.keep(lease, "create-refused")
-    await tenant.update(start="now", end="+5h")
-    await recorder.keep(lease, "update-pending")
+    updated = await tenant.ask(lease, "update", {"start": "now", "end": "+5h"})
+    await tenant.asking.wait_for_outcome(lease, updated.run)
+    await recorder.keep(lease, "update-pending", updated.run)  # not the latest: the clock may have started it by now
     await tenant.until_status("ACTIVE")
     await recorder.keep(lease, "start-succeeded")
     await _record_running(recorder, tenant)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import yaml
 
-from client.actions import ActionClient
 from client.connection import connect_temporal
 from domain import wire
 from domain.errors import Refused
@@ -25,7 +24,8 @@ from domain.ports import SHARED_RESOURCE_TYPES
 from starter.mci import requests
 from tests.faulty import Moto
 from tests.patience import PATIENCE
-from tests.test_aws.conftest import OWNER, REGION
+from tests.stack import until_polled
+from tests.test_aws.conftest import OWNER, PATIENTLY, REGION
 from tests.user import User
 from workers import embedded
 from workers.plugin import temporal_plugin
@@ -172,12 +172,14 @@ async def test_a_region_without_a_connection_is_refused_and_never_simulated(user
 
 
 async def test_a_cancelled_creation_leaves_nothing_that_nobody_knows(user: User, moto: Moto) -> None:
-    moto.ec2.settle_seconds = 2.0
+    moto.ec2.settle_seconds = PATIENCE
     ticket = await user.admitted(user.mci(), "create", spec=spec(4))
     async with asyncio.timeout(PATIENCE):
         while len(real(moto, user)) < 4:
             await asyncio.sleep(0.02)
     await user.asking.cancel_action(user.mci())
+    moto.ec2.settle_seconds = 0
+    moto.ec2.settle()
     await user.asking.wait_for_outcome(ticket.path, ticket.run)
     moto.ec2.clear()
     await asyncio.sleep(0)
@@ -195,13 +197,11 @@ async def test_a_home_that_began_simulated_goes_on_with_real_places_beside_and_n
 
     @asynccontextmanager
     async def worker(connections: Path | None) -> AsyncIterator[User]:
-        settings = WorkerSettings(
-            home=tmp_path, connections=connections, simulated_latency=0, call_timeout=120, patience=180
-        )
+        settings = WorkerSettings(home=tmp_path, connections=connections, **PATIENTLY)
         service = WorkerService(client, settings)
         service.prepare_databases()
         async with service.serve_queues():
-            yield User(ActionClient(client), service, ns)
+            yield User(await until_polled(client), service, ns)
         await service.close()
 
     def instances() -> list[str]:
@@ -216,7 +216,7 @@ async def test_a_home_that_began_simulated_goes_on_with_real_places_beside_and_n
         assert vm.placement.startswith(f"aws/{REGION}@aws-")
         assert (
             await user.asking.run_query(
-                wire.VERIFY_ACTIVITY, ReadQuery(path=f"ns:{ns}"), VerificationReport, seconds=60
+                wire.VERIFY_ACTIVITY, ReadQuery(path=f"ns:{ns}"), VerificationReport, seconds=PATIENCE
             )
         ).findings == []
         assert (await user.do(user.mci("tour"), "suspend")).status == "Suspended:1 (R:0/1)"
@@ -232,7 +232,7 @@ async def test_a_home_that_began_simulated_goes_on_with_real_places_beside_and_n
             await requests.run_survey(user.asking, SurveyRequest(path=user.mci("real"), reconcile=True))
         [finding] = (
             await user.asking.run_query(
-                wire.VERIFY_ACTIVITY, ReadQuery(path=f"ns:{ns}"), VerificationReport, seconds=60
+                wire.VERIFY_ACTIVITY, ReadQuery(path=f"ns:{ns}"), VerificationReport, seconds=PATIENCE
             )
         ).findings
         assert (finding.path, "not served by this worker" in finding.what) == (vm.placement, True)

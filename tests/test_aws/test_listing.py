@@ -9,6 +9,7 @@ import pytest
 from domain.ports import FIRST_VM, VmFacts, VmState
 from providers.listings import MAX_READINGS, VmListingCache
 from tests.faulty import Moto
+from tests.patience import PATIENCE
 from tests.test_aws.conftest import REGION, CloudMaker
 from tests.test_clouds.kit import PARENT, create
 
@@ -19,6 +20,7 @@ async def test_a_region_is_listed_page_by_page_in_the_order_of_paths_which_ec2_d
     """Small pages on both sides: EC2's of five, ours of two. EC2 is read once if memory and time allow it."""
     monkeypatch.setattr("providers.aws.ec2.PAGE_SIZE", 5)
     monkeypatch.setattr("providers.listings.VMS_PER_PAGE", 2)
+    monkeypatch.setattr("providers.listings.FRESH_SECONDS", PATIENCE)
     ec2 = cloud()
     made = sorted(await create(ec2, *"gbfaced"), key=lambda vm: vm.key)
 

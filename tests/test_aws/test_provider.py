@@ -45,7 +45,7 @@ async def test_an_order_returns_when_ec2_has_done_it_not_when_it_has_taken_note(
 async def test_what_takes_too_long_is_unknown_and_the_next_order_goes_on_waiting(cloud: CloudMaker, moto: Moto) -> None:
     impatient, patient = cloud(wait_seconds=0.1), cloud()
     [vm] = await create(patient, "a")
-    moto.ec2.settle_seconds = 60
+    moto.ec2.settle_seconds = PATIENCE
     answer = await do(impatient, "suspend", on(vm, "now"))
     assert isinstance(answer, UnknownOutcome)
     assert "is still stopping after 0.1 s" in str(answer)
@@ -69,13 +69,16 @@ async def test_a_vm_on_its_way_is_waited_for_before_it_is_told_the_opposite(clou
 
 async def test_a_vm_that_reads_do_not_show_yet_is_not_made_again(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud()
-    moto.ec2.lag_seconds = 0.5
+    moto.ec2.lag_seconds = PATIENCE
     moto.ec2.add_fault(Fault(kind=FaultKind.LOSE_ANSWER, verb="create", times=1))
     [order] = orders("a")
     assert isinstance(await do(ec2, "create", order), UnknownOutcome)
     assert await ec2.describe_vms(REGION, [order]) == [None], "it is there, and EC2 does not show it"
-    again = good([await do(ec2, "create", order)])
-    assert again.state is VmState.RUNNING
+    before = moto.ec2.calls["RunInstances"]
+    again = asyncio.create_task(do(ec2, "create", order))
+    await _called(moto, "RunInstances", before)
+    moto.ec2.lag_seconds = 0
+    assert good([await again]).state is VmState.RUNNING
     assert len(await ec2.list_tagged_vms(REGION, PARENT)) == 1
 
 
@@ -104,15 +107,15 @@ async def test_a_terminate_that_only_says_so_is_never_believed(cloud: CloudMaker
 async def test_a_vm_that_is_not_seen_for_a_moment_is_not_taken_for_gone(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud()
     [vm] = await create(ec2, "a")
-    moto.ec2.settle_seconds = 0.6
+    moto.ec2.settle_seconds = PATIENCE
     stopping = asyncio.create_task(do(ec2, "suspend", on(vm, "stop")))
-    async with asyncio.timeout(PATIENCE):
-        while not moto.ec2.calls_for("StopInstances", vm.cloud_id):
-            await asyncio.sleep(0.005)
-    looks = moto.ec2.calls["DescribeInstances"]
-    moto.ec2.hide(vm.cloud_id, 0.4)
+    await _stop_arrived(moto, vm)
+    moto.ec2.hide(vm.cloud_id, PATIENCE)
+    await _called(moto, "DescribeInstances", moto.ec2.calls["DescribeInstances"], times=2)  # one was answered
+    assert not stopping.done()
+    moto.ec2.lag_seconds = 0
+    moto.ec2.settle()
     assert good([await stopping]).state is VmState.STOPPED
-    assert moto.ec2.calls["DescribeInstances"] > looks + 1, "it was looked for meanwhile"
 
 
 async def test_a_vm_that_ends_while_it_is_made_is_rejected_with_ec2s_reason(cloud: CloudMaker, moto: Moto) -> None:
@@ -183,7 +186,7 @@ async def test_an_action_that_waits_to_order_notices_a_later_one(cloud: CloudMak
     """A VM that is still stopping cannot be started yet; when it can, the right to start it is gone."""
     ec2 = cloud()
     [vm] = await create(ec2, "a")
-    moto.ec2.settle_seconds = 60
+    moto.ec2.settle_seconds = PATIENCE
     stopping = asyncio.create_task(do(ec2, "suspend", on(vm, "stop", epoch=5)))
     async with asyncio.timeout(PATIENCE):
         while await ec2.describe_vms(REGION, [on(vm, "")]) == [vm]:
@@ -227,12 +230,14 @@ async def test_the_security_group_lets_in_only_who_was_named(cloud: CloudMaker, 
 
 
 async def test_what_ec2_does_not_know_everywhere_yet_is_tried_again(cloud: CloudMaker, moto: Moto) -> None:
-    ec2 = cloud(subnet="", security_groups=[], key_name="", lag_seconds=5)
+    ec2 = cloud(subnet="", security_groups=[], key_name="", lag_seconds=PATIENCE)
+    moto.ec2.lag_seconds = PATIENCE
+    preparing = asyncio.create_task(prepare(ec2))
+    await _called(moto, "CreateSubnet", moto.ec2.calls["CreateSubnet"], times=2)
     moto.ec2.lag_seconds = 0.3
-    made = await prepare(ec2)
+    made = await preparing
     [order] = orders("a")
     assert good([await do(ec2, "create", replace(order, spec={**SPEC, "network": made}))]).state is VmState.RUNNING
-    assert moto.ec2.calls["CreateSubnet"] > 1
 
 
 async def test_nobody_home_is_unavailable_and_a_mute_server_is_unknown(cloud: CloudMaker) -> None:
@@ -275,10 +280,11 @@ async def test_an_account_that_cannot_be_asked_for_is_unavailable_not_another_on
 
 async def test_calls_that_hang_hold_up_no_other_vm(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud()
-    moto.ec2.add_fault(Fault(kind=FaultKind.HANG, verb="create", vm="slow-*", seconds=2.0))
+    moto.ec2.add_fault(Fault(kind=FaultKind.HANG, verb="create", vm="slow-*", seconds=PATIENCE))
     hanging = asyncio.create_task(ec2.perform_orders("create", REGION, orders(*(f"slow-{n}" for n in range(10)))))
     await create(ec2, "quick")
     assert not hanging.done()
+    moto.ec2.end_hangs()
     assert all(isinstance(answer, VmFacts) for answer in await hanging)
 
 
@@ -288,7 +294,7 @@ async def test_whoever_is_cancelled_waits_for_the_end_of_the_call_under_way(
 ) -> None:
     ec2, permits = cloud(), PermitPool(ConcurrencyCaps(), LocalPermitStore())
     [vm] = await create(ec2, "a")
-    moto.ec2.add_fault(Fault(kind=FaultKind.HANG, verb="suspend", seconds=0.6))
+    moto.ec2.add_fault(Fault(kind=FaultKind.HANG, verb="suspend", seconds=PATIENCE))
 
     async def suspend() -> None:
         async with permits.take_region_permit("aws", REGION), permits.take_vm_slots("aws", REGION):
@@ -300,6 +306,7 @@ async def test_whoever_is_cancelled_waits_for_the_end_of_the_call_under_way(
         work.cancel()
         await asyncio.sleep(0.02)
         assert permits.slots_in_use() == {f"aws/{REGION}": 1}, "the call counts as long as it runs"
+    moto.ec2.end_hangs()
     with pytest.raises(asyncio.CancelledError):
         await work
     assert real_state(moto, vm) == "stopped", "nothing is in flight any more"
@@ -310,7 +317,7 @@ async def test_whoever_is_cancelled_waits_for_the_end_of_the_call_under_way(
 async def test_whoever_runs_out_of_time_waits_for_the_end_of_the_call_under_way(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud()
     [vm] = await create(ec2, "a")
-    moto.ec2.add_fault(Fault(kind=FaultKind.HANG, verb="suspend", seconds=0.6))
+    moto.ec2.add_fault(Fault(kind=FaultKind.HANG, verb="suspend", seconds=PATIENCE))
 
     async def suspend() -> None:
         async with asyncio.timeout(None) as limit:
@@ -321,6 +328,8 @@ async def test_whoever_runs_out_of_time_waits_for_the_end_of_the_call_under_way(
     work = asyncio.create_task(suspend())
     await _stop_arrived(moto, vm)
     (await running).reschedule(0)
+    await asyncio.sleep(0.05)  # its time is over within
+    moto.ec2.end_hangs()
     with pytest.raises(TimeoutError):
         await work
     assert real_state(moto, vm) == "stopped", "nothing is in flight any more"
@@ -333,14 +342,19 @@ async def test_a_mute_server_holds_nobody_longer_than_a_part_of_the_time_of_a_ca
         url = f"http://127.0.0.1:{mute.getsockname()[1]}"
         silent = AwsCloud(moto.furnished(REGION, "mute", endpoint_url=url), call_seconds=2.0)
         with pytest.raises(Unavailable, match="no answer"):
-            async with asyncio.timeout(30):  # its own 60 s would be more
+            async with asyncio.timeout(PATIENCE):  # its own seconds would be more
                 await silent.describe_vms(REGION, orders("a"))
         await silent.close()
 
 
 async def _stop_arrived(moto: Moto, vm: VmFacts) -> None:
+    await _called(moto, f"StopInstances {vm.cloud_id}", 0)
+
+
+async def _called(moto: Moto, operation: str, before: int, times: int = 1) -> None:
+    """Until EC2 was called so many times more."""
     async with asyncio.timeout(PATIENCE):
-        while not moto.ec2.calls_for("StopInstances", vm.cloud_id):
+        while moto.ec2.calls[operation] < before + times:
             await asyncio.sleep(0.005)
 
 

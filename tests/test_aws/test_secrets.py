@@ -16,14 +16,12 @@ import pytest
 import yaml
 from temporalio.client import Client
 
-from client.actions import ActionClient
 from client.connection import connect_temporal
-from client.errors import NoWorker
 from domain.faults import Fault, FaultKind
 from domain.model import ActionResult, Request
 from starter.command import run_command
 from tests.faulty import Moto
-from tests.patience import PATIENCE
+from tests.stack import until_polled
 from tests.test_aws.conftest import REGION
 from workers import embedded
 from workers.plugin import temporal_plugin
@@ -45,7 +43,7 @@ class Planted:
     said: bytearray
 
     async def do(self, action: str, spec: dict[str, Any] | None = None) -> ActionResult:
-        client = ActionClient(self.client)
+        client = await until_polled(self.client, "cloud-aws")
         ticket = await client.request_action(Request(path=WEB, action=action, spec=spec))
         assert ticket.admission.grant, ticket.admission.refusal
         outcome = await client.wait_for_outcome(WEB, ticket.run)
@@ -88,9 +86,6 @@ async def test_no_credential_is_in_any_payload_history_log_record_error_or_answe
     moto.ec2.add_fault(Fault(kind=FaultKind.THROTTLE, verb="create", times=1))
     moto.ec2.add_fault(Fault(kind=FaultKind.UNAVAILABLE, verb="describe", times=1))
     moto.ec2.add_fault(Fault(kind=FaultKind.FAIL, verb="create", vm="a-1"))
-    async with asyncio.timeout(PATIENCE):
-        while not await _polled(planted.client):
-            await asyncio.sleep(0.05)
     spec = {"subGroups": [{"name": "a", "connectionName": "frankfurt", "subGroupSize": 3}]}
     assert await planted.do("create", spec) is ActionResult.PARTIAL
     moto.ec2.add_fault(Fault(kind=FaultKind.FAIL, verb="suspend", vm="a-2"))
@@ -113,13 +108,6 @@ async def test_no_credential_is_in_any_payload_history_log_record_error_or_answe
     assert b"UnsupportedOperation: told to fail <<*** *** ***>>" in said, "the cloud's errors did get here"
     assert b'"level": "debug"' in said, "and the worker did log everything"
     assert [name for name, value in PLANTED.items() if value.encode() in said] == []
-
-
-async def _polled(client: Client) -> bool:
-    with contextlib.suppress(NoWorker):
-        await ActionClient(client).check_polled("cloud-aws")
-        return True
-    return False
 
 
 async def _every_history(planted: Planted) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,9 @@ from temporalio.client import Client
 from client import queries
 from client.actions import ActionClient
 from domain import wire
+from tests.stack import patient_with_clouds
 from tests.test_cli.shell import EXAMPLES, Cli, Clouds, State
+from workers.service import WorkerService
 
 
 @pytest.fixture
@@ -52,20 +54,21 @@ async def mci(cli: Cli, asking: ActionClient, ns: str) -> str:
 
 
 @pytest.fixture
-async def clouds(asking: ActionClient) -> AsyncIterator[Clouds]:
+async def clouds(asking: ActionClient, stack: WorkerService) -> AsyncIterator[Clouds]:
     told = Clouds(asking)
-    yield told
+    with patient_with_clouds(stack):
+        yield told
     await told.relent()
 
 
 @pytest.fixture
 def state(asking: ActionClient) -> Callable[[], asyncio.Future[State]]:
-    """All that a command could have changed: every object with its status, and how many actions there ever were."""
+    """All that a command could have changed: every object with its status, and how many actions began since."""
+    began = datetime.now(UTC).isoformat()  # Temporal may list only now what an earlier test started
+    actions = f'WorkflowType != "{wire.HEAL_WORKFLOW}" AND StartTime >= "{began}"'  # sweeps come alone
 
     async def look() -> State:
         kinds = [f"{view.path} {view.status} {view.epoch}" async for view in asking.iterate_objects("mci")]
-        return kinds, (
-            await asking.client.count_workflows(f'WorkflowType != "{wire.HEAL_WORKFLOW}"')
-        ).count  # sweeps come alone
+        return kinds, (await asking.client.count_workflows(actions)).count
 
     return lambda: asyncio.ensure_future(look())

@@ -90,13 +90,9 @@ class Clouds:
 
     asking: ActionClient
 
-    async def stall(self, ns: str) -> None:
-        """Actions in this namespace wait until `relent`, or until they lose patience after some seconds."""
-        await self._set([Fault(kind=FaultKind.THROTTLE, vm=f"ns:{ns}:*", retry_after=0.1)])
-
-    async def dawdle(self, ns: str, csp: str) -> None:
-        """Calls of one cloud in this namespace take a second longer, which is long enough to be seen."""
-        await self._set([Fault(kind=FaultKind.HANG, vm=f"ns:{ns}:*", csp=csp, seconds=1.2)])
+    async def stall(self, ns: str, csp: str = "*", verb: str = "*") -> None:
+        """Actions in this namespace wait until `relent`; or only those for one cloud, or for calls of one verb."""
+        await self._set([Fault(kind=FaultKind.THROTTLE, vm=f"ns:{ns}:*", csp=csp, verb=verb, retry_after=0.1)])
 
     async def fail(self, vm: str) -> None:
         await self._set([Fault(kind=FaultKind.FAIL, vm=vm, message="out of order")])

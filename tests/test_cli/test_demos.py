@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 
 from client.actions import ActionClient
 from starter.errors import ExitCode
+from tests.patience import PATIENCE
 from tests.registry import NAMES
 from tests.test_cli.shell import Cli
 
@@ -21,7 +24,10 @@ ELSEWHERE = {"mci": "tests/test_cli/test_running.py", "edge": "tests/test_edge/t
 
 
 @pytest.mark.parametrize("family", [name for name in NAMES if name not in ELSEWHERE])
-async def test_a_demo_tells_its_story(cli: Cli, asking: ActionClient, family: str) -> None:
+async def test_a_demo_tells_its_story(
+    cli: Cli, asking: ActionClient, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("starter.leases.demo"), "DEMO_TIMEOUT", PATIENCE)
     ran = await cli(f"demo {family}")
     assert ran.code == ExitCode.DONE, ran.out + ran.err
     assert [words for words in (*EVERY_DEMO, *TOLD.get(family, ())) if words not in ran.out] == []

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
@@ -16,9 +17,11 @@ from temporalio.client import Client
 from client.actions import ActionClient
 from client.homefiles import EMBEDDED_FILE, read_embedded_options
 from domain import registry, wire
+from starter.demo import request_expecting_refusal
 from starter.errors import ExitCode
+from starter.mci import demo
 from tests.patience import PATIENCE
-from tests.test_cli.shell import Cli, Ran, assert_told, ended, heard
+from tests.test_cli.shell import Cli, Clouds, Ran, assert_told, ended, heard
 from tests.test_store.driver import WEB, StoreDriver
 from workers.datafolder import is_folder_in_use
 
@@ -130,7 +133,13 @@ async def test_migrate_restored_ends_what_was_open_and_says_what_is_next(
     driver.close()
 
 
-async def test_the_demo_tells_its_story(cli: Cli, asking: ActionClient) -> None:
+async def test_the_demo_tells_its_story(cli: Cli, clouds: Clouds, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse_and_relent(*given: Any) -> None:
+        await request_expecting_refusal(*given)
+        await clouds.relent()
+
+    monkeypatch.setattr(demo, "request_expecting_refusal", refuse_and_relent)
+    await clouds.stall("default", verb="resume")  # it runs until the other action was refused
     ran = await cli("demo")
     assert ran.code == ExitCode.DONE, ran.err
     for words in (
@@ -170,12 +179,18 @@ async def test_a_demo_of_its_own_takes_over_what_a_killed_stack_left(
     monkeypatch.delenv("TEMPORAL_ADDRESS")
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
     monkeypatch.setenv("RATCHET_SIMULATED_LATENCY", "0.1")
+    monkeypatch.setenv("TEMPORAL_DEBUG", "1")  # the SDK warns of workflow tasks that take two seconds
     up = await cli.start("up")
     await _said(up, "stop ")
+    stalling = "cloud fault add throttle --retry-after 0.1 --verb resume --vm ns:default:mci:demo-*"
+    assert (await cli(stalling)).code == ExitCode.DONE  # it runs until the other action was refused
     orphan = read_embedded_options(tmp_path)["pid"]
     up.kill()
     await up.wait()
-    ran = await cli.process("demo")
+    telling = await cli.start("demo")
+    await _said(telling, "409 Conflict")
+    assert (await cli("cloud fault clear")).code == ExitCode.DONE
+    ran = await ended(telling)
     assert (ran.code, ran.err) == (ExitCode.DONE, "")
     assert "Terminated:6 (R:0/6)  succeeded" in ran.out
     with pytest.raises(ProcessLookupError):

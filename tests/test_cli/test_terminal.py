@@ -109,8 +109,16 @@ def _plain_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in overruling}
 
 
-async def on_terminal(columns: int, *words: str, **environment: str) -> tuple[int, str]:
-    """A command with its stderr on a terminal: its exit code, and all that the terminal was sent."""
+def plain(sent: str) -> str:
+    """What a terminal shows, without its colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", sent)
+
+
+async def on_terminal(clouds: Clouds, awaited: str, columns: int, *words: str, **environment: str) -> tuple[int, str]:
+    """A command with its stderr on a terminal: its exit code, and all that the terminal was sent.
+
+    The clouds relent as soon as the terminal shows what is awaited.
+    """
     sent = bytearray()
     with terminal(columns) as (ours, theirs):
         loop = asyncio.get_running_loop()
@@ -122,6 +130,9 @@ async def on_terminal(columns: int, *words: str, **environment: str) -> tuple[in
             stdin=asyncio.subprocess.DEVNULL,
             env={**_plain_environment(), "TERM": "xterm-256color", **environment},
         )
+        while awaited not in plain(sent.decode(errors="replace")) and process.returncode is None:
+            await asyncio.sleep(0.02)
+        await clouds.relent()
         await process.communicate()
         await asyncio.sleep(0)  # what is left in the terminal
         loop.remove_reader(ours)
@@ -130,17 +141,17 @@ async def on_terminal(columns: int, *words: str, **environment: str) -> tuple[in
 
 
 async def test_a_terminal_shows_the_places_while_the_action_runs(mci: str, ns: str, clouds: Clouds) -> None:
-    await clouds.dawdle(ns, "aws")
-    code, shown = await on_terminal(100, "mci", "suspend", mci)
+    await clouds.stall(ns, "aws")
+    code, shown = await on_terminal(clouds, "0/3  3 Suspending", 100, "mci", "suspend", mci)
     assert code == 0, shown
     assert "aws/eu-central-1" in shown
-    assert "0/3  3 Suspending" in re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert "0/3  3 Suspending" in plain(shown)
     assert COLOUR.search(shown)
 
 
 async def test_a_narrow_terminal_without_colours_is_served_as_well(mci: str, ns: str, clouds: Clouds) -> None:
-    await clouds.dawdle(ns, "aws")
-    code, shown = await on_terminal(40, "mci", "suspend", mci, NO_COLOR="1")
+    await clouds.stall(ns, "aws")
+    code, shown = await on_terminal(clouds, "aws/eu-central-1  0/3", 40, "mci", "suspend", mci, NO_COLOR="1")
     assert code == 0, shown
     assert "aws/eu-central-1  0/3" in shown
     assert not COLOUR.search(shown)

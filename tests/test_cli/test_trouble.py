@@ -6,7 +6,6 @@ import asyncio
 import signal
 import subprocess
 import sys
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from client.actions import ActionClient
+from client.patience import PollWatch
 from domain.paths import expand_path
 from starter import session
 from starter.errors import ExitCode
@@ -154,9 +154,10 @@ async def test_an_action_waits_for_a_locked_database_and_then_succeeds(
 
 
 async def test_a_request_that_nobody_can_answer_yet_stays_and_is_carried_out_later(
-    cli: Cli, mci: str, home: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, asking: ActionClient, mci: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def read_last_poll(_client: ActionClient) -> float:
+        await under_way(asking, expand_path(mci, ("ns", "mci")))  # else there would be no request that stays
         return 1.0  # long ago: one that comes just now would make it wait on, and say so
 
     monkeypatch.setattr(ActionClient, "admission_seconds", 0.5)
@@ -175,13 +176,15 @@ async def test_a_request_that_nobody_can_answer_yet_stays_and_is_carried_out_lat
 async def test_a_request_to_workers_that_have_much_to_do_says_that_it_waits_and_is_answered(
     cli: Cli, mci: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    polls = count(1)
-
     async def read_last_poll(_client: ActionClient) -> float:
-        return next(polls)
+        return 1.0
+
+    async def is_polled(watch: PollWatch, _seconds: float) -> bool:
+        return await watch._read_last_poll() == 1  # at every look, however late it comes
 
     monkeypatch.setattr(ActionClient, "admission_seconds", 0.5)
     monkeypatch.setattr(ActionClient, "_read_last_poll", read_last_poll)
+    monkeypatch.setattr(PollWatch, "is_polled", is_polled)
     locked, say = Locked(home / "inventory.db"), session._say_delay
 
     def release_and_say() -> None:
@@ -189,7 +192,10 @@ async def test_a_request_to_workers_that_have_much_to_do_says_that_it_waits_and_
         say()
 
     monkeypatch.setattr(session, "_say_delay", release_and_say)
-    ran = await cli(f"mci suspend {mci}")
+    try:
+        ran = await cli(f"mci suspend {mci}")
+    finally:
+        locked.release()
     assert (ran.code, "Suspended:6 (R:0/6)" in ran.out) == (ExitCode.DONE, True), ran.err
     assert ran.err.count("the workers have much to do: still waiting for their answer") == 1
 

@@ -235,7 +235,7 @@ async def test_every_answer_has_blazars_headers(http: httpx.AsyncClient, url: st
     ]:
         answer = await http.get("/leases", headers={"OpenStack-API-Version": version})
         assert answer.status_code == code, (version, answer.text)
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
         found = await client.get(f"{url}/reservation/")
         assert (found.status_code, found.json()["versions"][0]["id"]) == (300, "v1.0")
 

@@ -9,13 +9,14 @@ import httpx
 
 from tests.clients import generated_life
 from tests.locked import install_locked
+from tests.patience import PATIENCE
 from tests.test_dialects.clients import ClientPrograms
 
 
 async def test_a_generated_client_leads_an_mci_through_its_life(url: str, ns: str, tmp_path: Path) -> None:
     programs = await asyncio.to_thread(install_locked, "openapi", "openapi-python-client")
     document = tmp_path / "openapi.json"
-    async with httpx.AsyncClient(base_url=url) as http:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as http:
         document.write_text((await http.get("/openapi.json")).text)
     # The generator formats what it makes by its own ruff, which it looks for among the programs.
     tools = ClientPrograms(programs, {"PATH": str(programs), "PYTHONPATH": str(tmp_path)})

@@ -11,6 +11,7 @@ from domain.aliases import READ_ALIASES, AliasesView, AliasQuery, Dialect
 from gateway.context import Gateway
 from gateway.dialects import g8, tumblebug
 from gateway.dialects.mounts import MOUNTS
+from tests.patience import PATIENCE
 from tests.test_dialects.clients import ClientPrograms
 from tests.test_dialects.documents import describe_g8, describe_tumblebug
 from tests.user import User
@@ -28,6 +29,10 @@ async def run_schemathesis(programs: Path, document: str, *more: str) -> None:
         "examples,fuzzing",
         "--workers",
         "1",  # threads that parse at once fail at random in early Python 3.11: python/cpython#106905
+        "--request-timeout",
+        str(PATIENCE),
+        "--suppress-health-check",
+        "too_slow",
     ]
     code, out, told = await ClientPrograms(programs).run("schemathesis", "run", document, *options, *more, "--no-color")
     assert code == 0, out[-3000:] + told[-1000:]

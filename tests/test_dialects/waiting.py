@@ -53,7 +53,8 @@ class Gate:
         # A busy machine may take more than the usual minute to start everything again.
         known = {"RATCHET_GATEWAY_SAME_REQUEST": str(10 * PATIENCE)}
         variables = {**os.environ, **self.site.environment, **known}
-        self.process = await self.site.forkserver.start(["gateway", "--port", str(self.port)], variables, log)
+        words, program = ["gateway", "--port", str(self.port)], "tests.test_dialects.patient"
+        self.process = await self.site.forkserver.start(words, variables, log, program)
         async with asyncio.timeout(PATIENCE):
             while not re.search(rf"{re.escape(self.url)}/docs", log.read_text()):
                 assert await self.process.poll() is None, log.read_text()
@@ -175,7 +176,7 @@ async def _native(http: httpx.AsyncClient) -> list[WaitingRequest]:
     outcome = field_of("status")
 
     def act(name: str, action: str, **body: Any) -> WaitingRequest:
-        headers = {"Idempotency-Key": f"{action}-once", "Prefer": "wait=60"}
+        headers = {"Idempotency-Key": f"{action}-once"}
         ask = call("POST", f"/v1/objects/{mci(name)}/actions/{action}", outcome, body, **headers)
         return WaitingRequest(f"native {action}", ask, mci(name), newest_run_of(mci(name)))
 
@@ -276,7 +277,7 @@ async def _crm(http: httpx.AsyncClient, key: str) -> list[WaitingRequest]:
     """A cluster whose CRM polls for its order, and answers, over HTTP."""
     await post(http, f"/v1/objects/{CLOUDLET}/actions/create", {"spec": {"key": key, "patience": QUICK}})
     path = f"{CLOUDLET}:cluster:c1"
-    headers = {"Idempotency-Key": "once", "Prefer": "wait=60"}
+    headers = {"Idempotency-Key": "once"}
     ask = call("POST", f"/v1/objects/{path}/actions/create", field_of("status"), {"spec": {"nodes": 1}}, **headers)
     return [WaitingRequest("CRM poll and answer", ask, path, newest_run_of(path))]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import TimeSkipper
@@ -21,6 +23,8 @@ from domain.model import HistoryLine, Outcome, Refusal, Request
 from providers.leases.hosts import PROVIDER_NAME, SimulatedHosts
 from store.leases import SqlLeaseViews
 from tests.patience import PATIENCE
+from tests.stack import family_of
+from workers.leases import LeaseFamily
 from workers.service import WorkerService
 
 HOUR = timedelta(hours=1)
@@ -114,6 +118,13 @@ class Tenant:
     async def heal_faults(self) -> None:
         cloud = self.service.simulated["aws"]
         await cloud.set_faults([fault for fault in await cloud.list_faults() if fault.region != self.name])
+
+    @contextmanager
+    def hasty(self) -> Iterator[None]:
+        """A site that says no is soon given up. A call may take as long as ever."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(vars(family_of(self.service, LeaseFamily).retry), "total_seconds", 5)
+            yield
 
     # The clock
 

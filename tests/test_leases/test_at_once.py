@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from activities import leases
 from activities.dryrun import DryRunChecker
 from activities.fence import Fence
 from activities.inventory import ActionActivities
@@ -19,6 +20,7 @@ from domain.model import ActionResult, Admission, BeginRequest, Request
 from domain.ports import WorkAtBegin
 from store.leases import SqlLeaseSchedule
 from tests.environment import activity_environment
+from tests.patience import PATIENCE
 from tests.test_leases.tenant import Tenant
 from tests.test_store.driver import StoreDriver
 
@@ -133,7 +135,10 @@ async def test_an_end_of_what_has_ended_orders_nothing(desk: Desk) -> None:
     assert (again.outcome, len(desk.site.orders)) == (None, 2)
 
 
-async def test_a_start_and_an_end_are_one_step_each_for_temporal(tenant: Tenant) -> None:
+async def test_a_start_and_an_end_are_one_step_each_for_temporal(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "QUICK_TRY_SECONDS", PATIENCE)
     await tenant.add_hosts("h1")
     await tenant.create(start="now", end="+2h")
     await tenant.until_status("ACTIVE")

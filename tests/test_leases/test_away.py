@@ -38,7 +38,9 @@ async def _site(home: Path) -> AsyncIterator[Tenant]:
     )
     service.prepare_databases()
     try:
-        yield Tenant(ActionClient(service.client), service, "away")
+        asking = ActionClient(service.client)
+        asking.admission_seconds = PATIENCE
+        yield Tenant(asking, service, "away")
     finally:
         await service.close()
         await server.stop_server()
@@ -84,7 +86,7 @@ async def test_a_clock_that_was_ended_from_outside_begins_again_with_the_next_le
 
 async def test_a_start_whose_workflow_was_killed_is_started_again_by_the_clock(tenant: Tenant) -> None:
     await tenant.add_hosts("h1")
-    await tenant.fault("hang", "h1", verb="create", seconds=20, times=2)
+    await tenant.fault("hang", "h1", verb="create", seconds=PATIENCE)
     await tenant.create(start="now", end="+9h")
     await tenant.until_status("STARTING")
     handle = tenant.asking.client.get_workflow_handle(tenant.lease())
@@ -146,4 +148,4 @@ async def test_a_starting_worker_starts_the_clocks_that_are_missing(tmp_path: Pa
 
 async def _broken(tenant: Tenant, path: str = "") -> list[Broken]:
     query = ReadQuery(path=path or f"pool:{tenant.name}")
-    return (await tenant.asking.run_query(wire.VERIFY_ACTIVITY, query, VerificationReport)).findings
+    return (await tenant.asking.run_query(wire.VERIFY_ACTIVITY, query, VerificationReport, seconds=PATIENCE)).findings

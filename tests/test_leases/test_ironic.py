@@ -11,7 +11,6 @@ import httpx
 import pytest
 import yaml
 
-from client.actions import ActionClient
 from domain.errors import Rejected, Superseded, Unavailable
 from domain.leases.capacity import ResourceSize
 from domain.leases.messages import DesiredHolding, HostFailed, HostSite
@@ -23,7 +22,7 @@ from providers.simulated.tables import metadata
 from store.engine import Database
 from tests.ironic import Ironic, ironic_running
 from tests.patience import PATIENCE
-from tests.stack import opened
+from tests.stack import opened, until_polled
 from tests.test_leases.tenant import Tenant
 
 RESERVATION = "project:p:lease:l:reservation:r1"
@@ -202,17 +201,18 @@ def test_every_state_of_a_node_has_a_step() -> None:
 
 async def test_ironic_is_killed_in_a_deploy_and_the_lease_is_active_all_the_same(tmp_path: Path) -> None:
     """Ironic itself gives such a deploy up. Then the node breaks, and the lease gets another one."""
-    async with ironic_running(tmp_path / "ironic", deploy=2) as ironic:
+    async with ironic_running(tmp_path / "ironic", deploy=PATIENCE) as ironic:
         await ironic.enroll("h1", "h2")
         file = tmp_path / "connections.yaml"
         file.write_text(yaml.safe_dump({"hosts": {"provider": "ironic", "url": ironic.url}}))
         patience = str(PATIENCE)
         async with opened(tmp_path / "home", connections=str(file), call_timeout="60", patience=patience) as running:
-            tenant = Tenant(ActionClient(running.client), running.stack, "metal")
+            tenant = Tenant(await until_polled(running.client), running.stack, "metal")
             await tenant.add_hosts("h1")
             await tenant.create(start="now", end="+2h")
             assert await ironic.until("h1", "deploying", "active") == "deploying"
             await ironic.kill()
+            ironic.deploy = 0
             await ironic.start()
             await tenant.until_status("ACTIVE")
             assert await ironic.state("h1") == "active"

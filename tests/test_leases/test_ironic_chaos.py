@@ -12,7 +12,6 @@ import httpx
 import pytest
 import yaml
 
-from client.actions import ActionClient
 from domain.invariants import VerificationReport
 from domain.model import ReadQuery
 from domain.wire import VERIFY_ACTIVITY
@@ -20,7 +19,7 @@ from providers.leases.ironic import IronicHosts, IronicOptions
 from tests.cable import listening, read_request
 from tests.ironic import Ironic, ironic_running
 from tests.patience import PATIENCE
-from tests.stack import opened
+from tests.stack import opened, until_polled
 from tests.test_leases.tenant import Tenant
 
 ORDERS = ("PUT", "PATCH")
@@ -97,7 +96,7 @@ class MetalSite:
                     recorded |= {self.tenant.host(name): f"{view.path}:reservation:{each.id}" for name in each.hosts}
         assert there == recorded
         query = ReadQuery(path=f"project:{self.tenant.name}")
-        report = await self.tenant.asking.run_query(VERIFY_ACTIVITY, query, VerificationReport)
+        report = await self.tenant.asking.run_query(VERIFY_ACTIVITY, query, VerificationReport, seconds=PATIENCE)
         assert report.findings == []
 
 
@@ -110,7 +109,7 @@ async def metal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Metal
         file.write_text(yaml.safe_dump({"hosts": {"provider": "ironic", "url": url}}))
         patience = str(PATIENCE)
         async with opened(folder / "home", connections=str(file), call_timeout="60", patience=patience) as running:
-            tenant = Tenant(ActionClient(running.client), running.stack, "metal")
+            tenant = Tenant(await until_polled(running.client), running.stack, "metal")
             await tenant.add_hosts("h1", "h2")
             yield MetalSite(ironic, wire, tenant)
             await tenant.stop_clock()

@@ -13,6 +13,7 @@ from domain.leases.tables import LEASE, LeaseStatus
 from domain.model import ActionResult
 from tests.patience import PATIENCE
 from tests.test_leases.tenant import HOUR, Tenant, soon
+from tests.test_store.driver import claim
 from tests.user import User
 
 pytestmark = pytest.mark.stores("postgres")
@@ -189,13 +190,13 @@ async def test_an_end_that_fails_is_tried_again_until_it_succeeds(tenant: Tenant
     await tenant.at_rest()
 
 
-@pytest.mark.usefixtures("hasty")
 async def test_an_end_that_fails_for_good_is_error_holds_its_host_and_can_be_repeated(tenant: Tenant) -> None:
     await tenant.add_hosts("h1")
     await tenant.create(start="now", end="+2h")
     await tenant.until_status("ACTIVE")
     await tenant.fault("fail", tenant.reservation(), verb="terminate", message="locked up")
-    outcome = await tenant.do(tenant.lease(), "end")
+    with tenant.hasty():
+        outcome = await tenant.do(tenant.lease(), "end")
     assert (outcome.result, outcome.status) == (ActionResult.FAILED, "ERROR")
     assert await tenant.statuses() == ("ERROR", ["error"], ["DONE", "UNDONE", "ERROR"])
     assert await tenant.held() == {"h1": tenant.reservation()}
@@ -292,21 +293,21 @@ async def _active(tenant: Tenant) -> None:
 
 
 async def _starting(tenant: Tenant) -> None:
-    await tenant.fault("hang", "h1", verb="create", seconds=20, times=2)
+    await tenant.fault("hang", "h1", verb="create", seconds=PATIENCE)
     await tenant.update(start="now")
     await tenant.until_status("STARTING")
 
 
 async def _updating(tenant: Tenant) -> None:
     await _active(tenant)
-    await tenant.fault("hang", "h2", verb="create", seconds=20, times=2)
+    await tenant.fault("hang", "h2", verb="create", seconds=PATIENCE)
     await tenant.ask(tenant.lease(), "update", {"hosts": 2})
     await tenant.until_status("UPDATING")
 
 
 async def _terminating(tenant: Tenant) -> None:
     await _active(tenant)
-    await tenant.fault("hang", tenant.reservation(), verb="terminate", seconds=20, times=2)
+    await tenant.fault("hang", tenant.reservation(), verb="terminate", seconds=PATIENCE)
     await tenant.ask(tenant.lease(), "end")
     await tenant.until_status("TERMINATING")
 
@@ -318,13 +319,13 @@ async def _terminated(tenant: Tenant) -> None:
 
 async def _deleting(tenant: Tenant) -> None:
     await _active(tenant)
-    await tenant.fault("hang", tenant.reservation(), verb="terminate", seconds=20, times=2)
+    await tenant.fault("hang", tenant.reservation(), verb="terminate", seconds=PATIENCE)
     await tenant.ask(tenant.lease(), "delete")
     await tenant.until_status("DELETING")
 
 
 async def _error(tenant: Tenant) -> None:
-    await tenant.fault("fail", "h1", verb="create", times=1)
+    await tenant.fault("fail", "h1", verb="create")
     await tenant.update(start="now")
     await tenant.until_status("ERROR")
 
@@ -347,6 +348,7 @@ async def test_delete_is_allowed_in_any_status_and_releases_everything(tenant: T
     await tenant.create(start="+1h", end="+5h")
     await REACH[status](tenant)
     assert await tenant.status() == status
+    await tenant.heal_faults()
     outcome = await tenant.do(tenant.lease(), "delete")
     assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "None")
     assert await tenant.held() == {}
@@ -358,8 +360,6 @@ async def test_delete_is_allowed_in_any_status_and_releases_everything(tenant: T
 async def test_delete_is_allowed_while_a_lease_is_being_created(tenant: Tenant) -> None:
     """CREATING lasts only until the clock is woken, so it is reached by hand: begun, and its worker gone."""
     await tenant.add_hosts("h1")
-    from tests.test_store.driver import claim
-
     spec = {"start": "+1h", "end": "+5h", "hosts": 1, "pool": tenant.name}
     admission = await tenant.service.inventory.begin_action(claim(tenant.lease(), "create", at=soon(), spec=spec))
     assert admission.grant
@@ -372,13 +372,13 @@ def test_these_are_all_statuses_that_there_are() -> None:
     assert {*REACH, "CREATING"} == set(LeaseStatus) == set(LEASE.statuses)
 
 
-@pytest.mark.usefixtures("hasty")
 async def test_delete_can_be_repeated_until_it_succeeds(tenant: Tenant) -> None:
     await tenant.add_hosts("h1")
     await tenant.create(start="now", end="+5h")
     await tenant.until_status("ACTIVE")
     await tenant.fault("fail", tenant.reservation(), verb="terminate", message="locked up")
-    outcome = await tenant.do(tenant.lease(), "delete")
+    with tenant.hasty():
+        outcome = await tenant.do(tenant.lease(), "delete")
     assert (outcome.result, outcome.status) == (ActionResult.FAILED, "ERROR")
     assert "not everything could be taken back: r1: locked up" in outcome.message
     await tenant.heal_faults()

@@ -10,6 +10,7 @@ from temporalio.client import Client
 
 import workers.process
 from domain.wire import cloud_queue
+from tests.patience import PATIENCE
 from workers.__main__ import main as run_main
 from workers.service import WorkerService
 from workers.settings import WorkerSettings
@@ -37,5 +38,5 @@ class DeafService(WorkerService):
 
 def main() -> None:
     """The entry point, as of `python -m workers`."""
-    workers.process.EXIT_GRACE_SECONDS = 2.0
+    workers.process.EXIT_GRACE_SECONDS = 2.0 if os.environ["DEAF_WORKER"] == "hangs" else PATIENCE
     run_main(DeafService)

@@ -102,9 +102,12 @@ def main() -> None:
     import store.migrate
     import workers.crm
     import workers.process
+    from client import session as connecting
     from domain import registry
     from starter import app, command, session
+    from tests.patience import PATIENCE
 
+    connecting.CONNECT_SECONDS = PATIENCE  # a busy machine is no failure of the commands
     registry.load_families()
     app.build_cli_app()  # each `starter` would build it anew
     del store, workers, app, command, session

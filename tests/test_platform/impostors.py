@@ -10,6 +10,7 @@ from temporalio.common import RetryPolicy
 
 with workflow.unsafe.imports_passed_through():
     from domain import wire
+    from tests.patience import PATIENCE
 
 IMPOSTOR = "Impostor"
 
@@ -24,7 +25,7 @@ class Namesake:
             name,
             argument,
             task_queue=queue,
-            start_to_close_timeout=timedelta(seconds=10),
+            start_to_close_timeout=timedelta(seconds=PATIENCE),
             retry_policy=RetryPolicy(maximum_attempts=1),
         )
 

@@ -18,10 +18,11 @@ from client.actions import ActionClient, Ticket
 from client.connection import connect_temporal
 from domain.faults import Fault, FaultKind
 from domain.model import Outcome, Request
+from domain.wire import ACTIONS_QUEUE
 from providers.simulated import SimulatedCloud, SimulatedVm
 from store.engine import Database
 from store.inventory import SqlInventory
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, PATIENT
 from tests.stack import SHORT_POLLS, fresh_database, is_locked
 from tests.test_platform.forkserver import STARTER, Child, ForkServer
 from tests.user import spec
@@ -76,7 +77,10 @@ class Site:
 
     @property
     def asking(self) -> ActionClient:
-        return ActionClient(self.client)
+        """A client that waits as long as tests do: a busy machine is no failure."""
+        asking = ActionClient(self.client)
+        asking.admission_seconds = PATIENCE
+        return asking
 
     @property
     def inventory(self) -> SqlInventory:
@@ -173,6 +177,9 @@ class Site:
         started = await self.start(*words, cwd=cwd, dies_at=dies_at, **more)
         await started.until_said('"serving"')
         try:
+            async with asyncio.timeout(PATIENCE):
+                while not await self.asking.count_pollers(ACTIONS_QUEUE):  # Temporal lists it after a while
+                    await asyncio.sleep(0.05)
             yield started
         finally:
             await started.kill()
@@ -193,7 +200,7 @@ async def open_site(home: Path, forkserver: ForkServer, url: str = "", **variabl
     site = Site(
         home,
         server,
-        await connect_temporal(home, temporal_plugin()),
+        await connect_temporal(home, temporal_plugin(), retry_config=PATIENT),
         Database(url or settings.store_database_url()),
         Database(url or settings.cloud_database_url()),
         forkserver,

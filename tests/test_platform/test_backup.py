@@ -72,7 +72,7 @@ async def test_what_ended_between_the_two_copies_is_not_done_again(tmp_path: Pat
         await do(client, WEB, "create", spec=spec(2, ["aws"]))
         held = await ask(client, LAUNCH, "create", spec={**spec(1, ["gcp"]), "option": "hold"})
         async with asyncio.timeout(PATIENCE):
-            while (await client.read_progress(LAUNCH)).phase != "Prepared":
+            while not (seen := await client.try_read_progress(LAUNCH, held.run)) or seen.phase != "Prepared":
                 await asyncio.sleep(0.05)
         copy(first, second, "temporal.db")
         await requests.send_decision(client, LAUNCH, CONTINUE, HoldDecision())

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from domain.limits import CAPS_BY_CLOUD
 from domain.permits import SHARE_SECONDS
+from domain.wire import cloud_queue
 from store import dbtime
 from store.schema import permits
 from tests.patience import PATIENCE
@@ -87,7 +88,13 @@ def check(journal: Path, stops: list[Stop]) -> int:
 
 
 async def _serving(site: Site, stack: AsyncExitStack, number: int) -> list[Worker]:
-    return [await stack.enter_async_context(site.worker()) for _ in range(number)]
+    """So many workers, to each of which Temporal gives work."""
+    workers = [await stack.enter_async_context(site.worker()) for _ in range(number)]
+    wanted = {str(worker.process.pid) for worker in workers}
+    async with asyncio.timeout(PATIENCE):
+        while not wanted <= {name.split("@")[0] for name in await site.asking.read_poller_identities(cloud_queue(CSP))}:
+            await asyncio.sleep(0.05)
+    return workers
 
 
 async def _two_busy(journal: Path, workers: list[Worker]) -> list[Worker]:

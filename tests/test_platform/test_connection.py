@@ -7,7 +7,7 @@ import os
 import socket
 import tomllib
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -185,20 +185,36 @@ async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         await writer.drain()
 
 
+def open_files() -> set[str]:
+    """Of this process, by what they are, such as `socket:[4711]`."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found.add(os.readlink(f"/proc/self/fd/{name}"))
+    return found
+
+
+def sockets_at(*addresses: str) -> set[str]:
+    """The sockets of this process that have one of these ports, or are connected to it. Others come and go as well."""
+    ports = {int(address.split(":")[1]) for address in addresses}
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    found = {f"socket:[{row[9]}]" for row in rows if ports & {int(end.split(":")[1], 16) for end in row[1:3]}}
+    return found & open_files()
+
+
 @pytest.mark.parametrize("open_wire", [wire_to, cable.wire_to], ids=["that swallows", "that aborts"])
 async def test_a_wire_to_somebody_who_does_not_read_leaves_no_connection_open(
     open_wire: Callable[[str], AbstractAsyncContextManager[Any]],
 ) -> None:
     """Of the tests themselves: a socket that is left open fails another test, that in which it is collected."""
     with socket.socket() as idle:
-        async with cable.listening(flood) as server:
-            before = len(os.listdir("/proc/self/fd"))
+        async with cable.listening(flood) as server, asyncio.timeout(PATIENCE):
+            before = sockets_at(server) | {os.readlink(f"/proc/self/fd/{idle.fileno()}")}
             async with open_wire(server) as wire:
                 host, port = wire.address.split(":")
                 idle.connect((host, int(port)))
-                while len(os.listdir("/proc/self/fd")) < before + 4:  # it listens, and both connections have two ends
-                    await asyncio.sleep(0.01)
+                while len(used := sockets_at(server, wire.address) - before) < 4:
+                    await asyncio.sleep(0.01)  # it listens, and both connections have two ends, but for `idle`
                 await asyncio.sleep(0.1)  # enough to fill the buffers; with empty ones the test proves less
-            async with asyncio.timeout(PATIENCE):
-                while len(os.listdir("/proc/self/fd")) > before:
-                    await asyncio.sleep(0.01)
+            while used & open_files():
+                await asyncio.sleep(0.01)

@@ -81,6 +81,7 @@ async def guarded(
             "RATCHET_POLICY_FILE": str(ROOT / "examples" / "policy.yaml"),
             "RATCHET_KEYS_FILE": keys,
             "RATCHET_LOG_LEVEL": "debug",
+            "RATCHET_HEAL_INTERVAL": "0",  # what a sweep writes nobody asked for
         }
         site.client = await connect_temporal(
             home, temporal_plugin(payloads=data_converter(WorkerSettings(home=home, keys_file=keys)))

@@ -39,7 +39,7 @@ def ask_http(server: embedded.EmbeddedServer, host: str, origin: str = "") -> in
     headers = {"Host": host, "Content-Type": "text/plain", **({"Origin": origin} if origin else {})}
     request = urllib.request.Request(url, data=json.dumps(body).encode(), headers=headers, method="POST")
     try:
-        return int(urllib.request.urlopen(request, timeout=10).status)
+        return int(urllib.request.urlopen(request, timeout=PATIENCE).status)
     except urllib.error.HTTPError as error:
         return error.code
 

@@ -32,7 +32,7 @@ class Slow:
         self._pages += 1
         if self._pages == 6:
             self.reached.set()
-            assert self.go_on.wait(20)
+            assert self.go_on.wait(PATIENCE)
         return self._read(reader, *what)  # type: ignore[arg-type]
 
 

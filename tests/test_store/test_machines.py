@@ -133,7 +133,11 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], obje
 
 @pytest.mark.parametrize(("path", "locked"), [(DB, f"{ACME}:disk:d1"), (f"{ACME}:disk:d1", DB)])
 async def test_a_delete_that_begins_while_an_attach_ends_holds_both_the_disk_and_the_machine(
-    site: Pair, between: Callable[[str, Callable[[], object]], None], path: str, locked: str
+    site: Pair,
+    between: Callable[[str, Callable[[], object]], None],
+    path: str,
+    locked: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The disk was not attached when it was read, and the attach had gone when its locks were."""
     one, two = site
@@ -143,6 +147,7 @@ async def test_a_delete_that_begins_while_an_attach_ends_holds_both_the_disk_and
     between(
         "machine" if path == DB else "disk", lambda: two.database.run_transaction_blocking(ending(attach, machine=DB))
     )
+    monkeypatch.setattr("store.quotas.read_database_micros", lambda _connection: 1_800_000_000_000_000)
     rate = Quotas(tenants={ACME: Quota(requests_per_minute=10)})
     admission = await one.database.run_transaction(
         partial(begin.begin_action, hooks=HOOKS, claim=claim(path, "delete"), quotas=rate)

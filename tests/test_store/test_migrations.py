@@ -156,7 +156,8 @@ def test_eight_threads_migrating_at_once_are_safe(empty_url: str, monkeypatch: p
 
 def test_two_processes_migrating_at_once_are_safe(empty_url: str, database: Database) -> None:
     program = "import sys; from store import engine; from store.migrate import migrate_schema;"
-    program += f"engine.BUSY_TIMEOUT_SECONDS = {PATIENCE}; d = engine.Database(sys.argv[1]);"  # one waits for the other
+    program += f"engine.BUSY_TIMEOUT_SECONDS = engine._CONNECT_OPTIONS['connect_timeout'] = {PATIENCE};"
+    program += "d = engine.Database(sys.argv[1]);"  # one waits for the other
     program += "print('ready', flush=True); sys.stdin.readline(); print(*migrate_schema(d)); d.close()"
     started = [
         subprocess.Popen(

@@ -33,6 +33,12 @@ async def use(driver: StoreDriver, tenant: str = NS) -> QuotaUse:
     return (await driver.inventory.read_quotas(QuotaQuery(tenant=tenant))).tenants[0].used
 
 
+@pytest.fixture
+def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request's turn passes while the test runs."""
+    monkeypatch.setattr("store.quotas.read_database_micros", lambda _connection: 1_800_000_000_000_000)
+
+
 def counts(used: QuotaUse) -> tuple[int, int, int]:
     return used.objects, used.vms, used.open_actions
 
@@ -110,6 +116,7 @@ async def test_open_actions_are_limited_and_free_when_they_end(driver: StoreDriv
     assert (await driver.begin(OTHER, "suspend")).grant
 
 
+@pytest.mark.usefixtures("frozen")
 async def test_a_minute_has_so_many_requests_and_says_when_the_next_one_is_free(driver: StoreDriver) -> None:
     await driver.make()
     allow(driver, requests_per_minute=2)
@@ -125,6 +132,7 @@ async def test_a_minute_has_so_many_requests_and_says_when_the_next_one_is_free(
     assert (await driver.refusal(FRONT_1, "resume")).category is Category.NOT_ALLOWED
 
 
+@pytest.mark.usefixtures("frozen")
 async def test_a_run_that_asks_again_is_counted_once(driver: StoreDriver) -> None:
     """Its worker died before it had the refusal, or what was in its way is gone."""
     await driver.make()
@@ -136,6 +144,7 @@ async def test_a_run_that_asks_again_is_counted_once(driver: StoreDriver) -> Non
     assert (await use(driver)).requests == 1
 
 
+@pytest.mark.usefixtures("frozen")
 async def test_a_run_that_was_refused_for_its_rate_is_counted_when_it_asks_again(driver: StoreDriver) -> None:
     await driver.make()
     allow(driver, requests_per_minute=1)

@@ -20,6 +20,7 @@ from domain.waitqueue import QueueCommand
 from store import begin, finish, land, recovery, waitqueue
 from store.migrate import migrate_schema
 from store.schema import actions
+from tests.patience import PATIENCE
 from tests.test_store.driver import FRONT_1, FRONT_2, HOOKS, NOON, WEB, StoreDriver, blocked, claim, group
 
 T = TypeVar("T")
@@ -233,7 +234,7 @@ async def test_a_begin_that_waited_for_one_above_is_refused(pair: tuple[StoreDri
 
 
 PLACE = "aws/eu-1"
-LASTS = timedelta(seconds=30)
+LASTS = timedelta(seconds=PATIENCE)
 
 
 @pytest.fixture

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import pytest
 
 from client.actions import ActionClient, Ticket
 from domain import wire
@@ -29,6 +32,15 @@ def service(name: str, **more: Any) -> dict[str, Any]:
 
 def system(*parts: dict[str, Any], name: str = "") -> dict[str, Any]:
     return {"parts": list(parts), **({"name": name} if name else {})}
+
+
+def growing(deadline: float) -> Iterator[float]:
+    """Deadlines for a story that one of them is to end. If the machine was too slow to come to the point before it, the
+    story is told again, with the next one.
+    """
+    while deadline < 65:
+        yield deadline
+        deadline *= 4
 
 
 @dataclass(frozen=True)
@@ -142,9 +154,26 @@ class Shop:
     def let_go(self) -> None:
         self.runner.held.difference_update({path for path in self.runner.held if path.startswith(self.path)})
 
+    @contextmanager
+    def holding_starts(self) -> Iterator[None]:
+        """No instance of this backend starts until the block ends: what has ended stays so, for all to see."""
+        runner, go_on = self.supervisor.runner, asyncio.Event()
+        start = runner.start_instance
+
+        async def start_later(unit: SupervisedInstance) -> None:
+            await go_on.wait()
+            await start(unit)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(runner, "start_instance", start_later)
+            try:
+                yield
+            finally:
+                go_on.set()
+
     async def all_promises_are_kept(self) -> None:
         """I1 to I5 and I11, and the backend's own records."""
         found = await self.asking.run_query(
-            wire.VERIFY_ACTIVITY, ReadQuery(path=self.path), VerificationReport, seconds=60
+            wire.VERIFY_ACTIVITY, ReadQuery(path=self.path), VerificationReport, seconds=PATIENCE
         )
         assert found.findings == []

@@ -41,10 +41,10 @@ class Subject:
         return {**self.service, "environment": {"VERSION": number}, **more}
 
     def failing(self) -> dict[str, Any]:
-        """The same, and it ends as soon as it is up."""
+        """The same, and it ends as soon as it is up; never is it healthy before, however long that takes."""
         if self.shop.backend == "simulated":
             return {**self.service, "environment": {"SIMULATED": "crash"}}
-        return {**self.service, "command": ["sh", "-c", "exit 3"]}
+        return {**self.service, "command": ["sh", "-c", "exit 3"], "health": {"command": ["false"]}}
 
     async def crash_instance(self) -> None:
         unit = (await self.shop.units("/job"))[0]
@@ -84,8 +84,9 @@ async def test_deploy_update_scale_and_teardown(subject: Subject) -> None:
 
 async def test_an_instance_that_ends_by_itself_is_told_and_comes_back(subject: Subject) -> None:
     await subject.shop.deploy("/", system({"name": "job", **subject.version("1")}))
-    await subject.crash_instance()
-    await subject.shop.until_state("/", "degraded")
+    with subject.shop.holding_starts():
+        await subject.crash_instance()
+        await subject.shop.until_state("/", "degraded")
     await subject.shop.until_state("/", "stable")
     assert len(await subject.shop.units("/job")) == 1
 

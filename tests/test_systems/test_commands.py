@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.patience import PATIENCE
 from tests.test_cli.shell import Cli
 from tests.test_systems.kit import RUN, Shop, service, system
 
@@ -119,7 +120,7 @@ async def test_a_failed_deploy_says_which_service_and_why(cli: Cli, shop: Shop, 
     name = shop.path.partition(":")[2]
     bad = tmp_path / "bad.yaml"
     bad.write_text(json.dumps(service("x", environment={"SIMULATED": "crash"})))
-    ran = await cli(f"system deploy {name} /x --rollback-on-failure --deadline 30s -f", str(bad))
+    ran = await cli(f"system deploy {name} /x --rollback-on-failure --deadline {PATIENCE}s -f", str(bad))
     assert ran.code == 1
     assert f"{name}/x has 0 of 1 healthy: ended by itself, as simulated; rolled back" in ran.err
     assert await shop.states() == {"/": "stable"}

@@ -20,8 +20,8 @@ from providers.services.confinement import ProcessRules, assign_uid
 from providers.services.ledger import SupervisedInstance
 from providers.services.process import ProcessRunner
 from providers.sockets import find_free_port
-from tests.patience import PATIENCE
-from tests.test_systems.kit import Shop, system
+from tests.patience import PATIENCE, eventually
+from tests.test_systems.kit import Shop, growing, system
 from workers.settings import WorkerSettings
 from workers.systems import SystemFamily
 
@@ -169,7 +169,11 @@ async def test_a_fork_bomb_stays_in_its_cgroup_and_ends_with_its_instance(tmp_pa
     script = "(i=0; while [ $i -lt 60 ]; do setsid sleep 777.77 & i=$((i+1)); done) 2>/dev/null"
     unit = instance(script, resources={"processes": 20})
     await output(ProcessRunner(tmp_path, SHELL), unit)
-    left = [words for folder in Path("/proc").iterdir() if "777.77" in (words := words_of(folder))]
+
+    def bombs() -> list[str]:
+        return [words for folder in Path("/proc").iterdir() if "777.77" in (words := words_of(folder))]
+
+    left = eventually(bombs, lambda left: not left)  # what was killed takes its time to end
     assert left == [], "they left the process group, and not the cgroup"
 
 
@@ -232,7 +236,10 @@ async def test_a_first_line_without_end_is_an_unhealthy_service_that_can_be_stop
     )
     quick = {"http": "/", "interval": 0.05, "timeout": 2}
     job = {"name": "job", "command": [sys.executable, "-c", endless], "port": port, "health": quick, "stopSeconds": 1}
-    outcome = await real.deploy("/", system(job), deadline=2)
+    for deadline in growing(2):
+        outcome = await real.deploy("/", system(job), deadline=deadline)
+        if "first line" in outcome.message:  # else it was not up before the deadline
+            break
     assert outcome.result == "failed"
     assert "its first line does not end" in outcome.message
     assert (await real.do("/", "teardown")).result == "succeeded"

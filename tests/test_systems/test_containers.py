@@ -18,7 +18,7 @@ from providers.services.confinement import CGROUPS
 from providers.services.container import ContainerRules
 from providers.services.ledger import SupervisedInstance
 from providers.sockets import find_free_port
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, eventually
 from tests.test_systems.containers import folder, image, instance, living, message_of, needs_containers
 from tests.test_systems.images import make_image, sleeper, web
 from tests.test_systems.supervising import ANY_IMAGE, forget, keeping, make_runner, probe, until, want
@@ -181,13 +181,16 @@ async def test_health_is_checked_inside(folder: Path, image: Path, health: dict[
 
 
 async def test_an_instance_is_asked_to_end_and_made_to_if_it_will_not(folder: Path, image: Path) -> None:
-    polite = "trap 'echo asked > /data/asked; exit 0' TERM; while :; do sleep 0.05; done"
-    stubborn = "trap '' TERM; while :; do sleep 0.05; done"
+    polite = "trap 'echo asked > /data/asked; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    stubborn = "trap '' TERM; echo up; while :; do sleep 0.05; done"
     async with keeping(folder) as supervisor:
-        for name, script in (("polite", polite), ("stubborn", stubborn), ("plain", "exec sleep 1000")):
-            order = sleeper(image, stopSeconds=0.5) | {"command": ["sh", "-c", script]}
+        plain = "exec sleep 1000"
+        for name, script, seconds in (("polite", polite, PATIENCE), ("stubborn", stubborn, 0.5), ("plain", plain, 0.5)):
+            order = sleeper(image, stopSeconds=seconds) | {"command": ["sh", "-c", script]}
             await supervisor.apply_orders([ServiceOrder(f"system:s:{name}", 1, order)])
         await until(supervisor, 3, 1)
+        for name in ("polite", "stubborn"):  # it counts as healthy when it has run for a while: is the trap set?
+            assert eventually((folder / "services" / "s" / name / "1.log").read_text) == "up\n"
         await forget(supervisor)
     assert (folder / "services" / "s" / "polite" / ".home" / "asked").read_text() == "asked\n"
 

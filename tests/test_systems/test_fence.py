@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.fence import Fence
+from activities.fence import Fence, OrderFence
 from activities.systems.backend import BackendActivities
 from domain.errors import Superseded
 from domain.model import Grant
@@ -82,9 +83,21 @@ async def _heard() -> bool:
     return True
 
 
-def _work(shop: Shop, held: Held) -> BackendActivities:
+class KeptRight(Fence):
+    """A fence whose last right can be seen."""
+
+    right: OrderFence
+
+    @asynccontextmanager
+    async def right_to_order(self, path: str, epoch: int) -> AsyncIterator[OrderFence]:
+        async with super().right_to_order(path, epoch) as self.right:
+            yield self.right
+
+
+def _work(shop: Shop, held: Held, fence: Fence | None = None) -> BackendActivities:
     inventory = shop.service.inventory
-    return BackendActivities(held, SqlSystemStore(shop.service.database), inventory, Fence(inventory, _heard))
+    fence = fence or Fence(inventory, _heard)
+    return BackendActivities(held, SqlSystemStore(shop.service.database), inventory, fence)
 
 
 async def _begun(shop: Shop, tree: str, action: str, spec: dict[str, Any] | None = None) -> tuple[Grant, SystemWork]:
@@ -197,8 +210,8 @@ async def test_a_deploy_whose_deadline_has_passed_starts_nothing_more(shop: Shop
     parts = [{"name": "db", **RUN}, {"name": "web", **RUN, "after": ["db"]}]
     held = Held(shop.supervisor, "facts")
     grant, work = await _begun(shop, "/", "deploy", {"definition": {"parts": parts}})
-    environment = activity_environment(0.5)
-    rolling = asyncio.create_task(environment.run(_work(shop, held).roll_out, work))
+    fence = KeptRight(shop.service.inventory, _heard)
+    rolling = asyncio.create_task(activity_environment().run(_work(shop, held, fence).roll_out, work))
     await held.reached.wait()  # db is ordered, and web would be next
     assert [fact.path for fact in await shop.supervisor.describe_services(shop.path)] == [shop.at("/db")]
 
@@ -206,7 +219,7 @@ async def test_a_deploy_whose_deadline_has_passed_starts_nothing_more(shop: Shop
         return all(fact.is_rolled_out() for fact in await shop.supervisor.describe_services(shop.path))
 
     await shop.until(is_up)
-    await asyncio.sleep(0.5)  # the deadline itself
+    fence.right.ends_at = 0  # the deadline itself
     assert await shop.service.inventory.is_action_open(shop.path, grant.epoch)
     await _stale(rolling, held)
     assert [fact.path for fact in await shop.supervisor.describe_services(shop.path)] == [shop.at("/db")]

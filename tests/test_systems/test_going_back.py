@@ -14,7 +14,8 @@ pytestmark = pytest.mark.stores("postgres")
 
 ONE = {**RUN, "command": ["one"]}
 TWO = {**RUN, "command": ["two"]}
-BOOM = 'echo first; echo "password is $DB_PASSWORD"; echo no database here; exit 1'
+# All lines at once: the logs may be read at any time, and it is started again and again.
+BOOM = r'printf "first\npassword is %s\nno database here\n" "$DB_PASSWORD"; exit 1'
 
 
 def written(folder: Path, definition: dict[str, object]) -> str:

@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
-from client.actions import ActionClient
 from client.connection import connect_temporal
 from domain.errors import Category
 from domain.model import Request
 from domain.systems.ports import backend_queue
 from starter.systems.definitions import find_rollback_definition
 from tests.patience import PATIENCE
-from tests.stack import PROCESS_BACKEND, opened
+from tests.stack import PROCESS_BACKEND, opened, until_polled
 from tests.test_systems.kit import Shop
 from workers.plugin import temporal_plugin
 from workers.service import WorkerService
@@ -60,7 +59,8 @@ async def shop(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
             other = WorkerService(await connect_temporal(home, temporal_plugin()), given)
             left.push_async_callback(other.close)
             await left.enter_async_context(other.serve_queues([backend_queue("process")]))
-        found = await Shop(ActionClient(site.client), site.stack, "system:shop", "process").create()
+        asking = await until_polled(site.client, backend_queue("process"))
+        found = await Shop(asking, site.stack, "system:shop", "process").create()
         yield found
         await found.do("/", "delete")
 

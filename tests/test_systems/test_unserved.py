@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from client.actions import ActionClient
 from domain.model import Request
-from tests.stack import opened
+from tests.stack import opened, until_polled
 from tests.user import User
 
 
@@ -15,7 +14,7 @@ async def test_a_system_on_a_backend_that_nobody_serves_is_refused_and_one_that_
 ) -> None:
     asked = Request(path="system:shop", action="create", spec={"backend": "process"})
     async with opened(tmp_path, backends="simulated") as site:
-        user = User(ActionClient(site.client), site.stack, "t1")
+        user = User(await until_polled(site.client), site.stack, "t1")
         ticket = await user.asking.request_action(asked)
         for refusal in (ticket.admission.refusal, (await user.asking.check_request(asked)).refusal):
             assert refusal

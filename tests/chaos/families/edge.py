@@ -203,7 +203,7 @@ async def cancel(world: World, path: str) -> Outcome:
     """The CRM does not answer to an update, which is cancelled; nor to its undo."""
     cluster = f"{path}{CLUSTER}"
     ticket = await world.ask(cluster, "update", spec={"nodes": 3})
-    await world.asking.cancel_action(cluster)
+    await world.cancel(cluster)
     return await world.end(ticket)
 
 

@@ -84,7 +84,7 @@ async def cancel(world: World, path: str) -> Outcome:
 
 async def _cut_short(world: World, path: str, action: str) -> Outcome:
     ticket = await world.ask(path, action)
-    await world.asking.cancel_action(path)
+    await world.cancel(path)
     return await world.end(ticket)
 
 

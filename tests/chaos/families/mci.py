@@ -64,7 +64,7 @@ async def cancelled(world: World, path: str) -> Outcome:
     """A reboot that hangs and is cancelled: the clouds are asked what each VM is."""
     await world.fault(kind="hang", vm=f"{path}:*", verb="reboot", seconds=PATIENCE)  # a dead worker delays the cancel
     ticket = await world.ask(path, "reboot")
-    await world.asking.cancel_action(path)
+    await world.cancel(path)
     return await world.end(ticket)
 
 

@@ -24,7 +24,7 @@ CREATED, DEPLOYED = done("", "create", backend="simulated"), done("", "deploy", 
 
 async def cancel(world: World, path: str) -> Outcome:
     ticket = await world.ask(f"{path}{INSIDE}", "deploy", spec={"definition": BROKEN})
-    await world.asking.cancel_action(f"{path}{INSIDE}")
+    await world.cancel(f"{path}{INSIDE}")
     return await world.end(ticket)
 
 
