@@ -20,6 +20,7 @@ from domain.model import HistoryLine, HistoryView, ObjectsView, ObjectView, Read
 
 T = TypeVar("T", bound=BaseModel)
 
+READ_SECONDS = 10
 PAGE_SIZE = 500  # objects in one answer: Temporal's limit is 2 MB
 PROBLEM_PREFIX = "urn:ratchet:"
 _WORKERS_OWN = {wire.READ_STORE}  # `starter doctor` asks it to learn which store the workers use
@@ -29,7 +30,7 @@ _CATEGORIES = {category.value for category in Category}
 class Queries(ABC):
     """Reads the inventory."""
 
-    read_seconds: float = 10  # to wait for an answer
+    read_seconds: float = READ_SECONDS  # to wait for an answer
 
     @abstractmethod
     async def run_query(

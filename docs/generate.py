@@ -98,7 +98,7 @@ def size_limits_table() -> str:
             (f"{limits.FAILURES_SHOWN}", "failed VMs listed in an outcome; the inventory has all of them"),
             (f"{waits.ADMISSION_SECONDS} s", f"until no answer is reported; {waits.BUSY_SECONDS} s while workers work"),
             (f"{calls.HEARTBEAT.seconds} s", "until Temporal notices that a worker died during a call"),
-            (f"{reading.Queries.read_seconds:g} s", "until a read that a frozen or dead worker took is sent once more"),
+            (f"{reading.READ_SECONDS} s", "until a read that a frozen or dead worker took is sent once more"),
             (
                 f"{admission.FORCE_TIMEOUT.seconds} s",
                 "that `--force` waits for the actions below the object to clean up",
