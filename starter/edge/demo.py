@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 DEMO_LATENCY = 0.9  # seconds of the CRM's work: slow enough to watch
 POLL_SECONDS = 0.15
+STATUS_SECONDS = 30  # until an object has the status that the story goes on from
 NEXT_COMMANDS = (
     "starter up    # the same stack, to stay; then in two other terminals:",
     "starter crm run --cloudlet acme/berlin",
@@ -68,7 +69,7 @@ async def _create_cloudlet(client: ActionClient, path: str) -> None:
     cluster = f"{path}:cluster:c1"
     print_heading(2, "create a cluster", "and an app in it at the same time: that is refused")
     running = asyncio.create_task(_run_and_print_action(client, cluster, "create", {"nodes": 2}))
-    await asyncio.sleep(0.2)
+    await _wait_for_status(client, cluster, "Creating", running)
     wrong = "an app was let into a cluster that does not exist yet"
     await request_expecting_refusal(client, f"{cluster}:app:shop", "create", wrong, "early", {})
     await running
@@ -80,7 +81,7 @@ async def _crash_crm(client: ActionClient, path: str, crm: asyncio.subprocess.Pr
     )
     app = f"{path}:cluster:c1:app:shop"
     running = asyncio.create_task(_run_and_print_action(client, app, "create", {"replicas": 2}))
-    await _wait_for_status(client, app, "Creating")
+    await _wait_for_status(client, app, "Creating", running)
     crm.send_signal(signal.SIGKILL)
     await crm.wait()
     terminal.print_narration("   kill -9   the CRM is gone", "yellow")
@@ -134,9 +135,12 @@ async def _print_new_history(client: ActionClient, path: str, run: str, seen: in
     return max((line.seq for line in mine), default=seen)
 
 
-async def _wait_for_status(client: ActionClient, path: str, status: str) -> None:
-    async with asyncio.timeout(30):
-        while True:
+async def _wait_for_status(
+    client: ActionClient, path: str, status: str, running: asyncio.Task[Outcome] | None = None
+) -> None:
+    """Waits for an object's status, or until the action that leads through it is over."""
+    async with asyncio.timeout(STATUS_SECONDS):
+        while not (running and running.done()):
             found = [view async for view in client.iterate_objects(path.split(":")[-2], path)]
             if found and found[0].status == status:
                 return

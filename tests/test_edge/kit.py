@@ -188,7 +188,7 @@ class Edge:
     async def broken_promises(self) -> list[str]:
         """What `starter verify` finds."""
         query = ReadQuery(path=f"org:{self.user.ns}")
-        found = await self.user.asking.run_query(VERIFY_ACTIVITY, query, VerificationReport)
+        found = await self.user.asking.run_query(VERIFY_ACTIVITY, query, VerificationReport, seconds=PATIENCE)
         return [f"{finding.invariant} {finding.path}: {finding.what}" for finding in found.findings]
 
     async def at_rest(self) -> None:

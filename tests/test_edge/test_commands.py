@@ -15,6 +15,7 @@ from domain.edge.faults import CrmFaults
 from domain.edge.specs import AppSpec, CloudletSpec, CrmPatience, PolicySpec
 from starter.command import run_command
 from starter.edge import demo
+from tests.patience import PATIENCE
 from tests.test_edge.kit import Edge, fault
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -97,9 +98,13 @@ def test_patience_is_what_the_rules_say_if_nobody_says_otherwise() -> None:
 async def test_the_demo_plays_to_its_end(
     edge: Edge, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo, "DEMO_LATENCY", 0.3)
-    assert await run_command(["demo", "edge"]) == 0
-    told = capsys.readouterr()
+    monkeypatch.setattr(demo, "STATUS_SECONDS", PATIENCE)
+    for latency in (0.3, 3, 15):  # on a busy machine the cluster may be done before the app is refused
+        monkeypatch.setattr(demo, "DEMO_LATENCY", latency)
+        code, told = await run_command(["demo", "edge"]), capsys.readouterr()
+        if code == 0:
+            break
+    assert code == 0, told.err
     for words in ("409 Conflict", "kill -9", "(CRMv2)", "UpdateError", "no capacity for nine nodes", "Done."):
         assert words in told.out + told.err, words
     assert edge.crms == {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from domain.edge import messages
+from domain.edge.faults import CrmFault
+from domain.edge.messages import CrmRequest
 from domain.healing import HealFinding, SweepOptions
 from domain.model import ActionResult
 from domain.wire import companion_id
@@ -203,17 +204,29 @@ async def test_an_update_of_what_the_cloudlet_has_lost_fails_and_says_so(edge: E
     assert outcome.status == "Ready"
 
 
-async def test_a_network_that_is_cut_and_mended_loses_nothing(edge: Edge, temporal_address: str, home: Path) -> None:
+async def test_a_network_that_is_cut_and_mended_loses_nothing(
+    edge: Edge, temporal_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with wire_to(temporal_address) as cable:
         far = await Client.connect(cable.address, plugins=[temporal_plugin()])
         path = await edge.up(client=far)
         cluster = edge.at("berlin", "c1")
-        edge.set_faults(fault("slow", "create", seconds=1.0, times=1))
+        jobs, worked = edge.crms["berlin-v1"][0]._jobs, asyncio.Event()
+
+        async def work(request: CrmRequest, fault: CrmFault | None, doing: str, times: int) -> None:
+            await jobs._send_report(request, {"state": doing}, times)
+            await worked.wait()
+
+        monkeypatch.setattr(jobs, "_simulate_work", work)
         ticket = await edge.begun(cluster, "create", spec={})
         await edge.until(cluster, "Creating")
         cable.cut()
         await edge.until(path, "Offline")  # nothing was heard of it for too long
         assert await edge.status(cluster) == "Creating"
+        worked.set()
+        async with asyncio.timeout(PATIENCE):
+            while edge.things() != ["c1"]:
+                await asyncio.sleep(0.01)
         cable.mend()
         assert (await edge.end(ticket)).status == "Ready"
         await edge.until(path, "Ready")

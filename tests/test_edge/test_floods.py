@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from domain.edge import messages as edge_messages
 from domain.edge.budgets import HOUR_SECONDS, IGNORED_RECORDED_PER_HOUR, SIGNALS_PER_RUN, IgnoredMessageBudget
 from domain.edge.policies import PolicyState
 from domain.wire import companion_id
+from providers.edge import crm
 from tests.patience import PATIENCE
 from tests.stack import ActionStack, Histories, opened
 from tests.test_edge.kit import QUICK, Edge, fault
+from workflows.edge import inbox
 
 FEWER = SIGNALS_PER_RUN + 200  # signals that a run may hear here: Temporal's own 10,000 take minutes
 MANY = FEWER + 400
@@ -53,7 +56,8 @@ async def flooded(edge: Edge, workflow_id: str, signal: str, messages: list[Any]
 
 
 @SHORT_OF_SIGNALS
-async def test_a_link_outlives_a_flood_and_serves_on(edge: Edge) -> None:
+async def test_a_link_outlives_a_flood_and_serves_on(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crm, "RESUME_TIMEOUT", PATIENCE)  # a busy link opens the next session late
     path = await edge.up()
     current, cluster = await edge.notify_id(), edge.at("berlin", "c1")
     junk: list[Any] = ["junk", {"state": "Ready", "notify_id": 0}, {"no": "state"}]
@@ -111,8 +115,11 @@ async def test_an_action_that_may_hear_no_more_signals_hears_its_crm_through_the
     await edge.at_rest()
 
 
-async def test_an_action_lets_in_by_update_only_what_it_has_not_heard_just_now(edge: Edge) -> None:
+async def test_an_action_lets_in_by_update_only_what_it_has_not_heard_just_now(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Temporal counts what is let in, and lets a run hear two thousand updates."""
+    monkeypatch.setattr(inbox, "REPEAT_ACCEPTED_AFTER", PATIENCE)
     await edge.up()
     cluster, current = edge.at("berlin", "c1"), await edge.notify_id()
     edge.set_faults(fault("silent"))
@@ -131,7 +138,7 @@ async def test_an_action_lets_in_by_update_only_what_it_has_not_heard_just_now(e
     await edge.until(cluster, "Creating")
     for task in range(3):
         told = await hand_in(edge_messages.CRM_RESPONSE, **creating, progress={"task": task, "of": 3})
-        assert "it was said within the last 10 s" in told
+        assert f"it was said within the last {PATIENCE} s" in told
     assert "not understood" in await hand_in(edge_messages.CRM_RESPONSE, state=1)
     assert "not understood" in await hand_in(edge_messages.RECONNECTED)
     assert "no action hears 'demand'" in await hand_in(edge_messages.DEMAND_SIGNAL, cpu=100)
@@ -152,9 +159,10 @@ async def test_a_policy_outlives_a_flood_and_still_hears(edge: Edge) -> None:
     )
     async with asyncio.timeout(PATIENCE):
         while True:  # what came before is read first
-            memory: PolicyState = await edge.client.get_workflow_handle(loop).query("memory", result_type=PolicyState)
-            if memory.clients:
-                break
+            with suppress(RPCError):  # a query that comes too late on a busy machine
+                memory = await edge.client.get_workflow_handle(loop).query("memory", result_type=PolicyState)
+                if memory.clients:
+                    break
             await asyncio.sleep(0.1)
     assert memory.clients == {"berlin": 3}
     assert (await edge.client.get_workflow_handle(loop).describe()).run_id != first

@@ -99,7 +99,7 @@ async def test_a_cluster_grows_and_shrinks_with_its_load(
     await edge.up()
     cluster = edge.at("berlin", "c1")
     await edge.user.do(cluster, "create", spec={"nodes": 2})
-    limits = {"min_nodes": 2, "max_nodes": 5, "target_cpu": 50, "stabilization_window": 0.5, "interval": 0.2}
+    limits = {"min_nodes": 2, "max_nodes": 4, "target_cpu": 50, "stabilization_window": 0.5, "interval": 0.2}
     rule = {"cloudlet": "berlin", "cluster": "c1", **limits}
     await edge.user.do(policy_of(edge), "create", spec={"auto_scale": rule})
     monkeypatch.setenv("TEMPORAL_ADDRESS", edge.client.service_client.config.target_host)
@@ -107,6 +107,11 @@ async def test_a_cluster_grows_and_shrinks_with_its_load(
     assert await run_command(["demand", f"{edge.user.ns}/follow", "--cpu", "100"]) == 0
     await until_nodes(edge, cluster, 4)
     await told(edge, {"cpu": 52})  # inside the band
+    loop = edge.client.get_workflow_handle(companion_id(policy_of(edge), messages.LOOP_ROLE))
+    async with asyncio.timeout(PATIENCE):
+        while (await loop.query("memory", result_type=PolicyState)).load.cpu != 52:
+            await asyncio.sleep(0.05)
+    await edge.user.do(policy_of(edge), "update", spec={"auto_scale": {**rule, "max_nodes": 5}})
     await asyncio.sleep(0.8)
     assert (await edge.see(cluster)).spec["nodes"] == 4
     await told(edge, {"cpu": 10})

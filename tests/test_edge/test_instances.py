@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
+from temporalio.service import RPCError
 
 from domain.model import ActionResult
 from tests.patience import PATIENCE
 from tests.test_edge.kit import Edge, fault, words
+
+LONGER = (1, 4, 12)  # times as long, if the machine was too busy for `Creating` to come before it is missed
 
 pytestmark = pytest.mark.stores("postgres")
 
@@ -236,7 +240,10 @@ async def test_progress_is_shown_while_it_goes_on_and_kept(edge: Edge) -> None:
         progress = {"task": task, "of": 5, "step": step, "message": "on it"}
         await edge.say(path, "Creating", progress=progress)
     async with asyncio.timeout(PATIENCE):
-        while (seen := await edge.user.asking.read_progress(path)).done != 2:
+        while True:
+            with suppress(RPCError):  # a worker that is busy is asked again
+                if (seen := await edge.user.asking.read_progress(path)).done == 2:
+                    break
             await asyncio.sleep(0.02)
     assert (seen.phase, seen.step, seen.targets) == ("Creating", "task 2 of 5: nodes on it", 5)
     await edge.say(path, "Ready", runtime={"endpoint": "10.0.0.1"})
@@ -262,30 +269,44 @@ async def test_no_answer_at_all_is_an_error_and_is_undone(edge: Edge, action: st
 
 
 async def test_silence_while_at_work_is_asked_about_and_work_that_goes_on_is_waited_for(edge: Edge) -> None:
-    await edge.up(create=2, answer=60, cap=300)
-    edge.set_faults(fault("slow", "create", seconds=12.0, times=1))  # silent for three seconds between its tasks
-    path = edge.at("berlin", "c1")
-    outcome = await edge.user.do(path, "create", spec={})
-    assert outcome.status == "Ready"
+    for longer in LONGER:
+        site = f"berlin{longer}"
+        await edge.up(site, create=2 * longer, answer=60, cap=300)
+        slow = fault("slow", "create", seconds=12.0 * longer, times=1)  # silent for longer than two between its tasks
+        edge.set_faults(slow, name=site)
+        path = edge.at(site, "c1")
+        outcome = await edge.user.do(path, "create", spec={})
+        if outcome.status == "Ready":
+            break
+    assert outcome.status == "Ready", outcome.message
     assert any("already Creating" in why for why in await edge.ignored(path))  # its answers to: are you still at it?
 
 
 async def test_silence_while_at_work_that_is_not_answered_either_is_an_error(edge: Edge) -> None:
-    await edge.up(create=5, answer=0.3, cleanup=0.3)  # `Creating` must come before it is missed
-    edge.set_faults(fault("silent"), fault("silent", "report"))
-    path = edge.at("berlin", "c1")
-    ticket = await edge.begun(path, "create", spec={})
-    await edge.say(path, "Creating")
-    outcome = await edge.end(ticket)
-    assert outcome.message.startswith("the CRM fell silent under Creating, and does not say whether it still works")
+    fell_silent = "the CRM fell silent under Creating, and does not say whether it still works"
+    for longer in LONGER:
+        site = f"berlin{longer}"
+        await edge.up(site, create=5 * longer, answer=0.3, cleanup=0.3)
+        edge.set_faults(fault("silent"), fault("silent", "report"), name=site)
+        path = edge.at(site, "c1")
+        ticket = await edge.begun(path, "create", spec={})
+        await edge.say(path, "Creating")
+        outcome = await edge.end(ticket)
+        if outcome.message.startswith(fell_silent):
+            break
+    assert outcome.message.startswith(fell_silent)
     assert "did not confirm" in outcome.message
     assert outcome.status == "None"
 
 
 async def test_the_cap_ends_all_patience(edge: Edge) -> None:
-    await edge.up(create=4, answer=60, cap=8)
-    edge.set_faults(fault("slow", "create", seconds=60.0, times=1))
-    outcome = await edge.user.do(edge.at("berlin", "c1"), "create", spec={})
-    assert outcome.message == "the CRM did not finish within 8 s"
+    for longer in LONGER:
+        site, cap = f"berlin{longer}", 8 * longer
+        await edge.up(site, create=4 * longer, answer=60, cap=cap)
+        edge.set_faults(fault("slow", "create", seconds=60.0 * longer, times=1), name=site)
+        outcome = await edge.user.do(edge.at(site, "c1"), "create", spec={})
+        if outcome.message == f"the CRM did not finish within {cap} s":
+            break
+    assert outcome.message == f"the CRM did not finish within {cap} s"
     assert outcome.status == "None"
-    assert edge.things() == []
+    assert edge.things(site) == []

@@ -6,9 +6,12 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from domain.edge import messages
 from domain.edge.messages import CrmRequest, CrmRequests, CrmVerb, split_into_pages
 from domain.wire import companion_id
+from providers.edge import crm
 from tests.cable import listening, read_request
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, fault
@@ -151,7 +154,10 @@ async def test_a_webhook_crm_that_dies_is_noticed_and_one_that_answers_again_is_
     assert "it is Offline" in refused
 
 
-async def test_a_link_that_begins_anew_keeps_its_crm_and_its_unread_messages(edge: Edge) -> None:
+async def test_a_link_that_begins_anew_keeps_its_crm_and_its_unread_messages(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crm, "RESUME_TIMEOUT", PATIENCE)  # a busy link opens the next session late
     path = await edge.up()
     current = await edge.notify_id()
     link = companion_id(path, messages.LINK_ROLE)
@@ -171,7 +177,16 @@ async def test_a_link_that_begins_anew_keeps_its_crm_and_its_unread_messages(edg
             await asyncio.sleep(0.1)
     cluster = edge.at("berlin", "c1")
     assert (await edge.user.do(cluster, "create", spec={})).status == "Ready"
-    await asyncio.sleep(8)  # longer than it takes the CRM to hear that its first session is over, and to connect again
+    async with asyncio.timeout(PATIENCE):
+        while not any(
+            each.activity_type.name == messages.CRM_SESSION and each.HasField("last_heartbeat_time")
+            for each in (await handle.describe()).raw_description.pending_activities
+        ):
+            await asyncio.sleep(0.1)
+    monkeypatch.setattr(crm, "RESUME_TIMEOUT", 0)
+    agent = edge.crms["berlin-v1"][0]
+    await agent._reconnect_unless_resumed(current)  # as when it hears that its first session is over
+    assert not agent._lost.is_set()
     assert (await edge.status(path), await edge.notify_id()) == ("Ready", current)
     assert len(await edge.ignored(path)) < 60
     await edge.stop_crm()

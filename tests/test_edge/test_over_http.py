@@ -24,6 +24,7 @@ from providers.edge.platform import CloudletPlatform
 from providers.edge.token import CrmToken
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, crm_polling
+from workers import crmqueues
 from workers.crm import platform_file
 from workers.service import WorkerService
 
@@ -36,6 +37,12 @@ async def serving(stack: WorkerService, tokens: Path, port: int = 0) -> AsyncIte
             yield url
     finally:
         await gateway.crm_door.close()
+
+
+@pytest.fixture(autouse=True)
+def _a_busy_crm_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crmqueues, "SILENCE_SECONDS", PATIENCE)
+    monkeypatch.setattr(crmqueues, "DELIVERY_SECONDS", PATIENCE)
 
 
 @pytest.fixture

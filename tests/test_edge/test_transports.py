@@ -14,13 +14,20 @@ import pytest
 from activities.signatures import is_signed_by
 from domain.edge.messages import CrmAddress, CrmRequest, CrmVerb
 from domain.errors import ProviderError, Rejected, Unavailable, UnknownOutcome
+from providers.edge import transports
 from providers.edge.token import CrmToken
 from providers.edge.transports import WebhookTransport
 from tests.cable import listening, read_request
+from tests.patience import PATIENCE
 from workers.embedded import find_free_port
 
 CLOUDLET = "org:acme:cloudlet:berlin"
 REQUEST = CrmRequest(path=CLOUDLET, verb=CrmVerb.ALL_DATA, notify_id=1, version="v1", attempt=1)
+
+
+@pytest.fixture(autouse=True)
+def _a_busy_webhook_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transports, "WEBHOOK_TIMEOUT", PATIENCE)
 
 
 async def post(url: str) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from activities.machines import MachineActivities
@@ -29,12 +31,14 @@ from domain.model import (
     Request,
 )
 from domain.statetable import NONE
-from providers.machines import PROVIDER_NAME, SimulatedHypervisor
+from providers.machines import PROVIDER_NAME, SimulatedHypervisor, state
 from tests.environment import activity_environment
 from tests.patience import PATIENCE
 from tests.stack import family_of
 from workers.machines import MachineFamily
 from workers.service import WorkerService
+
+MANY = 1_000  # uses of a rule that is not used up
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class MachineSite:
     asking: ActionClient
     service: WorkerService
     name: str
+    hangs: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)  # by path and verb
 
     @property
     def hypervisor(self) -> SimulatedHypervisor:
@@ -111,15 +116,36 @@ class MachineSite:
             while await self.status(path) != status:
                 await asyncio.sleep(0.05)
 
-    async def hang(self, path: str, verb: str, seconds: float = 60) -> None:
-        """The next order of this kind for an object hangs. It can be awaited with `hanging`."""
-        await self.fault("hang", path, verb=verb, seconds=seconds, times=1)
+    async def hang(self, path: str, verb: str, seconds: float = 10 * PATIENCE) -> None:
+        """Orders of this kind for an object hang until they are released. They can be awaited with `hanging`.
+
+        All do, not only the first one: a worker that was slow for a moment gives the order again.
+        """
+        self.hangs[path, verb] = asyncio.Event()
+        await self.fault("hang", path, verb=verb, seconds=seconds, times=MANY)
 
     async def hanging(self, path: str) -> None:
-        """Until the order hangs at the hypervisor: its rule is used up then."""
+        """Until an order hangs at the hypervisor: its rule has been used then."""
+        hung = {"vm": path, "kind": "hang", "times": MANY}
         async with asyncio.timeout(PATIENCE):
-            while any(fault.vm == path and fault.kind == "hang" for fault in await self._cloud().list_faults()):
+            while any(hung.items() <= dict(fault).items() for fault in await self._cloud().list_faults()):
                 await asyncio.sleep(0.05)
+
+    async def release(self) -> None:
+        """What hangs does so no more."""
+        await self.heal_faults()
+        for event in self.hangs.values():
+            event.set()
+
+    async def until_released(self, delays: Sequence[Fault], paths: Sequence[str]) -> None:
+        """An order that hangs does so until it is released, however long the machine takes until then."""
+        event = self.hangs[paths[0], delays[0].verb]  # not that of a later hang: an order of long ago stays where it is
+        await event.wait()
+
+    async def carry_out(self, verb: str, order: HypervisorOrder) -> None:
+        """The hypervisor carries an order out, even if such orders hang."""
+        work = partial(state.carry_out_order, verb=verb, order=order)
+        await self.hypervisor._provider.run_transaction(partial(self.hypervisor._provider._run_under_lock, work))
 
     async def history(self, path: str) -> list[HistoryLine]:
         return await self.service.inventory.read_history(path, 1_000)
@@ -211,9 +237,7 @@ async def left_node(site: MachineSite) -> str:
     await site.hang(node, "create")
     await site.admitted(node, "create", memory=10)
     await site.hanging(node)
-    await site.hypervisor.perform_order(
-        "create", HypervisorOrder(node, "node", f"{node}, as it came to be", {"memory": 10})
-    )
+    await site.carry_out("create", HypervisorOrder(node, "node", f"{node}, as it came to be", {"memory": 10}))
     await site.asking.client.get_workflow_handle(node).terminate("an operator")
     await site.heal_faults()
     return node

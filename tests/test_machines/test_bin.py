@@ -144,11 +144,12 @@ async def test_an_entry_that_is_due_while_the_object_is_busy_waits_its_turn(site
     disk = site.disk()
     await site.do(disk, "create")
     await site.to(disk, "delete", retention_days=1)
-    await site.hang(disk, "restore", 1)
+    await site.hang(disk, "restore")
     restore = await site.admitted(disk, "restore")
     await site.hanging(disk)
     clock = Clock(site, disk)
     await clock.skip(days=2)
+    await site.release()
     assert (await site.outcome(restore)).status == "CREATED"
     assert await site.status(disk) == "CREATED"
     await site.at_rest()
@@ -221,6 +222,6 @@ async def test_a_clock_that_was_ended_by_hand_is_named_by_verify_and_started_by_
 
 
 async def broken(site: MachineSite) -> list[Broken]:
-    return (
-        await site.asking.run_query(wire.VERIFY_ACTIVITY, ReadQuery(path=site.account), VerificationReport)
-    ).findings
+    query = ReadQuery(path=site.account)
+    report = await site.asking.run_query(wire.VERIFY_ACTIVITY, query, VerificationReport, seconds=PATIENCE)
+    return report.findings

@@ -56,17 +56,18 @@ async def test_what_is_not_said_of_a_new_object_is_kept_as_it_is_usual(site: Mac
 async def test_queues_are_listed_shown_stopped_and_terminated(site: MachineSite, cli: Cli) -> None:
     await site.with_machine("db", "web", nodes=2)
     db, web = site.machine(), site.machine("web")
-    await site.hang(db, "migrate", 1.5)
+    await site.hang(db, "migrate")
     await site.admitted(db, "migrate", node=f"{site.name}-2")
     await site.hanging(db)
     stop = await site.admitted(db, "stop")
-    await site.hang(web, "reboot", 1.5)
+    await site.hang(web, "reboot")
     reboot = await site.admitted(web, "reboot")
     shown = (await cli(f"queue show {db}")).out.splitlines()
     assert [line.split()[1:3] for line in shown[1:]] == [["runs", "migrate"], ["waits", "stop"]]
     listed = json.loads((await cli("queue list -o json")).out)
     mine = [(lock["path"], lock["place"], lock["action"]) for lock in listed if site.name in lock["path"]]
     assert mine == [(db, 1, "migrate"), (db, 2, "stop"), (web, 1, "reboot")]
+    await site.release()
     stopped, terminated = await asyncio.gather(cli(f"queue stop {db}"), cli(f"queue terminate --prefix {site.account}"))
     assert (stopped.code, terminated.code) == (0, 0)
     assert [(await site.outcome(ticket)).status for ticket in (stop, reboot)] == ["HALTED", "RUNNING"]

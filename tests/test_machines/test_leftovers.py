@@ -42,7 +42,7 @@ async def left_disk(site: MachineSite) -> str:
     await site.admitted(db, "add-disk", disk="late")
     await site.hanging(disk)
     told, epoch = f"{disk}, as it came to be", (await site.see(db)).epoch
-    await site.hypervisor.perform_order("attach", HypervisorOrder(disk, "disk", told, {"machine": db}, epoch))
+    await site.carry_out("attach", HypervisorOrder(disk, "disk", told, {"machine": db}, epoch))
     await site.asking.client.get_workflow_handle(db).terminate("an operator")
     await site.heal_faults()
     return disk
@@ -110,7 +110,7 @@ async def test_a_creation_that_has_begun_keeps_the_removal_out_and_the_other_way
     healing = HealingActivities(site.asking.client, Outdated(leftovers))  # type: ignore[arg-type]
     [left] = (await ActivityEnvironment().run(healing.sweep, CLEAR)).found
     assert (left.finding, left.message) == (HealFinding.LEFT, "another action is under way there")
-    await site.heal_faults()
+    await site.release()
     assert (await site.outcome(create)).status == "ENABLED"
     [left] = (await ActivityEnvironment().run(healing.sweep, CLEAR)).found
     assert (left.finding, left.message) == (HealFinding.LEFT, "node exists already, under ENABLED")
@@ -120,7 +120,7 @@ async def test_a_creation_that_has_begun_keeps_the_removal_out_and_the_other_way
 async def test_who_asks_for_it_while_it_is_removed_is_told_to_wait(site: MachineSite) -> None:
     node, sweeping = await removing(site)
     assert "409 Conflict" in await site.refused(node, "create", memory=10)
-    await site.heal_faults()
+    await site.release()
     assert [found.finding for found in await sweeping] == [HealFinding.REMOVED]
     assert await site.to(node, "create", memory=10) == "ENABLED"
     assert await state(site, node) == "enabled"
@@ -171,7 +171,7 @@ async def test_a_disk_goes_only_while_nobody_is_at_its_machine(site: MachineSite
     pause = await site.admitted(db, "pause")
     [left] = [found for found in await sweep_late(site) if found.path == disk]
     assert (left.finding, "409 Conflict" in left.message, db in left.message) == (HealFinding.LEFT, True, True)
-    await site.heal_faults()
+    await site.release()
     assert (await site.outcome(pause)).result is ActionResult.SUCCEEDED
     [gone] = await sweep_late(site)
     assert (gone.finding, await state(site, disk)) == (HealFinding.REMOVED, "absent")

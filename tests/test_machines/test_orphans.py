@@ -27,7 +27,7 @@ async def come_late(site: MachineSite, path: str, epoch: int = 0) -> None:
     """The hypervisor carries out an order to create it, of an action that is over."""
     kind = path.split(":")[-2]
     spec = {**MADE[kind][1], "image": site.name, "node": f"{site.name}-1"}
-    await site.hypervisor.perform_order("create", HypervisorOrder(path, kind, f"late {path} {epoch}", spec, epoch))
+    await site.carry_out("create", HypervisorOrder(path, kind, f"late {path} {epoch}", spec, epoch))
 
 
 @pytest.mark.parametrize("kind", MADE)

@@ -192,10 +192,12 @@ async def test_maintenance_that_finds_no_room_any_more_fails_and_stops_nothing(s
 
 async def test_maintenance_waits_for_a_machine_that_its_user_works_on(site: MachineSite) -> None:
     await site.with_machine("a", nodes=2)
-    await site.hang(site.machine("a"), "reboot", 1)
+    await site.hang(site.machine("a"), "reboot")
     reboot = await site.admitted(site.machine("a"), "reboot")
     await site.hanging(site.machine("a"))
-    assert await site.to(site.node(1), "maintain") == "MAINTENANCE"
+    maintain = await site.admitted(site.node(1), "maintain")
+    await site.release()
+    assert (await site.outcome(maintain)).status == "MAINTENANCE"
     assert (await site.outcome(reboot)).result is ActionResult.SUCCEEDED
     assert (await site.hypervisor.list_carried_out_verbs(site.machine("a")))[1:] == ["reboot", "migrate"]
 

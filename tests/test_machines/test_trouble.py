@@ -201,6 +201,7 @@ async def test_an_action_terminated_at_any_step_is_healed_and_reported(
     holds = [hold for hold in await site.service.inventory.list_locks() if site.name in hold.path]
     assert holds == []
     assert await swept(site) == []
+    await site.heal_faults()
     assert await site.to(db, "destroy") == "DESTROYED"  # and goes on from wherever it was
     await site.at_rest()
 
@@ -237,6 +238,7 @@ async def test_a_terminated_cascade_is_healed_with_everything_that_went_along(si
     assert (found.path, found.finding, found.to) == (site.space(), HealFinding.HEALED, "DEPLOYED")
     for name in "ab":
         assert await site.status(site.machine(name)) == "RUNNING"
+    await site.heal_faults()
     assert await site.to(site.space(), "delete", cascade=True) == "DELETED"
     await site.at_rest()
 

@@ -17,18 +17,18 @@ from tests.test_machines.site import MachineSite
 pytestmark = pytest.mark.stores("postgres")
 
 
-async def migrating(site: MachineSite, seconds: float = 60) -> str:
-    """A machine whose migration is under way and takes its time."""
+async def migrating(site: MachineSite) -> str:
+    """A machine whose migration is under way until it is released."""
     await site.with_machine(nodes=2)
     db = site.machine()
-    await site.hang(db, "migrate", seconds)
+    await site.hang(db, "migrate")
     await site.admitted(db, "migrate", node=f"{site.name}-2")
     await site.hanging(db)
     return db
 
 
 async def test_scenario_1_message_by_message(site: MachineSite) -> None:
-    db = await migrating(site, 1.5)
+    db = await migrating(site)
     # Migration is in the queue. This does not affect the status.
     seen = await site.see(db)
     assert (seen.status, seen.target_action) == ("RUNNING", "None")
@@ -47,6 +47,7 @@ async def test_scenario_1_message_by_message(site: MachineSite) -> None:
     )
     assert "Cannot execute action at this time" in second.admission.refusal.hint
     # Once the migration is finished the next one is stop, delete, destroy, in this order.
+    await site.release()
     outcome = await site.outcome(destroy)
     assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "DESTROYED")
     assert await site.hypervisor.list_carried_out_verbs(db) == ["create", "migrate", "stop", "delete", "destroy"]
@@ -73,13 +74,15 @@ async def test_a_migration_changes_the_node_and_no_status(site: MachineSite) -> 
 
 
 async def test_a_request_behind_a_migration_can_be_cancelled_and_leaves_everything_as_it_was(site: MachineSite) -> None:
-    db = await migrating(site, 1.5)
+    db = await migrating(site)
     stop = await site.admitted(db, "stop")
     await site.asking.cancel_action(db)
     assert (await site.outcome(stop)).result is ActionResult.CANCELLED
     assert await site.status(db) == "RUNNING"
     assert "stop" not in await site.hypervisor.list_carried_out_verbs(db)
-    await site.outcome(await site.admitted(db, "pause"))  # the queue is free for another one
+    pause = await site.admitted(db, "pause")  # the queue is free for another one
+    await site.release()
+    await site.outcome(pause)
     assert await site.hypervisor.list_carried_out_verbs(db) == ["create", "migrate", "pause"]
     await site.at_rest()
 
@@ -87,11 +90,12 @@ async def test_a_request_behind_a_migration_can_be_cancelled_and_leaves_everythi
 async def test_a_migration_waits_behind_a_users_action_and_comes_before_the_next_one(site: MachineSite) -> None:
     await site.with_machine(nodes=2)
     db = site.machine()
-    await site.hang(db, "pause", 1.5)
+    await site.hang(db, "pause")
     pause = await site.admitted(db, "pause")
     await site.hanging(db)
     migrate = await site.admitted(db, "migrate")
     assert (await site.refused(db, "stop")).startswith("409 Conflict")
+    await site.release()
     assert (await site.outcome(pause)).status == "PAUSED"
     stop = await site.admitted(db, "stop")
     await asyncio.gather(site.outcome(migrate), site.outcome(stop))
@@ -102,10 +106,11 @@ async def test_a_migration_waits_behind_a_users_action_and_comes_before_the_next
 async def test_a_migration_whose_machine_is_gone_when_its_turn_comes_fails_and_harms_nothing(site: MachineSite) -> None:
     await site.with_machine(nodes=2)
     db = site.machine()
-    await site.hang(db, "destroy", 1)
+    await site.hang(db, "destroy")
     destroy = await site.admitted(db, "destroy")
     await site.hanging(db)
     migrate = await site.admitted(db, "migrate")
+    await site.release()
     assert (await site.outcome(destroy)).status == "DESTROYED"
     late = await site.outcome(migrate)
     assert (late.result, late.status) == (ActionResult.FAILED, "DESTROYED")
@@ -114,8 +119,9 @@ async def test_a_migration_whose_machine_is_gone_when_its_turn_comes_fails_and_h
 
 
 async def test_a_second_migration_gets_409(site: MachineSite) -> None:
-    db = await migrating(site, 1)
+    db = await migrating(site)
     assert (await site.refused(db, "migrate")).startswith(f"409 Conflict: other action currently happening on {db}")
+    await site.release()
     await site.asking.wait_for_outcome(f"{db}::migrate")
 
 
@@ -128,8 +134,10 @@ async def test_a_migration_that_was_terminated_does_not_hold_up_who_waits_for_it
 
 
 async def test_deleting_a_cloudspace_waits_for_the_migration_of_a_machine_in_it(site: MachineSite) -> None:
-    db = await migrating(site, 1)
-    assert await site.to(site.space(), "delete", cascade=True) == "DELETED"
+    db = await migrating(site)
+    delete = await site.admitted(site.space(), "delete", cascade=True)
+    await site.release()
+    assert (await site.outcome(delete)).status == "DELETED"
     assert await site.hypervisor.list_carried_out_verbs(db) == ["create", "migrate", "stop", "delete"]
     await site.at_rest()
 
@@ -138,13 +146,14 @@ async def test_an_attached_disk_shares_its_machines_queue(site: MachineSite) -> 
     await site.with_machine(nodes=2)
     db, disk = site.machine(), site.disk()
     await site.seed(db, "add-disk", disk="d1")
-    await site.hang(db, "migrate", 1.5)
+    await site.hang(db, "migrate")
     await site.admitted(db, "migrate")
     await site.hanging(db)
     detach = await site.admitted(disk, "detach")  # accepted behind the migration, and shown at once
     assert await site.status(disk) == "DETACHING"
     assert (await site.refused(db, "stop")).startswith(f"409 Conflict: other action currently happening on {disk}")
     assert await site.hypervisor.list_carried_out_verbs(disk) == ["create", "attach"]
+    await site.release()
     assert (await site.outcome(detach)).status == "CREATED"
     assert await site.status(db) == "RUNNING"
     await site.at_rest()
@@ -158,7 +167,7 @@ async def test_a_free_disk_does_not_wait_for_anybody(site: MachineSite) -> None:
 
 
 async def test_a_stopped_queue_admits_nobody_and_is_gone_when_it_is_empty(site: MachineSite) -> None:
-    db = await migrating(site, 1.5)
+    db = await migrating(site)
     stop = await site.admitted(db, "stop")
     order = QueueCommand(path=db, run="", at=(await site.see(db)).changed_at)
     client, drain = site.asking.client, wire.companion_id(db, wire.DRAIN)
@@ -170,6 +179,7 @@ async def test_a_stopped_queue_admits_nobody_and_is_gone_when_it_is_empty(site: 
     swept = await site.asking.run_sweep(SweepOptions(limits={ANY_ACTION: 0}))  # it waits for hours if need be
     found = {(entry.action, entry.finding) for entry in swept.found if entry.path == db}
     assert (wire.DRAIN, HealFinding.SLOW) in found
+    await site.release()
     await draining.result()
     assert (await site.outcome(stop)).status == "HALTED"
     assert await site.service.inventory.list_locks(db) == []
