@@ -8,7 +8,7 @@ import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from itertools import count, pairwise
 from pathlib import Path
@@ -21,10 +21,9 @@ from temporalio.worker import Replayer
 
 from client.actions import ActionClient
 from client.connection import connect_temporal
-from client.errors import NoWorker
 from client.payloads import data_converter
 from domain.wire import ACTIONS_QUEUE
-from tests.patience import PATIENCE, within
+from tests.patience import PATIENCE
 from workers import embedded
 from workers.families import WORKFLOWS
 from workers.family import Family
@@ -93,17 +92,10 @@ def patient_with_clouds(service: WorkerService, call_seconds: float | None = Non
 
 
 async def until_polled(client: Client, *queues: str) -> ActionClient:
-    """A client that waits for answers as long as tests do, when Temporal lists a worker for actions and these queues:
-    it does so only after a while.
-    """
+    """A client, when Temporal lists a worker for actions and these queues: it does so only after a while."""
     asking = ActionClient(client)
-    asking.admission_seconds = PATIENCE
     for queue in (ACTIONS_QUEUE, *queues):
-        async with within(PATIENCE, f"nobody polls {queue}"):
-            while True:
-                with suppress(NoWorker):
-                    await asking.check_polled(queue)
-                    break
+        await asking.check_polled(queue)
     return asking
 
 
@@ -184,8 +176,7 @@ class Histories:
                 yield history
 
         plugins = [temporal_plugin(sandbox=True, payloads=payloads)]
-        # In debug mode a task may take longer than two seconds, as it does on a busy machine.
-        replayer = Replayer(workflows=WORKFLOWS, plugins=plugins, namespace=self._namespace, debug_mode=True)
+        replayer = Replayer(workflows=WORKFLOWS, plugins=plugins, namespace=self._namespace)
         async with replayer.workflow_replay_iterator(kept()) as results:
             failures = [
                 f"{result.replay_failure}; its history: {_store_failed_history(result.history)}"

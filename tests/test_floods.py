@@ -374,7 +374,7 @@ async def test_a_flood_that_an_older_build_has_read_at_once_replays(
                 await asyncio.sleep(0.05)
         history = await link.fetch_history()
     plugins = [temporal_plugin(sandbox=True)]
-    replayer = Replayer(workflows=WORKFLOWS, plugins=plugins, namespace=client.namespace, debug_mode=True)  # no limit
+    replayer = Replayer(workflows=WORKFLOWS, plugins=plugins, namespace=client.namespace)
     assert (await replayer.replay_workflow(history)).replay_failure is None
 
 

@@ -179,7 +179,6 @@ async def test_a_demo_of_its_own_takes_over_what_a_killed_stack_left(
     monkeypatch.delenv("TEMPORAL_ADDRESS")
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
     monkeypatch.setenv("RATCHET_SIMULATED_LATENCY", "0.1")
-    monkeypatch.setenv("TEMPORAL_DEBUG", "1")  # the SDK warns of workflow tasks that take two seconds
     up = await cli.start("up")
     await _said(up, "stop ")
     stalling = "cloud fault add throttle --retry-after 0.1 --verb resume --vm ns:default:mci:demo-*"
