@@ -343,13 +343,18 @@ REACH = {
 
 
 @pytest.mark.parametrize("status", REACH)
-async def test_delete_is_allowed_in_any_status_and_releases_everything(tenant: Tenant, status: str) -> None:
+async def test_delete_is_allowed_in_any_status_and_releases_everything(
+    tenant: Tenant, status: str, released: asyncio.Event
+) -> None:
     await tenant.add_hosts("h1", "h2")
     await tenant.create(start="+1h", end="+5h")
     await REACH[status](tenant)
     assert await tenant.status() == status
-    await tenant.heal_faults()
-    outcome = await tenant.do(tenant.lease(), "delete")
+    ticket = await tenant.ask(tenant.lease(), "delete")
+    assert not ticket.admission.refusal, ticket.admission.refusal
+    await tenant.heal_faults()  # not before it is admitted, or the status would pass
+    released.set()
+    outcome = await tenant.asking.wait_for_outcome(tenant.lease(), ticket.run)
     assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "None")
     assert await tenant.held() == {}
     assert (await tenant.refused(tenant.lease(), "delete")).category == "not_found"
