@@ -24,6 +24,7 @@ from client.launching import CLOSING_ERROR, STARTED_ANYWAY_ERRORS, TASK_FAILED_E
 from domain.errors import Refused
 from domain.model import Request
 from domain.wire import ACTIONS_QUEUE
+from tests.cable import listening
 from tests.patience import PATIENCE, PATIENT
 from tests.user import User, spec
 from workers.plugin import temporal_plugin
@@ -244,26 +245,18 @@ async def door(address: str) -> AsyncIterator[tuple[str, Any]]:
             await into.drain()
 
     async def let_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        state["all"].add(writer)
         if not state["open"]:
             state["refused"] += 1
-            writer.close()
             return
         there, back = await asyncio.open_connection(host, int(port))
-        state["all"].add(back)
+        state["all"] |= {writer, back}
         try:
             await asyncio.gather(pour(reader, back), pour(there, writer))
-        except (ConnectionError, asyncio.CancelledError):
-            pass
         finally:
             back.close()
-            writer.close()
 
-    server = await asyncio.start_server(let_in, "127.0.0.1", 0)
-    yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", state
-    server.close()
-    for writer in state["all"]:
-        writer.close()
+    async with listening(let_in) as opened:
+        yield opened, state
 
 
 async def test_a_worker_that_takes_work_is_seen_by_its_polls(user: User, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from client.gateway import STATUS_ROUTE, GatewayAddress
 from client.homefiles import EMBEDDED_FILE, LOGIN_FILE
 from client.reading import find_own_gateway
 from starter.output import Sheet, StatusPage
+from tests.cable import listening
 from tests.patience import PATIENCE
 
 NOBODY = "127.0.0.1:1"  # no server can listen there
@@ -45,10 +46,9 @@ async def answering(status: int, document: object) -> AsyncIterator[tuple[str, l
         requests.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(b"HTTP/1.0 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))
         await writer.drain()
-        writer.close()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", requests
+    async with listening(answer) as address:
+        yield f"http://{address}", requests
 
 
 async def run_and_show(home: Path, *words: str, show: str = SHOW_MODULES) -> list[str]:
