@@ -62,9 +62,11 @@ class Tenant:
         )
 
     async def do(self, path: str, action: str, spec: dict[str, Any] | None = None, **more: Any) -> Outcome:
-        ticket = await self.ask(path, action, spec, **more)
+        return await self.end(await self.ask(path, action, spec, **more))
+
+    async def end(self, ticket: Ticket) -> Outcome:
         assert ticket.admission.refusal is None, ticket.admission.refusal
-        return await self.asking.wait_for_outcome(path, ticket.run)
+        return await self.asking.wait_for_outcome(ticket.path, ticket.run)
 
     async def refused(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Refusal:
         ticket = await self.ask(path, action, spec)
