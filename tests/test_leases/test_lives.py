@@ -349,7 +349,8 @@ async def test_delete_in_any_status_releases_everything(tenant: Tenant, status: 
     ticket = await tenant.ask(tenant.lease(), "delete")
     await tenant.heal_faults()  # not before it is admitted, or the status would pass
     released.set()
-    assert (await tenant.end(ticket)).status == "None"
+    outcome = await tenant.end(ticket)
+    assert (outcome.result, outcome.status) == (ActionResult.SUCCEEDED, "None")
     assert await tenant.held() == {}
     assert (await tenant.refused(tenant.lease(), "delete")).category == "not_found"
     await tenant.at_rest()
