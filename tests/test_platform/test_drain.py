@@ -22,11 +22,7 @@ async def test_calls_that_end_in_time_are_waited_for_and_longer_ones_are_handed_
             first.process.send_signal(signal.SIGTERM)
             assert await first.process.wait() == 0
             assert (await asyncio.wait_for(running, PATIENCE)).result is ActionResult.SUCCEEDED
-            assert {vm.effects for vm in await site.books()} == {2}, "create and reboot"
-            history = await site.client.get_workflow_handle(WEB).fetch_history()
-            if all(event.activity_task_started_event_attributes.attempt <= 1 for event in history.events):
-                # On a busy machine the call may not end in time: then it is made again.
-                assert {vm.calls for vm in await site.books()} == {2}, "the call was not made again"
+            assert {vm.calls for vm in await site.books()} == {2}, "create and reboot: the call was not made again"
 
             await site.hang("suspend", 10 * PATIENCE)
             running = asyncio.create_task(site.do(WEB, "suspend"))

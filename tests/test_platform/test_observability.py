@@ -92,8 +92,7 @@ def test_actions_refusals_and_answers_are_told_apart(watched: Watched) -> None:
     }
     assert told(metrics.REFUSALS, "kind", "action", "category") == {("mci", "resume", "not_allowed")}
     assert ("aws", "eu-central-1", "create", "ok") in told(metrics.PROVIDER_CALLS, "csp", "region", "call", "outcome")
-    told_heals = told(metrics.HEALS, "result") - {("unasked",)}  # Temporal may be too busy to answer a sweep in time
-    assert told_heals == {("alive",), ("abandoned",)}
+    assert told(metrics.HEALS, "result") == {("alive",), ("abandoned",)}
 
 
 def test_the_sdk_s_own_metrics_are_there_too(watched: Watched) -> None:
@@ -120,7 +119,7 @@ def test_log_lines_say_which_action_they_are_about(watched: Watched) -> None:
     told = [(line["path"], line["action"], line["workflow"], line["result"]) for line in ended]
     assert (WEB, "create", "CreateMci", "succeeded") in told
     assert all(line["run"] for line in ended)
-    assert {line["category"] for line in watched.logs if line["event"] == "refused"} == {"not_allowed"}
+    assert [line["category"] for line in watched.logs if line["event"] == "refused"] == ["not_allowed"]
 
 
 def expressions(found: object) -> list[str]:
