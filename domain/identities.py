@@ -6,7 +6,6 @@ And what proofs and sessions say.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -15,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from domain.kinds import InternalProgram
-from domain.message import FrozenModel, SenderName, SignedMessage
+from domain.message import FrozenModel, SenderName, SignedMessage, hash_value
 
 MAX_SECONDS = 7 * 24 * 3600  # for which a proof may be good
 PROOF_SECONDS = 300.0  # for which one is, usually
@@ -186,8 +185,7 @@ def message_digest(message: SignedMessage, purpose: str) -> tuple[str, str]:
     for, who sends it, all it says."""
     content = message.signed_content()
     covered = {"for": purpose, "by": message.requested_by, "says": content}
-    digest = hashlib.sha256(json.dumps(covered, sort_keys=True, default=str).encode()).hexdigest()
-    return str(content.get("request_id", "")), digest
+    return str(content.get("request_id", "")), hash_value(covered)
 
 
 def public_key_id(public: str) -> str:

@@ -10,13 +10,12 @@ from activities.access import Authorizer
 from activities.pollers import PollerCheck
 from activities.reads import translate_refusals
 from domain import registry, wire
-from domain.connections import check_places_served
+from domain.connections import Connections, check_places_served
 from domain.errors import Category, Refused, join_first_texts, suggest_word
 from domain.mci import MciSpec, ScaleSpec
 from domain.mci.messages import (
     AddedVms,
     AddVms,
-    ConnectionDirectory,
     MciCheckResult,
     MciStore,
     SurveyPlan,
@@ -35,7 +34,7 @@ class MciRecordActivities:
     def __init__(
         self,
         book: MciStore,
-        directory: ConnectionDirectory,
+        directory: Connections,
         most: int,
         pollers: PollerCheck,
         authorizer: Authorizer,

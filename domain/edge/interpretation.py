@@ -76,7 +76,7 @@ class ReconnectDecision(StrEnum):
     """The decision of an action after its CRM has reconnected."""
 
     WAIT = "wait"  # the CRM is at work, or will answer
-    USE_REPORT = "hear"  # its report is the answer
+    USE_REPORT = "hear"  # its report is the answer, which the state table then judges
     RESEND = "resend"  # it does not have the request
     LOST = "lost"  # the instance to change no longer exists
 
@@ -85,19 +85,14 @@ def decide_after_reconnect(status: str, reported: ReportedInstance | None, wante
     """Decides what an action in `status` does after a reconnect, by the CRM's report and the wanted spec's digest."""
     there = reported.status if reported else NONE
     if status in CREATE_STATUSES:
-        return _decide_by_reported_state(there) if there != NONE else ReconnectDecision.RESEND
+        return ReconnectDecision.USE_REPORT if there != NONE else ReconnectDecision.RESEND
     if status in UPDATE_STATUSES:
         if there == S.READY and reported and reported.digest != wanted:
             return ReconnectDecision.RESEND
-        return _decide_by_reported_state(there) if there != NONE else ReconnectDecision.LOST
+        return ReconnectDecision.USE_REPORT if there != NONE else ReconnectDecision.LOST
     if status in DELETE_STATUSES:
-        return ReconnectDecision.RESEND if there == S.READY else _decide_by_reported_state(there)
+        return ReconnectDecision.RESEND if there == S.READY else ReconnectDecision.USE_REPORT
     return ReconnectDecision.WAIT
-
-
-def _decide_by_reported_state(there: str) -> ReconnectDecision:
-    """Takes a reported state as the CRM's answer, which the state table then judges; without one, waits."""
-    return ReconnectDecision.USE_REPORT if there else ReconnectDecision.WAIT
 
 
 @dataclass(frozen=True)

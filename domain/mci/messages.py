@@ -243,28 +243,6 @@ class UnansweredOrder(FrozenModel):
     since: datetime
 
 
-class ConnectionDirectory(Protocol):
-    """Connections by name. The built-in ones lead to simulated clouds; a connections file can replace them."""
-
-    def find_place_of_connection(self, name: str) -> tuple[str, str] | None:
-        """Returns the cloud and the region of a connection; None if no connection has that name."""
-        ...
-
-    def connection_names(self) -> list[str]: ...
-
-    def served_clouds(self) -> list[str]:
-        """Returns the clouds that this worker serves."""
-        ...
-
-    def provider_of_region(self, csp: str, region: str) -> str:
-        """Returns the provider that serves a region of a cloud on this worker."""
-        ...
-
-    def real_places(self) -> list[str]:
-        """Returns the real (not simulated) places that this worker reaches."""
-        ...
-
-
 class MciStore(Protocol):
     """The MCI family's store, besides objects. Every method is one transaction."""
 
