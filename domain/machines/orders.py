@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from domain.machines.ports import STATE_AFTER_VERB
 from domain.machines.tables import GONE_STATUSES, TABLES, S
 from domain.statetable import Actor
 
@@ -30,55 +31,25 @@ class RelatedStage:
 
 ActionStage = OwnStage | RelatedStage
 
-# The orders for an action, by the status that the object came from; `*` is any other.
+# The orders for an action, by the status that the object came from; `*` is any other. An action that is not listed is
+# the order of the same name, if its kind has that one.
 # fmt: off
 _VERBS_OF_ACTIONS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
-    ("machine", "create"):     {"*": ("create",)},
     ("machine", "deploy"):     {"*": ("create",)},
-    ("machine", "start"):      {"*": ("start",)},
-    ("machine", "pause"):      {"*": ("pause",)},
-    ("machine", "resume"):     {"*": ("resume",)},
-    ("machine", "stop"):       {"*": ("stop",)},
-    ("machine", "reboot"):     {"*": ("reboot",)},
-    ("machine", "reset"):      {"*": ("reset",)},
-    ("machine", "snapshot"):   {"*": ("snapshot",)},
-    ("machine", "rollback"):   {"*": ("rollback",)},
-    ("machine", "delete-snapshot"): {"*": ("delete-snapshot",)},
-    ("machine", "migrate"):    {"*": ("migrate",)},
     ("machine", "delete"):     {"*": ("stop", "delete"), S.HALTED: ("delete",), S.VIRTUAL: ()},
-    ("machine", "restore"):    {"*": ("restore",)},
     ("machine", "destroy"):    {"*": ("stop", "delete", "destroy"), S.HALTED: ("delete", "destroy"),
                                 S.DELETED: ("destroy",), S.VIRTUAL: ()},
-    ("cloudspace", "create"):  {"*": ("create",)},
     ("cloudspace", "deploy"):  {"*": ("create",)},
-    ("cloudspace", "disable"): {"*": ("disable",)},
-    ("cloudspace", "enable"):  {"*": ("enable",)},
-    ("cloudspace", "pause"):   {"*": ("pause",)},
-    ("cloudspace", "resume"):  {"*": ("resume",)},
-    ("cloudspace", "reset"):   {"*": ("reset",)},
     ("cloudspace", "delete"):  {"*": ("delete",), S.VIRTUAL: ()},
-    ("cloudspace", "restore"): {"*": ("restore",)},
     ("cloudspace", "destroy"): {"*": ("delete", "destroy"), S.DELETED: ("destroy",), S.VIRTUAL: ()},
-    ("disk", "create"):        {"*": ("create",)},
     ("disk", "deploy"):        {"*": ("create",)},
     ("disk", "assign"):        {"*": ("create", "attach")},
-    ("disk", "attach"):        {"*": ("attach",)},
-    ("disk", "detach"):        {"*": ("detach",)},
     ("disk", "delete"):        {"*": ("delete",), S.MODELED: ()},
-    ("disk", "restore"):       {"*": ("restore",)},
     ("disk", "destroy"):       {"*": ("delete", "destroy"), S.ASSIGNED: ("detach", "delete", "destroy"),
                                 S.TOBEDELETED: ("detach", "destroy"), S.DELETED: ("destroy",), S.MODELED: ()},
-    ("image", "create"):       {"*": ("create",)},
     ("image", "deploy"):       {"*": ("create",)},
-    ("image", "disable"):      {"*": ("disable",)},
-    ("image", "enable"):       {"*": ("enable",)},
     ("image", "delete"):       {"*": ("delete",), S.VIRTUAL: ()},
-    ("image", "restore"):      {"*": ("restore",)},
     ("image", "destroy"):      {"*": ("delete", "destroy"), S.DELETED: ("destroy",), S.VIRTUAL: ()},
-    ("node", "create"):        {"*": ("create",)},
-    ("node", "maintain"):      {"*": ("maintain",)},
-    ("node", "enable"):        {"*": ("enable",)},
-    ("node", "decommission"):  {"*": ("decommission",)},
 }
 
 # The objects that an action takes along. `named`: chosen at begin, such as the disks attached then.
@@ -111,8 +82,9 @@ _OWN_STAGE_FIRST = {("machine", "stop"), ("cloudspace", "restore")}
 
 def hypervisor_verbs(kind: str, action: str, came_from: str) -> tuple[str, ...]:
     """Returns an action's orders to the hypervisor, in sequence."""
-    orders = _VERBS_OF_ACTIONS.get((kind, action), {})
-    return orders.get(came_from, orders.get("*", ()))
+    same_name = (action,) if action in STATE_AFTER_VERB[kind] else ()
+    orders = _VERBS_OF_ACTIONS.get((kind, action), {"*": same_name})
+    return orders.get(came_from, orders["*"])
 
 
 def action_stages(kind: str, action: str, came_from: str) -> tuple[ActionStage, ...]:
