@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from domain.aliases import G8_NUMBER
 from domain.kinds import InternalProgram, Kind, Verb, orphan_verb
 from domain.machines import specs
@@ -17,6 +19,7 @@ from domain.machines.tables import (
     MachineStatus,
     validate_transition,
 )
+from domain.model import FrozenModel
 from domain.simulated import is_always_simulated
 
 __all__ = ["KINDS", "TABLES", "TRANSITION_STATES", "MachineStatus", "validate_transition"]
@@ -32,18 +35,21 @@ HYPERVISOR_QUEUE = "hypervisor"
 BUSY_HINT = "Cannot execute action at this time"  # the source document's wording
 
 _ONLY_BY_BIN, _ONLY_BY_NODE = (InternalProgram.RECYCLE_BIN,), ("node",)
-_BIN_VERBS = (
-    Verb("delete", OPERATE_OBJECT, "Move it to the recycle bin, until its retention is over.", specs.DeleteSpec),
-    Verb("restore", OPERATE_OBJECT, "Restore it from the recycle bin."),
-    Verb("destroy", OPERATE_OBJECT, "Destroy it for good.", specs.DestroySpec, programs=_ONLY_BY_BIN),
-)
-_CASCADING_BIN_VERBS = (
-    Verb(
-        "delete", OPERATE_OBJECT, "Move it to the recycle bin, until its retention is over.", specs.CascadingDeleteSpec
-    ),
-    Verb("restore", OPERATE_OBJECT, "Restore it from the recycle bin, without its contents."),
-    Verb("destroy", OPERATE_OBJECT, "Destroy it for good.", specs.CascadingDestroySpec, programs=_ONLY_BY_BIN),
-)
+
+
+def _bin_verbs(
+    delete: type[FrozenModel], destroy: type[FrozenModel], restore: str = "Restore it from the recycle bin."
+) -> tuple[Verb, ...]:
+    """Returns the verbs by which an object gets into the recycle bin and out of it; `restore` is the help of that."""
+    return (
+        Verb("delete", OPERATE_OBJECT, "Move it to the recycle bin, until its retention is over.", delete),
+        Verb("restore", OPERATE_OBJECT, restore),
+        Verb("destroy", OPERATE_OBJECT, "Destroy it for good.", destroy, programs=_ONLY_BY_BIN),
+    )
+
+
+_BIN_VERBS = _bin_verbs(specs.DeleteSpec, specs.DestroySpec)
+_cascading_bin_verbs = partial(_bin_verbs, specs.CascadingDeleteSpec, specs.CascadingDestroySpec)
 _DEPLOY_VERB = Verb("deploy", OPERATE_OBJECT, "Create the real object of a record.")
 _ENABLE_VERBS = (
     Verb("disable", OPERATE_OBJECT, "Disable it, until it is enabled again."),
@@ -51,6 +57,8 @@ _ENABLE_VERBS = (
 )
 
 _DISCARD_VERB = orphan_verb("Remove at the hypervisor what no record knows.", (InternalProgram.SELF_HEALING,))
+
+_hypervisor_kind = partial(Kind, is_simulated=is_always_simulated, backend_role="hypervisor", busy_hint=BUSY_HINT)
 
 KINDS: tuple[Kind, ...] = (
     Kind(
@@ -60,16 +68,14 @@ KINDS: tuple[Kind, ...] = (
             Verb("create", OPERATE_OBJECT, "Create an account.", specs.NewAccountSpec),
             Verb("disable", OPERATE_OBJECT, "Stop its machines and pause its cloudspaces."),
             Verb("enable", OPERATE_OBJECT, "Resume its cloudspaces; machines stay stopped."),
-            *_CASCADING_BIN_VERBS,
+            *_cascading_bin_verbs("Restore it from the recycle bin, without its contents."),
         ),
         busy_hint=BUSY_HINT,
         help="Accounts, which own cloudspaces and disks.",
         alias_forms=G8_NUMBER,
     ),
-    Kind(
+    _hypervisor_kind(
         table=CLOUDSPACE,
-        is_simulated=is_always_simulated,
-        backend_role="hypervisor",
         scope=("account", "cloudspace"),
         verbs=(
             Verb(
@@ -80,23 +86,14 @@ KINDS: tuple[Kind, ...] = (
             Verb("pause", OPERATE_OBJECT, "Stop the virtual firewall."),
             Verb("resume", OPERATE_OBJECT, "Start the virtual firewall."),
             Verb("reset", OPERATE_OBJECT, "Restart the virtual firewall."),
-            _CASCADING_BIN_VERBS[0],
-            Verb(
-                "restore",
-                OPERATE_OBJECT,
-                "Restore it from the recycle bin, with the machines and disks deleted with it.",
-            ),
-            _CASCADING_BIN_VERBS[-1],
+            *_cascading_bin_verbs("Restore it from the recycle bin, with the machines and disks deleted with it."),
             _DISCARD_VERB,
         ),
-        busy_hint=BUSY_HINT,
         help="Cloudspaces, which contain machines.",
         alias_forms=G8_NUMBER,
     ),
-    Kind(
+    _hypervisor_kind(
         table=MACHINE,
-        is_simulated=is_always_simulated,
-        backend_role="hypervisor",
         scope=("account", "cloudspace", "machine"),
         counts_as_vm=True,
         place_key="node",
@@ -131,14 +128,11 @@ KINDS: tuple[Kind, ...] = (
             *_BIN_VERBS,
             _DISCARD_VERB,
         ),
-        busy_hint=BUSY_HINT,
         help="Virtual machines.",
         alias_forms=G8_NUMBER,
     ),
-    Kind(
+    _hypervisor_kind(
         table=DISK,
-        is_simulated=is_always_simulated,
-        backend_role="hypervisor",
         scope=("account", "disk"),
         place_key="machine",
         verbs=(
@@ -155,14 +149,11 @@ KINDS: tuple[Kind, ...] = (
             *_BIN_VERBS,
             _DISCARD_VERB,
         ),
-        busy_hint=BUSY_HINT,
         help="Disks.",
         alias_forms=G8_NUMBER,
     ),
-    Kind(
+    _hypervisor_kind(
         table=IMAGE,
-        is_simulated=is_always_simulated,
-        backend_role="hypervisor",
         scope=("image",),
         serves_all=True,
         verbs=(
@@ -172,14 +163,11 @@ KINDS: tuple[Kind, ...] = (
             *_BIN_VERBS,
             _DISCARD_VERB,
         ),
-        busy_hint=BUSY_HINT,
         help="Images that machines start from.",
         alias_forms=G8_NUMBER,
     ),
-    Kind(
+    _hypervisor_kind(
         table=NODE,
-        is_simulated=is_always_simulated,
-        backend_role="hypervisor",
         scope=("node",),
         serves_all=True,
         verbs=(
@@ -194,7 +182,6 @@ KINDS: tuple[Kind, ...] = (
             Verb("decommission", WORK_ON_NODE, "Decommission it; its machines move to other nodes."),
             _DISCARD_VERB,
         ),
-        busy_hint=BUSY_HINT,
         help="Nodes, on which machines run.",
     ),
 )
