@@ -147,48 +147,40 @@ class HistoryChecker:
         self._table, self._path = table, path
         self._judged = {} if judged is None else judged  # earlier answers, shared by all objects of a kind
         self.violation = ""
-        self.resume_from(HistoryPosition())
-
-    def resume_from(self, reached: HistoryPosition) -> None:
-        """Continues from this position, because the lines before it were pruned."""
-        self._now, self._came_from, self._doing, self._epoch = reached
-
-    @property
-    def position(self) -> HistoryPosition:
-        """Returns the position from which another walk can resume."""
-        return HistoryPosition(self._now, self._came_from, self._doing, self._epoch)
+        self.position = HistoryPosition()  # of the last line; where the history begins, if lines were pruned
 
     def check_line(self, line: AuditedHistoryLine) -> None:
         """Checks the next line of the history. After the first violation, later lines are not checked."""
-        table = self._table
+        table, was = self._table, self.position
         if self.violation or line.effect == LineEffect.IGNORED or line.action in table.hidden_actions:
             return  # a hidden action changes no status, and waits for those that do
-        if line.source == NONE and self._now in table.vacant_statuses:
-            self._now = NONE  # the name is used again
-        self.violation = self._describe_violation(line)
+        if line.source == NONE and was.status in table.vacant_statuses:
+            was = was._replace(status=NONE)  # the name is used again
+        self.violation = self._describe_violation(line, was)
         # From a status that is both resting and passing, only the row can tell whether an action begins here.
         begins = (
             line.source not in table.transitional_resting_statuses
             or table.find_entry_row(line.action, line.source, line.to) is not None
         )
         if line.source not in table.always_transitional_statuses and begins:
-            self._came_from, self._doing = line.source, line.action
-        self._now, self._epoch = line.to, line.epoch
+            self.position = HistoryPosition(line.to, line.source, line.action, line.epoch)
+        else:
+            self.position = HistoryPosition(line.to, was.came_from, was.doing, line.epoch)
 
     def check_final_status(self, status: str) -> list[InvariantViolation]:
         """Compares the end of the history with the object's current status. Returns all violations."""
-        if not self.violation and self._now != status:
-            self.violation = f"is {status}, but its history ends in {self._now}"
+        if not self.violation and self.position.status != status:
+            self.violation = f"is {status}, but its history ends in {self.position.status}"
         return [InvariantViolation("I4", self._path, self.violation)] if self.violation else []
 
-    def _describe_violation(self, line: AuditedHistoryLine) -> str:
-        if line.source != self._now:
-            return f"line {line.seq} leaves {line.source}, but it was {self._now}"
-        if line.epoch < self._epoch:
+    def _describe_violation(self, line: AuditedHistoryLine, was: HistoryPosition) -> str:
+        if line.source != was.status:
+            return f"line {line.seq} leaves {line.source}, but it was {was.status}"
+        if line.epoch < was.epoch:
             return f"line {line.seq} was written by an older action than the one before"
-        case = (line.action, line.actor, line.source, line.to, self._came_from, self._doing)
+        case = (line.action, line.actor, line.source, line.to, was.came_from, was.doing)
         if case not in self._judged:
-            self._judged[case] = _is_legal_change(self._table, line, self._came_from, self._doing)
+            self._judged[case] = _is_legal_change(self._table, line, was.came_from, was.doing)
         if not self._judged[case]:
             return f"no row leads from {line.source} to {line.to} ({line.action}, {line.actor})"
         return ""

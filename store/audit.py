@@ -111,7 +111,7 @@ class _ObjectAuditor:
                 _extend_line_span(mine, row)
             elif what == _PRUNED_TAG:
                 if walk:
-                    walk.resume_from(HistoryPosition._make(row[1:]))
+                    walk.position = HistoryPosition._make(row[1:])
             elif what == _ACTION_TAG:
                 found.actions += 1
                 mine[row.epoch, row.action] = _action_record(row)

@@ -162,7 +162,7 @@ def _position_after(path: str, rows: Sequence[_PrunableLine], epoch: int) -> His
     if kind is None:
         return first.was
     walk = HistoryChecker(kind.table, path)
-    walk.resume_from(first.was)
+    walk.position = first.was
     for row in rows:
         walk.check_line(AuditedHistoryLine._make(getattr(row.line, name) for name in AuditedHistoryLine._fields))
     return None if walk.violation else walk.position

@@ -70,7 +70,7 @@ def test_a_walk_goes_on_where_another_stopped() -> None:
     told = lines_of(*CREATED, *SUSPENDED)
     for line in told[:3]:
         first.check_line(line)
-    second.resume_from(first.position)
+    second.position = first.position
     second.check_line(told[3])
     assert second.check_final_status("Suspended") == []
     assert second.check_final_status("Running") != []
