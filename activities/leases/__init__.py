@@ -124,11 +124,9 @@ class HostHandover:
     async def _hand_over_inline(
         self, grant: Grant, boundary: boundaries.BoundaryRules, want: HoldingsToReach
     ) -> WorkReport | Grant:
-        work = boundary.list_reservations(grant)
-        on_hosts = all(
-            work.resource_type in boundaries.HOST_RESOURCE_TYPES for work in boundaries.reservations_to_start(grant)
-        )
-        if boundaries.describe_contradictions(grant) or not on_hosts:
+        work, terms = boundary.list_reservations(grant), boundaries.lease_grant_details(grant)
+        on_hosts = all(work.resource_type in boundaries.HOST_RESOURCE_TYPES for work in terms.reservations)
+        if terms.contradiction or not on_hosts:
             return grant
         paths = [work.path for work in work]
         handed = await self.try_hand_over(

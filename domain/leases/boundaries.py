@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from domain.errors import format_count, format_one_line, join_first_texts
 from domain.leases.messages import LeaseGrantDetails, ReservationWork
-from domain.leases.names import describe_reservation, event_path
+from domain.leases.names import event_path
 from domain.leases.tables import END, START, EventStatus, ReservationStatus
 from domain.model import Grant, Move, WorkReport
-from domain.paths import name_of, short_path
+from domain.paths import name_of
 
 ReservationErrors = dict[str, str]  # reservation path -> error
 
@@ -21,11 +21,6 @@ ERRORS_SHOWN = 5  # errors in one message
 def lease_grant_details(grant: Grant) -> LeaseGrantDetails:
     """Parses the details of a lease action's grant."""
     return LeaseGrantDetails.model_validate(grant.details)
-
-
-def describe_contradictions(grant: Grant) -> str:
-    """Returns how the lease's parts contradict its status, if they do; then the action must not continue."""
-    return lease_grant_details(grant).contradiction
 
 
 def reservations_to_start(grant: Grant) -> list[ReservationWork]:
@@ -90,16 +85,6 @@ def describe_partial_failure(what: str, errors: ReservationErrors, work: Sequenc
 def join_first_errors(errors: Mapping[str, str]) -> str:
     """Returns the first few errors, as one text."""
     return join_first_texts([f"{name_of(path)}: {error}" for path, error in errors.items()], ERRORS_SHOWN)
-
-
-def describe_host_swaps(swaps: Mapping[str, str]) -> list[str]:
-    """Returns which leases lost and got hosts."""
-    return [f"{short_path(lease)}: {text}" for lease, text in swaps.items()]
-
-
-def describe_handover_errors(errors: Mapping[str, str]) -> list[str]:
-    """Returns the errors of a hand-over to several leases, each with its lease."""
-    return [f"{describe_reservation(path)} could not be handed over: {error}" for path, error in errors.items()]
 
 
 def _reservation_move(path: str, errors: ReservationErrors, good: str) -> Move:

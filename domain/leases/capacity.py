@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceSize:
+class ResourceSize(NamedTuple):
     """vCPUs, memory and disk: of a host, or of what is allocated on it."""
 
     vcpus: int
@@ -17,9 +17,6 @@ class ResourceSize:
 
     def multiplied_by(self, number: int) -> ResourceSize:
         return ResourceSize(self.vcpus * number, self.memory_mb * number, self.disk_gb * number)
-
-    def as_tuple(self) -> tuple[int, int, int]:
-        return (self.vcpus, self.memory_mb, self.disk_gb)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +37,7 @@ def count_fitting_instances(
     if any(allocation.whole for allocation in within):
         return 0
     used = peak_usage(within)
-    fitting = [
-        max(0, have - gone) // need
-        for have, gone, need in zip(host.as_tuple(), used.as_tuple(), size.as_tuple(), strict=True)
-        if need
-    ]
+    fitting = [max(0, have - gone) // need for have, gone, need in zip(host, used, size, strict=True) if need]
     return min(fitting, default=0)
 
 
@@ -56,6 +49,6 @@ def peak_usage(taken: Iterable[Allocation]) -> ResourceSize:
     changes.sort(key=lambda change: (change[0], change[1]))  # at the same moment, ends come before starts
     level, most = [0, 0, 0], [0, 0, 0]
     for _, sign, size in changes:
-        level = [now + sign * part for now, part in zip(level, size.as_tuple(), strict=True)]
+        level = [now + sign * part for now, part in zip(level, size, strict=True)]
         most = [max(before, now) for before, now in zip(most, level, strict=True)]
     return ResourceSize(*most)

@@ -58,11 +58,6 @@ def format_date(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="auto").replace("+00:00", "Z")
 
 
-def parse_stored_date(text: str) -> datetime:
-    """Parses a stored moment."""
-    return datetime.fromisoformat(text)
-
-
 def start_of_minute(at: datetime) -> datetime:
     """Returns the start of a moment's minute: people write no seconds, so a start in this minute is not in the past."""
     return at.replace(second=0, microsecond=0)

@@ -149,10 +149,10 @@ def describe_contradiction(lease: str, reservations: Iterable[str], events: Mapp
     wanted, start, end = row
     for status in reservations:
         if status not in wanted:
-            return f"a reservation is {status}; a lease under {lease} needs {_join_with_or(wanted)}"
+            return f"a reservation is {status}; a lease under {lease} needs {' or '.join(wanted)}"
     for name, allowed in ((START, start), (END, end)):
         if events[name] not in allowed:
-            return f"{name} is {events[name]}; a lease under {lease} needs {_join_with_or(allowed)}"
+            return f"{name} is {events[name]}; a lease under {lease} needs {' or '.join(allowed)}"
     if lease == L.UPDATING and E.IN_PROGRESS in events.values():
         return "an event is IN_PROGRESS; a lease under UPDATING needs any other status"
     return ""
@@ -170,7 +170,3 @@ def why_only_delete_allowed(action: str, events: Mapping[str, str]) -> str:
 
 def _describe_missing_events(events: Mapping[str, str]) -> str:
     return next((f"{name} is missing" for name in EVENTS if name not in events), "")
-
-
-def _join_with_or(words: Iterable[str]) -> str:
-    return " or ".join(words)

@@ -7,7 +7,6 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from domain.leases.dates import parse_stored_date
 from domain.leases.names import event_path
 from domain.leases.specs import LeaseTerm
 from domain.leases.tables import (
@@ -60,7 +59,7 @@ class LeaseParts:
         return {name: row.status for name, row in self.events.items()}
 
     def due_date_of(self, name: str) -> datetime:
-        return parse_stored_date(self.events[name].spec["due"])
+        return datetime.fromisoformat(self.events[name].spec["due"])
 
     def lease_term(self) -> LeaseTerm:
         return LeaseTerm(self.due_date_of(START), self.due_date_of(END), self.due_date_of(BEFORE_END))

@@ -10,7 +10,7 @@ from itertools import starmap
 import sqlalchemy as sa
 
 from domain.errors import Category, Refused
-from domain.leases.dates import parse_date, parse_stored_date
+from domain.leases.dates import parse_date
 from domain.leases.messages import (
     BookingKey,
     CalendarQuery,
@@ -97,8 +97,8 @@ def _lease_view(
         name=lease.spec["name"],
         status=lease.status,
         pool=lease.spec["pool"],
-        start=parse_stored_date(lease.spec["start"]),
-        end=parse_stored_date(lease.spec["end"]),
+        start=datetime.fromisoformat(lease.spec["start"]),
+        end=datetime.fromisoformat(lease.spec["end"]),
         degraded=any(reservation.missing_resources or reservation.resources_changed for reservation in reservations),
         reservations=reservations,
         events=[_event_view(name, events[name]) for name in EVENTS if name in events],
@@ -140,7 +140,7 @@ def _event_view(name: str, row: ObjectRow) -> EventView:
     return EventView(
         name=name,
         status=row.status,
-        due=parse_stored_date(row.spec["due"]),
+        due=datetime.fromisoformat(row.spec["due"]),
         error=row.error,
         created_at=row.created_at,
         changed_at=row.changed_at,

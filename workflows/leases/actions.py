@@ -16,9 +16,10 @@ with workflow.unsafe.imports_passed_through():
     from domain.leases import boundaries, names
     from domain.leases.boundaries import ReservationErrors
     from domain.leases.messages import HoldingsToReach, ReservationWork
-    from domain.leases.names import event_path
+    from domain.leases.names import describe_reservation, event_path
     from domain.leases.tables import LeaseStatus
     from domain.model import Grant, Move, Request, WorkReport
+    from domain.paths import short_path
     from domain.statetable import NONE
     from workflows import summary
     from workflows.action import ActionWorkflow, WorkFailed, action_workflow
@@ -38,7 +39,7 @@ class _LeaseAction(ActionWorkflow):
 
     def _check_reservations_consistent(self, grant: Grant) -> None:
         """Fails the action if the lease's parts contradict its status: the lease goes to ERROR."""
-        if wrong := boundaries.describe_contradictions(grant):
+        if wrong := boundaries.lease_grant_details(grant).contradiction:
             raise WorkFailed(f"its parts cannot be reconciled: {wrong}", ERROR_REPORT)
 
     def _collect_errors(self, grant: Grant, work: list[ReservationWork]) -> ReservationErrors:
@@ -105,7 +106,7 @@ class _StartOrEndAction(_LeaseAction):
         return left
 
     async def settle_work(self, request: Request, grant: Grant) -> WorkReport:
-        if boundaries.describe_contradictions(grant):
+        if boundaries.lease_grant_details(grant).contradiction:
             return ERROR_REPORT
         return self.boundary.make_report(grant, self._collect_errors(grant, self.boundary.list_reservations(grant)))
 
@@ -158,5 +159,8 @@ class ChangeHost(ActionWorkflow):
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         terms = boundaries.lease_grant_details(grant)
         errors = (await calls.hand_over(grant, terms.hand_over)).errors if terms.hand_over else {}
-        told = [*boundaries.describe_handover_errors(errors), *boundaries.describe_host_swaps(terms.swaps)]
+        told = [
+            *(f"{describe_reservation(path)} could not be handed over: {error}" for path, error in errors.items()),
+            *(f"{short_path(lease)}: {text}" for lease, text in terms.swaps.items()),
+        ]
         return WorkReport(message=format_one_line(join_first_texts(told)))
