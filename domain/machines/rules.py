@@ -12,7 +12,7 @@ from typing import Any
 
 from domain.errors import Category, Refused, format_count, join_first_texts
 from domain.machines.tables import BIN_STATUSES, GONE_STATUSES, S
-from domain.paths import ancestor_paths, kind_of, name_of, short_path
+from domain.paths import ancestor_paths, kind_of, name_of, root_of, short_path
 
 DAY_SECONDS = 86_400.0
 
@@ -36,20 +36,15 @@ _NAMES_SHOWN = 5
 MAX_SNAPSHOTS = 32  # of one machine
 
 
-def account_of(path: str) -> str:
-    """Returns the account of an object: the first pair of its path."""
-    return ":".join(path.split(":")[:2])
-
-
 def disk_path(machine: str, disk: str) -> str:
     """Returns the path of a disk in the machine's account."""
-    return f"{account_of(machine)}:disk:{disk}"
+    return f"{root_of(machine)}:disk:{disk}"
 
 
 def machine_path(disk: str, machine: str) -> str:
     """Returns the path of a machine in the disk's account, from `cloudspace/machine`."""
     space, _, name = machine.partition("/")
-    return f"{account_of(disk)}:cloudspace:{space}:machine:{name}"
+    return f"{root_of(disk)}:cloudspace:{space}:machine:{name}"
 
 
 def check_ancestors_in_use(path: str, action: str, statuses: Mapping[str, str]) -> None:
@@ -230,7 +225,7 @@ def check_still_in_bin(path: str, status: str, kept: Any, number: int) -> None:
 
 def bin_tenant_of(path: str) -> str:
     """Returns the tenant whose recycle bin an object goes to: its account, or its kind if it has no account."""
-    owner = account_of(path)
+    owner = root_of(path)
     return owner if kind_of(owner) == "account" else kind_of(owner)
 
 

@@ -14,12 +14,11 @@ from starlette.responses import JSONResponse, Response
 
 from domain.aliases import Dialect
 from domain.errors import Category, Refused
-from domain.machines.rules import account_of
 from domain.machines.sizes import SIZES
 from domain.machines.tables import BIN_STATUSES, GONE_STATUSES
 from domain.model import ActionResult, ObjectView, Outcome
 from domain.model import Request as ActionRequest
-from domain.paths import kind_of, name_of
+from domain.paths import kind_of, name_of, root_of
 from gateway.context import ErrorTranslatingRoute, Gateway
 from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app, failure_status
 from gateway.dialects.calls import Call, DialectCall, read_json_body
@@ -102,7 +101,7 @@ async def _find_by_number(call: DialectCall, kind: str, number: int) -> str:
     if kind_of(path) != kind or (await call.aliases_of_paths(Dialect.G8, [path])).get(path) != str(number):
         raise Refused(Category.NOT_FOUND, f"there is no {kind} {number}")
     if _belongs_to_account(path):
-        call.check_tenant(account_of(path))
+        call.check_tenant(root_of(path))
     return path
 
 
@@ -194,13 +193,13 @@ async def _add_disk(call: DialectCall, given: G8Parameters) -> int:
     machine = await _find_by_number(call, "machine", given.number("machineId"))
     name = given.get_text("diskName")
     _check_outcome(await call.perform_action(machine, "add-disk", {"disk": name, "size": given.number("size", 10)}))
-    return await _number_of_object(call, f"{account_of(machine)}:disk:{name}")
+    return await _number_of_object(call, f"{root_of(machine)}:disk:{name}")
 
 
 async def _change_disks(call: DialectCall, given: G8Parameters, action: str) -> bool:
     machine = await _find_by_number(call, "machine", given.number("machineId"))
     disk = await _find_by_number(call, "disk", given.number("diskId"))
-    if account_of(disk) != account_of(machine):
+    if root_of(disk) != root_of(machine):
         raise Refused(Category.INVALID, "diskId: the disk is of another account")
     return _check_outcome(await call.perform_action(machine, action, {"disk": name_of(disk)}))
 
@@ -222,7 +221,7 @@ async def _list_objects(call: DialectCall, kind: str, prefix: str = "") -> list[
 
 
 def _may_see(call: DialectCall, path: str) -> bool:
-    return not _belongs_to_account(path) or not call.caller.tenants or account_of(path) in call.caller.tenants
+    return not _belongs_to_account(path) or not call.caller.tenants or root_of(path) in call.caller.tenants
 
 
 async def _get_object(call: DialectCall, given: G8Parameters, kind: str) -> dict[str, Any]:

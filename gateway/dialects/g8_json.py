@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from domain.machines.rules import account_of
 from domain.machines.sizes import MachineSize, find_size
 from domain.model import ObjectView
-from domain.paths import name_of, parent_of
+from domain.paths import name_of, parent_of, root_of
 
 GIB = 1024  # MiB: the API counts memory in those
 LOCATION = {"gid": 1, "locationCode": "ratchet", "name": "ratchet"}
@@ -30,7 +29,7 @@ class G8Ids:
     def paths_named_by(view: ObjectView) -> Iterator[str]:
         """Yields the objects whose numbers are shown beside an object's own."""
         if above := parent_of(view.path):
-            yield from (account_of(view.path), above)
+            yield from (root_of(view.path), above)
         if image := view.spec.get("image"):
             yield f"image:{image}"
         if machine := view.info.get("machine"):
@@ -60,7 +59,7 @@ def _machine_json(view: ObjectView, ids: G8Ids) -> dict[str, Any]:
 def _cloudspace_json(view: ObjectView, ids: G8Ids) -> dict[str, Any]:
     return {
         **_common_json(view, ids),
-        "accountId": ids[account_of(view.path)],
+        "accountId": ids[root_of(view.path)],
         "externalnetworkip": view.info.get("address") or "",
         "privatenetwork": PRIVATE_NETWORK,
         "location": LOCATION["locationCode"],
@@ -74,7 +73,7 @@ def _disk_json(view: ObjectView, ids: G8Ids) -> dict[str, Any]:
         **_common_json(view, ids),
         "type": "D",
         "sizeMax": int(view.spec.get("size", 0)),
-        "accountId": ids[account_of(view.path)],
+        "accountId": ids[root_of(view.path)],
         "gid": LOCATION["gid"],
         **({"machineId": ids[machine]} if machine else {}),
     }

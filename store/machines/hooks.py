@@ -14,7 +14,7 @@ from domain.machines.messages import MachineGrantDetails
 from domain.machines.tables import BIN_STATUSES, GONE_STATUSES, MEMORY_STATUSES, S
 from domain.model import ActionResult, BeginRequest, Grant, Outcome, Request
 from domain.orphans import OrphanGrantDetails, OrphanSpec
-from domain.paths import ancestor_paths, is_at_or_below, name_of
+from domain.paths import ancestor_paths, is_at_or_below, name_of, root_of
 from domain.statetable import NONE, Row
 from store.history import merge_info
 from store.hooks import AdmitHook, GrantExtras, Hooks, MaybeObjectRow
@@ -59,7 +59,7 @@ def _list_attached_disks(connection: sa.Connection, path: str) -> list[str]:
     """Returns the disks attached to machines at or below a path, including disks in the recycle bin."""
     machine = objects.c.info["machine"].as_string()
     query = sa.select(objects.c.path, machine).where(
-        objects.c.parent == rules.account_of(path),
+        objects.c.parent == root_of(path),
         objects.c.kind == "disk",
         objects.c.status.in_(_ATTACHED_STATUSES),
         machine.startswith(path, autoescape=True),  # a first filter only: `a` is a prefix of `ab`
@@ -293,9 +293,7 @@ def _admit_delete(
     may destroy only the entry that it read."""
     path, info = claim.request.path, None
     if isinstance(spec, specs.DeleteSpec) and row.then in BIN_STATUSES:
-        account = connection.execute(
-            _SELECT_SPEC, {"which": rules.account_of(path)}
-        ).scalar_one_or_none()  # its lock is held
+        account = connection.execute(_SELECT_SPEC, {"which": root_of(path)}).scalar_one_or_none()  # its lock is held
         stays = rules.retention_seconds(spec.retention_days, account, specs.DEFAULT_RETENTION_DAYS)
         terms = terms.model_copy(update={"until": rules.bin_retention_end(claim.at, stays)})
         info = {"until": terms.until}  # written at begin, so that the clock finds it when it is woken
