@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from domain import registry
+from domain.connections import Connections
 from domain.errors import Category, Refused
 from domain.limits import CAPS_BY_CLOUD, MAX_SUBGROUPS, MAX_VMS_PER_MCI, CloudCaps
 from domain.mci import (
@@ -102,7 +103,7 @@ def test_a_connection_stands_for_a_cloud_and_a_region() -> None:
     asked = MciSpec.model_validate(spec({"name": "a", "connectionName": "seoul"}, group()))
     with pytest.raises(Refused, match="nobody has looked up the connection seoul"):
         requirements_by_place(asked)
-    found = asked.with_places({"seoul": ("aws", "ap-northeast-2")})
+    found = asked.with_places({"seoul": ("aws", "ap-northeast-2")}, Connections().provider_of_region)
     assert [subgroup.place for subgroup in found.subGroups] == ["aws/ap-northeast-2", "aws/eu-1"]
 
 

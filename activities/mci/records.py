@@ -61,7 +61,7 @@ class MciRecordActivities:
             assert isinstance(spec, MciSpec)
             self._check_vm_count(spec.vm_count)
             found = self._look_up_connections(group.connectionName for group in spec.subGroups if group.connectionName)
-            spec = spec.with_places(found).with_providers(self._directory.provider_of_region)
+            spec = spec.with_places(found, self._directory.provider_of_region)
             places = [group.place for group in spec.subGroups]
             self._authorizer.authorize_places(request.path, places)  # those of connections are known only now
             await self._check_clouds_served(places)

@@ -86,20 +86,10 @@ class MciSpec(FrozenModel):
         names = ", ".join(group.name for group in self.subGroups)
         raise Refused(Category.INVALID, f"there is no subgroup {name[:80]!r}", f"subgroups are: {names}")
 
-    def with_places(self, places: Mapping[str, tuple[str, str]]) -> MciSpec:
-        """Returns a copy with cloud and region filled in for every named connection."""
-        groups = [
-            group.model_copy(update=dict(zip(("csp", "region"), places[group.connectionName or ""], strict=True)))
-            if group.connectionName in places
-            else group
-            for group in self.subGroups
-        ]
-        return self.model_copy(update={"subGroups": groups})
-
-    def with_providers(self, provider: Callable[[str, str], str]) -> MciSpec:
-        """Returns a copy with the provider of each place filled in; refuses if the spec names another provider."""
+    def with_places(self, connections: Mapping[str, tuple[str, str]], provider: Callable[[str, str], str]) -> MciSpec:
+        """Returns a copy with the cloud, region and provider of each place; refuses another provider than that."""
         return self.model_copy(
-            update={"subGroups": [_group_with_provider(group, provider) for group in self.subGroups]}
+            update={"subGroups": [_group_with_place(group, connections, provider) for group in self.subGroups]}
         )
 
 
@@ -112,13 +102,16 @@ class ScaleSpec(FrozenModel):
     count: int = Field(1, ge=1, le=MAX_VMS_PER_MCI, description="How many VMs to add or remove.")
 
 
-def _group_with_provider(group: SubGroup, provider: Callable[[str, str], str]) -> SubGroup:
-    csp, region = group.csp or "", group.region or ""
+def _group_with_place(
+    group: SubGroup, connections: Mapping[str, tuple[str, str]], provider: Callable[[str, str], str]
+) -> SubGroup:
+    csp, region = connections.get(group.connectionName or "", (group.csp or "", group.region or ""))
     serving = provider(csp, region)
     if group.provider and group.provider != serving:
         message = f"{csp}/{region} is served by {serving}, not by {group.provider}"
         raise Refused(Category.INVALID, message, "leave out `provider`, or see: starter connections")
-    return group if serving == SIMULATED else group.model_copy(update={"provider": serving})
+    place = {"csp": csp, "region": region} | ({} if serving == SIMULATED else {"provider": serving})
+    return group.model_copy(update=place)
 
 
 def check_vm_name_length(group: str, highest: int) -> None:
