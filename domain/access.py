@@ -231,14 +231,10 @@ class AccessPolicy(FrozenModel):
 
 
 def judge_sender(policy: AccessPolicy | None, request: Request, sender: Subject) -> None:
-    """Raises Refused unless the sender may make this request, for itself or on behalf of others. None: all may."""
-    _refuse_false_delegation(request)
-    if policy:
-        policy.check_request(request, sender)
+    """Raises Refused unless the sender may make this request. None: all may.
 
-
-def _refuse_false_delegation(request: Request) -> None:
-    """Raises Refused if anybody but a program of ours asks on behalf of somebody else."""
+    Nobody but a program of ours asks on behalf of somebody else.
+    """
     if request.on_behalf_of and not registry.find_requesting_program(request):
         who = request.requested_by or "somebody without a name"
         raise Refused(
@@ -246,6 +242,8 @@ def _refuse_false_delegation(request: Request) -> None:
             f"{who} may not {request.action} {request.path} on behalf of {request.on_behalf_of}",
             "only our programs ask on behalf of others: leave on_behalf_of out",
         )
+    if policy:
+        policy.check_request(request, sender)
 
 
 def _place_matches(pattern: str, placement: str) -> bool:

@@ -15,29 +15,13 @@ from pydantic import BaseModel
 
 from domain import exposure
 from domain.errors import Category, Refused
-from domain.kinds import InternalProgram, Kind, Verb
+from domain.kinds import InternalProgram
+from domain.kinds import Kind as Kind
+from domain.kinds import Verb as Verb
 from domain.message import build_messages
 from domain.model import Request
 from domain.paths import PART_KIND_OF_TREE, REMEMBERED_PATHS, check_path, expand_path, kind_of, root_of
 from domain.wire import companion_id, object_path_of
-
-__all__ = [
-    "FAMILIES",
-    "KINDS",
-    "Kind",
-    "ResolvedRequest",
-    "Verb",
-    "busy_hint",
-    "find_kind",
-    "find_requesting_program",
-    "kind_at",
-    "may_preempt",
-    "parse_spec",
-    "resolve_request",
-    "tenant_of",
-    "verb_of",
-    "workflow_id_of",
-]
 
 _NAMES = (
     "mci",
