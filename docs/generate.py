@@ -25,7 +25,8 @@ from docs import descriptions, firstlines
 from docs import refusals as in_code
 from domain import errors, faults, limits, metrics, paths, registry, rendering, wire
 from domain.errors import Refused
-from domain.mci import VM, MciSpec, SubGroup
+from domain.mci.specs import MciSpec, SubGroup
+from domain.mci.tables import VM
 from domain.model import Request
 from domain.statetable import NONE, Actor, Ruling, StateTable
 from gateway.settings import GatewaySettings

@@ -9,16 +9,17 @@ from itertools import product
 import pytest
 
 from domain import registry, rendering
-from domain.mci import (
+from domain.mci.tables import (
     CLOUD_VERB_OF_ACTION,
     MCI,
+    RECONCILED_STATUSES,
     STATUS_OF_CLOUD_STATE,
+    SURVEYED_STATUSES,
     VM,
     WANTED_STATUS,
     MciPhase,
     VmStatus,
 )
-from domain.mci.tables import RECONCILED_STATUSES, SURVEYED_STATUSES
 from domain.model import ObjectView, Request
 from domain.ports import VmState
 from domain.statetable import NONE, SAME, Actor, Ruling, StateTable

@@ -24,8 +24,8 @@ from client.connection import connect_temporal
 from domain.errors import Refused
 from domain.faults import Fault
 from domain.limits import CAPS_BY_CLOUD
-from domain.mci import MCI, VM
 from domain.mci.messages import CONTINUE, WITHDRAW, HoldDecision, SurveyRequest
+from domain.mci.tables import MCI, VM
 from domain.model import ActionResult
 from domain.ports import SHARED_RESOURCE_TYPES, VmState
 from providers.simulated.tables import vms

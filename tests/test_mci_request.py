@@ -11,12 +11,8 @@ from domain import registry
 from domain.connections import Connections
 from domain.errors import Category, Refused
 from domain.limits import CAPS_BY_CLOUD, MAX_SUBGROUPS, MAX_VMS_PER_MCI, CloudCaps
-from domain.mci import (
-    MciSpec,
-    ScaleSpec,
-)
 from domain.mci.messages import requirements_by_place
-from domain.mci.specs import new_vm_objects
+from domain.mci.specs import MciSpec, ScaleSpec, new_vm_objects
 from domain.model import Request
 from tests.cases import every_case
 

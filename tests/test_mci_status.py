@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.mci import MCI, STATUS_TIE_ORDER, VmStatus, aggregate_status, status_count_info
+from domain.mci.status import aggregate_status, status_count_info
+from domain.mci.tables import MCI, STATUS_TIE_ORDER, VmStatus
 from tests.cases import every_case
 
 COUNTS = """

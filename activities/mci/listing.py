@@ -12,7 +12,7 @@ from activities.orphans import OrphanRemovingListing
 from activities.permits import PermitPool
 from activities.retry import ProviderRetry
 from domain.errors import ProviderError, Rejected, UnknownOutcome, format_one_line
-from domain.mci import STATUS_OF_CLOUD_STATE, VmStatus
+from domain.mci.tables import STATUS_OF_CLOUD_STATE, VmStatus
 from domain.model import Grant, ObjectView
 from domain.orphans import NO_RECORD, ProviderObject, ProviderObjectKey
 from domain.paths import name_of, parent_of

@@ -11,8 +11,8 @@ from activities.heartbeat import send_heartbeats
 from activities.permits import PermitPool
 from activities.retry import ProviderRetry
 from domain.errors import ProviderError, format_one_line
-from domain.mci import STATUS_OF_CLOUD_STATE
 from domain.mci.orphans import IdentifiedOrphan, OrphanOrder
+from domain.mci.tables import STATUS_OF_CLOUD_STATE
 from domain.paths import name_of, parent_of
 from domain.ports import Cloud, VmOrder, VmState
 from domain.wire import split_placement

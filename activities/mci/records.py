@@ -12,7 +12,6 @@ from activities.reads import translate_refusals
 from domain import registry, wire
 from domain.connections import Connections, check_places_served
 from domain.errors import Category, Refused, join_first_texts, suggest_word
-from domain.mci import MciSpec, ScaleSpec
 from domain.mci.messages import (
     AddedVms,
     AddVms,
@@ -23,6 +22,7 @@ from domain.mci.messages import (
     requirements_by_place,
 )
 from domain.mci.orphans import AdoptOrphanOrder
+from domain.mci.specs import MciSpec, ScaleSpec
 from domain.model import AT_WRITE_TIME, BeginRequest, Refusal, Request
 
 NAMES_SHOWN = 12  # connections that a refusal names

@@ -21,9 +21,8 @@ from activities.orphans import (
 from activities.permits import PermitPool
 from activities.retry import ProviderRetry
 from domain.errors import ProviderError
-from domain.mci import STATUS_OF_CLOUD_STATE, VM, VmStatus
 from domain.mci.messages import MciStore, SurveyedVm, SurveyPlace, SurveyReport, VmCorrection
-from domain.mci.tables import RECONCILED_STATUSES, SURVEYED_STATUSES
+from domain.mci.tables import RECONCILED_STATUSES, STATUS_OF_CLOUD_STATE, SURVEYED_STATUSES, VM, VmStatus
 from domain.model import AT_WRITE_TIME, Chunk
 from domain.paths import short_path
 from domain.ports import Cloud, Inventory, VmFacts, VmOrder

@@ -27,8 +27,8 @@ from activities.permits import PermitPool
 from activities.retry import ProviderRetry, jittered_pause, monotonic_now
 from domain import mci, wire
 from domain.errors import NoCapacity, ProviderError, Superseded, Throttled, Unavailable, UnknownOutcome, format_one_line
-from domain.mci import VmStatus
 from domain.mci.messages import MciStore
+from domain.mci.tables import VmStatus
 from domain.model import Chunk, Target, TargetCounts, TargetLanding
 from domain.ports import Cloud, Inventory, VmAnswer, VmFacts, VmOrder
 from domain.registry import tenant_of

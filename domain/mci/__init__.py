@@ -9,42 +9,12 @@ from dataclasses import replace
 
 from domain.kinds import InternalProgram, Kind, ObjectSignal, Verb
 from domain.mci.messages import ADOPT_ORPHAN, CONTINUE, SCALE_GROUP, WITHDRAW, HoldDecision
-from domain.mci.specs import MciSpec, ScaleSpec, SubGroup
-from domain.mci.status import EMPTY_STATUS, aggregate_status, status_count_info
-from domain.mci.tables import (
-    CLOUD_VERB_OF_ACTION,
-    MCI,
-    ORPHAN,
-    REMOVING_ACTIONS,
-    STATUS_OF_CLOUD_STATE,
-    STATUS_TIE_ORDER,
-    VM,
-    WANTED_STATUS,
-    MciPhase,
-    VmStatus,
-)
+from domain.mci.specs import MciSpec, ScaleSpec
+from domain.mci.status import aggregate_status
+from domain.mci.tables import MCI, ORPHAN, VM, MciPhase, VmStatus
 from domain.orphans import OrphanSpec
 from domain.simulated import is_placed_in_simulation
 from domain.wire import CONTROL_VMS, CREATE_MCI, REMOVE_ORPHAN, REMOVE_VMS
-
-__all__ = [
-    "CLOUD_VERB_OF_ACTION",
-    "EMPTY_STATUS",
-    "KINDS",
-    "MCI",
-    "REMOVING_ACTIONS",
-    "STATUS_OF_CLOUD_STATE",
-    "STATUS_TIE_ORDER",
-    "VM",
-    "WANTED_STATUS",
-    "MciPhase",
-    "MciSpec",
-    "ScaleSpec",
-    "SubGroup",
-    "VmStatus",
-    "aggregate_status",
-    "status_count_info",
-]
 
 
 def _allow_requests_by_leases(*verbs: Verb) -> tuple[Verb, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from domain import registry
-from domain.mci import status_count_info
+from domain.mci.status import status_count_info
 from domain.model import ObjectView
 from domain.paths import name_of
 from domain.wire import split_placement, split_region_and_provider

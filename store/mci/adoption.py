@@ -8,10 +8,9 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from domain.errors import Category, Refused
-from domain.mci import STATUS_OF_CLOUD_STATE, VM, MciSpec, SubGroup, VmStatus
 from domain.mci.orphans import AdoptOrphanOrder
-from domain.mci.specs import new_vm_objects
-from domain.mci.tables import ADOPTABLE_STATUSES
+from domain.mci.specs import MciSpec, SubGroup, new_vm_objects
+from domain.mci.tables import ADOPTABLE_STATUSES, STATUS_OF_CLOUD_STATE, VM, VmStatus
 from domain.paths import name_of, parent_of, short_path
 from domain.ports import VmState
 from domain.statetable import NONE, Actor, Ruling

@@ -12,9 +12,9 @@ import sqlalchemy as sa
 
 from domain.errors import Category, Refused, format_one_line
 from domain.limits import FAILURES_SHOWN
-from domain.mci import MCI, VM, MciPhase, MciSpec, VmStatus
 from domain.mci.messages import AddedVms, AddVms
-from domain.mci.specs import new_vm_objects
+from domain.mci.specs import MciSpec, new_vm_objects
+from domain.mci.tables import MCI, VM, MciPhase, VmStatus
 from domain.model import Chunk, Grant, NewObject, TargetFailure
 from domain.statetable import Actor, Row, Ruling
 from store.grants import columns_at_begin, cut_into_ranges, grant_of_action, new_object_row, ranges_to_chunks

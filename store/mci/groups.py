@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from domain.mci import MCI, VM, MciSpec
+from domain.mci.specs import MciSpec
+from domain.mci.tables import MCI, VM
 from domain.paths import name_of
 from store.schema import history, objects, pruned
 

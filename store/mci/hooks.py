@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from domain.connections import check_places_served
 from domain.dryrun import PlannedChange
 from domain.errors import Category, Refused, format_count
-from domain.mci import MciSpec, ScaleSpec, VmStatus
 from domain.mci.messages import AddVms, MciGrantDetails
-from domain.mci.specs import check_vm_name_length
+from domain.mci.specs import MciSpec, ScaleSpec, check_vm_name_length
+from domain.mci.tables import VmStatus
 from domain.model import BeginRequest, Grant, Outcome
 from domain.orphans import OrphanGrantDetails, OrphanSpec
 from domain.paths import name_of, parent_of, short_path

@@ -10,9 +10,8 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import Category, Refused
-from domain.mci import VM
 from domain.mci.messages import SurveyedVm, SurveyPlan, SurveyRequest, VmCorrection
-from domain.mci.tables import RECONCILED_STATUSES, SURVEYED_STATUSES
+from domain.mci.tables import RECONCILED_STATUSES, SURVEYED_STATUSES, VM
 from domain.model import Chunk
 from domain.paths import parent_of
 from domain.statetable import NONE, Actor

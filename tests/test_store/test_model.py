@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from domain.errors import Category
 from domain.locks import locks_needed_for
-from domain.mci import MCI, VM
 from domain.mci.messages import AddVms
+from domain.mci.tables import MCI, VM
 from domain.model import ActionEnding, ActionResult, Admission, BeginRequest, Grant, Outcome, Request, TargetLanding
 from domain.paths import parent_of
 from domain.statetable import NONE, Row, Ruling, StateTable, Verdict

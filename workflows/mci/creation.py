@@ -15,7 +15,6 @@ with workflow.unsafe.imports_passed_through():
     from domain import wire
     from domain.errors import Category, format_count, format_one_line
     from domain.limits import SIGNALS_PER_TASK
-    from domain.mci import MciPhase, MciSpec, VmStatus
     from domain.mci.messages import (
         CONTINUE,
         HOLDING,
@@ -24,6 +23,8 @@ with workflow.unsafe.imports_passed_through():
         refusal_of_missing_offers,
         requirements_by_place,
     )
+    from domain.mci.specs import MciSpec
+    from domain.mci.tables import MciPhase, VmStatus
     from domain.model import Grant, Move, Refusal, Request, WorkReport
     from domain.statetable import NONE, Actor
     from domain.validation import describe_validation_errors

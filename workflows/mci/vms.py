@@ -14,8 +14,9 @@ with workflow.unsafe.imports_passed_through():
     from domain import wire
     from domain.errors import format_count
     from domain.limits import FAILURES_SHOWN
-    from domain.mci import ScaleSpec, VmStatus
     from domain.mci.messages import PROBLEMS_SHOWN, SCALE_GROUP, AddedVms, AddVms, MciGrantDetails, PlaceRequirements
+    from domain.mci.specs import ScaleSpec
+    from domain.mci.tables import VmStatus
     from domain.model import Grant, Refusal, Request, TargetFailure, WorkReport
     from workflows.action import ActionWorkflow, WorkFailed, action_workflow
     from workflows.calls import examine_request, run_local_activity
