@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from domain.errors import Category, Refused, Rejected
@@ -17,6 +17,7 @@ from providers.services.ledger import BackendLedger, create_tables
 from providers.services.process import ProcessRunner
 from providers.services.supervisor import Supervisor
 from store.engine import Database
+from workers.background import run_in_background
 from workers.settings import WorkerSettings
 from workers.supervision import container_rules, process_rules, supervise_forever
 
@@ -38,18 +39,12 @@ async def supervise_apps(
     except Rejected as error:
         raise Refused(Category.INVALID, str(error), "starter crm run --help lists the backends") from error
     platform.write_crm_value(BACKEND_VALUE, backend)
-    database = Database(f"sqlite:///{platform.file}")  # beside the CRM's records: both are there, or neither
-    supervising: asyncio.Task[None] | None = None
-    try:
+    # Beside the CRM's records: both are there, or neither.
+    with closing(Database(f"sqlite:///{platform.file}")) as database:
         await database.run_transaction(create_tables)
         supervisor = Supervisor(runner, BackendLedger(backend, database), folder / ".supervisor.lock")
-        supervising = asyncio.create_task(supervise_forever(supervisor, lambda _facts, _gone: asyncio.sleep(0)))
-        yield CloudletApps(supervisor)
-    finally:
-        if supervising:
-            supervising.cancel()
-            await asyncio.gather(supervising, return_exceptions=True)
-        database.close()
+        async with run_in_background(supervise_forever(supervisor, lambda _facts, _gone: asyncio.sleep(0))):
+            yield CloudletApps(supervisor)
 
 
 def _make_instance_runner(settings: WorkerSettings, backend: BackendName, folder: Path) -> ProcessRunner:

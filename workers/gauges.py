@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 
 from temporalio.client import Client
 from temporalio.common import MetricMeter
@@ -19,21 +18,9 @@ INTERVAL_SECONDS = 10.0
 CALL_SECONDS = 5.0  # a read that takes longer counts as unanswered
 
 
-@asynccontextmanager
-async def report_gauges(client: Client, store: SqlGauges, held_phases: Sequence[str]) -> AsyncIterator[None]:
-    """Keeps the gauges up to date while the block lasts. `held_phases`: of actions that wait for a person."""
-    meter = (client.service_client.config.runtime or Runtime.default()).metric_meter
-    task = asyncio.create_task(_report_forever(client, store, held_phases, _gauge_setter(meter)))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def _report_forever(
-    client: Client, store: SqlGauges, held_phases: Sequence[str], set_gauge: Callable[[str, float], None]
-) -> None:
+async def report_gauges(client: Client, store: SqlGauges, held_phases: Sequence[str]) -> None:
+    """Keeps the gauges up to date. `held_phases`: of actions that wait for a person."""
+    set_gauge = _gauge_setter((client.service_client.config.runtime or Runtime.default()).metric_meter)
     phases = ", ".join(f"'{phase}'" for phase in held_phases)
     held = f"Phase IN ({phases}) AND ExecutionStatus = 'Running'"
     while True:

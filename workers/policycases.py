@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from client.documents import UnreadableDocument, read_document
@@ -34,9 +35,6 @@ def run_policy_cases(policy_file: str, cases_file: str) -> tuple[int, list[CaseD
 
 def replay_against_policy(settings: WorkerSettings, policy_file: str) -> Iterator[ReplayedRefusal]:
     """Yields the recorded actions of the store that a policy file would have refused."""
-    policy, database = load_policy(policy_file), Database(settings.store_database_url())
-    try:
-        with database.open_snapshot() as connection:
-            yield from replay_actions(policy, iterate_actions(connection))
-    finally:
-        database.close()
+    policy = load_policy(policy_file)
+    with closing(Database(settings.store_database_url())) as database, database.open_snapshot() as connection:
+        yield from replay_actions(policy, iterate_actions(connection))

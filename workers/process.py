@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -84,31 +84,23 @@ async def run_stack(settings: WorkerSettings, port: int = 0, ui_port: int = 0) -
 
 def migrate_store(settings: WorkerSettings) -> tuple[str, str]:
     """Upgrades the store to this program's schema. Returns the versions before and after."""
-    database = Database(settings.store_database_url())
-    try:
+    with closing(Database(settings.store_database_url())) as database:
         return migrate_schema(database)
-    finally:
-        database.close()
 
 
 def mark_store_restored(settings: WorkerSettings) -> tuple[int, int]:
     """Marks the store as restored, which fences off older runs. Returns its incarnation, and actions abandoned."""
-    database = Database(settings.store_database_url())
-    try:
+    with closing(Database(settings.store_database_url())) as database:
         after, ended = database.run_transaction_blocking(partial(mark_restored, hooks=merge_hooks(FAMILIES)))
         return after.incarnation, ended
-    finally:
-        database.close()
 
 
 def check_store(settings: WorkerSettings) -> None:
     """Raises Refused or StoreUnavailable if the store cannot be used; accepts any schema up to ours."""
-    database = Database(settings.store_database_url())
-    try:
-        if (found := read_schema_version(database)) not in ("", *known_schema_versions()):
-            raise newer_schema_refusal(found)
-    finally:
-        database.close()
+    with closing(Database(settings.store_database_url())) as database:
+        found = read_schema_version(database)
+    if found not in ("", *known_schema_versions()):
+        raise newer_schema_refusal(found)
 
 
 def validate_queues(settings: WorkerSettings, queues: Sequence[str] = ()) -> Sequence[str]:

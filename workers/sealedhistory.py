@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 
 from store import seals
 from store.engine import Database
@@ -13,34 +14,23 @@ from workers.settings import WorkerSettings
 
 def verify_history(settings: WorkerSettings, anchor: str = "") -> SealChainReport:
     """Checks every seal and every sealed line of the store. `anchor`: a head that must still be in the chain."""
-    database = Database(settings.store_database_url())
-    try:
+    with closing(Database(settings.store_database_url())) as database:
         return database.run_in_snapshot_blocking(lambda connection: check_chain(connection, anchor))
-    finally:
-        database.close()
 
 
 def may_rewrite_history(settings: WorkerSettings) -> bool:
     """Tells whether the database's user of these settings could change lines that are written."""
-    database = Database(settings.store_database_url())
-    try:
+    with closing(Database(settings.store_database_url())) as database:
         return database.run_in_snapshot_blocking(seals.may_rewrite_history)
-    finally:
-        database.close()
 
 
 def export_history(settings: WorkerSettings, after: int = 0) -> Iterator[str]:
     """Yields the seals as JSON, each with its lines, as docs/audit.md describes them."""
-    database = Database(settings.store_database_url())
-    try:
-        with database.open_snapshot() as connection:
-            for seal in iterate_seals(connection, after):
-                there = read_sealed_lines(connection, seal)
-                lines = [
-                    {"digest": line.digest}
-                    | ({"text": canonical_line_text(there[line.seq])} if line.seq in there else {})
-                    for line in (SealedLine(*values) for values in seal.lines)
-                ]
-                yield json.dumps({"number": seal.number, "previous": seal.previous, "hash": seal.hash, "lines": lines})
-    finally:
-        database.close()
+    with closing(Database(settings.store_database_url())) as database, database.open_snapshot() as connection:
+        for seal in iterate_seals(connection, after):
+            there = read_sealed_lines(connection, seal)
+            lines = [
+                {"digest": line.digest} | ({"text": canonical_line_text(there[line.seq])} if line.seq in there else {})
+                for line in (SealedLine(*values) for values in seal.lines)
+            ]
+            yield json.dumps({"number": seal.number, "previous": seal.previous, "hash": seal.hash, "lines": lines})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import structlog
 
@@ -15,18 +13,8 @@ from store.seals import LINES_PER_SEAL, seal_lines
 SEAL_SECONDS = 5.0  # between two looks for lines that no seal has
 
 
-@asynccontextmanager
-async def seal_history(database: Database) -> AsyncIterator[None]:
-    """Seals new lines of the history until the block ends."""
-    task = asyncio.create_task(_seal_forever(database))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def _seal_forever(database: Database) -> None:
+async def seal_history(database: Database) -> None:
+    """Seals new lines of the history, for ever."""
     while True:
         await asyncio.sleep(SEAL_SECONDS)
         try:

@@ -63,6 +63,7 @@ from store.migrate import migrate_schema, newest_schema_version, read_schema_ver
 from store.permits import SqlPermitStore
 from store.schema import StoreIdentityRow
 from workers import access
+from workers.background import run_in_background
 from workers.callsigning import CallSigning
 from workers.connections import FileConnectionInspector, ServedClouds, load_connections, make_served_clouds, open_clouds
 from workers.context import WorkerContext
@@ -185,33 +186,25 @@ class WorkerService:
             self.polling = WorkerGroup(workers, self.exit_after)
             await stack.enter_async_context(self.polling.run_workers())
             if self.store_watch:
-                await stack.enter_async_context(self.store_watch.run_watch(self.polling.end_workers))
+                watch = self.store_watch.run_watch(self.polling.end_workers)
+                await stack.enter_async_context(run_in_background(watch))
             if self.settings.metrics:
                 held = [phase for family in self.families for phase in family.held_phases]
-                await stack.enter_async_context(report_gauges(self.client, SqlGauges(self.database), held))
+                gauges = report_gauges(self.client, SqlGauges(self.database), held)
+                await stack.enter_async_context(run_in_background(gauges))
             if ACTIONS_QUEUE in queues:
                 await ensure_heal_schedule(self.client, self.settings.heal_interval)
-                await stack.enter_async_context(self._start_missing_companions())
-                await stack.enter_async_context(seal_history(self.database))
+                works = (self._start_missing_companions(), seal_history(self.database))
+                await stack.enter_async_context(run_in_background(*works))
             yield
 
-    @asynccontextmanager
-    async def _start_missing_companions(self) -> AsyncIterator[None]:
-        """Starts missing companions in the background; after a failure, the next sweep does."""
-
-        async def ensure() -> None:
-            try:
-                for companion in await self._companions.start_missing_companions(datetime.now(UTC)):
-                    _log.warning("started a companion that was missing: %s (%s)", companion.title, companion.id)
-            except (RatchetError, RPCError) as error:
-                _log.warning("companions could not be looked at; a sweep will: %s", format_one_line(error))
-
-        task = asyncio.create_task(ensure())
+    async def _start_missing_companions(self) -> None:
+        """Starts missing companions; after a failure, the next sweep does."""
         try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for companion in await self._companions.start_missing_companions(datetime.now(UTC)):
+                _log.warning("started a companion that was missing: %s (%s)", companion.title, companion.id)
+        except (RatchetError, RPCError) as error:
+            _log.warning("companions could not be looked at; a sweep will: %s", format_one_line(error))
 
     async def close(self) -> None:
         await self.context.permits.return_all_permits()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -27,23 +26,13 @@ class StoreWatch:
         self._client, self._database, self._binding = client, database, binding
         self._identity, self._where = identity, where
 
-    @asynccontextmanager
-    async def run_watch(self, end: Callable[[RatchetError], None]) -> AsyncIterator[None]:
-        """Calls `end` with the reason, once, if this worker must not serve any more."""
-
-        async def watch() -> None:
-            while True:
-                if reason := await self.find_reason_to_end():
-                    end(reason)
-                    return
-                await asyncio.sleep(WATCH_SECONDS)
-
-        task = asyncio.create_task(watch())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async def run_watch(self, end: Callable[[RatchetError], None]) -> None:
+        """Calls `end` with the reason, once, when this worker must not serve any more."""
+        while True:
+            if reason := await self.find_reason_to_end():
+                end(reason)
+                return
+            await asyncio.sleep(WATCH_SECONDS)
 
     async def find_reason_to_end(self) -> RatchetError | None:
         """Returns why this worker must not serve any more. A store or a server that is away is no reason."""

@@ -36,6 +36,7 @@ from providers.services.supervisor import Supervisor
 from providers.systems.simulated import SimulatedRunner
 from store.hooks import HooksByKind
 from store.systems.hooks import HOOKS, SqlSystemStore
+from workers.background import run_in_background
 from workers.context import WorkerContext
 from workers.family import ActivitiesByQueue, Family
 from workers.settings import WorkerSettings
@@ -124,17 +125,11 @@ class SystemFamily(Family):
         served = [supervisor for name, supervisor in self.supervisors.items() if backend_queue(name) in queues]
         if served:
             await self.context.cloud_database.run_transaction(create_tables)
-        tasks = [
-            asyncio.create_task(work)
-            for supervisor in served
-            for work in (_supervise_and_record(supervisor, self._store), _record_reports(supervisor, self._store))
-        ]
-        try:
+        works = (
+            work(supervisor, self._store) for supervisor in served for work in (_supervise_and_record, _record_reports)
+        )
+        async with run_in_background(*works):
             yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _supervise_and_record(supervisor: Supervisor, store: SqlSystemStore) -> None:
