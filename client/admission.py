@@ -33,7 +33,7 @@ from client.launching import (
 )
 from client.outcomes import OutcomeReader, conflict_refusal
 from client.patience import Patience
-from client.runs import ActionRun, find_newest_run
+from client.runs import ActionRun, find_run
 from domain import registry, wire
 from domain.dryrun import DryRun
 from domain.model import Admission, Refusal, Request
@@ -56,7 +56,7 @@ class ActionStarter(OutcomeReader):
 
     async def newest_run(self, path: str) -> ActionRun | None:
         """Returns the newest action on a path, running or not; None if there never was one."""
-        return await find_newest_run(self.client, path)
+        return await find_run(self.client, path)
 
     async def start_action(self, request: Request) -> Ticket:
         """Starts the action and waits until it is admitted or refused. Raises if the object has a running action."""

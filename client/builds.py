@@ -7,12 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from temporalio.api.enums.v1 import TaskQueueType, WorkerDeploymentVersionStatus
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.api.enums.v1 import WorkerDeploymentVersionStatus
 from temporalio.client import Client
 
 from activities.builds import describe_deployment
+from client.queries import describe_queue
 from domain import wire
 
 POLL_SECONDS = 90.0  # a live worker polls at least once a minute
@@ -52,15 +51,9 @@ async def list_builds(client: Client, name: str) -> list[BuildView]:
 
 async def _count_workers(client: Client, deployment: str) -> Counter[str]:
     """Counts the workers that polled for actions lately, by build."""
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=wire.ACTIONS_QUEUE),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
-    pollers = (await client.workflow_service.describe_task_queue(request, retry=True)).pollers
     alive = {
         (poller.identity, poller.deployment_options.build_id)
-        for poller in pollers
+        for poller in (await describe_queue(client, wire.ACTIONS_QUEUE)).pollers
         if poller.deployment_options.deployment_name == deployment
         and time.time() - poller.last_access_time.seconds < POLL_SECONDS
     }

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from activities.runs import describe_run
 from client.actions import ActionClient
-from client.runs import ActionRun
+from client.runs import ActionRun, find_run
 from domain import registry, wire
 from domain.errors import Category, Refused, format_one_line
 from domain.kinds import Verb
@@ -129,8 +128,8 @@ def _find_last_changing_run(lines: list[HistoryLine]) -> tuple[str, str]:
 
 async def _describe_cut_off_action(client: ActionClient, view: ObjectView, workflow: str, run: str) -> Remark:
     """Says which action was cut off, and how its run ended: a later run under the same ID may be a stranger's."""
-    ended = await describe_run(client.client, workflow, run) if run else None
-    how = f" ({ActionRun(client.client, ended).status.name.lower().replace('_', ' ')})" if ended else ""
+    ended = await find_run(client.client, workflow, run) if run else None
+    how = f" ({ended.status.name.lower().replace('_', ' ')})" if ended else ""
     cut_off = f"{view.target_action}: its workflow was ended from outside{how}, so it could not finish"
     return Remark(about="cut off", text=cut_off)
 

@@ -14,10 +14,10 @@ from temporalio.exceptions import ApplicationError, CancelledError, TerminatedEr
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.refusals import refusal_of_error
-from activities.runs import describe_run, find_reset_run
+from activities.runs import find_reset_run
 from client.errors import Unreachable
 from client.queries import WorkerQueries
-from client.runs import ActionRun, find_newest_run
+from client.runs import ActionRun, find_run
 from domain import registry, wire
 from domain.actionview import ActionView
 from domain.errors import Category, Refused
@@ -47,7 +47,7 @@ class OutcomeReader(WorkerQueries):
 
         The newest run may be a refused request, or a stranger's workflow: only the inventory knows what was admitted.
         """
-        newest = await find_newest_run(self.client, path)
+        newest = await find_run(self.client, path)
         if newest and not newest.is_open and newest.describe_foreign_run():
             newest = None
         if newest and (newest.is_open or newest.status is WorkflowExecutionStatus.COMPLETED):
@@ -59,7 +59,7 @@ class OutcomeReader(WorkerQueries):
 
     async def knows_run(self, path: str, run: str) -> bool:
         """Tells whether a run is one of this path: Temporal knows it, or the inventory if Temporal has forgotten it."""
-        if await describe_run(self.client, path, run):
+        if await find_run(self.client, path, run):
             return True
         try:
             action = await self.run_query(
@@ -72,8 +72,7 @@ class OutcomeReader(WorkerQueries):
     async def last_run(self, path: str) -> ActionRun | None:
         """Returns the action that runs, else the last that was admitted; None if Temporal knows none."""
         run = await self.find_last_run(path)
-        found = await describe_run(self.client, path, run) if run else None
-        return ActionRun(self.client, found) if found else None
+        return await find_run(self.client, path, run) if run else None
 
     async def _wait_for_run(self, path: str, run: str) -> Outcome:
         while True:
@@ -102,8 +101,7 @@ class OutcomeReader(WorkerQueries):
 
     async def _read_stored_outcome(self, run: str, cut_off: Outcome) -> Outcome:
         """Reads the stored outcome of a run that was cut off; else returns `cut_off` with the present status."""
-        found = await describe_run(self.client, cut_off.path, run)
-        described = ActionRun(self.client, found) if found else None
+        described = await find_run(self.client, cut_off.path, run)
         try:
             return await self.run_query(
                 wire.READ_OUTCOME, ReadQuery(run=described.run_id if described else ""), Outcome

@@ -55,23 +55,16 @@ class WorkerQueries(Queries):
         self._looking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.poll_watch = PollWatch(self._read_last_poll)
 
-    async def run_query(
-        self,
-        activity: str,
-        query: BaseModel,
-        answer: type[T],
-        seconds: float | None = None,
-        queue: str = wire.ACTIONS_QUEUE,
-    ) -> T:
-        """Runs a query: through the gateway, or as a standalone activity. Raises Refused if it is refused.
+    async def _answer_directly(self, activity: str, query: BaseModel, answer: type[T], seconds: float) -> T | None:
+        if self.gateway is None:
+            return None
+        return await self.gateway.try_read(activity, self.sign_query(activity, query), answer, seconds)
+
+    async def _ask_worker(self, activity: str, query: BaseModel, answer: type[T], seconds: float, queue: str) -> T:
+        """Runs the query as a standalone activity.
 
         It is sent a second time if no answer comes: a frozen or dead worker may have taken the first.
         """
-        seconds = seconds or self.read_seconds
-        if self.gateway and queue == wire.ACTIONS_QUEUE:
-            found = await self.gateway.try_read(activity, self.sign_query(activity, query), answer, seconds)
-            if found is not None:
-                return found
         await self.check_polled(queue)
         asked = partial(
             self.client.execute_activity,
@@ -124,7 +117,7 @@ class WorkerQueries(Queries):
             self._polled_until[queue] = clock() + POLLERS_TRUSTED_SECONDS
 
     async def _why_not_served(self, queue: str) -> Unreachable | None:
-        described = await self._describe_queue(queue)
+        described = await describe_queue(self.client, queue)
         if not described.pollers:
             return NoWorker(queue)
         options = [poller.deployment_options for poller in described.pollers]
@@ -138,7 +131,7 @@ class WorkerQueries(Queries):
     async def _read_last_poll(self) -> float:
         """Returns when a worker polled for actions last, by the server's clock; NEVER if none did, or it is away."""
         with suppress(RPCError):
-            polls = (await self._describe_queue(wire.ACTIONS_QUEUE, give_up=LOOK_TIMEOUT)).pollers
+            polls = (await describe_queue(self.client, wire.ACTIONS_QUEUE, LOOK_TIMEOUT)).pollers
             return max((poller.last_access_time.ToMicroseconds() / 1e6 for poller in polls), default=NEVER)
         return NEVER
 
@@ -148,18 +141,18 @@ class WorkerQueries(Queries):
 
     async def read_poller_identities(self, queue: str, seconds: float = math.inf) -> list[str]:
         """Returns the identities of the workers that polled a queue within that time."""
-        pollers = (await self._describe_queue(queue)).pollers
+        pollers = (await describe_queue(self.client, queue)).pollers
         return [poller.identity for poller in pollers if time.time() - poller.last_access_time.seconds < seconds]
 
-    async def _describe_queue(self, queue: str, give_up: timedelta | None = None) -> DescribeTaskQueueResponse:
-        workflows, activities = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
-        polled = workflows if queue == wire.ACTIONS_QUEUE else activities
-        request = DescribeTaskQueueRequest(
-            namespace=self.client.namespace,
-            task_queue=TaskQueue(name=queue),
-            task_queue_type=polled,
-        )
-        return await self.client.workflow_service.describe_task_queue(request, retry=not give_up, timeout=give_up)
+
+async def describe_queue(client: Client, queue: str, give_up: timedelta | None = None) -> DescribeTaskQueueResponse:
+    """Returns what Temporal knows of a queue and its pollers: of workflows on the queue of actions, else activities."""
+    workflows, activities = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+    polled = workflows if queue == wire.ACTIONS_QUEUE else activities
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=polled
+    )
+    return await client.workflow_service.describe_task_queue(request, retry=not give_up, timeout=give_up)
 
 
 async def _retry_once(ask: Callable[[], Awaitable[T]]) -> T:

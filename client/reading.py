@@ -28,11 +28,10 @@ _CATEGORIES = {category.value for category in Category}
 
 
 class Queries(ABC):
-    """Reads the inventory."""
+    """Reads the inventory: directly where that is possible, as a read through a worker leaves a line in Temporal."""
 
     read_seconds: float = READ_SECONDS  # to wait for an answer
 
-    @abstractmethod
     async def run_query(
         self,
         activity: str,
@@ -42,6 +41,20 @@ class Queries(ABC):
         queue: str = wire.ACTIONS_QUEUE,
     ) -> T:
         """Runs a query, named by the activity that answers it. Raises Refused if it is refused."""
+        seconds = seconds or self.read_seconds
+        if queue == wire.ACTIONS_QUEUE:
+            found = await self._answer_directly(activity, query, answer, seconds)
+            if found is not None:
+                return found
+        return await self._ask_worker(activity, query, answer, seconds, queue)
+
+    @abstractmethod
+    async def _answer_directly(self, activity: str, query: BaseModel, answer: type[T], seconds: float) -> T | None:
+        """Returns the answer of somebody who is no worker; None if there is nobody who can give it."""
+
+    @abstractmethod
+    async def _ask_worker(self, activity: str, query: BaseModel, answer: type[T], seconds: float, queue: str) -> T:
+        """Returns the answer of a worker of this queue."""
 
     async def read_object(self, path: str) -> ObjectView:
         """Reads one object; Refused if it does not exist."""
@@ -116,21 +129,14 @@ class GatewayQueries(Queries):
         self._connect = connect
         self._connected: Queries | None = None
 
-    async def run_query(
-        self,
-        activity: str,
-        query: BaseModel,
-        answer: type[T],
-        seconds: float | None = None,
-        queue: str = wire.ACTIONS_QUEUE,
-    ) -> T:
-        if self._connected is None and queue == wire.ACTIONS_QUEUE:
-            asked = query
-            if isinstance(query, SignedMessage) and not query.requested_by:
-                asked = query.model_copy(update={"requested_by": self._name})
-            found = await self._gateway.try_read(activity, asked, answer, seconds or self.read_seconds)
-            if found is not None:
-                return found
+    async def _answer_directly(self, activity: str, query: BaseModel, answer: type[T], seconds: float) -> T | None:
+        if self._connected:
+            return None
+        if isinstance(query, SignedMessage) and not query.requested_by:
+            query = query.model_copy(update={"requested_by": self._name})
+        return await self._gateway.try_read(activity, query, answer, seconds)
+
+    async def _ask_worker(self, activity: str, query: BaseModel, answer: type[T], seconds: float, queue: str) -> T:
         self._connected = self._connected or await self._connect()
         return await self._connected.run_query(activity, query, answer, seconds, queue)
 

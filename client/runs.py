@@ -136,12 +136,12 @@ async def find_stuck_runs(client: Client, most: int) -> list[ActionRun]:
         is_at_work = listed.task_queue == wire.ACTIONS_QUEUE and listed.status != PAUSED
         name = listed.execution.workflow_id
         if len(found) < most and registry.is_object_path(name if is_at_work else wire.object_path_of(name)):
-            run = await find_newest_run(client, listed.execution.workflow_id)
+            run = await find_run(client, name)
             found += [run] if run and run.describe_obstacle()[0] else []
     return found
 
 
-async def find_newest_run(client: Client, workflow_id: str) -> ActionRun | None:
-    """Returns the newest run of a workflow ID, open or closed; None if Temporal knows none."""
-    found = await describe_run(client, workflow_id, "")
+async def find_run(client: Client, workflow_id: str, run: str = "") -> ActionRun | None:
+    """Returns this run of a workflow ID, or its newest, open or closed; None if Temporal knows none."""
+    found = await describe_run(client, workflow_id, run)
     return ActionRun(client, found) if found else None

@@ -72,17 +72,9 @@ class GatewayClient(ActionClient):
             return False
         return True
 
-    async def run_query(
-        self,
-        activity: str,
-        query: BaseModel,
-        answer: type[T],
-        seconds: float | None = None,
-        queue: str = wire.ACTIONS_QUEUE,
-    ) -> T:
-        read = self.store_reads.get(activity)
-        if read is None or queue != wire.ACTIONS_QUEUE:
-            return await super().run_query(activity, query, answer, seconds, queue)
+    async def _answer_directly(self, activity: str, query: BaseModel, answer: type[T], seconds: float) -> T | None:
+        if (read := self.store_reads.get(activity)) is None:
+            return None
         try:
             return await self._answer_from_store(activity, read, query)
         except ApplicationError as error:

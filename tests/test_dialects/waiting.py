@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from activities.runs import describe_run
-from client.runs import find_newest_run
+from client.runs import find_run
 from domain.wire import CANCEL_ACTIVITY
 from providers.edge.gatewaycrm import GatewayControllerClient
 from providers.edge.token import CrmToken
@@ -123,7 +123,7 @@ def accepted_or(said: str) -> Callable[[httpx.Response], str]:
 
 def newest_run_of(path: str) -> Callable[[Site], Awaitable[object]]:
     async def read(site: Site) -> object:
-        newest = await find_newest_run(site.client, path)
+        newest = await find_run(site.client, path)
         return newest and newest.run_id
 
     return read
