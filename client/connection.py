@@ -10,7 +10,6 @@ from typing import Any
 
 from temporalio.client import Client, Plugin
 from temporalio.envconfig import ClientConfig as Profiles
-from temporalio.runtime import Runtime
 from temporalio.service import KeepAliveConfig
 
 from client.errors import Unreachable
@@ -29,9 +28,9 @@ def is_address_guessed(home: Path) -> bool:
     return not read_configured_options().get("target_host") and not _is_stack_meant(home)
 
 
-def find_temporal_options(home: Path, profile: str | None = None) -> dict[str, Any]:
+def find_temporal_options(home: Path) -> dict[str, Any]:
     """Returns the keyword arguments for `Client.connect`."""
-    config = read_configured_options(profile)
+    config = read_configured_options()
     if not config.get("target_host"):
         config["target_host"] = read_embedded_options(home).get("address", DEFAULT_ADDRESS)
     config.setdefault("namespace", "default")
@@ -39,11 +38,11 @@ def find_temporal_options(home: Path, profile: str | None = None) -> dict[str, A
     return config
 
 
-def read_configured_options(profile: str | None = None) -> dict[str, Any]:
+def read_configured_options() -> dict[str, Any]:
     """Reads profiles and TEMPORAL_* variables. A profile that is named must exist and have an address."""
-    named = profile or os.environ.get("TEMPORAL_PROFILE", "")
+    named = os.environ.get("TEMPORAL_PROFILE", "")
     try:
-        config: dict[str, Any] = {**Profiles.load_client_connect_config(profile)}
+        config: dict[str, Any] = {**Profiles.load_client_connect_config()}
     except OSError as error:
         why = f"the profile {named or 'default'!r} names a file that cannot be read: {error.filename}"
         raise Refused(
@@ -93,19 +92,12 @@ def _config_file() -> str:
     return os.environ.get("TEMPORAL_CONFIG_FILE") or "temporal.toml (TEMPORAL_CONFIG_FILE)"
 
 
-async def connect_temporal(
-    home: Path,
-    *plugins: Plugin,
-    profile: str | None = None,
-    lazy: bool = False,
-    runtime: Runtime | None = None,
-    **rest: Any,
-) -> Client:
-    """Connects a client. `lazy`: the first call connects. The rest are arguments of `Client.connect`.
+async def connect_temporal(home: Path, *plugins: Plugin, **rest: Any) -> Client:
+    """Connects a client. The rest are arguments of `Client.connect`.
 
     A stack that is meant and does not run raises Unreachable: the server at the usual address would be another one.
     """
-    options = find_temporal_options(home, profile)
-    if not read_configured_options(profile).get("target_host"):
+    options = find_temporal_options(home)
+    if not read_configured_options().get("target_host"):
         _check_stack_runs(home)
-    return await Client.connect(**options, plugins=plugins, lazy=lazy, runtime=runtime, **rest)
+    return await Client.connect(**options, plugins=plugins, **rest)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from client.homefiles import GATEWAY_FILE, LOGIN_FILE, read_embedded_options
+from client.homefiles import GATEWAY_FILE, LOGIN_FILE, read_embedded_options, write_private_file
 
 READS_PATH = "/v1/reads"
 STATUS_ROUTE = f"{READS_PATH}/status"  # a status as `starter` prints it
@@ -41,11 +40,7 @@ class GatewayAddress(NamedTuple):
 
     def save_address(self, home: Path) -> None:
         """Writes the file; only its owner may read it, as it holds the token."""
-        beside = home / f"{GATEWAY_FILE}.new"
-        beside.unlink(missing_ok=True)
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-            json.dump(self._asdict(), out)
-        beside.replace(home / GATEWAY_FILE)
+        write_private_file(home / GATEWAY_FILE, json.dumps(self._asdict()))
 
     def compose_post(self, route: str, body: bytes) -> bytes:
         """Composes a request by HTTP/1.0, whose answer is complete when the connection ends: no library, no thread."""

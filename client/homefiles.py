@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,3 +20,12 @@ def read_embedded_options(home: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return document
+
+
+def write_private_file(file: Path, text: str) -> Path:
+    """Writes a file that only its owner may read; whoever reads it meanwhile gets the old one or the new one."""
+    beside = file.with_name(f"{file.name}.new")
+    beside.unlink(missing_ok=True)
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        out.write(text)
+    return beside.replace(file)

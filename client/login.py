@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from client.homefiles import LOGIN_FILE
+from client.homefiles import LOGIN_FILE, write_private_file
 from domain.errors import Category, Refused
 from domain.identities import PROOF_SECONDS, Session
 from domain.message import FrozenModel
@@ -32,11 +31,7 @@ class StoredLogin(FrozenModel):
 def save_login(home: Path, login: StoredLogin) -> Path:
     """Writes the file; only its owner may read it. Returns its path."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = home / f"{LOGIN_FILE}.new"
-    beside.unlink(missing_ok=True)
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-        out.write(login.model_dump_json())
-    return beside.replace(home / LOGIN_FILE)
+    return write_private_file(home / LOGIN_FILE, login.model_dump_json())
 
 
 def forget_login(home: Path) -> bool:
