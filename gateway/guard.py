@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -63,13 +64,7 @@ class RequestGuard:
             allowed["Access-Control-Allow-Headers"] = "Authorization, Content-Type, X-Request-Id"
             await Response(status_code=HTTPStatus.NO_CONTENT, headers=allowed)(scope, receive, send)
             return
-
-        async def send_allowed(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(allowed)
-            await send(message)
-
-        await self._pass_bounded_body(scope, receive, send_allowed)
+        await self._pass_bounded_body(scope, receive, add_headers(send, allowed))
 
     async def _pass_bounded_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with a body of bounded size and time. What broke a bound is answered by us.
@@ -90,6 +85,17 @@ class RequestGuard:
             await self._app(scope, body.receive, send_unless_refused)
         if body.refusal:
             await body.refusal(scope, receive, send)
+
+
+def add_headers(send: Send, headers: Mapping[str, str]) -> Send:
+    """Returns what sends an answer with these headers."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).update(headers)
+        await send(message)
+
+    return send_with_headers
 
 
 class BodyRefused(Exception):

@@ -16,7 +16,6 @@ from domain.dryrun import DryRun
 from domain.kinds import Kind, Verb
 from domain.model import Outcome, Progress
 from domain.paths import build_path
-from gateway.examples import example_body
 from gateway.problems import MEDIA_TYPE, Problem
 
 GENERIC_PATH = "/v1/objects/{path}/actions/{action}"
@@ -115,6 +114,12 @@ def _action_operation(
     examples = {kind.name: {"summary": verb.help, "value": example_body(kind, verb)} for kind, verb in offers}
     operation["requestBody"] = {"content": {"application/json": {"schema": body, "examples": examples}}}
     return operation
+
+
+def example_body(kind: Kind, verb: Verb) -> dict[str, Any]:
+    """An example body for an action of a kind, from the example of its spec; a test checks each against its model."""
+    spec = verb.spec.example if verb.spec else {}
+    return {**({"spec": spec} if spec else {}), "reason": f"{verb.action} of the {kind.name} as planned"}
 
 
 def _example_path(kind: Kind) -> str:

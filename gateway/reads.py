@@ -76,7 +76,8 @@ class GatewayClient(ActionClient):
         if (read := self.store_reads.get(activity)) is None:
             return None
         try:
-            return await self._answer_from_store(activity, read, query)
+            found: T = await self._answer_from_store(activity, read, query)
+            return found
         except ApplicationError as error:
             if (refusal := refusal_of_error(error)) is not None:
                 raise refusal.to_error() from error

@@ -8,8 +8,7 @@ import httpx
 
 from domain import registry
 from domain.model import Request
-from gateway.examples import example_body
-from gateway.openapi import _example_path
+from gateway.openapi import _example_path, example_body
 from tests.cases import every_case
 from tests.test_gateway_messages import gateway_settings, http, url
 

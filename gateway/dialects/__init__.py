@@ -16,7 +16,7 @@ clients expect. How a dialect uses the shared parts:
   token, route and body within a minute is the same request, also after the gateway or a worker died. If the object is
   gone since, it is a new request. `build(key)` returns the request for a key; use the key in the path if the client
   gives no name.
-- `call.list_objects(kind, prefix)`, `call.read_object(path)` and `call.run_query(...)` read.
+- `call.ratchet` is the caller's client: `read_object(path)`, `iterate_objects(kind, prefix)` and `run_query(...)` read.
 - Ids: list the dialect in `domain.aliases.Dialect`, give its kinds `alias_forms`, and use
   `call.find_path_by_alias(dialect, id)` and `call.aliases_of_paths(dialect, paths)`. An id belongs to one object for
   ever, UUID or number.

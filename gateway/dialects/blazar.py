@@ -14,8 +14,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Request
 from fastapi.responses import JSONResponse, Response
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from domain.aliases import Dialect
 from domain.errors import Category, Refused
@@ -41,6 +40,7 @@ from gateway.dialects.keystone import (
     split_token,
     validate_project_name,
 )
+from gateway.guard import add_headers
 
 SERVICE, VERSION = "reservation", "1.0"
 PAGE_SIZE = 500
@@ -72,11 +72,11 @@ class BlazarCall:
         path = await self.call.find_path_by_alias(Dialect.BLAZAR, host, "host")
         if not path.startswith(f"pool:{self.pool}:host:"):
             raise Refused(Category.NOT_FOUND, f"there is no host {host[:100]}")
-        return await self.call.read_object(path)
+        return await self.call.ratchet.read_object(path)
 
     async def lease_json(self, path: str) -> dict[str, Any]:
         """Returns one lease as Blazar shows it."""
-        lease = await self.call.run_query(names.READ_LEASE, ReadQuery(path=path), LeaseView)
+        lease = await self.call.ratchet.run_query(names.READ_LEASE, ReadQuery(path=path), LeaseView)
         return (await self.leases_json([lease]))[0]
 
     async def leases_json(self, leases: Sequence[LeaseView]) -> list[dict[str, Any]]:
@@ -98,16 +98,16 @@ class BlazarCall:
     async def private_properties(self) -> set[str]:
         """Returns the names of the pool's private properties."""
         query = PrivatePropertiesQuery(pool=self.pool)
-        return {*(await self.call.run_query(names.READ_PRIVATE_PROPERTIES, query, PrivatePropertiesView)).names}
+        return {*(await self.call.ratchet.run_query(names.READ_PRIVATE_PROPERTIES, query, PrivatePropertiesView)).names}
 
     async def list_hosts(self) -> list[ObjectView]:
         """Returns all hosts of the pool."""
-        return [view async for view in self.call.list_objects("host", f"pool:{self.pool}")]
+        return [view async for view in self.call.ratchet.iterate_objects("host", f"pool:{self.pool}")]
 
     async def list_allocations(self) -> dict[str, dict[str, Any]]:
         """Returns the allocation of each host, by its path."""
         query = CalendarQuery(pool=self.pool, start="now", end=LATEST, limit=CALENDAR_HOSTS)
-        calendar = await self.call.run_query(names.READ_CALENDAR, query, CalendarView)
+        calendar = await self.call.ratchet.run_query(names.READ_CALENDAR, query, CalendarView)
         hosts = {build_path(("pool", "host"), (self.pool, host.host)): host for host in calendar.hosts}
         booked = [each for host in calendar.hosts for each in host.stretches]
         paths = {*hosts, *(each.lease for each in booked), *(each.reservation for each in booked)}
@@ -157,7 +157,7 @@ async def list_leases(blazar: Blazar) -> dict[str, Any]:
     while not leases or len(leases) % PAGE_SIZE == 0:
         after = leases[-1].path if leases else ""
         query = ReadQuery(path=f"project:{blazar.project}", after=after, limit=PAGE_SIZE)
-        page = (await blazar.call.run_query(names.READ_LEASES, query, LeasesView)).leases
+        page = (await blazar.call.ratchet.run_query(names.READ_LEASES, query, LeasesView)).leases
         leases += page
         if not page:
             break
@@ -205,7 +205,7 @@ async def _read_size_changes(
     """Returns the new sizes of reservations. Refuses any other change, naming the field."""
     if not wishes:
         return []
-    lease = await blazar.call.run_query(names.READ_LEASE, ReadQuery(path=path), LeaseView)
+    lease = await blazar.call.ratchet.run_query(names.READ_LEASE, ReadQuery(path=path), LeaseView)
     shown = {each["id"]: each for each in (await blazar.leases_json([lease]))[0]["reservations"]}
     names_of_ids = dict(zip(shown, (each.id for each in lease.reservations), strict=True))
     sizes = []
@@ -245,7 +245,7 @@ async def create_host(blazar: Blazar, body: shapes.HostBody) -> dict[str, Any]:
     spec = {**body.sizes(), "properties": body.properties()}
     _, outcome = await blazar.call.create_object_once(lambda _key: blazar.call.build_request(path, "add", spec))
     _check_outcome(outcome)
-    return {"host": (await blazar.hosts_json([await blazar.call.read_object(path)]))[0]}
+    return {"host": (await blazar.hosts_json([await blazar.call.ratchet.read_object(path)]))[0]}
 
 
 @router.get("/os-hosts/allocations")
@@ -298,7 +298,7 @@ async def update_host(blazar: Blazar, host: str, body: shapes.HostBody) -> dict[
         raise Refused(Category.INVALID, f"{next(iter(body.sizes()))}: only the properties of a host can change")
     spec = {"properties": body.properties()}
     _check_outcome(await blazar.call.perform_action(view.path, "update", spec, repeatable=False))
-    return {"host": (await blazar.hosts_json([await blazar.call.read_object(view.path)]))[0]}
+    return {"host": (await blazar.hosts_json([await blazar.call.ratchet.read_object(view.path)]))[0]}
 
 
 @router.delete("/os-hosts/{host}", status_code=HTTPStatus.NO_CONTENT)
@@ -330,15 +330,10 @@ class BlazarMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers[_VERSION_HEADER] = f"{SERVICE} {VERSION}"
-                headers["Vary"] = _VERSION_HEADER
-                headers["x-openstack-request-id"] = f"req-{uuid.uuid4()}"
-            await send(message)
-
-        await self._app({**scope, "path": scope["path"].removesuffix(".json")}, receive, send_with_headers)
+        headers = {_VERSION_HEADER: f"{SERVICE} {VERSION}", "Vary": _VERSION_HEADER}
+        headers["x-openstack-request-id"] = f"req-{uuid.uuid4()}"
+        path = scope["path"].removesuffix(".json")
+        await self._app({**scope, "path": path}, receive, add_headers(send, headers))
 
 
 def build_blazar_app(gateway: Gateway) -> FastAPI:

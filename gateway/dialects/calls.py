@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import count
@@ -21,7 +21,7 @@ from client.launching import Ticket, workflow_id
 from client.patience import run_with_timeout
 from domain.aliases import MAX_ALIASES, READ_ALIASES, AliasesView, AliasQuery, Dialect
 from domain.errors import Category, Refused
-from domain.model import ActionResult, Admission, ObjectView, Outcome
+from domain.model import ActionResult, Admission, Outcome
 from domain.model import Request as ActionRequest
 from domain.validation import refuse_validation_errors
 from gateway.context import ANONYMOUS, Gateway, gateway_of_request
@@ -209,18 +209,6 @@ class DialectCall:
             return await run_with_timeout(WAIT_SECONDS, self.ratchet.wait_for_outcome(ticket.path, ticket.run))
         except TimeoutError:
             return None
-
-    async def read_object(self, path: str) -> ObjectView:
-        """Reads one object; Refused if it does not exist."""
-        return await self.ratchet.read_object(path)
-
-    def list_objects(self, kind: str, prefix: str = "") -> AsyncIterator[ObjectView]:
-        """Iterates over all objects of a kind at or below a path."""
-        return self.ratchet.iterate_objects(kind, prefix)
-
-    async def run_query(self, activity: str, query: BaseModel, answer: type[T]) -> T:
-        """Runs a read of a family, from the store or through a worker."""
-        return await self.ratchet.run_query(activity, query, answer)
 
     async def find_path_by_alias(self, dialect: Dialect, alias: str, what: str) -> str:
         """Returns the path that an id stands for; Refused if there is no such id, naming `what` was looked for.

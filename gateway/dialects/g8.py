@@ -214,7 +214,7 @@ async def _render_objects(call: DialectCall, kind: str, views: Sequence[ObjectVi
 async def _list_objects(call: DialectCall, kind: str, prefix: str = "") -> list[dict[str, Any]]:
     views = [
         view
-        async for view in call.list_objects(kind, prefix)
+        async for view in call.ratchet.iterate_objects(kind, prefix)
         if view.status not in (*GONE_STATUSES, *BIN_STATUSES) and _may_see(call, view.path)
     ]
     return await _render_objects(call, kind, views)
@@ -226,7 +226,7 @@ def _may_see(call: DialectCall, path: str) -> bool:
 
 async def _get_object(call: DialectCall, given: G8Parameters, kind: str) -> dict[str, Any]:
     path = await _find_by_number(call, kind, given.number(f"{kind}Id"))
-    return (await _render_objects(call, kind, [await call.read_object(path)]))[0]
+    return (await _render_objects(call, kind, [await call.ratchet.read_object(path)]))[0]
 
 
 async def _list_machines(call: DialectCall, given: G8Parameters) -> list[dict[str, Any]]:
@@ -238,7 +238,7 @@ async def _list_disks(call: DialectCall, given: G8Parameters) -> list[dict[str, 
 
 
 async def _list_accounts(call: DialectCall, _given: G8Parameters) -> list[dict[str, Any]]:
-    views = [view async for view in call.list_objects("account") if view.status not in GONE_STATUSES]
+    views = [view async for view in call.ratchet.iterate_objects("account") if view.status not in GONE_STATUSES]
     ids = await call.aliases_of_paths(Dialect.G8, [view.path for view in views])
     return [account_json(view, int(ids[view.path])) for view in views if _may_see(call, view.path)]
 

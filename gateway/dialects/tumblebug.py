@@ -76,8 +76,8 @@ class TumblebugCall:
 
     async def read_mci(self, path: str = "") -> tuple[ObjectView, list[ObjectView]]:
         path = path or self.mci_path
-        view = await self.call.read_object(path)
-        return view, [vm async for vm in self.call.list_objects("vm", path)]
+        view = await self.call.ratchet.read_object(path)
+        return view, [vm async for vm in self.call.ratchet.iterate_objects("vm", path)]
 
     async def perform_action(
         self, path: str, action: str, spec: dict[str, Any] | None = None, **more: Any
@@ -155,7 +155,7 @@ def _check_outcome(outcome: Outcome | None) -> None:
 
 async def _list_namespaces(visit: TumblebugCall) -> Any:
     names = {DEFAULT_NAMESPACE: None}
-    async for view in visit.call.list_objects("mci"):
+    async for view in visit.call.ratchet.iterate_objects("mci"):
         names[view.path.split(":")[1]] = None
     tenants = visit.call.caller.tenants
     shown = [name for name in names if not tenants or f"ns:{name}" in tenants]
@@ -175,7 +175,7 @@ async def _create_namespace(visit: TumblebugCall) -> Any:
 
 
 async def _delete_namespace(visit: TumblebugCall) -> Any:
-    async for view in visit.call.list_objects("mci", visit.namespace_path):
+    async for view in visit.call.ratchet.iterate_objects("mci", visit.namespace_path):
         raise Refused(
             Category.NOT_ALLOWED, f"{visit.namespace_path} has MCIs: {name_of(view.path)}", "delete them first"
         )
@@ -218,7 +218,7 @@ async def _refuse_static_mci(_visit: TumblebugCall) -> Any:
 
 async def _list_mcis(visit: TumblebugCall) -> Any:
     option = visit.query.get("option", "")
-    views = [view async for view in visit.call.list_objects("mci", visit.namespace_path)]
+    views = [view async for view in visit.call.ratchet.iterate_objects("mci", visit.namespace_path)]
     if option == "id":
         return {"output": [name_of(view.path) for view in views]}
     found = [(view, [] if option == "simple" else (await visit.read_mci(view.path))[1]) for view in views]
@@ -258,7 +258,7 @@ async def _control_object(visit: TumblebugCall, path: str, actions: tuple[str, .
 
 async def _delete_mci(visit: TumblebugCall) -> Any:
     path, option = visit.mci_path, visit.query.get("option", "")
-    vms = [vm async for vm in visit.call.list_objects("vm", path)]
+    vms = [vm async for vm in visit.call.ratchet.iterate_objects("vm", path)]
     if option not in ("terminate", "force") and any(vm.status not in _ENDED_VMS for vm in vms):
         message = f"{name_of(path)} has VMs that are not terminated"
         raise Refused(Category.NOT_ALLOWED, message, "terminate it first, or: option=terminate")
@@ -268,7 +268,7 @@ async def _delete_mci(visit: TumblebugCall) -> Any:
 
 
 async def _get_vm(visit: TumblebugCall) -> Any:
-    vm = await visit.call.read_object(visit.vm_path)
+    vm = await visit.call.ratchet.read_object(visit.vm_path)
     match visit.query.get("option", ""):
         case "status":
             return shapes.vm_status_json(vm)

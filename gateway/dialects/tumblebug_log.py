@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from domain.errors import Category, Refused
+from gateway.guard import add_headers
 
 MAX_REQUESTS = 1_000  # remembered for GET /request/ID
 _HEADER = "X-Request-Id"
@@ -61,13 +62,8 @@ class RequestIdMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = Headers(scope=scope).get(_HEADER) or uuid.uuid4().hex
-
-        async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[_HEADER] = request_id
-            await send(message)
-
-        await self._app({**scope, "state": {**scope.get("state", {}), "request_id": request_id}}, receive, send_with_id)
+        state = {**scope.get("state", {}), "request_id": request_id}
+        await self._app({**scope, "state": state}, receive, add_headers(send, {_HEADER: request_id}))
 
 
 def _now() -> str:
