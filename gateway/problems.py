@@ -56,6 +56,17 @@ class TokensUnusable(Exception):
     """Nobody can prove who they are, because the file of tokens is wrong."""
 
 
+KNOWN_ERRORS = (
+    Refused,
+    Unreachable,
+    StoreUnavailable,
+    Unauthorized,
+    TokensUnusable,
+    RequestValidationError,
+    HTTPException,
+)
+
+
 def problem_response(
     status: HTTPStatus,
     kind: str,
@@ -96,59 +107,47 @@ def refusal_response(refusal: Refusal, wrong_fields: Sequence[tuple[str, str]] =
 
 def install_error_handlers(app: FastAPI) -> None:
     """Answer every error of the app with a problem."""
+    for known in KNOWN_ERRORS:
+        app.add_exception_handler(known, _answer_error)
 
-    @app.exception_handler(Refused)
-    async def _answer_refused(_request: Request, error: Refused) -> JSONResponse:
-        return refusal_response(Refusal.from_error(error), error.wrong_fields)
 
-    @app.exception_handler(AnswerTooLarge)
-    async def _answer_too_large(_request: Request, error: AnswerTooLarge) -> JSONResponse:
-        return problem_response(
-            HTTPStatus.UNPROCESSABLE_ENTITY, "too-much", str(error), "pass a smaller limit, or a prefix"
-        )
+async def _answer_error(request: Request, error: Exception) -> JSONResponse:
+    match error:
+        case Refused():
+            return refusal_response(Refusal.from_error(error), error.wrong_fields)
+        case RequestValidationError():
+            return _invalid_request_response(request, error)
+        case AnswerTooLarge():
+            hint = "pass a smaller limit, or a prefix"
+            return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, "too-much", str(error), hint)
+        case Unauthorized():
+            hint = "send: Authorization: Bearer TOKEN; see: starter token NAME"
+            response = problem_response(HTTPStatus.UNAUTHORIZED, "unauthorized", str(error), hint)
+            response.headers["WWW-Authenticate"] = "Bearer"
+            return response
+        case HTTPException():
+            status = HTTPStatus(error.status_code)
+            response = problem_response(status, status.phrase.lower().replace(" ", "-"), str(error.detail), "see /docs")
+            response.headers.update(error.headers or {})
+            return response
+        case Unreachable():
+            kind, why, hint = "unreachable", f"{error.headline}: {error}", error.hint
+        case TokensUnusable():
+            kind, why, hint = "tokens-unusable", str(error), "the gateway's log says why"
+        case _:
+            kind, why, hint = "store-unavailable", str(error), "try again"
+    return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, kind, why, hint)
 
-    @app.exception_handler(Unreachable)
-    async def _answer_unreachable(_request: Request, error: Unreachable) -> JSONResponse:
-        return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, "unreachable", f"{error.headline}: {error}", error.hint)
 
-    @app.exception_handler(StoreUnavailable)
-    async def _answer_store_unavailable(_request: Request, error: StoreUnavailable) -> JSONResponse:
-        return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, "store-unavailable", str(error), "try again")
-
-    @app.exception_handler(Unauthorized)
-    async def _answer_unauthorized(_request: Request, error: Unauthorized) -> JSONResponse:
-        response = problem_response(
-            HTTPStatus.UNAUTHORIZED,
-            "unauthorized",
-            str(error),
-            "send: Authorization: Bearer TOKEN; see: starter token NAME",
-        )
-        response.headers["WWW-Authenticate"] = "Bearer"
-        return response
-
-    @app.exception_handler(TokensUnusable)
-    async def _answer_tokens_unusable(_request: Request, error: TokensUnusable) -> JSONResponse:
-        return problem_response(
-            HTTPStatus.SERVICE_UNAVAILABLE, "tokens-unusable", str(error), "the gateway's log says why"
-        )
-
-    @app.exception_handler(RequestValidationError)
-    async def _answer_invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
-        errors = [to_field_error(error) for error in error.errors()]
-        detail = "; ".join(f"{error.field}: {error.message}" for error in errors[:5])
-        hint = "see /docs"
-        if [each.field for each in errors] == ["body"] and "json" not in request.headers.get("content-type", ""):
-            hint = "send the header Content-Type: application/json"  # curl -d says that a body is a form
-        return problem_response(
-            HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", format_one_line(detail), hint, errors=errors[:50]
-        )
-
-    @app.exception_handler(HTTPException)
-    async def _answer_http_exception(_request: Request, error: HTTPException) -> JSONResponse:
-        status = HTTPStatus(error.status_code)
-        response = problem_response(status, status.phrase.lower().replace(" ", "-"), str(error.detail), "see /docs")
-        response.headers.update(error.headers or {})
-        return response
+def _invalid_request_response(request: Request, error: RequestValidationError) -> JSONResponse:
+    errors = [to_field_error(each) for each in error.errors()]
+    detail = "; ".join(f"{each.field}: {each.message}" for each in errors[:5])
+    hint = "see /docs"
+    if [each.field for each in errors] == ["body"] and "json" not in request.headers.get("content-type", ""):
+        hint = "send the header Content-Type: application/json"  # curl -d says that a body is a form
+    return problem_response(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", format_one_line(detail), hint, errors=errors[:50]
+    )
 
 
 def to_field_error(error: dict[str, Any]) -> FieldError:

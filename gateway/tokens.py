@@ -126,13 +126,8 @@ class CallerTokens:
     file: TokenFile | None = None
     oidc: OidcVerifier | None = None
 
-    async def authenticate(self, authorization: str | None) -> Caller:
-        """Returns the owner of a bearer token; raises Unauthorized if it is missing, unknown, wrong or expired."""
-        scheme, _, token = (authorization or "").partition(" ")
-        return await self.find_token_owner(token.strip() if scheme.lower() == "bearer" else "")
-
     async def find_token_owner(self, token: str) -> Caller:
-        """Returns who has a token, and what it may use; raises Unauthorized."""
+        """Returns who has a token, and what it may use; raises Unauthorized if it is missing, unknown or expired."""
         if not token:
             raise Unauthorized("this gateway wants a token")
         if self.file and (found := self.file.find(token)):

@@ -13,33 +13,17 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from client.errors import AnswerTooLarge, Unreachable
-from domain.errors import Category, Refused, StoreUnavailable, format_one_line
+from domain.errors import Category, Refused, format_one_line
 from domain.model import ActionResult, Outcome
 from gateway.context import ErrorTranslatingRoute, Gateway
-from gateway.problems import RETRY_SECONDS, TokensUnusable, Unauthorized, to_field_error
+from gateway.problems import KNOWN_ERRORS, RETRY_SECONDS, STATUS_OF_CATEGORY, Unauthorized, to_field_error
 
-USUAL_STATUSES = {
-    Category.CONFLICT: HTTPStatus.CONFLICT,
-    Category.NOT_ALLOWED: HTTPStatus.CONFLICT,
-    Category.NOT_FOUND: HTTPStatus.NOT_FOUND,
-    Category.INVALID: HTTPStatus.BAD_REQUEST,
-    Category.QUOTA: HTTPStatus.FORBIDDEN,
-    Category.FORBIDDEN: HTTPStatus.FORBIDDEN,
-}
+USUAL_STATUSES = {**STATUS_OF_CATEGORY, Category.INVALID: HTTPStatus.BAD_REQUEST}
 # Errors of every route, for the document that the tests check answers against.
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"description": HTTPStatus(status).phrase}
     for status in (400, 401, 403, 404, 406, 408, 409, 413, 421, 429, 503)
 }
-_KNOWN_ERRORS = (
-    Refused,
-    Unreachable,
-    StoreUnavailable,
-    Unauthorized,
-    TokensUnusable,
-    RequestValidationError,
-    HTTPException,
-)
 
 
 @dataclass(frozen=True)
@@ -99,7 +83,7 @@ def build_dialect_app(gateway: Gateway, router: APIRouter, style: DialectErrorFo
         response.headers.update(failure.headers)
         return response
 
-    for known in _KNOWN_ERRORS:
+    for known in KNOWN_ERRORS:
         app.add_exception_handler(known, answer_error)
     app.include_router(router, responses=ERROR_RESPONSES)
     return app

@@ -32,7 +32,7 @@ from domain.paths import build_path, name_of
 from gateway.context import Gateway, gateway_of_request
 from gateway.dialects import blazar_json as shapes
 from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
-from gateway.dialects.calls import DialectCall, identify_caller, parse_dialect_call, token_of_request
+from gateway.dialects.calls import DialectCall, parse_dialect_call, token_of_request
 from gateway.dialects.keystone import (
     default_project,
     join_token,
@@ -118,7 +118,7 @@ class BlazarCall:
 async def _blazar_call(request: Request) -> BlazarCall:
     secret, project = split_token(token_of_request(request))
     gateway = gateway_of_request(request)
-    caller = await identify_caller(gateway, secret)
+    caller = await gateway.identify_caller(secret)
     project = validate_project_name(project or default_project(gateway, caller))
     call = await parse_dialect_call(request, join_token(secret, project), caller)
     call.check_tenant(f"project:{project}")

@@ -24,7 +24,7 @@ from domain.errors import Category, Refused
 from domain.model import ActionResult, Admission, Outcome
 from domain.model import Request as ActionRequest
 from domain.validation import refuse_validation_errors
-from gateway.context import ANONYMOUS, Gateway, gateway_of_request
+from gateway.context import Gateway, gateway_of_request
 from gateway.problems import Unauthorized
 from gateway.reads import GatewayClient
 from gateway.tokens import Caller
@@ -251,11 +251,6 @@ def token_of_request(request: Request) -> str:
         raise Unauthorized("the Authorization header is not readable") from error
 
 
-async def identify_caller(gateway: Gateway, secret: str) -> Caller:
-    """Returns the owner of a token; raises Unauthorized. Without tokens nobody has to prove who they are."""
-    return await gateway.tokens.find_token_owner(secret) if gateway.tokens else Caller(ANONYMOUS)
-
-
 async def parse_dialect_call(request: Request, secret: str, caller: Caller) -> DialectCall:
     """Makes the call of a request whose caller is known. The secret also says in which project, if it is the tenant."""
     parts = (secret, request.method, request.url.path, request.url.query)
@@ -278,7 +273,7 @@ async def read_json_body(request: Request) -> Any:
 async def authenticate_call(request: Request) -> DialectCall:
     """The call of a request with a token of the gateway; raises Unauthorized."""
     secret = token_of_request(request)
-    return await parse_dialect_call(request, secret, await identify_caller(gateway_of_request(request), secret))
+    return await parse_dialect_call(request, secret, await gateway_of_request(request).identify_caller(secret))
 
 
 Call = Annotated[DialectCall, Depends(authenticate_call)]

@@ -18,7 +18,7 @@ from domain.errors import Refused
 from domain.paths import check_name
 from gateway.context import ANONYMOUS, Gateway, gateway_of_request
 from gateway.dialects.apps import DialectErrorFormat, ErrorAnswer, build_dialect_app
-from gateway.dialects.calls import identify_caller, parse_dialect_call
+from gateway.dialects.calls import parse_dialect_call
 from gateway.problems import Unauthorized
 from gateway.tokens import Caller
 
@@ -108,7 +108,7 @@ async def list_versions(request: Request) -> JSONResponse:
 async def log_in(request: Request, body: LoginBody) -> JSONResponse:
     """Log in: the answer's header has a token for one project, its body the address of the reservation service."""
     secret, given_project = split_token(body.auth.identity.secret())
-    caller = await identify_caller(gateway_of_request(request), secret)
+    caller = await gateway_of_request(request).identify_caller(secret)
     scope = body.auth.scope if isinstance(body.auth.scope, LoginScope) else LoginScope()
     project = (
         scope.project.name or scope.project.id or given_project or default_project(gateway_of_request(request), caller)
