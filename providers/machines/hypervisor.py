@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 
 from domain.machines.ports import HypervisorFacts, HypervisorOrder
@@ -18,15 +17,10 @@ class SimulatedHypervisor:
 
     def __init__(self, database: TransactionRunner, *, latency: float = 0.0, jitter: float = 0.0) -> None:
         self._provider = SimulatedProvider(PROVIDER_NAME, database, latency=latency, jitter=jitter)
-        self.in_flight: Counter[str] = Counter()  # path -> orders
 
     async def perform_order(self, verb: str, order: HypervisorOrder) -> HypervisorFacts:
-        self.in_flight[order.path] += 1
-        try:
-            work = partial(state.carry_out_order, verb=verb, order=order)
-            return await self._provider.perform_call(verb, order.kind, [order.path], work)
-        finally:
-            self.in_flight[order.path] -= 1
+        work = partial(state.carry_out_order, verb=verb, order=order)
+        return await self._provider.perform_call(verb, order.kind, [order.path], work)
 
     async def describe_object(self, path: str) -> HypervisorFacts:
         find = partial(state.HYPERVISOR_LEDGER.find_object, path=path)

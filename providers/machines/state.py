@@ -47,6 +47,16 @@ class HypervisorObject(LedgerObject):
         return HypervisorFacts(self.path, self.state, self.node, self.machine, self.epoch, self.address, certain)
 
 
+@dataclass(frozen=True)
+class _Change:
+    """What an order does to an object. `new` has the state and the address after it; an order may change more."""
+
+    connection: sa.Connection
+    order: HypervisorOrder
+    old: HypervisorObject
+    new: HypervisorObject
+
+
 HYPERVISOR_LEDGER = Ledger(HypervisorObject, things, orders)
 _IS_TAKEN = sa.select(sa.exists().where(things.c.address == sa.bindparam("address")))
 _SELECT_ATTACHED = (
@@ -88,7 +98,7 @@ def object_after_order(
     special = _SPECIAL_CHANGES.get((order.kind, verb))
     address = old.address if old.state != ABSENT else _new_address(connection, order)
     new = replace(old, state=after, address=address)
-    return special(connection, new, old, order) if special else new
+    return special(_Change(connection, order, old, new)) if special else new
 
 
 def _new_address(connection: sa.Connection, order: HypervisorOrder) -> str:
@@ -118,109 +128,87 @@ def _describe_object_state(thing: HypervisorObject) -> str:
     return f"attached to {thing.machine}" if thing.state == "attached" else thing.state
 
 
-def _create_machine(
-    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
-) -> HypervisorObject:
-    if old.state != ABSENT:
-        return new
-    image, memory = str(order.spec.get("image", "")), int(order.spec.get("memory", MACHINE_MEMORY))
-    if HYPERVISOR_LEDGER.find_object(connection, f"image:{image}").state != "ready":
+def _create_machine(change: _Change) -> HypervisorObject:
+    if change.old.state != ABSENT:
+        return change.new
+    image, memory = str(change.order.spec.get("image", "")), int(change.order.spec.get("memory", MACHINE_MEMORY))
+    if HYPERVISOR_LEDGER.find_object(change.connection, f"image:{image}").state != "ready":
         raise Rejected(f"image {image} is not ready to be used")
-    network = order.path.rpartition(":machine:")[0]
-    if HYPERVISOR_LEDGER.find_object(connection, network).state != "up":
+    network = change.order.path.rpartition(":machine:")[0]
+    if HYPERVISOR_LEDGER.find_object(change.connection, network).state != "up":
         raise Rejected(f"the network of {network} is not up")
-    return replace(
-        new, node=_choose_node(connection, memory, str(order.spec.get("node") or "")), image=image, memory=memory
-    )
+    node = _choose_node(change.connection, memory, str(change.order.spec.get("node") or ""))
+    return replace(change.new, node=node, image=image, memory=memory)
 
 
-def _start_machine(
-    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
-) -> HypervisorObject:
-    if old.state != "running":
-        _choose_node(connection, old.memory, old.node)
-    return new
+def _start_machine(change: _Change) -> HypervisorObject:
+    if change.old.state != "running":
+        _choose_node(change.connection, change.old.memory, change.old.node)
+    return change.new
 
 
-def _migrate_machine(
-    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
-) -> HypervisorObject:
-    wish = str(order.spec.get("node") or "")
-    if wish == old.node:
-        raise Rejected(f"{order.path} is on {wish} already")
-    needed = old.memory if old.state in MEMORY_STATES else 0
-    return replace(new, node=_choose_node(connection, needed, wish, besides=old.node))
+def _migrate_machine(change: _Change) -> HypervisorObject:
+    wish = str(change.order.spec.get("node") or "")
+    if wish == change.old.node:
+        raise Rejected(f"{change.order.path} is on {wish} already")
+    needed = change.old.memory if change.old.state in MEMORY_STATES else 0
+    return replace(change.new, node=_choose_node(change.connection, needed, wish, besides=change.old.node))
 
 
-def _take_snapshot(
-    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
-) -> HypervisorObject:
-    disks = read_attached_disks(connection, order.path)
-    return replace(new, snapshots=add_snapshot(old.snapshots, order, old.state in MEMORY_STATES, disks))
+def _take_snapshot(change: _Change) -> HypervisorObject:
+    disks = read_attached_disks(change.connection, change.order.path)
+    with_memory = change.old.state in MEMORY_STATES
+    return replace(change.new, snapshots=add_snapshot(change.old.snapshots, change.order, with_memory, disks))
 
 
-def _roll_back(
-    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
-) -> HypervisorObject:
-    disks = read_attached_disks(connection, order.path)
-    check_rollback(old.snapshots, order, old.state in MEMORY_STATES, disks)
-    return new
+def _roll_back(change: _Change) -> HypervisorObject:
+    disks = read_attached_disks(change.connection, change.order.path)
+    check_rollback(change.old.snapshots, change.order, change.old.state in MEMORY_STATES, disks)
+    return change.new
 
 
-def _delete_snapshot(
-    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
-) -> HypervisorObject:
-    return replace(new, snapshots=remove_snapshot(old.snapshots, str(order.spec.get("snapshot", ""))))
+def _delete_snapshot(change: _Change) -> HypervisorObject:
+    name = str(change.order.spec.get("snapshot", ""))
+    return replace(change.new, snapshots=remove_snapshot(change.old.snapshots, name))
 
 
-def _destroy_machine(
-    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
-) -> HypervisorObject:
-    return replace(new, node="", snapshots=NO_SNAPSHOTS)
+def _destroy_machine(change: _Change) -> HypervisorObject:
+    return replace(change.new, node="", snapshots=NO_SNAPSHOTS)
 
 
-def _attach_disk(
-    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
-) -> HypervisorObject:
-    machine = str(order.spec.get("machine", ""))
-    if HYPERVISOR_LEDGER.find_object(connection, machine).state in (ABSENT, "binned"):
+def _attach_disk(change: _Change) -> HypervisorObject:
+    machine = str(change.order.spec.get("machine", ""))
+    if HYPERVISOR_LEDGER.find_object(change.connection, machine).state in (ABSENT, "binned"):
         raise Rejected(f"there is no machine {machine} to attach to")
-    return replace(new, machine=machine)
+    return replace(change.new, machine=machine)
 
 
-def _detach_disk(
-    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
-) -> HypervisorObject:
-    return replace(new, machine="", node="")
+def _detach_disk(change: _Change) -> HypervisorObject:
+    return replace(change.new, machine="", node="")
 
 
-def _power_off_machine(
-    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
-) -> HypervisorObject:
-    return replace(new, node=old.node or _choose_node(connection, 0, ""))
+def _power_off_machine(change: _Change) -> HypervisorObject:
+    return replace(change.new, node=change.old.node or _choose_node(change.connection, 0, ""))
 
 
-def _destroy_image(
-    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
-) -> HypervisorObject:
-    users = sa.select(things.c.path).where(things.c.image == order.path.partition(":")[2], things.c.state != ABSENT)
-    if (user := connection.execute(users.where(things.c.kind == "machine").limit(1)).scalar()) is not None:
-        raise Rejected(f"{order.path} is in use by {user}")
-    return new
+def _destroy_image(change: _Change) -> HypervisorObject:
+    image = change.order.path.partition(":")[2]
+    users = sa.select(things.c.path).where(things.c.image == image, things.c.state != ABSENT)
+    if (user := change.connection.execute(users.where(things.c.kind == "machine").limit(1)).scalar()) is not None:
+        raise Rejected(f"{change.order.path} is in use by {user}")
+    return change.new
 
 
-def _create_node(
-    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
-) -> HypervisorObject:
-    return replace(new, memory=int(order.spec.get("memory", NODE_MEMORY))) if old.state == ABSENT else new
+def _create_node(change: _Change) -> HypervisorObject:
+    if change.old.state != ABSENT:
+        return change.new
+    return replace(change.new, memory=int(change.order.spec.get("memory", NODE_MEMORY)))
 
 
-def _decommission_node(
-    connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
-) -> HypervisorObject:
-    if there := read_machines_on(connection, order.path.partition(":")[2]):
-        raise Rejected(f"{order.path} is home to {format_count(len(there), 'machine')}, such as {there[0].path}")
-    return new
+def _decommission_node(change: _Change) -> HypervisorObject:
+    if there := read_machines_on(change.connection, change.order.path.partition(":")[2]):
+        raise Rejected(f"{change.order.path} is home to {format_count(len(there), 'machine')}, such as {there[0].path}")
+    return change.new
 
 
 def _choose_node(connection: sa.Connection, memory: int, wish: str, besides: str = "") -> str:
@@ -252,8 +240,7 @@ def _used_memory(connection: sa.Connection, node: str) -> int:
     return int(connection.execute(_SUM_USED_MEMORY, {"node": node, "states": MEMORY_STATES}).scalar_one())
 
 
-_SpecialChange = Callable[[sa.Connection, HypervisorObject, HypervisorObject, HypervisorOrder], HypervisorObject]
-_SPECIAL_CHANGES: dict[tuple[str, str], _SpecialChange] = {
+_SPECIAL_CHANGES: dict[tuple[str, str], Callable[[_Change], HypervisorObject]] = {
     ("machine", "create"): _create_machine,
     ("machine", "start"): _start_machine,
     ("machine", "migrate"): _migrate_machine,
