@@ -7,16 +7,16 @@ from functools import partial
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
 
-from domain.errors import ProviderError, Rejected, StoreUnavailable, Superseded
+from domain.errors import ProviderError, Rejected, Superseded, Unavailable
 from domain.faults import Fault
 from domain.ports import FIRST_VM, SharedResource, TransactionRunner, VmAnswer, VmFacts, VmKey, VmOrder
 from providers.simulated.batch import JobBatcher
+from providers.simulated.catalogue import list_missing_offers
 from providers.simulated.concurrency import Concurrency, InFlightCounter
 from providers.simulated.faults import FaultScriptStore
 from providers.simulated.provider import SimulatedProvider
-from providers.simulated.resources import CallResult, PrepareCall, ReleaseCall, ResourceCall, ValidateCall
+from providers.simulated.resources import prepare_resource, release_resource
 from providers.simulated.tables import lock_cloud_row, quotas, resources, vms
 from providers.simulated.transaction import DelayedCall, MaybeVmAnswer, VmCall, apply_calls
 from providers.simulated.vms import VERBS, SimulatedVm, read_vms, read_vms_page
@@ -32,13 +32,12 @@ class SimulatedCloud:
         *,
         latency: float = 0.0,
         jitter: float = 0.0,
-        seed: int | None = None,
         bulk: int = 1,
         journal: Path | None = None,
     ) -> None:
         self.csp = csp
         self.orders_per_call = bulk
-        self._provider = SimulatedProvider(csp, database, latency=latency, jitter=jitter, seed=seed)
+        self._provider = SimulatedProvider(csp, database, latency=latency, jitter=jitter)
         self._database = database
         self._ledger = InFlightCounter(csp, journal)
         self._script = FaultScriptStore(database)
@@ -71,16 +70,19 @@ class SimulatedCloud:
 
     async def list_missing_offers(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
         with self._ledger.track_read(region):
-            found = await self._call_shared_resource(ValidateCall(region, tuple(specs), tuple(images)))
-        return found if isinstance(found, list) else []
+            return await self._provider.perform_call(
+                "validate", region, [""], lambda _: list_missing_offers(self.csp, region, specs, images)
+            )
 
     async def prepare_resource(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
+        work = partial(prepare_resource, csp=self.csp, region=region, resource=resource, made=made)
         with self._ledger.track_shared_change(region):
-            return str(await self._call_shared_resource(PrepareCall(region, resource, made)))
+            return await self._provider.perform_call("prepare", region, [_fault_path(region, resource)], work)
 
     async def release_resource(self, region: str, resource: SharedResource) -> None:
+        work = partial(release_resource, csp=self.csp, resource=resource)
         with self._ledger.track_shared_change(region):
-            await self._call_shared_resource(ReleaseCall(region, resource))
+            await self._provider.perform_call("release", region, [_fault_path(region, resource)], work)
 
     async def set_quota(self, region: str, limit: int | None) -> None:
         """Limits the VMs of a region that are not terminated; None removes the limit."""
@@ -108,7 +110,7 @@ class SimulatedCloud:
 
     async def list_all_vms(self) -> list[SimulatedVm]:
         """Returns all VMs of this cloud, with which audits compare the inventory."""
-        return await self._read_vms()
+        return await self._database.run_transaction(lambda connection: read_vms(connection, vms.c.csp == self.csp))
 
     async def list_regions(self) -> list[str]:
         """Returns the regions where this cloud has or had VMs."""
@@ -143,12 +145,6 @@ class SimulatedCloud:
             return f"{len(orders)} VMs in one call are too many: {self.csp} takes {self.orders_per_call}"
         return ""
 
-    async def _call_shared_resource(self, call: ResourceCall) -> CallResult:
-        """Makes one call about a region's shared resources."""
-        return await self._provider.perform_call(
-            call.verb, call.region, [call.path], partial(call.carry_out, csp=self.csp)
-        )
-
     async def _run_calls(self, jobs: Sequence[VmCall]) -> list[MaybeVmAnswer]:
         """Carries out VM calls; those that meet a delay wait for it together, then continue."""
         outcomes = await self._batch.submit_jobs(jobs)
@@ -168,17 +164,17 @@ class SimulatedCloud:
             return apply_calls(connection, self.csp, jobs, self._provider.read_fault_rules(connection))
 
         try:
-            return await self._database.run_transaction(work)
-        except (StoreUnavailable, SQLAlchemyError) as error:
-            return [self._provider.database_error(error) for _ in jobs]
-
-    async def _read_vms(self, *where: sa.ColumnElement[bool]) -> list[SimulatedVm]:
-        return await self._database.run_transaction(
-            lambda connection: read_vms(connection, vms.c.csp == self.csp, *where)
-        )
+            return await self._provider.run_transaction(work)
+        except Unavailable as error:
+            return [error for _ in jobs]
 
 
 def _facts_or_raise(found: MaybeVmAnswer) -> VmFacts | None:
     if isinstance(found, ProviderError | Superseded):
         raise found
     return found
+
+
+def _fault_path(region: str, resource: SharedResource) -> str:
+    """Returns the resource's path in the fault script."""
+    return f"region:{region}:shared:{resource.what}"

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from random import Random
+from random import uniform
 from typing import TypeVar
 
 import sqlalchemy as sa
@@ -41,20 +41,11 @@ DELAY_KINDS = (FaultKind.HANG, FaultKind.SLOW)
 class SimulatedProvider:
     """Base of simulated providers; `name` is its csp in the fault script, `latency` seconds per call."""
 
-    def __init__(
-        self,
-        name: str,
-        database: TransactionRunner,
-        *,
-        latency: float = 0.0,
-        jitter: float = 0.0,
-        seed: int | None = None,
-    ) -> None:
+    def __init__(self, name: str, database: TransactionRunner, *, latency: float = 0.0, jitter: float = 0.0) -> None:
         self.name = name
         self.latency = latency
         self._database = database
         self._jitter = jitter
-        self._random = Random(seed)  # noqa: S311 - timing, not secrets
         self._quiet: int | None = None  # version of the fault script without a rule for this provider
         self._delayed = Counter[str]()  # paths of the calls that wait because of a fault
 
@@ -80,16 +71,13 @@ class SimulatedProvider:
         try:
             return await self._database.run_transaction(work)
         except (StoreUnavailable, SQLAlchemyError) as error:
-            raise self.database_error(error) from error
-
-    def database_error(self, error: Exception) -> Unavailable:
-        """Returns the error for a failure of the provider's own database."""
-        return Unavailable(f"the database of the simulated {self.name} failed: {format_one_line(error, 200)}")
+            text = f"the database of the simulated {self.name} failed: {format_one_line(error, 200)}"
+            raise Unavailable(text) from error
 
     async def sleep_with_jitter(self, seconds: float) -> None:
         """Sleeps for so many seconds, with jitter."""
         if seconds:
-            await asyncio.sleep(seconds * (1 + self._jitter * self._random.uniform(-1, 1)))
+            await asyncio.sleep(seconds * (1 + self._jitter * uniform(-1, 1)))  # noqa: S311 - timing, not secrets
 
     async def simulate_delays(self, delays: Sequence[Fault], paths: Sequence[str]) -> None:
         """Sleeps for the longest of these delays, which calls about these paths have met."""

@@ -44,7 +44,7 @@ def apply_calls(
         if job.verb == "create":
             born[job.region].add(job.order.path)
             used.update(shared_resources_of_order(job.order).values())
-    machines = LockedVms.lock_vms(
+    machines = LockedVms(
         connection, csp, (cloud_id_of_order(csp, job.order) for job in jobs if job.verb != "list"), born, used
     )
     outcomes = [_apply_call(job, rules, machines) for job in jobs]

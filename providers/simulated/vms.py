@@ -82,35 +82,23 @@ class LockedVms:
     """The VMs that one transaction of a simulated cloud reads and changes."""
 
     def __init__(
-        self,
-        csp: str,
-        found: Iterable[SimulatedVm],
-        room: dict[str, int],
-        epochs: dict[str, int],
-        tenants: dict[str, str],
+        self, connection: sa.Connection, csp: str, ids: Iterable[str], born: dict[str, set[str]], used: set[str]
     ) -> None:
-        self._csp = csp
-        self._tenants = tenants  # of the shared resources that new VMs use, by cloud id
-        self._vms = {vm.cloud_id: vm for vm in found}
-        self._free_quota = room  # region -> VMs left in its quota
-        self._epochs = epochs  # path -> highest epoch of its orders, for paths where VMs are created
-        self._new: dict[str, SimulatedVm] = {}
-        self._touched: dict[str, SimulatedVm] = {}
-        self._now = time.time()
-
-    @classmethod
-    def lock_vms(
-        cls, connection: sa.Connection, csp: str, ids: Iterable[str], born: dict[str, set[str]], used: set[str]
-    ) -> LockedVms:
         """Reads the VMs of these ids. `born`: by region, the paths of new VMs; `used`: what the new VMs share."""
-        found = [vm for page in _id_pages(ids) for vm in read_vms(connection, vms.c.cloud_id.in_(page))]
-        epochs = {
+        self._csp = csp
+        found = (read_vms(connection, vms.c.cloud_id.in_(page)) for page in _id_pages(ids))
+        self._vms = {vm.cloud_id: vm for some in found for vm in some}
+        self._free_quota = _free_quota_by_region(connection, csp) if born else {}  # region -> VMs left in its quota
+        self._epochs = {  # path -> highest epoch of its orders, for paths where VMs are created
             path: epoch
             for region, paths in born.items()
             for path, epoch in _highest_epochs(connection, csp, region, paths)
         }
-        tenants = tenants_of_resources(connection, used) if used else {}
-        return cls(csp, found, _free_quota_by_region(connection, csp) if born else {}, epochs, tenants)
+        # Of the shared resources that new VMs use, by cloud id.
+        self._tenants = tenants_of_resources(connection, used) if used else {}
+        self._new: dict[str, SimulatedVm] = {}
+        self._touched: dict[str, SimulatedVm] = {}
+        self._now = time.time()
 
     def describe_vm(self, region: str, order: VmOrder, state: VmState | None = None) -> VmFacts | None:
         """Returns a VM's facts, with this state if given; None if there is no such VM."""
