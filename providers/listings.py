@@ -1,10 +1,14 @@
-"""Pages of a listing whose source has no order: it is read once, and the pages that follow come from memory."""
+"""Pages of a listing whose source has no order: it is read once, and the pages that follow come from memory.
+
+And the parts of a long list of values, for a source that takes only some in one call.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from domain.ports import VMS_PER_PAGE, VmFacts, VmKey
 
@@ -22,6 +26,13 @@ class _BufferedListing:
     at: float
     vms: list[VmFacts]
     whole: bool
+
+
+def split_sorted(size: int, values: Iterable[str]) -> Iterator[list[str]]:
+    """Splits different values into parts of a call each, in their order: the same values make the same calls."""
+    rest = iter(sorted(set(values)))
+    while part := list(islice(rest, size)):
+        yield part
 
 
 class VmListingCache:

@@ -15,8 +15,9 @@ from heapq import nsmallest
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
-from domain.errors import NoCapacity, ProviderError, Rejected, Superseded, UnknownOutcome
+from domain.errors import NoCapacity, ProviderError, Rejected, UnknownOutcome
 from domain.ports import VmAnswer, VmFacts, VmKey, VmOrder, VmState
+from providers.epochs import late_order_error
 from providers.listings import VmListingCache
 
 # fmt: off
@@ -172,7 +173,7 @@ class PolledVms(ABC, Generic[V]):
         if vm.path != task.order.path:
             task.answer = Rejected(f"{vm.cloud_id} does not carry the {self._mark}={task.order.path}: not touched")
             return False
-        if late := why_outdated(task.order, vm.epoch):
+        if late := late_order_error(task.order.path, task.order.epoch, vm.epoch):
             task.answer = late
             return False
         match next_order_step(verb, vm.state):
@@ -220,12 +221,6 @@ class PolledVms(ABC, Generic[V]):
         if task.seen is None:
             return UnknownOutcome(f"{self._title} accepted the order for {name}, but does not list it {waited}")
         return UnknownOutcome(f"{name} is still {task.seen.state} {waited}")
-
-
-def why_outdated(order: VmOrder, seen: int) -> Superseded | None:
-    """Refuses an order of an earlier action than the last one that ordered."""
-    late = f"the order of action {order.epoch} for {order.path} comes too late: action {seen} has ordered since"
-    return Superseded(late, final=True) if order.epoch < seen else None
 
 
 def is_living(vm: SeenVm) -> bool:

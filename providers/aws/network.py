@@ -18,18 +18,12 @@ from providers.aws.connection import AwsOptions
 from providers.aws.ec2 import Ec2Client
 from providers.aws.errors import Ec2CallRejected
 from providers.options import IngressRule
-from providers.regioncloud import LaunchNetwork, TenantResources
+from providers.regioncloud import TenantResources
 
 ANY_ADDRESS = "0.0.0.0/0"
 DETACH_SECONDS = 5  # times `lag_seconds`: how long a terminated VM may block what it used
 
 T = TypeVar("T")
-
-
-def launch_arguments(home: LaunchNetwork) -> dict[str, Any]:
-    """Returns the arguments of a launch there."""
-    key = {"KeyName": home.key} if home.key else {}
-    return {"SubnetId": home.network, "SecurityGroupIds": list(home.groups), **key}
 
 
 class Ec2TenantResources(TenantResources):

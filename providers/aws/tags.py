@@ -14,7 +14,7 @@ from providers.options import MAX_LABEL
 OWNER_TAG = "ratchet:owner"  # installation
 PATH_TAG = "ratchet:path"  # object
 TOKEN_TAG = "ratchet:token"  # order that created it  # noqa: S105 - the name of a tag
-EPOCH_TAG = "ratchet:epoch"  # of the last action that gave it an order
+EPOCH_TAG = "ratchet:epoch"  # of the last action that gave it an order; written before the order
 TENANT_TAG = "ratchet:tenant"  # whose VMs share it
 SHARED_TAG = "ratchet:shared"  # vnet, securityGroup or sshKey
 
@@ -30,11 +30,6 @@ def vm_tags(owner: str, path: str, token: str, labels: Mapping[str, Any]) -> Tag
     allowed = {key: str(value) for key, value in labels.items() if not key.lower().startswith(("aws:", "ratchet:"))}
     kept = dict(sorted(allowed.items())[:MAX_LABELS])
     return {"Name": path.rpartition(":")[2]} | kept | {OWNER_TAG: owner, PATH_TAG: path, TOKEN_TAG: token}
-
-
-def epoch_tags(epoch: int) -> Tags:
-    """Returns the tag with the epoch of the ordering action; it is written before the order."""
-    return {EPOCH_TAG: str(epoch)}
 
 
 def shared_resource_tags(owner: str, resource: SharedResource) -> Tags:

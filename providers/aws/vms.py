@@ -11,10 +11,9 @@ cannot compare and order in one call, so an earlier order on the wire at that mo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from itertools import islice
 from typing import Any
 
 from domain.errors import ProviderError
@@ -25,10 +24,12 @@ from providers.aws.connection import AwsOptions
 from providers.aws.ec2 import Ec2Client
 from providers.aws.errors import TOKEN_REUSED_CODES, Ec2CallRejected
 from providers.aws.instances import Ec2Instance
-from providers.aws.network import Ec2TenantResources, launch_arguments
+from providers.aws.network import Ec2TenantResources
 from providers.aws.ratelimit import RateLimiter
+from providers.epochs import late_order_error
+from providers.listings import split_sorted
 from providers.regioncloud import LaunchNetwork
-from providers.steps import PendingVmOrder, PolledVms, is_living, why_outdated
+from providers.steps import PendingVmOrder, PolledVms, is_living
 
 VALUES_PER_FILTER = 200  # per filter in EC2
 
@@ -59,11 +60,11 @@ class Ec2VmOperator(PolledVms[Ec2Instance]):
     async def _refuse_outdated(self, tasks: Sequence[PendingVmOrder[Ec2Instance]]) -> None:
         """Refuses to create a VM at a path where a later action has given an order, even if its VM is gone."""
         epochs: dict[str, int] = {}
-        for page in _split_filter_values({tags.escape_filter_value(task.order.path) for task in tasks}):
+        for page in split_sorted(VALUES_PER_FILTER, {tags.escape_filter_value(task.order.path) for task in tasks}):
             for vm in await self._find_instances({tags.PATH_TAG: page, tags.OWNER_TAG: self._options.owner}):
                 epochs[vm.path] = max(epochs.get(vm.path, 0), vm.epoch)
         for task in tasks:
-            task.answer = why_outdated(task.order, epochs.get(task.order.path, 0))
+            task.answer = late_order_error(task.order.path, task.order.epoch, epochs.get(task.order.path, 0))
 
     async def _tag_epochs(self, tasks: Sequence[PendingVmOrder[Ec2Instance]]) -> None:
         """Tags VMs with the epochs of their orders, one call per epoch."""
@@ -72,9 +73,8 @@ class Ec2VmOperator(PolledVms[Ec2Instance]):
             if task.seen and task.seen.epoch < task.order.epoch:
                 signed.setdefault(task.order.epoch, []).append(task.seen.cloud_id)
         for epoch, ids in signed.items():
-            await self._ec2.call_change_operation(
-                "create_tags", Resources=ids, Tags=tags.tag_pairs(tags.epoch_tags(epoch))
-            )
+            marks = tags.tag_pairs({tags.EPOCH_TAG: str(epoch)})
+            await self._ec2.call_change_operation("create_tags", Resources=ids, Tags=marks)
 
     async def _apply_verb_to_all(self, verb: str, tasks: Sequence[PendingVmOrder[Ec2Instance]]) -> None:
         """Sends one call for all VMs. EC2 refuses it as a whole, so after a refusal sends one call per VM."""
@@ -127,11 +127,13 @@ class Ec2VmOperator(PolledVms[Ec2Instance]):
             "MaxCount": 1,
             "ClientToken": sha256(f"{options.owner} {order.token}".encode()).hexdigest(),
             "TagSpecifications": [
-                *tags.tag_specifications(owned | tags.epoch_tags(order.epoch), "instance"),
+                *tags.tag_specifications(owned | {tags.EPOCH_TAG: str(order.epoch)}, "instance"),
                 *tags.tag_specifications(owned, "volume"),
             ],
             "MetadataOptions": {"HttpTokens": "required"},
-            **launch_arguments(home),
+            "SubnetId": home.network,
+            "SecurityGroupIds": list(home.groups),
+            **({"KeyName": home.key} if home.key else {}),
         }
 
     async def _refresh_vms(self, tasks: Sequence[PendingVmOrder[Ec2Instance]]) -> None:
@@ -139,9 +141,9 @@ class Ec2VmOperator(PolledVms[Ec2Instance]):
         by_id = {task.order.cloud_id for task in tasks if task.order.cloud_id.startswith("i-")}
         by_token = {task.order.token for task in tasks if not task.order.cloud_id and task.order.token}
         found: dict[str, Ec2Instance] = {}
-        for page in _split_filter_values(by_id):
+        for page in split_sorted(VALUES_PER_FILTER, by_id):
             found |= {instance.cloud_id: instance for instance in await self._find_instances({"instance-id": page})}
-        for page in _split_filter_values(by_token):
+        for page in split_sorted(VALUES_PER_FILTER, by_token):
             seen = await self._find_instances({tags.TOKEN_TAG: page, tags.OWNER_TAG: self._options.owner})
             found |= {instance.token: instance for instance in sorted(seen, key=is_living)}
         for task in tasks:
@@ -157,9 +159,3 @@ class Ec2VmOperator(PolledVms[Ec2Instance]):
             "describe_instances", "Reservations", Filters=tags.ec2_filters(wanted)
         ):
             yield [instances.parse_instance(each, public) for group in groups for each in group["Instances"]]
-
-
-def _split_filter_values(values: set[str]) -> Iterator[list[str]]:
-    rest = iter(sorted(values))
-    while page := list(islice(rest, VALUES_PER_FILTER)):
-        yield page

@@ -17,16 +17,9 @@ from providers.openstack.connection import OpenStackOptions
 from providers.openstack.errors import Busy, CallRejected
 from providers.openstack.servers import hash_of
 from providers.options import IngressRule
-from providers.regioncloud import LaunchNetwork, TenantResources
+from providers.regioncloud import TenantResources
 
 NOT_FOUND = (400, 404)
-
-
-def launch_arguments(home: LaunchNetwork) -> dict[str, Any]:
-    """Returns the arguments of a launch there."""
-    key = {"key_name": home.key} if home.key else {}
-    groups = [{"name": group} for group in home.groups]
-    return {"networks": [{"uuid": home.network}], "security_groups": groups, **key}
 
 
 class NovaTenantResources(TenantResources):

@@ -11,10 +11,9 @@ Nova cannot compare and order in one call, so an earlier order on the wire at th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from operator import attrgetter
 from typing import Any
 
@@ -23,13 +22,15 @@ import structlog
 from domain.errors import NoCapacity, ProviderError, Rejected, UnknownOutcome
 from domain.ports import VmAnswer, VmFacts, VmOrder, VmState
 from domain.registry import tenant_of
+from providers.epochs import late_order_error
+from providers.listings import split_sorted
 from providers.openstack import servers
 from providers.openstack.api import OpenStackApi
 from providers.openstack.connection import OpenStackOptions
 from providers.openstack.errors import Busy, CallRejected
-from providers.openstack.network import NovaTenantResources, launch_arguments
+from providers.openstack.network import NovaTenantResources
 from providers.openstack.servers import OWNER_KEY, Server
-from providers.steps import PendingVmOrder, PolledVms, why_outdated
+from providers.steps import PendingVmOrder, PolledVms
 
 HASHES_PER_FILTER = 50  # in one list call: its address must not become too long
 TOKENS_REMEMBERED = 10_000
@@ -81,7 +82,7 @@ class NovaVms(PolledVms[Server]):
         """Lists the servers of the orders' paths in bulk; with `deleted`, those that Nova still remembers too."""
         found: dict[str, list[Server]] = {}
         paths = {servers.path_hash(self._place, order.path): order.path for order in orders}
-        for some in _batch_hashes(paths):
+        for some in split_sorted(HASHES_PER_FILTER, paths):
             filters = {"name": "|".join(some)} | ({"changes-since": LONG_AGO} if deleted else {})
             for described in await self._api.read_all_pages("compute", "/servers/detail", "servers", **filters):
                 server = servers.parse_server(described, (paths[each] for each in some), self._place)
@@ -107,7 +108,7 @@ class NovaVms(PolledVms[Server]):
         if verb == "reboot" and task.ordered and vm is not None and vm.state is VmState.RUNNING:
             task.answer = vm.to_vm_facts()  # Nova shows the task from its acceptance to its end
             return False
-        if vm is None or not vm.is_broken or vm.path != task.order.path or why_outdated(task.order, vm.epoch):
+        if vm is None or not vm.is_broken or vm.path != task.order.path or task.order.epoch < vm.epoch:
             return super()._needs_order(verb, task)
         if verb in ("terminate", "create"):
             return not task.ordered or verb == "create"
@@ -118,7 +119,7 @@ class NovaVms(PolledVms[Server]):
         if verb == "create":
             new = [task for task in tasks if task.seen is None]
             for task in new:  # a later action has given an order at its path, even if that VM is gone
-                task.answer = why_outdated(task.order, task.latest_epoch)
+                task.answer = late_order_error(task.order.path, task.order.epoch, task.latest_epoch)
             await _gather(self._launch_server, [task for task in new if task.answer is None])
             await _gather(self._remove_failed, [task for task in tasks if task.seen is not None])
         else:
@@ -153,7 +154,9 @@ class NovaVms(PolledVms[Server]):
             **servers.creation_marks(self._place, order),
             "imageRef": self._options.images.get(image, image),
             "flavorRef": await self._find_flavor(self._options.specs.get(size, size)),
-            **launch_arguments(home),
+            "networks": [{"uuid": home.network}],
+            "security_groups": [{"name": group} for group in home.groups],
+            **({"key_name": home.key} if home.key else {}),
             **({"availability_zone": self._options.zone} if self._options.zone else {}),
         }
         try:
@@ -261,9 +264,3 @@ def _pick(found: Sequence[Server], order: VmOrder) -> Server | None:
 
 async def _gather(call: Callable[[Task], Coroutine[Any, Any, Any]], tasks: Sequence[Task]) -> list[Any]:
     return list(await asyncio.gather(*(call(task) for task in tasks)))
-
-
-def _batch_hashes(hashes: dict[str, str]) -> Iterator[list[str]]:
-    rest = iter(sorted(hashes))
-    while page := list(islice(rest, HASHES_PER_FILTER)):
-        yield page

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
-from itertools import islice
 from operator import attrgetter
 
 import sqlalchemy as sa
@@ -18,6 +17,7 @@ from domain.errors import NoCapacity, ProviderError, Rejected
 from domain.ports import VMS_PER_PAGE, VmAnswer, VmFacts, VmKey, VmOrder, VmState
 from domain.registry import tenant_of
 from providers.epochs import late_order_error
+from providers.listings import split_sorted
 from providers.simulated.resources import foreign_resource_error, tenants_of_resources
 from providers.simulated.tables import quotas, vms
 from providers.tables import at_or_below_condition
@@ -86,7 +86,7 @@ class LockedVms:
     ) -> None:
         """Reads the VMs of these ids. `born`: by region, the paths of new VMs; `used`: what the new VMs share."""
         self._csp = csp
-        found = (read_vms(connection, vms.c.cloud_id.in_(page)) for page in _id_pages(ids))
+        found = (read_vms(connection, vms.c.cloud_id.in_(page)) for page in split_sorted(PAGE_SIZE, ids))
         self._vms = {vm.cloud_id: vm for some in found for vm in some}
         self._free_quota = _free_quota_by_region(connection, csp) if born else {}  # region -> VMs left in its quota
         self._epochs = {  # path -> highest epoch of its orders, for paths where VMs are created
@@ -187,7 +187,7 @@ class LockedVms:
 def _highest_epochs(
     connection: sa.Connection, csp: str, region: str, paths: Iterable[str]
 ) -> Iterator[tuple[str, int]]:
-    for page in _id_pages(paths):
+    for page in split_sorted(PAGE_SIZE, paths):
         here = (vms.c.csp == csp, vms.c.region == region, vms.c.path.in_(page))
         yield from _read_counts(
             connection, sa.select(vms.c.path, sa.func.max(vms.c.epoch)).where(*here).group_by(vms.c.path)
@@ -250,12 +250,6 @@ def _free_quota_by_region(connection: sa.Connection, csp: str) -> dict[str, int]
 
 def _read_counts(connection: sa.Connection, query: sa.Select[str, int]) -> dict[str, int]:
     return {region: number for region, number in connection.execute(query)}  # noqa: C416 - dict() wants a mapping
-
-
-def _id_pages(ids: Iterable[str]) -> Iterator[Sequence[str]]:
-    rest = iter(dict.fromkeys(ids))
-    while page := list(islice(rest, PAGE_SIZE)):
-        yield page
 
 
 def _execute_many(
