@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -10,20 +12,45 @@ from typing import Any, TypeVar
 
 import structlog
 
+from domain.errors import Refused, Rejected
+
 T = TypeVar("T")
 
 
-class CallThreads:
-    """Runs calls in threads. A thread cannot be cancelled, so a caller that is cancelled or times out waits until its
-    call has ended, and no call is in flight afterwards. Socket timeouts bound that wait: `bound_seconds` is their sum.
+class SdkClient(ABC):
+    """An SDK's client, which connects with the first call, and threads for its calls.
+
+    A thread cannot be cancelled, so a caller that is cancelled or times out waits until its call has ended, and no call
+    is in flight afterwards. Socket timeouts bound that wait: `bound_seconds` is their sum.
     """
 
     def __init__(self, size: int, title: str, bound_seconds: float) -> None:
         self._threads = ThreadPoolExecutor(size, thread_name_prefix=title)
         self._title = title
         self._bound_seconds = bound_seconds
+        self._making = threading.Lock()
+        self._client: Any = None
+        self._secrets: list[str] = []  # what no message may contain
 
-    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._client:
+            self._client.close()
+
+    @abstractmethod
+    def _connect(self) -> Any:
+        """Returns the SDK's client, and finds its secrets. Raises Refused if credentials are missing."""
+
+    def _connected_client(self) -> Any:
+        with self._making:
+            if self._client is None:
+                try:
+                    self._client = self._connect()
+                except Refused as refused:
+                    raise Rejected(f"{refused.message}; {refused.hint}") from refused
+            return self._client
+
+    async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
         call = self._threads.submit(function, *arguments)
         running = asyncio.wrap_future(call)
         try:
@@ -32,9 +59,6 @@ class CallThreads:
             await self._await_or_withdraw(call, running)
             raise
         return running.result()
-
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _await_or_withdraw(self, call: Future[Any], running: asyncio.Future[Any]) -> None:
         """Withdraws a call that no thread has begun; waits for the end of any other, also when cancelled again."""

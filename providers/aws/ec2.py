@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from importlib import import_module
 from math import inf
 from typing import Any
 
-from domain.errors import Refused, Rejected
+from domain.errors import Rejected
 from providers.aws.connection import AwsConnection
 from providers.aws.credentials import open_session
 from providers.aws.errors import Ec2CallRejected, translate_error
-from providers.threads import CallThreads
+from providers.threads import SdkClient
 
 THREADS_PER_REGION = 32  # at least the region's VMs in flight, and a few reads
 PAGE_SIZE = 1_000
 FIRST_PAUSE = 0.1
 
 
-class Ec2Client:
+class Ec2Client(SdkClient):
     """EC2's API in one region. Never retries: its callers decide.
 
     Socket timeouts bound each call, well below the `call_seconds` of a whole order.
@@ -31,18 +30,15 @@ class Ec2Client:
         self._connect_seconds = min(connection.options.connect_seconds, call_seconds / 4)
         self._read_seconds = min(connection.options.read_seconds, call_seconds / 2)
         bound_seconds = self._connect_seconds + self._read_seconds
-        self._threads = CallThreads(THREADS_PER_REGION, f"ec2-{connection.region}", bound_seconds)
-        self._making = threading.Lock()
-        self._client: Any = None
-        self._secrets: list[str] = []
+        super().__init__(THREADS_PER_REGION, f"ec2-{connection.region}", bound_seconds)
 
     async def call_read_operation(self, operation: str, /, **arguments: Any) -> Any:
         """Makes a call that changes nothing."""
-        return await self._call(operation, arguments, changing=False)
+        return await self._run(self._call_in_thread, operation, arguments, False)
 
     async def call_change_operation(self, operation: str, /, **arguments: Any) -> Any:
         """Makes a call that changes something; after a failure its outcome may be unknown."""
-        return await self._call(operation, arguments, changing=True)
+        return await self._run(self._call_in_thread, operation, arguments, True)
 
     async def call_until_visible(self, operation: str, seconds: float, /, **arguments: Any) -> Any:
         """Changes a resource that was just created; retries while EC2 does not know it everywhere yet."""
@@ -71,16 +67,8 @@ class Ec2Client:
                 return
             token = {"NextToken": page["NextToken"]}
 
-    async def close(self) -> None:
-        self._threads.close()
-        if self._client:
-            self._client.close()
-
-    async def _call(self, operation: str, arguments: dict[str, Any], changing: bool) -> Any:
-        return await self._threads.run(self._call_in_thread, operation, arguments, changing)
-
     def _call_in_thread(self, operation: str, arguments: dict[str, Any], changing: bool) -> Any:
-        client = self._get_connected_client()
+        client = self._connected_client()
         try:
             return getattr(client, operation)(**arguments)
         except Exception as error:
@@ -89,18 +77,9 @@ class Ec2Client:
                 raise
             raise known from None  # the original error contains the signed request
 
-    def _get_connected_client(self) -> Any:
-        with self._making:
-            if self._client is None:
-                self._client = self._connect()
-            return self._client
-
     def _connect(self) -> Any:
         options = self._connection.options
-        try:
-            account = open_session(self._connection.credentials, self._connection.region)
-        except Refused as refused:
-            raise Rejected(f"{refused.message}; {refused.hint}") from refused
+        account = open_session(self._connection.credentials, self._connection.region)
         config = import_module("botocore.config").Config(
             connect_timeout=self._connect_seconds,
             read_timeout=self._read_seconds,

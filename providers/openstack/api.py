@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator, Mapping
 from math import inf
 from typing import Any
 
-from domain.errors import Refused, Rejected
+from domain.errors import Rejected
 from providers.openstack.connection import OpenStackConnection
 from providers.openstack.credentials import find_cloud, list_secrets
 from providers.openstack.errors import translate_answer, translate_error
-from providers.threads import CallThreads
+from providers.threads import SdkClient
 
 THREADS_PER_REGION = 24  # at least the region's VMs in flight, and a few reads
 CONNECTION_POOLS = 10  # kept, one for each address; what `requests` has by itself
@@ -19,7 +18,7 @@ PAGE_SIZE = 1_000
 MICROVERSIONS = {"compute": "2.26"}  # descriptions came with 2.19, and are all we need of it
 
 
-class OpenStackApi:
+class OpenStackApi(SdkClient):
     """The services' APIs in one region. Never retries: its callers decide.
 
     A socket's timeout bounds each call, well below the `call_seconds` of a whole order.
@@ -28,10 +27,7 @@ class OpenStackApi:
     def __init__(self, connection: OpenStackConnection, call_seconds: float = inf) -> None:
         self._connection = connection
         self._read_seconds = min(connection.options.read_seconds, call_seconds / 2)
-        self._threads = CallThreads(THREADS_PER_REGION, f"openstack-{connection.region}", self._read_seconds)
-        self._making = threading.Lock()
-        self._cloud: Any = None
-        self._secrets: list[str] = []
+        super().__init__(THREADS_PER_REGION, f"openstack-{connection.region}", self._read_seconds)
 
     async def get(self, service: str, path: str, version: str = "", **params: Any) -> Any:
         return await self._call(service, "GET", path, {"params": params}, version)
@@ -62,18 +58,13 @@ class OpenStackApi:
         pages = self.iterate_pages(service, path, key, version, **params)
         return [each async for page in pages for each in page]
 
-    async def close(self) -> None:
-        self._threads.close()
-        if self._cloud:
-            self._cloud.close()
-
     async def _call(self, service: str, method: str, path: str, more: dict[str, Any], version: str = "") -> Any:
-        return await self._threads.run(self._call_in_thread, service, method, path, more, version)
+        return await self._run(self._call_in_thread, service, method, path, more, version)
 
     def _call_in_thread(self, service: str, method: str, path: str, more: dict[str, Any], version: str) -> Any:
         changing = method != "GET"
         try:
-            client = getattr(self._connected_cloud(), service)
+            client = getattr(self._connected_client(), service)
             wanted = version or MICROVERSIONS.get(service)
             answer = client.request(path, method, microversion=wanted, raise_exc=False, **more)
         except Rejected:
@@ -87,20 +78,11 @@ class OpenStackApi:
             raise trouble
         return answer.json() if answer.content else None
 
-    def _connected_cloud(self) -> Any:
-        with self._making:
-            if self._cloud is None:
-                self._cloud = self._connect()
-            return self._cloud
-
     def _connect(self) -> Any:
         from openstack.connection import Connection
         from requests.adapters import HTTPAdapter
 
-        try:
-            found = find_cloud(self._connection, self._read_seconds)
-        except Refused as refused:
-            raise Rejected(f"{refused.message}; {refused.hint}") from refused
+        found = find_cloud(self._connection, self._read_seconds)
         self._secrets = list_secrets(found)
         cloud = Connection(config=found)
         for adapter in cloud.session.session.adapters.values():
