@@ -14,8 +14,8 @@ from domain.ports import TransactionRunner
 from domain.services.definition import Node
 from domain.services.ports import ServiceOrder
 from domain.services.rollout import ServiceFacts
+from providers.batch import GroupCommit
 from providers.epochs import late_order_error
-from providers.services.groupcommit import GroupCommit
 from providers.tables import create_missing_tables
 
 PAGE_SIZE = 1_000
@@ -63,6 +63,9 @@ instances = sa.Table(
     sa.Column("healthy", sa.Boolean, nullable=False),
 )
 
+
+# What is in a column of an instance as it is in its record.
+_SAME_NAMES = ("token", "path", "number", "revision", "stopping", "pid", "started", "port", "healthy")
 
 # Built once: building a statement costs more than running it.
 _IS_AT_OR_BELOW = (services.c.path == sa.bindparam("at_path")) | (
@@ -143,8 +146,7 @@ class BackendLedger:
         """Records orders for services. An order that is not newer than the recorded one changes nothing."""
 
         def write(connection: sa.Connection) -> Superseded | None:
-            late = _claim_generation(connection, {order.path: order.generation for order in orders})
-            if late:
+            if late := _claim_generation(connection, {order.path: order.generation for order in orders}):
                 return late
             rows = connection.execute(_SELECT_KNOWN_SERVICES, {"names": [order.path for order in orders]}).mappings()
             known = {row["path"]: row for row in rows}
@@ -165,8 +167,7 @@ class BackendLedger:
         """Records the removal of all services at and below a path, except those to keep."""
 
         def write(connection: sa.Connection) -> Superseded | None:
-            late = _claim_generation(connection, {prefix: generation}, all_below=True)
-            if late:
+            if late := _claim_generation(connection, {prefix: generation}, all_below=True):
                 return late
             version = self._next_version(connection)
             there = connection.execute(_SELECT_SERVICES_AT, {"here": self.backend} | _range_below(prefix)).mappings()
@@ -213,10 +214,8 @@ class BackendLedger:
         """Returns orders since a version."""
 
         def select_orders(connection: sa.Connection) -> list[WantedService]:
-            return [
-                WantedService(*row)
-                for row in connection.execute(_SELECT_WANTED, {"here": self.backend, "after": after})
-            ]
+            rows = connection.execute(_SELECT_WANTED, {"here": self.backend, "after": after})
+            return [WantedService(*row) for row in rows]
 
         return await self._grouped.run_transaction(select_orders)
 
@@ -241,9 +240,8 @@ class BackendLedger:
 
     async def delete_instances(self, tokens: Sequence[str]) -> None:
         """Deletes the records of instances that are gone."""
-        await self._grouped.run_transaction(
-            lambda connection: connection.execute(_DELETE_INSTANCES, {"tokens": list(tokens)}) and None
-        )
+        where = {"tokens": list(tokens)}
+        await self._grouped.run_transaction(lambda connection: connection.execute(_DELETE_INSTANCES, where) and None)
 
     async def record_observations(
         self, facts: Sequence[ServiceFacts], gone: Sequence[str], units: Sequence[SupervisedInstance]
@@ -335,14 +333,9 @@ def _facts_from_row(row: Any) -> ServiceFacts:
 
 
 def _instance_from_row(row: Any) -> SupervisedInstance:
-    kept = {
-        name: row[name]
-        for name in ("token", "path", "number", "revision", "stopping", "pid", "started", "port", "healthy")
-    }
-    return SupervisedInstance(node=Node.model_validate(row["definition"]), **kept)
+    return SupervisedInstance(node=Node.model_validate(row["definition"]), **{name: row[name] for name in _SAME_NAMES})
 
 
 def _row_of_instance(unit: SupervisedInstance) -> dict[str, Any]:
-    kept = ("token", "path", "number", "revision", "stopping", "pid", "started", "port", "healthy")
     node = unit.node.model_dump(mode="json", exclude_defaults=True)
-    return {name: getattr(unit, name) for name in kept} | {"definition": node}
+    return {name: getattr(unit, name) for name in _SAME_NAMES} | {"definition": node}

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from domain.errors import ProviderError, Rejected, Superseded, Unavailable
 from domain.faults import Fault
 from domain.ports import FIRST_VM, SharedResource, TransactionRunner, VmAnswer, VmFacts, VmKey, VmOrder
-from providers.simulated.batch import JobBatcher
+from providers.batch import JobBatcher
 from providers.simulated.catalogue import list_missing_offers
 from providers.simulated.concurrency import Concurrency, InFlightCounter
 from providers.simulated.faults import FaultScriptStore

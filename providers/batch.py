@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+import sqlalchemy as sa
+
+from domain.ports import TransactionRunner
+
+T = TypeVar("T")
 BatchJob = TypeVar("BatchJob")
 BatchResult = TypeVar("BatchResult")
 
@@ -47,14 +52,23 @@ class JobBatcher(Generic[BatchJob, BatchResult]):
                 for _, future in calls + self._waiting:
                     future.cancel()
                 raise
-            _resolve_futures(outcomes, calls)
+            start = 0
+            for jobs, future in calls:
+                if not future.done():
+                    future.set_result(outcomes[start : start + len(jobs)])
+                start += len(jobs)
 
 
-def _resolve_futures(
-    outcomes: Sequence[BatchResult], calls: Sequence[tuple[Sequence[BatchJob], asyncio.Future[Sequence[BatchResult]]]]
-) -> None:
-    start = 0
-    for jobs, future in calls:
-        if not future.done():
-            future.set_result(outcomes[start : start + len(jobs)])
-        start += len(jobs)
+class GroupCommit:
+    """Runs all work that arrives during one transaction together in the next; none waits longer for others."""
+
+    def __init__(self, database: TransactionRunner) -> None:
+        self._database = database
+        self._batch: JobBatcher[Callable[[sa.Connection], Any], Any] = JobBatcher(self._commit)
+
+    async def run_transaction(self, work: Callable[[sa.Connection], T]) -> T:
+        found: Sequence[T] = await self._batch.submit_jobs([work])
+        return found[0]
+
+    async def _commit(self, works: list[Callable[[sa.Connection], Any]]) -> list[Any]:
+        return await self._database.run_transaction(lambda connection: [work(connection) for work in works])
