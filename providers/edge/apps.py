@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from pydantic import ValidationError
@@ -42,8 +43,7 @@ class CloudletApps:
             raise Rejected(f"after {deadline:g} s: {facts.describe() if facts else 'nothing runs'}") from None
 
     async def _wait_until_healthy(self, order: ServiceOrder) -> dict[str, Any]:
-        listener = self._backend.subscribe_to_changes(order.path)
-        try:
+        with closing(self._backend.subscribe_to_changes(order.path)) as listener:
             await self._backend.apply_orders([order])
             while True:
                 facts = await self._find(order.path)
@@ -54,8 +54,6 @@ class CloudletApps:
                 elif facts.is_failing(order.generation):
                     raise Rejected(facts.describe())
                 await listener.wait_for_change()
-        finally:
-            listener.close()
 
     async def stop_apps(self, request: CrmRequest) -> None:
         """Stops what runs at and below a path, and waits until nothing of it is left."""
@@ -73,23 +71,17 @@ class CloudletApps:
         return {facts.path for facts in await self._backend.describe_services()}
 
     async def _stop(self, path: str, generation: int) -> None:
-        listener = self._backend.subscribe_to_changes(path)
-        try:
+        with closing(self._backend.subscribe_to_changes(path)) as listener:
             await self._backend.remove_services(path, generation)
             while await self._backend.describe_services(path):
                 await listener.wait_for_change()
-        finally:
-            listener.close()
 
     async def _wait_until_seen(self, facts: ServiceFacts) -> int:
         """Returns the generation of an app's last order, once its supervisor has seen it."""
-        listener = self._backend.subscribe_to_changes(facts.path)
-        try:
+        with closing(self._backend.subscribe_to_changes(facts.path)) as listener:
             while (last := await self._find(facts.path)) and last.generation < 0:
                 await listener.wait_for_change()
             return last.generation if last else 0
-        finally:
-            listener.close()
 
     async def _find(self, path: str) -> ServiceFacts | None:
         return next((facts for facts in await self._backend.describe_services(path) if facts.path == path), None)

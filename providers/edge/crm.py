@@ -113,9 +113,7 @@ class ReferenceCrm:
         if self._stop.is_set():  # stopped meanwhile: the predecessor must stay
             return
         await self._handover.end_predecessor()
-        await self._controller.send_answer(
-            self._cloudlet, {"state": "Ready", "notify_id": self.notify_id, "version": self._version}
-        )
+        await self._send_state({"state": "Ready"})
         self._log.info("ready", notify_id=self.notify_id, instances=len(self._platform.list_instances()))
         await self._lost.wait()
 
@@ -159,11 +157,13 @@ class ReferenceCrm:
             crash_process()
         if fault and fault.kind is CrmFaultKind.FAIL:
             why = fault.message or "the platform did not answer"
-            await self._controller.send_answer(
-                self._cloudlet,
-                {"state": "Offline", "errors": [why], "notify_id": self.notify_id, "version": self._version},
-            )
+            await self._send_state({"state": "Offline", "errors": [why]})
             raise CloudletReadFailed(why)
+
+    async def _send_state(self, message: dict[str, Any]) -> None:
+        """Tells the cloudlet's state, which nobody has asked for."""
+        who = {"notify_id": self.notify_id, "version": self._version}
+        await self._controller.send_answer(self._cloudlet, message | who)
 
     @activity.defn
     async def crm_session(self, notify_id: int) -> str:
@@ -197,11 +197,8 @@ class ReferenceCrm:
     @activity.defn
     async def crm_requests(self, batch: CrmRequests) -> int:
         """Accepts requests. Drops those for an earlier connection: the controller repeats them."""
-        mine = [
-            request
-            for request in batch.requests
-            if (request.notify_id, request.version) == (self.notify_id, self._version)
-        ]
+        here = (self.notify_id, self._version)
+        mine = [request for request in batch.requests if (request.notify_id, request.version) == here]
         signed = [request for request in mine if self._is_signed(request)]
         for request in signed:
             self._dispatch_request(request)
@@ -215,9 +212,8 @@ class ReferenceCrm:
         return False
 
     def _dispatch_request(self, request: CrmRequest) -> None:
-        if not self._platform.record_epoch_unless_late(
-            request.path, request.epoch
-        ):  # no answer, as the later action would receive it
+        if not self._platform.record_epoch_unless_late(request.path, request.epoch):
+            # No answer, as the later action would receive it.
             self._log.warning("refused: of an action that is over", order=request.request_key)
             return
         if request.verb in (CrmVerb.CREATE, CrmVerb.UPDATE, CrmVerb.DELETE):
@@ -250,10 +246,8 @@ class ReferenceCrm:
         away = request.verb is CrmVerb.MAINTAIN
         fault = self._platform.take_matching_fault(request.verb, request.path, self._version)
         if fault and fault.kind is CrmFaultKind.FAIL:
-            await self._send_answer(
-                request, {"state": "Offline", "errors": [fault.message or f"cannot {request.verb}"]}
-            )
-            return
+            errors = [fault.message or f"cannot {request.verb}"]
+            return await self._send_answer(request, {"state": "Offline", "errors": errors})
         self._platform.write_crm_value("maintenance", away)
         await self._send_answer(request, {"state": "UnderMaintenance" if away else "Ready"})
 
@@ -292,6 +286,4 @@ class ReferenceCrm:
             return
         await self._handover.end_failed_successor(version)
         await self._send_answer(request, {"state": "UpdateError", "errors": [why]})
-        await self._controller.send_answer(
-            self._cloudlet, {"state": "Ready", "notify_id": self.notify_id, "version": self._version}
-        )
+        await self._send_state({"state": "Ready"})

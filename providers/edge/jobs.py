@@ -74,13 +74,10 @@ class InstanceJobs:
         """Answers with an instance's state and progress."""
         job = self._jobs.get(request.path)
         if job and not job.task.done():
-            await self._send_answer(
-                request, {"state": STATES_OF_VERB[job.request.verb][0], "progress": job.progress or None}
-            )
+            message = {"state": STATES_OF_VERB[job.request.verb][0], "progress": job.progress or None}
         else:
-            await self._send_answer(
-                request, {"state": "Ready" if self.platform.has_instance(request.path) else "NotPresent"}
-            )
+            message = {"state": "Ready" if self.platform.has_instance(request.path) else "NotPresent"}
+        await self._send_answer(request, message)
 
     def list_instance_states(self) -> dict[str, dict[str, str]]:
         """Returns the states of all instances on the platform or in work."""
@@ -122,9 +119,6 @@ class InstanceJobs:
         """Runs the job after the one before has ended: never two changes of one instance at a time."""
         if before:
             await asyncio.wait([before])
-        await self._run_job(request)
-
-    async def _run_job(self, request: CrmRequest) -> None:
         fault = self.platform.take_matching_fault(request.verb, request.path, self._version)
         kind = fault.kind if fault else None
         doing, done, failed = STATES_OF_VERB[request.verb]
@@ -184,11 +178,8 @@ class InstanceJobs:
     def _was_applied(self, request: CrmRequest) -> bool:
         """Tells whether this is a repeated request, as from a controller that died after sending."""
         same = self.platform.spec_digest_of_instance(request.path) == instance_spec_digest(request.spec)
-        return same and self._was_last_change(request)
-
-    def _was_last_change(self, request: CrmRequest) -> bool:
-        """Tells whether this request, in any attempt, was the last to change the instance."""
-        return self.platform.last_request_key(request.path).rpartition("/")[0] == request.request_key.rpartition("/")[0]
+        last = self.platform.last_request_key(request.path)  # of any attempt
+        return same and last.rpartition("/")[0] == request.request_key.rpartition("/")[0]
 
     async def _send_report(self, request: CrmRequest, message: dict[str, Any], times: int) -> None:
         job = self._jobs.get(request.path)
