@@ -12,11 +12,8 @@ from typing import Any
 from providers.aws.connection import AwsCredentialsSource
 from providers.credentials import import_sdk, missing_credentials_error, read_private_file
 
-KEY_VARIABLES = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-)  # the last one with temporary keys only
+# The last one with temporary keys only.
+KEY_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 
 def open_session(credentials: AwsCredentialsSource, region: str) -> Any:

@@ -46,7 +46,7 @@ class ProcessRules:
             found = shutil.which(name, path=node.environment.get("PATH", SERVICE_PATH))
         if found is None or not os.path.exists(found):
             raise Rejected(f"cannot run {list(command)}: No such file or directory")
-        if not any(_is_program_listed(os.path.realpath(found), entry) for entry in self.programs):
+        if not any(is_listed(os.path.realpath(found), entry) for entry in self.programs):
             raise Rejected(f"{name} may not run here: RATCHET_PROGRAMS of the worker does not list {found}")
         return found
 
@@ -70,9 +70,10 @@ class ProcessRules:
             raise Rejected(f"the secret {file} cannot be read: {getattr(error, 'strerror', 'no text')}") from error
 
 
-def _is_program_listed(program: str, entry: str) -> bool:
+def is_listed(file: str, entry: str) -> bool:
+    """Tells whether a list of a worker allows a file: it is the entry or, below a folder with a slash, in it."""
     listed = os.path.realpath(entry)
-    return program.startswith(listed.rstrip("/") + "/") if entry.endswith("/") else program == listed
+    return file.startswith(listed.rstrip("/") + "/") if entry.endswith("/") else file == listed
 
 
 def instance_rlimits(resources: ResourceLimits, own_user: bool) -> dict[str, int]:

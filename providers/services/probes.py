@@ -12,12 +12,8 @@ from pathlib import Path
 from domain.services.definition import HealthCheck
 from providers.services.proxy import LOOPBACK, InstanceRoute, connect_to_route
 
-_CONNECTED_SOCKET_STATES = {
-    "01",
-    "02",
-    "03",
-    "08",
-}  # kernel states: established, opening either way, closed by the peer
+# Of the kernel: established, opening either way, closed by the peer.
+_CONNECTED_SOCKET_STATES = {"01", "02", "03", "08"}
 
 
 async def check_health(health: HealthCheck, route: InstanceRoute) -> str:

@@ -100,7 +100,7 @@ async def test_a_disk_that_another_process_has_is_waited_for(rack: Rack) -> None
     """The order is repeated: such a process may be one of ours that is just ending."""
     await rack.tell("stop", DB)
     assert isinstance(rack.hypervisor, QemuHypervisor)
-    boot = rack.hypervisor._boot_disk(DB).file
+    boot = rack.hypervisor._disk_file(DB).file
     holder = await asyncio.create_subprocess_exec("qemu-io", str(boot), stdin=PIPE, stdout=PIPE)
     assert holder.stdin
     assert holder.stdout
@@ -140,7 +140,7 @@ async def test_what_qemu_refuses_leaves_nothing(rack: Rack) -> None:
     with pytest.raises(Rejected, match="QEMU did not start"):
         await broken.perform_order("create", order)
     assert (await rack.hypervisor.describe_object(f"{DB}2")).state == "absent"
-    assert not rack.hypervisor._boot_disk(f"{DB}2").file.exists()
+    assert not rack.hypervisor._disk_file(f"{DB}2").file.exists()
     with pytest.raises(Rejected, match="there is no file for the image v"):
         await rack.tell("create", "image:v")
     with pytest.raises(Rejected, match="no worker serves node:n3"):

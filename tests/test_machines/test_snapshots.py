@@ -119,7 +119,7 @@ def process_of(rack: Rack) -> QemuProcess:
 
 def disks_of(rack: Rack) -> list[DiskFile]:
     assert isinstance(rack.hypervisor, QemuHypervisor)
-    return [rack.hypervisor._boot_disk(DB), rack.hypervisor._disk_file(DISK)]
+    return [rack.hypervisor._disk_file(DB), rack.hypervisor._disk_file(DISK)]
 
 
 async def run_io(monitor: QemuMonitor, disk: DiskFile, command: str) -> str:

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from domain.errors import Rejected, Unavailable, UnknownOutcome, format_one_line, join_first_texts
 from domain.leases.messages import DesiredHolding, HeldHost, HostFailed
 from domain.paths import is_at_or_below, name_of
-from providers.description import BackendHost
 from providers.epochs import late_order_error
 from providers.leases.ironic.nodes import (
     EXTRA_KEY,
@@ -266,11 +265,6 @@ class IronicApi:
             busy = answer.status_code == _ALREADY_SO  # with that node, and will soon be done
             raise Unavailable(f"Ironic says {answer.status_code} to {method} {path}: {said}", at_work=busy)
         raise Rejected(f"Ironic says {answer.status_code} to {method} {path}: {said}")
-
-
-def open_ironic_hosts(options: IronicOptions, host: BackendHost) -> IronicHosts:
-    """Opens Ironic as the host site. It needs no database of ours: nodes carry their lessee."""
-    return IronicHosts(options)
 
 
 async def _run_for_all(items: Iterable[Item], call: Callable[[Item], Awaitable[T]]) -> list[T]:

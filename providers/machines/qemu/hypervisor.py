@@ -150,7 +150,7 @@ class QemuHypervisor:
         elif states:
             node = next(iter(states))
         elif row.state in MEMORY_STATES:  # it ended by itself, or was never started
-            return replace(row, state="stopped") if self._boot_disk(row.path).file.exists() else self._absent_row(row)
+            return replace(row, state="stopped") if self._disk_file(row.path).file.exists() else self._absent_row(row)
         else:
             return row
         status = str(await self._nodes.give(node, "look", row.path)) if len(states) > 1 else states[node]
@@ -215,14 +215,14 @@ class QemuHypervisor:
             ("machine", "reset"): partial(self._run_monitor_commands, commands=("system_reset",)),
             ("machine", "stop"): self._stop_machine,
             ("machine", "migrate"): self._migrate_machine,
-            ("machine", "destroy"): self._destroy_machine,
+            ("machine", "destroy"): self._remove_disk_file,
             ("machine", "snapshot"): partial(self._change_snapshot, change=SnapshotFiles.take, order=order),
             ("machine", "rollback"): partial(self._change_snapshot, change=SnapshotFiles.roll_back, order=order),
             ("machine", "delete-snapshot"): partial(self._change_snapshot, change=SnapshotFiles.delete, order=order),
             ("disk", "create"): partial(self._create_disk, size=order.spec.get("size", 10)),
             ("disk", "attach"): self._attach_disk,
             ("disk", "detach"): self._detach_disk,
-            ("disk", "destroy"): self._destroy_disk,
+            ("disk", "destroy"): self._remove_disk_file,
             ("image", "create"): self._check_image,
             ("node", "decommission"): self._check_all_have_left,
         }
@@ -232,7 +232,7 @@ class QemuHypervisor:
     async def _create_machine(self, old: HypervisorObject, new: HypervisorObject) -> None:
         if old.state != ABSENT:
             return
-        boot = self._boot_disk(new.path).file
+        boot = self._disk_file(new.path).file
         try:
             await self._make_image_file(boot, "-b", str(self._image_file(new.image)), "-F", "qcow2")
             await self._start_machine(old, new)
@@ -268,9 +268,6 @@ class QemuHypervisor:
         disks = await self._disks_of_machine(machine.path)
         return str(await self._nodes.give(node, verb, machine.path, memory=machine.memory, disks=disks) or "")
 
-    async def _destroy_machine(self, old: HypervisorObject, new: HypervisorObject) -> None:
-        self._boot_disk(new.path).file.unlink(missing_ok=True)
-
     async def _change_snapshot(
         self,
         old: HypervisorObject,
@@ -301,7 +298,7 @@ class QemuHypervisor:
         attached = await self._read_attached_disks(row.path)
         disks = [self._disk_file(path) for path in snapshot.disks if path in attached]
         node = row.node if row.state in MEMORY_STATES else ""
-        files = SnapshotFiles(self._options, self._nodes, row.path, node, [self._boot_disk(row.path), *disks])
+        files = SnapshotFiles(self._options, self._nodes, row.path, node, [self._disk_file(row.path), *disks])
         return files, len(disks) == len(snapshot.disks)
 
     async def _create_disk(self, old: HypervisorObject, new: HypervisorObject, size: object) -> None:
@@ -317,12 +314,12 @@ class QemuHypervisor:
         if node := await self._find_living_node(old.machine):
             await self._nodes.give(node, "detach", old.machine, disks=[self._disk_file(new.path)])
 
-    async def _destroy_disk(self, old: HypervisorObject, new: HypervisorObject) -> None:
+    async def _remove_disk_file(self, old: HypervisorObject, new: HypervisorObject) -> None:
         self._disk_file(new.path).file.unlink(missing_ok=True)
 
     async def _check_image(self, old: HypervisorObject, new: HypervisorObject) -> None:
-        if not self._image_file(name := new.path.partition(":")[2]).is_file():
-            where = self._image_file(name)
+        where = self._image_file(name := new.path.partition(":")[2])
+        if not where.is_file():
             raise Rejected(f"there is no file for the image {name}: put it at {where}, or name it under `images`")
 
     async def _check_all_have_left(self, old: HypervisorObject, new: HypervisorObject) -> None:
@@ -339,26 +336,17 @@ class QemuHypervisor:
         """Makes a qcow2 file, whole or not at all."""
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         part = file.with_suffix(".part")
-        command = (
-            self._options.image_program,
-            "create",
-            "-q",
-            "-f",
-            "qcow2",
-            *words,
-            str(part),
-            *([size] * bool(size)),
-        )
-        if (said := await run_program(*command)) or not part.exists():
+        program, sizes = self._options.image_program, [size] if size else []
+        said = await run_program(program, "create", "-q", "-f", "qcow2", *words, str(part), *sizes)
+        if said or not part.exists():
             part.unlink(missing_ok=True)
             raise refusal(f"the disk {file} could not be made", said)
         part.rename(file)
 
     def _disk_file(self, path: str) -> DiskFile:
-        return DiskFile.for_object_path(path, self._options.folder_of_object(path) / "disk.qcow2")
-
-    def _boot_disk(self, machine: str) -> DiskFile:
-        return DiskFile.for_object_path(machine, self._options.folder_of_object(machine) / "boot.qcow2")
+        """Returns the file of a disk, or of a machine's boot disk."""
+        name = "boot.qcow2" if kind_of(path) == "machine" else "disk.qcow2"
+        return DiskFile.for_object_path(path, self._options.folder_of_object(path) / name)
 
     def _image_file(self, name: str) -> Path:
         return self._options.images.get(name, self._options.folder_of_object(f"image:{name}") / "image.qcow2")
@@ -374,7 +362,7 @@ class QemuHypervisor:
     async def _disks_of_machine(self, machine: str) -> list[DiskFile]:
         """Returns the boot disk of a machine, and the disks attached to it."""
         attached = await self._read_attached_disks(machine)
-        return [self._boot_disk(machine), *map(self._disk_file, attached)]
+        return [self._disk_file(path) for path in (machine, *attached)]
 
     async def _read_attached_disks(self, machine: str) -> list[str]:
         return await self._database.run_transaction(partial(state.read_attached_disks, machine=machine))

@@ -8,6 +8,7 @@ import platform
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from domain.message import FrozenModel
 from providers.machines.qemu.accelerator import find_accelerator
 from providers.machines.qemu.migration import CHANNEL, CONNECT_SECONDS, wait_for_migration_end
 from providers.machines.qemu.options import QemuOptions
-from providers.machines.qemu.process import DiskFile, QemuProcess
+from providers.machines.qemu.process import DiskFile, QemuMonitor, QemuProcess
 
 MACHINE_ID = Path("/etc/machine-id")
 
@@ -52,9 +53,9 @@ class QemuNode:
             "start": self._start,
             "execute": self._execute,
             "end": self._end,
-            "attach": self._attach,
-            "detach": self._detach,
-            "has-disk": self._has_disk,
+            "attach": partial(self._do_with_disk, do=QemuMonitor.attach_disk),
+            "detach": partial(self._do_with_disk, do=QemuMonitor.detach_disk),
+            "has-disk": partial(self._do_with_disk, do=QemuMonitor.has_disk),
             "snapshot": self._change_snapshot,
             "read-tags": self._read_tags,
             "receive": self._receive,
@@ -89,17 +90,11 @@ class QemuNode:
     async def _end(self, order: NodeOrder, process: QemuProcess) -> None:
         await process.end()
 
-    async def _attach(self, order: NodeOrder, process: QemuProcess) -> None:
+    async def _do_with_disk(
+        self, order: NodeOrder, process: QemuProcess, do: Callable[[QemuMonitor, DiskFile], Awaitable[Any]]
+    ) -> Any:
         async with process.open_monitor() as monitor:
-            await monitor.attach_disk(order.disks[0])
-
-    async def _detach(self, order: NodeOrder, process: QemuProcess) -> None:
-        async with process.open_monitor() as monitor:
-            await monitor.detach_disk(order.disks[0])
-
-    async def _has_disk(self, order: NodeOrder, process: QemuProcess) -> bool:
-        async with process.open_monitor() as monitor:
-            return await monitor.has_disk(order.disks[0])
+            return await do(monitor, order.disks[0])
 
     async def _change_snapshot(self, order: NodeOrder, process: QemuProcess) -> None:
         nodes = [disk.name for disk in order.disks]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from domain.errors import Rejected
+from providers.services.confinement import is_listed
 
 BUNDLE_FILE = "config.json"  # of an OCI bundle; a folder without it is a root file system
 
@@ -38,7 +39,7 @@ class ContainerRules:
         folder = next((found for found in map(Path, self._candidates(name)) if found.is_dir()), None)
         if folder is None:
             raise Rejected(f"there is no image {name[:200]}: RATCHET_IMAGES of the worker lists none")
-        if not any(_is_listed(os.path.realpath(folder), entry) for entry in self.images):
+        if not any(is_listed(os.path.realpath(folder), entry) for entry in self.images):
             raise Rejected(f"the image {name[:200]} may not run here: RATCHET_IMAGES of the worker does not list it")
         return _read_bundle(folder) if (folder / BUNDLE_FILE).exists() else ContainerImage(folder.resolve())
 
@@ -48,11 +49,6 @@ class ContainerRules:
             return [name]
         below = [entry + name for entry in self.images if entry.endswith("/")]
         return below + [entry for entry in self.images if Path(entry).name == name and not entry.endswith("/")]
-
-
-def _is_listed(folder: str, entry: str) -> bool:
-    listed = os.path.realpath(entry)
-    return folder.startswith(listed.rstrip("/") + "/") if entry.endswith("/") else folder == listed
 
 
 def _read_bundle(folder: Path) -> ContainerImage:

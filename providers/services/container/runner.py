@@ -266,11 +266,9 @@ class ContainerRunner(ProcessRunner):
             os.killpg(int((self._bundles / token / LOCK_FILE).read_text()), signal.SIGKILL)
 
     def route_of_instance(self, unit: SupervisedInstance) -> InstanceRoute:
-        return (
-            InstanceRoute(unit.port, unit.pid or -1, unit.started)
-            if unit.node.has_own_network
-            else InstanceRoute(unit.port)
-        )
+        if not unit.node.has_own_network:
+            return super().route_of_instance(unit)
+        return InstanceRoute(unit.port, unit.pid or -1, unit.started)
 
     async def _probe_by_command(self, unit: SupervisedInstance, health: HealthCheck) -> str:
         if unit.number == PROXY_NUMBER:
