@@ -16,7 +16,7 @@ from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
 from bench import signalbaseline as baselines
 from bench.baselines import Journal
-from bench.stack import BenchStack, measure_in_turns, print_result_row, print_table_head, rig, run
+from bench.stack import BenchStack, measure_in_turns, print_comparison, print_table_head, rig, run
 from providers.edge.crm import ReferenceCrm
 from providers.edge.handover import CrmHandover
 from providers.edge.platform import CloudletPlatform
@@ -118,16 +118,10 @@ async def main() -> None:
     print_table_head(
         f"{total} AppInst creates on {CLOUDLETS} cloudlets at once, CRMs that take no time", "ours", "bare"
     )
-    print_result_row(
-        "actions per second (bare: workflow that waits for a signal)",
-        f"{a:.0f}/s",
-        f"{b:.0f}/s",
-        a / b,
-        ">= 0.5 (goal 0.85)",
+    print_comparison(
+        "actions per second (bare: workflow that waits for a signal)", a, b, "{:.0f}/s", ">= 0.5 (goal 0.85)"
     )
-    print_result_row(
-        "the same steps and commits, nothing of ours", f"{c:.0f}/s", f"{b:.0f}/s", c / b, "told: the floor"
-    )
+    print_comparison("the same steps and commits, nothing of ours", c, b, "{:.0f}/s", "told: the floor")
 
 
 if __name__ == "__main__":

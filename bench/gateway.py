@@ -16,10 +16,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from typing import Any
 
-from bench.stack import BenchStack, mci, measure_in_turns, print_result_row, print_table_head, rig, run
+from bench.stack import BenchStack, mci, measure_in_turns, memory, print_comparison, print_table_head, rig, run
 from client.actions import ActionClient
 from client.gateway import READS_PATH, GatewayAddress
 from client.reading import GatewayReader
@@ -124,7 +123,7 @@ async def measure_reads(rig: BenchStack, port: int) -> None:
         ("kept alive", "the same, on a kept-alive connection", f"<= {READ_LIMIT:g}"),
         ("store", "the SDK reads the store itself, without any process between", "told"),
     ):
-        print_result_row(what, _format_ms(found["http"]), _format_ms(found[which]), found["http"] / found[which], limit)
+        print_comparison(what, found["http"] * 1e3, found[which] * 1e3, "{:.2f} ms", limit)
 
 
 async def measure_admissions(rig: BenchStack, port: int) -> None:
@@ -148,14 +147,13 @@ async def measure_admissions(rig: BenchStack, port: int) -> None:
     await connection.close()
     http, sdk = (statistics.median(times[which][2:]) for which in ("http", "sdk"))
     print_table_head("From the request to admitted", "HTTP", "SDK")
-    print_result_row(
-        "a path that was acted on before", _format_ms(http), _format_ms(sdk), http / sdk, f"<= {ADMISSION_LIMIT:g}"
-    )
+    what = "a path that was acted on before"
+    print_comparison(what, http * 1e3, sdk * 1e3, "{:.2f} ms", f"<= {ADMISSION_LIMIT:g}")
 
 
 async def measure_streams(rig: BenchStack, pid: int, port: int) -> None:
     """Streams that are all open; then something happens, and each of them tells it."""
-    before = _memory_of_process(pid)
+    before = memory(pid)
     async with AsyncExitStack() as whole:
         readers = []
         for _ in range(STREAMS):
@@ -167,11 +165,11 @@ async def measure_streams(rig: BenchStack, pid: int, port: int) -> None:
         began = time.perf_counter()
         await rig.do(PATH, "reboot")
         await asyncio.gather(*(reader.readuntil(b"event: change") for reader in readers))
-        seconds, most = time.perf_counter() - began, _memory_of_process(pid)
+        seconds, most = time.perf_counter() - began, memory(pid)
     print_table_head(
         f"{STREAMS:,} open event streams on one process; an action is told to all after {seconds:.1f} s", "all", "none"
     )
-    print_result_row("memory of the process", f"{most:.0f} MB", f"{before:.0f} MB", most / before, f"< {STREAMS_MB} MB")
+    print_comparison("memory of the process", most, before, "{:.0f} MB", f"< {STREAMS_MB} MB")
 
 
 async def measure_concurrent_creations(port: int) -> None:
@@ -194,16 +192,7 @@ async def measure_concurrent_creations(port: int) -> None:
     seconds = time.perf_counter() - began
     good = sum(status in (200, 202) for status in answers)
     print_table_head(f"{AT_ONCE} creations at once, each answered with its outcome", "answered", "sent")
-    print_result_row(f"all after {seconds:.1f} s", str(good), str(AT_ONCE), good / AT_ONCE, "= 1")
-
-
-def _memory_of_process(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def _format_ms(seconds: float) -> str:
-    return f"{1_000 * seconds:.2f} ms"
+    print_comparison(f"all after {seconds:.1f} s", good, AT_ONCE, "{}", "= 1")
 
 
 async def main() -> None:

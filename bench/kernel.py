@@ -15,7 +15,7 @@ from bench.stack import (
     mci,
     measure_cpu,
     measure_in_turns,
-    print_result_row,
+    print_comparison,
     print_table_head,
     rig,
     run,
@@ -44,12 +44,8 @@ async def measure_throughput(rig: BenchStack) -> None:
     )
     a, b, c = AT_ONCE / ours, AT_ONCE / theirs, AT_ONCE / least
     print_table_head("Actions per second, 200 at once", "ours", "bare")
-    print_result_row(
-        "one-VM actions (bare: workflow with one activity)", f"{a:.0f}/s", f"{b:.0f}/s", a / b, ">= 0.65 (goal 0.9)"
-    )
-    print_result_row(
-        "the same steps and commits, nothing of ours", f"{c:.0f}/s", f"{b:.0f}/s", c / b, "told: the floor"
-    )
+    print_comparison("one-VM actions (bare: workflow with one activity)", a, b, "{:.0f}/s", ">= 0.65 (goal 0.9)")
+    print_comparison("the same steps and commits, nothing of ours", c, b, "{:.0f}/s", "told: the floor")
 
 
 async def measure_size(rig: BenchStack) -> None:
@@ -72,15 +68,13 @@ async def measure_size(rig: BenchStack) -> None:
         if vms == 1_000:
             print_table_head("One action on many VMs, clouds that answer at once", "ours", "baseline")
             label = "1,000 VMs, 10 regions (bare: 10 no-op activities)"
-            print_result_row(
-                label, f"{ours[vms] * 1e3:.0f} ms", f"{ten * 1e3:.0f} ms", ours[vms] / ten, "<= 3 (goal 1.5)"
-            )
+            print_comparison(label, ours[vms] * 1e3, ten * 1e3, "{:.0f} ms", "<= 3 (goal 1.5)")
             label = "the same steps and commits, nothing of ours"
-            print_result_row(label, f"{least * 1e3:.0f} ms", f"{ten * 1e3:.0f} ms", least / ten, "told: the floor")
-            print_result_row(PLAIN_LABEL, f"{plain[vms] * 1e3:.0f} ms", f"{ten * 1e3:.0f} ms", plain[vms] / ten, "told")
+            print_comparison(label, least * 1e3, ten * 1e3, "{:.0f} ms", "told: the floor")
+            print_comparison(PLAIN_LABEL, plain[vms] * 1e3, ten * 1e3, "{:.0f} ms", "told")
     mine, theirs = [(times[10_000] - times[1_000]) / 9_000 for times in (ours, plain)]
     label = "each VM from 1,000 to 10,000 (plain asyncio, same writes)"
-    print_result_row(label, f"{mine * 1e6:.0f} µs", f"{theirs * 1e6:.0f} µs", mine / theirs, "<= 3 (goal 1.3)")
+    print_comparison(label, mine * 1e6, theirs * 1e6, "{:.0f} µs", "<= 3 (goal 1.3)")
     print(f"{'history events: 1,000 VMs, per region':<58} {events[1_000] / 10:>14.1f} {'':>23}   <= 10")
     print(f"{'history events: 10,000 VMs':<58} {events[10_000]:>14} {'':>23}   < 300")
 
@@ -140,8 +134,8 @@ async def measure_simulated_size() -> None:
         )
     print_table_head("The same on the simulated clouds, without latency", "ours", "baseline")
     label = "1,000 VMs, 10 regions (bare: 10 no-op activities)"
-    print_result_row(label, f"{ours * 1e3:.0f} ms", f"{ten * 1e3:.0f} ms", ours / ten, "told (goal 2)")
-    print_result_row(PLAIN_LABEL, f"{plain * 1e3:.0f} ms", f"{ten * 1e3:.0f} ms", plain / ten, "told")
+    print_comparison(label, ours * 1e3, ten * 1e3, "{:.0f} ms", "told (goal 2)")
+    print_comparison(PLAIN_LABEL, plain * 1e3, ten * 1e3, "{:.0f} ms", "told")
 
 
 async def measure_makespan(latency: float, vms: int, workers: int = 1) -> None:
@@ -158,8 +152,8 @@ async def measure_makespan(latency: float, vms: int, workers: int = 1) -> None:
     bound = max(size / CAPS_BY_CLOUD[csp].vms * latency for csp, size in places)
     print_table_head(f"Makespan with clouds that take {latency * 1e3:.0f} ms ± 50 % per VM", "ours", "lower bound")
     label = f"{vms:,} VMs in {regions} regions under the caps, {workers} worker{'s' if workers > 1 else ''}"
-    print_result_row(label, f"{took:.2f} s", f"{bound:.2f} s", took / bound, "<= 1.15 (goal 1.05)")
-    print_result_row(PLAIN_LABEL, f"{plain:.2f} s", f"{bound:.2f} s", plain / bound, "told")
+    print_comparison(label, took, bound, "{:.2f} s", "<= 1.15 (goal 1.05)")
+    print_comparison(PLAIN_LABEL, plain, bound, "{:.2f} s", "told")
     print(f"  CPU of this process, its workers and Temporal: {cpu.ours:.1f} s; the cores were idle for {cpu.idle:.0%}")
 
 
@@ -175,9 +169,9 @@ async def measure_admission(rig: BenchStack) -> None:
     print_table_head("From the request to admitted (bare: update-with-start on such an ID)", "ours", "bare")
     for label, which in (("a path that was acted on before", "used"), ("a new path", "new")):
         ours, theirs, least = times[which], times[f"bare {which}"], times[f"floor {which}"]
-        print_result_row(label, f"{ours:.1f} ms", f"{theirs:.1f} ms", ours / theirs, "<= 1.5 (goal 1.25)")
+        print_comparison(label, ours, theirs, "{:.1f} ms", "<= 1.5 (goal 1.25)")
         label = "  the same with one commit, nothing of ours"
-        print_result_row(label, f"{least:.1f} ms", f"{theirs:.1f} ms", least / theirs, "told: the floor")
+        print_comparison(label, least, theirs, "{:.1f} ms", "told: the floor")
 
 
 async def main() -> None:

@@ -6,9 +6,7 @@ import asyncio
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from unittest import mock
 
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
@@ -16,7 +14,7 @@ from temporalio.worker import PollerBehaviorAutoscaling, Worker
 from activities.leases import CONCURRENT_FIRINGS
 from bench import timerbaseline
 from bench.baselines import Journal
-from bench.stack import BenchStack, memory, print_result_row, print_table_head, rig, run
+from bench.stack import BenchStack, memory, print_comparison, print_table_head, rig, run, run_at_once
 from domain.leases.dates import format_date
 from domain.model import ActionEnding, ActionResult, Outcome
 
@@ -28,12 +26,11 @@ TURNS = 2
 
 async def main(pending: int, together: int) -> None:
     async with rig() as site, _timer_worker(site):
-        await _run_items_concurrently(range(together), lambda n: site.do(f"pool:bench:host:h{n}", "add", {}))
+        await run_at_once(AT_ONCE, (site.do(f"pool:bench:host:h{n}", "add", {}) for n in range(together)))
         before = memory()
         began = time.perf_counter()
-        await _run_items_concurrently(
-            range(pending), lambda n: _create_lease(site, f"wait-{n}", *_lease_period(n, together))
-        )
+        leases = (_create_lease(site, f"wait-{n}", *_lease_period(n, together)) for n in range(pending))
+        await run_at_once(AT_ONCE, leases)
         took = time.perf_counter() - began
         print(f"\n{pending:,} pending leases on {together} hosts, {AT_ONCE} requests in flight")
         print(f"{'created':<58} {pending / took:>12.0f}/s")
@@ -53,9 +50,9 @@ async def main(pending: int, together: int) -> None:
     )
     for what, part in (("the middle one (bare: the timer has fired)", 0), ("the last one", 1)):
         theirs, ours, least = (statistics.mean(turn[side][part] for turn in turns) for side in (0, 1, 2))
-        print_result_row(what, f"{ours:.2f} s", f"{theirs:.2f} s", ours / theirs, "<= 2 (goal 1.2)")
+        print_comparison(what, ours, theirs, "{:.2f} s", "<= 2 (goal 1.2)")
         same = "  as many workflows with one commit, nothing of ours"
-        print_result_row(same, f"{least:.2f} s", f"{theirs:.2f} s", least / theirs, "told: the floor")
+        print_comparison(same, least, theirs, "{:.2f} s", "told: the floor")
 
 
 def _lease_period(n: int, hosts: int) -> tuple[datetime, datetime]:
@@ -76,21 +73,11 @@ async def _create_lease(site: BenchStack, name: str, start: datetime, end: datet
     assert outcome.result is ActionResult.SUCCEEDED
 
 
-async def _run_items_concurrently(items: Sequence[int], work: Callable[[int], Awaitable[Any]]) -> None:
-    todo = iter(items)
-
-    async def lane() -> None:
-        for item in todo:
-            await work(item)
-
-    await asyncio.gather(*(lane() for _ in range(AT_ONCE)))
-
-
 async def _measure_lease_starts(site: BenchStack, number: int, turn: int) -> tuple[float, float]:
     """Returns the lags from the common start until each lease is committed as ACTIVE: median and maximum."""
     due = _next_common_start(number)
     names = [f"together-{turn}-{n}" for n in range(number)]
-    await _run_items_concurrently(range(number), lambda n: _create_lease(site, names[n], due, due + timedelta(hours=1)))
+    await run_at_once(AT_ONCE, (_create_lease(site, name, due, due + timedelta(hours=1)) for name in names))
     ended: dict[str, float] = {}
 
     inventory = site.service.inventory
@@ -107,18 +94,15 @@ async def _measure_lease_starts(site: BenchStack, number: int, turn: int) -> tup
                 await asyncio.sleep(0.2)
     for name in names:
         assert (await site.service.inventory.read_object(f"project:bench:lease:{name}")).status == "ACTIVE"
-    await _run_items_concurrently(range(number), lambda n: site.do(f"project:bench:lease:{names[n]}", "delete"))
+    await run_at_once(AT_ONCE, (site.do(f"project:bench:lease:{name}", "delete") for name in names))
     return statistics.median(ended.values()), max(ended.values())
 
 
 async def _measure_bare_timers(site: BenchStack, number: int, turn: int) -> tuple[float, float]:
     due = _next_common_start(number)
     ids = [f"sleeper-{turn}-{n}" for n in range(number)]
-
-    async def start(n: int) -> None:
-        await site.client.start_workflow(timerbaseline.Sleeper.run, due, id=ids[n], task_queue=timerbaseline.QUEUE)
-
-    await _run_items_concurrently(range(number), start)
+    sleeper, queue = timerbaseline.Sleeper.run, timerbaseline.QUEUE
+    await run_at_once(AT_ONCE, (site.client.start_workflow(sleeper, due, id=name, task_queue=queue) for name in ids))
     woke: list[datetime] = await asyncio.gather(
         *(site.client.get_workflow_handle(name, result_type=datetime).result() for name in ids)
     )
@@ -128,17 +112,16 @@ async def _measure_bare_timers(site: BenchStack, number: int, turn: int) -> tupl
 
 async def _measure_bare_starts(site: BenchStack, number: int, turn: int) -> tuple[float, float]:
     """Returns the lags of as many workflows that are started at once, as many at a time as the clock starts leases."""
-    lanes, began = asyncio.Semaphore(CONCURRENT_FIRINGS), time.perf_counter()
+    began = time.perf_counter()
     lags: list[float] = []
 
     async def start(n: int) -> None:
-        async with lanes:
-            await site.client.execute_workflow(
-                timerbaseline.OneCommit.run, n, id=f"commit-{turn}-{n}", task_queue=timerbaseline.QUEUE
-            )
-            lags.append(time.perf_counter() - began)
+        await site.client.execute_workflow(
+            timerbaseline.OneCommit.run, n, id=f"commit-{turn}-{n}", task_queue=timerbaseline.QUEUE
+        )
+        lags.append(time.perf_counter() - began)
 
-    await asyncio.gather(*map(start, range(number)))
+    await run_at_once(CONCURRENT_FIRINGS, map(start, range(number)))
     return statistics.median(lags), max(lags)
 
 

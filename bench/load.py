@@ -21,7 +21,7 @@ from typing import Any
 
 from bench import baselines
 from bench.edge import run_cloudlets
-from bench.stack import BenchStack, mci, memory, print_result_row, print_table_head, rig, run
+from bench.stack import BenchStack, mci, memory, print_comparison, print_table_head, rig, run, run_at_once
 from client.actions import Ticket
 from client.errors import Unanswered
 from domain.errors import Refused
@@ -79,7 +79,7 @@ async def create_load_objects(site: BenchStack, size: LoadSize) -> AsyncIterator
 
 async def _create_mcis(site: BenchStack, size: LoadSize) -> Pick:
     names = [f"ns:load:mci:m{n}" for n in range(size.mcis)]
-    await _run_in_batches([(name, "create", mci(2, 10)) for name in names], site)
+    await _carry_out([(name, "create", mci(2, 10)) for name in names], site)
 
     def pick(chance: random.Random) -> Ask:
         vm = f":vm:g{chance.randrange(2)}-{chance.randint(1, 5)}" if chance.random() < 0.8 else ""
@@ -89,16 +89,16 @@ async def _create_mcis(site: BenchStack, size: LoadSize) -> Pick:
 
 
 async def _create_machines(site: BenchStack, size: LoadSize) -> Pick:
-    await _run_in_batches([("account:load", "create", None), ("image:load", "create", None)], site)
+    await _carry_out([("account:load", "create", None), ("image:load", "create", None)], site)
     await site.do("node:load", "create", {"memory": 4_000})
     await site.do(SPACE, "create")
     names = [f"{SPACE}:machine:m{n}" for n in range(size.machines)]
-    await _run_in_batches([(name, "create", {"image": "load", "node": "load"}) for name in names], site)
+    await _carry_out([(name, "create", {"image": "load", "node": "load"}) for name in names], site)
     return lambda chance: (chance.choice(names), chance.choice(["pause", "resume", "stop", "start", "reboot"]), None)
 
 
 async def _add_lease_hosts(site: BenchStack, size: LoadSize) -> Pick:
-    await _run_in_batches([(f"pool:load:host:h{n}", "add", {}) for n in range(size.hosts)], site)
+    await _carry_out([(f"pool:load:host:h{n}", "add", {}) for n in range(size.hosts)], site)
 
     def pick(chance: random.Random) -> Ask:
         path = f"project:load:lease:l{chance.randrange(size.hosts)}"
@@ -112,8 +112,8 @@ async def _add_lease_hosts(site: BenchStack, size: LoadSize) -> Pick:
 async def _create_systems(site: BenchStack, size: LoadSize) -> Pick:
     parts = [{"name": f"s{n}", "command": ["run"]} for n in range(10)]
     names = [f"system:load{n}" for n in range(size.services // 10)]
-    await _run_in_batches([(name, "create", {"backend": "simulated"}) for name in names], site)
-    await _run_in_batches([(name, "deploy", {"definition": {"parts": parts}}) for name in names], site)
+    await _carry_out([(name, "create", {"backend": "simulated"}) for name in names], site)
+    await _carry_out([(name, "deploy", {"definition": {"parts": parts}}) for name in names], site)
 
     def pick(chance: random.Random) -> Ask:
         part = f"{chance.choice(names)}:s{chance.randrange(10)}"
@@ -132,10 +132,8 @@ def _edge_request_picker(paths: list[str]) -> Pick:
     return pick
 
 
-async def _run_in_batches(asks: list[Ask], site: BenchStack) -> None:
-    """Carries out actions, fifty at a time."""
-    for start in range(0, len(asks), 50):
-        await asyncio.gather(*(site.do(*ask) for ask in asks[start : start + 50]))
+async def _carry_out(asks: list[Ask], site: BenchStack) -> None:
+    await run_at_once(50, (site.do(*ask) for ask in asks))
 
 
 @dataclass(frozen=True)
@@ -241,10 +239,10 @@ async def main() -> None:
     print_table_head("From the request to its end", "ours", "bare")
     for name, part in (("median", 0.5), ("95 of 100", 0.95), ("99 of 100", 0.99)):
         ours, theirs = percentile(log.ours, part), percentile(log.theirs, part)
-        print_result_row(name, f"{ours * 1e3:.0f} ms", f"{theirs * 1e3:.0f} ms", ours / theirs, "-")
+        print_comparison(name, ours * 1e3, theirs * 1e3, "{:.0f} ms", "-")
     quarter = max(1, len(log.memory) // 4)
     first, last = statistics.mean(log.memory[:quarter]), statistics.mean(log.memory[-quarter:])
-    print_result_row("memory: last quarter (first quarter)", f"{last:.0f} MB", f"{first:.0f} MB", last / first, "flat")
+    print_comparison("memory: last quarter (first quarter)", last, first, "{:.0f} MB", "flat")
 
 
 if __name__ == "__main__":

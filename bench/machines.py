@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import EventType
 
-from bench.stack import BenchStack, measure_in_turns, print_result_row, print_table_head, rig, run
+from bench.stack import BenchStack, measure_in_turns, print_comparison, print_table_head, rig, run
 from client.actions import Ticket
-from domain.model import Request
 
 AT_ONCE = 20
 TURNS = 5
@@ -36,26 +35,16 @@ async def create_machines(rig: BenchStack) -> list[str]:
     return machines
 
 
-async def request_admitted_action(
-    rig: BenchStack, path: str, action: str, spec: dict[str, object] | None = None
-) -> Ticket:
-    ticket = await rig.asking.request_action(Request(path=path, action=action, spec=spec))
-    if ticket.admission.refusal:
-        raise ticket.admission.refusal.to_error()
-    return ticket
-
-
 async def run_one_by_one(rig: BenchStack, path: str, n: int, user: str) -> None:
     """Migrates the machine, and then carries out the user's action."""
     for action, spec in (("migrate", _other_node_spec(n)), (user, None)):
-        ticket = await request_admitted_action(rig, path, action, spec)
-        await rig.asking.wait_for_outcome(ticket.path, ticket.run)
+        await rig.do(path, action, spec)
 
 
 async def run_through_queue(rig: BenchStack, path: str, n: int, user: str) -> None:
     """Requests migration and user's action at once: the latter waits for the former."""
-    first = await request_admitted_action(rig, path, "migrate", _other_node_spec(n))
-    second = await request_admitted_action(rig, path, user)
+    first = await rig.request(path, "migrate", _other_node_spec(n))
+    second = await rig.request(path, user)
     await asyncio.gather(*(rig.asking.wait_for_outcome(ticket.path, ticket.run) for ticket in (first, second)))
 
 
@@ -77,9 +66,7 @@ async def measure_throughput(rig: BenchStack, machines: list[str]) -> None:
     print_table_head(
         f"Actions per second, {AT_ONCE} machines at once, a migration and a user's action on each", "queue", "direct"
     )
-    print_result_row(
-        "through the queue (direct: one after the other)", f"{ours:.0f}/s", f"{theirs:.0f}/s", ours / theirs, ">= 0.6"
-    )
+    print_comparison("through the queue (direct: one after the other)", ours, theirs, "{:.0f}/s", ">= 0.6")
 
 
 async def measure_latency(rig: BenchStack, path: str) -> None:
@@ -88,21 +75,19 @@ async def measure_latency(rig: BenchStack, path: str) -> None:
     if (await rig.service.inventory.read_object(path)).status == "PAUSED":
         await rig.do(path, "resume")
     for _ in range(12):
-        ticket = await request_admitted_action(rig, path, "pause")
+        ticket = await rig.request(path, "pause")
         await rig.asking.wait_for_outcome(ticket.path, ticket.run)
         alone.append(await _seconds_to_first_order(rig, ticket, await _time_of_event(rig, ticket, STARTED)))
         here = (await rig.service.inventory.read_object(path)).info["node"]
-        first = await request_admitted_action(
-            rig, path, "migrate", {"node": {"bench-1": "bench-2", "bench-2": "bench-1"}[here]}
-        )
-        second = await request_admitted_action(rig, path, "resume")
+        first = await rig.request(path, "migrate", {"node": {"bench-1": "bench-2", "bench-2": "bench-1"}[here]})
+        second = await rig.request(path, "resume")
         await asyncio.gather(*(rig.asking.wait_for_outcome(ticket.path, ticket.run) for ticket in (first, second)))
         over, asked = await _time_of_event(rig, first, COMPLETED), await _time_of_event(rig, second, STARTED)
         behind.append(await _seconds_to_first_order(rig, second, max(asked, over)))
     ours, theirs = statistics.median(behind), statistics.median(alone)
     print_table_head("From enqueued to the first order, one machine", "queue", "direct")
     label = "from the end of what is ahead (direct: from the request)"
-    print_result_row(label, f"{ours * 1e3:.1f} ms", f"{theirs * 1e3:.1f} ms", ours / theirs, "told")
+    print_comparison(label, ours * 1e3, theirs * 1e3, "{:.1f} ms", "told")
 
 
 async def _seconds_to_first_order(rig: BenchStack, ticket: Ticket, since: datetime) -> float:

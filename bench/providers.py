@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,8 +20,7 @@ import httpx
 import pytest
 import yaml
 
-from bench import baselines
-from bench.stack import BenchStack, measure_seconds, print_result_row, print_table_head, rig, run
+from bench.stack import BenchStack, measure_seconds, print_comparison, print_table_head, rig, run, run_at_once
 from domain.model import ActionResult
 from providers.machines.qemu import QemuOptions
 from providers.machines.qemu.accelerator import find_accelerator
@@ -55,39 +54,17 @@ async def compare(site: BenchStack, title: str, steps: dict[str, tuple[BenchRun,
     print_table_head(title, "ours", "provider")
     for name, sides in times.items():
         ours, theirs = (min(side[1:]) for side in sides)
-        print_result_row(name, f"{ours:.2f} s", f"{theirs:.2f} s", ours / theirs, GOAL)
+        print_comparison(name, ours, theirs, "{:.2f} s", GOAL)
     ours, theirs = (sum(min(sides[side][1:]) for sides in times.values()) for side in (0, 1))
-    print_result_row("all of it", f"{ours:.2f} s", f"{theirs:.2f} s", ours / theirs, GOAL)
+    print_comparison("all of it", ours, theirs, "{:.2f} s", GOAL)
     floor = min([await measure_seconds(_run_bare(site, actions)) for _ in range(TURNS)][1:])
     overhead = (ours - theirs) / len(steps)
-    print_result_row(
-        f"overhead per step (bare Temporal: {actions} workflows)",
-        f"{overhead:.2f} s",
-        f"{floor:.2f} s",
-        overhead / floor,
-        "told",
-    )
+    print_comparison(f"overhead per step (bare Temporal: {actions} workflows)", overhead, floor, "{:.2f} s", "told")
 
 
 async def _run_bare(site: BenchStack, number: int) -> None:
     """Runs workflows with one empty activity each, at once."""
-
-    async def one() -> None:
-        await site.client.execute_workflow(
-            baselines.OneActivity.run, 1, id=f"bare-{uuid4()}", task_queue=baselines.QUEUE
-        )
-
-    await asyncio.gather(*(one() for _ in range(number)))
-
-
-async def together(calls: Iterable[Awaitable[Any]], most: int = NUMBER) -> None:
-    slots = asyncio.Semaphore(most)
-
-    async def one(call: Awaitable[Any]) -> None:
-        async with slots:
-            await call
-
-    await asyncio.gather(*(one(call) for call in calls))
+    await asyncio.gather(*(site.run_bare_workflow(f"bare-{uuid4()}") for _ in range(number)))
 
 
 async def succeed(site: BenchStack, path: str, action: str, spec: dict[str, Any] | None = None) -> None:
@@ -136,23 +113,22 @@ def _qemu_steps(site: BenchStack, folder: Path) -> dict[str, tuple[BenchRun, Ben
     async def create_ours() -> None:
         now["ours"] = next(turn)
         spec = {"image": "u", "node": "n1", "memory": 1}
-        await together(succeed(site, path, "create", spec) for path in machines())
+        await run_at_once(NUMBER, (succeed(site, path, "create", spec) for path in machines()))
 
     async def create_raw() -> None:
         now["raw"] = next(turn)
         accelerator = await find_accelerator(options, identify_host())
-        await together(
-            _start_process(options, folder / "raw" / f"{now['raw']}-{n}", accelerator) for n in range(NUMBER)
-        )
+        homes = [folder / "raw" / f"{now['raw']}-{n}" for n in range(NUMBER)]
+        await run_at_once(NUMBER, (_start_process(options, home, accelerator) for home in homes))
 
     def ours(action: str) -> BenchRun:
-        return lambda: together(succeed(site, path, action) for path in machines())
+        return lambda: run_at_once(NUMBER, (succeed(site, path, action) for path in machines()))
 
     def raw(command: str) -> BenchRun:
-        return lambda: together(_command(process, command) for process in processes())
+        return lambda: run_at_once(NUMBER, (_command(process, command) for process in processes()))
 
     async def stop_raw() -> None:
-        await together(process.end() for process in processes())
+        await run_at_once(NUMBER, (process.end() for process in processes()))
 
     return {
         "create: a disk from an image, a process, cont": (create_ours, create_raw),
@@ -188,7 +164,7 @@ async def ironic(folder: Path) -> None:
         for target, state in (("manage", "manageable"), ("provide", "available")):
             await _provision_all(client, names, target, state)
         async with rig(connections=_write(folder, {"hosts": {"provider": "ironic", "url": running.url}})) as site:
-            await together(succeed(site, f"pool:bench:host:{name}", "add", {}) for name in names)
+            await run_at_once(NUMBER, (succeed(site, f"pool:bench:host:{name}", "add", {}) for name in names))
             title = f"Ironic: {NUMBER} hosts in one lease, {DEPLOY_SECONDS} s for a deploy"
             await compare(site, title, _ironic_steps(site, client, names))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,9 +19,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bench.stack import print_result_row, print_table_head, run
+from bench.stack import measure_seconds, print_comparison, print_table_head, run
 from bench.verify import BenchStore
-from domain.model import ActionEnding, ActionResult, Grant, Move
+from domain.model import Move
 from store.machines import hooks as machines
 
 VMS = 100  # of each MCI
@@ -76,12 +75,6 @@ def fill(connection: sa.Connection, what: str, rows: int) -> None:
         connection.exec_driver_sql("ANALYZE")
 
 
-async def measure_seconds(work: Callable[[], Awaitable[Any]]) -> float:
-    began = time.perf_counter()
-    await work()
-    return time.perf_counter() - began
-
-
 class MeasuredStatements:
     """The statements that are measured, each with what it needs."""
 
@@ -89,17 +82,15 @@ class MeasuredStatements:
         self._store = store
 
     async def list_vms_of_mci(self) -> float:
-        return await measure_seconds(partial(self._store.inventory.list_objects, "vm", "ns:bench:mci:m0", "", VMS))
+        return await measure_seconds(self._store.inventory.list_objects("vm", "ns:bench:mci:m0", "", VMS))
 
     async def read_one_object(self) -> float:
         """Reads a row by its key: what it loses by many rows is the machine's, not the statement's."""
-        return await measure_seconds(partial(self._store.inventory.read_object, "ns:bench:mci:m0:vm:g-1"))
+        return await measure_seconds(self._store.inventory.read_object("ns:bench:mci:m0:vm:g-1"))
 
     async def check_node_room(self) -> float:
         return await measure_seconds(
-            lambda: self._store.database.run_transaction(
-                lambda connection: machines._check_node_room(connection, "n0", 1)
-            )
+            self._store.database.run_transaction(lambda connection: machines._check_node_room(connection, "n0", 1))
         )
 
     async def start_lease(self) -> float:
@@ -109,35 +100,27 @@ class MeasuredStatements:
             "end": _format_moment(NOW + timedelta(hours=2)),
             "hosts": 1,
         }
-        await self._finish_action(await self._store.begin(self._lease, "create", {**spec, "pool": "main"}))
+        await self._store.finish(await self._store.begin(self._lease, "create", {**spec, "pool": "main"}))
         done = [("reservation:r1", "active", ""), ("event:start_lease", "DONE", "start")]
-        return await measure_seconds(lambda: self._run_lease_action("start", done, {"due": spec["start"]}))
+        return await measure_seconds(self._run_lease_action("start", done, {"due": spec["start"]}))
 
     async def end_lease(self) -> float:
         """Ends the lease that was started last."""
         return await measure_seconds(
-            lambda: self._run_lease_action(
-                "end", [("reservation:r1", "deleted", ""), ("event:end_lease", "DONE", "end")]
-            )
+            self._run_lease_action("end", [("reservation:r1", "deleted", ""), ("event:end_lease", "DONE", "end")])
         )
 
     async def _run_lease_action(
         self, action: str, left: list[tuple[str, str, str]], spec: dict[str, Any] | None = None
     ) -> None:
         moves = [Move(path=f"{self._lease}:{part}", to=to, action=by) for part, to, by in left]
-        await self._finish_action(await self._store.begin(self._lease, action, spec), moves)
-
-    async def _finish_action(self, grant: Grant, moves: list[Move] | None = None) -> None:
-        end = {"result": ActionResult.SUCCEEDED, "at": datetime.now(UTC), "moves": moves or []}
-        await self._store.inventory.finish_action(
-            ActionEnding(epoch=grant.epoch, run=grant.run, path=grant.path, **end)
-        )
+        await self._store.finish(await self._store.begin(self._lease, action, spec), moves)
 
     async def prepare(self) -> None:
         """One MCI, one node, one host."""
         await self._store.create_running_mci("ns:bench:mci:m0", VMS)
-        await self._finish_action(await self._store.begin("node:n0", "create", {"memory": 1_000}))
-        await self._finish_action(await self._store.begin("pool:main:host:h1", "add", {}))
+        await self._store.finish(await self._store.begin("node:n0", "create", {"memory": 1_000}))
+        await self._store.finish(await self._store.begin("pool:main:host:h1", "add", {}))
 
     async def measure_statement_medians(self) -> dict[str, float]:
         """Milliseconds of each."""
@@ -173,7 +156,7 @@ async def main(objects: int) -> None:
         print_table_head(title, "many rows", "few rows")
         for what, now in many.items():
             limit = f"< {LIST_LIMIT:g} ms" if what.startswith("list") else "-" if what.startswith("control") else "<= 2"
-            print_result_row(what, f"{now:.1f} ms", f"{few[what]:.1f} ms", now / few[what], limit)
+            print_comparison(what, now, few[what], "{:.1f} ms", limit)
         print(f"load of the machine before, between and after: {', '.join(f'{load:.1f}' for load in loads)}")
         store.database.close()
 

@@ -19,7 +19,7 @@ from temporalio.client import Client, RPCTimeoutOrCancelledError
 
 from bench import baselines
 from bench.admissionclient import run_bare_update
-from bench.stack import BenchStack, mci, print_result_row, print_table_head, rig, run
+from bench.stack import mci, print_comparison, print_result_row, print_table_head, rig, run, run_at_once
 from client.actions import ActionClient
 from client.errors import Unreachable
 from domain.model import Request
@@ -67,15 +67,9 @@ async def be_client(address: str) -> None:
     print(json.dumps({"ours": times, "bare": bare, "ended": len(outcomes), "seconds": whole}))
 
 
-async def create_mcis(bench: BenchStack) -> None:
-    for first in range(0, REQUESTS, 100):
-        some = range(first, first + 100)
-        await asyncio.gather(*(bench.do(PATH.format(number), "create", mci(1, 1)) for number in some))
-
-
 async def main() -> None:
     async with rig(simulated=False) as bench:
-        await create_mcis(bench)
+        await run_at_once(100, (bench.do(PATH.format(number), "create", mci(1, 1)) for number in range(REQUESTS)))
         words = (sys.executable, "-m", "bench.rush", bench.client.service_client.config.target_host)
         process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, env=os.environ)
         out, _ = await process.communicate()
@@ -84,7 +78,7 @@ async def main() -> None:
     print_table_head("1,000 requests in one second, each on an MCI of its own: until admitted", "ours", "bare")
     for label, at in (("the middle one", 50), ("99 of 100", 99)):
         mine, theirs = (statistics.quantiles(times, n=100)[at - 1] for times in (ours, bare))
-        print_result_row(label, f"{mine:.2f} s", f"{theirs:.2f} s", mine / theirs, "told")
+        print_comparison(label, mine, theirs, "{:.2f} s", "told")
     print_result_row("answered", f"{len(ours)}", f"{len(bare)}", len(ours) / REQUESTS, "= 1")
     share = statistics.quantiles(ours, n=100)[98] / found["seconds"]
     print(f"all {found['ended']} actions had ended after {found['seconds']:.1f} s")

@@ -9,7 +9,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,7 +22,7 @@ from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
 from bench import baselines
 from bench.instant import InstantCloud
-from client.actions import ActionClient
+from client.actions import ActionClient, Ticket
 from client.connection import connect_temporal
 from domain.limits import CAPS_BY_CLOUD
 from domain.model import Outcome, Request
@@ -54,12 +54,17 @@ class BenchStack:
         await self.client.execute_update_with_start_workflow(steps.answer, 1, start_workflow_operation=operation)
         return await (await operation.workflow_handle()).result()
 
-    async def do(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Outcome:
-        """Carries out one action, from the request to the outcome."""
+    async def request(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Ticket:
+        """Requests an action that must be admitted."""
         ticket = await self.asking.request_action(Request(path=path, action=action, spec=spec))
         if ticket.admission.refusal:
             raise ticket.admission.refusal.to_error()
-        return await self.asking.wait_for_outcome(path, ticket.run)
+        return ticket
+
+    async def do(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Outcome:
+        """Carries out one action, from the request to the outcome."""
+        ticket = await self.request(path, action, spec)
+        return await self.asking.wait_for_outcome(ticket.path, ticket.run)
 
     async def events(self, path: str) -> int:
         """Returns the number of history events of the newest run on a path."""
@@ -142,6 +147,17 @@ def mci(regions: int, vms: int, csps: Sequence[str] = ("aws", "azure", "gcp", "a
     return {"subGroups": groups}
 
 
+async def run_at_once(most: int, works: Iterable[Awaitable[Any]]) -> None:
+    """Runs all works, so many at a time; each is made when its turn comes."""
+    todo = iter(works)
+
+    async def lane() -> None:
+        for work in todo:
+            await work
+
+    await asyncio.gather(*(lane() for _ in range(most)))
+
+
 async def measure_seconds(work: Awaitable[Any]) -> float:
     start = time.perf_counter()
     await work
@@ -196,10 +212,15 @@ def _core_ticks() -> tuple[int, int]:
     return ticks[3] + ticks[4], sum(ticks)
 
 
-def memory() -> float:
-    """Returns the memory of this process, worker and client, in megabytes."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+def memory(pid: int | str = "self") -> float:
+    """Returns the memory of a process in megabytes: of this one, with worker and client, or of another."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def print_comparison(what: str, ours: float, baseline: float, shown: str, limit: str) -> None:
+    """Prints both numbers, each as the format string has it, and their ratio."""
+    print_result_row(what, shown.format(ours), shown.format(baseline), ours / baseline, limit)
 
 
 def print_result_row(what: str, ours: str, baseline: str, ratio: float, limit: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from bench.stack import BenchStack, measure_in_turns, print_result_row, print_table_head, rig, run
+from bench.stack import BenchStack, measure_in_turns, print_comparison, print_table_head, rig, run
 
 DEPTH = 6
 AT_ONCE = 100
@@ -55,13 +55,7 @@ async def measure_leaf_deploy(rig: BenchStack) -> None:
 
     in_small, in_large = await measure_in_turns(TURNS, lambda n: version(small, n), lambda n: version(large, n))
     print_table_head(f"Deploy of one leaf at depth {DEPTH}", "1,000 services", "10 services")
-    print_result_row(
-        "from the request to stable",
-        f"{in_large * 1e3:.0f} ms",
-        f"{in_small * 1e3:.0f} ms",
-        in_large / in_small,
-        "<= 1.5",
-    )
+    print_comparison("from the request to stable", in_large * 1e3, in_small * 1e3, "{:.0f} ms", "<= 1.5")
 
 
 async def measure_sibling_deploys(rig: BenchStack) -> None:
@@ -83,16 +77,8 @@ async def measure_sibling_deploys(rig: BenchStack) -> None:
 
     a, b, c = (AT_ONCE / seconds for seconds in await measure_in_turns(4, ours, theirs, least))
     print_table_head("Deploys per second, 100 siblings at once", "ours", "bare")
-    print_result_row(
-        "deploys of one service (bare: workflow with one activity)",
-        f"{a:.0f}/s",
-        f"{b:.0f}/s",
-        a / b,
-        ">= 0.5 (goal 0.9)",
-    )
-    print_result_row(
-        "the same steps and commits, nothing of ours", f"{c:.0f}/s", f"{b:.0f}/s", c / b, "told: the floor"
-    )
+    print_comparison("deploys of one service (bare: workflow with one activity)", a, b, "{:.0f}/s", ">= 0.5 (goal 0.9)")
+    print_comparison("the same steps and commits, nothing of ours", c, b, "{:.0f}/s", "told: the floor")
 
 
 async def main() -> None:

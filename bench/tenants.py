@@ -18,7 +18,7 @@ from unittest.mock import patch
 from temporalio.common import Priority
 
 from bench.flood import FLOOD, LOUD, UNFAIR
-from bench.stack import BenchStack, mci, print_result_row, print_table_head, rig, run
+from bench.stack import BenchStack, mci, print_comparison, print_table_head, rig, run, run_at_once
 from client import launching
 from domain.quotafile import Quotas
 from domain.quotas import Quota, QuotaQuery
@@ -75,8 +75,7 @@ def p95(times: list[float]) -> float:
 async def main() -> None:
     async with rig(simulated=False) as bench:
         await bench.do(QUIET, "create", mci(1, 2))
-        for first in range(0, FLOOD, 8):
-            await asyncio.gather(*(bench.do(LOUD.format(n), "create", mci(1, 1)) for n in range(first, first + 8)))
+        await run_at_once(8, (bench.do(LOUD.format(n), "create", mci(1, 1)) for n in range(FLOOD)))
         await measure(bench)  # everything is warm
         quiet = await measure(bench, MANY)
         async with flood(bench):
@@ -103,7 +102,7 @@ async def main() -> None:
     for which, times in parts:
         ours, usual = p95(times), p95(quiet)
         required = f"<= {LIMIT:g}" if times is limited else "-"
-        print_result_row(which, f"{1000 * ours:.0f} ms", f"{1000 * usual:.0f} ms", ours / usual, required)
+        print_comparison(which, 1000 * ours, 1000 * usual, "{:.0f} ms", required)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -24,9 +25,9 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.testing import ActivityEnvironment
 
 from activities.verify import VerifyActivities
-from bench.stack import memory, print_result_row, print_table_head, run
+from bench.stack import memory, print_comparison, print_table_head, run
 from domain.mci.messages import AddVms
-from domain.model import ActionEnding, ActionResult, BeginRequest, Grant, ReadQuery, Request, TargetLanding
+from domain.model import ActionEnding, ActionResult, BeginRequest, Grant, Move, ReadQuery, Request, TargetLanding
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.mci.inventory import SqlMciStore
@@ -66,15 +67,14 @@ class BenchStore:
         assert admission.grant, admission.refusal
         return admission.grant
 
-    async def finish(self, grant: Grant) -> None:
+    async def finish(self, grant: Grant, moves: Sequence[Move] = ()) -> None:
         for chunk in grant.chunks:
             targets = await self.inventory.list_targets(chunk)
             await self.inventory.land_targets(
                 chunk, [TargetLanding(target.path, "Running") for target in targets], _now()
             )
-        await self.inventory.finish_action(
-            ActionEnding(epoch=grant.epoch, run=grant.run, path=grant.path, result=ActionResult.SUCCEEDED, at=_now())
-        )
+        end = {"result": ActionResult.SUCCEEDED, "at": _now(), "moves": list(moves)}
+        await self.inventory.finish_action(ActionEnding(epoch=grant.epoch, run=grant.run, path=grant.path, **end))
 
     async def fill(self, mcis: int) -> None:
         """Creates an MCI whose VMs were rebooted, and copies of it."""
@@ -122,24 +122,16 @@ class AllRunsOpenService:
         return found
 
 
-async def measure_begins(store: BenchStore, until: asyncio.Event) -> list[float]:
-    """Runs begins, each followed by its finish. Returns the seconds of each begin."""
+async def measure_begins_during(store: BenchStore, work: asyncio.Future[Any]) -> list[float]:
+    """Runs begins until the work is done, each followed by its finish. Returns the seconds of each begin."""
     found = list[float]()
-    for n in count():
-        if until.is_set():
-            return found
+    while not work.done():
         began = time.perf_counter()
-        grant = await store.begin(f"{NS}:mci:live:vm:g-{n % 20 + 1}", "reboot")
+        grant = await store.begin(f"{NS}:mci:live:vm:g-{len(found) % 20 + 1}", "reboot")
         found.append(time.perf_counter() - began)
         await store.finish(grant)
         await asyncio.sleep(0.005)
-    raise AssertionError
-
-
-async def measure_begins_during(store: BenchStore, work: asyncio.Future[Any]) -> list[float]:
-    over = asyncio.Event()
-    work.add_done_callback(lambda _: over.set())
-    return await measure_begins(store, over)
+    return found
 
 
 class MemoryPeak:
@@ -197,7 +189,7 @@ async def measure_verify(store: BenchStore) -> None:
     print_table_head(f"verify of {looked}, on {store.database.engine.dialect.name}", "beside verify", "alone")
     for what, of, limit in (("median", statistics.median, "-"), ("95 of 100", _p95, "<= 2")):
         a, b = of(alone) * 1e3, of(beside) * 1e3
-        print_result_row(f"begin, {what}", f"{b:.1f} ms", f"{a:.1f} ms", b / a, limit)
+        print_comparison(f"begin, {what}", b, a, "{:.1f} ms", limit)
     print(f"{'memory grown by':<58} {f'{peak.grown_megabytes:.0f} MB':>14}   required: < 100 MB")
     print(f"{'verify of one MCI of 199 VMs':<58} {f'{took_one * 1e3:.0f} ms':>14}   required: < 1 s")
     print(f"{'verify of everything':<58} {f'{took:.0f} s':>14}")
