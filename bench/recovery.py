@@ -10,19 +10,16 @@ import asyncio
 import os
 import signal
 import statistics
-import sys
 import tempfile
 import time
-from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from bench.stack import mci
+from bench.stack import WorkerProcesses, mci
 from client.actions import ActionClient
 from client.connection import connect_temporal
 from domain.model import ActionResult, Request
-from domain.wire import ACTIONS_QUEUE
 from workers import embedded, logs
 from workers.datafolder import secure_data_folder
 from workers.plugin import temporal_plugin
@@ -32,45 +29,15 @@ PATH = "ns:bench:mci:web"
 VERBS = ("suspend", "resume")
 
 
-class Workers:
-    """Workers in processes of their own, of one home."""
-
-    def __init__(self, home: Path, address: str, asking: ActionClient, latency: float) -> None:
-        self._environment = os.environ | {
-            "RATCHET_HOME": str(home),
-            "TEMPORAL_ADDRESS": address,
-            "RATCHET_SIMULATED_LATENCY": str(latency),
-            "RATCHET_LOG_LEVEL": "error",
-        }
-        self._asking = asking
-        self._running: list[Process] = []
-
-    async def start(self) -> Process:
-        """Starts one more worker. Returns it when it polls."""
-        there = await self._asking.count_pollers(ACTIONS_QUEUE)
-        words = (sys.executable, "-m", "workers")
-        process = await asyncio.create_subprocess_exec(*words, env=self._environment, stdout=DEVNULL)
-        self._running.append(process)
-        while await self._asking.count_pollers(ACTIONS_QUEUE) <= there:  # noqa: ASYNC110  another process
-            await asyncio.sleep(0.1)
-        return process
-
-    async def end_all(self) -> None:
-        for process in self._running:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
-
-
 @asynccontextmanager
-async def site(latency: float) -> AsyncIterator[tuple[ActionClient, Workers]]:
+async def site(latency: float) -> AsyncIterator[tuple[ActionClient, WorkerProcesses]]:
     """A server, and a client of it."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         secure_data_folder(home)
         server = await embedded.start_server(home)
         asking = ActionClient(await connect_temporal(home, temporal_plugin()))
-        workers = Workers(home, server.address, asking, latency)
+        workers = WorkerProcesses(asking, home, latency, jitter=0.5)
         try:
             yield asking, workers
         finally:

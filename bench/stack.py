@@ -9,6 +9,7 @@ import statistics
 import sys
 import tempfile
 import time
+from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -114,28 +115,48 @@ async def _serve_bench_stack(
     await service.close()
 
 
+class WorkerProcesses:
+    """Workers in processes of their own, which serve the queues of one home with these simulated clouds."""
+
+    def __init__(self, asking: ActionClient, home: Path, latency: float, jitter: float) -> None:
+        self._environment = os.environ | {
+            "RATCHET_HOME": str(home),
+            "TEMPORAL_ADDRESS": asking.client.service_client.config.target_host,
+            "RATCHET_SIMULATED_LATENCY": str(latency),
+            "RATCHET_SIMULATED_JITTER": str(jitter),
+            "RATCHET_LOG_LEVEL": "error",
+        }
+        self._asking = asking
+        self._running: list[Process] = []
+
+    async def start(self) -> Process:
+        """Starts one more worker. Returns it when it polls."""
+        there = await self._asking.count_pollers(ACTIONS_QUEUE)
+        words = (sys.executable, "-m", "workers")
+        process = await asyncio.create_subprocess_exec(*words, env=self._environment, stdout=DEVNULL)
+        self._running.append(process)
+        while await self._asking.count_pollers(ACTIONS_QUEUE) <= there:  # noqa: ASYNC110  another process
+            await asyncio.sleep(0.1)
+        return process
+
+    async def end_all(self) -> None:
+        for process in self._running:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
 @asynccontextmanager
 async def run_extra_workers(rig: BenchStack, number: int) -> AsyncIterator[None]:
     """Starts workers in separate processes that serve the same queues."""
     settings = rig.service.settings
-    environment = os.environ | {
-        "RATCHET_HOME": str(settings.home),
-        "TEMPORAL_ADDRESS": rig.client.service_client.config.target_host,
-        "RATCHET_SIMULATED_LATENCY": str(settings.simulated_latency),
-        "RATCHET_SIMULATED_JITTER": str(settings.simulated_jitter),
-        "RATCHET_LOG_LEVEL": "error",
-    }
-    command = (sys.executable, "-m", "workers")
-    there = await rig.asking.count_pollers(ACTIONS_QUEUE)
-    started = [await asyncio.create_subprocess_exec(*command, env=environment) for _ in range(number)]
+    workers = WorkerProcesses(rig.asking, settings.home, settings.simulated_latency, settings.simulated_jitter)
     try:
-        while await rig.asking.count_pollers(ACTIONS_QUEUE) < there + number:  # noqa: ASYNC110  another process
-            await asyncio.sleep(0.1)
+        for _ in range(number):
+            await workers.start()
         yield
     finally:
-        for process in started:
-            process.terminate()
-            await process.wait()
+        await workers.end_all()
 
 
 def mci(regions: int, vms: int, csps: Sequence[str] = ("aws", "azure", "gcp", "alibaba")) -> dict[str, Any]:
@@ -216,6 +237,10 @@ def memory(pid: int | str = "self") -> float:
     """Returns the memory of a process in megabytes: of this one, with worker and client, or of another."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def p95(times: list[float]) -> float:
+    return statistics.quantiles(times, n=20)[-1]
 
 
 def print_comparison(what: str, ours: float, baseline: float, shown: str, limit: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import statistics
 import sys
 import time
 from asyncio.subprocess import PIPE
@@ -18,7 +17,7 @@ from unittest.mock import patch
 from temporalio.common import Priority
 
 from bench.flood import FLOOD, LOUD, UNFAIR
-from bench.stack import BenchStack, mci, print_comparison, print_table_head, rig, run, run_at_once
+from bench.stack import BenchStack, mci, p95, print_comparison, print_table_head, rig, run, run_at_once
 from client import launching
 from domain.quotafile import Quotas
 from domain.quotas import Quota, QuotaQuery
@@ -66,10 +65,6 @@ async def is_minute_used_up(bench: BenchStack) -> bool:
     """Tells whether the flood has made all the requests that its minute has."""
     [row] = (await bench.service.inventory.read_quotas(QuotaQuery(tenant="ns:loud"))).tenants
     return row.used.requests >= (row.allowed.requests_per_minute or 0) - 1
-
-
-def p95(times: list[float]) -> float:
-    return statistics.quantiles(times, n=20)[-1]
 
 
 async def main() -> None:

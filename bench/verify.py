@@ -25,7 +25,7 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.testing import ActivityEnvironment
 
 from activities.verify import VerifyActivities
-from bench.stack import memory, print_comparison, print_table_head, run
+from bench.stack import memory, p95, print_comparison, print_table_head, run
 from domain.mci.messages import AddVms
 from domain.model import ActionEnding, ActionResult, BeginRequest, Grant, Move, ReadQuery, Request, TargetLanding
 from store.engine import Database
@@ -187,7 +187,7 @@ async def measure_verify(store: BenchStore) -> None:
     took_one = time.perf_counter() - began
     looked = ", ".join(f"{number:,} {what}" for what, number in report.looked_at.items() if number)
     print_table_head(f"verify of {looked}, on {store.database.engine.dialect.name}", "beside verify", "alone")
-    for what, of, limit in (("median", statistics.median, "-"), ("95 of 100", _p95, "<= 2")):
+    for what, of, limit in (("median", statistics.median, "-"), ("95 of 100", p95, "<= 2")):
         a, b = of(alone) * 1e3, of(beside) * 1e3
         print_comparison(f"begin, {what}", b, a, "{:.1f} ms", limit)
     print(f"{'memory grown by':<58} {f'{peak.grown_megabytes:.0f} MB':>14}   required: < 100 MB")
@@ -195,10 +195,6 @@ async def measure_verify(store: BenchStore) -> None:
     print(f"{'verify of everything':<58} {f'{took:.0f} s':>14}")
     print(f"{len(beside):,} begins beside it; {len(report.findings)} findings, {len(one.findings)} in the MCI")
     print(f"load of the machine before, during and after: {', '.join(f'{load:.1f}' for load in loads)}")
-
-
-def _p95(seconds: list[float]) -> float:
-    return statistics.quantiles(seconds, n=20)[-1]
 
 
 def _now() -> datetime:
