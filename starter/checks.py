@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
+from domain.errors import RatchetError
 from starter import terminal
-from starter.errors import ExitCode
+from starter.errors import ExitCode, to_printed_error
 from starter.output import Output, Sheet, print_sheet
 
 
@@ -16,6 +18,20 @@ class DoctorCheck:
     about: str
     found: str
     mend: str = ""
+
+
+def run_check(about: str, look: Callable[[], object], good: str = "") -> DoctorCheck:
+    """Returns what a look finds, or `good` in its place; if it fails, why, and what to do about it."""
+    try:
+        found = look()
+    except RatchetError as error:
+        return failed_check(about, error)
+    return DoctorCheck(about, good or str(found))
+
+
+def failed_check(about: str, error: RatchetError) -> DoctorCheck:
+    found = to_printed_error(error)
+    return DoctorCheck(about, found.why, found.next)
 
 
 def print_checks(

@@ -6,7 +6,7 @@ import asyncio
 import platform
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -17,7 +17,7 @@ from domain.errors import RatchetError, format_count
 from domain.model import ReadQuery, StoreView
 from domain.nodecalls import node_of_queue
 from domain.requests import AccessQuery, AccessView
-from starter.checks import DoctorCheck, print_checks
+from starter.checks import DoctorCheck, failed_check, print_checks, run_check
 from starter.connections import read_connections
 from starter.errors import ExitCode, to_printed_error
 from starter.flags import OutputOption
@@ -27,12 +27,11 @@ from starter.stack import missing_search_attributes, mistyped_search_attributes,
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
-T = TypeVar("T")
-
 POLL_SECONDS = 90.0  # a live worker polls at least once a minute
 RETENTION_DAYS = 7  # the Web UI shows no action that ended before
 STOPPED_SHOWN = 20  # actions that are paused, or no actions of ours
 READ_SECONDS = 10.0  # a healthy worker answers in that time
+DATA_FOLDER = "data folder"
 
 
 Security = Annotated[
@@ -57,7 +56,7 @@ async def doctor(*, security: Security = False, output: OutputOption = "table") 
         async with open_client() as client:
             await _run_checks(client, findings)
     except RatchetError as error:
-        findings.append(_failed_check("temporal", error))
+        findings.append(failed_check("temporal", error))
     return print_checks(findings, output)
 
 
@@ -76,24 +75,21 @@ async def _run_checks(client: ActionClient, findings: list[DoctorCheck]) -> None
             findings += [await _check_names_proven(client), *await _check_clouds(client)]
 
 
-def _failed_check(about: str, error: RatchetError) -> DoctorCheck:
-    found = to_printed_error(error)
-    return DoctorCheck(about, found.why, found.next)
-
-
 def _check_settings() -> list[DoctorCheck]:
     """Checks the settings of this process; those of the workers cannot be seen from here."""
     from client import encryption
     from workers import access, connections, crm, datafolder, process
 
-    settings = _value_or_failed_check(worker_settings)
-    if isinstance(settings, DoctorCheck):
-        return [settings]
+    try:
+        settings = worker_settings()
+    except RatchetError as error:
+        return [failed_check("settings", error)]
 
     def credentials() -> None:
         connections.check_connections(settings.connections, process.validate_queues(settings))
 
     looks: list[tuple[str, object, Callable[[], object]]] = [
+        (DATA_FOLDER, settings.home.is_dir(), lambda: datafolder.check_data_folder(settings.home)),
         ("policy", settings.policy_file, lambda: access.load_policy(settings.policy_file)),
         ("identities", settings.identities, lambda: access.load_identities(settings.identities)),
         ("keys", settings.keys_file, lambda: encryption.load_keys(settings.keys_file)),
@@ -101,22 +97,8 @@ def _check_settings() -> list[DoctorCheck]:
         ("CRM's token", settings.crm_token_file, lambda: crm.token_of_cloudlet(settings, "").public_key()),
         ("store from here", settings.store_url, lambda: process.check_store(settings)),
     ]
-    found = []
-    if settings.home.is_dir():
-        folder = _value_or_failed_check(lambda: datafolder.check_data_folder(settings.home), "data folder")
-        found += [folder] if isinstance(folder, DoctorCheck) else []
-    for about, given, look in looks:
-        if given:
-            ill = _value_or_failed_check(look, about)
-            found.append(ill if isinstance(ill, DoctorCheck) else DoctorCheck(about, "as it should be"))
-    return found
-
-
-def _value_or_failed_check(look: Callable[[], T], about: str = "settings") -> T | DoctorCheck:
-    try:
-        return look()
-    except RatchetError as error:
-        return _failed_check(about, error)
+    checks = [run_check(about, look, "as it should be") for about, given, look in looks if given]
+    return [check for check in checks if check.mend or check.about != DATA_FOLDER]  # it is worth no line
 
 
 def _check_versions() -> DoctorCheck:
@@ -261,7 +243,7 @@ async def _check_names_proven(client: ActionClient) -> DoctorCheck:
     try:
         seen = await client.run_query(wire.READ_ACCESS, AccessQuery(), AccessView, seconds=READ_SECONDS)
     except RatchetError as error:
-        return _failed_check("names", error)
+        return failed_check("names", error)
     if seen.proven:
         return DoctorCheck("names", f"{seen.name} is proven by a key")
     return DoctorCheck(
@@ -278,7 +260,7 @@ async def _check_store(client: ActionClient) -> DoctorCheck:
     try:
         seen = await client.run_query(wire.READ_STORE, ReadQuery(), StoreView, seconds=READ_SECONDS)
     except RPCError as error:
-        return _failed_check("reads", to_unreachable(error, client.client.namespace))
+        return failed_check("reads", to_unreachable(error, client.client.namespace))
     except RatchetError as error:
         found = to_printed_error(error)
         return DoctorCheck("store", f"{found.what}: {found.why}", found.next)

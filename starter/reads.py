@@ -55,7 +55,7 @@ async def locate_object(text: str) -> str:
 
 async def _exists(client: Queries, path: str) -> bool:
     try:
-        await _read_object(client, path)
+        await client.read_object(path)
     except Refused as refused:
         if refused.category is Category.NOT_FOUND:
             return False
@@ -66,7 +66,7 @@ async def _exists(client: Queries, path: str) -> bool:
 async def print_object(path: str, output: Output) -> ExitCode:
     """Prints everything stored about one object."""
     async with open_reader() as client:
-        view = await _read_object(client, path)
+        view = await client.read_object(path)
     if output != "table":
         print_sheet(_objects_sheet([view], path, object_data(view)), output)
         return ExitCode.DONE
@@ -98,7 +98,7 @@ async def read_status_data(client: Queries, path: str) -> dict[str, Any]:
 async def read_status_page(client: Queries, path: str) -> StatusPage:
     """Reads an object and its members."""
     kind = registry.kind_at(path)
-    view = await _read_object(client, path)
+    view = await client.read_object(path)
     members = [view async for view in client.iterate_objects(kind.member, path)] if kind.member else []
     document = find_document(kind)
     data = document(view, members) if document else view.model_dump(mode="json")
@@ -132,7 +132,7 @@ async def print_history(path: str, limit: int, output: Output) -> ExitCode:
     async with open_reader() as client:
         lines = await client.read_history(path, limit)
         if not lines:
-            await _read_object(client, path)  # not found is not the same as nothing happened
+            await client.read_object(path)  # not found is not the same as nothing happened
     kind = registry.kind_at(wire.object_path_of(path))
     headings = ("WHEN", "ACTOR", "ACTION", "FROM", "TO", "BY", "MESSAGE")
     cells = [
@@ -170,10 +170,6 @@ def object_data(view: ObjectView) -> dict[str, Any]:
         "previous_status": kind.display_own_status(view.previous_status),
     }
     return view.model_dump(mode="json", exclude={"members"}) | shown
-
-
-async def _read_object(client: Queries, path: str) -> ObjectView:
-    return await client.read_object(path)
 
 
 def _objects_sheet(views: Sequence[ObjectView], path: str, data: Any) -> Sheet:

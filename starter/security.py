@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from ipaddress import ip_address
 from os.path import basename, normpath
 from typing import TYPE_CHECKING
 
 from domain.errors import Category, RatchetError, Refused, format_count
-from starter.checks import DoctorCheck
-from starter.errors import to_printed_error
+from starter.checks import DoctorCheck, failed_check, run_check
 
 if TYPE_CHECKING:
     from gateway.settings import GatewaySettings
@@ -30,20 +30,8 @@ def check_security() -> list[DoctorCheck]:
     try:
         settings = gateway_settings()
     except RatchetError as error:
-        return [_failed_check("settings", error)]
-    return [_run_check(about, check, settings) for about, check in CHECKS.items()]
-
-
-def _run_check(about: str, check: Callable[[GatewaySettings], str], settings: GatewaySettings) -> DoctorCheck:
-    try:
-        return DoctorCheck(about, check(settings))
-    except RatchetError as error:
-        return _failed_check(about, error)
-
-
-def _failed_check(about: str, error: RatchetError) -> DoctorCheck:
-    found = to_printed_error(error)
-    return DoctorCheck(about, found.why, found.next or PRODUCTION)
+        return [failed_check("settings", error)]
+    return [run_check(about, partial(check, settings)) for about, check in CHECKS.items()]
 
 
 def _missing_protection(why: str, hint: str) -> Refused:

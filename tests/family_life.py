@@ -11,9 +11,8 @@ from typing import Any
 
 from activities.orphans import OrphanActivities
 from client.actions import ActionClient
-from domain import wire
 from domain.faults import Fault, FaultKind
-from domain.model import ObjectView, Outcome, ReadQuery, Refusal, Request
+from domain.model import Outcome, Refusal, Request
 from providers.simulated.faults import FaultScriptStore
 from tests.patience import PATIENCE
 from tests.stack import ActionStack, opened
@@ -93,7 +92,7 @@ class Life:
 
     async def info(self) -> dict[str, Any]:
         """What the record keeps of the provider's facts."""
-        info = (await self._asking.run_query(wire.READ_OBJECT, ReadQuery(path=DATA), ObjectView)).info
+        info = (await self._asking.read_object(DATA)).info
         return {name: info[name] for name in ("size", "server") if name in info}
 
     async def wrong(self) -> list[Any]:

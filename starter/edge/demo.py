@@ -12,10 +12,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from domain.errors import Category, Refused
-from domain.model import HistoryView, ObjectView, Outcome, ReadQuery
+from domain.model import Outcome
 from domain.paths import build_path, name_of, short_path
 from domain.statetable import LineEffect
-from domain.wire import READ_HISTORY, READ_OBJECT
 from starter import terminal
 from starter.demo import (
     demo_client,
@@ -96,7 +95,7 @@ async def _fail_update(client: ActionClient, path: str) -> None:
     fail_next_request(load_settings().home, path, "update", "no capacity for nine nodes")
     outcome = await _run_and_print_action(client, f"{path}:cluster:c1", "update", {"nodes": 9}, wanted="failed")
     terminal.print_narration(f"   told      {outcome.message}", "yellow")
-    view = await client.run_query(READ_OBJECT, ReadQuery(path=path), ObjectView)
+    view = await client.read_object(path)
     inside = [view async for view in client.iterate_objects("cluster", path)]
     inside += [view async for view in client.iterate_objects("app", path)]
     for line in tree.tree_lines(view, inside):
@@ -126,8 +125,7 @@ async def _run_and_print_action(
 
 async def _print_new_history(client: ActionClient, path: str, run: str, seen: int) -> int:
     """Prints an action's new history lines. Returns the number of the last one."""
-    lines = (await client.run_query(READ_HISTORY, ReadQuery(path=path, limit=100), HistoryView)).lines
-    mine = [line for line in lines if line.run == run]
+    mine = [line for line in await client.read_history(path) if line.run == run]
     for line in mine:
         if line.seq > seen and line.source != line.to and line.effect is not LineEffect.IGNORED:
             at = (line.at - mine[0].at).total_seconds()

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import tempfile
 import time
 from contextlib import suppress
@@ -28,9 +27,11 @@ POLL_SECONDS = 0.2
 
 async def demo() -> ExitCode:
     """Runs the demo, with an Ironic and a stack of its own in a folder that goes with it."""
+    from workers.embedded import find_free_port
+
     ironic, blazar = _find_program("ironic"), _find_program("blazar")
     with tempfile.TemporaryDirectory(prefix="ratchet-metal-") as folder:
-        process = IronicProcess(ironic.parent, Path(folder) / "ironic", _free_port(), DEPLOY_SECONDS)
+        process = IronicProcess(ironic.parent, Path(folder) / "ironic", find_free_port(), DEPLOY_SECONDS)
         terminal.print_narration("Starting Ironic with two nodes of fake hardware")
         async with run_ironic(process):
             await process.enroll(*NODES)
@@ -152,10 +153,3 @@ def _find_program(name: str) -> Path:
             Category.INVALID, f"this demo needs the program {name}, and it is not in the path", "docs/metal.md says how"
         )
     return Path(found)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from domain import wire
-from domain.model import ObjectView, ReadQuery
 from starter import terminal
 from starter.demo import (
     demo_client,
@@ -62,7 +60,7 @@ async def machines() -> ExitCode:
 async def _play_scenario(client: ActionClient, db: str, there: str) -> ExitCode:
     print_heading(2, f"migrate it to {there}: the user sees nothing of that")
     await request_expecting_admission(client, db, "migrate", {"node": there})
-    view = await client.run_query(wire.READ_OBJECT, ReadQuery(path=db), ObjectView)
+    view = await client.read_object(db)
     terminal.print_narration(f"   status    {view.status}, on {view.info.get('node', 'no node')}")
     print_heading(3, "destroy it meanwhile: accepted, shown at once, and waiting for the migration")
     destroy = await request_expecting_admission(client, db, "destroy")

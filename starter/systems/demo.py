@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from client.errors import NoWorker
-from domain import wire
 from domain.errors import Refused
-from domain.model import ActionResult, ObjectView, Outcome, ReadQuery
+from domain.model import ActionResult, Outcome
 from domain.paths import build_path, short_path
 from domain.systems.ports import backend_queue
 from domain.systems.rules import node_path
@@ -139,7 +138,7 @@ class SystemDemo:
         tell = skip_repeated_lines(lambda text: terminal.print_narration(f"   {format_elapsed_seconds(began)}  {text}"))
         async with asyncio.timeout(30):
             while states[-1:] != ["stable"] or "degraded" not in states:
-                states.append((await self.read_object(self.path)).status)
+                states.append((await self.client.read_object(self.path)).status)
                 tell(states[-1])
                 await asyncio.sleep(POLL_SECONDS / 4)
 
@@ -187,9 +186,6 @@ class SystemDemo:
         if outcome.result is not wanted:
             raise DemoFailed(f"{outcome.action} of {short_path(outcome.path)} {outcome.result}: {outcome.message}")
         return outcome
-
-    async def read_object(self, path: str) -> ObjectView:
-        return await self.client.run_query(wire.READ_OBJECT, ReadQuery(path=path), ObjectView)
 
 
 def _print_nothing(_text: str, _style: str) -> None:
