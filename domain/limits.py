@@ -18,6 +18,7 @@ VMS_PER_CHUNK = (
 HOLDERS_SHOWN = 20  # lock holders that the text of a refusal names
 HOLDERS_LISTED = 500  # lock holders that a refusal carries as data: it must fit into a payload
 TASK_TIMEOUT = timedelta(seconds=5)  # of a workflow task: how long a dead worker delays it
+VALIDATE_TIMEOUT = timedelta(seconds=8)  # for a cloud to say what it offers: a user waits for the answer
 SIGNALS_PER_TASK = 500  # signals that are read in one workflow task: the SDK gives a step two seconds
 FAILURES_SHOWN = 20  # per-VM failures in an outcome; all of them are in the inventory
 

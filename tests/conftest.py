@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from temporalio.client import Client
+from temporalio.worker._workflow import _WorkflowWorker
 
 from activities import healing, keysets, pollers
 from activities.mci import dryrun
@@ -23,6 +24,7 @@ from client import queries, session
 from client.actions import ActionClient
 from client.admission import ActionStarter
 from client.reading import Queries
+from domain import limits
 from domain.faults import Fault
 from gateway import guard, native
 from gateway import server as gateway_server
@@ -85,7 +87,10 @@ GatewayClient.admission_seconds = calls.WAIT_SECONDS = native.DEFAULT_WAIT_SECON
 # Nor is one that takes long to connect, to fetch keys, or to say what a cloud offers. Where nobody answers, the test
 # sets such a limit.
 ActionStarter.admission_seconds = session.CONNECT_SECONDS = keysets.FETCH_SECONDS = PATIENCE
-cloud_calls.VALIDATE_TIMEOUT = dryrun.CLOUD_TIMEOUT = timedelta(seconds=PATIENCE)
+limits.VALIDATE_TIMEOUT = cloud_calls.VALIDATE_TIMEOUT = dryrun.CLOUD_TIMEOUT = timedelta(seconds=PATIENCE)
+
+# Nor one that lets two seconds pass in a task of a workflow, live or replayed: for the SDK that would be a deadlock.
+_WorkflowWorker._deadlock_timeout_seconds = property(lambda _self: PATIENCE, lambda _self, _seconds: None)  # type: ignore[assignment]
 
 # Nor is one that is slow to send, to answer or to be asked. Whoever tries such a limit sets it.
 gateway_server.HEADER_SECONDS = guard.BODY_SECONDS = shortcut.GATEWAY_SECONDS = healing.HOLDERS_TIMEOUT = PATIENCE

@@ -132,7 +132,6 @@ async def _told(address: str, home: Path, family: str, most: int) -> Compared:
         with suppress(Enough):
             await FAMILIES[family](compared, ActionClient(client), running)
     await running.close()
-    # In debug mode a task may take longer than two seconds.
     replayer = Replayer(workflows=WORKFLOWS, plugins=[temporal_plugin(sandbox=True)])
     async with replayer.workflow_replay_iterator(_each(compared.histories)) as results:
         compared.differ += [repr(result.replay_failure) async for result in results if result.replay_failure]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import AsyncIterator
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,13 @@ from typing import Any
 
 from temporalio import workflow
 from temporalio.client import WorkflowHistory
-from temporalio.worker import Replayer
+from temporalio.worker import (
+    ExecuteWorkflowInput,
+    Interceptor,
+    Replayer,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+)
 
 from workers.families import WORKFLOWS
 from workers.plugin import temporal_plugin
@@ -55,3 +62,19 @@ def test_every_workflow_type_has_a_recorded_history() -> None:
 
 def test_no_two_recorded_histories_are_of_the_same_run() -> None:
     assert len({_history(file).run_id for file in RECORDED}) == len(RECORDED)
+
+
+class _Slow(WorkflowInboundInterceptor):
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
+        time.sleep(2.5)  # noqa: ASYNC251  the SDK allows two seconds
+        return await super().execute_workflow(input)
+
+
+class _Slowly(Interceptor):
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
+        return _Slow
+
+
+async def test_a_task_of_a_replay_may_take_as_long_as_the_machine_needs() -> None:
+    replayer = Replayer(workflows=WORKFLOWS, plugins=[temporal_plugin()], interceptors=[_Slowly()])
+    await replayer.replay_workflow(_history(RECORDED[0]))

@@ -13,12 +13,12 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 with workflow.unsafe.imports_passed_through():
     from activities.mci.places import PlaceActivities
     from domain.errors import format_one_line, join_first_texts
+    from domain.limits import VALIDATE_TIMEOUT
     from domain.mci.messages import PROBLEMS_SHOWN, MciAtPlace, PlaceRequirements, PlaceResult
     from domain.model import Grant
     from workflows.calls import run_on_cloud_queue
 
 PREPARE_TIMEOUT = timedelta(hours=1)
-VALIDATE_TIMEOUT = timedelta(seconds=8)  # a user waits for the answer
 
 
 async def run_in_all_places(
