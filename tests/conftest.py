@@ -30,6 +30,7 @@ from gateway import guard, native
 from gateway import server as gateway_server
 from gateway.dialects import calls
 from gateway.reads import GatewayClient
+from providers.edge import crm
 from providers.services import supervisor
 from providers.simulated.provider import SimulatedProvider
 from starter import shortcut
@@ -51,6 +52,7 @@ from workers import embedded
 from workers.mci import MciFamily
 from workers.service import WorkerService
 from workers.settings import WorkerSettings
+from workflows.edge import sessions
 from workflows.mci import calls as cloud_calls
 
 if TYPE_CHECKING:
@@ -94,6 +96,10 @@ _WorkflowWorker._deadlock_timeout_seconds = property(lambda _self: PATIENCE, lam
 
 # Nor is one that is slow to send, to answer or to be asked. Whoever tries such a limit sets it.
 gateway_server.HEADER_SECONDS = guard.BODY_SECONDS = shortcut.GATEWAY_SECONDS = healing.HOLDERS_TIMEOUT = PATIENCE
+
+# Nor is a CRM whose connection is slow to be taken up, or silent for a while. A test that lost one says so.
+sessions.HEARTBEAT_TIMEOUT = sessions.TAKE_UP_TIMEOUT = timedelta(seconds=PATIENCE)
+crm.ACK_TIMEOUT_WHEN_HEARD = PATIENCE
 
 os.umask(0o077)  # as a worker does: a data folder that others may read is refused
 

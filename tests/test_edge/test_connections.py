@@ -221,7 +221,7 @@ async def test_a_network_that_is_cut_and_mended_loses_nothing(
         ticket = await edge.begun(cluster, "create", spec={})
         await edge.until(cluster, "Creating")
         cable.cut()
-        await edge.until(path, "Offline")  # nothing was heard of it for too long
+        await edge.until_missed(path)
         assert await edge.status(cluster) == "Creating"
         worked.set()
         async with asyncio.timeout(PATIENCE):

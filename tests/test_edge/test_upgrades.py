@@ -19,12 +19,14 @@ from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, fault, words
 from tests.test_edge.processes import CrmProcess, crm_process
 
+GENTLE = ("tests.test_edge.gentle:run_crm_command",)
+
 
 @asynccontextmanager
 async def site(edge: Edge, home: Path, address: str, *faults: CrmFault, **patience: Any) -> AsyncIterator[CrmProcess]:
     """A cloudlet whose CRM is a process, with a cluster on it."""
     path = edge.at("berlin")
-    async with crm_process(home, address, path) as crm:
+    async with crm_process(home, address, path, program=GENTLE) as crm:
         crm.platform.set_faults(faults)
         assert (await edge.user.do(path, "create", spec={"patience": {**QUICK, **patience}})).status == "Ready"
         await edge.user.do(edge.at("berlin", "c1"), "create", spec={})
@@ -75,7 +77,7 @@ async def test_after_an_upgrade_the_hint_starts_the_new_version(edge: Edge, home
     async with site(edge, home, temporal_address) as crm:
         assert (await edge.user.do(path, "upgrade", spec={"version": "v2"})).status == "Ready"
         os.kill(crm.pid_of("v2"), signal.SIGKILL)
-        await edge.until(path, "Offline")
+        await edge.until_missed(path)
         ticket = await edge.user.ask(edge.at("berlin", "c2"), "create", spec={})
         assert ticket.admission.refusal
         hint = ticket.admission.refusal.hint
