@@ -63,6 +63,7 @@ async def test_a_worker_killed_in_the_middle_of_an_action_is_replaced_and_nothin
 
 
 async def test_a_server_killed_in_the_middle_of_an_action_comes_back_and_no_call_is_repeated(site: Site) -> None:
+    site.program = "tests.test_platform.unhurried"  # nor because the server is away for long
     async with site.worker():
         assert (await site.do(MCI, "create", 4)).result is ActionResult.SUCCEEDED
         running = await begin_until_healed(site, "suspend")

@@ -74,6 +74,7 @@ class Site:
     forkserver: ForkServer
     environment: dict[str, str] = field(default_factory=dict)
     workers: list[Worker] = field(default_factory=list)
+    program: str = STARTER  # what is `starter` here
 
     @property
     def asking(self) -> ActionClient:
@@ -164,7 +165,7 @@ class Site:
                     *program, *command, cwd=cwd, env=variables, stdout=file, stderr=file
                 )
         else:
-            program_name = "tests.chaos.shifted" if dies_at else STARTER
+            program_name = "tests.chaos.shifted" if dies_at else self.program
             process = await self.forkserver.start(command, variables, log, program_name)
         self.workers.append(Worker(process, log))
         return self.workers[-1]
@@ -187,7 +188,7 @@ class Site:
     async def starter(self, *words: str, **more: str) -> tuple[int, str]:
         """One command in a process of its own: its code, and all that it said."""
         log = self.home / "command.log"
-        child = await self.forkserver.start(list(words), os.environ | self.environment | more, log)
+        child = await self.forkserver.start(list(words), os.environ | self.environment | more, log, self.program)
         return await child.wait(), log.read_text()
 
 

@@ -13,14 +13,15 @@ WEB = "ns:default:mci:web"
 
 
 async def test_calls_that_end_in_time_are_waited_for_and_longer_ones_are_handed_over(site: Site) -> None:
-    async with site.worker() as first:
+    site.program = "tests.test_platform.unhurried"  # no call is made again because the machine kept a worker waiting
+    async with site.worker(RATCHET_DRAIN=str(PATIENCE)) as first:
         await site.do(WEB, "create")
-        await site.hang("reboot", 0.7)
+        await site.hang("reboot", 5)  # another worker has started when this ends
         running = asyncio.create_task(site.do(WEB, "reboot"))
         await site.until_hanging()
         async with site.worker() as second:
             first.process.send_signal(signal.SIGTERM)
-            assert await first.process.wait() == 0
+            assert await asyncio.wait_for(first.process.wait(), PATIENCE) == 0
             assert (await asyncio.wait_for(running, PATIENCE)).result is ActionResult.SUCCEEDED
             assert {vm.calls for vm in await site.books()} == {2}, "create and reboot: the call was not made again"
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from client import launching
 from domain import metrics
 from domain.model import Request
 from providers.sockets import find_free_port
@@ -21,6 +22,7 @@ from tests.patience import PATIENCE
 from tests.test_platform.collector import Seen, collecting
 from tests.test_platform.forkserver import ForkServer
 from tests.test_platform.site import ROOT, Site, open_postgres_site
+from tests.test_platform.unhurried import LONGEST_TASK
 
 WEB = "ns:default:mci:web"
 DASHBOARD = ROOT / "deploy" / "grafana-dashboard.json"
@@ -45,9 +47,10 @@ class Watched:
 async def watched(
     tmp_path_factory: pytest.TempPathFactory, postgres_url: str, forkserver: ForkServer
 ) -> AsyncIterator[Watched]:
-    with collecting() as collector:
+    with collecting() as collector, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launching, "TASK_TIMEOUT", LONGEST_TASK)  # what is asked for here, too
         async with open_postgres_site(tmp_path_factory.mktemp("watched"), postgres_url, forkserver) as site:
-            port = find_free_port()
+            port, site.program = find_free_port(), "tests.test_platform.unhurried"
             site.environment["RATCHET_TRACES"] = collector.url
             async with site.worker(RATCHET_METRICS=f"127.0.0.1:{port}") as worker:
                 await story(site)
