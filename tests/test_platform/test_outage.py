@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
@@ -24,6 +24,7 @@ from workers.settings import WorkerSettings
 
 AWAY_SECONDS = 4
 RETRIED_SECONDS = 10  # after its return: the longest pause between two tries
+TRIES = 3  # once the machine may have had more to do just then than before and after
 BUSIER = 5  # times as long as an undisturbed creation: two actions at once, and their dead connections are dropped
 
 
@@ -61,31 +62,66 @@ async def hang(user: User, vm: str, verb: str, until: asyncio.Event) -> asyncio.
     return hanging
 
 
-async def test_actions_outlive_an_outage_of_the_store_and_end_after_it(user: User, postgres: Postgres) -> None:
-    began = monotonic()
-    await user.do(user.mci("old"), "create", spec=spec(3))
-    undisturbed = monotonic() - began  # on this machine, just now
+class Turns:
+    """Seconds in which this process, with the worker in it, had its turn: none while the machine stands still."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @classmethod
+    @asynccontextmanager
+    async def counted(cls) -> AsyncIterator[Turns]:
+        turns = cls()
+        counting = asyncio.create_task(turns._count())
+        yield turns
+        counting.cancel()
+
+    async def _count(self) -> None:
+        while True:
+            await asyncio.sleep(0.05)
+            self.seconds += 0.05
+
+
+async def created(user: User, name: str) -> float:
+    """How long a creation takes on this machine, just now."""
+    async with Turns.counted() as turns:
+        await user.do(user.mci(name), "create", spec=spec(3))
+    return turns.seconds
+
+
+async def outage(user: User, postgres: Postgres, old: str, new: str) -> tuple[float, float]:
+    """Two actions through an outage. Returns after how long they ended, and after how long they have to."""
+    undisturbed = await created(user, old)
     is_away = asyncio.Event()
     hanging = await hang(user, "aws0-3", "suspend", until=is_away)
-    landing = await user.admitted(user.mci("old"), "suspend")  # the store goes while its VMs land
+    landing = await user.admitted(user.mci(old), "suspend")  # the store goes while its VMs land
     await asyncio.wait_for(hanging.wait(), PATIENCE)
     postgres.crash()
     is_away.set()
     with pytest.raises(StoreUnavailable, match="the store did not answer"):
-        await user.service.inventory.read_object(user.mci("old"))
-    asked = asyncio.create_task(user.do(user.mci("new"), "create", spec=spec(3)))  # it is away when this one begins
+        await user.service.inventory.read_object(user.mci(old))
+    asked = asyncio.create_task(user.do(user.mci(new), "create", spec=spec(3)))  # it is away when this one begins
     await asyncio.sleep(AWAY_SECONDS)
     running = await user.asking.newest_run(landing.path)
     assert running
     assert running.status is not None
     assert (running.status.name, asked.done()) == ("RUNNING", False)
     await asyncio.to_thread(postgres.start)
-    back = monotonic()
-    outcomes: tuple[Outcome, Outcome] = await asyncio.wait_for(
-        asyncio.gather(user.asking.wait_for_outcome(landing.path, landing.run), asked), PATIENCE
-    )
+    async with Turns.counted() as turns:
+        outcomes: tuple[Outcome, Outcome] = await asyncio.wait_for(
+            asyncio.gather(user.asking.wait_for_outcome(landing.path, landing.run), asked), PATIENCE
+        )
     assert [(outcome.result, outcome.failed) for outcome in outcomes] == [(ActionResult.SUCCEEDED, 0)] * 2
-    assert monotonic() - back < RETRIED_SECONDS + BUSIER * undisturbed
-    await user.books_agree("old")
-    await user.books_agree("new")
+    for name in (old, new):
+        await user.books_agree(name)
+    undisturbed = max(undisturbed, await created(user, f"{new}er"))
+    return turns.seconds, RETRIED_SECONDS + BUSIER * undisturbed
+
+
+async def test_actions_outlive_an_outage_of_the_store_and_end_after_it(user: User, postgres: Postgres) -> None:
+    for number in range(TRIES):
+        took, allowed = await outage(user, postgres, f"old{number}", f"new{number}")
+        if took < allowed:
+            break
+    assert took < allowed, "each time"
     assert {vm.effects for vms in (await user.books()).values() for vm in vms} == {1, 2}, "nothing was done twice"
