@@ -128,6 +128,14 @@ class Tenant:
             patch.setitem(vars(family_of(self.service, LeaseFamily).retry), "total_seconds", 5)
             yield
 
+    @contextmanager
+    def patient(self) -> Iterator[None]:
+        """A site that is asked again, and whose answer is waited for, as long as tests do."""
+        with pytest.MonkeyPatch.context() as patch:
+            for limit in ("call_seconds", "total_seconds"):
+                patch.setitem(vars(family_of(self.service, LeaseFamily).retry), limit, PATIENCE)
+            yield
+
     # The clock
 
     def clock(self) -> WorkflowHandle[Any, Any]:
