@@ -9,13 +9,16 @@ from domain.services.ports import ServiceOrder
 from providers.services.ledger import BackendLedger
 from tests.chaos.stories import Act, Story, Told, act, done
 from tests.chaos.world import World
+from tests.patience import PATIENCE
 
 ROOT = "system:{ns}"
 RUN: dict[str, Any] = {"command": ["run"]}
 NEVER = {**RUN, "environment": {"SIMULATED": "unhealthy"}}
 TREE = {"parts": [{"name": "web", **RUN}, {"name": "in", "parts": [{"name": "a", **RUN}, {"name": "b", **RUN}]}]}
 OTHER = {"parts": [{"name": "a", **RUN, "instances": 2}, {"name": "c", **RUN}]}
+CRASHING = {**RUN, "environment": {"SIMULATED": "crash"}}
 BROKEN = {"parts": [{"name": "a", **NEVER}, {"name": "c", **RUN}]}
+CRASHED = {"parts": [{"name": "a", **CRASHING}, {"name": "c", **RUN}]}  # fails at once
 
 
 INSIDE = ":in"
@@ -55,7 +58,7 @@ STORIES = (
     story("replace", act(INSIDE, "deploy", definition=OTHER), CREATED, DEPLOYED, on=f"{ROOT}{INSIDE}", status="stable"),
     story("fail", act(INSIDE, "deploy", definition=BROKEN, deadline=2), CREATED, DEPLOYED, on=f"{ROOT}{INSIDE}",
           result="failed", status="degraded"),
-    story("roll back", act(INSIDE, "deploy", definition=BROKEN, deadline=6, rollback=True), CREATED, DEPLOYED,
+    story("roll back", act(INSIDE, "deploy", definition=CRASHED, deadline=PATIENCE, rollback=True), CREATED, DEPLOYED,
           on=f"{ROOT}{INSIDE}", result="failed", status="stable"),
     story("teardown", act("", "teardown"), CREATED, DEPLOYED, status="stable"),
     # Hardly any time: the services go on their own when the teardown has failed.
@@ -67,4 +70,4 @@ STORIES = (
 )
 # fmt: on
 # Together these pass through every activity of the family.
-COVERING = {"create", "takeover", "roll back", "teardown too late"}
+COVERING = {"create", "takeover", "fail", "roll back", "teardown too late"}
