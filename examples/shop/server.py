@@ -35,7 +35,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def ask(port: str) -> object:
     """What another service says."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
         return json.load(answer)
 
 

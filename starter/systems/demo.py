@@ -34,7 +34,6 @@ from starter.demo import (
 )
 from starter.errors import ExitCode
 from starter.kinds import read_spec_file
-from starter.progress import skip_repeated_lines
 
 if TYPE_CHECKING:
     from client.actions import ActionClient, Ticket
@@ -45,6 +44,7 @@ SPEC = ROOT / "examples" / "system-demo.yaml"
 PROCESS_BACKEND = {"backends": ("simulated", "process"), "programs": (sys.executable, "/bin/sleep", "/usr/bin/sleep"),
                    "service_users": "worker"}  # fmt: skip
 SWITCH_ON = "start it with: RATCHET_BACKENDS=simulated,process RATCHET_PROGRAMS=/usr/bin/python3 starter up"
+DEMO_TIMEOUT = 60
 NEXT_COMMANDS = (
     "RATCHET_BACKENDS=simulated,process RATCHET_PROGRAMS=/usr/bin/python3 starter up",
     "starter system create shop --backend process",
@@ -133,13 +133,16 @@ class SystemDemo:
     async def lose_process(self) -> None:
         print_heading(4, "kill -9", "one of the two processes of /web dies; nobody asked for anything")
         began = time.monotonic()
-        states: list[str] = []
+        seen = (await self.client.read_history(self.path, 1))[-1].seq
         os.kill(await asyncio.to_thread(self._pid_of_service, "web"), signal.SIGKILL)
-        tell = skip_repeated_lines(lambda text: terminal.print_narration(f"   {format_elapsed_seconds(began)}  {text}"))
-        async with asyncio.timeout(30):
-            while states[-1:] != ["stable"] or "degraded" not in states:
-                states.append((await self.client.read_object(self.path)).status)
-                tell(states[-1])
+        states: list[str] = []
+        async with asyncio.timeout(DEMO_TIMEOUT):
+            while states[-1:] != ["stable"] or "degraded" not in states:  # by its history: each may last a moment only
+                for line in await self.client.read_history(self.path):
+                    if line.seq > seen and line.source != line.to:
+                        terminal.print_narration(f"   {format_elapsed_seconds(began)}  {line.to}")
+                        states.append(line.to)
+                    seen = max(seen, line.seq)
                 await asyncio.sleep(POLL_SECONDS / 4)
 
     async def fail_deploy(self) -> None:
