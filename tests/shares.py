@@ -22,6 +22,7 @@ HEAVY = {
 ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_name("durations.json")
 USUAL = 30  # seconds of a file that nobody has measured: it may be long, and must not come last
+SLOWEST = 20  # times as long as measured: what a machine may take that is busy with other things
 CLOUDS = "tests/test_clouds/"
 
 
@@ -58,9 +59,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Record(config.option.record_durations))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, so that nobody begins with a long one when the others are done."""
+@pytest.hookimpl(trylast=True)  # folders give their tests time before
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest first, so that nobody begins with a long one when the others are done. What takes long has more time
+    than the timeout of all others: it may take much longer on a busy machine.
+    """
     known = json.loads(RECORD.read_text())
+    usual = float(config.getini("timeout"))
+    for item in items:
+        if not item.get_closest_marker("timeout"):
+            more = SLOWEST * float(known.get(_file_of(item.nodeid), USUAL))
+            item.add_marker(pytest.mark.timeout(usual + more))
     took = {file: float(known.get(file, USUAL)) for file in {_file_of(item.nodeid) for item in items}}
     whole = Counter[str]()
     for file, seconds in took.items():
