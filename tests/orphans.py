@@ -8,6 +8,7 @@ from domain.invariants import VerificationReport
 from domain.model import ActionResult, Outcome, ReadQuery, Request
 from domain.orphans import Orphan, OrphanQuery, OrphansPage
 from domain.wire import READ_ORPHANS, VERIFY_ACTIVITY
+from tests.patience import PATIENCE
 
 
 async def listed(client: ActionClient, path: str, limit: int = 500) -> list[Orphan]:
@@ -16,7 +17,7 @@ async def listed(client: ActionClient, path: str, limit: int = 500) -> list[Orph
     after: Orphan | None = Orphan()
     while after is not None:
         page = await client.run_query(
-            READ_ORPHANS, OrphanQuery(path=path, after=after, limit=limit), OrphansPage, seconds=60
+            READ_ORPHANS, OrphanQuery(path=path, after=after, limit=limit), OrphansPage, seconds=PATIENCE
         )
         assert len(page.orphans) <= limit
         assert page.silent == []
@@ -26,7 +27,7 @@ async def listed(client: ActionClient, path: str, limit: int = 500) -> list[Orph
 
 async def told(client: ActionClient, path: str) -> list[str]:
     """What `verify` says of a path."""
-    found = await client.run_query(VERIFY_ACTIVITY, ReadQuery(path=path), VerificationReport, seconds=60)
+    found = await client.run_query(VERIFY_ACTIVITY, ReadQuery(path=path), VerificationReport, seconds=PATIENCE)
     return [f"{finding.path} {finding.what}" for finding in found.findings]
 
 

@@ -139,7 +139,7 @@ async def test_a_schedule_that_was_deleted_by_hand_is_named_by_verify_and_made_b
     schedule = client.get_schedule_handle(wire.HEAL_SCHEDULE)
     try:
         await schedule.delete()
-        found = await user.asking.run_query(wire.VERIFY_ACTIVITY, ReadQuery(), VerificationReport, seconds=60)
+        found = await user.asking.run_query(wire.VERIFY_ACTIVITY, ReadQuery(), VerificationReport, seconds=PATIENCE)
         assert ("I12", wire.HEAL_SCHEDULE) in [(finding.invariant, finding.path) for finding in found.findings]
         report = await user.asking.run_sweep(SweepOptions())
         assert HealFinding.STARTED in [entry.finding for entry in report.found if entry.path == wire.HEAL_SCHEDULE]

@@ -128,7 +128,7 @@ async def _told(address: str, home: Path, family: str, most: int) -> Compared:
     running = WorkerService(client, settings, interceptors=[Shuffle(random.Random(SEED))])
     running.prepare_databases()
     compared = Compared(client, family, most)
-    async with running.serve_queues(), asyncio.timeout(400):
+    async with running.serve_queues(), asyncio.timeout(5 * PATIENCE):
         with suppress(Enough):
             await FAMILIES[family](compared, ActionClient(client), running)
     await running.close()

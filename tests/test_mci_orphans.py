@@ -19,6 +19,7 @@ from domain.wire import READ_ORPHANS, VERIFY_ACTIVITY, make_placement
 from starter.mci import requests
 from store.mci.inventory import SqlMciStore
 from store.schema import objects
+from tests.patience import PATIENCE
 from tests.user import User
 
 
@@ -119,7 +120,7 @@ async def swept(user: User, dry_run: bool = False) -> list[HealEntry]:
 async def promises(user: User) -> list[str]:
     """What `verify` says of this namespace."""
     found = await user.asking.run_query(
-        VERIFY_ACTIVITY, ReadQuery(path=f"ns:{user.ns}"), VerificationReport, seconds=60
+        VERIFY_ACTIVITY, ReadQuery(path=f"ns:{user.ns}"), VerificationReport, seconds=PATIENCE
     )
     return [str(finding) for finding in found.findings]
 

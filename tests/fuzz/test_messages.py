@@ -186,14 +186,14 @@ async def test_no_message_moves_a_workflow_that_does_not_understand_it(
         assert [each for each in failed if each and not any(word in each for word in EXCUSED)] == [], path
     assert await objects(user) == before
     found = await user.asking.run_query(
-        VERIFY_ACTIVITY, ReadQuery(path=f"org:{user.ns}"), VerificationReport, seconds=50
+        VERIFY_ACTIVITY, ReadQuery(path=f"org:{user.ns}"), VerificationReport, seconds=PATIENCE
     )
     assert found.findings == []
 
 
 async def answers(handle: WorkflowHandle[Any, Any]) -> bool:
     """It is still there, and has worked through all that was sent: a query waits for that."""
-    return bool(await handle.query("__stack_trace", rpc_timeout=timedelta(seconds=60)))
+    return bool(await handle.query("__stack_trace", rpc_timeout=timedelta(seconds=PATIENCE)))
 
 
 @pytest.fixture

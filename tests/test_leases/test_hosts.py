@@ -9,6 +9,7 @@ from domain import wire
 from domain.invariants import VerificationReport
 from domain.model import ReadQuery
 from providers.leases.hosts import tenants
+from tests.patience import PATIENCE
 from tests.test_leases.tenant import HOUR, Tenant
 
 pytestmark = pytest.mark.stores("postgres")
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.stores("postgres")
 
 async def verified(tenant: Tenant) -> list[tuple[str, str]]:
     query = ReadQuery(path=f"project:{tenant.name}")
-    found = await tenant.asking.run_query(wire.VERIFY_ACTIVITY, query, VerificationReport, seconds=60)
+    found = await tenant.asking.run_query(wire.VERIFY_ACTIVITY, query, VerificationReport, seconds=PATIENCE)
     return [(finding.invariant, finding.what) for finding in found.findings]
 
 

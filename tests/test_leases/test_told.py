@@ -6,6 +6,7 @@ from domain import wire
 from domain.errors import Category
 from domain.invariants import VerificationReport
 from domain.model import ReadQuery
+from tests.patience import PATIENCE
 from tests.test_leases.tenant import Tenant
 
 
@@ -16,7 +17,7 @@ async def told(tenant: Tenant, action: str, lease: str = "l1") -> list[str]:
 
 async def promises_are_kept(tenant: Tenant) -> None:
     query = ReadQuery(path=tenant.lease())
-    found = await tenant.asking.run_query(wire.VERIFY_ACTIVITY, query, VerificationReport, seconds=60)
+    found = await tenant.asking.run_query(wire.VERIFY_ACTIVITY, query, VerificationReport, seconds=PATIENCE)
     assert found.findings == []
 
 

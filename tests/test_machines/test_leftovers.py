@@ -16,6 +16,7 @@ from domain.healing import ANY_ACTION, HealEntry, HealFinding, HealReport, Lefto
 from domain.invariants import VerificationReport
 from domain.machines.ports import HypervisorOrder
 from domain.model import ActionResult, ReadQuery
+from tests.patience import PATIENCE
 from tests.test_machines.site import MachineSite, left_node
 from workers.settings import WorkerSettings
 
@@ -80,7 +81,9 @@ async def test_what_a_terminated_creation_left_outside_is_removed_by_a_later_swe
     assert await sweep_late(site) == []  # once
     last = (await site.history(path))[-1]
     assert (last.action, last.to, last.message) == ("discard", "None", f"succeeded: {gone.provider}")
-    found = await site.asking.run_query(wire.VERIFY_ACTIVITY, ReadQuery(path=path), VerificationReport, seconds=60)
+    found = await site.asking.run_query(
+        wire.VERIFY_ACTIVITY, ReadQuery(path=path), VerificationReport, seconds=PATIENCE
+    )
     assert found.findings == []
     await site.at_rest()
 

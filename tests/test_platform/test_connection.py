@@ -28,7 +28,7 @@ from tests.test_platform.gates import Authority, Pair
 from workers.service import WorkerService
 
 KEY = "planted-api-key-77"
-NOTICED_SECONDS = 40  # 25, and a busy machine
+NOTICED_SECONDS = 40  # 25, and a bit
 
 
 class Files:
@@ -174,8 +174,9 @@ async def test_a_network_that_drops_packets_is_noticed_by_an_unanswered_ping(tem
         poll = asyncio.create_task(client.workflow_service.poll_activity_task_queue(nothing))
         await asyncio.sleep(1)
         wire.cut()
-        done, _ = await asyncio.wait({poll}, timeout=NOTICED_SECONDS)
-        assert done, "it waits for an answer that cannot come"
+        for _ in range(10 * NOTICED_SECONDS):  # a machine that stands still lets one of them pass
+            await asyncio.wait({poll}, timeout=0.1)
+        assert poll.done(), "it waits for an answer that cannot come"
         assert isinstance(poll.exception(), RPCError)
 
 
