@@ -10,7 +10,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.oidc import RecordAttempt
-from activities.reads import translate_refusals
+from activities.reads import refusals_as_errors
 from domain.errors import Category, Refused
 from domain.exposure import PROMOTE
 from domain.model import AT_WRITE_TIME
@@ -28,12 +28,9 @@ class BuildActivities:
         self._record = record
 
     @activity.defn
+    @refusals_as_errors
     async def promote_build(self, order: PromoteBuild) -> PromoteBuild:
         """Makes a build current. Refuses, with a list of builds, if no worker of it ever polled."""
-        await translate_refusals(self._promote_build(order))
-        return order
-
-    async def _promote_build(self, order: PromoteBuild) -> None:
         found = await describe_deployment(self._client, order.deployment)
         known = [summary.deployment_version.build_id for summary in found.worker_deployment_info.version_summaries]
         if order.build not in known:
@@ -58,6 +55,7 @@ class BuildActivities:
         message = f"{order.build} promoted by {order.requested_by or 'nobody named'}"
         line = AccessAttempt(path=order.audit_path, verb=PROMOTE, message=message, at=AT_WRITE_TIME)
         await self._record(line)
+        return order
 
 
 async def describe_deployment(client: Client, deployment: str) -> Any:

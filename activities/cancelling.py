@@ -6,7 +6,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.reads import translate_refusals
+from activities.reads import refusals_as_errors
 from domain.errors import Category, Refused
 from domain.exposure import CANCEL
 from domain.model import AT_WRITE_TIME
@@ -22,11 +22,9 @@ class CancelActivities:
         self._inventory = inventory
 
     @activity.defn
+    @refusals_as_errors
     async def cancel_action(self, order: CancelOrder) -> CancelOrder:
         """Requests the cancellation of the open action on an object. Refused if none is open."""
-        return await translate_refusals(self._cancel_action(order))
-
-    async def _cancel_action(self, order: CancelOrder) -> CancelOrder:
         handle = self._client.get_workflow_handle(order.workflow_id, run_id=order.run or None)
         try:
             await handle.cancel()

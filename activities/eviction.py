@@ -15,7 +15,7 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.dryrun import DryRunChecker
-from activities.reads import translate_refusals
+from activities.reads import refusals_as_errors
 from activities.runs import describe_run
 from domain import registry, wire
 from domain.errors import Category, Refused
@@ -32,11 +32,9 @@ class EvictionActivities:
         self._dry_runs = dry_runs
 
     @activity.defn
+    @refusals_as_errors
     async def make_way(self, order: EvictRun) -> EvictRun:
         """Cancels a run, waits out its grace period, then terminates it. A run that has ended is left alone."""
-        return await translate_refusals(self._evict_run(order))
-
-    async def _evict_run(self, order: EvictRun) -> EvictRun:
         request = order.request
         if not registry.may_preempt(request):
             raise Refused(

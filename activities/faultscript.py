@@ -7,11 +7,10 @@ from typing import Protocol
 
 from temporalio import activity
 
-from activities import refusals
+from activities.reads import refusals_as_errors
 from domain import wire
 from domain.errors import Category, Refused, suggest_word
 from domain.faults import Fault, FaultScript
-from domain.model import Refusal
 
 ANY_CLOUD = "*"
 
@@ -34,13 +33,11 @@ class FaultActivities:
         self._simulated = simulated
 
     @activity.defn(name=wire.CLOUD_FAULTS)
+    @refusals_as_errors
     async def change_fault_script(self, script: FaultScript) -> FaultScript:
         """Replaces the fault script or adds rules. Returns the script; refuses a rule that can never match."""
-        try:
-            for fault in script.faults:
-                self._check_fault(fault)
-        except Refused as refused:
-            raise refusals.refusal_as_error(Refusal.from_error(refused)) from refused
+        for fault in script.faults:
+            self._check_fault(fault)
         if script.replace:
             await self._cloud.set_faults(script.faults)
         else:

@@ -12,7 +12,7 @@ from temporalio import activity
 
 from activities.oidc import OidcVerifier
 from activities.proofs import ProofSigner
-from activities.reads import translate_refusals
+from activities.reads import refusals_as_errors
 from domain.errors import Category, Refused, Unavailable
 from domain.identities import CLOCK_SKEW, LoginOrder, ProofUse, Session, public_key_id
 from domain.ports import Inventory
@@ -30,11 +30,9 @@ class LoginActivities:
     signer: ProofSigner | None = None
 
     @activity.defn(name=LOGIN)
+    @refusals_as_errors
     async def log_in(self, order: LoginOrder) -> Session:
         """Returns a session for the subject of a token."""
-        return await translate_refusals(self._log_in(order))
-
-    async def _log_in(self, order: LoginOrder) -> Session:
         if self.tokens is None or not self.tokens.has_issuers:
             raise Refused(Category.INVALID, "these workers know no OIDC issuer", "list one in RATCHET_IDENTITIES: oidc")
         if self.signer is None:

@@ -7,9 +7,10 @@ inventory and the workflows use one word for all families.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -23,7 +24,7 @@ from domain.actionview import ActionView
 from domain.aliases import AliasesView, AliasQuery
 from domain.dryrun import DryRun
 from domain.errors import Refused, StoreUnavailable
-from domain.events import Event, EventPage, EventQuery, parse_cursor
+from domain.events import EventPage, EventQuery, parse_cursor
 from domain.locks import LocksView, LockView
 from domain.model import (
     HistoryLine,
@@ -42,20 +43,38 @@ from domain.quotas import QuotaQuery, QuotasView
 from domain.requests import AccessQuery, AccessView
 from domain.statetable import NONE
 
+P = ParamSpec("P")
 T = TypeVar("T")
-Read = TypeVar("Read", bound=Callable[..., Any])
+Activity = Callable[P, Coroutine[Any, Any, T]]
 
 
-def answered_from_store(read: Read) -> Read:
-    """Mark an activity that needs nothing but the store: whoever has the store can answer it without a worker."""
-    read.reads_store = True  # type: ignore[attr-defined]
-    return read
+def refusals_as_errors(work: Activity[P, T]) -> Activity[P, T]:
+    """Lets an activity raise Refused as a benign, non-retryable error: it is an answer, not an incident."""
+
+    @wraps(work)
+    async def translated(*args: P.args, **more: P.kwargs) -> T:
+        try:
+            return await work(*args, **more)
+        except Refused as refused:
+            raise refusals.refusal_as_error(Refusal.from_error(refused)) from refused
+        except StoreUnavailable as error:
+            raise ApplicationError(str(error), type="StoreUnavailable") from error
+
+    return translated
 
 
-def answered_in_worker_process(read: Read) -> Read:
-    """Mark an activity that only reads, but needs what a worker has: the policy, the clouds, the backends."""
-    read.reads_in_worker_process = True  # type: ignore[attr-defined]
-    return read
+def answered_from_store(read: Activity[P, T]) -> Activity[P, T]:
+    """Marks an activity that needs nothing but the store: whoever has the store can answer it without a worker."""
+    marked = refusals_as_errors(read)
+    marked.reads_store = True  # type: ignore[attr-defined]
+    return marked
+
+
+def answered_in_worker_process(read: Activity[P, T]) -> Activity[P, T]:
+    """Marks an activity that only reads, but needs what a worker has: the policy, the clouds, the backends."""
+    marked = refusals_as_errors(read)
+    marked.reads_in_worker_process = True  # type: ignore[attr-defined]
+    return marked
 
 
 def collect_direct_reads(
@@ -79,54 +98,51 @@ class ReadActivities:
     @answered_from_store
     @activity.defn
     async def read_object(self, query: ReadQuery) -> ObjectView:
-        view = await translate_refusals(self.inventory.read_object(query.path))
+        view = await self.inventory.read_object(query.path)
         return (await self._complete_views([view]))[0]
 
     @answered_from_store
     @activity.defn
     async def read_tree(self, query: ReadQuery) -> TreeView:
-        tree = await translate_refusals(self.inventory.read_tree(query.path, query.limit))
+        tree = await self.inventory.read_tree(query.path, query.limit)
         return tree.model_copy(update={"object": (await self._complete_views([tree.object]))[0]})
 
     @answered_from_store
     @activity.defn
     async def read_outcome(self, query: ReadQuery) -> Outcome:
-        return await translate_refusals(self.inventory.read_outcome(query.run))
+        return await self.inventory.read_outcome(query.run)
 
     @answered_from_store
     @activity.defn
     async def read_action(self, query: ReadQuery) -> ActionView:
         """Returns the action of a run; without a run, the last one that was admitted on the path."""
         if query.run:
-            return await translate_refusals(self.inventory.read_action(query.run))
-        return await translate_refusals(self.inventory.read_last_action(query.path, query.action))
+            return await self.inventory.read_action(query.run)
+        return await self.inventory.read_last_action(query.path, query.action)
 
     @answered_from_store
     @activity.defn
     async def read_events(self, query: EventQuery) -> EventPage:
         """Returns the events after a position, in an order in which none is missed."""
-        events = await translate_refusals(self._read_events(query))
-        return EventPage(events=events, cursor=events[-1].id if events else query.after)
-
-    async def _read_events(self, query: EventQuery) -> list[Event]:
         found = await self.inventory.list_events_after(parse_cursor(query.after), query.limit)
-        return [
+        events = [
             event.model_copy(update={"line": _show_line_statuses(registry.kind_at(event.line.path), event.line)})
             if registry.is_object_path(event.line.path)
             else event  # a refused login
             for event in found
         ]
+        return EventPage(events=events, cursor=events[-1].id if events else query.after)
 
     @answered_from_store
     @activity.defn
     async def read_newest_position(self, query: EventQuery) -> EventPage:
         """Returns the position from which events can be followed: after the newest one."""
-        return EventPage(cursor=str(await translate_refusals(self.inventory.read_newest_position())))
+        return EventPage(cursor=str(await self.inventory.read_newest_position()))
 
     @answered_from_store
     @activity.defn
     async def read_objects(self, query: ReadQuery) -> ObjectsView:
-        found, after = await translate_refusals(self._list_visible(query))
+        found, after = await self._list_visible(query)
         return ObjectsView(objects=await self._complete_views(found), after=after)
 
     async def _complete_views(self, views: Sequence[ObjectView]) -> list[ObjectView]:
@@ -135,7 +151,7 @@ class ReadActivities:
         elsewhere = {path for own, path in telling.items() if path != own}
         known = {view.path: view for view in views}
         if elsewhere:
-            known |= await translate_refusals(self.inventory.read_objects(sorted(elsewhere)))
+            known |= await self.inventory.read_objects(sorted(elsewhere))
         return [_show_view_statuses(view, self._is_simulated(known.get(telling[view.path]))) for view in views]
 
     def _is_simulated(self, view: ObjectView | None) -> bool:
@@ -154,26 +170,26 @@ class ReadActivities:
     @answered_from_store
     @activity.defn
     async def read_aliases(self, query: AliasQuery) -> AliasesView:
-        return AliasesView(aliases=await translate_refusals(self.inventory.find_aliases(query)))
+        return AliasesView(aliases=await self.inventory.find_aliases(query))
 
     @answered_from_store
     @activity.defn
     async def read_history(self, query: ReadQuery) -> HistoryView:
         after = int(query.after) if query.after.isdecimal() else 0
-        lines = await translate_refusals(self.inventory.read_history(query.path, query.limit, after))
+        lines = await self.inventory.read_history(query.path, query.limit, after)
         return HistoryView(lines=[_show_line_statuses(registry.kind_at(query.path), line) for line in lines])
 
     @answered_from_store
     @activity.defn
     async def read_locks(self, query: ReadQuery) -> LocksView:
-        holds = await translate_refusals(self.inventory.list_locks(query.path))
+        holds = await self.inventory.list_locks(query.path)
         return LocksView(locks=[LockView(**vars(hold)) for hold in holds])
 
     @answered_in_worker_process
     @activity.defn
     async def read_check(self, request: Request) -> DryRun:
         """Dry run: returns what policy, examination and begin would answer now. Changes nothing."""
-        admission = await translate_refusals(self.dry_runs.check_request(request))
+        admission = await self.dry_runs.check_request(request)
         if not admission.grant:
             return admission
         shown, grant = registry.kind_at(request.path).display_status, admission.grant
@@ -184,21 +200,22 @@ class ReadActivities:
     @activity.defn
     async def read_quotas(self, query: QuotaQuery) -> QuotasView:
         """Returns what tenants use of their quotas: those in which the reader may see something."""
-        page = await translate_refusals(self.inventory.read_quotas(query))
+        page = await self.inventory.read_quotas(query)
         visible = [row for row in page.tenants if self.authorizer.readable_paths(row.used.tenant)]
         return page.model_copy(update={"tenants": visible})
 
     @activity.defn
+    @refusals_as_errors
     async def read_access(self, query: AccessQuery) -> AccessView:
         """Tells the sender who it is and what it may do."""
         at = activity.info().scheduled_time if activity.in_activity() else None
-        return await translate_refusals(asyncio.to_thread(self.authorizer.describe_access, query, at))
+        return await asyncio.to_thread(self.authorizer.describe_access, query, at)
 
     @answered_from_store
     @activity.defn
     async def read_store(self, query: ReadQuery) -> StoreView:
         """Returns the store's identity and schema version."""
-        return await translate_refusals(self.describe_store())
+        return await self.describe_store()
 
 
 def _show_view_statuses(view: ObjectView, simulated: bool) -> ObjectView:
@@ -214,13 +231,3 @@ def _show_view_statuses(view: ObjectView, simulated: bool) -> ObjectView:
 
 def _show_line_statuses(kind: registry.Kind, line: HistoryLine) -> HistoryLine:
     return line.model_copy(update={"source": kind.display_status(line.source), "to": kind.display_status(line.to)})
-
-
-async def translate_refusals(work: Awaitable[T]) -> T:
-    """Raises Refused as a benign, non-retryable error: it is an answer, not an incident."""
-    try:
-        return await work
-    except Refused as refused:
-        raise refusals.refusal_as_error(Refusal.from_error(refused)) from refused
-    except StoreUnavailable as error:
-        raise ApplicationError(str(error), type="StoreUnavailable") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,47 +31,45 @@ from domain.singleorder import (
 )
 
 
+@dataclass(eq=False)
 class SingleOrderActivities:
     """One family's orders to its provider. Activity names are the same in each family, so each has its own queue."""
 
-    def __init__(
-        self, inventory: Inventory, provider: ObjectProvider, rules: OrderRules, fence: Fence, patience: ProviderRetry
-    ) -> None:
-        self._inventory = inventory
-        self._provider = provider
-        self._rules = rules
-        self._fence = fence
-        self._patience = patience
+    inventory: Inventory
+    provider: ObjectProvider
+    rules: OrderRules
+    fence: Fence
+    patience: ProviderRetry
 
     @activity.defn(name=ORDER_OBJECT)
     async def order_object(self, task: OrderTask) -> WorkReport:
         """Gives the action's order. Fails without retry if the provider refuses, or does not answer in time."""
         grant = task.grant
-        async with self._fence.right_to_order(grant.path, grant.epoch) as right:
-            verb, about = self._rules.order_for(task, await self._inventory.read_object(grant.path))
+        async with self.fence.right_to_order(grant.path, grant.epoch) as right:
+            verb, about = self.rules.order_for(task, await self.inventory.read_object(grant.path))
             order = _fenced_order(grant, verb, about)
-            call = partial(right.prove_then_call, partial(self._provider.perform_order, order))
+            call = partial(right.prove_then_call, partial(self.provider.perform_order, order))
             facts = await self._call_with_retry(call)
         return WorkReport(info=dict(facts.info))
 
     @activity.defn(name=SETTLE_ORDERED)
     async def settle_ordered(self, task: OrderTask) -> WorkReport:
         """Returns the status that the provider reports for the object of a failed or interrupted action."""
-        async with self._fence.right_to_order(task.grant.path, task.grant.epoch):
-            facts = await self._call_with_retry(partial(self._provider.describe_object, task.grant.path))
+        async with self.fence.right_to_order(task.grant.path, task.grant.epoch):
+            facts = await self._call_with_retry(partial(self.provider.describe_object, task.grant.path))
         message = f"the provider has it {facts.state}"
-        return WorkReport(to=self._rules.status_from(facts), info=dict(facts.info), message=message)
+        return WorkReport(to=self.rules.status_from(facts), info=dict(facts.info), message=message)
 
     async def _call_with_retry(self, call: Callable[[], Awaitable[ObjectFacts]]) -> ObjectFacts:
         """Retries here, not by Temporal: a refusal, or no answer before the deadline, fails the activity."""
         try:
-            return await self._patience.call_with_retry(call)
+            return await self.patience.call_with_retry(call)
         except ProviderError as error:
             raise ApplicationError(format_one_line(error), type=REFUSED_BY_PROVIDER, non_retryable=True) from error
 
     async def inspect_object(self, view: ObjectView) -> str:
         """Returns an object's state at the provider, for self-healing."""
-        return (await self._provider.describe_object(view.path)).state
+        return (await self.provider.describe_object(view.path)).state
 
 
 def _fenced_order(grant: Grant, verb: str, about: Mapping[str, Any]) -> ProviderOrder:

@@ -17,6 +17,7 @@ from temporalio.exceptions import ApplicationError
 from activities.fence import Fence
 from activities.mci.places import PlaceActivities
 from activities.permits import PermitPool
+from activities.retry import ProviderRetry
 from domain.limits import ConcurrencyCaps
 from domain.mci.messages import (
     ConnectionLock,
@@ -95,7 +96,7 @@ def worker(database: Database, cloud: object, over: int = 0, store: SqlMciStore 
 
     fence = Fence(cast(Inventory, Actions(over)), beat)
     store = store or SqlMciStore(database)
-    return PlaceActivities(store, {"aws": cast(Cloud, cloud)}, PermitPool(ConcurrencyCaps()), fence)
+    return PlaceActivities(store, {"aws": cast(Cloud, cloud)}, PermitPool(ConcurrencyCaps()), fence, ProviderRetry())
 
 
 def visit(path: str, epoch: int) -> MciAtPlace:

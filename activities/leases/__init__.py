@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -15,7 +16,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from activities.fence import Fence, OrderFence, seconds_since_boot
 from activities.heartbeat import send_heartbeats
 from activities.launching import start_action, wake_clock
-from activities.reads import answered_from_store, translate_refusals
+from activities.reads import answered_from_store
 from activities.retry import UNANSWERED, ProviderRetry
 from domain.errors import ProviderError, Rejected, Unavailable, format_one_line
 from domain.kinds import InternalProgram
@@ -51,7 +52,7 @@ CONCURRENT_FIRINGS = 60  # actions under way, not counting those slower than SLO
 SLOW_SECONDS = 2.0
 QUICK_TRY_SECONDS = 1.0  # seconds for the first try of a hand-over
 NO_HOST_MESSAGE = "no host is left for it"
-StartAction = Callable[[Request], Awaitable[object]]
+StartAction = Callable[[Request], Awaitable[object]]  # may raise WorkflowAlreadyStartedError
 ACTION_OF_EVENT = {START: "start", BEFORE_END: "announce", END: "end"}
 
 
@@ -67,6 +68,7 @@ class LeaseViews(Protocol):
     async def read_private_properties(self, pool: str) -> PrivatePropertiesView: ...
 
 
+@dataclass(eq=False)
 class HostHandover:
     """Hands hosts over to reservations and takes them back.
 
@@ -74,24 +76,16 @@ class HostHandover:
     So the first try may be a local activity, which adds no events to the history; a slow one becomes a normal activity.
     """
 
-    def __init__(
-        self,
-        holdings: HoldingsStore,
-        hosts: HostProvider,
-        fence: Fence,
-        patience: ProviderRetry,
-        start: StartAction,  # may raise WorkflowAlreadyStartedError
-    ) -> None:
-        self._start = start
-        self._holdings = holdings
-        self._hosts = hosts
-        self._fence = fence
-        self._patience = patience
+    holdings: HoldingsStore
+    hosts: HostProvider
+    fence: Fence
+    patience: ProviderRetry
+    start: StartAction
 
     @activity.defn(name="lease_hand_over")
     async def hand_over(self, order: HandOverOrder) -> HandOverResult:
         """Brings reservations to what they should hold, with retries. Reads the goal anew before each try."""
-        async with self._fence.right_to_order(order.path, order.epoch) as right, asyncio.TaskGroup() as together:
+        async with self.fence.right_to_order(order.path, order.epoch) as right, asyncio.TaskGroup() as together:
             works = {
                 reservation: together.create_task(self._hand_over_reservation(order, reservation, right))
                 for reservation in order.reservations
@@ -101,9 +95,9 @@ class HostHandover:
     @activity.defn(name="lease_try_hand_over")
     async def try_hand_over(self, order: HandOverOrder) -> HandOverResult:
         """Tries a hand-over once, with a short timeout. Returns the reservations that need retries."""
-        if not self._hosts.hands_over_at_once:
+        if not self.hosts.hands_over_at_once:
             return HandOverResult(again=order.reservations)
-        async with self._fence.right_to_order(order.path, order.epoch) as right:
+        async with self.fence.right_to_order(order.path, order.epoch) as right:
             wanted = await self._read_holdings(order, right)
             async with asyncio.TaskGroup() as together:
                 works = {
@@ -145,7 +139,7 @@ class HostHandover:
     async def _read_holdings(self, order: HandOverOrder, right: OrderFence) -> list[DesiredHolding]:
         """Reads what to hand over; a successful read also proves that the action is open."""
         asked = seconds_since_boot()
-        wanted = await self._holdings.read_holdings(order)
+        wanted = await self.holdings.read_holdings(order)
         right.accept_read_as_proof(asked)
         return wanted
 
@@ -170,7 +164,7 @@ class HostHandover:
 
         try:
             again = UNANSWERED if order.want is HoldingsToReach.ALL else (ProviderError,)
-            return await self._patience.call_with_retry(hand_over, again=again)
+            return await self.patience.call_with_retry(hand_over, again=again)
         except ProviderError as error:
             return format_one_line(error)
 
@@ -178,13 +172,13 @@ class HostHandover:
         """Gives one order. Returns an error if a reservation that should hold hosts has none left."""
         await right.prove()
         try:
-            await self._hosts.set_reservation_hosts(holding)
+            await self.hosts.set_reservation_hosts(holding)
         except HostFailed as failed:
             await self._report_failed_host(failed)
             # The next try reads the holding anew: with another host, if there is one.
             raise Unavailable(f"{failed}; its leases get other hosts") from failed
         if holding.returning:
-            await self._holdings.record_returned_hosts(holding)
+            await self.holdings.record_returned_hosts(holding)
         return "" if holding.hosts or want is not HoldingsToReach.ALL else NO_HOST_MESSAGE
 
     async def _report_failed_host(self, failed: HostFailed) -> None:
@@ -193,7 +187,7 @@ class HostHandover:
             path=failed.host, action="fail", requested_by=InternalProgram.SELF_HEALING, reason=format_one_line(failed)
         )
         with suppress(WorkflowAlreadyStartedError):
-            await self._start(request)
+            await self.start(request)
 
 
 class LeaseEventActivities:
@@ -268,23 +262,21 @@ class LeaseReadActivities:
     @answered_from_store
     @activity.defn
     async def read_lease(self, query: ReadQuery) -> LeaseView:
-        return await translate_refusals(self._reads.read_lease(query.path))
+        return await self._reads.read_lease(query.path)
 
     @answered_from_store
     @activity.defn
     async def read_leases(self, query: ReadQuery) -> LeasesView:
-        return LeasesView(
-            leases=await translate_refusals(self._reads.read_leases(query.path, query.after, query.limit))
-        )
+        return LeasesView(leases=await self._reads.read_leases(query.path, query.after, query.limit))
 
     @answered_from_store
     @activity.defn
     async def read_calendar(self, query: CalendarQuery) -> CalendarView:
         # Temporal's clock where a worker answers; a gateway that reads the store itself has only its own.
         now = activity.info().scheduled_time.astimezone(UTC) if activity.in_activity() else datetime.now(UTC)
-        return await translate_refusals(self._reads.read_calendar(query, now))
+        return await self._reads.read_calendar(query, now)
 
     @answered_from_store
     @activity.defn
     async def read_private_properties(self, query: PrivatePropertiesQuery) -> PrivatePropertiesView:
-        return await translate_refusals(self._reads.read_private_properties(query.pool))
+        return await self._reads.read_private_properties(query.pool)

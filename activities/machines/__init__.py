@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -23,16 +24,14 @@ from domain.ports import Inventory
 __all__ = ["MachineActivities"]
 
 
+@dataclass(eq=False)
 class MachineActivities:
     """Carries out actions of the machines family at the hypervisor."""
 
-    def __init__(
-        self, inventory: Inventory, hypervisor: Hypervisor, fence: Fence, patience: ProviderRetry = NEARBY
-    ) -> None:
-        self._inventory = inventory
-        self._hypervisor = hypervisor
-        self._fence = fence
-        self._patience = patience
+    inventory: Inventory
+    hypervisor: Hypervisor
+    fence: Fence
+    patience: ProviderRetry = NEARBY
 
     @activity.defn
     async def operate_object(self, task: HypervisorTask) -> HypervisorResult:
@@ -54,12 +53,12 @@ class MachineActivities:
     @activity.defn
     async def machines_on(self, query: ReadQuery) -> MachinesOnNode:
         """Returns the machines on a node, as the hypervisor reports them."""
-        found = await self._hypervisor.list_machines_on(name_of(query.path))
+        found = await self.hypervisor.list_machines_on(name_of(query.path))
         return MachinesOnNode(machines={facts.path: facts.state in ("running", "paused") for facts in found})
 
     async def inspect_object(self, view: ObjectView) -> str:
         """Returns an object's state at the hypervisor, and the expected one if they differ."""
-        found = (await self._hypervisor.describe_object(view.path)).state
+        found = (await self.hypervisor.describe_object(view.path)).state
         if view.status not in TABLES[view.kind].stable_statuses:
             return found
         wanted = state_expected_in_status(view.kind, view.status)
@@ -67,8 +66,8 @@ class MachineActivities:
 
     @asynccontextmanager
     async def _open_object_runner(self, grant: Grant) -> AsyncIterator[ObjectRunner]:
-        async with self._fence.right_to_order(grant.path, grant.epoch) as right:
-            view = await self._inventory.read_object(grant.path)
+        async with self.fence.right_to_order(grant.path, grant.epoch) as right:
+            view = await self.inventory.read_object(grant.path)
             yield ObjectRunner(
-                self._inventory, HypervisorCalls(self._hypervisor, self._patience, grant, right), grant, view
+                self.inventory, HypervisorCalls(self.hypervisor, self.patience, grant, right), grant, view
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from activities.fence import OrderFence
@@ -29,6 +30,7 @@ POWERED_STATUSES = (VmStatus.RUNNING, VmStatus.SUSPENDED)  # of these the cloud 
 ListPlaces = Callable[[], Awaitable[list[str]]]
 
 
+@dataclass(eq=False)
 class VmListing(OrphanRemovingListing):
     """`places`: where VMs may be, whether or not we have a record of any there."""
 
@@ -37,16 +39,13 @@ class VmListing(OrphanRemovingListing):
     removes = ("orphan",)
     absence = "its cloud knows no such VM"
 
-    def __init__(
-        self, clouds: Mapping[str, Cloud], permits: PermitPool, patience: ProviderRetry, places: ListPlaces
-    ) -> None:
-        self._clouds = clouds
-        self._permits = permits
-        self._patience = patience
-        self._places = places
+    clouds: Mapping[str, Cloud]
+    permits: PermitPool
+    patience: ProviderRetry
+    places: ListPlaces
 
     async def list_providers(self, prefix: str) -> AsyncIterator[str]:
-        for place in sorted(set(await self._places())):
+        for place in sorted(set(await self.places())):
             yield place
 
     async def read_provider_page(
@@ -55,11 +54,11 @@ class VmListing(OrphanRemovingListing):
         """Reads a page of a place's VMs in one call."""
         csp, region = split_placement(provider)
         async with (
-            self._permits.take_region_permit(csp, region),
-            self._permits.take_vm_slots(csp, region),
-            asyncio.timeout(self._patience.call_seconds),
+            self.permits.take_region_permit(csp, region),
+            self.permits.take_vm_slots(csp, region),
+            asyncio.timeout(self.patience.call_seconds),
         ):
-            page = await self._clouds[csp].list_tagged_vms(region, prefix, after[1:])
+            page = await self.clouds[csp].list_tagged_vms(region, prefix, after[1:])
         return [
             ProviderObject(facts.path, provider, facts.cloud_id, facts.state, facts.token, facts.created)
             for facts in page
@@ -94,7 +93,7 @@ class VmListing(OrphanRemovingListing):
         place = str(grant.details.get("place", ""))
         problems: list[str] = []
         ended: list[str] = []
-        for each in [place] if place else sorted(set(await self._places())):
+        for each in [place] if place else sorted(set(await self.places())):
             try:
                 ended += [each] if await self._terminate_in_place(grant, each, right) else []
             except ProviderError as error:
@@ -106,19 +105,19 @@ class VmListing(OrphanRemovingListing):
     async def _terminate_in_place(self, grant: Grant, place: str, right: OrderFence) -> bool:
         """Terminates the orphan if this place has it. Returns False if there is no such VM here."""
         csp, region = split_placement(place)
-        vm, cloud_id, cloud = parent_of(grant.path) or "", name_of(grant.path), self._clouds[csp]
+        vm, cloud_id, cloud = parent_of(grant.path) or "", name_of(grant.path), self.clouds[csp]
         order = VmOrder(vm, f"{grant.path}#{grant.epoch}", cloud_id, epoch=grant.epoch)
-        async with self._permits.take_region_permit(csp, region):
-            (facts,) = await self._patience.call_with_retry(
-                partial(cloud.describe_vms, region, [order]), room=lambda: self._permits.take_vm_slots(csp, region)
+        async with self.permits.take_region_permit(csp, region):
+            (facts,) = await self.patience.call_with_retry(
+                partial(cloud.describe_vms, region, [order]), room=lambda: self.permits.take_vm_slots(csp, region)
             )
             if facts is None or facts.state is VmState.TERMINATED:
                 return False
             if facts.path != vm:
                 raise Rejected(f"{cloud_id} carries the path {facts.path}, not {vm}: left alone")
-            await self._patience.call_with_retry(
+            await self.patience.call_with_retry(
                 partial(_terminate_vm, cloud, region, order),
-                room=lambda: self._permits.take_vm_slots(csp, region, 1, right),
+                room=lambda: self.permits.take_vm_slots(csp, region, 1, right),
             )
         return True
 

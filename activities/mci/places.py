@@ -10,6 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
@@ -44,30 +45,23 @@ HOLD_POLL_SECONDS = 0.2  # seconds between looks at a connection that another pr
 QUICK_CHECK_SECONDS = 5.0  # seconds that a request waits for the validation
 
 
+@dataclass(eq=False)
 class PlaceActivities:
     """Activities on places. One instance per worker process, so that all activities share its permits."""
 
-    def __init__(
-        self,
-        book: MciStore,
-        clouds: Mapping[str, Cloud],
-        permits: PermitPool,
-        fence: Fence,
-        patience: ProviderRetry | None = None,
-    ) -> None:
-        self._store = book
-        self._clouds = clouds
-        self._permits = permits
-        self._fence = fence
-        self._patience = patience or ProviderRetry()
-        self._turns: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+    store: MciStore
+    clouds: Mapping[str, Cloud]
+    permits: PermitPool
+    fence: Fence
+    patience: ProviderRetry
+    turns: defaultdict[tuple[str, str], asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     @activity.defn
     async def validate_place(self, wants: PlaceRequirements) -> PlaceResult:
         """Checks that the cloud offers the specs and images. A cloud that cannot be asked now is no refusal."""
         try:
             async with send_heartbeats():
-                return await self._validate_needs(wants, min(QUICK_CHECK_SECONDS, self._patience.call_seconds))
+                return await self._validate_needs(wants, min(QUICK_CHECK_SECONDS, self.patience.call_seconds))
         except ProviderError as error:
             return PlaceResult(problems=[f"{wants.place}: {format_one_line(error)}"], clear=False)
 
@@ -76,13 +70,13 @@ class PlaceActivities:
         """Validates the specs and images, then creates the missing shared resources in their order."""
         wants = visit.wants
         try:
-            async with self._fence.right_to_order(visit.path, visit.epoch) as right:
-                if await self._store.list_unverified_requirements([wants], AT_WRITE_TIME):
-                    findings = await self._validate_needs(wants, self._patience.total_seconds)
+            async with self.fence.right_to_order(visit.path, visit.epoch) as right:
+                if await self.store.list_unverified_requirements([wants], AT_WRITE_TIME):
+                    findings = await self._validate_needs(wants, self.patience.total_seconds)
                     if findings.problems:
                         return findings
-                async with self._turns[_connection_key(visit)]:
-                    acquire = partial(self._store.acquire_connection_lock, _hold_request(visit))
+                async with self.turns[_connection_key(visit)]:
+                    acquire = partial(self.store.acquire_connection_lock, _hold_request(visit))
                     async with self._hold_connection(await self._wait_for_hold(right, acquire)) as held:
                         await self._make_missing_resources(right, held)
         except ProviderError as error:
@@ -96,10 +90,10 @@ class PlaceActivities:
         try:
             # The local lock first: a hold acquired while waiting for it would block other processes.
             async with (
-                self._fence.right_to_order(visit.path, visit.epoch) as right,
-                self._turns[_connection_key(visit)],
+                self.fence.right_to_order(visit.path, visit.epoch) as right,
+                self.turns[_connection_key(visit)],
             ):
-                leave = partial(self._store.leave_place, _hold_request(visit))
+                leave = partial(self.store.leave_place, _hold_request(visit))
                 leaving = await self._wait_for_hold(right, leave)
                 if isinstance(leaving, ConnectionLock):
                     async with self._hold_connection(leaving) as held:
@@ -114,11 +108,11 @@ class PlaceActivities:
 
     async def _validate_needs(self, wants: PlaceRequirements, seconds: float) -> PlaceResult:
         csp, region = split_placement(wants.place)
-        async with self._permits.take_region_permit(csp, region):
-            ask = partial(self._clouds[csp].list_missing_offers, region, wants.specs, wants.images)
+        async with self.permits.take_region_permit(csp, region):
+            ask = partial(self.clouds[csp].list_missing_offers, region, wants.specs, wants.images)
             problems = await self._call_cloud(wants.place, ask, seconds)
         if not problems:
-            await self._store.record_verified_requirements(wants, AT_WRITE_TIME)
+            await self.store.record_verified_requirements(wants, AT_WRITE_TIME)
         return PlaceResult(problems=problems)
 
     async def _make_missing_resources(self, right: OrderFence, held: ConnectionLock) -> None:
@@ -129,8 +123,8 @@ class PlaceActivities:
                 continue
             resource = SharedResource(what, resource_token(held, what), held.tenant, epoch=held.epoch)
             await self._record_resource(held, what, "")
-            async with self._permits.take_region_permit(csp, region):
-                order = partial(self._clouds[csp].prepare_resource, region, resource, made)
+            async with self.permits.take_region_permit(csp, region):
+                order = partial(self.clouds[csp].prepare_resource, region, resource, made)
                 made[what] = await self._call_cloud(place, partial(right.prove_then_call, order))
             await self._record_resource(held, what, made[what])
 
@@ -143,14 +137,14 @@ class PlaceActivities:
                 continue
             resource = SharedResource(what, resource_token(held, what), held.tenant, made[what], held.epoch)
             await self._record_resource(held, what, "")
-            async with self._permits.take_region_permit(csp, region):
-                order = partial(self._clouds[csp].release_resource, region, resource)
+            async with self.permits.take_region_permit(csp, region):
+                order = partial(self.clouds[csp].release_resource, region, resource)
                 await self._call_cloud(place, partial(right.prove_then_call, order))
             await self._record_resource(held, what, None)
-        _check_hold_not_lost(held, await self._store.finish_leaving_place(held, _hold_request(visit)))
+        _check_hold_not_lost(held, await self.store.finish_leaving_place(held, _hold_request(visit)))
 
     async def _record_resource(self, held: ConnectionLock, what: str, cloud_id: str | None) -> None:
-        _check_hold_not_lost(held, await self._store.record_shared_resource(held, HOLD_DURATION, what, cloud_id))
+        _check_hold_not_lost(held, await self.store.record_shared_resource(held, HOLD_DURATION, what, cloud_id))
 
     async def _wait_for_hold(self, right: OrderFence, acquire: Callable[[], Awaitable[T | None]]) -> T:
         """Asks the store for a connection's hold until no other process has it.
@@ -168,7 +162,7 @@ class PlaceActivities:
             except asyncio.CancelledError:
                 (late,) = await asyncio.gather(acquiring, return_exceptions=True)
                 if isinstance(late, ConnectionLock):
-                    await self._store.release_connection_lock(late)
+                    await self.store.release_connection_lock(late)
                 raise
             await asyncio.sleep(HOLD_POLL_SECONDS)
 
@@ -182,19 +176,19 @@ class PlaceActivities:
             yield held
         finally:
             renewing.cancel()
-            await self._store.release_connection_lock(held)
+            await self.store.release_connection_lock(held)
 
     async def _renew_hold_loop(self, held: ConnectionLock) -> None:
         """Renews the hold. A lost hold is not taken again, as another holder may have changed the resources."""
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             with suppress(StoreUnavailable):
-                await self._store.renew_connection_lock(held, HOLD_DURATION)
+                await self.store.renew_connection_lock(held, HOLD_DURATION)
 
     async def _call_cloud(self, place: str, call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
         """Calls the cloud with retries, within its permits."""
         csp, region = split_placement(place)
-        return await self._patience.call_with_retry(call, seconds, lambda: self._permits.take_vm_slots(csp, region))
+        return await self.patience.call_with_retry(call, seconds, lambda: self.permits.take_vm_slots(csp, region))
 
 
 def _hold_request(visit: MciAtPlace) -> ConnectionLockRequest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from temporalio import activity
@@ -34,24 +35,16 @@ NAMES_SHOWN = 20  # entries of each sort per place, as a report must fit into a 
 DescribedVms = Sequence[VmFacts | None]
 
 
+@dataclass(eq=False)
 class SurveyActivities:
     """Activities of surveys. One instance per worker process, so that all share its permits."""
 
-    def __init__(
-        self,
-        book: MciStore,
-        clouds: Mapping[str, Cloud],
-        permits: PermitPool,
-        patience: ProviderRetry,
-        inventory: Inventory,
-        listing: ProviderListing,
-    ) -> None:
-        self._store = book
-        self._inventory = inventory
-        self._listing = listing
-        self._clouds = clouds
-        self._permits = permits
-        self._patience = patience
+    store: MciStore
+    clouds: Mapping[str, Cloud]
+    permits: PermitPool
+    patience: ProviderRetry
+    inventory: Inventory
+    listing: ProviderListing
 
     @activity.defn
     async def survey_place(self, look: SurveyPlace) -> SurveyReport:
@@ -59,7 +52,7 @@ class SurveyActivities:
         csp, region = split_placement(look.place)
         report = SurveyReport()
         async with send_heartbeats():
-            async with self._permits.take_region_permit(csp, region):
+            async with self.permits.take_region_permit(csp, region):
                 for chunk in look.chunks:
                     report = report.sum_with(await self._survey_chunk(look, chunk))
             if look.survey.reconcile:
@@ -67,7 +60,7 @@ class SurveyActivities:
         return report
 
     async def _survey_chunk(self, look: SurveyPlace, chunk: Chunk) -> SurveyReport:
-        known = await self._store.list_vms_in_status(
+        known = await self.store.list_vms_in_status(
             chunk, RECONCILED_STATUSES if look.survey.reconcile else SURVEYED_STATUSES
         )
         if not known:
@@ -78,7 +71,7 @@ class SurveyActivities:
             why = failure_text(error)
             stale = [VmCorrection(one, one.status, _stale_info(one, why)) for one in known if one.target_action == NONE]
             if not look.survey.dry_run:
-                await self._store.apply_corrections(stale, AT_WRITE_TIME)
+                await self.store.apply_corrections(stale, AT_WRITE_TIME)
             errors = [f"{look.place}: {why}"]
             return SurveyReport(calls=1, asked=len(known), stale=len(known), errors=errors)
         found = [
@@ -86,20 +79,20 @@ class SurveyActivities:
             for one, facts in zip(known, answers, strict=True)
             if one.target_action == NONE and (correction := find_correction(one, facts))
         ]
-        made = found if look.survey.dry_run else await self._store.apply_corrections(found, AT_WRITE_TIME)
+        made = found if look.survey.dry_run else await self.store.apply_corrections(found, AT_WRITE_TIME)
         return _chunk_report(len(known), made)
 
     async def _describe_vms(self, place: str, known: Sequence[SurveyedVm]) -> DescribedVms:
         csp, region = split_placement(place)
-        async with self._permits.take_vm_slots(csp, region), asyncio.timeout(self._patience.call_seconds):
-            return await self._clouds[csp].describe_vms(region, [_make_describe_order(one) for one in known])
+        async with self.permits.take_vm_slots(csp, region), asyncio.timeout(self.patience.call_seconds):
+            return await self.clouds[csp].describe_vms(region, [_make_describe_order(one) for one in known])
 
     async def _survey_orphans(self, look: SurveyPlace) -> SurveyReport:
         """Finds VMs that carry the MCI's path and that no record knows, as `starter orphans list` does."""
         report = SurveyReport(calls=1)  # the last page, which is empty
         try:
-            async for page in iterate_provider_pages(self._listing, look.place, look.survey.path):
-                compared = await compare_with_records(self._inventory, self._listing, page)
+            async for page in iterate_provider_pages(self.listing, look.place, look.survey.path):
+                compared = await compare_with_records(self.inventory, self.listing, page)
                 lost = [
                     f"{short_path(thing.path)}: {thing.id} is {thing.state} in {look.place}"
                     for thing, _, word in compared

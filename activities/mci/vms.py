@@ -37,34 +37,27 @@ from domain.statetable import NONE
 FULL_REGIONS_REMEMBERED = 1_000  # remembered places without capacity; an action dropped from here finds out again
 
 
+@dataclass(eq=False)
 class VmActivities:
     """Carries out actions on VMs. One instance per worker process, so that all activities share its permits."""
 
-    def __init__(
-        self,
-        inventory: Inventory,
-        book: MciStore,
-        clouds: Mapping[str, Cloud],
-        permits: PermitPool,
-        fence: Fence,
-        patience: ProviderRetry | None = None,
-    ) -> None:
-        self._inventory = inventory
-        self._store = book
-        self._clouds = clouds
-        self._permits = permits
-        self._fence = fence
-        self._patience = patience or ProviderRetry()
-        self._full: OrderedDict[tuple[int, str], str] = OrderedDict()  # action and place -> why there is no more room
+    inventory: Inventory
+    store: MciStore
+    clouds: Mapping[str, Cloud]
+    permits: PermitPool
+    fence: Fence
+    patience: ProviderRetry
+    # action and place -> why there is no more room
+    full: OrderedDict[tuple[int, str], str] = field(default_factory=OrderedDict)
 
     @activity.defn
     async def operate_vms(self, chunk: Chunk) -> TargetCounts:
         """Carries the chunk's action out on each VM that has not landed yet."""
         async with self._open_chunk_runner(chunk) as runner:
             if runner.verb == "create":
-                runner.network.update(await self._store.read_shared_resources(tenant_of(chunk.first), chunk.placement))
+                runner.network.update(await self.store.read_shared_resources(tenant_of(chunk.first), chunk.placement))
             asked = seconds_since_boot()
-            todo = iter(await self._inventory.list_targets(chunk))
+            todo = iter(await self.inventory.list_targets(chunk))
             runner.right.accept_read_as_proof(asked)  # targets with our epoch prove that the action is open
             async with asyncio.TaskGroup() as lanes:
                 for _ in range(runner.lane_count()):
@@ -75,7 +68,7 @@ class VmActivities:
     async def settle_vms(self, chunk: Chunk) -> TargetCounts:
         """Lands each open VM of a cancelled or failed action with its state in the cloud. Gives no orders."""
         async with self._open_chunk_runner(chunk) as runner:
-            left = await self._inventory.list_targets(chunk)
+            left = await self.inventory.list_targets(chunk)
             await runner.settle_targets(
                 left, dict.fromkeys((target.path for target in left), "stopped before it was done")
             )
@@ -84,8 +77,8 @@ class VmActivities:
     @activity.defn
     async def forget_vms(self, chunk: Chunk) -> TargetCounts:
         """Removes the records of VMs without asking the cloud."""
-        async with send_heartbeats(), LandingBuffer(self._inventory, chunk) as logbook:
-            for target in await self._inventory.list_targets(chunk):
+        async with send_heartbeats(), LandingBuffer(self.inventory, chunk) as logbook:
+            for target in await self.inventory.list_targets(chunk):
                 logbook.add_landing(TargetLanding(target.path, NONE))
         return logbook.tally
 
@@ -93,14 +86,14 @@ class VmActivities:
     async def _open_chunk_runner(self, chunk: Chunk) -> AsyncIterator[_ChunkRunner]:
         csp, region = wire.split_placement(chunk.placement)
         async with (
-            self._fence.right_to_order(chunk.first, chunk.epoch) as right,
-            self._permits.take_region_permit(csp, region),
-            LandingBuffer(self._inventory, chunk) as logbook,
+            self.fence.right_to_order(chunk.first, chunk.epoch) as right,
+            self.permits.take_region_permit(csp, region),
+            LandingBuffer(self.inventory, chunk) as logbook,
         ):
-            while len(self._full) > FULL_REGIONS_REMEMBERED:
-                self._full.popitem(last=False)
+            while len(self.full) > FULL_REGIONS_REMEMBERED:
+                self.full.popitem(last=False)
             yield _ChunkRunner(
-                self._clouds[csp], self._permits, right, self._patience, chunk, csp, region, logbook, self._full
+                self.clouds[csp], self.permits, right, self.patience, chunk, csp, region, logbook, self.full
             )
 
 

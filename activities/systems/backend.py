@@ -9,7 +9,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence, OrderFence
-from activities.reads import answered_from_store, answered_in_worker_process, translate_refusals
+from activities.reads import answered_from_store, answered_in_worker_process
 from domain.errors import Rejected, format_one_line, join_first_texts
 from domain.model import AT_WRITE_TIME, Move, ReadQuery, Step, StepResult
 from domain.paths import is_at_or_below, short_path
@@ -257,7 +257,7 @@ class BackendReadActivities:
     @activity.defn
     async def read_definition(self, query: ReadQuery) -> DefinitionView:
         """Returns the definition of a deploy, or the one that it replaced."""
-        return await translate_refusals(self._store.read_definition(query))
+        return await self._store.read_definition(query)
 
 
 class BackendLogActivities:

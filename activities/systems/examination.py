@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 
 from temporalio import activity
@@ -50,6 +51,7 @@ async def find_objections(backend: Backend, path: str, spec: object) -> list[str
     return objections
 
 
+@dataclass(eq=False)
 class SystemExaminer:
     """Finds out whether a system's backend will do what is requested.
 
@@ -57,13 +59,10 @@ class SystemExaminer:
     queue allow, only they know.
     """
 
-    def __init__(
-        self, client: Client, inventory: Inventory, backends: Mapping[str, Backend], own: Collection[str]
-    ) -> None:
-        self._client = client
-        self._inventory = inventory
-        self._backends = backends
-        self._own = own
+    client: Client
+    inventory: Inventory
+    backends: Mapping[str, Backend]
+    own: Collection[str]
 
     async def check_backend_served(self, request: Request) -> None:
         """Refuses a new system that would wait for a worker that is not there. Temporal forgets one after minutes."""
@@ -73,7 +72,7 @@ class SystemExaminer:
             return
         assert isinstance(spec, SystemSpec)
         queue = backend_queue(spec.backend)
-        if await PollerCheck(self._client, self._own).queues_without_workers([queue]):
+        if await PollerCheck(self.client, self.own).queues_without_workers([queue]):
             why = f"no worker serves the backend {spec.backend!r}: nothing was changed"
             hint = f"start one where RATCHET_BACKENDS has it: starter worker --queues {queue}"
             raise Refused(Category.NOT_ALLOWED, why, hint)
@@ -83,13 +82,13 @@ class SystemExaminer:
         root = next(iter(ancestor_paths(request.path)), request.path)
         try:
             spec = registry.parse_spec(request)
-            name = str((await self._inventory.read_object(root)).spec.get("backend"))
+            name = str((await self.inventory.read_object(root)).spec.get("backend"))
         except Refused:  # begin says so
             return
-        backend = self._backends.get(name)
+        backend = self.backends.get(name)
         if backend is None:
             return
-        if backend_queue(name) in self._own:
+        if backend_queue(name) in self.own:
             objections = await find_objections(backend, request.path, spec)
         else:
             objections = await self._ask_worker_of_backend(name, request)
@@ -100,7 +99,7 @@ class SystemExaminer:
 
     async def _ask_worker_of_backend(self, backend: str, request: Request) -> list[str]:
         try:
-            answer: ServiceObjections = await self._client.execute_activity(
+            answer: ServiceObjections = await self.client.execute_activity(
                 READ_OBJECTIONS,
                 DefinitionCheck(request=request),
                 id=f"{READ_OBJECTIONS}-{uuid.uuid4().hex[:12]}",
