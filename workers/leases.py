@@ -18,6 +18,7 @@ from activities.retry import NEARBY
 from activities.verify import AuditFunction
 from domain.companions import Companion, CompanionType
 from domain.leases import KINDS, names
+from domain.leases.boundaries import END_BOUNDARY, START_BOUNDARY
 from domain.leases.messages import HostSite, WakePoolClock
 from domain.leases.specs import LeaseLimits
 from domain.ports import WorkAtBegin
@@ -86,8 +87,8 @@ class LeaseFamily(Family):
     def work_at_begin(self) -> Mapping[tuple[str, str], WorkAtBegin]:
         """Starts and ends of leases: hosts are mostly handed over at once."""
         return {
-            ("lease", "start"): self._handover.try_start_lease_inline,
-            ("lease", "end"): self._handover.try_end_lease_inline,
+            ("lease", "start"): partial(self._handover.hand_over_inline, START_BOUNDARY),
+            ("lease", "end"): partial(self._handover.hand_over_inline, END_BOUNDARY),
         }
 
     def companions(self) -> Sequence[CompanionType]:

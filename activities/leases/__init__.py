@@ -107,24 +107,15 @@ class HostHandover:
         errors = {each: end for each, work in works.items() if (end := work.result())}
         return HandOverResult(errors=errors, again=[each for each, work in works.items() if work.result() is None])
 
-    async def try_start_lease_inline(self, grant: Grant) -> WorkReport | Grant:
-        """Does a lease's start on hosts inline; returns the grant if a reservation needs retries."""
-        return await self._hand_over_inline(grant, boundaries.START_BOUNDARY, HoldingsToReach.ALL)
-
-    async def try_end_lease_inline(self, grant: Grant) -> WorkReport | Grant:
-        """Does a lease's end on hosts inline; returns the grant if a reservation needs retries."""
-        return await self._hand_over_inline(grant, boundaries.END_BOUNDARY, HoldingsToReach.NOTHING)
-
-    async def _hand_over_inline(
-        self, grant: Grant, boundary: boundaries.BoundaryRules, want: HoldingsToReach
-    ) -> WorkReport | Grant:
+    async def hand_over_inline(self, boundary: boundaries.BoundaryRules, grant: Grant) -> WorkReport | Grant:
+        """Does a lease's start or end on hosts inline; returns the grant if a reservation needs retries."""
         work, terms = boundary.list_reservations(grant), boundaries.lease_grant_details(grant)
         on_hosts = all(work.resource_type in boundaries.HOST_RESOURCE_TYPES for work in terms.reservations)
         if terms.contradiction or not on_hosts:
             return grant
         paths = [work.path for work in work]
         handed = await self.try_hand_over(
-            HandOverOrder(path=grant.path, epoch=grant.epoch, reservations=paths, want=want)
+            HandOverOrder(path=grant.path, epoch=grant.epoch, reservations=paths, want=boundary.want)
         )
         if handed.again:
             return boundaries.switch_to_slow_retries(grant)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from domain.errors import format_count, format_one_line, join_first_texts
-from domain.leases.messages import LeaseGrantDetails, ReservationWork
+from domain.leases.messages import HoldingsToReach, LeaseGrantDetails, ReservationWork
 from domain.leases.names import event_path
 from domain.leases.tables import END, START, EventStatus, ReservationStatus
 from domain.model import Grant, Move, WorkReport
@@ -67,11 +67,12 @@ class BoundaryRules:
     past_participle: str  # for messages: what happened to a reservation
     list_reservations: Callable[[Grant], list[ReservationWork]]
     make_report: Callable[[Grant, ReservationErrors], WorkReport]
+    want: HoldingsToReach  # of reservations on hosts
 
 
 START_BOUNDARY, END_BOUNDARY = (
-    BoundaryRules("started", reservations_to_start, build_start_report),
-    BoundaryRules("ended", reservations_to_end, build_end_report),
+    BoundaryRules("started", reservations_to_start, build_start_report, HoldingsToReach.ALL),
+    BoundaryRules("ended", reservations_to_end, build_end_report, HoldingsToReach.NOTHING),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -13,7 +14,7 @@ from activities.fence import Fence
 from activities.inventory import ActionActivities
 from activities.leases import HostHandover
 from activities.retry import ProviderRetry
-from domain.leases.boundaries import reservations_to_start
+from domain.leases.boundaries import END_BOUNDARY, START_BOUNDARY, reservations_to_start
 from domain.leases.dates import format_date
 from domain.leases.messages import DesiredHolding
 from domain.model import ActionResult, Admission, BeginRequest, Request
@@ -65,8 +66,8 @@ class Desk:
             _no_host_fails,
         )
         work: dict[tuple[str, str], WorkAtBegin] = {
-            ("lease", "start"): hands.try_start_lease_inline,
-            ("lease", "end"): hands.try_end_lease_inline,
+            ("lease", "start"): partial(hands.hand_over_inline, START_BOUNDARY),
+            ("lease", "end"): partial(hands.hand_over_inline, END_BOUNDARY),
         }
         return ActionActivities(self.driver.inventory, DryRunChecker(self.driver.inventory), at_once=work)
 

@@ -13,6 +13,7 @@ from activities.fence import Fence
 from activities.launching import start_action
 from activities.leases import HostHandover
 from activities.retry import ProviderRetry
+from domain.leases.boundaries import START_BOUNDARY
 from domain.leases.dates import format_date
 from domain.leases.messages import DesiredHolding, HandOverOrder, HoldingsStore, HoldingsToReach, HostProvider
 from domain.model import Grant
@@ -128,7 +129,7 @@ async def test_a_stale_start_hands_nothing_over_to_a_lease_that_is_gone(tenant: 
 
 
 async def _at_once(hands: HostHandover, grant: Grant) -> None:
-    await hands.try_start_lease_inline(grant)
+    await hands.hand_over_inline(START_BOUNDARY, grant)
 
 
 async def test_a_stale_growth_does_not_come_back_after_a_later_one(tenant: Tenant) -> None:

@@ -1,11 +1,12 @@
-"""The types of resources that can be reserved, and how each starts and ends. A new type is a class and a line here."""
+"""The types of resources that can be reserved, and how each starts and ends. A new type is a row here."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NamedTuple
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
@@ -24,109 +25,35 @@ with workflow.unsafe.imports_passed_through():
 BUSY_PATIENCE = timedelta(minutes=5)  # for another action on the MCI to end
 
 
-class ReservationType(Protocol):
-    """One type of resource. Both methods are repeatable."""
-
-    async def start_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        """Hands the reservations over to the tenant. Returns the errors."""
-        ...
-
-    async def end_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        """Takes the reservations back. Returns the errors."""
-        ...
-
-
-class HostReservationHandler:
-    """Reservations of whole hosts, and of instances on hosts."""
-
-    async def start_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        return await self._hand_over(grant, work, HoldingsToReach.ALL)
-
-    async def end_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        return await self._hand_over(grant, work, HoldingsToReach.NOTHING)
-
-    async def _hand_over(
-        self, grant: Grant, work: Sequence[ReservationWork], want: HoldingsToReach
-    ) -> ReservationErrors:
-        tried = all(reservation.tried for reservation in work)
-        return (await calls.hand_over(grant, [reservation.path for reservation in work], want, tried)).errors
-
-
-class MciReservationHandler:
-    """Reservations of MCIs, by normal actions as child workflows: other requests for the same MCI get 409 meanwhile."""
-
-    async def start_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        return await _run_per_reservation(grant, work, self._start_mci)
-
-    async def end_reservations(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        return await _run_per_reservation(
-            grant, [reservation for reservation in work if reservation.status != "pending"], self._end_mci
-        )
-
-    async def _start_mci(self, grant: Grant, reservation: ReservationWork) -> str:
-        mci = await _read_mci(reservation.mci)
-        if mci is None and reservation.spec is None:
-            return f"there is no {reservation.mci}, and no spec to create it from"
-        if mci is None:
-            return await _run_mci_action(grant, reservation, "create", reservation.spec)
-        if mci.counts.get("Suspended"):
-            return await _run_mci_action(grant, reservation, "resume")
-        running = bool(mci.counts) and set(mci.counts) == {"Running"}
-        return "" if running else f"{reservation.mci} is {mci.status}: it can be neither created nor resumed"
-
-    async def _end_mci(self, grant: Grant, reservation: ReservationWork) -> str:
-        mci = await _read_mci(reservation.mci)
-        if mci is None or (reservation.on_end == "suspend" and not mci.counts.get("Running")):
-            return ""
-        error = await _run_mci_action(grant, reservation, reservation.on_end)
-        if (
-            error and reservation.on_end == "terminate"
-        ):  # nothing could be terminated: for example only failed VMs are left
-            return await _run_mci_action(grant, reservation, "delete")
-        return error
-
-
-HOST_RESERVATIONS, MCI_RESERVATIONS = HostReservationHandler(), MciReservationHandler()
-RESERVATION_TYPES: dict[str, ReservationType] = {
-    **dict.fromkeys(boundaries.HOST_RESOURCE_TYPES, HOST_RESERVATIONS),
-    "mci": MCI_RESERVATIONS,
-}
+RunReservations = Callable[[Grant, Sequence[ReservationWork]], Awaitable[ReservationErrors]]
+RunMci = Callable[[Grant, ReservationWork], Awaitable[str]]
 
 
 async def start_all_reservations(grant: Grant, work: Sequence[ReservationWork], done: ReservationErrors) -> None:
     """Starts reservations, all types in parallel. The result of each is put into `done` as soon as it is known."""
-    await asyncio.gather(
-        *(
-            _run_reservation_group(plugin.start_reservations, grant, group, done)
-            for plugin, group in _group_reservations_by_type(work)
-        )
-    )
+    await _run_all(grant, work, done, lambda kind: kind.start)
 
 
 async def end_all_reservations(grant: Grant, work: Sequence[ReservationWork], done: ReservationErrors) -> None:
     """Ends reservations, all types in parallel. The result of each is put into `done` as soon as it is known."""
-    await asyncio.gather(
-        *(
-            _run_reservation_group(plugin.end_reservations, grant, group, done)
-            for plugin, group in _group_reservations_by_type(work)
-        )
-    )
+    await _run_all(grant, work, done, lambda kind: kind.end)
 
 
-def _group_reservations_by_type(work: Sequence[ReservationWork]) -> list[tuple[ReservationType, list[ReservationWork]]]:
-    groups: list[tuple[ReservationType, list[ReservationWork]]] = []
-    for plugin in (HOST_RESERVATIONS, MCI_RESERVATIONS):
-        group = [reservation for reservation in work if RESERVATION_TYPES[reservation.resource_type] is plugin]
-        if group:
-            groups.append((plugin, group))
-    return groups
+async def _run_all(
+    grant: Grant,
+    work: Sequence[ReservationWork],
+    done: ReservationErrors,
+    step: Callable[[ReservationType], RunReservations],
+) -> None:
+    groups = [(kind, [part for part in work if part.resource_type in kind.resources]) for kind in RESERVATION_TYPES]
+    await asyncio.gather(*(_run_reservation_group(step(kind), grant, group, done) for kind, group in groups if group))
 
 
 async def _run_reservation_group(
-    what: Any, grant: Grant, group: list[ReservationWork], done: ReservationErrors
+    run: RunReservations, grant: Grant, group: list[ReservationWork], done: ReservationErrors
 ) -> None:
     try:
-        errors = await what(grant, group)
+        errors = await run(grant, group)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
@@ -134,9 +61,37 @@ async def _run_reservation_group(
     done.update({reservation.path: errors.get(reservation.path, "") for reservation in group})
 
 
-async def _run_per_reservation(grant: Grant, work: Sequence[ReservationWork], what: Any) -> ReservationErrors:
-    errors = await asyncio.gather(*(what(grant, reservation) for reservation in work))
+async def _hand_over_hosts(grant: Grant, work: Sequence[ReservationWork], want: HoldingsToReach) -> ReservationErrors:
+    tried = all(reservation.tried for reservation in work)
+    return (await calls.hand_over(grant, [reservation.path for reservation in work], want, tried)).errors
+
+
+async def _run_mcis(grant: Grant, work: Sequence[ReservationWork], run: RunMci) -> ReservationErrors:
+    """Runs normal actions as child workflows: other requests for the same MCI get 409 meanwhile."""
+    errors = await asyncio.gather(*(run(grant, reservation) for reservation in work))
     return {reservation.path: error for reservation, error in zip(work, errors, strict=True) if error}
+
+
+async def _start_mci(grant: Grant, reservation: ReservationWork) -> str:
+    mci = await _read_mci(reservation.mci)
+    if mci is None and reservation.spec is None:
+        return f"there is no {reservation.mci}, and no spec to create it from"
+    if mci is None:
+        return await _run_mci_action(grant, reservation, "create", reservation.spec)
+    if mci.counts.get("Suspended"):
+        return await _run_mci_action(grant, reservation, "resume")
+    running = bool(mci.counts) and set(mci.counts) == {"Running"}
+    return "" if running else f"{reservation.mci} is {mci.status}: it can be neither created nor resumed"
+
+
+async def _end_mci(grant: Grant, reservation: ReservationWork) -> str:
+    mci = await _read_mci(reservation.mci) if reservation.status != "pending" else None
+    if mci is None or (reservation.on_end == "suspend" and not mci.counts.get("Running")):
+        return ""
+    error = await _run_mci_action(grant, reservation, reservation.on_end)
+    if error and reservation.on_end == "terminate":  # nothing could be: for example only failed VMs are left
+        return await _run_mci_action(grant, reservation, "delete")
+    return error
 
 
 async def _read_mci(path: str) -> ObjectView | None:
@@ -166,3 +121,21 @@ async def _run_mci_action(
     request = Request(path=path, action=action, spec=spec, **by)
     why = await run_child_action(request, busy_for=BUSY_PATIENCE)
     return f"{path}: {why}" if why else ""
+
+
+class ReservationType(NamedTuple):
+    """One type of resource: how its reservations start and end. Both are repeatable, and return the errors."""
+
+    resources: Sequence[str]
+    start: RunReservations
+    end: RunReservations
+
+
+RESERVATION_TYPES = (
+    ReservationType(
+        boundaries.HOST_RESOURCE_TYPES,
+        partial(_hand_over_hosts, want=HoldingsToReach.ALL),
+        partial(_hand_over_hosts, want=HoldingsToReach.NOTHING),
+    ),
+    ReservationType(("mci",), partial(_run_mcis, run=_start_mci), partial(_run_mcis, run=_end_mci)),
+)
