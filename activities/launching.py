@@ -12,12 +12,12 @@ from domain.model import FrozenModel, Outcome, Request
 from domain.paths import kind_of, short_path
 
 
-async def wake_clock(client: Client, workflow: str, start: FrozenModel, pool_clock_id: str, title: str) -> None:
+async def wake_clock(client: Client, workflow: str, start: FrozenModel, workflow_id: str, title: str) -> None:
     """Makes a clock read again what is due, or starts it if it does not run."""
     await client.start_workflow(
         workflow,
         start,
-        id=pool_clock_id,
+        id=workflow_id,
         task_queue=wire.ACTIONS_QUEUE,
         task_timeout=TASK_TIMEOUT,
         start_signal=wire.LOOK_AGAIN,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from temporalio import activity
 from temporalio.client import Client
 
+from activities.launching import wake_clock
 from domain import machines, wire
-from domain.limits import TASK_TIMEOUT
 from domain.machines.messages import DueBinEntries, DueBinEntriesQuery, RecycleBinOwner, RecycleBinStore
 
 
@@ -24,12 +24,5 @@ class RecycleBinActivities:
     @activity.defn(name="wake_bin")
     async def wake_bin_clock(self, of: RecycleBinOwner) -> None:
         """Wakes the clock of a tenant's recycle bin, or starts it if it does not run."""
-        await self._client.start_workflow(
-            machines.EMPTY_BIN,
-            of,
-            id=wire.companion_id(of.tenant, machines.BIN_ROLE),
-            task_queue=wire.ACTIONS_QUEUE,
-            task_timeout=TASK_TIMEOUT,
-            start_signal=machines.LOOK_AGAIN_SIGNAL,
-            static_summary=f"the recycle bin of {of.tenant}",
-        )
+        workflow_id = wire.companion_id(of.tenant, machines.BIN_ROLE)
+        await wake_clock(self._client, machines.EMPTY_BIN, of, workflow_id, f"the recycle bin of {of.tenant}")
