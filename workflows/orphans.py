@@ -8,22 +8,18 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from activities.orphans import OrphanActivities
-    from domain.model import Grant, Outcome, Request, WorkReport
+    from domain.model import Grant, Request, WorkReport
     from domain.wire import REMOVE_ORPHAN
-    from workflows.action import ActionWorkflow
+    from workflows.action import ActionWorkflow, action_workflow
     from workflows.calls import run_provider_activity
 
 ORPHAN_TIMEOUT = timedelta(hours=1)
 
 
-@workflow.defn(name=REMOVE_ORPHAN)
+@action_workflow(REMOVE_ORPHAN)
 class RemoveOrphan(ActionWorkflow):
     """Remove at its provider what has no record. Its object exists only during the action; a later look finds what is
     left."""
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out_request(request)
 
     async def perform_work(self, request: Request, grant: Grant) -> WorkReport:
         queue = str(grant.details.get("queue", "")) or None

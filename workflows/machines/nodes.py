@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from temporalio import workflow
@@ -52,7 +51,7 @@ class WorkOnNode(ActionWorkflow):
         """Enables the node, and starts the machines that were stopped for the maintenance, if still stopped."""
         await _order_node(grant, "enable")
         stopped = MachineGrantDetails.model_validate(grant.details).stopped
-        ends = await self._act_on_machines(stopped, lambda path: _act_on_machine(grant, path, "start"))
+        ends = await _act_on_machines(grant, stopped, "start")
         failed = [f"{path}: {why}" for path, why in ends.items() if why]
         return WorkReport(message=format_one_line("; ".join(failed)), info={"stopped": None})
 
@@ -73,31 +72,16 @@ class WorkOnNode(ActionWorkflow):
             if not todo:
                 return stopped
             self.update_progress(step=f"{format_count(len(todo), 'machine')} to clear", targets=0)
-            left = (
-                await self._act_on_machines(todo, lambda path: _act_on_machine(grant, path, "migrate"))
-                if move
-                else dict.fromkeys(todo, "stop")
-            )
+            left = await _act_on_machines(grant, todo, "migrate") if move else dict.fromkeys(todo, "stop")
             if stop:
                 stopping = [path for path, why in left.items() if why]
-                left = await self._act_on_machines(stopping, lambda path: _act_on_machine(grant, path, "stop"))
+                left = await _act_on_machines(grant, stopping, "stop")
                 stopped += [path for path, why in left.items() if not why]
         if still := [path for path, runs in (await _read_machines_on(grant.path)).machines.items() if runs or halted]:
             raise WorkFailed(
                 format_one_line(f"{still[0]} cannot be cleared from the node: {left.get(still[0]) or 'it came back'}")
             )
         return stopped
-
-    async def _act_on_machines(self, paths: list[str], act: Callable[[str], Awaitable[str]]) -> dict[str, str]:
-        """Acts on each machine, some in parallel. Returns the error of each, or an empty string."""
-        room = asyncio.Semaphore(CONCURRENT_MACHINES)
-
-        async def one(path: str) -> str:
-            async with room:
-                return await act(path)
-
-        ends = await asyncio.gather(*map(one, paths))
-        return dict(zip(paths, ends, strict=True))
 
 
 async def _order_node(grant: Grant, verb: str) -> None:
@@ -118,9 +102,18 @@ async def _read_machines_on(node: str) -> MachinesOnNode:
     )
 
 
-async def _act_on_machine(grant: Grant, path: str, action: str) -> str:
-    """Carries out a normal action on a machine. It goes on if the node's action is cancelled. Returns the error."""
+async def _act_on_machines(grant: Grant, paths: list[str], action: str) -> dict[str, str]:
+    """Carries out a normal action on each machine, some in parallel. Returns the error of each, or an empty string.
+
+    The actions go on if the node's action is cancelled.
+    """
     spec = {"node": None} if action == "migrate" else None
     by = {"requested_by": grant.path, "on_behalf_of": grant.principal, "reason": f"work on {grant.path}"}
-    request = Request(path=path, action=action, spec=spec, **by)
-    return await run_child_action(request, busy_for=BUSY_PATIENCE, leave_running=True)
+    room = asyncio.Semaphore(CONCURRENT_MACHINES)
+
+    async def one(path: str) -> str:
+        async with room:
+            request = Request(path=path, action=action, spec=spec, **by)
+            return await run_child_action(request, busy_for=BUSY_PATIENCE, leave_running=True)
+
+    return dict(zip(paths, await asyncio.gather(*map(one, paths)), strict=True))

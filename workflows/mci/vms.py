@@ -21,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.action import ActionWorkflow, WorkFailed, action_workflow
     from workflows.calls import examine_request, run_local_activity
     from workflows.mci.calls import join_problems, run_in_all_places
+    from workflows.summary import list_called_clouds
 
 OPERATE_TIMEOUT = timedelta(hours=2)  # for a chunk; the activity has its own deadline for each VM
 SETTLE_TIMEOUT = timedelta(minutes=2)
@@ -45,7 +46,7 @@ class VmsAction(ActionWorkflow):
     async def operate_vms(self, grant: Grant) -> None:
         """Orders the action of the clouds for all chunks, and waits until they are done."""
         self._operated = grant
-        self._providers = sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
+        self._providers = list_called_clouds(grant)
         await self.run_per_chunk(grant, VmActivities.operate_vms, OPERATE_TIMEOUT)
 
     async def add_vms(
