@@ -73,10 +73,6 @@ class ProviderRetry:
             return min(max(self.first_pause, elapsed * LOOK_SHARE), self.longest_pause)
         return next(pauses)
 
-    def next_pause(self, pause: float) -> float:
-        """Returns the pause after the next failure."""
-        return min(pause * 2, self.longest_pause)
-
     def pauses(self) -> Iterator[float]:
         """Returns the pauses between tries, before they are jittered."""
         return growing_pauses(self.first_pause, self.longest_pause)

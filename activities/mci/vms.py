@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, MutableMapping, Se
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
@@ -176,7 +176,8 @@ class _ChunkRunner:
 
     async def _order_until_done(self, batch: list[Target]) -> None:
         """Gives the order; repeats it for throttled, unavailable or unknown answers until the deadline."""
-        deadline, pause = monotonic_now() + self.patience.total_seconds, self.patience.first_pause
+        deadline, pauses = monotonic_now() + self.patience.total_seconds, self.patience.pauses()
+        pause = next(pauses)
         while batch:
             answers = await self._order_batch(batch)
             again, lost = self._classify_answers(batch, answers)
@@ -188,7 +189,7 @@ class _ChunkRunner:
                 )
             if again:
                 await asyncio.sleep(jittered_pause(pause, [answers[target.path] for target in again]))
-                pause = self.patience.next_pause(pause)
+                pause = next(pauses)
             batch = again
 
     def _classify_answers(
@@ -269,20 +270,14 @@ class _ChunkRunner:
     async def _describe_vms(self, lost: Sequence[Target]) -> Sequence[VmFacts | ProviderError | None]:
         """Reads the state of VMs, by cloud id or else by creation token."""
         orders = [_make_order_of_target(target, "create", 0) for target in lost]
-        deadline, pause = monotonic_now() + self.patience.total_seconds, self.patience.first_pause
-        while True:
-            try:
-                async with (
-                    self.permits.take_vm_slots(self.csp, self.region),
-                    asyncio.timeout(self.patience.call_seconds),
-                ):
-                    return await self.cloud.describe_vms(self.region, orders)
-            except (ProviderError, TimeoutError) as error:
-                if not isinstance(error, Throttled | Unavailable) or monotonic_now() + pause > deadline:
-                    return [UnknownOutcome(format_one_line(error)) for _ in orders]
-                wait = jittered_pause(pause, [error])
-            await asyncio.sleep(wait)
-            pause = self.patience.next_pause(pause)
+        try:
+            return await self.patience.call_with_retry(
+                partial(self.cloud.describe_vms, self.region, orders),
+                room=lambda: self.permits.take_vm_slots(self.csp, self.region),
+                again=(Throttled, Unavailable),
+            )
+        except ProviderError as error:
+            return [UnknownOutcome(format_one_line(error)) for _ in orders]
 
 
 def order_token(path: str, generation: int, action: str, epoch: int) -> str:
