@@ -16,7 +16,7 @@ from activities.retry import ProviderRetry
 from domain.errors import ProviderError, format_one_line
 from domain.kinds import Kind
 from domain.model import Grant, ObjectView, WorkReport
-from domain.orphans import ProviderObject, ProviderObjectKey, begin_time_of_epoch
+from domain.orphans import ProviderObject, ProviderObjectKey
 from domain.paths import kind_of
 from domain.ports import Inventory
 from domain.singleorder import (
@@ -116,13 +116,6 @@ class SingleOrderListing(OrphanRemovingListing):
         self, provider: str, prefix: str, after: ProviderObjectKey
     ) -> Sequence[ProviderObject]:
         return [
-            ProviderObject(
-                facts.path,
-                self.family,
-                facts.path,
-                facts.state,
-                str(facts.epoch or ""),
-                begin_time_of_epoch(facts.epoch),
-            )
+            ProviderObject.known_by_path(self.family, facts.path, facts.state, facts.epoch)
             for facts in await self._provider.list_existing_objects(prefix, after[1])
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Self
 
 from pydantic import Field
 
@@ -28,6 +29,11 @@ class ProviderObject:
     state: str
     token: str = ""  # of the order that made it, or the number of the last action that ordered it: what is kept there
     since: datetime | None = None
+
+    @classmethod
+    def known_by_path(cls, provider: str, path: str, state: str, epoch: int) -> Self:
+        """Returns what a provider knows by its path, with the number of the last action that ordered it."""
+        return cls(path, provider, path, state, str(epoch or ""), begin_time_of_epoch(epoch))
 
     @property
     def sort_key(self) -> ProviderObjectKey:

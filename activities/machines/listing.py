@@ -11,7 +11,7 @@ from activities.retry import ProviderRetry
 from domain.machines.ports import ABSENT, Hypervisor, state_expected_in_status
 from domain.machines.tables import GONE_STATUSES, TABLES
 from domain.model import Grant, ObjectView
-from domain.orphans import NO_RECORD, ProviderObject, ProviderObjectKey, begin_time_of_epoch
+from domain.orphans import NO_RECORD, ProviderObject, ProviderObjectKey
 from domain.paths import kind_of
 
 HYPERVISOR_NAME = "hypervisor"
@@ -51,17 +51,9 @@ class HypervisorListing(OrphanRemovingListing):
     async def read_provider_page(
         self, provider: str, prefix: str, after: ProviderObjectKey
     ) -> Sequence[ProviderObject]:
-        found = await self._hypervisor.list_existing_objects(prefix, after[1])
         return [
-            ProviderObject(
-                facts.path,
-                HYPERVISOR_NAME,
-                facts.path,
-                facts.state,
-                str(facts.epoch or ""),
-                begin_time_of_epoch(facts.epoch),
-            )
-            for facts in found
+            ProviderObject.known_by_path(HYPERVISOR_NAME, facts.path, facts.state, facts.epoch)
+            for facts in await self._hypervisor.list_existing_objects(prefix, after[1])
         ]
 
 
