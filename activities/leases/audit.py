@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 from domain.invariants import InvariantViolation
-from domain.leases.messages import FIRST_BOOKING, BookingKey, HostBooking, LeaseView
+from domain.leases.messages import FIRST_BOOKING, BookingKey, HostBooking, HostSite, LeaseView
 from domain.leases.tables import ReservationStatus, describe_contradiction
 
 PAGE_SIZE = 200
@@ -22,30 +22,12 @@ class LeaseSource(Protocol):
         ...
 
 
-class HostTenancy(Protocol):
-    """A tenancy as the host provider reports it: a host, and the reservation that holds it."""
-
-    @property
-    def host(self) -> str: ...
-
-    @property
-    def reservation(self) -> str: ...
-
-
-class TenancySource(Protocol):
-    """The provider's side of the audit: which reservation holds which host."""
-
-    async def list_held_hosts(self, reservations: Sequence[str]) -> Sequence[HostTenancy]:
-        """Returns the tenancies of these reservations."""
-        ...
-
-
 class LeaseAudit:
     """Audits I3 (each host is held by the right reservation, and by one) and I4 (relationship table) for leases."""
 
-    def __init__(self, leases: LeaseSource, books: TenancySource) -> None:
+    def __init__(self, leases: LeaseSource, hosts: HostSite) -> None:
         self._leases = leases
-        self._books = books
+        self._hosts = hosts
 
     async def find_violations(self, prefix: str) -> tuple[list[InvariantViolation], int]:
         """Returns violations at or below a path, and the number of hosts held there."""
@@ -55,7 +37,7 @@ class LeaseAudit:
             paths = [
                 f"{lease.path}:reservation:{reservation.id}" for lease in page for reservation in lease.reservations
             ]
-            held = {(row.host, row.reservation) for row in await self._books.list_held_hosts(paths)}
+            held = {(row.host, row.reservation) for row in await self._hosts.list_held_hosts(paths)}
             findings += _find_tenancy_differences({pair for lease in page for pair in _expected_tenancies(lease)}, held)
             size += len(held)
         checker, after = DoubleBookingChecker(), FIRST_BOOKING
