@@ -15,12 +15,12 @@ from activities.retry import NEARBY
 from domain.companions import Companion, CompanionType
 from domain.connections import Connections
 from domain.errors import Category, Refused
-from domain.machines import BIN_ROLE, EMPTY_BIN, HYPERVISOR_QUEUE, KINDS, LOOK_AGAIN_SIGNAL
+from domain.machines import BIN_ROLE, EMPTY_BIN, HYPERVISOR_QUEUE, KINDS
 from domain.machines.messages import RecycleBinOwner
 from domain.machines.ports import STATE_AFTER_VERB, Hypervisor, MultiHostHypervisor
 from domain.machines.tables import TABLES
 from domain.nodecalls import node_of_queue, node_queue
-from domain.wire import ACTIONS_QUEUE, companion_id
+from domain.wire import ACTIONS_QUEUE, LOOK_AGAIN, companion_id
 from providers.machines import SimulatedHypervisor
 from providers.machines.hypervisor import PROVIDER_NAME
 from store.hooks import HooksByKind
@@ -104,7 +104,7 @@ class MachineFamily(Family):
         """Declares a clock per tenant with entries in the recycle bin."""
         return [
             CompanionType(
-                EMPTY_BIN, "recycle-bin clock", self._list_clocks, LOOK_AGAIN_SIGNAL, self._bin.list_overdue_bin_entries
+                EMPTY_BIN, "recycle-bin clock", self._list_clocks, LOOK_AGAIN, self._bin.list_overdue_bin_entries
             )
         ]
 

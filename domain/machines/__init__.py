@@ -29,7 +29,6 @@ OPERATE_OBJECT = "OperateObject"
 WORK_ON_NODE = "WorkOnNode"
 EMPTY_BIN = "EmptyBin"
 BIN_ROLE = "bin"
-LOOK_AGAIN_SIGNAL = "look_again"
 HYPERVISOR_QUEUE = "hypervisor"
 
 BUSY_HINT = "Cannot execute action at this time"  # the source document's wording
