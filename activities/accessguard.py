@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from temporalio import activity
@@ -19,7 +20,7 @@ from domain.errors import Category, Refused, StoreUnavailable
 from domain.exposure import INTERNAL, READ
 from domain.identities import ProofUse
 from domain.message import SignedMessage
-from domain.model import AT_WRITE_TIME, Admission, BeginRequest, Refusal, Request
+from domain.model import Admission, BeginRequest, Refusal, Request
 from domain.requests import AboutRequest, AccessAttempt
 
 CALL_HEADER = "ratchet-call"
@@ -44,7 +45,7 @@ class RefusalRecorder:
         if not registry.is_object_path(path):
             path = about.audit_path or f"{registry.INSTALLATION}:{verb}"
         if self._lines.try_spend_line(path):
-            line = AccessAttempt(path=path, verb=verb, message=f"refused: {refused.message}", at=AT_WRITE_TIME)
+            line = AccessAttempt(path=path, verb=verb, message=f"refused: {refused.message}")
             try:
                 await self._record(line)
             except (StoreUnavailable, Refused) as error:  # Refused: a role that may only read
@@ -61,28 +62,20 @@ class ProofStore(Protocol):
     async def find_answer_of_run(self, run: str) -> Admission | None: ...
 
 
+@dataclass(eq=False)
 class AccessGuard(Interceptor):
     """Guards the activities of a worker. `own_types` are the names of its workflows."""
 
-    def __init__(
-        self,
-        authorizer: Authorizer,
-        own_types: Iterable[str],
-        recorder: RefusalRecorder,
-        proofs: ProofStore,
-        wants_tokens: bool = False,
-    ) -> None:
-        self.authorizer = authorizer
-        self.proofs = proofs
-        self.wants_tokens = wants_tokens  # this worker has a key, so the others must have one too
-        self.own_types = frozenset(own_types)
-        self.recorder = recorder
+    authorizer: Authorizer
+    own_types: frozenset[str]
+    recorder: RefusalRecorder
+    proofs: ProofStore
 
     def check_caller(self, info: activity.Info, headers: Mapping[str, Payload]) -> None:
         """Refuses a call of a workflow that only has the name of one of ours, if our workers have a key."""
         call = describe_call(info.workflow_id, info.workflow_run_id, info.activity_type)
         token = headers[CALL_HEADER].data if CALL_HEADER in headers else b""
-        if self.wants_tokens and not self.authorizer.identify.is_own_call(call, token):
+        if self.authorizer.wants_tokens and not self.authorizer.identify.is_own_call(call, token):
             message = f"{info.activity_type} is not called by a worker of ours: {info.workflow_id}"
             raise Refused(Category.FORBIDDEN, message, CALLER_HINT)
 

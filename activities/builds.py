@@ -13,7 +13,6 @@ from activities.oidc import RecordAttempt
 from activities.reads import refusals_as_errors
 from domain.errors import Category, Refused
 from domain.exposure import PROMOTE
-from domain.model import AT_WRITE_TIME
 from domain.requests import AccessAttempt, PromoteBuild
 
 
@@ -53,7 +52,7 @@ class BuildActivities:
                 Category.NOT_ALLOWED, why, "wait until its workers poll every queue, and ask again"
             ) from error
         message = f"{order.build} promoted by {order.requested_by or 'nobody named'}"
-        line = AccessAttempt(path=order.audit_path, verb=PROMOTE, message=message, at=AT_WRITE_TIME)
+        line = AccessAttempt(path=order.audit_path, verb=PROMOTE, message=message)
         await self._record(line)
         return order
 

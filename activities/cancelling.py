@@ -9,7 +9,6 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.reads import refusals_as_errors
 from domain.errors import Category, Refused
 from domain.exposure import CANCEL
-from domain.model import AT_WRITE_TIME
 from domain.ports import Inventory
 from domain.requests import AccessAttempt, CancelOrder
 
@@ -35,7 +34,5 @@ class CancelActivities:
                 Category.NOT_ALLOWED, f"no action runs on {order.path}", "there is nothing to cancel"
             ) from error
         message = f"cancel asked for by {order.requested_by or 'nobody named'}"
-        await self._inventory.record_access_attempt(
-            AccessAttempt(path=order.path, verb=CANCEL, message=message, at=AT_WRITE_TIME)
-        )
+        await self._inventory.record_access_attempt(AccessAttempt(path=order.path, verb=CANCEL, message=message))
         return order

@@ -17,7 +17,6 @@ from activities.workerfacts import WorkerFacts
 from domain import metrics, registry
 from domain.errors import Category, Refused
 from domain.model import (
-    AT_WRITE_TIME,
     ActionEnding,
     ActionResult,
     Admission,
@@ -103,9 +102,7 @@ class ActionActivities:
         """Keeps what was forbidden to somebody in the object's history."""
         if refusal.category is Category.FORBIDDEN and self.lines.try_spend_line(path):
             message = f"refused: {refusal.message}"
-            await self.inventory.record_access_attempt(
-                AccessAttempt(path=path, verb=verb, message=message, at=AT_WRITE_TIME)
-            )
+            await self.inventory.record_access_attempt(AccessAttempt(path=path, verb=verb, message=message))
         return refusal
 
     @activity.defn(name="begin")

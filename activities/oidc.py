@@ -19,7 +19,6 @@ from activities.keysets import KeySets
 from activities.proofs import read_header, read_part
 from domain.errors import Category, Refused, StoreUnavailable
 from domain.identities import CLOCK_SKEW, MAX_TOKEN, Identities, Login, OidcIssuer, is_program_name
-from domain.model import AT_WRITE_TIME
 from domain.requests import AccessAttempt
 from domain.wire import LOGIN
 
@@ -63,15 +62,10 @@ class ProvenToken:
 class OidcVerifier:
     """Tells whom a token proves. `record` writes a line about a refused one, a few in a minute."""
 
-    def __init__(
-        self,
-        identities: Callable[[], Identities],
-        record: RecordAttempt | None = None,
-        key_sets: KeySets | None = None,
-    ) -> None:
+    def __init__(self, identities: Callable[[], Identities], record: RecordAttempt | None = None) -> None:
         self._identities = identities
         self._record = record
-        self._key_sets = key_sets or KeySets()
+        self._key_sets = KeySets()
         self._lines = RefusalLineBudget()
 
     @property
@@ -100,7 +94,7 @@ class OidcVerifier:
         """Keeps a refused login in the audit trail, below the issuer's name: it is about no object."""
         path = f"{LOGIN}:{issuer_name}"
         if self._record and self._lines.try_spend_line(path):
-            line = AccessAttempt(path=path, verb=LOGIN, message=f"refused: {refused.message}", at=AT_WRITE_TIME)
+            line = AccessAttempt(path=path, verb=LOGIN, message=f"refused: {refused.message}")
             with suppress(StoreUnavailable, Refused):  # it stays refused, whether the line can be written or not
                 await self._record(line)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from domain.errors import Category
 from domain.message import CHILD_PROOF, ShortText, ShortWord, hash_value
-from domain.model import ActionWord, BeginRequest, FrozenModel, Refusal, Request, SignedMessage
+from domain.model import AT_WRITE_TIME, ActionWord, BeginRequest, FrozenModel, Refusal, Request, SignedMessage
 from domain.validation import ObjectPath
 
 
@@ -128,7 +128,7 @@ class AccessAttempt(FrozenModel):
     path: str
     verb: str
     message: str
-    at: datetime
+    at: datetime = AT_WRITE_TIME
 
 
 def spec_digest(request: Request) -> str:

@@ -145,10 +145,10 @@ class WorkerService:
         rows = [row for family in self.families for row in family.companions()]
         self._companions = CompanionReconciler(client, rows, expected_schedules(client, settings.heal_interval))
         self.work_at_begin = {which: work for family in self.families for which, work in family.work_at_begin().items()}
-        names = (str(workflow._Definition.must_from_class(each).name) for each in self._workflows)
+        names = frozenset(str(workflow._Definition.must_from_class(each).name) for each in self._workflows)
         self.refusals = RefusalRecorder(self.inventory.record_access_attempt)
         signer = load_signer(settings, client.namespace) if settings.identities else None
-        guard = AccessGuard(self.authorizer, names, self.refusals, self.inventory, wants_tokens=signer is not None)
+        guard = AccessGuard(self.authorizer, names, self.refusals, self.inventory)
         self._interceptors = [guard, *([CallSigning(signer)] if signer else []), *interceptors]
         self.polling = WorkerGroup({})
         self.exit_after: float | None = None  # see WorkerGroup
