@@ -111,9 +111,7 @@ class BackendActivities:
         leaving = [facts[part.path] for part in touched if part.status == PartState.DELETING and part.path in facts]
         parts = [part for part in touched if part.status != PartState.DELETING and is_service(part.spec)]
         bad = [part.path for part in parts if _end_status_of(part, facts, work) != PartState.STABLE]
-        unstable = await self._describe_unstable_services(
-            [facts.get(path) or ServiceFacts(path, -1, 0) for path in bad]
-        )
+        unstable = await self._describe_unstable_services(_facts_of(bad, facts))
         return RollOutResult(
             ok=not bad and all(part.path == work.path for part in touched),
             reason=unstable or _describe_remaining_services(leaving),
@@ -132,8 +130,7 @@ class BackendActivities:
                 work, [_landing_move(part, ends, facts) for part in parts if part.path in ends.keys() - {work.path}]
             )
             bad = [path for path, to in ends.items() if to != PartState.STABLE]
-            unstable = [facts.get(path) or ServiceFacts(path, -1, 0) for path in bad]
-            reason = await self._describe_unstable_services(unstable)
+            reason = await self._describe_unstable_services(_facts_of(bad, facts))
             return RollOutResult(ok=not bad, reason=reason, own=ends.get(work.path, ""))
 
     @activity.defn
@@ -221,13 +218,7 @@ class BackendActivities:
         keep = {
             part.path for part in there if part.status != PartState.DELETING and not work.is_removed_by_undo(part.path)
         }
-        extra = {fact.path for fact in await self._backend.describe_services(work.path)} - keep
-        if extra:
-            await right.prove()
-            await self._backend.remove_services(work.path, work.order_generation(), sorted(keep))
-        with closing(self._backend.subscribe_to_changes(work.path)) as listener:
-            while extra & {fact.path for fact in await self._backend.describe_services(work.path)}:
-                await listener.wait_for_change()
+        await remove_services(self._backend, work, keep, right)
         await self._apply_moves(work, [removal_done_move(path) for path in leaving])
 
     async def _apply_moves(self, work: SystemWork, moves: list[Move]) -> None:
@@ -278,12 +269,29 @@ class BackendLogActivities:
         return ServiceLogsView(logs=logs[:INSTANCES_SHOWN], more=max(len(logs) - INSTANCES_SHOWN, 0))
 
 
+async def remove_services(backend: Backend, work: SystemWork, keep: Collection[str], right: OrderFence) -> bool:
+    """Ends the services at and below a path that are not to be kept, and waits for that. False if there are none."""
+    extra = {facts.path for facts in await backend.describe_services(work.path)}.difference(keep)
+    if not extra:
+        return False
+    await right.prove()
+    await backend.remove_services(work.path, work.order_generation(), sorted(keep))
+    with closing(backend.subscribe_to_changes(work.path)) as listener:
+        while extra & {facts.path for facts in await backend.describe_services(work.path)}:
+            await listener.wait_for_change()
+    return True
+
+
 def _end_status_of(part: StoredPart, facts: Mapping[str, ServiceFacts], work: SystemWork) -> str:
     return (
         landed_status(part.status, facts.get(part.path), work.order_generation())
         if is_service(part.spec)
         else PartState.STABLE
     )
+
+
+def _facts_of(paths: Iterable[str], facts: Mapping[str, ServiceFacts]) -> list[ServiceFacts]:
+    return [facts.get(path) or ServiceFacts(path, -1, 0) for path in paths]
 
 
 def _landing_move(part: StoredPart, ends: Mapping[str, str], facts: Mapping[str, ServiceFacts]) -> Move:

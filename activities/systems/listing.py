@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import closing
-from functools import partial
 
 from activities.fence import OrderFence
 from activities.orphans import OrphanRemovingListing
+from activities.systems.backend import remove_services
 from domain.errors import Rejected
 from domain.model import Grant, ObjectView
 from domain.orphans import ProviderObject, ProviderObjectKey, begin_time_of_epoch
@@ -59,20 +58,9 @@ class ServiceListing(OrphanRemovingListing):
         if place and place not in self._backends:
             raise Rejected(f"there is no backend {place}")
         keep = [part.path for part in await self._store.list_services(grant.path)]
-        ended = [
-            backend.name
-            for name, backend in sorted(self._backends.items())
-            if place in ("", name) and await self._remove_at_backend(backend, grant, keep, right)
-        ]
+        ended = []
+        for name, backend in sorted(self._backends.items()):
+            work = SystemWork(path=grant.path, epoch=grant.epoch, backend=name)
+            if place in ("", name) and await remove_services(backend, work, keep, right):
+                ended.append(name)
         return f"removed at {', '.join(ended)}" if ended else "no backend runs such a service any more"
-
-    async def _remove_at_backend(self, backend: Backend, grant: Grant, keep: Sequence[str], right: OrderFence) -> bool:
-        extra = {facts.path for facts in await backend.describe_services(grant.path)} - set(keep)
-        if not extra:
-            return False
-        generation = SystemWork(path=grant.path, epoch=grant.epoch, backend=backend.name).order_generation()
-        await right.prove_then_call(partial(backend.remove_services, grant.path, generation, keep))
-        with closing(backend.subscribe_to_changes(grant.path)) as listener:
-            while extra & {facts.path for facts in await backend.describe_services(grant.path)}:
-                await listener.wait_for_change()
-        return True
