@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
@@ -16,15 +15,12 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.fairness import tenant_priority
-from activities.runs import is_workflow_open
+from activities.runs import call_concurrently, is_workflow_open
 from domain.companions import OVERDUE_AFTER, Companion, CompanionType
 from domain.invariants import InvariantViolation
 from domain.limits import TASK_TIMEOUT
 from domain.wire import ACTIONS_QUEUE
 
-T = TypeVar("T")
-
-CONCURRENT_CALLS = 20  # calls to Temporal
 SECOND_LOOK_AFTER = 1.0  # seconds until the second look: a start may be under way
 PAGE_SIZE = 1_000  # open workflows in one answer of Temporal
 
@@ -81,7 +77,7 @@ class CompanionReconciler:
         started: list[MissingCompanion] = []
         for row in self.rows:
             absent = await self._find_missing_of_type(row)
-            runs = await _run_concurrently(partial(self._start_companion, row), absent)
+            runs = await call_concurrently(partial(self._start_companion, row), absent)
             begun = [(companion, run) for companion, run in zip(absent, runs, strict=True) if run]
             await self._stop_if_unneeded(row, {companion.id: run for companion, run in begun})
             started += [MissingCompanion(companion.id, companion.path, row.title) for companion, _ in begun]
@@ -103,7 +99,7 @@ class CompanionReconciler:
         return doubtful
 
     async def _filter_without_run(self, doubtful: Sequence[Companion]) -> list[Companion]:
-        answers = await _run_concurrently(lambda companion: is_workflow_open(self.client, companion.id), doubtful)
+        answers = await call_concurrently(lambda companion: is_workflow_open(self.client, companion.id), doubtful)
         return [companion for companion, alive in zip(doubtful, answers, strict=True) if not alive]
 
     async def _start_companion(self, row: CompanionType, companion: Companion) -> str:
@@ -153,13 +149,3 @@ class CompanionReconciler:
                     raise
                 found.append(row)
         return found
-
-
-async def _run_concurrently(call: Callable[[Companion], Awaitable[T]], companions: Sequence[Companion]) -> list[T]:
-    room = asyncio.Semaphore(CONCURRENT_CALLS)
-
-    async def call_within_limit(companion: Companion) -> T:
-        async with room:
-            return await call(companion)
-
-    return await asyncio.gather(*map(call_within_limit, companions))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from temporalio import activity
@@ -18,7 +19,7 @@ from activities.lostruns import LostRunCanceller
 from activities.measuring import add_to_counter
 from activities.reads import answered_from_store
 from activities.retention import RetentionSweep
-from activities.runs import RunState, read_run_state
+from activities.runs import ALIVE_STATES, CONCURRENT_CALLS, RunState, read_run_state
 from domain import metrics, registry
 from domain.errors import RatchetError, format_one_line
 from domain.healing import (
@@ -37,39 +38,27 @@ from domain.ports import Inventory
 from domain.statetable import NONE, RESTORED, describe_recovery
 from domain.waitqueue import LockHolders
 
-CONCURRENT_CALLS = 20  # concurrent calls to Temporal
 HOLDERS_TIMEOUT = 7.0  # seconds to ask about all holders; less than the activity's timeout
 CUT_OFF_MESSAGE = f"the action was cut off; {RESTORED}, without asking the cloud"
 ABANDONED_MESSAGE = f"abandoned: its workflow was not running; {RESTORED}"
 CAME_TO_REST_MESSAGE = "it came to rest while the sweep looked; nothing was changed"
 DEAD_STATES = (RunState.CLOSED, RunState.UNKNOWN)
-ALIVE_STATES = (RunState.OPEN, RunState.PAUSED)
 
 InspectObject = Callable[[ObjectView], Awaitable[str]]  # returns an object's state at its provider
 
 
+@dataclass(eq=False)
 class HealingActivities:
     """Sweeps, and checks of lock holders. `inspectors` report an object's state at its provider, by kind."""
 
-    def __init__(
-        self,
-        client: Client,
-        inventory: Inventory,
-        limits: Mapping[str, float] | None = None,
-        inspectors: Mapping[str, InspectObject] | None = None,
-        companions: CompanionReconciler | None = None,
-        searches: Sequence[FindLeftovers] = (),
-        retention: RetentionSweep | None = None,
-        order_life: float = 0.0,
-    ) -> None:
-        self._client = client
-        self._inventory = inventory
-        self._limits = limits or {}
-        self._inspectors = inspectors or {}
-        self._companions = companions or CompanionReconciler(client)
-        self._retention = retention
-        self._lost_runs = LostRunCanceller(client, inventory)
-        self._leftovers = LeftoverCleaner(client, inventory, self._limits, searches, order_life)
+    client: Client
+    inventory: Inventory
+    companions: CompanionReconciler
+    limits: Mapping[str, float] = field(default_factory=dict)
+    inspectors: Mapping[str, InspectObject] = field(default_factory=dict)
+    searches: Sequence[FindLeftovers] = ()
+    retention: RetentionSweep | None = None
+    order_life: float = 0.0
 
     @activity.defn
     async def heal_holders(self, suspects: LockHolders) -> int:
@@ -80,7 +69,7 @@ class HealingActivities:
         states = await self._read_run_states(suspects.holders)
         dead = _filter_dead_holders(suspects.holders, states)
         for holder in dead:
-            await self._inventory.abandon_run(holder.owner, holder.run, AT_WRITE_TIME, CUT_OFF_MESSAGE)
+            await self.inventory.abandon_run(holder.owner, holder.run, AT_WRITE_TIME, CUT_OFF_MESSAGE)
         if unasked := [holder.owner for holder, state in zip(suspects.holders, states, strict=True) if state is None]:
             activity.logger.warning("Temporal did not say whether these run: %s", ", ".join(unasked))
             add_to_counter(metrics.HEALS, len(unasked), result="unasked")
@@ -96,25 +85,24 @@ class HealingActivities:
     async def sweep(self, order: SweepOptions) -> HealReport:
         """Runs one sweep: checks everything under way, leftovers, companions and retention. Safe to repeat."""
         at = order.at or datetime.now(UTC)
+        cleaner = LeftoverCleaner(self.client, self.inventory, self.limits, self.searches, self.order_life)
         async with send_heartbeats():
-            left = await self._leftovers.list_due_leftovers(
-                order, at
-            )  # first: objects restored below are still in their grace period
-            under_way = await self._inventory.list_stuck_items(at)
+            left = await cleaner.list_due_leftovers(order, at)  # first: what is restored below is in its grace period
+            under_way = await self.inventory.list_stuck_items(at)
             room = asyncio.Semaphore(CONCURRENT_CALLS)
             looks = await asyncio.gather(
                 *(self._heal_if_dead(suspect, order, at, room) for suspect in under_way),
-                *(self._leftovers.remove_leftover(leftover, order.dry_run, room) for leftover in left),
+                *(cleaner.remove_leftover(leftover, order.dry_run, room) for leftover in left),
             )
-            ended = await self._lost_runs.cancel_lost_runs(at, order.dry_run)
+            ended = await LostRunCanceller(self.client, self.inventory).cancel_lost_runs(at, order.dry_run)
             lost = await (
-                self._companions.list_missing_companions()
+                self.companions.list_missing_companions()
                 if order.dry_run
-                else self._companions.start_missing_companions(at)
+                else self.companions.start_missing_companions(at)
             )
             if not order.dry_run:
-                await self._inventory.forget_expired(at)
-            pruned = await self._retention.prune_old_actions(at, order.dry_run) if self._retention else None
+                await self.inventory.forget_expired(at)
+            pruned = await self.retention.prune_old_actions(at, order.dry_run) if self.retention else None
         started = HealFinding.WOULD_START if order.dry_run else HealFinding.STARTED
         found = [*(look for look in looks if look), *ended] + [
             HealEntry(path=companion.id, action=companion.title, since=at, status="missing", finding=started)
@@ -124,22 +112,22 @@ class HealingActivities:
         report = HealReport(
             at=at, dry_run=order.dry_run, looked=looked, counts=dict(counts), found=found, pruned=pruned
         )
-        return await self._inventory.save_heal_report(report)
+        return await self.inventory.save_heal_report(report)
 
     @answered_from_store
     @activity.defn
     async def read_reports(self, query: HealReportsQuery) -> HealReports:
         """Returns the reports of earlier sweeps, newest first."""
-        return HealReports(reports=await self._inventory.read_reports(query.limit))
+        return HealReports(reports=await self.inventory.read_reports(query.limit))
 
     async def _heal_if_dead(
         self, suspect: StuckItem, order: SweepOptions, at: datetime, room: asyncio.Semaphore
     ) -> HealEntry | None:
         """Heals a suspect whose run is closed, or unknown and late. Returns None if nothing is wrong with it."""
-        limits = self._limits if order.limits is None else order.limits
+        limits = self.limits if order.limits is None else order.limits
         late = (at - suspect.since).total_seconds() >= action_limit_seconds(limits, suspect.path, suspect.action)
         async with room:
-            state = await read_run_state(self._client, suspect.owner, suspect.run) if suspect.run else RunState.UNKNOWN
+            state = await read_run_state(self.client, suspect.owner, suspect.run) if suspect.run else RunState.UNKNOWN
             if state in ALIVE_STATES:
                 return _report_living_action(suspect, state) if late else None
             if state is RunState.UNKNOWN and not late:
@@ -154,7 +142,7 @@ class HealingActivities:
         An object that was never created has no record any more; its state at the provider is reported all the same.
         """
         before = await self._read_object(suspect)
-        healed = await self._inventory.heal_stuck_item(suspect, at, ABANDONED_MESSAGE)
+        healed = await self.inventory.heal_stuck_item(suspect, at, ABANDONED_MESSAGE)
         now = await self._read_object(suspect)
         outside = await self._provider_state(view) if (view := now or before) else ""
         finding, message = HealFinding.ENDED, CAME_TO_REST_MESSAGE
@@ -166,12 +154,12 @@ class HealingActivities:
 
     async def _read_object(self, suspect: StuckItem) -> ObjectView | None:
         try:
-            return await self._inventory.read_object(suspect.path)
+            return await self.inventory.read_object(suspect.path)
         except RatchetError:  # there is none
             return None
 
     async def _provider_state(self, view: ObjectView) -> str:
-        inspect = self._inspectors.get(view.kind)
+        inspect = self.inspectors.get(view.kind)
         if not inspect:
             return ""
         try:
@@ -186,7 +174,7 @@ class HealingActivities:
         async def ask(holder: LockHolder) -> RunState | None:
             async with room:
                 try:
-                    return await read_run_state(self._client, holder.owner, holder.run)
+                    return await read_run_state(self.client, holder.owner, holder.run)
                 except RPCError:
                     return None
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import timedelta
 from enum import Enum
+from typing import TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
@@ -17,6 +19,10 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+Item = TypeVar("Item")
+T = TypeVar("T")
+
+CONCURRENT_CALLS = 20
 ANSWER_TIMEOUT = timedelta(seconds=10)  # for one call: a server that has much to do needs seconds
 _CLOSED_STATUSES = (  # a running or paused run is open
     Status.WORKFLOW_EXECUTION_STATUS_COMPLETED,
@@ -41,6 +47,9 @@ class RunState(Enum):
     UNKNOWN = "unknown"  # not known to Temporal, or forgotten
 
 
+ALIVE_STATES = (RunState.OPEN, RunState.PAUSED)
+
+
 async def read_run_state(client: Client, workflow_id: str, run: str) -> RunState:
     """Returns the state of a run, or of the newest run of its chain after a reset or continue-as-new.
 
@@ -53,6 +62,17 @@ async def read_run_state(client: Client, workflow_id: str, run: str) -> RunState
     if newest and newest.first_run_id == (asked.first_run_id if asked else run):
         return _open_state(newest) if is_open(newest) else RunState.CLOSED
     return RunState.CLOSED if asked else RunState.UNKNOWN
+
+
+async def call_concurrently(call: Callable[[Item], Awaitable[T]], items: Iterable[Item]) -> list[T]:
+    """Makes a call to Temporal for each item, a few at a time. Returns the answers in the order of the items."""
+    room = asyncio.Semaphore(CONCURRENT_CALLS)
+
+    async def call_within_limit(item: Item) -> T:
+        async with room:
+            return await call(item)
+
+    return await asyncio.gather(*map(call_within_limit, items))
 
 
 async def find_reset_run(client: Client, workflow_id: str, run: str | None) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from temporalio import activity
@@ -13,7 +13,7 @@ from temporalio.client import Client
 from activities.busypaths import BusyPaths
 from activities.companions import CompanionReconciler
 from activities.heartbeat import send_heartbeats
-from activities.runs import RunState, read_run_state
+from activities.runs import ALIVE_STATES, call_concurrently, read_run_state
 from domain import registry
 from domain.invariants import (
     AuditSnapshot,
@@ -31,33 +31,26 @@ AuditFunction = Callable[
 ]  # path -> violations at or below it, and the number of objects checked
 
 MAX_LISTED = 200
-CONCURRENT_CALLS = 20  # concurrent calls to Temporal
 
 
+@dataclass(eq=False)
 class VerifyActivities:
     """The activity behind `starter verify`."""
 
-    def __init__(
-        self,
-        client: Client,
-        inventory: Inventory,
-        audits: Sequence[AuditFunction],
-        companions: CompanionReconciler | None = None,
-    ) -> None:
-        self._client = client
-        self._inventory = inventory
-        self._audits = audits
-        self._companions = companions or CompanionReconciler(client)
+    client: Client
+    inventory: Inventory
+    audits: Sequence[AuditFunction]
+    companions: CompanionReconciler
 
     @activity.defn
     async def verify(self, query: ReadQuery) -> VerificationReport:
         """Checks everything at or below a path. Findings about objects of open actions are left out."""
         async with send_heartbeats():
-            snapshot = await self._inventory.check_store_invariants(query.path)
+            snapshot = await self.inventory.check_store_invariants(query.path)
             dead = await self._find_dead_runs(snapshot)
-            books = [await audit(query.path) for audit in self._audits]
+            books = [await audit(query.path) for audit in self.audits]
             late = await self._find_late_companions(query.path)
-            begun = await self._inventory.list_paths_begun_since(snapshot.last)
+            begun = await self.inventory.list_paths_begun_since(snapshot.last)
         alive = [record for record in snapshot.open if record.run not in dead]
         runs = {record.run for record in alive} | {run for _, _, run in snapshot.held if run not in dead}
         here = [record for record in snapshot.open if not query.path or is_at_or_below(record.path, query.path)]
@@ -85,26 +78,20 @@ class VerifyActivities:
         told = "its {} does not run ({}); start it with: starter heal"
         missing = [
             InvariantViolation("I12", companion.path, told.format(companion.title, companion.id))
-            for companion in await self._companions.list_missing_companions()
+            for companion in await self.companions.list_missing_companions()
             if not prefix or is_at_or_below(companion.path, prefix)
         ]
-        return missing + await self._companions.list_overdue_violations(prefix, datetime.now(UTC))
+        return missing + await self.companions.list_overdue_violations(prefix, datetime.now(UTC))
 
     async def _find_dead_runs(self, kept: AuditSnapshot) -> set[str]:
         """Returns closed runs whose action is still open or whose lock is still held."""
-        room = asyncio.Semaphore(CONCURRENT_CALLS)
-
-        async def is_open(owner: str, run: str) -> bool:
-            async with room:
-                return await read_run_state(self._client, owner, run) in (RunState.OPEN, RunState.PAUSED)
-
         owners = {record.run: registry.workflow_id_of(record.path, record.action) for record in kept.open}
         owners |= {run: owner for _, owner, run in kept.held}
-        answers = await asyncio.gather(*(is_open(owner, run) for run, owner in owners.items()))
-        closed = {run for run, alive in zip(owners, answers, strict=True) if not alive}
+        states = await call_concurrently(lambda run: read_run_state(self.client, owners[run], run), owners)
+        closed = {run for run, state in zip(owners, states, strict=True) if state not in ALIVE_STATES}
         if not closed:
             return closed
-        return closed & {suspect.run for suspect in await self._inventory.list_stuck_items(datetime.now(UTC))}
+        return closed & {suspect.run for suspect in await self.inventory.list_stuck_items(datetime.now(UTC))}
 
 
 def limit_findings(findings: Sequence[InvariantViolation]) -> list[InvariantViolation]:

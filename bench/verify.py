@@ -24,6 +24,7 @@ from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.testing import ActivityEnvironment
 
+from activities.companions import CompanionReconciler
 from activities.verify import VerifyActivities
 from bench.stack import memory, p95, print_comparison, print_table_head, run
 from domain.mci.messages import AddVms
@@ -170,7 +171,8 @@ async def main(mcis: int) -> None:
 
 async def measure_verify(store: BenchStore) -> None:
     """Prints the table: begins alone, begins during a verify, and a verify of one MCI."""
-    verifying = VerifyActivities(AllRunsOpenService(), store.inventory, [])  # type: ignore[arg-type]
+    client: Any = AllRunsOpenService()
+    verifying = VerifyActivities(client, store.inventory, [], CompanionReconciler(client))
     await store.inventory.check_store_invariants(f"{NS}:mci:m1")  # warm
     loads = [os.getloadavg()[0]]
     alone = await measure_begins_during(store, asyncio.ensure_future(asyncio.sleep(SECONDS)))

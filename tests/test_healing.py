@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
+from activities.companions import CompanionReconciler
 from activities.healing import HealingActivities
 from activities.retention import RetentionArchive, RetentionSweep
 from client.actions import ActionClient
@@ -175,7 +176,8 @@ async def test_an_action_that_ends_while_a_sweep_looks_is_not_called_healed(user
     seen = [suspect for suspect in await inventory.list_stuck_items(datetime.now(UTC)) if suspect.path == user.mci()]
     await user.heal_faults()
     assert (await user.asking.wait_for_outcome(user.mci(), ticket.run)).result is ActionResult.SUCCEEDED
-    healing = HealingActivities(user.asking.client, Outdated(inventory, seen))  # type: ignore[arg-type]
+    client = user.asking.client
+    healing = HealingActivities(client, Outdated(inventory, seen), CompanionReconciler(client))  # type: ignore[arg-type]
     report = await ActivityEnvironment().run(healing.sweep, SweepOptions(limits={ANY_ACTION: 0}, grace=10**6))
     assert [(found.path, found.finding) for found in report.found] == [(user.mci(), HealFinding.ENDED)]
 
@@ -266,7 +268,10 @@ async def test_a_sweep_exports_and_removes_what_is_older_than_the_retention(
     await user.do(user.mci(), "resume")
     inventory, client = user.service.inventory, user.asking.client
     retention = RetentionSweep(client, inventory, RetentionArchive(tmp_path), days=1e-9)
-    healing, order = HealingActivities(client, inventory, retention=retention), SweepOptions(grace=10**6)
+    healing, order = (
+        HealingActivities(client, inventory, CompanionReconciler(client), retention=retention),
+        SweepOptions(grace=10**6),
+    )
     dry = await ActivityEnvironment().run(healing.sweep, order.model_copy(update={"dry_run": True}))
     assert dry.pruned == PruneResult()
     async with asyncio.timeout(PATIENCE):  # Temporal's lists come a moment after what they tell of
@@ -289,7 +294,10 @@ async def test_an_archive_that_cannot_be_written_is_told_and_nothing_is_removed(
     (file := tmp_path / "archive").write_text("no folder")
     inventory, client = user.service.inventory, user.asking.client
     healing = HealingActivities(
-        client, inventory, retention=RetentionSweep(client, inventory, RetentionArchive(file), days=1e-9)
+        client,
+        inventory,
+        CompanionReconciler(client),
+        retention=RetentionSweep(client, inventory, RetentionArchive(file), days=1e-9),
     )
     async with asyncio.timeout(PATIENCE):
         found = PruneResult()

@@ -23,6 +23,7 @@ from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
 from activities import healing
+from activities.companions import CompanionReconciler
 from activities.healing import HealingActivities
 from activities.runs import RunState, read_run_state
 from domain import wire
@@ -193,7 +194,7 @@ def test_five_hundred_holders_are_asked_for_many_at_a_time_and_one_that_cannot_b
     owners = [f"ns:a:mci:web:vm:{n}" for n in range(500)]
     inventory, since = AbandonCounter(), datetime.now(UTC)
     temporal = Slow(deaf=owners[7])
-    work = HealingActivities(temporal, inventory)  # type: ignore[arg-type]
+    work = HealingActivities(temporal, inventory, CompanionReconciler(temporal))  # type: ignore[arg-type]
     holders = LockHolders(holders=[LockHolder(owner=owner, action="reboot", run="r", since=since) for owner in owners])
 
     @in_virtual_time  # a busy machine has the time for all the others

@@ -293,9 +293,9 @@ class WorkerService:
         healing = HealingActivities(
             self.client,
             self.inventory,
+            self._companions,
             self.settings.heal_limits,
             {kind: inspect for family in self.families for kind, inspect in family.inspectors().items()},
-            self._companions,
             [search for family in self.families for search in family.leftover_searches()],
             RetentionSweep(
                 self.client,

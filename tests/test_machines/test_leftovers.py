@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from temporalio.testing import ActivityEnvironment
 
+from activities.companions import CompanionReconciler
 from activities.healing import HealingActivities
 from activities.leftovers import LeftoverCleaner
 from domain import wire
@@ -110,7 +111,8 @@ async def test_a_creation_that_has_begun_keeps_the_removal_out_and_the_other_way
     leftovers = await site.service.inventory.list_leftovers()
     await site.hang(node, "create")
     create = await site.admitted(node, "create", memory=10)
-    healing = HealingActivities(site.asking.client, Outdated(leftovers))  # type: ignore[arg-type]
+    client = site.asking.client
+    healing = HealingActivities(client, Outdated(leftovers), CompanionReconciler(client))  # type: ignore[arg-type]
     [left] = (await ActivityEnvironment().run(healing.sweep, CLEAR)).found
     assert (left.finding, left.message) == (HealFinding.LEFT, "another action is under way there")
     await site.release()
