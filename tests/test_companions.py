@@ -21,6 +21,7 @@ from domain.invariants import VerificationReport
 from domain.leases.messages import WakePoolClock
 from domain.leases.names import LEASE_CLOCK
 from domain.model import ReadQuery
+from tests.patience import PATIENCE
 from tests.user import User
 from workers.families import FAMILIES
 from workers.schedule import ensure_heal_schedule
