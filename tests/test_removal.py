@@ -6,6 +6,7 @@ import pytest
 
 from domain.errors import Refused
 from domain.model import ActionResult
+from tests.orphans import listed, told
 from tests.user import User, spec
 
 pytestmark = pytest.mark.stores("postgres")
@@ -50,6 +51,20 @@ async def test_a_record_goes_only_after_the_cloud_confirms(user: User) -> None:
     left = await user.see(user.mci())
     assert [(vm.path, vm.status) for vm in left.members] == [(user.vm("aws0-1"), "Running")]
     assert left.members[0].error == "the cloud called it terminated, and that is not so"
+    assert (await user.do(user.mci(), "delete")).result is ActionResult.SUCCEEDED
+    assert (await user.books())[user.vm("aws0-1")][0].state == "terminated"
+
+
+async def test_a_vm_that_its_cloud_wrongly_called_terminated_is_named_as_an_orphan_and_goes_with_the_mci(
+    user: User,
+) -> None:
+    await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
+    await user.fault("lie", vm="aws0-1", verb="terminate", times=1)
+    assert (await user.do(user.mci(), "terminate")).status == "Terminated:2 (R:0/2)"
+    (orphan,) = await listed(user.asking, user.mci())
+    assert (orphan.path, orphan.state, orphan.record) == (user.vm("aws0-1"), "running", "Terminated")
+    (said,) = await told(user.asking, user.mci())
+    assert said.startswith(f"{user.vm('aws0-1')} is running")
     assert (await user.do(user.mci(), "delete")).result is ActionResult.SUCCEEDED
     assert (await user.books())[user.vm("aws0-1")][0].state == "terminated"
 
