@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from domain.errors import Rejected
 from domain.ports import FIRST_VM, SharedResource, VmAnswer, VmFacts, VmKey, VmOrder
 from providers.options import VmOptions
-from providers.steps import VERBS, PolledVms
+from providers.steps import PolledVms, why_unsupported
 
 NO_KEY_NAME = "none"  # cloud id in place of a key
 
@@ -125,7 +125,8 @@ class RegionCloud(ABC):
         self._vms = vms
 
     async def perform_orders(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
-        if complaint := self._why_unsupported(verb, region, orders):
+        complaint = why_unsupported(self.csp, verb, len(orders), self.orders_per_call)
+        if complaint := complaint or self._why_wrong_region(region):
             return [Rejected(complaint) for _ in orders]
         return await self._vms.perform_orders(verb, orders)
 
@@ -174,13 +175,6 @@ class RegionCloud(ABC):
     def _check_region(self, region: str) -> None:
         if complaint := self._why_wrong_region(region):
             raise Rejected(complaint)
-
-    def _why_unsupported(self, verb: str, region: str, orders: Sequence[VmOrder]) -> str:
-        if verb not in VERBS:
-            return f"unknown verb {verb!r}: {self.csp} knows {', '.join(VERBS)}"
-        if len(orders) > self.orders_per_call:
-            return f"{len(orders)} VMs in one call are too many: {self.csp} takes {self.orders_per_call}"
-        return self._why_wrong_region(region)
 
 
 def _name_with_alias(name: str, real: str) -> str:

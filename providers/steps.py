@@ -68,6 +68,13 @@ def next_order_step(verb: str, state: VmState) -> NextOrderStep:
     return NextOrderStep.WAIT if state is VmState.UNKNOWN else _NEXT_STEP_OF.get((verb, state), NextOrderStep.REFUSE)
 
 
+def why_unsupported(csp: str, verb: str, orders: int, most: int) -> str:
+    """Tells why a cloud takes no such call; empty if it does."""
+    if verb not in VERBS:
+        return f"unknown verb {verb!r}: {csp} knows {', '.join(VERBS)}"
+    return f"{orders} VMs in one call are too many: {csp} takes {most}" if orders > most else ""
+
+
 class SeenVm(Protocol):
     """A VM as its cloud describes it."""
 

@@ -21,7 +21,7 @@ from domain.faults import VERBS_OUTSIDE_WILDCARD
 from domain.mci import KINDS
 from domain.mci.tables import MciPhase
 from domain.wire import ACTIONS_QUEUE, cloud_queue, make_placement
-from providers.simulated.vms import VERBS
+from providers.steps import VERBS
 from store.hooks import HooksByKind
 from store.mci.hooks import HOOKS
 from store.mci.inventory import SqlMciStore

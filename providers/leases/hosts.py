@@ -114,19 +114,6 @@ class SimulatedHosts:
             lambda connection: [HeldHost(**row._mapping) for row in connection.execute(query)]
         )
 
-    async def list_all_tenancies(self) -> list[HeldHost]:
-        """Everything that is held now."""
-        return await self.list_tenancies_below("")
-
-    async def list_tenancies_below(self, prefix: str) -> list[HeldHost]:
-        """What is held by reservations at or below a path."""
-        found: list[HeldHost] = []
-        while page := await self.list_existing_objects(
-            prefix, (found[-1].reservation, found[-1].host) if found else ("", "")
-        ):
-            found += page
-        return found
-
     async def count_effective_orders(self, reservation: str) -> int:
         """Returns how many orders for a reservation had an effect, over all of its generations."""
         query = sa.select(sa.func.sum(orders.c.calls)).where(orders.c.token.startswith(f"{reservation}#"))
@@ -151,9 +138,9 @@ def _set_reservation_hosts(connection: sa.Connection, holding: DesiredHolding) -
     if effect:
         connection.execute(_DELETE_TENANCIES, mine)
         if holding.hosts:
-            connection.execute(
-                _INSERT_TENANCY, [_tenancy_row(holding, host, units) for host, units in holding.hosts.items()]
-            )
+            ours = {"token": holding.token, "reservation": holding.reservation, "whole": holding.whole}
+            rows = [{"host": host, "units": units, **ours} for host, units in holding.hosts.items()]
+            connection.execute(_INSERT_TENANCY, rows)
     new = {"version": holding.version, "calls": (row["calls"] if row else 0) + int(effect)}
     connection.execute(*((_UPDATE_ORDER, mine | new) if row else (_INSERT_ORDER, {"token": holding.token, **new})))
 
@@ -170,20 +157,7 @@ def _refuse_if_outdated(connection: sa.Connection, reservation: str, generation:
 
 
 def _refuse_if_taken(connection: sa.Connection, host: str, holding: DesiredHolding) -> None:
-    others = {"at_host": host, "mine": holding.token}
-    if (
-        other := connection.execute(
-            _SELECT_OTHER_TENANT if holding.whole else _SELECT_EXCLUSIVE_TENANT, others
-        ).scalar()
-    ) is not None:
+    in_the_way = _SELECT_OTHER_TENANT if holding.whole else _SELECT_EXCLUSIVE_TENANT
+    other = connection.execute(in_the_way, {"at_host": host, "mine": holding.token}).scalar()
+    if other is not None:
         raise Rejected(f"host {name_of(host)} is still held by {other}")
-
-
-def _tenancy_row(holding: DesiredHolding, host: str, units: int) -> dict[str, object]:
-    return {
-        "host": host,
-        "token": holding.token,
-        "reservation": holding.reservation,
-        "units": units,
-        "whole": holding.whole,
-    }

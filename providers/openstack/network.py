@@ -7,7 +7,7 @@ removed. What the connection's options name is used as it is by all tenants, and
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from domain.errors import Rejected, UnknownOutcome
@@ -96,11 +96,8 @@ class NovaTenantResources(TenantResources):
             found = await self._list(what, name=wanted["name"], **more)
             return min((str(each["id"]) for each in found), default="")
 
-        return await find() or await self._make_or_find(what, kind, wanted, find)
-
-    async def _make_or_find(
-        self, what: str, kind: str, wanted: Mapping[str, Any], find: Callable[[], Awaitable[str]]
-    ) -> str:
+        if found := await find():
+            return found
         try:
             return str((await self._api.post("network", f"/{what}", {kind: wanted}))[kind]["id"])
         except UnknownOutcome:

@@ -195,7 +195,9 @@ class ServiceReconciler:
         """Starts the instance if it is not up, and watches it. Returns why it ended; empty if it is to stop."""
         try:
             if not up:
-                await self._record_no_process(unit)
+                if unit.pid or unit.started:  # on record before a new process starts: if we die now, that one is found
+                    unit.pid = unit.started = 0
+                    await self._retry_store(self._ledger.update_instances, [unit])
                 await self._runner.start_instance(unit)
                 if unit.pid or unit.port:
                     await self._retry_store(self._ledger.update_instances, [unit])
@@ -217,12 +219,6 @@ class ServiceReconciler:
         finally:
             for task in (end, stop, health):
                 task.cancel()
-
-    async def _record_no_process(self, unit: SupervisedInstance) -> None:
-        """Records that an instance has no process before a new one starts: if we die now, that one is looked for."""
-        if unit.pid or unit.started:
-            unit.pid = unit.started = 0
-            await self._retry_store(self._ledger.update_instances, [unit])
 
     async def _probe_loop(self, unit: SupervisedInstance) -> str:
         """Checks the instance's health and reports changes. Returns the reason when a healthy one fails."""

@@ -19,7 +19,8 @@ from providers.simulated.provider import SimulatedProvider
 from providers.simulated.resources import prepare_resource, release_resource
 from providers.simulated.tables import lock_cloud_row, quotas, resources, vms
 from providers.simulated.transaction import DelayedCall, MaybeVmAnswer, VmCall, apply_calls
-from providers.simulated.vms import VERBS, SimulatedVm, read_vms, read_vms_page
+from providers.simulated.vms import SimulatedVm, read_vms, read_vms_page
+from providers.steps import why_unsupported
 
 
 class SimulatedCloud:
@@ -39,14 +40,14 @@ class SimulatedCloud:
         self.orders_per_call = bulk
         self._provider = SimulatedProvider(csp, database, latency=latency, jitter=jitter)
         self._database = database
-        self._ledger = InFlightCounter(csp, journal)
+        self._in_flight = InFlightCounter(csp, journal)
         self._script = FaultScriptStore(database)
         self._batch: JobBatcher[VmCall, MaybeVmAnswer | DelayedCall] = JobBatcher(self._run_batch)
 
     async def perform_orders(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
-        if complaint := self._why_unsupported(verb, orders):
+        if complaint := why_unsupported(self.csp, verb, len(orders), self.orders_per_call):
             return [Rejected(complaint) for _ in orders]
-        with self._ledger.track_vm_changes(region, len(orders)):
+        with self._in_flight.track(self._in_flight.vms, region, len(orders)):
             if self._provider.latency:
                 await self._provider.sleep_with_jitter(self._provider.latency)
             found = await self._run_calls([VmCall(verb, region, order) for order in orders])
@@ -54,7 +55,7 @@ class SimulatedCloud:
 
     async def describe_vms(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
         """Describes VMs; an error with one of them fails the whole read."""
-        with self._ledger.track_read(region):
+        with self._in_flight.track(self._in_flight.reads, region):
             await self._provider.sleep_with_jitter(self._provider.latency)
             return [
                 _facts_or_raise(one)
@@ -62,26 +63,26 @@ class SimulatedCloud:
             ]
 
     async def list_tagged_vms(self, region: str, prefix: str, after: VmKey = FIRST_VM) -> list[VmFacts]:
-        with self._ledger.track_read(region):
+        with self._in_flight.track(self._in_flight.reads, region):
             await self._provider.sleep_with_jitter(self._provider.latency)
             _facts_or_raise(*await self._run_calls([VmCall("list", region, VmOrder(path=prefix, token=""))]))
             page = partial(read_vms_page, csp=self.csp, region=region, prefix=prefix, after=after)
             return [vm.to_facts() for vm in await self._database.run_transaction(page)]
 
     async def list_missing_offers(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
-        with self._ledger.track_read(region):
+        with self._in_flight.track(self._in_flight.reads, region):
             return await self._provider.perform_call(
                 "validate", region, [""], lambda _: list_missing_offers(self.csp, region, specs, images)
             )
 
     async def prepare_resource(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
         work = partial(prepare_resource, csp=self.csp, region=region, resource=resource, made=made)
-        with self._ledger.track_shared_change(region):
+        with self._in_flight.track(self._in_flight.shared, region):
             return await self._provider.perform_call("prepare", region, [_fault_path(region, resource)], work)
 
     async def release_resource(self, region: str, resource: SharedResource) -> None:
         work = partial(release_resource, csp=self.csp, resource=resource)
-        with self._ledger.track_shared_change(region):
+        with self._in_flight.track(self._in_flight.shared, region):
             await self._provider.perform_call("release", region, [_fault_path(region, resource)], work)
 
     async def set_quota(self, region: str, limit: int | None) -> None:
@@ -126,10 +127,10 @@ class SimulatedCloud:
 
     def peak_concurrency(self) -> Concurrency:
         """Returns the most calls that this process ever had in flight here at once."""
-        return self._ledger.peak_concurrency()
+        return self._in_flight.peak_concurrency()
 
     def current_concurrency(self) -> Concurrency:
-        return self._ledger.current_concurrency()
+        return self._in_flight.current_concurrency()
 
     def delayed_paths(self) -> set[str]:
         return self._provider.delayed_paths()
@@ -137,13 +138,6 @@ class SimulatedCloud:
     async def close(self) -> None:
         """Waits for the calls under way."""
         await self._batch.close()
-
-    def _why_unsupported(self, verb: str, orders: Sequence[VmOrder]) -> str:
-        if verb not in VERBS:
-            return f"unknown verb {verb!r}: {self.csp} knows {', '.join(VERBS)}"
-        if len(orders) > self.orders_per_call:
-            return f"{len(orders)} VMs in one call are too many: {self.csp} takes {self.orders_per_call}"
-        return ""
 
     async def _run_calls(self, jobs: Sequence[VmCall]) -> list[MaybeVmAnswer]:
         """Carries out VM calls; those that meet a delay wait for it together, then continue."""

@@ -34,22 +34,14 @@ class InFlightCounter:
     def __init__(self, csp: str = "", journal: Path | None = None) -> None:
         self._csp = csp
         self._journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if journal else None
-        self._vms = RegionGauge()
-        self._reads = RegionGauge()
-        self._shared = RegionGauge()
+        self.vms = RegionGauge()  # VMs being changed
+        self.reads = RegionGauge()
+        self.shared = RegionGauge()  # changes of shared resources
         self._most_regions = 0
 
-    def track_vm_changes(self, region: str, vms: int) -> InFlightCall:
-        """Counts `vms` VMs as in flight in a region while the block runs."""
-        return InFlightCall(self, self._vms, region, vms)
-
-    def track_read(self, region: str) -> InFlightCall:
-        """Counts one read as in flight in a region while the block runs."""
-        return InFlightCall(self, self._reads, region, 1)
-
-    def track_shared_change(self, region: str) -> InFlightCall:
-        """Counts one change of shared resources as in flight in a region while the block runs."""
-        return InFlightCall(self, self._shared, region, 1)
+    def track(self, gauge: RegionGauge, region: str, size: int = 1) -> InFlightCall:
+        """Counts calls of one sort as in flight in a region while the block runs."""
+        return InFlightCall(self, gauge, region, size)
 
     def update_region_peak(self) -> None:
         self._most_regions = max(self._most_regions, self._count_active_regions())
@@ -62,15 +54,15 @@ class InFlightCounter:
 
     def current_concurrency(self) -> Concurrency:
         return Concurrency(
-            self._count_active_regions(), dict(self._vms.now), dict(self._reads.now), dict(self._shared.now)
+            self._count_active_regions(), dict(self.vms.now), dict(self.reads.now), dict(self.shared.now)
         )
 
     def peak_concurrency(self) -> Concurrency:
-        gauges = (self._vms, self._reads, self._shared)
+        gauges = (self.vms, self.reads, self.shared)
         return Concurrency(self._most_regions, *(dict(gauge.peak) for gauge in gauges))
 
     def _count_active_regions(self) -> int:
-        return len(self._vms.now.keys() | self._reads.now.keys() | self._shared.now.keys())
+        return len(self.vms.now.keys() | self.reads.now.keys() | self.shared.now.keys())
 
 
 class InFlightCall:

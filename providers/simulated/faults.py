@@ -72,21 +72,20 @@ class FaultScriptStore:
 
     async def replace_rules(self, rules: Iterable[Fault]) -> None:
         """Replaces the whole script."""
-        new = list(rules)
-
-        def work(connection: sa.Connection) -> None:
-            _raise_script_versions(connection)
-            connection.execute(sa.delete(faults))
-            _insert_rules(connection, new)
-
-        await self._database.run_transaction(work)
+        await self._write_rules(list(rules), replace=True)
 
     async def append_rule(self, rule: Fault) -> None:
         """Adds a rule after the others."""
+        await self._write_rules([rule], replace=False)
 
+    async def _write_rules(self, rules: Sequence[Fault], replace: bool) -> None:
         def work(connection: sa.Connection) -> None:
             _raise_script_versions(connection)
-            _insert_rules(connection, [rule])
+            if replace:
+                connection.execute(sa.delete(faults))
+            for rule in rules:  # one by one, so that the ids rise in this order
+                text = rule.model_dump_json(exclude_defaults=True)
+                connection.execute(sa.insert(faults).values(csp=rule.csp, rule=text, left=rule.times))
 
         await self._database.run_transaction(work)
 
@@ -104,10 +103,3 @@ def _raise_script_versions(connection: sa.Connection) -> None:
     """Raises the script's version for every cloud. Locks clouds by name before any rule, to avoid deadlocks."""
     connection.execute(sa.select(clouds.c.csp).order_by(clouds.c.csp).with_for_update()).all()
     connection.execute(sa.update(clouds).values(version=clouds.c.version + 1))
-
-
-def _insert_rules(connection: sa.Connection, rules: Sequence[Fault]) -> None:
-    for rule in rules:  # one by one, so that the ids rise in this order
-        connection.execute(
-            sa.insert(faults).values(csp=rule.csp, rule=rule.model_dump_json(exclude_defaults=True), left=rule.times)
-        )

@@ -38,7 +38,6 @@ STATE_AFTER_VERB: dict[tuple[str, str], VmState] = {
     ("terminate", VmState.TERMINATED): VmState.TERMINATED,
 }
 # fmt: on
-VERBS = ("create", *dict.fromkeys(verb for verb, _ in STATE_AFTER_VERB))
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from temporalio.testing import TimeSkipper
 
 from client.actions import ActionClient, Ticket
 from domain.faults import Fault
-from domain.leases.messages import LeaseView
+from domain.leases.messages import HeldHost, LeaseView
 from domain.leases.names import pool_clock_id
 from domain.leases.tables import LEASE
 from domain.model import HistoryLine, Outcome, Refusal, Request
@@ -107,7 +107,11 @@ class Tenant:
 
     async def held(self) -> dict[str, str]:
         """Who holds which host of this pool, as the site has it."""
-        books = await self.books.list_all_tenancies()
+        books: list[HeldHost] = []
+        last = ("", "")
+        while page := await self.books.list_existing_objects("", last):
+            books += page
+            last = (page[-1].reservation, page[-1].host)
         mine = f"pool:{self.name}:host:"
         return {book.host.removeprefix(mine): book.reservation for book in books if book.host.startswith(mine)}
 

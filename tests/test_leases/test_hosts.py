@@ -75,13 +75,13 @@ async def test_instances_are_handed_over_and_moved_too(tenant: Tenant) -> None:
         await tenant.until_status("ACTIVE", name)
     books = {
         (tenant.host.rsplit(":", 1)[1], tenant.units)
-        for tenant in await tenant.books.list_tenancies_below(f"project:{tenant.name}")
+        for tenant in await tenant.books.list_existing_objects(f"project:{tenant.name}", ("", ""))
     }
     assert books == {("h1", 2)}  # two tenants share one host
     await tenant.do(tenant.host("h1"), "fail")
     books = {
         (tenant.host.rsplit(":", 1)[1], tenant.units)
-        for tenant in await tenant.books.list_tenancies_below(f"project:{tenant.name}")
+        for tenant in await tenant.books.list_existing_objects(f"project:{tenant.name}", ("", ""))
     }
     assert books == {("h2", 2)}
     assert await verified(tenant) == []

@@ -107,4 +107,4 @@ async def test_a_database_that_fails_is_a_provider_that_is_not_there() -> None:
             raise StoreUnavailable("gone")
 
     with pytest.raises(Unavailable, match="the database of the simulated hosts failed: gone"):
-        await SimulatedHosts(Away()).list_all_tenancies()
+        await SimulatedHosts(Away()).list_existing_objects("", ("", ""))

@@ -72,15 +72,9 @@ class IronicHosts:
         """Takes back every node of a reservation, of any generation up to this one."""
         async with self._open_ironic_api() as ironic:
             held = [node for node in await ironic.list_held_nodes() if node.mark.get("reservation") == reservation]
-            if late := next(
-                (
-                    late
-                    for node in held
-                    if (late := late_order_error(reservation, generation, _generation_of_node(node), "generation"))
-                ),
-                None,
-            ):
-                raise late
+            for node in held:
+                if late := late_order_error(reservation, generation, _generation_of_node(node), "generation"):
+                    raise late
             steps = {node.name: next_step_to_return(node) for node in held}
             await _run_for_all(held, lambda node: self._return_node(ironic, steps[node.name], node))
         self._raise_unless_done(steps)

@@ -71,14 +71,11 @@ async def _find_spinning(thread: Path) -> str:
     """Watches the thread of a virtual CPU until it sleeps. Its own time decides, as a busy host gives it little."""
     until, at_rest = asyncio.get_running_loop().time() + WALL_SECONDS, 0
     while asyncio.get_running_loop().time() < until:
-        at_rest = at_rest + 1 if _is_asleep(thread) else 0
+        asleep = (thread / "stat").read_text().rpartition(")")[2].split()[0] == "S"
+        at_rest = at_rest + 1 if asleep else 0
         if at_rest == LOOKS_AT_REST:
             return ""
         if int((thread / "schedstat").read_text().split()[0]) > CPU_SECONDS * 1e9:
             break
         await asyncio.sleep(LOOK_SECONDS)
     return "a guest that has nothing to do does not halt there"
-
-
-def _is_asleep(thread: Path) -> bool:
-    return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "S"

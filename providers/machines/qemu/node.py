@@ -110,7 +110,8 @@ class QemuNode:
     async def _receive(self, order: NodeOrder, process: QemuProcess) -> str:
         """Starts a process that waits for the machine. Returns where it listens; empty: at its socket."""
         host = self._options.nodes[self.name]
-        incoming = f"tcp:{_bracketed(host)}:0" if host else f"unix:{process.incoming_socket.name}"
+        tcp = f"tcp:[{host}]:0" if ":" in host else f"tcp:{host}:0"
+        incoming = tcp if host else f"unix:{process.incoming_socket.name}"
         accelerator = await find_accelerator(self._options, identify_host())
         await process.start(order.machine, order.memory, order.disks, incoming, accelerator)
         if not host:
@@ -130,10 +131,6 @@ class QemuNode:
                 await monitor.pass_descriptor(CHANNEL, channel.fileno())
                 await monitor.execute("migrate", uri=f"fd:{CHANNEL}")
             await wait_for_migration_end(monitor)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _connect_to_address(address: str) -> socket.socket:
