@@ -90,11 +90,6 @@ class InstanceJobs:
                 found[path] = {"state": STATES_OF_VERB[job.request.verb][0]}
         return found
 
-    async def wait_until_idle(self, path: str) -> None:
-        """Waits until no job runs on an instance."""
-        while (job := self._jobs.get(path)) and not job.task.done():
-            await asyncio.wait({job.task})
-
     async def forget_lost_apps(self) -> None:
         """Drops the records of apps that are not on the machine, as after a death in the middle of a delete."""
         if self._apps:

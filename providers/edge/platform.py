@@ -116,12 +116,6 @@ class CloudletPlatform:
         """Returns the specs that the controller expects here."""
         return {path: json.loads(spec) for path, spec in self._db.execute("SELECT path, spec FROM expected")}
 
-    def forget_expected_specs(self) -> None:
-        """Loses the CRM's memory: instances stay on the platform, but without their specs."""
-        with self._transaction():
-            self._db.execute("UPDATE things SET spec = ''")
-            self._db.execute("DELETE FROM expected")
-
     def read_crm_value(self, name: str, default: Any = None) -> Any:
         row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return json.loads(row[0]) if row else default

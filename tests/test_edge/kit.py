@@ -26,6 +26,7 @@ from domain.wire import VERIFY_ACTIVITY, companion_id
 from providers.edge.crm import ReferenceCrm
 from providers.edge.gatewaycrm import GatewayControllerClient, GatewayCrm
 from providers.edge.handover import CrmHandover
+from providers.edge.jobs import InstanceJobs
 from providers.edge.platform import CloudletPlatform
 from providers.edge.token import ControllerKeys, CrmToken
 from tests.patience import PATIENCE
@@ -40,6 +41,12 @@ QUICK["cap"] = 5 * PATIENCE
 
 def fault(kind: str, verb: str = "*", path: str = "*", **more: Any) -> CrmFault:
     return CrmFault.model_validate({"kind": kind, "verb": verb, "path": path, **more})
+
+
+async def wait_until_idle(jobs: InstanceJobs, path: str) -> None:
+    """Waits until a CRM has no job on an instance."""
+    while (job := jobs._jobs.get(path)) and not job.task.done():
+        await asyncio.wait({job.task})
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from domain.model import ActionResult
 from domain.wire import companion_id
 from providers.edge.jobs import InstanceJobs
 from providers.edge.platform import CloudletPlatform
-from tests.test_edge.kit import Edge, fault, words
+from tests.test_edge.kit import Edge, fault, wait_until_idle, words
 from tests.test_edge.test_interpret import by_the_table
 from workers.crm import fail_next_request, platform_file
 
@@ -182,10 +182,10 @@ async def test_a_request_that_comes_again_when_it_was_done_is_answered_and_not_d
     request = CrmRequest(path=path, verb=CrmVerb.UPDATE, spec={"nodes": 2}, **known)
     for attempt in (1, 1, 2):
         works.start_request_job(request.model_copy(update={"attempt": attempt}))
-        await works.wait_until_idle(path)
+        await wait_until_idle(works, path)
     assert (platform.list_applied_verbs(path), said) == (["update"], ["Ready"] * 3)
     works.start_request_job(CrmRequest(path=path, verb=CrmVerb.UPDATE, spec={"nodes": 1}, undo=True, **known))
-    await works.wait_until_idle(path)
+    await wait_until_idle(works, path)
     assert platform.list_applied_verbs(path) == ["update", "update"]
     platform.close()
 

@@ -20,7 +20,7 @@ from domain.errors import Superseded
 from domain.ports import Inventory
 from providers.edge.transports import TaskQueueTransport, WebhookTransport
 from tests.environment import activity_environment
-from tests.test_edge.kit import Edge
+from tests.test_edge.kit import Edge, wait_until_idle
 from tests.test_edge.test_transports import answering, freely
 
 BERLIN = "org:acme:cloudlet:berlin"
@@ -142,11 +142,11 @@ async def test_a_crm_refuses_an_order_of_an_action_before_the_last_one_it_has_se
     agent, _, platform = edge.crms["berlin-v1"]
     late = CrmRequest(path=cluster, verb=CrmVerb.DELETE, notify_id=agent.notify_id, version="v1", epoch=epoch - 1)
     await agent.crm_requests(CrmRequests(requests=[late]))
-    await agent._jobs.wait_until_idle(cluster)
+    await wait_until_idle(agent._jobs, cluster)
     assert edge.things() == ["c1"]
     assert platform.list_applied_verbs(cluster) == ["create"]
     assert await edge.ignored(cluster) == []  # whoever acts now is not disturbed
     now = late.model_copy(update={"epoch": epoch + 1})
     await agent.crm_requests(CrmRequests(requests=[now]))
-    await agent._jobs.wait_until_idle(cluster)
+    await wait_until_idle(agent._jobs, cluster)
     assert edge.things() == []

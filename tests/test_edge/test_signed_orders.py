@@ -19,7 +19,7 @@ from domain.model import Request
 from providers.edge.token import ControllerKeys, CrmToken
 from tests.patience import PATIENCE
 from tests.stack import opened
-from tests.test_edge.kit import QUICK, Edge, edge_of
+from tests.test_edge.kit import QUICK, Edge, edge_of, wait_until_idle
 from tests.user import User
 
 WORKER_PEM, WORKER_KEY = generate_key_pair()
@@ -75,7 +75,7 @@ async def test_a_crm_carries_out_the_orders_of_its_controller_and_of_nobody_else
     for request in forged.values():
         assert await send(edge, request) == 0
     assert await send(edge, *forged.values(), signed_by(ours, order)) == 1
-    await agent._jobs.wait_until_idle(cluster)
+    await wait_until_idle(agent._jobs, cluster)
     assert platform.list_applied_verbs(cluster) == ["create", "delete"]
 
 
