@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -17,6 +17,8 @@ from domain.services.rollout import ServiceFacts
 from providers.batch import GroupCommit
 from providers.epochs import late_order_error
 from providers.tables import create_missing_tables
+
+T = TypeVar("T")
 
 PAGE_SIZE = 1_000
 metadata = sa.MetaData()
@@ -95,6 +97,7 @@ _SELECT_GENERATIONS_BELOW = sa.select(generations.c.generation).where(_IS_GENERA
 _DELETE_GENERATIONS_BELOW = sa.delete(generations).where(_IS_GENERATION_BELOW)  # a path's entry covers all below it
 _DELETE_GENERATIONS = sa.delete(generations).where(generations.c.path.in_(sa.bindparam("names", expanding=True)))
 _INSERT_GENERATION = sa.insert(generations)
+_SELECT_INSTANCES = sa.select(instances).where(instances.c.backend == sa.bindparam("here"))
 _INSERT_INSTANCE = sa.insert(instances)
 _UPDATE_INSTANCE = sa.update(instances).where(instances.c.token == sa.bindparam("which"))
 _DELETE_INSTANCES = sa.delete(instances).where(instances.c.token.in_(sa.bindparam("tokens", expanding=True)))
@@ -192,41 +195,31 @@ class BackendLedger:
 
     async def read_service_facts(self, prefix: str = "") -> list[ServiceFacts]:
         """Returns the last observations of the services at and below a path, ordered by path."""
-
-        def select_facts(connection: sa.Connection) -> list[ServiceFacts]:
-            where = {"here": self.backend} | (_range_below(prefix) if prefix else {})
-            rows = connection.execute(_SELECT_SERVICES_AT if prefix else _SELECT_SERVICES, where)
-            return [_facts_from_row(row._mapping) for row in rows]
-
-        return await self._grouped.run_transaction(select_facts)
+        where = _range_below(prefix) if prefix else {}
+        return await self._read_rows(_SELECT_SERVICES_AT if prefix else _SELECT_SERVICES, where, _facts_from_row)
 
     async def list_existing_objects(self, prefix: str, after: str) -> list[ServiceFacts]:
         """A page of the services at and below a path, from after a path on."""
-
-        def select_page(connection: sa.Connection) -> list[ServiceFacts]:
-            where = {"here": self.backend, "after": after} | (_range_below(prefix) if prefix else {})
-            rows = connection.execute(_SELECT_LIVING_AT if prefix else _SELECT_LIVING, where)
-            return [_facts_from_row(row._mapping) for row in rows]
-
-        return await self._grouped.run_transaction(select_page)
+        where = {"after": after} | (_range_below(prefix) if prefix else {})
+        return await self._read_rows(_SELECT_LIVING_AT if prefix else _SELECT_LIVING, where, _facts_from_row)
 
     async def list_service_orders_since(self, after: int) -> list[WantedService]:
         """Returns orders since a version."""
-
-        def select_orders(connection: sa.Connection) -> list[WantedService]:
-            rows = connection.execute(_SELECT_WANTED, {"here": self.backend, "after": after})
-            return [WantedService(*row) for row in rows]
-
-        return await self._grouped.run_transaction(select_orders)
+        return await self._read_rows(_SELECT_WANTED, {"after": after}, lambda row: WantedService(**row))
 
     async def list_instances(self) -> list[SupervisedInstance]:
         """Returns all recorded instances."""
+        return await self._read_rows(_SELECT_INSTANCES, {}, _instance_from_row)
 
-        def select_instances(connection: sa.Connection) -> list[SupervisedInstance]:
-            rows = connection.execute(sa.select(instances).where(instances.c.backend == self.backend)).mappings()
-            return [_instance_from_row(row) for row in rows]
+    async def _read_rows(
+        self, query: sa.Select[Any], where: Mapping[str, Any], convert: Callable[[Mapping[str, Any]], T]
+    ) -> list[T]:
+        """Reads what this backend has."""
 
-        return await self._grouped.run_transaction(select_instances)
+        def select(connection: sa.Connection) -> list[T]:
+            return [convert(dict(row)) for row in connection.execute(query, {"here": self.backend, **where}).mappings()]
+
+        return await self._grouped.run_transaction(select)
 
     async def insert_instances(self, units: Sequence[SupervisedInstance]) -> None:
         """Records instances before they are started, so that a later supervisor can find them."""
@@ -325,14 +318,14 @@ def _execute_many(connection: sa.Connection, statement: sa.Executable, rows: lis
         connection.execute(statement, rows)
 
 
-def _facts_from_row(row: Any) -> ServiceFacts:
+def _facts_from_row(row: Mapping[str, Any]) -> ServiceFacts:
     seen = ServiceFacts(**row["observed"])
     if seen.generation < row["generation"]:  # ordered, and not observed yet
         return ServiceFacts(row["path"], -1, int(row["definition"].get("instances", 1)), seen.alive, seen.healthy)
     return seen
 
 
-def _instance_from_row(row: Any) -> SupervisedInstance:
+def _instance_from_row(row: Mapping[str, Any]) -> SupervisedInstance:
     return SupervisedInstance(node=Node.model_validate(row["definition"]), **{name: row[name] for name in _SAME_NAMES})
 
 
