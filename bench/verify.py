@@ -24,6 +24,7 @@ from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.testing import ActivityEnvironment
 
+from activities.access import Authorizer
 from activities.companions import CompanionReconciler
 from activities.verify import VerifyActivities
 from bench.stack import memory, p95, print_comparison, print_table_head, run
@@ -51,7 +52,8 @@ class BenchStore:
     def __init__(self, url: str) -> None:
         self.database = Database(url)
         migrate_schema(self.database)
-        self.inventory, self._book = SqlInventory(self.database, merge_hooks(FAMILIES)), SqlMciStore(self.database)
+        self.inventory = SqlInventory(self.database, merge_hooks(FAMILIES), Authorizer())
+        self._book = SqlMciStore(self.database)
 
     async def create_running_mci(self, path: str, size: int) -> None:
         """Creates a running MCI."""

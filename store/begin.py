@@ -17,7 +17,7 @@ from domain.quotafile import Quotas
 from domain.statetable import NONE, Ruling
 from store.advisory import acquire_advisory_locks
 from store.conflicts import clear_way
-from store.delegation import EVERYBODY, AccessCheck
+from store.delegation import AccessCheck
 from store.engine import LostRace
 from store.grants import GrantWriter
 from store.hooks import NO_HOOKS, GrantExtras, HooksByKind
@@ -47,7 +47,7 @@ def begin_action(
     connection: sa.Connection,
     hooks: HooksByKind,
     claim: BeginRequest,
-    access: AccessCheck = EVERYBODY,
+    access: AccessCheck,
     sender: Subject | None = None,
     quotas: Quotas | None = None,
 ) -> Admission:
@@ -89,7 +89,7 @@ def begin_action(
         if claim.objection and plan.row:
             return Admission(refusal=claim.objection)
         extra = GrantExtras()
-        with quota.refusing_all(connection) if quota else nullcontext():
+        with connection.begin_nested() if quota else nullcontext():  # a family writes before the quota is checked
             if hook.admit and plan.row:
                 extra = hook.admit(connection, claim, asked.spec, row, plan.row)
                 access.authorize_places(request.path, extra.new_places)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
-from domain.access import Subject, judge_sender
+from domain.access import Subject
 from domain.errors import Category, Refused
 from domain.identities import Principal
 from domain.model import BeginRequest, Request
@@ -39,25 +39,6 @@ class AccessCheck(Protocol):
     def authorize_principal(self, request: Request, principal: Principal) -> None: ...
 
     def authorize_places(self, path: str, places: Iterable[str]) -> None: ...
-
-
-class AllowAllAccess:
-    """The access check that believes every name, and allows whatever no policy would forbid."""
-
-    def identify_requester(self, claim: BeginRequest) -> Subject:
-        return Subject(claim.request.requested_by)
-
-    def authorize_sender(self, request: Request, sender: Subject) -> None:
-        judge_sender(None, request, sender)
-
-    def authorize_principal(self, request: Request, principal: Principal) -> None:
-        return
-
-    def authorize_places(self, path: str, places: Iterable[str]) -> None:
-        return
-
-
-EVERYBODY = AllowAllAccess()
 
 
 @dataclass(frozen=True)

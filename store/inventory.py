@@ -27,7 +27,7 @@ from store import (
     retention,
     steps,
 )
-from store.delegation import EVERYBODY, AccessCheck
+from store.delegation import AccessCheck
 from store.engine import Database
 from store.hooks import HooksByKind
 from store.transaction import HookedStore, hooked_transaction, snapshot_read, transaction
@@ -41,8 +41,8 @@ class SqlInventory(HookedStore, SqlWaitQueue):
         self,
         database: Database,
         hooks: HooksByKind,
-        access: AccessCheck = EVERYBODY,
-        quotas: quotas.ReadQuotas = quotas.read_no_quotas,
+        access: AccessCheck,
+        quotas: quotas.ReadQuotas = lambda: None,
     ) -> None:
         super().__init__(database, hooks)
         self.access = access

@@ -16,7 +16,7 @@ from domain.quotafile import Quotas
 from domain.statetable import NONE, LineEffect, Ruling
 from store.begin import begin_action
 from store.conflicts import refuse_dry_run_beside_action
-from store.delegation import EVERYBODY, AccessCheck
+from store.delegation import AccessCheck
 from store.hooks import NO_HOOKS, HooksByKind
 from store.recovery import CUT_OFF_MESSAGE, abandon_run
 from store.schema import ObjectRow, history, locks, objects
@@ -50,9 +50,9 @@ def preview_admission(
     connection: sa.Connection,
     hooks: HooksByKind,
     claim: BeginRequest,
-    access: AccessCheck = EVERYBODY,
-    quotas: Quotas | None = None,
-    dead: Sequence[LockHolder] = (),
+    access: AccessCheck,
+    quotas: Quotas | None,
+    dead: Sequence[LockHolder],
 ) -> DryRun:
     """Runs begin inside a savepoint, and what the family writes next; rolls it back, and returns the answer.
 

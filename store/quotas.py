@@ -7,8 +7,7 @@ them takes the tenant's turn first: of two begins at the last free place, the la
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -54,10 +53,6 @@ _TAKE_TURN = sa.text(
 )
 
 
-def read_no_quotas() -> None:
-    """Reads the quotas of an installation that has none."""
-
-
 def count_objects(connection: sa.Connection, rows: Iterable[tuple[str, str]], sign: int) -> None:
     """Adds objects, given as path and kind, to the counters of their tenants, or takes them off."""
     objects: Counter[str] = Counter()
@@ -79,12 +74,6 @@ class QuotaCheck:
     tenant: str
     quota: Quota
     by_program: bool  # our programs, and children of our workflows, are not slowed down
-
-    @contextmanager
-    def refusing_all(self, connection: sa.Connection) -> Iterator[None]:
-        """Takes back what is written in the block if it is refused: a family writes before the quota is checked."""
-        with connection.begin_nested():
-            yield
 
     def check_grant(self, connection: sa.Connection, kind: registry.Kind, is_new: bool, extra: GrantExtras) -> None:
         """Raises Refused if what the action adds goes beyond a limit."""

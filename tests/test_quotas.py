@@ -23,7 +23,6 @@ from gateway.reads import GatewayClient
 from gateway.turns import AdmissionTurns
 from starter.errors import ExitCode, to_printed_error
 from store import quotas as store_quotas
-from store.quotas import read_no_quotas
 from tests.user import User
 from workers.access import load_quotas
 
@@ -38,7 +37,7 @@ def limited(user: User, monkeypatch: pytest.MonkeyPatch) -> Iterator[User]:
     quotas = Quotas(tenants={f"ns:{user.ns}": Quota(vms=2, requests_per_minute=3)})
     user.service.inventory.current_quotas = lambda: quotas
     yield user
-    user.service.inventory.current_quotas = read_no_quotas
+    user.service.inventory.current_quotas = lambda: None
 
 
 async def test_a_tenant_at_its_limit_is_told_what_how_much_and_who_may_raise_it(limited: User) -> None:

@@ -124,14 +124,7 @@ class _CloudletWriter:
         return CLOUDLET.judge_step(self.status, to, actor).ruling is not Ruling.REFUSED
 
 
-def accept_without_proof(_key: str) -> str:
-    """Accepts every message: the proof check for facts that need no proof."""
-    return ""
-
-
-def accept_connection(
-    connection: sa.Connection, fact: ConnectReport, doubt: CheckProof = accept_without_proof
-) -> ConnectionReply:
+def accept_connection(connection: sa.Connection, fact: ConnectReport, doubt: CheckProof) -> ConnectionReply:
     """Records a CRM's connect and acknowledges it. Refuses an old notify-id, an unexpected version and a bad proof."""
     site, said = _CloudletWriter(connection, fact), fact.said
     why = doubt(site.public_key)
@@ -282,9 +275,7 @@ def _mark_instances(
         OBJECT_BY_PATH.change_objects(site.connection, {"name": path}, change, [told])
 
 
-def record_answer(
-    connection: sa.Connection, fact: AnswerReport, doubt: CheckProof = accept_without_proof
-) -> AnswerResult:
+def record_answer(connection: sa.Connection, fact: AnswerReport, doubt: CheckProof) -> AnswerResult:
     """Records a CRM's message about the cloudlet itself while no action holds it: gathered, or gathering failed."""
     site, said = _CloudletWriter(connection, fact), fact.said
     if site.owner:
@@ -318,9 +309,7 @@ def _ignore_answer(site: _CloudletWriter, said: CrmResponse, why: str) -> Answer
     return AnswerResult(ignored=True)
 
 
-def record_disconnect(
-    connection: sa.Connection, fact: DisconnectReport, doubt: CheckProof = accept_without_proof
-) -> AnswerResult:
+def record_disconnect(connection: sa.Connection, fact: DisconnectReport, doubt: CheckProof) -> AnswerResult:
     """Records a lost connection. The cloudlet goes Offline unless another CRM is connected or an action holds it."""
     site, said = _CloudletWriter(connection, fact), fact.said
     if why := doubt(site.public_key):

@@ -17,7 +17,7 @@ from domain.model import ActionEnding, ActionResult, Admission, Grant
 from store import begin, finish
 from store.engine import Database
 from store.leases.tables import allocations
-from tests.test_store.driver import HOOKS, NOON, claim
+from tests.test_store.driver import EVERYBODY, HOOKS, NOON, claim
 
 HOURS = 12
 _pools = count(1)
@@ -150,7 +150,7 @@ class PoolModel:
 
     def _begin(self, path: str, action: str, spec: dict[str, Any] | None) -> Admission:
         return self.database.run_transaction_blocking(
-            partial(begin.begin_action, hooks=HOOKS, claim=claim(path, action, spec=spec))
+            partial(begin.begin_action, hooks=HOOKS, access=EVERYBODY, claim=claim(path, action, spec=spec))
         )
 
     def _done(self, admission: Admission) -> None:

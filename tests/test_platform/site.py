@@ -14,6 +14,7 @@ from typing import Any
 
 from temporalio.client import Client
 
+from activities.access import Authorizer
 from client.actions import ActionClient, Ticket
 from client.connection import connect_temporal
 from domain.faults import Fault, FaultKind
@@ -85,7 +86,7 @@ class Site:
 
     @property
     def inventory(self) -> SqlInventory:
-        return SqlInventory(self.database, merge_hooks(FAMILIES))
+        return SqlInventory(self.database, merge_hooks(FAMILIES), Authorizer())
 
     @property
     def cloud(self) -> SimulatedCloud:

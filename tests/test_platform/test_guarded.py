@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 from temporalio.client import Client
 
+from activities.access import Authorizer
 from client.actions import ActionClient
 from client.connection import connect_temporal
 from client.payloads import data_converter
@@ -152,7 +153,7 @@ async def test_a_signal_that_nobody_can_decrypt_is_ignored_and_told_and_stops_no
     stranger = await connect_temporal(
         site.home, temporal_plugin(payloads=data_converter(WorkerSettings(home=site.home, keys_file=theirs)))
     )
-    loop, inventory = companion_id(path, LOOP_ROLE), SqlInventory(site.database, merge_hooks(FAMILIES))
+    loop, inventory = companion_id(path, LOOP_ROLE), SqlInventory(site.database, merge_hooks(FAMILIES), Authorizer())
     await stranger.get_workflow_handle(loop).signal(DEMAND_SIGNAL, {"cloudlet": "berlin", "clients": 9})
     async with asyncio.timeout(PATIENCE):
         while not (

@@ -14,7 +14,7 @@ from domain.model import ActionEnding, ActionResult, Grant, Move
 from store import begin as claims
 from store import finish
 from store.edge import links
-from tests.test_store.driver import HOOKS, NOON, StoreDriver, claim
+from tests.test_store.driver import EVERYBODY, HOOKS, NOON, StoreDriver, claim, no_doubt
 from tests.test_store.test_races import overtaken
 
 T = TypeVar("T")
@@ -33,19 +33,20 @@ async def site(driver: StoreDriver) -> None:
 
 def connects(notify_id: int, version: str = "v1") -> Work[Any]:
     said = CrmConnect(notify_id=notify_id, version=version)
-    return partial(links.accept_connection, fact=ConnectReport(cloudlet=BERLIN, said=said, at=NOON))
+    return partial(links.accept_connection, doubt=no_doubt, fact=ConnectReport(cloudlet=BERLIN, said=said, at=NOON))
 
 
 def leaves(notify_id: int) -> Work[Any]:
     return partial(
         links.record_disconnect,
+        doubt=no_doubt,
         fact=DisconnectReport(cloudlet=BERLIN, said=CrmDisconnect(notify_id=notify_id), at=NOON),
     )
 
 
 def says(state: str, notify_id: int) -> Work[Any]:
     said = CrmResponse(state=state, notify_id=notify_id)
-    return partial(links.record_answer, fact=AnswerReport(cloudlet=BERLIN, said=said, at=NOON))
+    return partial(links.record_answer, doubt=no_doubt, fact=AnswerReport(cloudlet=BERLIN, said=said, at=NOON))
 
 
 def ends(grant: Grant, result: ActionResult = ActionResult.SUCCEEDED, **more: Any) -> Work[Any]:
@@ -130,7 +131,9 @@ async def test_an_answer_that_waited_for_the_end_is_not_handed_to_an_action_that
 async def test_a_begin_that_waited_for_a_goodbye_is_refused(pair: tuple[StoreDriver, StoreDriver]) -> None:
     await site(pair[0])
     admission = await overtaken(
-        pair, leaves(1), partial(claims.begin_action, hooks=HOOKS, claim=claim(CLUSTER, "create", spec={}))
+        pair,
+        leaves(1),
+        partial(claims.begin_action, hooks=HOOKS, access=EVERYBODY, claim=claim(CLUSTER, "create", spec={})),
     )
     assert admission.refusal
     assert "it is Offline" in admission.refusal.message
@@ -139,7 +142,9 @@ async def test_a_begin_that_waited_for_a_goodbye_is_refused(pair: tuple[StoreDri
 async def test_a_connection_that_waited_for_a_begin_tells_it(pair: tuple[StoreDriver, StoreDriver]) -> None:
     await site(pair[0])
     found = await overtaken(
-        pair, partial(claims.begin_action, hooks=HOOKS, claim=claim(CLUSTER, "create", spec={})), connects(2)
+        pair,
+        partial(claims.begin_action, hooks=HOOKS, access=EVERYBODY, claim=claim(CLUSTER, "create", spec={})),
+        connects(2),
     )
     assert found.running == [CLUSTER]
 
@@ -157,7 +162,9 @@ async def test_a_connection_that_waited_for_the_end_of_an_update_keeps_what_it_w
 
 async def test_a_delete_that_waited_for_a_cluster_is_refused(pair: tuple[StoreDriver, StoreDriver]) -> None:
     await site(pair[0])
-    begin = partial(claims.begin_action, hooks=HOOKS, claim=claim(CLUSTER, "create", spec={}))
-    admission = await overtaken(pair, begin, partial(claims.begin_action, hooks=HOOKS, claim=claim(BERLIN, "delete")))
+    begin = partial(claims.begin_action, hooks=HOOKS, access=EVERYBODY, claim=claim(CLUSTER, "create", spec={}))
+    admission = await overtaken(
+        pair, begin, partial(claims.begin_action, hooks=HOOKS, access=EVERYBODY, claim=claim(BERLIN, "delete"))
+    )
     assert admission.refusal
     assert [holder.owner for holder in admission.refusal.holders] == [CLUSTER]

@@ -15,7 +15,7 @@ from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
 from store import begin, finish, recovery
 from store.hostports import host_ports
 from store.systems.hooks import SqlSystemStore
-from tests.test_store.driver import HOOKS, NOON, StoreDriver, claim
+from tests.test_store.driver import EVERYBODY, HOOKS, NOON, StoreDriver, claim
 from tests.test_store.test_edge_races import BERLIN, CLUSTER, site
 from tests.test_store.test_races import beginning, granted, overtaken, together
 
@@ -209,7 +209,7 @@ async def test_of_many_systems_that_ask_for_one_port_at_once_one_gets_it(
 
 
 def first_of(path: str, **spec: Any) -> Callable[[sa.Connection], Admission]:
-    return partial(begin.begin_action, hooks=HOOKS, claim=claim(path, "deploy", **spec))
+    return partial(begin.begin_action, hooks=HOOKS, access=EVERYBODY, claim=claim(path, "deploy", **spec))
 
 
 async def test_the_second_of_two_begins_waits_for_the_first_and_is_refused(
@@ -301,7 +301,12 @@ async def test_of_two_updates_to_one_port_the_second_waits_and_is_refused(
     for name in ("a", "b"):
         await ready(pair[0], await pair[0].grant(f"{APP}:{name}", "create", spec={}))
     works = [
-        partial(begin.begin_action, hooks=HOOKS, claim=claim(f"{APP}:{name}", "update", spec={"port": PORT}))
+        partial(
+            begin.begin_action,
+            hooks=HOOKS,
+            access=EVERYBODY,
+            claim=claim(f"{APP}:{name}", "update", spec={"port": PORT}),
+        )
         for name in ("a", "b")
     ]
     second = await overtaken(pair, works[0], works[1])

@@ -24,7 +24,7 @@ from domain.model import ActionEnding, ActionResult, Grant, Move, Step, TargetLa
 from domain.waitqueue import QueueCommand
 from store import begin, finish, healing, land, recovery, steps, waitqueue
 from store.mci import surveys
-from tests.test_store.driver import HOOKS, NOON, NS, StoreDriver, blocked, claim, group
+from tests.test_store.driver import EVERYBODY, HOOKS, NOON, NS, StoreDriver, blocked, claim, group
 
 Pair = tuple[StoreDriver, StoreDriver]
 Work = Callable[[sa.Connection], Any]
@@ -70,6 +70,7 @@ class Case:
         return partial(
             begin.begin_action,
             hooks=HOOKS,
+            access=EVERYBODY,
             claim=claim(path or self.path, action, run=run or f"{self.path} {action}", **more),
         )
 

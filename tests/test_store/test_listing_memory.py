@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from activities.access import Authorizer
 from activities.mci.listing import VmListing
 from activities.mci.vms import order_token
 from activities.orphans import OrphanActivities
@@ -61,7 +62,7 @@ async def test_verify_of_a_large_store_keeps_a_page_in_memory_and_finds_what_dif
         return [PLACE]
 
     listing = VmListing(clouds, PermitPool(ConcurrencyCaps()), ProviderRetry(), places)
-    inventory = SqlInventory(crowded, merge_hooks(FAMILIES))
+    inventory = SqlInventory(crowded, merge_hooks(FAMILIES), Authorizer())
     activities = OrphanActivities(inventory, [listing], None)  # type: ignore[arg-type]
     crowded.run_transaction_blocking(leave_groups)
     tracemalloc.start()

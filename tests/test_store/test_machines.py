@@ -27,7 +27,7 @@ from store.machines import hooks as machines
 from store.machines import queries
 from store.quotas import SHARDS
 from store.schema import objects
-from tests.test_store.driver import HOOKS, NOON, StoreDriver, claim
+from tests.test_store.driver import EVERYBODY, HOOKS, NOON, StoreDriver, claim
 from tests.test_store.test_races import beginning, overtaken
 
 Pair = tuple[StoreDriver, StoreDriver]
@@ -150,7 +150,7 @@ async def test_a_delete_that_begins_while_an_attach_ends_holds_both_the_disk_and
     monkeypatch.setattr("store.quotas.read_database_micros", lambda _connection: 1_800_000_000_000_000)
     rate = Quotas(tenants={ACME: Quota(requests_per_minute=10)})
     admission = await one.database.run_transaction(
-        partial(begin.begin_action, hooks=HOOKS, claim=claim(path, "delete"), quotas=rate)
+        partial(begin.begin_action, hooks=HOOKS, access=EVERYBODY, claim=claim(path, "delete"), quotas=rate)
     )
     assert admission.grant, admission.refusal
     one.inventory.current_quotas = lambda: rate

@@ -24,7 +24,7 @@ from store import begin, finish, land, recovery
 from store.engine import Database
 from store.mci import enrolment
 from store.schema import history, locks, objects
-from tests.test_store.driver import HOOKS, NOON, dumped, group
+from tests.test_store.driver import EVERYBODY, HOOKS, NOON, dumped, group
 
 A, B = "ns:default:mci:a", "ns:default:mci:b"
 VMS = {A: [f"{A}:vm:front-1", f"{A}:vm:front-2"], B: [f"{B}:vm:front-1"]}
@@ -123,7 +123,9 @@ class Lives(RuleBasedStateMachine):
         return self.database.run_transaction_blocking(dumped)
 
     def ask(self, claim: BeginRequest) -> Admission:
-        return self.database.run_transaction_blocking(partial(begin.begin_action, hooks=HOOKS, claim=claim))
+        return self.database.run_transaction_blocking(
+            partial(begin.begin_action, hooks=HOOKS, access=EVERYBODY, claim=claim)
+        )
 
     @initialize()
     def create(self) -> None:

@@ -15,7 +15,7 @@ from domain.model import Admission
 from store import begin, engine
 from store.engine import Database
 from store.schema import objects
-from tests.test_store.driver import FRONT_1, HOOKS, WEB, StoreDriver, claim
+from tests.test_store.driver import EVERYBODY, FRONT_1, HOOKS, WEB, StoreDriver, claim
 from workers.sealedhistory import export_history, verify_history
 from workers.settings import WorkerSettings
 
@@ -188,7 +188,7 @@ async def test_a_connection_that_dies_in_a_begin_leaves_nothing_of_it(
     asked = claim(FRONT_1, "suspend", run="r1")
 
     def dying(connection: sa.Connection) -> Admission:
-        admission = begin.begin_action(connection, HOOKS, asked)
+        admission = begin.begin_action(connection, HOOKS, asked, EVERYBODY)
         cut(doors)
         return admission
 

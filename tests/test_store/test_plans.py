@@ -24,7 +24,7 @@ from store import finish, healing, land, queries, recovery, retention, steps, wa
 from store.engine import Database
 from store.schema import pruned
 from tests.test_store.crowd import GROUPS, MEMBERS, Sent
-from tests.test_store.driver import HOOKS, NOON, NS, claim
+from tests.test_store.driver import EVERYBODY, HOOKS, NOON, NS, claim
 
 Work = Callable[[sa.Connection], Any]
 
@@ -42,7 +42,9 @@ def scans(database: Database, work: Work) -> tuple[list[str], Any]:
 
 
 def begin(path: str, action: str, run: str, **more: Any) -> Work:
-    return partial(claims.begin_action, hooks=HOOKS, claim=claim(path, action, run=run, started=NOON, **more))
+    return partial(
+        claims.begin_action, hooks=HOOKS, access=EVERYBODY, claim=claim(path, action, run=run, started=NOON, **more)
+    )
 
 
 def reads() -> dict[str, Work]:
@@ -138,7 +140,10 @@ def test_abandoning_uses_indexes(crowded: Database) -> None:
     path = mci(13)
     crowded.run_transaction_blocking(begin(path, "suspend", path))
     late = partial(
-        claims.begin_action, hooks=HOOKS, claim=claim(path, "reboot", run="later", started=NOON + timedelta(seconds=1))
+        claims.begin_action,
+        hooks=HOOKS,
+        access=EVERYBODY,
+        claim=claim(path, "reboot", run="later", started=NOON + timedelta(seconds=1)),
     )
     assert scans(crowded, late)[0] == []
     assert (

@@ -15,7 +15,7 @@ from store.edge.links import accept_connection, record_answer
 from store.hooks import GrantExtras, Hooks
 from store.systems.hooks import SqlSystemStore
 from tests.test_store import test_systems as systems
-from tests.test_store.driver import FRONT_1, FRONT_2, NOON, WEB, StoreDriver, claim
+from tests.test_store.driver import FRONT_1, FRONT_2, NOON, WEB, StoreDriver, claim, no_doubt
 from tests.test_store.test_machines import ACME, DB, DEV, FIRST, IMAGE, SECOND, make
 from tests.test_store.test_machines import WEB as WEB_MACHINE
 
@@ -155,9 +155,9 @@ async def _connect(driver: StoreDriver, cloudlet: str) -> None:
     """A cloudlet whose CRM is Ready, with a cluster."""
     await driver.finish(await driver.grant(cloudlet, "create", spec={}))
     said = ConnectReport(cloudlet=cloudlet, said=CrmConnect(notify_id=1, backend="simulated"), at=NOON)
-    await driver.database.run_transaction(partial(accept_connection, fact=said))
+    await driver.database.run_transaction(partial(accept_connection, doubt=no_doubt, fact=said))
     ready = AnswerReport(cloudlet=cloudlet, said=CrmResponse(state="Ready", notify_id=1), at=NOON)
-    await driver.database.run_transaction(partial(record_answer, fact=ready))
+    await driver.database.run_transaction(partial(record_answer, doubt=no_doubt, fact=ready))
     await driver.finish(await driver.grant(f"{cloudlet}:cluster:c1", "create", spec={}))
 
 

@@ -15,7 +15,7 @@ from domain.quotas import Quota, QuotaQuery, QuotaUse
 from store import begin
 from store.mci.tables import connection_uses
 from store.schema import tenant_rates
-from tests.test_store.driver import FRONT_1, HOOKS, NS, WEB, StoreDriver, claim, group
+from tests.test_store.driver import EVERYBODY, FRONT_1, HOOKS, NS, WEB, StoreDriver, claim, group
 from tests.test_store.test_races import MANY, granted, overtaken, together
 
 OTHER = f"{NS}:mci:other"
@@ -178,7 +178,7 @@ async def test_tenants_are_listed_page_by_page(driver: StoreDriver) -> None:
 
 
 def beginning(asked: BeginRequest, quotas: Quotas) -> partial[Admission]:
-    return partial(begin.begin_action, hooks=HOOKS, claim=asked, quotas=quotas)
+    return partial(begin.begin_action, hooks=HOOKS, access=EVERYBODY, claim=asked, quotas=quotas)
 
 
 async def test_of_two_begins_at_the_last_free_place_the_later_one_is_refused(

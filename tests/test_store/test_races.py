@@ -21,7 +21,7 @@ from store import begin, finish, land, recovery, waitqueue
 from store.migrate import migrate_schema
 from store.schema import actions
 from tests.patience import PATIENCE
-from tests.test_store.driver import FRONT_1, FRONT_2, HOOKS, NOON, WEB, StoreDriver, blocked, claim, group
+from tests.test_store.driver import EVERYBODY, FRONT_1, FRONT_2, HOOKS, NOON, WEB, StoreDriver, blocked, claim, group
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ def together(scenes: list[StoreDriver], works: list[Callable[[sa.Connection], T]
 
 
 def beginning(asked: BeginRequest) -> Callable[[sa.Connection], Admission]:
-    return partial(begin.begin_action, hooks=HOOKS, claim=asked)
+    return partial(begin.begin_action, hooks=HOOKS, access=EVERYBODY, claim=asked)
 
 
 def granted(admissions: list[Admission]) -> list[Grant]:

@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 import sqlalchemy as sa
 
+from activities.access import Authorizer
 from domain.access import Subject
 from domain.errors import Category, Refused
 from domain.model import Request
-from store.delegation import AllowAllAccess
 from store.identity import mark_restored
 from store.inventory import SqlInventory
 from store.schema import actions
@@ -69,7 +69,7 @@ async def test_an_action_from_before_specs_were_told_apart_is_still_found(driver
     assert (await driver.begin(WEB, "suspend", request_id="q1")).outcome == outcome
 
 
-class Nobody(AllowAllAccess):
+class Nobody(Authorizer):
     """Allows nothing to anybody."""
 
     def authorize_sender(self, request: Request, sender: Subject) -> None:

@@ -16,7 +16,7 @@ from domain.edge.reports import AnswerReport, ConnectReport
 from domain.errors import Category, Refused
 from domain.model import ReadQuery, Refusal, StoreView
 from store.edge.links import accept_connection, record_answer
-from tests.test_store.driver import NOON, WEB, StoreDriver, claim, group
+from tests.test_store.driver import NOON, WEB, StoreDriver, claim, group, no_doubt
 from workers.crm import CrmOptions, serve_crm
 from workers.settings import WorkerSettings
 
@@ -101,9 +101,9 @@ async def test_what_a_crm_says_of_its_backend_decides_for_all_on_its_cloudlet(
     await driver.finish(await driver.grant(BERLIN, "create", spec={}))
     said = CrmConnect(notify_id=1, backend=backend)
     report = ConnectReport(cloudlet=BERLIN, said=said, at=NOON)
-    await driver.database.run_transaction(partial(accept_connection, fact=report))
+    await driver.database.run_transaction(partial(accept_connection, doubt=no_doubt, fact=report))
     ready = AnswerReport(cloudlet=BERLIN, said=CrmResponse(state="Ready", notify_id=1), at=NOON)
-    await driver.database.run_transaction(partial(record_answer, fact=ready))
+    await driver.database.run_transaction(partial(record_answer, doubt=no_doubt, fact=ready))
     cluster = f"{BERLIN}:cluster:c1"
     await driver.finish(await driver.grant(cluster, "create", spec={}))
     reads = ReadActivities(driver.inventory, describe_nothing, DryRunChecker(driver.inventory))

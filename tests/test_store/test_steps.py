@@ -28,7 +28,7 @@ from domain.statetable import NONE, Row
 from store import audit
 from store.begin import begin_action
 from store.hooks import GrantExtras, Hooks, MaybeObjectRow
-from tests.test_store.driver import FRONT_1, FRONT_2, WEB, StoreDriver, claim, group
+from tests.test_store.driver import EVERYBODY, FRONT_1, FRONT_2, WEB, StoreDriver, claim, group
 
 GUEST = f"{WEB}:vm:guest"
 OTHER = "ns:default:mci:other"
@@ -310,7 +310,7 @@ async def test_what_a_hook_locks_more_is_serialised_as_well(pair: tuple[StoreDri
     hooks = {"vm": Hooks(extra_locks=lambda *_: [OTHER])}
 
     def locked(connection: sa.Connection) -> int:
-        begin_action(connection, hooks, claim(FRONT_1, "suspend"))
+        begin_action(connection, hooks, claim(FRONT_1, "suspend"), EVERYBODY)
         mine = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
         return int(connection.execute(sa.text(mine)).scalar_one())
 

@@ -33,12 +33,11 @@ from store.leases import SqlLeaseSchedule, SqlLeaseViews, schedule, updates
 from store.machines import hooks as machines
 from store.machines import queries
 from store.mci.groups import highest_vm_number_ever
-from store.quotas import read_no_quotas
 from store.replay import iterate_actions
 from store.seals import check_chain, iterate_seals, may_rewrite_history, read_sealed_lines, seal_lines
 from store.systems.hooks import SqlSystemStore
 from tests.test_leases import bookings
-from tests.test_store.driver import NOON, NS, StoreDriver, group
+from tests.test_store.driver import NOON, NS, StoreDriver, group, no_doubt
 from tests.test_store.test_machines import make as act
 
 WEB = "ns:tour:mci:web"
@@ -106,7 +105,7 @@ async def of_mcis(driver: StoreDriver) -> None:
     driver.inventory.current_quotas = lambda: Quotas(tenants={"*": limits})
     await driver.act(WEB, "terminate", "Terminated")
     await driver.inventory.read_quotas(QuotaQuery())
-    driver.inventory.current_quotas = read_no_quotas
+    driver.inventory.current_quotas = lambda: None
     await driver.finish(await driver.grant(WEB, "delete"))
     cut_off = (await driver.begin(f"{WEB}2", "create", spec={"subGroups": [group()]})).grant
     assert cut_off
@@ -121,7 +120,7 @@ async def of_mcis(driver: StoreDriver) -> None:
 async def of_edge(driver: StoreDriver) -> None:
     grant = await driver.grant(BERLIN, "create", spec={})
     said = ConnectReport(cloudlet=BERLIN, said=CrmConnect(notify_id=1, version="v1"), at=NOON)
-    await driver.database.run_transaction(partial(links.accept_connection, fact=said))
+    await driver.database.run_transaction(partial(links.accept_connection, doubt=no_doubt, fact=said))
     await driver.finish(grant)
     for path in (f"{BERLIN}:cluster:c1", f"{BERLIN}:cluster:c1:app:shop"):
         await driver.finish(await driver.grant(path, "create", spec={}))
@@ -129,7 +128,7 @@ async def of_edge(driver: StoreDriver) -> None:
         await driver.grant(f"{BERLIN}:cluster:c1", "delete", spec={"cascade": True}), ActionResult.FAILED
     )
     await driver.database.run_transaction(
-        partial(links.accept_connection, fact=said.model_copy(update={"said": CrmConnect(notify_id=2)}))
+        partial(links.accept_connection, doubt=no_doubt, fact=said.model_copy(update={"said": CrmConnect(notify_id=2)}))
     )
     edge = SqlEdgeStore(driver.database)
     await edge.find_connection(BERLIN, [2])
